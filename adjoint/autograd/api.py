@@ -1,0 +1,212 @@
+"""`backward` and `grad`: the two ways into the engine, with PyTorch's arguments and errors."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.autograd.engine import walk
+from adjoint.autograd.modes import opened_at
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
+from adjoint.core.tensor import Node, Port, Tensor, edge_of, wrap
+
+
+def _as_tuple(x: Any) -> tuple[Any, ...]:
+    if isinstance(x, Tensor) or x is None:
+        return (x,)
+    return tuple(x)
+
+
+def _ones(t: Tensor) -> Any:
+    if type(t.array) is MetaArray:
+        return MetaArray(t.array.shape, t.array.dtype)
+    return np.ones(t.array.shape, t.array.dtype)
+
+
+def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
+    """The cotangent a root starts with, checked against the root."""
+    if not isinstance(t, Tensor):
+        raise ArgumentError(f"backward: root {i} is a {type(t).__name__}, expected a tensor")
+    if not t._rg:
+        where = opened_at()
+        hint = f" It was computed under {where}." if where else ""
+        raise AutogradError(
+            f"element {i} of tensors does not require grad and does not have a grad_fn.{hint}\n"
+            "  fix: set requires_grad=True on a leaf that it depends on, and do not compute it "
+            "under no_grad() or from .detach()ed values")
+    if g is None:
+        if t.array.size != 1:
+            raise AutogradError(
+                f"grad can be implicitly created only for scalar outputs, this one has shape "
+                f"{list(t.array.shape)}.\n  fix: reduce it first (loss.mean().backward() or "
+                ".sum()), or pass the cotangent: backward(gradient=tensor of that shape)")
+        if not is_inexact(t.array.dtype) or t.array.dtype.kind == "c":
+            raise AutogradError("grad can be implicitly created only for real scalar outputs but "
+                                f"got {t.dtype}")
+        g = _ones(t)
+        return wrap(g) if create else g
+    if not isinstance(g, Tensor):
+        raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
+    if tuple(g.array.shape) != tuple(t.array.shape):
+        raise ShapeError(
+            f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a "
+            f"shape of {t.shape}.")
+    if (g.array.dtype.kind == "c") != (t.array.dtype.kind == "c"):
+        raise AutogradError("For complex Tensors, both grad_output and output are required to have "
+                            f"the same dtype. Mismatch in dtype: grad_output[{i}] has a dtype of "
+                            f"{g.dtype} and output[{i}] has a dtype of {t.dtype}.")
+    if g.array.dtype != t.array.dtype:
+        g = g.to(t.dtype)  # type: ignore[attr-defined]  # a method made from the registry
+    return g if create else g.array
+
+
+def _roots(tensors: Any, grads: Any, create: bool) -> list[tuple[Any, Any]]:
+    many = _as_tuple(tensors)
+    given = (None,) * len(many) if grads is None else _as_tuple(grads)
+    if len(given) != len(many):
+        raise AutogradError(f"got {len(many)} tensors and {len(given)} gradients")
+    return [(edge_of(t), s) for t, s in
+            [(t, _seed(t, g, i, create)) for i, (t, g) in enumerate(zip(many, given, strict=True))]]
+
+
+def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None,
+             create_graph: bool = False, grad_variables: Any = None, inputs: Any = None) -> None:
+    """Accumulate d sum(tensors · grad_tensors) into `.grad` of the leaves.
+
+    tensors       tensor or sequence; scalars unless their `grad_tensors` is given
+    retain_graph  keep the residuals for another backward (default: `create_graph`)
+    inputs        accumulate into these tensors only
+    Raises AutogradError on a second backward, a changed residual, a non-scalar root.
+
+    >>> import adjoint as ad
+    >>> x = ad.tensor([3.0], requires_grad=True)
+    >>> ad.autograd.backward((x * x).sum())
+    >>> x.grad
+    tensor([6.])
+    """
+    grad_tensors = grad_variables if grad_tensors is None else grad_tensors
+    keep = create_graph if retain_graph is None else retain_graph
+    roots = _roots(tensors, grad_tensors, create_graph)
+    if inputs is None:
+        walk(roots, keep=keep, create=create_graph)
+        return
+    targets = _as_tuple(inputs)
+    if not targets:
+        raise ArgumentError("'inputs' argument to backward() cannot be empty.")
+    captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
+                    accumulate=False)
+    for i, t in enumerate(targets):
+        _accumulate(t, captured.get(i))
+
+
+def _accumulate(t: Tensor, ct: Any) -> None:
+    if ct is None:
+        return
+    if isinstance(ct, Tensor):
+        t._grad = ct if t._grad is None else t._grad + ct
+    else:
+        new = wrap(np.array(ct) if isinstance(ct, np.ndarray) else ct)
+        t._grad = new if t._grad is None else t._grad + new
+
+
+def _capture(targets: Sequence[Any]) -> dict[Any, list[int]]:
+    places: dict[Any, list[int]] = {}
+    ports: dict[tuple[Node, int], Port] = {}
+    for i, t in enumerate(targets):
+        if hasattr(t, "edges") and not isinstance(t, Tensor):     # a node or GradientEdge
+            places.setdefault(t, []).append(i)
+            continue
+        if not isinstance(t, Tensor) or not t._rg:
+            raise AutogradError(f"One of the differentiated Tensors does not require grad "
+                                f"(input {i}, {_named(t)})")
+        e = edge_of(t)
+        if type(e) is Port:
+            e = ports.setdefault((e.node, e.index), e)
+        places.setdefault(e, []).append(i)
+    return places
+
+
+def _named(t: Any) -> str:
+    if not isinstance(t, Tensor):
+        return type(t).__name__
+    made = f", made by {t.grad_fn.name()} at {t.grad_fn.where()}" if t.grad_fn else ", a leaf"
+    name = getattr(t, "name", None)
+    label = f"{name!r}: " if isinstance(name, str) else ""
+    return f"{label}shape {list(t.array.shape)} {t.dtype}{made}"
+
+
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
+         create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None,
+         is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Any, ...]:
+    """d sum(outputs · grad_outputs) / d inputs, as new tensors; no `.grad` is touched.
+
+    allow_unused       an input that was not used gives None in place of an error
+    materialize_grads  such an input gives zeros
+    is_grads_batched   `grad_outputs` have a leading axis of cotangents to pull back at once
+
+    >>> import adjoint as ad
+    >>> x = ad.tensor(2.0, requires_grad=True)
+    >>> (g,) = ad.autograd.grad(x ** 3, x, create_graph=True)
+    >>> g, ad.autograd.grad(g, x)[0]
+    (tensor(12., grad_fn=<MulBackward0>), tensor(12.))
+    """
+    if not only_inputs:
+        raise ArgumentError("only_inputs=False is not supported: use backward() to accumulate into "
+                            "the leaves")
+    if materialize_grads and allow_unused is False:
+        raise ArgumentError("Expected allow_unused to be True or not passed when "
+                            "materialize_grads=True, but got: allow_unused=False.")
+    targets = _as_tuple(inputs)
+    keep = create_graph if retain_graph is None else retain_graph
+    if is_grads_batched:
+        return _batched(outputs, targets, grad_outputs, keep, create_graph,
+                        bool(allow_unused) or materialize_grads, materialize_grads)
+    roots = _roots(outputs, grad_outputs, create_graph)
+    captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
+                    accumulate=False)
+    out: list[Any] = []
+    seeds = {id(s) for _, s in roots}
+    for i, t in enumerate(targets):
+        ct = captured.get(i)
+        if ct is None:
+            out.append(_unused(t, i, bool(allow_unused) or materialize_grads, materialize_grads))
+        elif isinstance(ct, Tensor):
+            out.append(ct)
+        elif isinstance(ct, np.ndarray) and (id(ct) in seeds or ct.base is not None
+                                             or not ct.flags.writeable):
+            out.append(wrap(np.array(ct)))
+        else:
+            out.append(wrap(np.asarray(ct) if not hasattr(ct, "shape") or isinstance(
+                ct, np.generic) else ct))
+    return tuple(out)
+
+
+def _unused(t: Any, i: int, allowed: bool, zeros: bool) -> Any:
+    if zeros:
+        array = t.array
+        return wrap(MetaArray(array.shape, array.dtype) if type(array) is MetaArray
+                    else np.zeros(array.shape, array.dtype))
+    if allowed:
+        return None
+    raise AutogradError(
+        "One of the differentiated Tensors appears to not have been used in the graph. Set "
+        "allow_unused=True if this is the desired behavior.\n"
+        f"  unused: input {i} ({_named(t)})")
+
+
+def _batched(outputs: Any, targets: tuple[Any, ...], grad_outputs: Any, keep: bool, create: bool,
+             allowed: bool, zeros: bool) -> tuple[Any, ...]:
+    """One pull-back per row of `grad_outputs`, stacked."""
+    gs = _as_tuple(grad_outputs)
+    size = next(g.shape[0] for g in gs if g is not None)
+    rows = []
+    for k in range(size):
+        row = tuple(None if g is None else g[k] for g in gs)
+        rows.append(grad(outputs, targets, row, retain_graph=keep or k < size - 1,
+                         create_graph=create, allow_unused=allowed, materialize_grads=zeros))
+    from adjoint.ops.shape import stack_op
+    return tuple(None if column[0] is None else stack_op(*column, dim=0)
+                 for column in zip(*rows, strict=True))

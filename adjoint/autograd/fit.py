@@ -1,0 +1,64 @@
+"""The one place that fits a cotangent to the operand it belongs to: undoes broadcasting, takes
+the real part for a real operand, casts to the operand's dtype."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.errors import ShapeError
+from adjoint.core.tensor import Tensor
+
+
+def axes_to_sum(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """(number of leading axes to drop, axes to sum to extent 1) from `shape` down to `target`."""
+    lead = len(shape) - len(target)
+    if lead < 0 or any(n != m and m != 1 for n, m in zip(shape[lead:], target, strict=True)):
+        raise ShapeError(f"a cotangent of shape {list(shape)} does not fit an operand of shape "
+                         f"{list(target)}")
+    return lead, tuple(i for i, m in enumerate(target) if m == 1 and shape[i + lead] != 1)
+
+
+def fit(ct: Any, edge: Any) -> Any:
+    """A raw cotangent, fitted to the shape and dtype that `edge` carries."""
+    if isinstance(ct, Tensor):
+        return fit_tensor(ct, edge)
+    shape = edge.shape if type(edge.shape) is tuple else tuple(edge.shape)
+    if ct.shape != shape:
+        if type(ct) is MetaArray:
+            axes_to_sum(ct.shape, shape)
+            return MetaArray(shape, edge.dtype)
+        lead, axes = axes_to_sum(ct.shape, shape)
+        if lead:
+            ct = np.add.reduce(ct, axis=tuple(range(lead)))
+        if axes:
+            ct = np.add.reduce(ct, axis=axes, keepdims=True)
+    dtype = edge.dtype
+    if ct.dtype is not dtype and ct.dtype != dtype:
+        if type(ct) is MetaArray:
+            return MetaArray(ct.shape, dtype)
+        if ct.dtype.kind == "c" and dtype.kind != "c":
+            ct = ct.real
+        ct = ct.astype(dtype)
+    return ct
+
+
+def fit_tensor(ct: Any, edge: Any) -> Any:
+    """A cotangent that is a tensor, fitted by ops so that the graph goes on."""
+    from adjoint.ops.pointwise import cast, real_part
+    from adjoint.ops.reduce import sum_op
+    from adjoint.ops.shape import reshape
+    shape = tuple(edge.shape)
+    have = tuple(ct.shape)
+    if have != shape:
+        lead, axes = axes_to_sum(have, shape)
+        summed = tuple(range(lead)) + tuple(a + lead for a in axes)
+        ct = reshape(sum_op(ct, dim=summed, keepdim=False), shape)
+    dtype = np.dtype(edge.dtype)
+    if ct.dtype.dtype != dtype:
+        if ct.dtype.is_complex and dtype.kind != "c":
+            ct = real_part(ct)
+        if ct.dtype.dtype != dtype:
+            ct = cast(ct, dtype=dtype)
+    return ct

@@ -1,0 +1,71 @@
+"""Where gradients end: accumulation into `.grad` of leaves, and `retain_grad`."""
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
+
+_lock = threading.RLock()   # several threads may run backward on graphs that share leaves
+
+
+def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
+    """leaf.grad += ct, then the hooks that wait for the accumulated gradient."""
+    leaf = node.variable
+    if leaf is None:
+        return
+    if leaf.array.shape != ct.shape or leaf.array.dtype != getattr(ct, "array", ct).dtype:
+        node.shape, node.dtype = leaf.array.shape, leaf.array.dtype
+    with _lock:
+        if isinstance(ct, Tensor):
+            have = leaf._grad
+            leaf._grad = ct if have is None else have + ct
+        else:
+            _store(leaf, ct)
+        walk.stored.append(node)
+    if node._accumulated:
+        for hook in list(node._accumulated.values()):
+            hook(leaf)
+    if node._post_hooks:
+        for hook in list(node._post_hooks.values()):
+            hook((), (walk.boxed(ct),))
+
+
+def _store(leaf: Tensor, ct: Any) -> None:
+    have = leaf._grad
+    if have is None:
+        leaf._grad = wrap(own(ct, 4))
+    elif have._rg or type(have.array) is MetaArray or have.is_sparse:
+        leaf._grad = have.detach() + wrap(ct)
+    else:
+        np.add(have.array, ct, out=have.array, casting="unsafe")
+        bump(have, "gradient accumulation")
+
+
+def own(ct: Any, refs: int) -> Any:
+    """`ct` itself where nobody else can see its buffer, else a copy: `.grad` never aliases a
+    saved or user-held array. `refs` is how many references the callers hold."""
+    if type(ct) is MetaArray:
+        return ct if ct.base is None else MetaArray(ct.shape, ct.dtype)
+    if type(ct) is not np.ndarray:
+        return np.asarray(ct)
+    if (ct.base is None and ct.flags.owndata and ct.flags.writeable and ct.flags.c_contiguous
+            and sys.getrefcount(ct) <= refs + 1):
+        return ct
+    return np.array(ct, order="C")
+
+
+def retain(t: Tensor | None, ct: Any, walk: Any) -> None:
+    """Store the gradient of a non-leaf that asked for it."""
+    if t is None or ct is None:
+        return
+    if isinstance(ct, Tensor):
+        t._grad = ct if t._grad is None else t._grad + ct
+    elif t._grad is None:
+        t._grad = wrap(own(ct, 0))
+    else:
+        t._grad = wrap(np.add(t._grad.array, ct))

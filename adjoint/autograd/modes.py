@@ -1,0 +1,194 @@
+"""no_grad, enable_grad, set_grad_enabled, inference_mode: context managers and decorators.
+
+They change the state of the calling thread only. A generator function that is decorated runs
+every one of its steps in the mode, and none of its caller's.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from adjoint.base import provenance
+from adjoint.core import modes
+from adjoint.core.modes import GRAD, INFERENCE, state
+
+F = TypeVar("F", bound=Callable[..., Any])
+opened: dict[str, str] = {}     # where the innermost no_grad of a thread was opened (F50)
+
+
+class _Mode:
+    """Base of the grad modes: enter and leave a change of state; decorate functions."""
+
+    set_bits = 0
+    clear_bits = 0
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def __enter__(self) -> Any:
+        outer = state()
+        frame = provenance.user_frame(sys._getframe(1))
+        place = (frame.f_code, frame.f_lasti) if frame is not None else (None, 0)
+        self._held.append((modes.change(self.set_bits, self.clear_bits), outer, _places.get()))
+        if self.clear_bits & GRAD:
+            _places.set((type(self).__name__, place))
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        token, outer, place = self._held.pop()
+        modes.restore(token, outer)
+        _places.set(place)
+
+    def clone(self) -> Any:
+        """A fresh context of the same kind: decorated functions may recurse."""
+        return type(self)()
+
+    def __call__(self, function: F) -> F:
+        if inspect.isclass(function):
+            raise TypeError(f"{type(self).__name__} decorates functions, not classes")
+        if inspect.isgeneratorfunction(function):
+            return self._generator(function)  # type: ignore[return-value]  # same signature
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return function(*args, **kwargs)
+        return wrapped  # type: ignore[return-value]  # same signature
+
+    def _generator(self, function: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            generator = function(*args, **kwargs)
+            send: Any = None
+            throw: BaseException | None = None
+            while True:
+                try:
+                    with self.clone():
+                        if throw is not None:
+                            error, throw = throw, None
+                            item = generator.throw(error)
+                        else:
+                            item = generator.send(send)
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    send = yield item
+                except GeneratorExit:
+                    with self.clone():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    throw = error
+        return wrapped
+
+
+from contextvars import ContextVar  # noqa: E402 - kept beside its only use
+
+_places: ContextVar[Any] = ContextVar("adjoint_no_grad_place", default=None)
+
+
+def opened_at() -> str:
+    """Where the mode that switches gradients off here was opened, in words; "" if none is."""
+    held = _places.get()
+    if held is None or state() & GRAD:
+        return ""
+    name, place = held
+    return f"{name} opened at {provenance.locate(*place)}"
+
+
+class no_grad(_Mode):
+    """Record nothing: results do not require a gradient. Context manager and decorator.
+
+    >>> import adjoint as ad
+    >>> x = ad.ones(2, requires_grad=True)
+    >>> with ad.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    clear_bits = GRAD
+
+    def __new__(cls, function: Any = None) -> Any:
+        self = object.__new__(cls)
+        if function is None:
+            return self
+        self.__init__()  # type: ignore[misc]  # decorator used without parentheses
+        return self(function)
+
+    def __init__(self, function: Any = None) -> None:
+        super().__init__()
+
+
+class enable_grad(no_grad):
+    """Record again inside of `no_grad`. Context manager and decorator."""
+
+    set_bits, clear_bits = GRAD, 0
+
+
+class set_grad_enabled(_Mode):
+    """Switch recording on or off at once; as a context manager, back at its end."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = bool(mode)
+        self.set_bits, self.clear_bits = (GRAD, 0) if mode else (0, GRAD)
+        outer = state()
+        self._first: Any = (modes.change(self.set_bits, self.clear_bits), outer, _places.get())
+        if not mode:
+            frame = provenance.user_frame(sys._getframe(1))
+            place = (frame.f_code, frame.f_lasti) if frame is not None else (None, 0)
+            _places.set(("set_grad_enabled", place))
+
+    def __enter__(self) -> Any:
+        if self._first is None:
+            return super().__enter__()
+        self._held.append(self._first)
+        self._first = None
+        return None
+
+    def __call__(self, function: F) -> F:
+        if self._first is not None:                # a decorator changes nothing where it stands
+            token, outer, place = self._first
+            modes.restore(token, outer)
+            _places.set(place)
+            self._first = None
+        return super().__call__(function)
+
+    def clone(self) -> Any:
+        fresh = set_grad_enabled.__new__(set_grad_enabled)
+        _Mode.__init__(fresh)
+        fresh.mode, fresh.set_bits, fresh.clear_bits = self.mode, self.set_bits, self.clear_bits
+        fresh._first = None
+        return fresh
+
+
+class inference_mode(_Mode):
+    """Like `no_grad`, and results carry no version counter: they may never enter a graph."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        self = object.__new__(cls)
+        if isinstance(mode, bool):
+            return self
+        self.__init__(True)  # type: ignore[misc]  # decorator used without parentheses
+        return self(mode)
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self.mode = mode
+        self.set_bits, self.clear_bits = (INFERENCE, GRAD) if mode else (GRAD, INFERENCE)
+
+    def clone(self) -> Any:
+        return inference_mode(self.mode)
+
+
+def is_grad_enabled() -> bool:
+    """True if ops are recorded in this thread now."""
+    return bool(state() & GRAD)
+
+
+def is_inference_mode_enabled() -> bool:
+    """True inside of `inference_mode`."""
+    return bool(state() & INFERENCE)

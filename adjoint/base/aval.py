@@ -1,0 +1,90 @@
+"""Abstract values: a shape and a dtype without data, and the storage-less array made of one."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import MetaError
+
+
+class Aval:
+    """Shape and dtype of an array.
+
+    >>> a = Aval((2, 3), np.dtype("float32"))
+    >>> a.size, a.nbytes
+    (6, 24)
+    """
+
+    __slots__ = ("shape", "dtype")
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Aval) and (self.shape, self.dtype) == (other.shape, other.dtype)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+class MetaArray(Aval):
+    """An array without storage: what tensors of device ``meta`` hold.
+
+    NumPy functions refuse it (``__array_ufunc__`` is None), which sends every op down its
+    `infer` path. A view keeps its `base` alive, as a real view keeps the memory it shows.
+    """
+
+    __slots__ = ("base", "__weakref__")
+    __array_ufunc__ = None
+    __array_priority__ = 2000
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, base: MetaArray | None = None) -> None:
+        super().__init__(shape, dtype)
+        self.base = base
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def _no_value(self, *_: Any, **__: Any) -> Any:
+        raise MetaError(
+            f"the value of a storage-less tensor {Aval.__repr__(self)} was asked for; "
+            "meta tensors carry shape and dtype only. Run this line on real data, or keep "
+            "data-dependent branches (.item(), bool(), .tolist(), .numpy()) out of the prediction"
+        )
+
+    __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
+    item = tolist = _no_value
+
+
+def aval_of(x: Any) -> Aval:
+    """The aval of an array, a meta array or a Python number."""
+    if isinstance(x, Aval):
+        return Aval(x.shape, x.dtype)
+    if not isinstance(x, (np.ndarray, np.generic)):
+        x = np.asarray(x)
+    return Aval(x.shape, x.dtype)

@@ -1,0 +1,289 @@
+"""Dtypes with PyTorch's names, and PyTorch's promotion.
+
+Source of the promotion rule: PyTorch documentation, "torch.dtype / type promotion": operands
+fall into the classes tensor with dimensions, 0-d tensor, Python number; a class only raises
+the result when its category (bool < integer < floating < complex) is higher than that of
+the classes before it.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import DTypeError, NotSupported
+
+
+class DType:
+    """A tensor's element type; compares equal to the NumPy dtype it stands for.
+
+    >>> float32.itemsize, float32.is_floating_point, str(float32)
+    (4, True, 'adjoint.float32')
+    """
+
+    __slots__ = ("name", "_dtype", "itemsize", "is_floating_point", "is_complex", "is_signed")
+    namespace = "adjoint"
+
+    def __init__(self, name: str, dtype: Any) -> None:
+        self.name = name
+        self._dtype: np.dtype[Any] | None = None if dtype is None else np.dtype(dtype)
+        kind = "V" if self._dtype is None else self._dtype.kind
+        self.itemsize: int = 2 if self._dtype is None else self._dtype.itemsize
+        self.is_floating_point: bool = kind in "fV"
+        self.is_complex: bool = kind == "c"
+        self.is_signed: bool = kind not in "ub"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype; bfloat16 comes from ml_dtypes, imported at its first use."""
+        if self._dtype is None:
+            try:
+                import ml_dtypes  # 65 ms: only for those who use bfloat16
+            except ImportError:
+                raise NotSupported("bfloat16 needs ml_dtypes: pip install 'adjoint[amp]'") from None
+            self._dtype = np.dtype(ml_dtypes.bfloat16)
+            _OF_NUMPY[self._dtype] = self
+        return self._dtype
+
+    def __repr__(self) -> str:
+        return f"{DType.namespace}.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, DType):
+            return self.name == other.name
+        try:
+            return self.dtype == np.dtype(other)  # type: ignore[call-overload]  # any spelling
+        except TypeError:
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self._dtype) if self._dtype is not None else hash(self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_by_name, (self.name,))
+
+    def to_complex(self) -> DType:
+        """The complex dtype of this precision."""
+        return complex128 if self.itemsize == 8 or self.name == "complex128" else complex64
+
+    def to_real(self) -> DType:
+        """The real dtype of this precision."""
+        return {"complex64": float32, "complex128": float64}.get(self.name, self)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """True for real floating dtypes, bfloat16 included (NumPy files it under kind 'V')."""
+    return dtype.kind == "f" or is_bfloat16(dtype)
+
+
+def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """True for ml_dtypes' bfloat16, without importing it."""
+    return dtype.kind == "V" and dtype.name == "bfloat16"
+
+
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """True for floating and complex dtypes: those that can carry a derivative."""
+    return dtype.kind in "fc" or is_bfloat16(dtype)
+
+
+float64 = DType("float64", np.float64)
+float32 = DType("float32", np.float32)
+float16 = DType("float16", np.float16)
+complex64 = DType("complex64", np.complex64)
+complex128 = DType("complex128", np.complex128)
+int64 = DType("int64", np.int64)
+int32 = DType("int32", np.int32)
+int16 = DType("int16", np.int16)
+int8 = DType("int8", np.int8)
+uint8 = DType("uint8", np.uint8)
+uint16 = DType("uint16", np.uint16)
+uint32 = DType("uint32", np.uint32)
+uint64 = DType("uint64", np.uint64)
+bool_ = DType("bool", np.bool_)
+_ALL = [float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint8,
+        uint16, uint32, uint64, bool_]
+_OF_NUMPY = {d.dtype: d for d in _ALL}
+bfloat16 = DType("bfloat16", None)
+_ALL.append(bfloat16)
+_OF_NAME = {d.name: d for d in _ALL}
+F32, F64 = float32.dtype, float64.dtype
+BOOL, I64 = bool_.dtype, int64.dtype
+
+
+def _by_name(name: str) -> DType:
+    return _OF_NAME[name]
+
+
+def of_numpy(dtype: np.dtype[Any]) -> DType:
+    """The DType that stands for a NumPy dtype."""
+    try:
+        return _OF_NUMPY[dtype]
+    except KeyError:
+        if is_bfloat16(dtype):
+            return bfloat16
+        native = dtype.newbyteorder("=")
+        if native in _OF_NUMPY:
+            return _OF_NUMPY[native]
+        raise DTypeError(f"dtype {dtype} has no tensor type; accepted: "
+                         f"{', '.join(_OF_NAME)}") from None
+
+
+def to_numpy(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a DType, a NumPy dtype, a Python type or a name."""
+    if type(dtype) is DType:
+        return dtype.dtype
+    if dtype in (float, complex):
+        return default_of("c" if dtype is complex else "f")
+    if isinstance(dtype, str) and dtype in _OF_NAME:
+        return _OF_NAME[dtype].dtype
+    return of_numpy(np.dtype(dtype)).dtype
+
+
+_default = [F32]
+
+
+def default_dtype() -> np.dtype[Any]:
+    """The floating dtype given to Python floats: float32 unless set otherwise."""
+    return _default[0]
+
+
+def set_default(dtype: Any) -> None:
+    """Set the floating dtype given to Python floats; must be floating."""
+    new = to_numpy(dtype)
+    if not is_float(new):
+        raise DTypeError(f"only floating-point types are supported as the default type, got {new}")
+    _default[0] = new
+
+
+def default_of(category: str) -> np.dtype[Any]:
+    """Default dtype of a category: 'b'ool, 'i'nteger, 'f'loat, 'c'omplex."""
+    if category == "b":
+        return BOOL
+    if category == "i":
+        return I64
+    base = _default[0]
+    if category == "f":
+        return base
+    return complex128.dtype if base == F64 else complex64.dtype
+
+
+def category(dtype: np.dtype[Any]) -> int:
+    """0 bool, 1 integer, 2 floating, 3 complex."""
+    kind = dtype.kind
+    if kind == "b":
+        return 0
+    if kind in "iu":
+        return 1
+    return 3 if kind == "c" else 2
+
+
+def _join(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """Promotion of two dtypes within one class of operands."""
+    if a == b:
+        return a
+    ca, cb = category(a), category(b)
+    if ca != cb and max(ca, cb) >= 2 and min(ca, cb) <= 1:
+        return a if ca > cb else b
+    if is_bfloat16(a) or is_bfloat16(b):
+        other = b if is_bfloat16(a) else a
+        if other.kind == "c":
+            return other
+        return F32 if other == np.float16 else other
+    if ca == 3 or cb == 3:
+        real = {np.dtype(np.complex64): F32, np.dtype(np.complex128): F64}
+        wide = F64 in (real.get(a, a), real.get(b, b))
+        return complex128.dtype if wide else complex64.dtype
+    return np.promote_types(a, b)
+
+
+def promote_dtypes(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
+    """`torch.promote_types` over any number of dtypes.
+
+    >>> promote_dtypes(np.dtype("int64"), np.dtype("float32"))
+    dtype('float32')
+    """
+    out = dtypes[0]
+    for d in dtypes[1:]:
+        out = _join(out, d)
+    return out
+
+
+_WEAK = {bool: "b", int: "i", float: "f", complex: "c"}
+
+
+def result_type(operands: Iterable[Any]) -> np.dtype[Any]:
+    """`torch.result_type` over arrays, 0-d arrays and Python numbers.
+
+    >>> result_type([np.ones(2, np.float32), 2.5])
+    dtype('float32')
+    >>> result_type([np.ones(2, np.int64), np.array(1.5, np.float64)])
+    dtype('float64')
+    """
+    classes: list[np.dtype[Any] | None] = [None, None, None]
+    for x in operands:
+        weak = _WEAK.get(type(x))
+        if weak is not None:
+            rank, dtype = 2, default_of(weak)
+        else:
+            rank, dtype = (0 if x.shape else 1), x.dtype
+        have = classes[rank]
+        classes[rank] = dtype if have is None else _join(have, dtype)
+    out: np.dtype[Any] | None = None
+    for c in classes:
+        if c is None:
+            continue
+        if out is None:
+            out = c
+        elif category(c) > category(out):
+            out = _join(out, c) if category(c) == 3 and category(out) == 2 else c
+    if out is None:
+        raise DTypeError("result_type needs at least one operand")
+    return out
+
+
+class finfo:
+    """Numerical limits of a floating dtype (`torch.finfo`).
+
+    >>> finfo(float32).max > 3e38
+    True
+    """
+
+    def __init__(self, dtype: Any = None) -> None:
+        d = default_dtype() if dtype is None else to_numpy(dtype)
+        if is_bfloat16(d):
+            import ml_dtypes
+            info: Any = ml_dtypes.finfo(d)
+        else:
+            real = {"c": {8: F32, 16: F64}}.get(d.kind, {}).get(d.itemsize, d)
+            if real.kind != "f":
+                raise DTypeError(f"finfo() requires a floating point dtype, got {of_numpy(d)}")
+            info = np.finfo(real)
+        self.bits = int(info.bits)
+        self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
+        self.tiny = self.smallest_normal = float(info.smallest_normal)
+        self.smallest_subnormal = float(info.smallest_subnormal)
+        self.resolution = float(info.resolution)
+        self.dtype = of_numpy(d).name
+
+    def __repr__(self) -> str:
+        return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+                f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, "
+                f"tiny={self.tiny:g}, dtype={self.dtype})")
+
+
+class iinfo:
+    """Numerical limits of an integer dtype (`torch.iinfo`)."""
+
+    def __init__(self, dtype: Any) -> None:
+        d = to_numpy(dtype)
+        if d.kind not in "iu":
+            raise DTypeError(f"iinfo() requires an integer dtype, got {of_numpy(d)}")
+        info = np.iinfo(d)
+        self.bits, self.max, self.min = info.bits, int(info.max), int(info.min)
+        self.dtype = of_numpy(d).name
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

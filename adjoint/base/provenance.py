@@ -1,0 +1,63 @@
+"""Where in the user's program an op was called: recorded cheaply, resolved only when asked.
+
+A node keeps the code object and the instruction offset of the nearest frame outside of this
+package; `locate` turns the pair into ``file:line``.
+"""
+from __future__ import annotations
+
+import linecache
+import os
+from types import CodeType, FrameType
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class _Inside(dict[str, bool]):
+    """filename -> is it one of ours? Filled on the first miss."""
+
+    def __missing__(self, filename: str) -> bool:
+        inside = filename.startswith((PACKAGE, "<adjoint"))
+        self[filename] = inside
+        return inside
+
+
+inside = _Inside()
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame outside of the package, from `frame` outwards."""
+    while frame is not None and inside[frame.f_code.co_filename]:
+        frame = frame.f_back
+    return frame
+
+
+def line_of(code: CodeType | None, lasti: int) -> int:
+    """The line number that instruction offset `lasti` of `code` belongs to."""
+    if code is None:
+        return 0
+    for start, end, line in code.co_lines():
+        if start <= lasti < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def locate(code: CodeType | None, lasti: int) -> str:
+    """``file:line in function`` of a recorded place, or ``unknown place``."""
+    if code is None:
+        return "unknown place"
+    return f"{code.co_filename}:{line_of(code, lasti)} in {code.co_name}"
+
+
+def source_line(code: CodeType | None, lasti: int) -> str:
+    """The text of the recorded line, stripped; empty where the source cannot be read."""
+    if code is None:
+        return ""
+    return linecache.getline(code.co_filename, line_of(code, lasti)).strip()
+
+
+def here(frame: FrameType | None) -> str:
+    """``file:line in function`` of the nearest user frame from `frame` outwards."""
+    frame = user_frame(frame)
+    if frame is None:
+        return "unknown place"
+    return locate(frame.f_code, frame.f_lasti)

@@ -1,0 +1,5 @@
+"""`python -m adjoint.cli` is the command `adjoint`."""
+from adjoint.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,498 @@
+"""Dispatch: what happens when an op is called, decided by the types of its operands.
+
+all raw arrays           -> the kernel, nothing else
+plain tensors            -> the kernel on their data, then a Node if a gradient is wanted
+a tensor of a transform  -> that transform's rule, which calls ops one level down
+
+`type(a) is Tensor` is the only test on the plain path. `unary` and `binary` make the functions
+of pointwise ops: the same steps as `bind`, unrolled for one and two operands of one float
+dtype, because a call costs as much as a small kernel.
+"""
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.base import provenance
+from adjoint.base.aval import Aval, MetaArray, aval_of
+from adjoint.base.dtypes import F32, F64
+from adjoint.base.errors import AdjointError, AutogradError, ShapeError
+from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
+from adjoint.core.op import Op, Plan
+from adjoint.core.tensor import (
+    INFERENCE_CELL,
+    AccumulateGrad,
+    Cell,
+    Node,
+    OutRef,
+    Packed,
+    Port,
+    Tensor,
+    edge_of,
+    next_sequence,
+    saved_version,
+    share_cell,
+)
+
+ndarray = np.ndarray
+_new = object.__new__
+_getframe = sys._getframe
+_inside = provenance.inside
+
+
+def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Run `op`: the general path, for any number and type of operands."""
+    level = needs = 0
+    bit = 1
+    tensors = False
+    arrays: list[Any] = []
+    for a in args:
+        if isinstance(a, Tensor):
+            tensors = True
+            if a.level > level:
+                level = a.level
+            arrays.append(a.array if not a.level else None)
+            if a._rg:
+                needs |= bit
+        else:
+            arrays.append(a)
+        bit <<= 1
+    if level:
+        top = next(a for a in args if isinstance(a, Tensor) and a.level == level)
+        return top.trace.process(op, args, attrs)  # type: ignore[attr-defined]  # func.Trace
+    mode = state()
+    outs = compute(op, arrays, attrs, tensors)
+    if not tensors:
+        return outs[0] if not op.multi else outs[: _visible(op, outs)]
+    if not (needs and mode & GRAD):
+        return _plain(op, args, outs, mode, attrs)
+    plan = op.plan(needs)
+    if not plan.wanted:
+        return _plain(op, args, outs, mode, attrs)
+    return record(op, plan, args, attrs, outs, mode)
+
+
+def _visible(op: Op, outs: Sequence[Any]) -> int:
+    return len(outs) - len(op.hidden)
+
+
+def function_of(op: Op) -> Callable[..., Any]:
+    """The general caller of an op: operands positional, attributes by keyword."""
+    def call(*args: Any, **attrs: Any) -> Any:
+        return bind(op, args, attrs)
+    return call
+
+
+def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
+            wrapped: bool = True) -> tuple[Any, ...]:
+    """The raw results, as a tuple of arrays, hidden ones last."""
+    if op.prepare is not None:
+        arrays = op.prepare(arrays)
+    for a in arrays:
+        if type(a) is MetaArray:
+            return _compute_meta(op, arrays, attrs)
+    try:
+        out = op.impl(*arrays, **attrs)
+    except AdjointError:
+        raise
+    except Exception as error:
+        op.infer(*(None if a is None else aval_of(a) for a in arrays), **attrs)
+        shapes = ", ".join("None" if a is None else repr(aval_of(a)) for a in arrays)
+        raise ShapeError(f"{op.name}({shapes}): {error}") from error
+    if type(out) is not tuple:
+        return (out if type(out) is ndarray or not wrapped else np.asarray(out),)
+    return tuple(o if type(o) is ndarray else np.asarray(o) for o in out)
+
+
+def _compute_meta(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    result = op.infer(*(None if a is None else aval_of(a) for a in arrays), **attrs)
+    many = result if type(result) in (tuple, list) else (result,)
+    base = arrays[0] if op.view and isinstance(arrays[0], MetaArray) else None
+    if base is not None and base.base is not None:
+        base = base.base
+    return tuple(MetaArray(a.shape, a.dtype, base) for a in many)
+
+
+def _plain(op: Op, args: Sequence[Any], outs: tuple[Any, ...], mode: int,
+           attrs: Mapping[str, Any]) -> Any:
+    """Tensors without history for the visible outputs."""
+    made = []
+    for array in outs[: _visible(op, outs)]:
+        t: Any = _new(Tensor)
+        t.array, t._edge, t._rg = array, None, False
+        t._cell = INFERENCE_CELL if mode & INFERENCE else None
+        made.append(t)
+    if op.view and args and isinstance(args[0], Tensor):
+        for i, t in enumerate(made):
+            _make_view(t, args[0], op, attrs, i if op.multi else -1, mode)
+    return tuple(made) if op.multi else made[0]
+
+
+def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
+           outs: tuple[Any, ...], mode: int) -> Any:
+    """Tensors with history: one node, its residuals, and an edge per wanted operand."""
+    node: Any = _new(op.node_type)
+    node.plan, node.attrs = plan, attrs
+    needs = plan.needs
+    node.edges = tuple([edge_of(a) if needs >> i & 1 and isinstance(a, Tensor) else None
+                        for i, a in enumerate(args)])
+    node.seq = next_sequence()
+    frame = provenance.user_frame(_getframe(2))
+    node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
+    cells = _save(node, plan, args, outs)
+    made = _outputs(node, op, outs, cells)
+    if op.view:
+        for i, t in enumerate(made):
+            _make_view(t, args[0], op, attrs, i if op.multi else -1, mode)
+    if mode & WATCH:
+        watch(node, args, made)
+    return tuple(made) if op.multi else made[0]
+
+
+def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) -> dict[int, Cell]:
+    """Keep the residuals the plan names; returns the cells made for saved outputs."""
+    cells: dict[int, Cell] = {}
+    node.saved = node.versions = None
+    if not plan.names:
+        return cells
+    saved: list[Any] = []
+    versions: list[Any] = []
+    for kind, i in plan.sources:
+        if kind == "in":
+            saved.append(args[i])
+            versions.append(saved_version(args[i]))
+        elif kind == "out":
+            cell = cells.setdefault(i, Cell())
+            saved.append(OutRef(outs[i], cell, i))
+            versions.append(0)
+        elif kind == "aval":
+            saved.append(None if args[i] is None else _aval(args[i]))
+            versions.append(0)
+        elif kind == "xs":
+            saved.append(tuple(args))
+            versions.append(tuple(saved_version(a) for a in args))
+        elif kind == "avals":
+            saved.append(tuple(_aval(a) for a in args))
+            versions.append(0)
+        else:
+            refs = tuple(OutRef(o, cells.setdefault(k, Cell()), k) for k, o in enumerate(outs))
+            saved.append(refs)
+            versions.append((0,) * len(refs))
+    node.saved, node.versions = tuple(saved), tuple(versions)
+    return cells
+
+
+def _aval(a: Any) -> Aval:
+    return aval_of(a.array if isinstance(a, Tensor) else a)
+
+
+def _outputs(node: Any, op: Op, outs: tuple[Any, ...], cells: dict[int, Cell]) -> list[Any]:
+    visible = outs[: _visible(op, outs)]
+    made = []
+    if not op.multi:
+        node.shape, node.dtype = visible[0].shape, visible[0].dtype
+    else:
+        node.shape = tuple(o.shape for o in visible)
+        node.dtype = tuple(o.dtype for o in visible)
+        node.ports = len(visible)
+    for i, array in enumerate(visible):
+        t: Any = _new(Tensor)
+        t.array, t._cell = array, cells.get(i)
+        if op.carries(i):
+            t._rg = True
+            t._edge = Port(node, i, array.shape, array.dtype) if op.multi else node
+        else:
+            t._rg, t._edge = False, None
+        made.append(t)
+    return made
+
+
+def _make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
+               mode: int) -> None:
+    """Tie a view to the root of its family, where it really shares the parent's memory."""
+    if type(t.array) is ndarray and t.array.base is None:
+        return                                     # the op had to copy
+    if not isinstance(parent, Tensor):
+        return
+    if type(t.array) is ndarray and not np.may_share_memory(t.array, parent.array):
+        return
+    if mode & INFERENCE or parent._cell is INFERENCE_CELL:
+        t._cell = INFERENCE_CELL
+        return
+    root = parent if parent._base is None else parent._base
+    t._cell = share_cell(parent)
+    t._base = root
+    t._steps = (*parent._steps, (op, attrs, index))
+    t._creation = ("no_grad" if not mode & GRAD else "multi" if index >= 0
+                   else parent._creation)
+    kids = root._kids
+    if kids is None:
+        kids = root._kids = []
+    elif len(kids) > 16 and not len(kids) & (len(kids) - 1):
+        kids[:] = [k for k in kids if k() is not None]
+    kids.append(weakref.ref(t))
+
+
+def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
+    """The full path: saved-tensor hooks pack the residuals, observers see the node."""
+    hooks = watchers.hooks.get()
+    if hooks and node.saved is not None:
+        pack = hooks[-1].pack
+        packed = []
+        for i, s in enumerate(node.saved):
+            if isinstance(s, (Tensor, OutRef)):
+                packed.append(Packed(pack(s, node), hooks[-1], _light(s), i))
+            elif type(s) is tuple and s and isinstance(s[0], (Tensor, OutRef)):
+                packed.append(tuple(Packed(pack(x, node), hooks[-1], _light(x), i)
+                                    if isinstance(x, (Tensor, OutRef)) else x for x in s))
+            else:
+                packed.append(s)
+        node.saved = tuple(packed)
+    for observer in watchers.observers.get():
+        observer.forward(node, args, made)
+
+
+def _light(saved: Any) -> Any:
+    """What stays of a packed residual: for its gradient edge, not for its data."""
+    if isinstance(saved, OutRef):
+        return saved.index
+    return saved._edge if saved._rg else None
+
+
+def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
+    """The caller of a pointwise op of one operand. `build` gives, at the first call, the raw
+    functions and the plans for float32 and float64."""
+    node_type = op.node_type
+    raw32: Any = None
+    raw64 = plan32 = plan64 = None
+    keeps_out = keeps_in = differentiable = False
+
+    def prepare() -> None:
+        nonlocal raw32, raw64, plan32, plan64, keeps_out, keeps_in, differentiable
+        raw32, raw64, plan32, plan64 = build()
+        keeps_out = "out" in plan32.names
+        keeps_in = op.operands[0] in plan32.names
+        differentiable = bool(plan32.wanted)
+
+    def call(x: Any) -> Any:
+        if raw32 is None:
+            prepare()
+        if type(x) is not Tensor:
+            if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
+                return (raw32 if x.dtype is F32 else raw64)(x)
+            return bind(op, (x,), {})
+        a = x.array
+        dtype = a.dtype
+        mode = state()
+        if mode > GRAD or (dtype is not F32 and dtype is not F64):
+            return bind(op, (x,), {})
+        try:
+            od = raw32(a) if dtype is F32 else raw64(a)
+        except TypeError:
+            return bind(op, (x,), {})
+        if type(od) is not ndarray:
+            od = np.asarray(od)
+        t = _new(Tensor)
+        t.array = od
+        t._cell = None
+        if not (x._rg and mode and differentiable):
+            t._rg = False
+            t._edge = None
+            return t
+        node: Any = _new(node_type)
+        node.plan = plan32 if dtype is F32 else plan64
+        e = x._edge
+        node.edges = (e if e is not None else edge_of(x),)
+        if keeps_out:
+            t._cell = cell = Cell()
+            ref = OutRef(od, cell, 0)
+            if keeps_in:
+                node.saved, node.versions = _order(node.plan, x, ref), (saved_version(x), 0)
+            else:
+                node.saved, node.versions = (ref,), None
+        elif keeps_in:
+            node.saved = (x,)
+            node.versions = None if x._cell is None else (saved_version(x),)
+        else:
+            node.saved = node.versions = None
+        node.attrs = _NO_ATTRS
+        node.shape = od.shape
+        node.dtype = dtype
+        node.seq = next_sequence()
+        f: Any = _getframe(1)
+        while _inside[f.f_code.co_filename]:
+            f = f.f_back
+        node.code = f.f_code
+        node.lasti = f.f_lasti
+        t._rg = True
+        t._edge = node
+        return t
+    return call
+
+
+_NO_ATTRS: dict[str, Any] = {}
+
+
+class _Scalars(dict[Any, Any]):
+    """Python number -> 0-d array: NumPy converts a number anew at every call, which costs as
+    much as the operation on a small array. Zeros are not kept: -0.0 and 0.0 are one key."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def __missing__(self, number: Any) -> Any:
+        array = np.array(number, self.dtype)
+        if number:
+            if len(self) > 4096:
+                self.clear()
+            self[number] = array
+        return array
+
+
+SCALARS32, SCALARS64 = _Scalars(F32), _Scalars(F64)
+
+
+def _order(plan: Plan, x: Any, ref: OutRef) -> tuple[Any, Any]:
+    return (x, ref) if plan.sources[0][0] == "in" else (ref, x)
+
+
+def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
+    """The caller of a pointwise op of two operands. Plans are indexed by the wanted operands;
+    `plan.pick(a, b, ref)` gathers what to save, `ref` being None where no output is kept."""
+    node_type = op.node_type
+    raw32: Any = None
+    raw64: Any = None
+    plans32: Any = None
+    plans64: Any = None
+
+    def prepare() -> None:
+        nonlocal raw32, raw64, plans32, plans64
+        raw32, raw64, plans32, plans64 = build()
+
+    def call(a: Any, b: Any) -> Any:
+        if raw32 is None:
+            prepare()
+        mode = state()
+        if mode > GRAD:
+            return bind(op, (a, b), {})
+        if type(a) is Tensor:
+            ad = a.array
+            dtype = ad.dtype
+            if type(b) is Tensor:
+                bd = b.array
+                if bd.dtype is not dtype:
+                    return bind(op, (a, b), {})
+                needs = a._rg + 2 * b._rg
+            elif (type(b) is float or type(b) is int) and (dtype is F32 or dtype is F64):
+                b = bd = SCALARS32[b] if dtype is F32 else SCALARS64[b]
+                needs = a._rg + 0
+            else:
+                return bind(op, (a, b), {})
+        elif type(b) is Tensor and (type(a) is float or type(a) is int):
+            bd = b.array
+            dtype = bd.dtype
+            if dtype is not F32 and dtype is not F64:
+                return bind(op, (a, b), {})
+            a = ad = SCALARS32[a] if dtype is F32 else SCALARS64[a]
+            needs = 2 * b._rg
+        elif type(a) is ndarray and type(b) is ndarray and a.dtype is b.dtype:
+            if a.dtype is F32:
+                return raw32(a, b)
+            return raw64(a, b) if a.dtype is F64 else bind(op, (a, b), {})
+        else:
+            return bind(op, (a, b), {})
+        if dtype is F32:
+            raw, plans = raw32, plans32
+        elif dtype is F64:
+            raw, plans = raw64, plans64
+        else:
+            return bind(op, (a, b), {})
+        try:
+            od = raw(ad, bd)
+        except (TypeError, ValueError):
+            return bind(op, (a, b), {})
+        if type(od) is not ndarray:
+            od = np.asarray(od)
+        t = _new(Tensor)
+        t.array = od
+        t._cell = None
+        if not (needs and mode and plans[needs]):
+            t._rg = False
+            t._edge = None
+            return t
+        node: Any = _new(node_type)
+        plan = node.plan = plans[needs]
+        if needs == 3:
+            ea, eb = a._edge, b._edge
+            node.edges = (ea if ea is not None else edge_of(a),
+                          eb if eb is not None else edge_of(b))
+        elif needs == 1:
+            node.edges = (a._edge or edge_of(a), None)
+        else:
+            node.edges = (None, b._edge or edge_of(b))
+        if plan.pick is None:
+            node.saved = node.versions = None
+        else:
+            ref = None
+            if plan.keeps_out:
+                t._cell = cell = Cell()
+                ref = OutRef(od, cell, 0)
+            node.saved = saved = plan.pick(a, b, ref)
+            node.versions = None
+            for s in saved:
+                if type(s) is Tensor and s._cell is not None:
+                    node.versions = tuple(map(saved_version, saved))
+                    break
+        node.attrs = _NO_ATTRS
+        node.shape = od.shape
+        node.dtype = dtype
+        node.seq = next_sequence()
+        f: Any = _getframe(1)
+        while _inside[f.f_code.co_filename]:
+            f = f.f_back
+        node.code = f.f_code
+        node.lasti = f.f_lasti
+        t._rg = True
+        t._edge = node
+        return t
+    return call
+
+
+def value_of(saved: Any, expected: Any, node: Any) -> Any:
+    """The array of a residual after its version was checked; numbers and avals pass through."""
+    kind = type(saved)
+    if kind is OutRef:
+        if saved.cell.version or saved.cell.exposed:
+            check_version(saved, expected, node)
+        return saved.array
+    if isinstance(saved, Tensor):
+        cell = saved._cell
+        if cell is not None and (cell.exposed or cell.version != expected):
+            check_version(saved, expected, node)
+        return saved.array if not saved.level else saved
+    if kind is tuple:
+        marks = expected if type(expected) is tuple else (expected,) * len(saved)
+        return tuple(value_of(s, v, node) for s, v in zip(saved, marks, strict=True))
+    if kind is Packed:
+        return saved.hook.unpack(saved, node).array
+    return saved
+
+
+def check_version(saved: Any, expected: Any, node: Any) -> None:
+    """Raise if the storage of a residual was written to since it was saved."""
+    from adjoint.core.versions import verify
+    verify(saved, expected, node)
+
+
+def release(node: Any) -> None:
+    """Free the residuals of a node."""
+    node.saved = node.versions = None
+
+
+__all__ = ["AccumulateGrad", "AutogradError", "binary", "bind", "compute", "function_of",
+           "record", "release", "unary", "value_of", "watch"]

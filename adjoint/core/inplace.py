@@ -1,0 +1,294 @@
+"""In-place ops and views, with PyTorch's semantics.
+
+An in-place op writes into the tensor's memory, bumps the version of its storage and gives the
+tensor a new node. Where the tensor is a view, its base is given the history
+
+    base' = scatter_into(base, op(view(base), ...))        (node: CopySlices)
+
+and every live view of that base is re-derived from it, so that base and views agree.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.base import provenance
+from adjoint.base.aval import Aval, MetaArray, aval_of
+from adjoint.base.dtypes import category, of_numpy
+from adjoint.base.errors import AutogradError, DTypeError, ShapeError
+from adjoint.core import modes
+from adjoint.core.bind import bind, compute, record
+from adjoint.core.modes import GRAD, INFERENCE, WATCH, state
+from adjoint.core.op import Op, op
+from adjoint.core.tensor import (
+    INFERENCE_CELL,
+    AccumulateGrad,
+    OutRef,
+    Port,
+    Tensor,
+    bump,
+    edge_of,
+    wrap,
+)
+
+
+def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
+            attrs: Mapping[str, Any] | None = None, *, name: str = "", position: int = 0) -> Tensor:
+    """target <- op(target, *others), in target's memory; `position` is target's operand index."""
+    attrs = attrs or {}
+    args = [*others[:position], target, *others[position:]]
+    label = name or op_.name + "_"
+    top = max((a.level for a in args if isinstance(a, Tensor)), default=0)
+    if top:
+        owner = next(a for a in args if isinstance(a, Tensor) and a.level == top)
+        return owner.trace.inplace(op_, target, args, attrs)  # type: ignore[attr-defined]  # func
+    mode = state()
+    recording = check_writable(target, args, mode)
+    arrays = [a.array if isinstance(a, Tensor) else a for a in args]
+    if not recording:
+        write(op_, target, arrays, attrs, label)
+        bump(target, label)
+        return target
+    needs = sum(1 << i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg)
+    plan = op_.plan(needs)
+    before = list(args)
+    if any(kind == "in" and before[i] is target for kind, i in plan.sources):
+        before[position] = shadow(target)         # the rule reads the value that is overwritten
+    outs = write(op_, target, arrays, attrs, label)
+    bump(target, label)
+    if not plan.wanted:
+        return target
+    made = record(op_, plan, before, attrs, outs, mode)
+    made = made[0] if isinstance(made, tuple) else made
+    node = made._edge.node if type(made._edge) is Port else made._edge
+    _share_output_cell(node, target)
+    rebase(target, made)
+    return target
+
+
+def shadow(t: Tensor) -> Tensor:
+    """A copy of `t`'s present value with `t`'s present place in the graph."""
+    copy = wrap(t.array.copy() if isinstance(t.array, np.ndarray)
+                else MetaArray(t.array.shape, t.array.dtype))
+    copy._edge, copy._rg = (edge_of(t) if t._rg else None), t._rg
+    return copy
+
+
+def _share_output_cell(node: Any, target: Tensor) -> None:
+    """A saved output of an in-place op lives in the target's storage: watch that one's version."""
+    if node.saved is None:
+        return
+    saved, versions = list(node.saved), list(node.versions or (0,) * len(node.saved))
+    for i, s in enumerate(saved):
+        if type(s) is OutRef and s.index == 0 and target._cell is not None:
+            saved[i] = OutRef(target.array, target._cell, 0)
+            versions[i] = target._cell.version
+    node.saved, node.versions = tuple(saved), tuple(versions)
+
+
+def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
+    """Raise where an in-place op may not be applied; True if its history must be recorded."""
+    if target._cell is INFERENCE_CELL and not mode & INFERENCE:
+        if mode & GRAD or True:
+            raise AutogradError(
+                "Inplace update to inference tensor outside InferenceMode is not allowed. You can "
+                "make a clone to get a normal tensor before doing inplace update.")
+    if not mode & GRAD:
+        return False
+    wants = any(isinstance(a, Tensor) and a._rg for a in args)
+    if not wants:
+        return False
+    if target._rg and target.is_leaf and target._base is None:
+        raise AutogradError(
+            "a leaf Variable that requires grad is being used in an in-place operation.\n"
+            f"  at {provenance.here(sys._getframe(1))}\n"
+            "  fix: update parameters under `with no_grad():`, or write out of place (w = w - g)")
+    base = target._base
+    if base is not None:
+        if base._rg and base.is_leaf:
+            raise AutogradError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                f"operation.\n  at {provenance.here(sys._getframe(1))}\n"
+                "  fix: clone the leaf first, or update it under `with no_grad():`")
+        if target._creation == "multi":
+            name = target.grad_fn.name() if target.grad_fn is not None else "a multi-output view"
+            raise AutogradError(
+                f"Output {target.output_nr} of {name} is a view and is being modified inplace. "
+                "This view is the output of a function that returns multiple views. Such "
+                "functions do not allow the output views to be modified inplace. You should "
+                "replace the inplace operation by an out-of-place one.")
+        if target._creation == "no_grad":
+            raise AutogradError(
+                "A view was created in no_grad mode and is being modified inplace with grad mode "
+                "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. "
+                "You can clarify your code by moving both the view and the inplace either both "
+                "inside the no_grad block (if you don't want the inplace to be tracked) or both "
+                "outside (if you want the inplace to be tracked).")
+    return True
+
+
+def write(op_: Op, target: Tensor, arrays: Sequence[Any], attrs: Mapping[str, Any],
+          label: str) -> tuple[Any, ...]:
+    """Compute and store; the outputs as seen by the rules, the target's own array first."""
+    array = target.array
+    if type(array) is MetaArray or any(type(a) is MetaArray for a in arrays):
+        outs = compute(op_, arrays, attrs)
+        _check_fit(array, outs[0], label)
+        return (array, *outs[1:])
+    if not array.flags.writeable:
+        raise AutogradError(f"{label}: the tensor shares memory with a read-only NumPy array; "
+                            "clone() it first")
+    if op_.inplace is not None:
+        op_.inplace(array, *arrays, **attrs)
+        return (array,)
+    direct = op_.impl if isinstance(op_.impl, np.ufunc) else None
+    ufunc = getattr(op_, "ufunc", direct)
+    if (ufunc is not None and not attrs and all(
+            isinstance(a, np.ndarray) and a.dtype == array.dtype for a in arrays)
+            and np.broadcast_shapes(*(a.shape for a in arrays)) == array.shape):
+        ufunc(*arrays, out=array)
+        return (array,)
+    outs = compute(op_, arrays, attrs)
+    _check_fit(array, outs[0], label)
+    np.copyto(array, outs[0], casting="unsafe")
+    return (array, *outs[1:])
+
+
+def _check_fit(array: Any, out: Any, label: str) -> None:
+    if out.shape != array.shape:
+        raise ShapeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape "
+                         f"{list(out.shape)} ({label}: an in-place op cannot grow its tensor)")
+    if category(out.dtype) > category(array.dtype):
+        raise DTypeError(f"result type {_legacy(out.dtype)} can't be cast to the desired output "
+                         f"type {_legacy(array.dtype)} ({label})")
+
+
+def _legacy(dtype: Any) -> str:
+    names = {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long",
+             "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
+             "complex64": "ComplexFloat", "complex128": "ComplexDouble", "bfloat16": "BFloat16"}
+    name = of_numpy(dtype).name
+    return names.get(name, name)
+
+
+# ---------------------------------------------------------------------- history of views
+def replay(base: Any, steps: Sequence[Any]) -> Any:
+    """Apply the recorded view ops to `base` (a tensor or a raw array)."""
+    for op_, attrs, index in steps:
+        out = bind(op_, (base,), attrs)
+        base = out if index < 0 else out[index]
+    return base
+
+
+def _show(array: Any, steps: Sequence[Any]) -> Any:
+    """The raw view of an array."""
+    for op_, attrs, index in steps:
+        out = op_.impl(array, **attrs)
+        array = out if index < 0 else out[index]
+    return array
+
+
+def _scatter(base: Any, src: Any, /, *, steps: Any) -> Any:
+    out = np.array(base, order="C")
+    _show(out, steps)[...] = src
+    return out
+
+
+scatter_into = op(
+    "scatter_into", impl=_scatter, infer=lambda base, src, *, steps: Aval(base.shape, base.dtype),
+    vjp={"base": lambda ct, src_aval, *, steps: scatter_into(ct, zeros_of(src_aval), steps=steps),
+         "src": lambda ct, *, steps: replay(ct, steps)},
+    jvp={"base": lambda t, src_aval, *, steps: scatter_into(t, zeros_of(src_aval), steps=steps),
+         "src": lambda t, base_aval, *, steps: scatter_into(zeros_of(base_aval), t, steps=steps)},
+    cost=lambda base, src, **_: 0, node="CopySlices")
+
+
+def zeros_of(aval: Aval) -> Any:
+    """A raw array of zeros of that aval (read-only, no memory to speak of)."""
+    return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)
+
+
+def rebase(target: Tensor, made: Tensor) -> None:
+    """`target` now is what `made` is: move the history over, and tell base and views."""
+    root = target._base
+    if root is None:
+        hooks = target._backward_hooks
+        target._edge, target._rg = made._edge, made._rg
+        if hooks:
+            target._backward_hooks = None
+        refresh_views(target, None)
+        return
+    old = shadow_edge(root)
+    src = wrap(made.array)
+    src._edge, src._rg = made._edge, made._rg
+    plan = scatter_into.op.plan((1 if old._rg else 0) | 2)  # type: ignore[attr-defined]  # record
+    grown = record(scatter_into.op, plan, (old, src),  # type: ignore[attr-defined]  # record
+                   {"steps": target._steps}, (root.array,), state() & ~WATCH)
+    root._edge, root._rg = grown._edge, True
+    refresh_views(root, None)
+
+
+def shadow_edge(t: Tensor) -> Tensor:
+    """A stand-in for `t` with its place in the graph and its array (no copy)."""
+    s = wrap(t.array)
+    s._rg = t._rg
+    s._edge = edge_of(t) if t._rg else None
+    return s
+
+
+def refresh_views(root: Tensor, skip: Tensor | None) -> None:
+    """Derive the history of every live view of `root` anew."""
+    kids = root._kids
+    if not kids:
+        return
+    mode = state()
+    token = modes.change(set_bits=GRAD, clear_bits=WATCH)
+    try:
+        for ref in list(kids):
+            kid = ref()
+            if kid is None or kid is skip or kid._creation == "no_grad":
+                continue
+            stand_in = shadow_edge(root)
+            fresh = replay(stand_in, kid._steps)
+            kid._edge, kid._rg = fresh._edge, fresh._rg
+    finally:
+        modes.restore(token, mode)
+
+
+def assign(out: Tensor, result: Any) -> Tensor:
+    """Store `result` in `out` (the `out=` argument): resized where the shape differs."""
+    if out._rg and state() & GRAD or (isinstance(result, Tensor) and result._rg
+                                      and state() & GRAD):
+        raise AutogradError("functions with out=... arguments don't support automatic "
+                            "differentiation, but one of the arguments requires grad.")
+    array = result.array if isinstance(result, Tensor) else np.asarray(result)
+    if category(array.dtype) > category(out.array.dtype):
+        raise DTypeError(f"result type {_legacy(array.dtype)} can't be cast to the desired output "
+                         f"type {_legacy(out.array.dtype)}")
+    if out.array.shape != array.shape:
+        out.array = np.empty(array.shape, out.array.dtype)
+    np.copyto(out.array, array, casting="unsafe")
+    bump(out, "out=")
+    return out
+
+
+def inplace_method(function: Callable[..., Any], label: str) -> Callable[..., Any]:
+    """`x.name_(*args)` of an op function: the in-place form of a pointwise op."""
+    record_ = function.op  # type: ignore[attr-defined]  # every op function carries its record
+
+    def method(self: Tensor, *others: Any) -> Tensor:
+        return inplace(record_, self, others, name=label)
+    method.__name__ = method.__qualname__ = label
+    return method
+
+
+def is_leaf_edge(edge: Any) -> bool:
+    """True for the accumulator of a leaf."""
+    return type(edge) is AccumulateGrad
+
+
+__all__ = ["Aval", "aval_of", "assign", "check_writable", "inplace", "inplace_method", "rebase",
+           "refresh_views", "replay", "scatter_into"]

@@ -1,0 +1,262 @@
+"""The Op record: everything that is known of an operation, in one place.
+
+A rule's parameter names are its residuals. `lambda ct, b: ...` keeps operand `b`; `out` keeps the
+output (`out0`, or its name, where there are several); `x_aval` keeps only shape and dtype;
+keyword-only parameters are attributes. Nothing else is reachable in backward, so what is saved
+cannot drift from what is needed. Rules are written in ops, so they differentiate themselves.
+"""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adjoint.base.aval import Aval, aval_of
+from adjoint.core.tensor import Node
+
+Rule = Callable[..., Any]
+Key = str | tuple[str, ...]
+OPS: dict[str, Op] = {}
+
+
+@dataclass(eq=False)
+class Op:
+    """One operation. Use `op(...)` to declare one and get the function that runs it.
+
+    impl    (*arrays, **attrs) -> array, or a tuple: `outs`, then `hidden`
+    infer   (*avals, **attrs) -> aval(s); raises ShapeError/DTypeError in words
+    vjp     operand -> (ct, *residuals, *, attrs) -> cotangent; a tuple of operands -> a tuple
+    jvp     operand -> (t, *residuals, *, attrs) -> its share of the output tangent; None: linear
+    batch   (op, args, batched, attrs) -> out, the batch axis of every batched operand in front
+    cost    (*avals, **attrs) -> floating operations
+    why     residual -> the reason it is kept, in words
+    """
+
+    name: str
+    impl: Rule
+    infer: Rule
+    vjp: Mapping[Key, Rule] = field(default_factory=dict)
+    jvp: Mapping[Key, Rule | None] = field(default_factory=dict)
+    batch: Rule | None = None
+    cost: Rule = lambda *avals, **attrs: 0
+    why: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""                       # what grad_fn prints; "<Name>Backward0" when empty
+    outs: tuple[str, ...] = ("out",)
+    hidden: tuple[str, ...] = ()         # further results of impl, for the rules only
+    differentiable: tuple[str, ...] | None = None   # outputs that carry a gradient; None: all
+    view: bool = False                   # the output shows operand 0's memory
+    prepare: Rule | None = None          # arrays -> arrays: promotion, before impl
+    inplace: Rule | None = None          # (out_array, *arrays, **attrs): impl writing into out
+    scalar: Any = None                   # kernels.expr expression, for the pointwise family
+    domain: Any = None                   # sample inputs for the law table: () -> [(args, attrs)]
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        params = inspect.signature(self.impl).parameters.values()
+        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
+        self.operands = tuple(p.name for p in params if p.kind is p.POSITIONAL_ONLY)
+        self.attrs = tuple(p.name for p in params if p.kind is p.KEYWORD_ONLY)
+        self.multi = len(self.outs) + len(self.hidden) > 1 or self.variadic_out
+        if not self.node:
+            title = "".join(w[:1].upper() + w[1:] for w in self.name.split("_"))
+            self.node = f"{title}Backward0"
+        self.node_type: type[Node] = type(self.node, (Node,), {"__slots__": (), "op": self})
+        self.plans: dict[int, Plan] = {}
+        self.compact = self._compact(self.vjp), self._compact(self.jvp)
+        self._verify()
+
+    variadic_out = False
+
+    @property
+    def legal(self) -> set[str]:
+        """Every residual name that a rule of this op may read."""
+        names = {*self.outs, *self.hidden, "out", "outs"}
+        if self.variadic:
+            return names | {"xs", "avals", "wanted"}
+        return names | {*self.operands, *(f"{o}_aval" for o in self.operands), "wanted"}
+
+    @staticmethod
+    def _compact(table: Mapping[Key, Rule | None]) -> dict[tuple[str, ...], Rule | None]:
+        return {(k,) if isinstance(k, str) else tuple(k): r for k, r in table.items()}
+
+    def _verify(self) -> None:
+        for table in self.compact:
+            for key, rule in table.items():
+                for operand in key:
+                    if operand not in self.operands and operand != "*":
+                        raise TypeError(f"{self.name}: rule for unknown operand {operand!r}, "
+                                        f"has {self.operands}")
+                bad = set(reads(rule)) - self.legal
+                if bad:
+                    raise TypeError(f"{self.name}.{key}: rule reads {sorted(bad)}, legal names "
+                                    f"are {sorted(self.legal)}")
+
+    def plan(self, needs: int) -> Plan:
+        """How to differentiate with respect to the operands whose bit is set in `needs`."""
+        found = self.plans.get(needs)
+        if found is None:
+            found = self.plans[needs] = Plan(self, needs)
+        return found
+
+    def carries(self, index: int) -> bool:
+        """True if output `index` has a gradient."""
+        return self.differentiable is None or self.outs[index] in self.differentiable
+
+    def residuals(self, wanted: set[str]) -> tuple[str, ...]:
+        """Names kept for backward when the operands in `wanted` want a cotangent."""
+        bits = sum(1 << i for i, o in enumerate(self.operands) if o in wanted)
+        return self.plan(bits).kept
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+def reads(rule: Rule | None) -> tuple[str, ...]:
+    """The residual names a rule reads: its positional parameters after the first."""
+    if rule is None:
+        return ()
+    params = inspect.signature(rule).parameters.values()
+    return tuple(p.name for p in params
+                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))[1:]
+
+
+def attr_names(rule: Rule | None, op: Op) -> tuple[str, ...]:
+    """The attributes a rule reads: its keyword-only parameters (all, for ``**attrs``)."""
+    if rule is None:
+        return op.attrs
+    params = list(inspect.signature(rule).parameters.values())
+    if any(p.kind is p.VAR_KEYWORD for p in params):
+        return op.attrs
+    return tuple(p.name for p in params if p.kind is p.KEYWORD_ONLY)
+
+
+class Group:
+    """One rule as a plan runs it: positions of its residuals, its attributes, its targets."""
+
+    __slots__ = ("rule", "positions", "attrs", "targets", "joint", "wants")
+
+    def __init__(self, rule: Rule | None, positions: tuple[int, ...], attrs: tuple[str, ...],
+                 targets: tuple[int, ...], joint: bool, wants: bool) -> None:
+        self.rule, self.positions, self.attrs = rule, positions, attrs
+        self.targets, self.joint, self.wants = targets, joint, wants
+
+
+class Plan:
+    """What one pattern of wanted operands keeps, and how its backward runs.
+
+    names   every residual name, in order; values are looked up by position
+    kept    those of them that hold memory (avals do not)
+    groups  the rules to call
+    fast    optional: (ct, vals) -> tuple of cotangents per operand, on raw arrays of one dtype
+    """
+
+    __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
+                 "keeps_out")
+
+    def __init__(self, op: Op, needs: int) -> None:
+        self.op, self.needs = op, needs
+        self.fast: Rule | None = None
+        self.pick: Rule | None = None
+        table = op.compact[0]
+        chosen = _choose(op, table, needs)
+        names: dict[str, None] = {}
+        for key in chosen:
+            names.update(dict.fromkeys(n for n in reads(table[key]) if n != "wanted"))
+        self.names = tuple(names)
+        self.kept = tuple(n for n in names if not n.endswith("_aval") and n != "avals")
+        self.groups = [self._group(key, table[key]) for key in chosen]
+        self.wanted = tuple(sorted(t for g in self.groups for t in g.targets))
+        self.sources = tuple(_source(op, n) for n in self.names)
+        self.keeps_out = any(kind == "out" for kind, _ in self.sources)
+
+    def _group(self, key: tuple[str, ...], rule: Rule | None) -> Group:
+        op = self.op
+        if key == ("*",):
+            targets: tuple[int, ...] = (-1,)
+        else:
+            targets = tuple(op.operands.index(o) for o in key)
+        asked = reads(rule)
+        positions = tuple(self.names.index(n) if n != "wanted" else -1 for n in asked)
+        return Group(rule, positions, attr_names(rule, op), targets,
+                     len(key) > 1 or key == ("*",), "wanted" in asked)
+
+    def run(self, ct: Any, vals: Sequence[Any], attrs: Mapping[str, Any], n: int) -> list[Any]:
+        """Cotangents per operand (None where none flows) by calling the rules."""
+        out: list[Any] = [None] * n
+        for g in self.groups:
+            args = [self._wants(n) if i < 0 else vals[i] for i in g.positions]
+            result = g.rule(ct, *args, **{k: attrs[k] for k in g.attrs})  # type: ignore[misc]
+            # (a vjp table has no None rules)
+            if not g.joint:
+                out[g.targets[0]] = result
+            elif g.targets == (-1,):
+                out[:] = result
+            else:
+                for t, r in zip(g.targets, result, strict=True):
+                    out[t] = r
+        return out
+
+    def _wants(self, n: int) -> tuple[bool, ...]:
+        return tuple(bool(self.needs >> i & 1) for i in range(n))
+
+
+def _choose(op: Op, table: Mapping[tuple[str, ...], Rule | None],
+            needs: int) -> list[tuple[str, ...]]:
+    """Rules that cover the wanted operands: the largest joint keys first, then single ones."""
+    if op.variadic:
+        return [("*",)] if needs and ("*",) in table else []
+    wanted = {o for i, o in enumerate(op.operands) if needs >> i & 1}
+    chosen: list[tuple[str, ...]] = []
+    for exact in (True, False):
+        for key in sorted(table, key=lambda k: -len(k)):
+            inside = wanted & set(key)
+            usable = len(inside) == len(key) if exact else bool(inside) and len(key) > 1
+            if inside and usable:
+                chosen.append(key)
+                wanted -= set(key)
+    return chosen
+
+
+def _source(op: Op, name: str) -> tuple[str, int]:
+    """Where a residual comes from: ("in", i), ("aval", i), ("out", i), ("xs"|"avals"|"outs", 0)."""
+    if name in ("xs", "avals", "outs"):
+        return name, 0
+    if name in op.operands:
+        return "in", op.operands.index(name)
+    if name == "out":
+        return "out", 0
+    every = (*op.outs, *op.hidden)
+    if name in every:
+        return "out", every.index(name)
+    return "aval", op.operands.index(name[:-5])
+
+
+def op(name: str, impl: Rule, infer: Rule, vjp: Mapping[Any, Rule] | None = None,
+       jvp: Mapping[Any, Rule | None] | None = None, batch: Rule | None = None,
+       **fields: Any) -> Callable[..., Any]:
+    """Declare an op; returns the function that runs it (its record is ``function.op``).
+
+    >>> from adjoint.core.op import OPS
+    >>> OPS["mul"].residuals({"a"})
+    ('b',)
+    """
+    from adjoint.core.bind import function_of
+    record = Op(name, impl, infer, vjp or {}, jvp or {}, batch, **fields)
+    return register(record, function_of(record))
+
+
+def register(record: Op, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Enter a record and the function that runs it into the registry."""
+    if record.name in OPS:
+        raise TypeError(f"op {record.name!r} is declared twice")
+    OPS[record.name] = record
+    function.__name__ = function.__qualname__ = record.name
+    function.op = record  # type: ignore[attr-defined]  # functions take attributes
+    record.call = function  # type: ignore[attr-defined]  # set once, here
+    return function
+
+
+def avals(args: Sequence[Any]) -> list[Aval]:
+    """Avals of raw operands (None stays None)."""
+    return [None if a is None else aval_of(a) for a in args]  # type: ignore[misc]  # optional

@@ -1,0 +1,484 @@
+"""The tensor, the node and what links them. No mathematics: methods are added by `tensor.py`
+from the public functions, the meaning of a node lives in its op's record.
+
+    Tensor ── _edge ──> Node | Port(node, i) | AccumulateGrad (leaf)
+    Node ── edges ──> the same, one per operand;  saved: operands (tensors) and outputs (OutRef)
+"""
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from itertools import count
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from adjoint.base import provenance
+from adjoint.base.dtypes import DType, is_inexact, of_numpy
+from adjoint.base.errors import AutogradError, ShapeError
+
+next_sequence = count().__next__
+
+
+class Cell:
+    """Version of a storage, shared by all tensors that show it, with the last mutation's place.
+
+    A tensor without a cell has version 0 and its storage to itself.
+    """
+
+    __slots__ = ("version", "what", "code", "lasti", "exposed", "print")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.what = ""
+        self.code: CodeType | None = None
+        self.lasti = 0
+        self.exposed = False   # a NumPy array or another library may write to the storage unseen
+        self.print: tuple[int, Any] | None = None  # (version, fingerprint of the owner) then
+
+    def where(self) -> str:
+        """The last mutation, in words."""
+        if not self.what:
+            return "modified outside of this library (through a NumPy array that shares its memory)"
+        return f"last modified by {self.what} at {provenance.locate(self.code, self.lasti)}"
+
+
+INFERENCE_CELL = Cell()
+
+
+class Size(tuple[int, ...]):
+    """The shape of a tensor: a tuple of ints that prints as PyTorch's."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Number of elements."""
+        n = 1
+        for s in self:
+            n *= s
+        return n
+
+    def __repr__(self) -> str:
+        return f"{DType.namespace}.Size([{', '.join(map(str, self))}])"
+
+    def __getitem__(self, i: Any) -> Any:
+        out = tuple.__getitem__(self, i)
+        return Size(out) if type(out) is tuple else out
+
+    def __add__(self, other: Any) -> Size:
+        return Size(tuple(self) + tuple(other))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Size, (tuple(self),))
+
+
+class Port:
+    """Output `index` of a node that has several."""
+
+    __slots__ = ("node", "index", "shape", "dtype")
+
+    def __init__(self, node: Node, index: int, shape: tuple[int, ...], dtype: Any) -> None:
+        self.node, self.index, self.shape, self.dtype = node, index, shape, dtype
+
+
+class OutRef:
+    """A saved output: the array and its cell, not the tensor, which owns the node."""
+
+    __slots__ = ("array", "cell", "index")
+
+    def __init__(self, array: Any, cell: Cell, index: int) -> None:
+        self.array, self.cell, self.index = array, cell, index
+
+
+class Packed:
+    """A residual that went through a pack hook; `unpack` gives the tensor back."""
+
+    __slots__ = ("value", "hook", "original", "index", "__weakref__")
+
+    def __init__(self, value: Any, hook: Any, original: Any, index: int) -> None:
+        self.value, self.hook, self.original, self.index = value, hook, original, index
+
+
+class RemovableHandle:
+    """Returned by every `register_*hook`; `remove()` takes the hook off again."""
+
+    __slots__ = ("_hooks", "id", "__weakref__")
+
+    def __init__(self, hooks: dict[int, Any]) -> None:
+        self._hooks = weakref.ref(hooks) if isinstance(hooks, HookDict) else (lambda: hooks)
+        self.id = next_sequence()
+
+    def remove(self) -> None:
+        """Take the hook off; a second call does nothing."""
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class HookDict(dict[int, Any]):
+    """Hooks in order of registration (a dict that a handle can refer to weakly)."""
+
+    __slots__ = ("__weakref__",)
+
+
+def add_hook(owner: Any, name: str, hook: Any) -> RemovableHandle:
+    """Add `hook` to the dict `owner.<name>`, making it at its first use."""
+    if not callable(hook):
+        raise AutogradError(f"a hook must be callable, got {type(hook).__name__}")
+    hooks = getattr(owner, name)
+    if hooks is None:
+        hooks = HookDict()
+        setattr(owner, name, hooks)
+        owner._special = True
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+class Node:
+    """One recorded op. `grad_fn` of its outputs; a subclass per op carries the printed name.
+
+    Slots are written by dispatch; rarely used state (hooks, metadata) sits in the instance dict
+    over class-level defaults, so that a plain node costs ten stores.
+    """
+
+    __slots__ = ("plan", "edges", "saved", "versions", "attrs", "shape", "dtype", "seq", "code",
+                 "lasti", "__weakref__", "__dict__")
+    plan: Any                      # core.op.Plan: rules and residual names for the wanted operands
+    edges: tuple[Any, ...]
+    saved: tuple[Any, ...] | None  # None: nothing saved, or freed
+    versions: tuple[Any, ...] | None
+    attrs: dict[str, Any]
+    shape: Any                     # of the output; a tuple of Ports' shapes lives with the ports
+    dtype: Any
+    seq: int
+    code: CodeType | None
+    lasti: int
+    ports: int = 0                 # number of outputs where there are several
+    freed: Any = None              # (code, lasti) of the backward that released the residuals
+    _special = False               # has any of what follows: the engine takes the full path
+    _post_hooks: HookDict | None = None
+    _pre_hooks: HookDict | None = None
+    _tensor_hooks: Any = None      # output index -> HookDict (hooks on the tensor itself)
+    _retain: Any = None            # output index -> weakref of the tensor that retains its grad
+
+    def name(self) -> str:
+        """The node's name, as printed."""
+        return type(self).__name__
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
+        out: list[tuple[Any, int]] = []
+        for e in self.edges:
+            out.append((e.node, e.index) if type(e) is Port else (e, 0))
+        return tuple(out)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dict for the user's own notes about this node."""
+        return self.__dict__.setdefault("_metadata", {})
+
+    def _sequence_nr(self) -> int:
+        return self.seq
+
+    def register_hook(self, hook: Any) -> RemovableHandle:
+        """`hook(grad_inputs, grad_outputs) -> new grad_inputs or None`, after this node ran."""
+        return add_hook(self, "_post_hooks", hook)
+
+    def register_prehook(self, hook: Any) -> RemovableHandle:
+        """`hook(grad_outputs) -> new grad_outputs or None`, before this node runs."""
+        return add_hook(self, "_pre_hooks", hook)
+
+    def where(self) -> str:
+        """``file:line in function`` of the call that made this node."""
+        return provenance.locate(self.code, self.lasti)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} object at {hex(id(self))}>"
+
+
+class AccumulateGrad:
+    """The end of the graph at a leaf: adds what arrives to `leaf.grad`."""
+
+    __slots__ = ("_leaf", "shape", "dtype", "__dict__", "__weakref__")
+    edges: tuple[Any, ...] = ()
+    next_functions: tuple[Any, ...] = ()
+    seq = sys.maxsize
+    ports = 0
+    saved = None
+    _special = True
+    _post_hooks: HookDict | None = None
+    _pre_hooks: HookDict | None = None
+    _tensor_hooks: Any = None
+    _accumulated: HookDict | None = None
+
+    def __init__(self, leaf: Tensor) -> None:
+        self._leaf = weakref.ref(leaf)
+        self.shape = leaf.array.shape
+        self.dtype = leaf.array.dtype
+
+    @property
+    def variable(self) -> Tensor | None:
+        """The leaf; None when nobody holds it any more."""
+        return self._leaf()
+
+    def name(self) -> str:
+        """The node's name, as printed."""
+        return "AccumulateGrad"
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dict for the user's own notes about this node."""
+        return self.__dict__.setdefault("_metadata", {})
+
+    def _sequence_nr(self) -> int:
+        return self.seq
+
+    def register_hook(self, hook: Any) -> RemovableHandle:
+        """`hook(grad_inputs, grad_outputs)`, after the gradient was accumulated."""
+        return add_hook(self, "_post_hooks", hook)
+
+    def register_prehook(self, hook: Any) -> RemovableHandle:
+        """`hook(grad_outputs) -> new grad_outputs or None`, before accumulation."""
+        return add_hook(self, "_pre_hooks", hook)
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {hex(id(self))}>"
+
+
+class _TensorType(type):
+    """Lets `Tensor(...)` be PyTorch's legacy constructor while dispatch makes tensors directly."""
+
+    legacy: Any = None
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls.legacy(*args, **kwargs) if cls is Tensor else type.__call__(cls, *args, **kwargs)
+
+
+class Tensor(metaclass=_TensorType):
+    """An array with a gradient: data plus autograd metadata."""
+
+    __slots__ = ("array", "_rg", "_edge", "_cell", "__weakref__", "__dict__")
+    __array_priority__ = 1000
+    array: Any                     # np.ndarray, or MetaArray on device meta
+    _rg: bool
+    _edge: Any                     # Node | Port | AccumulateGrad | None
+    _cell: Cell | None
+    level = 0                      # > 0: belongs to a transform (func)
+    _grad: Any = None
+    _base: Any = None              # the tensor this one is a view of (a root, never a view)
+    _steps: tuple[Any, ...] = ()   # ops that lead from the base to this view
+    _kids: Any = None              # weak references to the views of this root
+    _creation = ""                 # "no_grad", "multi": views that may not be written to
+    _retains = False
+    _backward_hooks: Any = None
+
+    @property
+    def requires_grad(self) -> bool:
+        """True if gradients are to be computed for this tensor."""
+        return self._rg
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if self._edge is not None and type(self._edge) is not AccumulateGrad:
+            if value:
+                return
+            raise AutogradError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in a subgraph that doesn't require differentiation use "
+                "var_no_grad = var.detach().")
+        if value and not is_inexact(self.array.dtype):
+            raise AutogradError("only Tensors of floating point and complex dtype can require "
+                                f"gradients, this one is {of_numpy(self.array.dtype)}")
+        if value and self._cell is INFERENCE_CELL and not _inference_now():
+            raise AutogradError("Setting requires_grad=True on inference tensor outside "
+                                "InferenceMode is not allowed.")
+        self._rg = bool(value)
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for tensors made by the user, not by a recorded op."""
+        e = self._edge
+        return e is None or type(e) is AccumulateGrad
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that made this tensor; None for leaves."""
+        e = self._edge
+        if e is None or type(e) is AccumulateGrad:
+            return None
+        return e.node if type(e) is Port else e
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of `grad_fn` this tensor is."""
+        return self._edge.index if type(self._edge) is Port else 0
+
+    @property
+    def _version(self) -> int:
+        if self._cell is INFERENCE_CELL:
+            raise AutogradError("Inference tensors do not track version counter.")
+        return 0 if self._cell is None else self._cell.version
+
+    @property
+    def shape(self) -> Size:
+        """Extent along each axis."""
+        return Size(self.array.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return of_numpy(self.array.dtype)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def _inference_now() -> bool:
+    from adjoint.core.modes import INFERENCE, state
+    return bool(state() & INFERENCE)
+
+
+class _ParameterType(_TensorType):
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return type.__call__(cls, *args, **kwargs)
+
+
+class Parameter(Tensor, metaclass=_ParameterType):
+    """A tensor that a Module registers and an optimizer updates; requires a gradient by default.
+
+    Shares memory with `data`.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
+        t: Parameter = object.__new__(cls)
+        if data is None:
+            data = wrap(np.empty(0, np.float32))
+        if not isinstance(data, Tensor):
+            raise AutogradError(f"cannot assign {type(data).__name__} as a parameter: "
+                                "Parameter(data) takes a tensor")
+        t.array, t._cell, t._edge, t._rg = data.array, share_cell(data), None, False
+        t.requires_grad = requires_grad
+        return t
+
+    def __init__(self, data: Any = None, requires_grad: bool = True) -> None:
+        pass
+
+
+_new = object.__new__
+
+
+def wrap(array: Any, requires_grad: bool = False) -> Tensor:
+    """A leaf tensor that shows `array` (an ndarray or MetaArray) without copying it."""
+    t: Tensor = _new(Tensor)
+    t.array = array
+    t._edge = t._cell = None
+    t._rg = False
+    if requires_grad:
+        t.requires_grad = True
+    return t
+
+
+def share_cell(t: Tensor) -> Cell:
+    """The cell of `t`'s storage, made if there is none yet: call before aliasing it."""
+    cell = t._cell
+    if cell is None:
+        cell = t._cell = Cell()
+    return cell
+
+
+def alias(t: Tensor) -> Tensor:
+    """A leaf on the same storage with the same version counter: what `detach()` returns."""
+    out = wrap(t.array)
+    out._cell = share_cell(t)
+    return out
+
+
+def bump(t: Tensor, what: str = "an in-place write") -> None:
+    """Say that the storage of `t` was written to; remembers the user's line for the error."""
+    cell = t._cell
+    if cell is INFERENCE_CELL:
+        return
+    if cell is None:
+        cell = t._cell = Cell()
+    cell.version += 1
+    frame = provenance.user_frame(sys._getframe(1))
+    cell.what = what
+    if frame is not None:
+        cell.code, cell.lasti = frame.f_code, frame.f_lasti
+
+
+def edge_of(t: Tensor) -> Any:
+    """Where the gradient of `t` goes: its node or port, or the accumulator of a leaf."""
+    e = t._edge
+    if e is None:
+        e = t._edge = AccumulateGrad(t)
+    return e
+
+
+def expose(t: Tensor) -> None:
+    """Note that another library may now write to the storage of `t`: its content is
+    fingerprinted, so that a write that no version counter sees is still found (F23)."""
+    if not isinstance(t.array, np.ndarray) or t._cell is INFERENCE_CELL:
+        return
+    cell = share_cell(t)
+    cell.exposed = True
+    if cell.print is None or cell.print[0] != cell.version:
+        cell.print = (cell.version, fingerprint(owner_of(t.array)))
+
+
+def owner_of(array: Any) -> Any:
+    """The array that owns the memory which `array` shows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def fingerprint(array: Any) -> Any:
+    """A number that changes when the content does: two strided sums over the raw words."""
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    flat = array.reshape(-1).view(np.uint8)
+    words = flat[: flat.size // 8 * 8].view(np.uint64)
+    rest = flat[flat.size // 8 * 8:]
+    return (int(np.add.reduce(words)), int(np.add.reduce(words[::2])), rest.tobytes())
+
+
+def saved_version(t: Any) -> Any:
+    """What to remember of an operand when it is saved: its version, and for exposed storage
+    its fingerprint."""
+    cell = t._cell if isinstance(t, Tensor) else None
+    if cell is None:
+        return 0
+    if cell is INFERENCE_CELL:
+        raise AutogradError(
+            "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+            "inference mode in computation tracked by autograd. To work around this, you can make "
+            "a clone to get a normal tensor and use it in autograd, or use `no_grad()` instead of "
+            "`inference_mode()`.")
+    return (cell.version, fingerprint(t.array)) if cell.exposed else cell.version
+
+
+def check_grad_shape(t: Tensor, grad: Any) -> None:
+    """Raise where `grad` cannot be the gradient of `t`."""
+    if tuple(grad.array.shape) != tuple(t.array.shape):
+        raise ShapeError(
+            f"assigned grad has data of a different size: the tensor is {list(t.array.shape)}, "
+            f"the gradient {list(grad.array.shape)}")
+    if grad.array.dtype != t.array.dtype:
+        raise AutogradError(f"assigned grad has data of a different type: the tensor is {t.dtype}, "
+                            f"the gradient {grad.dtype}")

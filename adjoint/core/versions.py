@@ -1,0 +1,54 @@
+"""Was a saved value written to? The check behind PyTorch's "modified by an inplace operation",
+with both lines: the one that saved and the one that wrote."""
+from __future__ import annotations
+
+from typing import Any
+
+from adjoint.base.dtypes import of_numpy
+from adjoint.base.errors import AutogradError
+from adjoint.core.tensor import OutRef, Tensor, fingerprint, owner_of
+
+_LEGACY = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor",
+           "int64": "LongTensor", "int32": "IntTensor", "bool": "BoolTensor",
+           "bfloat16": "BFloat16Tensor", "complex64": "ComplexFloatTensor",
+           "complex128": "ComplexDoubleTensor", "int16": "ShortTensor", "int8": "CharTensor",
+           "uint8": "ByteTensor"}
+
+
+def verify(saved: Any, expected: Any, node: Any) -> None:
+    """Raise AutogradError where the storage of `saved` differs from what was saved."""
+    cell = saved.cell if type(saved) is OutRef else saved._cell
+    version, mark = expected if type(expected) is tuple else (expected, None)
+    if cell.version != version:
+        raise AutogradError(_message(saved, version, cell, node))
+    if not cell.exposed:
+        return
+    if mark is not None:
+        changed = fingerprint(saved.array) != mark
+    else:
+        changed = (cell.print is not None and cell.print[0] == cell.version
+                   and fingerprint(owner_of(saved.array)) != cell.print[1])
+    if changed:
+        cell.what = ""
+        raise AutogradError(_message(saved, version, cell, node))
+
+
+def _message(saved: Any, expected: int, cell: Any, node: Any) -> str:
+    array = saved.array
+    kind = _LEGACY.get(of_numpy(array.dtype).name, "Tensor")
+    if type(saved) is OutRef:
+        origin = f", which is output {saved.index} of {node.name()},"
+    elif isinstance(saved, Tensor) and saved.grad_fn is not None:
+        origin = f", which is output {saved.output_nr} of {saved.grad_fn.name()},"
+    else:
+        origin = ""
+    silent = cell.version == expected
+    seen = "was changed without a version" if silent else f"is at version {cell.version}"
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: [torch.{kind} {list(array.shape)}]{origin} {seen}; expected version "
+        f"{expected} instead.\n"
+        f"  saved by {node.name()} at {node.where()}\n"
+        f"  {cell.where()}\n"
+        "  fix: write out of place there (y = y + 1 in place of y += 1), or .clone() the value "
+        "before the write")

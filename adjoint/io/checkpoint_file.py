@@ -1,0 +1,395 @@
+"""`save` and `load`: PyTorch's checkpoint files, without PyTorch.
+
+The format (PyTorch documentation, "Serialization semantics", "torch.save") is a zip of
+uncompressed members under one folder: `data.pkl`, a pickle whose persistent references name
+storages; `data/0`, `data/1`, ..., their bytes, each aligned to 64; `version` and `byteorder`.
+Both directions are covered: `torch.load(weights_only=True)` reads what `save` writes.
+"""
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import struct
+import sys
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from adjoint.base.dtypes import DType
+from adjoint.base.errors import AdjointError, ArgumentError, NotSupported
+from adjoint.core.tensor import Size
+from adjoint.io import safetensors
+from adjoint.io.arrays import Parameter, Tensor, as_array, as_tensor, check_device, device
+from adjoint.io.atomic import atomic_write
+from adjoint.io.errors import FileFormatError, UnsafePickleError
+from adjoint.io.pickle_in import Callable_, SafeUnpickler, Trusted, find_safe
+from adjoint.io.pickle_out import Call, Global, Persistent, PickleWriter
+from adjoint.io.storages import StorageTable
+from adjoint.io.torch_names import STORAGE_OF, Storage, StorageType, torch_names
+
+_ALIGN = 64
+_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+# What the zip module raises for offsets, names and sizes that make no sense.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, LookupError,
+           OverflowError, RuntimeError, OSError)
+_allowed: dict[str, Any] = {}
+File = str | os.PathLike[str] | BinaryIO
+MapLocation = Callable[[Any, str], Any] | str | dict[str, str] | Any
+
+
+def add_safe_globals(names: list[Any]) -> None:
+    """Let `load(weights_only=True)` also build these classes and call these functions.
+
+    Only do this for code whose constructors may run on the contents of the file.
+
+    >>> import argparse; add_safe_globals([argparse.Namespace]); clear_safe_globals()
+    """
+    for item in names:
+        obj, name = item if isinstance(item, tuple) else (
+            item, f"{item.__module__}.{item.__qualname__}")
+        _allowed[name] = obj
+
+
+def get_safe_globals() -> list[Any]:
+    """What `add_safe_globals` has added."""
+    return list(_allowed.values())
+
+
+def clear_safe_globals() -> None:
+    """Forget what `add_safe_globals` has added."""
+    _allowed.clear()
+
+
+@contextlib.contextmanager
+def safe_globals(names: list[Any]) -> Iterator[None]:
+    """`add_safe_globals` for the length of a block."""
+    before = dict(_allowed)
+    add_safe_globals(names)
+    try:
+        yield
+    finally:
+        _allowed.clear()
+        _allowed.update(before)
+
+
+# ------------------------------------------------------------------------------- writing
+class _Replacer:
+    """Turns tensors, dtypes, sizes and devices into the calls PyTorch expects."""
+
+    def __init__(self, table: StorageTable, placing: bool) -> None:
+        self._table, self._placing = table, placing
+
+    def __call__(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor):
+            return self._tensor(obj)
+        if isinstance(obj, DType):
+            return Global("torch", obj.name)
+        if type(obj) is Size:
+            return Call(Global("torch", "Size"), (tuple(obj),))
+        if type(obj) is device:
+            return Call(Global("torch", "device"), (str(obj),))
+        return obj
+
+    def _tensor(self, tensor: Tensor) -> Call:
+        call = self._plain(tensor)
+        if isinstance(tensor, Parameter):
+            function = Global("torch._utils", "_rebuild_parameter")
+            return Call(function, (call, bool(tensor.requires_grad), OrderedDict()))
+        return call
+
+    def _plain(self, tensor: Tensor) -> Call:
+        array = as_array(tensor, "save: a tensor")
+        wanted = bool(tensor.requires_grad) and not isinstance(tensor, Parameter)
+        if not self._placing:
+            self._table.add(id(tensor), array)
+            return Call(Global("torch._utils", "_rebuild_tensor_v2"), (OrderedDict(),))
+        number, offset, stride = self._table.place(id(tensor), array)
+        data = self._table.storages[number]
+        where = (str(number), "cpu")
+        shape = tuple(array.shape)
+        if data.dtype.name in STORAGE_OF:
+            kind = Global("torch", STORAGE_OF[data.dtype.name])
+            ref = Persistent(("storage", kind, *where, data.numel))
+            return Call(Global("torch._utils", "_rebuild_tensor_v2"),
+                        (ref, offset, shape, stride, wanted, OrderedDict()))
+        nbytes = data.numel * data.dtype.itemsize
+        ref = Persistent(("storage", Global("torch.storage", "UntypedStorage"), *where, nbytes))
+        return Call(Global("torch._utils", "_rebuild_tensor_v3"),
+                    (ref, offset, shape, stride, wanted, OrderedDict(), data.dtype))
+
+
+class _ZipWriter:
+    """Uncompressed members, each starting at a multiple of 64 bytes."""
+
+    def __init__(self, file: BinaryIO, folder: str) -> None:
+        self._file, self._folder = file, folder
+        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
+
+    def add(self, name: str, data: bytes | memoryview) -> None:
+        """Write one member."""
+        info = zipfile.ZipInfo(f"{self._folder}/{name}", (1980, 1, 1, 0, 0, 0))
+        info.file_size = len(data)
+        big = info.file_size * 1.05 > zipfile.ZIP64_LIMIT
+        start = self._file.tell() + 30 + len(info.filename.encode()) + (20 if big else 0) + 4
+        padding = -start % _ALIGN
+        info.extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding
+        with self._zip.open(info, "w") as member:
+            member.write(data)
+
+    def close(self) -> None:
+        """Write the zip's directory."""
+        self._zip.close()
+
+
+def save(obj: Any, f: File, pickle_module: Any = None, pickle_protocol: int = 2,
+         _use_new_zipfile_serialization: bool = True) -> None:
+    """Write tensors in any nesting of dicts, lists, tuples, numbers and strings to `f`.
+
+    `f` is a path (replaced in one atomic step) or a writable binary file. Tensors that share
+    memory share it when read; gradients and graphs are not kept. PyTorch reads the file.
+
+    Raises `DTypeError` for objects that cannot be pickled, OSError for a full disk.
+
+    >>> import adjoint as ad, io
+    >>> buffer = io.BytesIO()
+    >>> save({"w": ad.ones(2, 2), "step": 3}, buffer)
+    >>> _ = buffer.seek(0); load(buffer)["step"]
+    3
+    """
+    if not _use_new_zipfile_serialization:
+        raise NotSupported("save: the old non-zip format is not written; leave out "
+                           "_use_new_zipfile_serialization=False")
+    if isinstance(f, str | os.PathLike):
+        stem = os.path.basename(os.fspath(f)).rsplit(".", 1)[0] or "archive"
+        with atomic_write(f) as file:
+            _write(obj, file, stem)
+        return
+    if not hasattr(f, "write"):
+        raise ArgumentError(f"save: f is a {type(f).__name__}; a path or a binary file is needed")
+    buffer = io.BytesIO()
+    _write(obj, buffer, "archive")
+    f.write(buffer.getbuffer())
+
+
+def _write(obj: Any, file: BinaryIO, folder: str) -> None:
+    table = StorageTable()
+    first = PickleWriter(_Replacer(table, placing=False))  # alive: identities must not recur
+    first.dump(obj)
+    data = PickleWriter(_Replacer(table, placing=True)).dump(obj)
+    out = _ZipWriter(file, folder)
+    out.add("data.pkl", data)
+    out.add(".format_version", b"1")
+    out.add(".storage_alignment", str(_ALIGN).encode())
+    out.add("byteorder", sys.byteorder.encode())
+    for number, storage in enumerate(table.storages):
+        out.add(f"data/{number}", storage.raw.view(np.uint8).data)
+    out.add("version", b"3\n")
+    out.close()
+
+
+# ------------------------------------------------------------------------------- reading
+class _Reader:
+    """An open checkpoint: finds members, reads each storage once."""
+
+    def __init__(self, file: BinaryIO, path: str | None, where: str, location: MapLocation) -> None:
+        self._file, self._path, self._where, self._location = file, path, where, location
+        self._zip = zipfile.ZipFile(file)
+        names = self._zip.namelist()
+        found = [n for n in names if n == "data.pkl" or n.endswith("/data.pkl")]
+        if not found:
+            kind = "a TorchScript archive" if any(
+                n.endswith("constants.pkl") for n in names) else "some other zip file"
+            raise FileFormatError(f"it holds no data.pkl: {kind}, not a checkpoint")
+        self._prefix = min(found, key=len).removesuffix("data.pkl")
+        self._order = self._text("byteorder", sys.byteorder)
+        self._storages: dict[str, Storage] = {}
+
+    def _text(self, name: str, default: str) -> str:
+        try:
+            return self._zip.read(self._prefix + name).decode().strip()
+        except KeyError:
+            return default
+
+    def pickle(self) -> bytes:
+        """The bytes of the pickle."""
+        return self._zip.read(self._prefix + "data.pkl")
+
+    def storage(self, pid: Any) -> Storage:
+        """Resolve a persistent reference ('storage', type, key, location, numel)."""
+        if type(pid) is not tuple or len(pid) < 5 or pid[0] not in ("storage", b"storage"):
+            raise UnsafePickleError(f"the pickle in it refers to {pid!r}; only storages may be")
+        _, kind, key, location, numel = pid[:5]
+        if not isinstance(kind, StorageType) or type(numel) is not int or numel < 0:
+            raise FileFormatError(f"a storage in it is of type {kind!r}")
+        key = str(key)
+        if key not in self._storages:
+            dtype = kind.dtype
+            nbytes = numel * (dtype.itemsize if dtype is not None else 1)
+            raw = self._raw(f"{self._prefix}data/{key}", nbytes)
+            if self._order != sys.byteorder:
+                if dtype is None:
+                    raise NotSupported("load: untyped storages of another byte order")
+                unit = np.dtype(f"u{dtype.itemsize}" if dtype.itemsize <= 8 else "c16")
+                if dtype.is_complex:
+                    unit = np.dtype(f"u{dtype.itemsize // 2}")
+                raw = raw.view(unit).byteswap().view(np.uint8)
+            self._storages[key] = Storage(raw, dtype, _locate(self._location, str(location)))
+        return self._storages[key]
+
+    def _raw(self, member: str, nbytes: int) -> np.ndarray:
+        try:
+            info = self._zip.getinfo(member)
+        except KeyError:
+            raise FileFormatError(f"the member {member} is missing") from None
+        if info.file_size < nbytes:
+            raise FileFormatError(f"the member {member} has {info.file_size} bytes, "
+                                  f"{nbytes} are needed")
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        if self._path is not None and info.compress_type == zipfile.ZIP_STORED:
+            return self._mapped(info, nbytes)
+        raw = np.empty(nbytes, np.uint8)
+        view, done = raw.data, 0
+        with self._zip.open(info) as stream:
+            while done < nbytes:
+                got = stream.readinto(view[done:])  # type: ignore[attr-defined]
+                if not got:
+                    raise FileFormatError(f"the member {member} ends early")
+                done += got
+            stream.read(1)  # the end is where the checksum is compared
+        return raw
+
+    def _mapped(self, info: zipfile.ZipInfo, nbytes: int) -> np.ndarray:
+        """The member's pages of the file itself, copied where they are written to."""
+        self._file.seek(info.header_offset + 26)
+        name, extra = struct.unpack("<HH", self._file.read(4))
+        start = info.header_offset + 30 + name + extra
+        assert self._path is not None
+        raw: np.ndarray = np.memmap(self._path, np.uint8, "c", start, (nbytes,))
+        return raw if start % 16 == 0 else np.array(raw)
+
+
+def _locate(location: MapLocation, saved: str) -> str:
+    """Where a storage saved on device `saved` goes: 'cpu' or 'meta'."""
+    if callable(location):
+        location = getattr(location(None, saved), "device", "cpu")
+    elif isinstance(location, dict):
+        location = location.get(saved, "cpu")
+    return check_device(location)
+
+
+def load(f: File, map_location: MapLocation = None, pickle_module: Any = None, *,
+         weights_only: bool = True, mmap: bool | None = None, **pickle_load_args: Any) -> Any:
+    """Read what `save`, `torch.save` or safetensors wrote.
+
+    Nothing in the file is executed: only tensors, standard containers, numbers, strings, NumPy
+    arrays and what `add_safe_globals` lists can come out. `weights_only=False` switches that
+    protection off, for files whose author you trust as much as your own code. `mmap=True` maps
+    storages from the file (a path), copy-on-write. `map_location` may be None, a device (every
+    one but 'meta' is the CPU here), a dict of names or a function.
+
+    Raises `UnsafePickleError` for a class that is not on the list, `FileFormatError` for a
+    damaged file or another format, FileNotFoundError for a missing one.
+
+    >>> import adjoint as ad, io
+    >>> buffer = io.BytesIO(); save([ad.arange(3)], buffer); _ = buffer.seek(0)
+    >>> load(buffer)[0].tolist()
+    [0, 1, 2]
+    """
+    _check_location(map_location)
+    if isinstance(f, str | os.PathLike):
+        path = os.fspath(f)
+        with open(path, "rb") as file:
+            return _load(file, path, bool(mmap), map_location, weights_only, pickle_load_args)
+    if not hasattr(f, "read"):
+        raise ArgumentError(f"load: f is a {type(f).__name__}; a path or a binary file is needed")
+    if mmap:
+        raise ArgumentError("load: mmap=True needs a path, not an open file")
+    buffer = io.BytesIO(f.read())
+    return _load(buffer, getattr(f, "name", None) or "the file", False, map_location,
+                 weights_only, pickle_load_args)
+
+
+def _check_location(location: MapLocation) -> None:
+    """Refuse what cannot be a map_location before the file is opened."""
+    if isinstance(location, str | device):
+        check_device(location)
+    elif not (location is None or callable(location) or isinstance(location, dict)):
+        raise ArgumentError(f"load: map_location is a {type(location).__name__}; None, a "
+                            f"device, a dict or a function is needed")
+
+
+def _load(file: BinaryIO, where: str, mmap: bool, location: MapLocation, weights_only: bool,
+          options: dict[str, Any]) -> Any:
+    head = file.read(16)
+    file.seek(0)
+    if not head.startswith(b"PK\x03\x04"):
+        return _load_other(file, head, where, location)
+    try:
+        reader = _Reader(file, where if mmap else None, where, location)
+        data, encoding = reader.pickle(), options.get("encoding", "utf-8")
+        if weights_only:
+            return SafeUnpickler(_finder(), reader.storage, encoding).load(data)
+    except UnsafePickleError as error:
+        raise UnsafePickleError(
+            f"load: {where}: {error}. If the file comes from a source you trust, list the name "
+            f"with adjoint.serialization.add_safe_globals, or pass weights_only=False, which "
+            f"may run code from the file") from None
+    except FileFormatError as error:
+        raise FileFormatError(f"load: {where}: {error}") from error.__cause__
+    except AdjointError:
+        raise
+    except _DAMAGE as error:
+        raise FileFormatError(f"load: {where}: the file is damaged or was cut short "
+                              f"({error})") from None
+    return _TrustingUnpickler(data, reader.storage, encoding).load()
+
+
+def _load_other(file: BinaryIO, head: bytes, where: str, location: MapLocation) -> Any:
+    """Files that are no zip: safetensors, or an error that says what they are."""
+    if head.startswith(_LEGACY[:12]) or head[:2] == b"\x80\x02":
+        raise FileFormatError(
+            f"load: {where} is a checkpoint in PyTorch's old format (before 1.6) or a bare "
+            f"pickle; rewrite it once with PyTorch: torch.save(torch.load(path), path)")
+    if len(head) > 8 and head[8:9] == b"{":
+        tensors = safetensors.load(file.read())
+        return {k: as_tensor(v.array, where=_locate(location, "cpu")) for k, v in tensors.items()}
+    if not head:
+        raise FileFormatError(f"load: {where} is empty")
+    raise FileFormatError(f"load: {where} is neither a checkpoint (zip) nor a safetensors file; "
+                          f"it begins with {head[:8]!r}")
+
+
+def _finder() -> Callable[[str, str], Any]:
+    names = torch_names() | {
+        name: Trusted(obj) if isinstance(obj, type) else Callable_(obj)
+        for name, obj in _allowed.items()}
+
+    def find(module: str, name: str) -> Any:
+        return names.get(f"{module}.{name}") or find_safe(module, name)
+    return find
+
+
+class _TrustingUnpickler(pickle.Unpickler):
+    """`weights_only=False`: PyTorch's names mean ours, all others are imported."""
+
+    def __init__(self, data: bytes, storage: Callable[[Any], Storage], encoding: str) -> None:
+        super().__init__(io.BytesIO(data), encoding=encoding)
+        self._names, self._storage = torch_names(), storage
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = self._names.get(f"{module}.{name}")
+        if found is None and module.split(".")[0] == "torch":
+            module = "adjoint" + module.removeprefix("torch")
+        if found is None:
+            return super().find_class(module, name)
+        return found.function if isinstance(found, Callable_) else found
+
+    def persistent_load(self, pid: Any) -> Storage:
+        return self._storage(pid)

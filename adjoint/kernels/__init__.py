@@ -1,0 +1,1 @@
+"""How raw arrays are computed: scalar expressions, their lowerings, and generated kernels."""

@@ -1,0 +1,204 @@
+"""A caching, counting allocator under NumPy arrays (NEP 49).
+
+    install()                       # arrays made from now on in this thread use it
+    stats()                         # live and peak bytes, exact; bytes kept for reuse
+    empty_cache()                   # give kept memory back to the system
+
+Fresh pages cost about 1 ms per MB on the first touch, more than most kernels take to fill them,
+so freed blocks are kept and the next array of that size class gets one warm. What is kept is
+bounded: when memory has to be taken from the system, kept blocks go back first unless held and
+kept bytes together stay within 9/8 of the most ever held (plus `slack`), so the footprint follows
+the true peak of live arrays. If the system refuses, everything kept is given back and the request
+is tried again.
+
+`live` and `peak` count the bytes that NumPy asked for, temporaries included. The functions are
+generated (see `alloc_ir`) because NumPy calls them without the GIL in places. NumPy keeps the
+handler per thread (in a context variable): `ensure()` installs it in a thread that lacks it. Arrays
+made before, or in other threads, are freed by the allocator that made them.
+"""
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import os
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.base.errors import ArgumentError
+from adjoint.kernels import alloc_ir, llvm
+
+_SET_HANDLER = 304              # PyDataMem_SetHandler in NumPy's C API table (NumPy >= 1.22)
+_DEFAULT_SLACK = 64 << 20
+
+
+class Stats(NamedTuple):
+    """Counters of the allocator, in bytes unless said.
+
+    live: asked for and not freed; peak: the most that ever was; idle: kept for reuse; held: live
+    rounded up to size classes; calls: allocations (a count); reused: those served warm (a count).
+    """
+
+    live: int
+    peak: int
+    idle: int
+    held: int
+    calls: int
+    reused: int
+
+
+class _Allocator(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free")]
+
+
+class _Handler(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char * 127), ("version", ctypes.c_uint8),
+                ("allocator", _Allocator)]
+
+
+class _Installed:
+    """The compiled functions, the counters, and NumPy's capsules."""
+
+    def __init__(self) -> None:
+        module = llvm.compile_ir(alloc_ir.text(sys.platform == "linux"), name="allocator")
+        at = module.address
+        self.lock = ctypes.CFUNCTYPE(None)(at("allocator_lock"))
+        self.unlock = ctypes.CFUNCTYPE(None)(at("allocator_unlock"))
+        self.trim = ctypes.CFUNCTYPE(None, ctypes.c_int64)(at("allocator_trim"))
+        self.reset_peak = ctypes.CFUNCTYPE(None)(at("allocator_reset_peak"))
+        state = ctypes.CFUNCTYPE(ctypes.c_void_p)(at("allocator_state"))()
+        self.words = (ctypes.c_int64 * len(alloc_ir.COUNTERS)).from_address(int(state))
+        self.words[alloc_ir.COUNTERS.index("slack")] = _DEFAULT_SLACK
+        functions = [at("allocator_" + n) for n in ("malloc", "calloc", "realloc", "free")]
+        self._handler = _Handler(b"adjoint", 1, _Allocator(None, *functions))
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype = ctypes.py_object
+        new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        self.capsule = new(ctypes.addressof(self._handler), b"mem_handler", None)
+        self.set_handler = _numpy_setter()
+        for immortal in (self, self.capsule):  # arrays may outlive every module
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(immortal))
+
+
+def _numpy_setter() -> Any:
+    core = getattr(np, "_core", None) or np.core
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    table = ctypes.cast(get(core._multiarray_umath._ARRAY_API, None),
+                        ctypes.POINTER(ctypes.c_void_p))
+    return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
+
+
+_installed: _Installed | None = None
+_enabled = False
+_previous: contextvars.ContextVar[Any] = contextvars.ContextVar("adjoint_numpy_allocator",
+                                                                default=None)
+
+
+def available() -> bool:
+    """Whether the allocator can be installed here.
+
+    Needs generated code and POSIX; `ADJOINT_ALLOC=0` switches it off.
+    """
+    return (os.environ.get("ADJOINT_ALLOC", "1") != "0" and os.name == "posix"
+            and llvm.available())
+
+
+def install() -> bool:
+    """Use the allocator for arrays made from now on in this thread; False where unavailable.
+
+    >>> installed = install()
+    >>> before = stats().live
+    >>> a = np.empty(1000, np.float32)
+    >>> stats().live - before == (4000 if installed else 0)
+    True
+    """
+    global _installed, _enabled
+    if not available():
+        return False
+    if _installed is None:
+        _installed = _Installed()
+    _enabled = True
+    if _previous.get() is None:
+        _previous.set(_installed.set_handler(_installed.capsule))
+    return True
+
+
+def ensure() -> None:
+    """Install the allocator in this thread if it is in use and the thread does not have it."""
+    if _enabled and _previous.get() is None:
+        install()
+
+
+def uninstall() -> None:
+    """Go back to NumPy's allocator in this thread; arrays that exist stay valid."""
+    global _enabled
+    before = _previous.get()
+    if _installed is not None and before is not None:
+        _installed.set_handler(before)
+        _previous.set(None)
+    _enabled = False
+
+
+def installed() -> bool:
+    """Whether arrays made in this thread use the allocator."""
+    return _previous.get() is not None
+
+
+def stats() -> Stats:
+    """The counters now (zeros where the allocator was never installed).
+
+    >>> stats().peak >= stats().live >= 0
+    True
+    """
+    if _installed is None:
+        return Stats(0, 0, 0, 0, 0, 0)
+    w = dict(zip(alloc_ir.COUNTERS, _installed.words, strict=True))
+    return Stats(w["live"], w["peak"], w["idle"], w["held"], w["calls"], w["reused"])
+
+
+def reset_peak() -> None:
+    """Let `peak` start again from the bytes that are live now."""
+    if _installed is not None:
+        _installed.reset_peak()
+
+
+def empty_cache() -> int:
+    """Give every kept block back to the system; returns how many bytes that were.
+
+    >>> empty_cache() >= 0 and stats().idle == 0
+    True
+    """
+    if _installed is None:
+        return 0
+    before = stats().idle
+    _installed.trim(0)
+    return before - stats().idle
+
+
+def set_slack(nbytes: int) -> None:
+    """How many bytes may be kept beyond 9/8 of the most ever held (64 MiB unless set).
+
+    Raises:
+        ArgumentError: where `nbytes` is negative.
+    """
+    if nbytes < 0:
+        raise ArgumentError(f"set_slack: nbytes = {nbytes} is negative; 0 keeps the least")
+    if _installed is not None:
+        _installed.words[alloc_ir.COUNTERS.index("slack")] = nbytes
+
+
+def _before_fork() -> None:
+    if _installed is not None:
+        _installed.lock()
+
+
+def _after_fork() -> None:
+    if _installed is not None:
+        _installed.unlock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork,
+                        after_in_child=_after_fork)

@@ -1,0 +1,204 @@
+"""Object code on disk, so that a second process compiles nothing.
+
+A cached object is machine code that will be run, so the store trusts nothing it cannot check:
+the directory must belong to this user with mode 0700 and must not be a symbolic link, files must
+belong to this user and be writable by nobody else, and each file starts with a header that names
+its key, its symbols and the SHA-256 of the code. Anything that fails a check is ignored with a
+warning and rebuilt. Files are written to a temporary name and renamed, so that readers never see
+half a file. The oldest files go when the store exceeds its bound.
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_MAGIC = b"adjoint-kernel-1\n"
+_SUFFIX = ".kernel"
+
+
+class CacheWarning(RuntimeWarning):
+    """Something in the kernel cache could not be used; the kernel is compiled again."""
+
+
+class Entry(NamedTuple):
+    """Machine code and the symbols that it defines."""
+
+    symbols: tuple[str, ...]
+    code: bytes
+
+
+def key_of(*parts: str) -> str:
+    """The file name of what the parts describe: a SHA-256 over them, unambiguously joined.
+
+    >>> key_of("a", "bc") == key_of("ab", "c")
+    False
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+def default_directory() -> Path:
+    """`$ADJOINT_CACHE_DIR`, else `adjoint/kernels` under the user's cache directory."""
+    named = os.environ.get("ADJOINT_CACHE_DIR")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return Path(base if base else Path.home() / ".cache") / "adjoint" / "kernels"
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, CacheWarning, stacklevel=4)
+
+
+class Store:
+    """A bounded directory of object code.
+
+    `directory` is made (0700) when it is first written to; `limit` bounds its size in bytes.
+    Every method works, and does nothing, where the directory cannot be used.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     store = Store(Path(d) / "k", limit=1 << 20)
+    ...     store.put("0" * 64, Entry(("f",), b"code"))
+    ...     store.get("0" * 64)
+    Entry(symbols=('f',), code=b'code')
+    """
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self.directory = directory
+        self.limit = limit
+        self._usable: bool | None = None
+
+    def usable(self) -> bool:
+        """Whether the directory exists (or was made) and is private to this user."""
+        if self._usable is None:
+            self._usable = self._check()
+        return self._usable
+
+    def _check(self) -> bool:
+        path = self.directory
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass
+            info = os.lstat(path)
+        except (OSError, RuntimeError):
+            return False
+        if not stat.S_ISDIR(info.st_mode):
+            _warn(f"kernel cache {path} is not a directory (or is a link); kernels are not cached")
+            return False
+        if not _private(info, 0o077):
+            _warn(f"kernel cache {path} is not private (owner {info.st_uid}, mode "
+                  f"{stat.S_IMODE(info.st_mode):04o}; it has to be yours with mode 0700); "
+                  "kernels are not cached")
+            return False
+        return True
+
+    def path(self, key: str) -> Path:
+        """Where the object of that key lies."""
+        return self.directory / (key + _SUFFIX)
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of that key; None where there is none or it fails a check (with a warning)."""
+        if not self.usable():
+            return None
+        path = self.path(key)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _warn(f"kernel cache file {path} cannot be read ({error}); it is built again")
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            if not _private(os.fstat(file.fileno()), 0o022):
+                _warn(f"kernel cache file {path} can be written by others; it is built again")
+                return None
+            data = file.read()
+        entry = _decode(key, data)
+        if entry is None:
+            _warn(f"kernel cache file {path} is damaged; it is built again")
+        return entry
+
+    def put(self, key: str, entry: Entry) -> None:
+        """Write the entry atomically; failures are silent (the cache is an optimisation)."""
+        if not self.usable():
+            return
+        data = _encode(key, entry)
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.directory)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                os.replace(temporary, self.path(key))
+            except OSError:
+                os.unlink(temporary)
+                return
+            self.prune()
+        except OSError:
+            return
+
+    def files(self) -> list[tuple[float, int, Path]]:
+        """(time of writing, bytes, path) of every cached file, oldest first."""
+        found = []
+        if self.usable():
+            for item in os.scandir(self.directory):
+                if item.name.endswith(_SUFFIX):
+                    info = item.stat(follow_symlinks=False)
+                    found.append((info.st_mtime, info.st_size, Path(item.path)))
+        return sorted(found)
+
+    def prune(self) -> None:
+        """Delete the oldest files until the bound holds."""
+        files = self.files()
+        total = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if total <= self.limit:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+
+    def clear(self) -> int:
+        """Delete every cached file; returns how many there were."""
+        files = self.files()
+        for _, _, path in files:
+            path.unlink(missing_ok=True)
+        return len(files)
+
+
+def _private(info: os.stat_result, forbidden: int) -> bool:
+    owner = getattr(os, "geteuid", lambda: info.st_uid)()
+    return info.st_uid == owner and (os.name != "posix" or not info.st_mode & forbidden)
+
+
+def _encode(key: str, entry: Entry) -> bytes:
+    head = {"key": key, "symbols": list(entry.symbols), "size": len(entry.code),
+            "sha256": hashlib.sha256(entry.code).hexdigest()}
+    return _MAGIC + json.dumps(head).encode() + b"\n" + entry.code
+
+
+def _decode(key: str, data: bytes) -> Entry | None:
+    if not data.startswith(_MAGIC):
+        return None
+    head, _, code = data[len(_MAGIC):].partition(b"\n")
+    try:
+        fields = json.loads(head)
+        good = (fields["key"] == key and fields["size"] == len(code)
+                and fields["sha256"] == hashlib.sha256(code).hexdigest())
+        symbols: Sequence[str] = fields["symbols"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return Entry(tuple(symbols), code) if good else None

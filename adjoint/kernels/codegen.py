@@ -1,0 +1,315 @@
+"""From loop bodies to callable kernels, and from scalar expressions to loop bodies.
+
+A kernel is two functions. `body(slots, first, end)` computes the chunks [first, end) of the work;
+`entry(run, geometry, arrays..., integers..., reals...)` collects the operands into slots and hands
+body to the thread pool. Arrays travel as the addresses of their NumPy objects and the entry reads
+the data pointer out of them: that costs 0.1 us where `array.ctypes.data` costs 1 us. Shapes and
+strides travel in `geometry`, an int64 array that is computed once per shape and kept; its first
+word is the number of chunks.
+"""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.kernels import llvm, mathlib
+from adjoint.kernels.expr import Expr, schedule
+from adjoint.kernels.ir import Code, Function, Value, element, lanes, vec
+
+F32, F64, BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.bool_)
+# dtype -> (type in memory, type in registers)
+STORAGE = {F32: ("float", "float"), F64: ("double", "double"),
+           np.dtype(np.float16): ("half", "float"), BOOL: ("i8", "i1")}
+_OBJECT_DATA = object.__basicsize__  # the data pointer follows the object header
+
+
+def storage(dtype: np.dtype[Any]) -> tuple[str, str] | None:
+    """(type in memory, type in registers) of a dtype that kernels compute; None for others."""
+    found = STORAGE.get(dtype)
+    if found is None and dtype.name == "bfloat16":
+        found = STORAGE[dtype] = ("bfloat", "float")
+    return found
+
+
+def width(register: str) -> int:
+    """Lanes of a vector of that element type on this CPU."""
+    return llvm.vector_bits() // (64 if register in ("double", "i64") else 32)
+
+
+class Frame:
+    """What the generator of a body sees: the function, the range of chunks, the operands."""
+
+    def __init__(self, f: Function, arrays: int, integers: int) -> None:
+        self.f = f
+        self.slots, self.first, self.end = f.args
+        self._arrays, self._integers = arrays, integers
+        self._geometry = self._slot(0, "ptr")
+
+    def _slot(self, index: int, ty: str) -> Value:
+        return self.f.load(self.f.at(self.slots, "i64", index), ty, align=8)
+
+    def geometry(self, index: int) -> Value:
+        """A word of the geometry."""
+        return self.f.load(self.f.at(self._geometry, "i64", index), "i64")
+
+    def array(self, index: int) -> Value:
+        """The data pointer of an array operand."""
+        return self._slot(1 + index, "ptr")
+
+    def integer(self, index: int) -> Value:
+        return self._slot(1 + self._arrays + index, "i64")
+
+    def real(self, index: int, ty: str = "double") -> Value:
+        """A scalar operand, converted to `ty`."""
+        v = self._slot(1 + self._arrays + self._integers + index, "double")
+        return v if ty == "double" else self.f.cast("fptrunc", v, ty)
+
+
+Entry = Callable[..., None]
+
+
+def build(name: str, spec: tuple[str, ...], emit: Callable[[Frame], None], *, arrays: int,
+          integers: int = 0, reals: int = 0) -> Entry:
+    """The callable entry of the kernel that `emit` generates.
+
+    Args:
+        name: for messages.
+        spec: what determines the generated text, together with the sources (key of the cache).
+        emit: appends the body to the function of the frame it is given.
+        arrays, integers, reals: how many operands of each kind the entry takes, in this order.
+
+    Returns:
+        `entry(run, geometry, id(array)..., int..., float...)`, with `run` from `threads.entry()`
+        and `geometry` the address of int64 words. The caller keeps the arrays alive.
+    """
+    module = llvm.compile_spec(
+        (name, *spec), lambda: _module_text(emit, arrays, integers, reals), name=name)
+    kinds = [ctypes.c_void_p] * (2 + arrays)
+    prototype = ctypes.CFUNCTYPE(None, *kinds, *[ctypes.c_int64] * integers,
+                                 *[ctypes.c_double] * reals)
+    return prototype(module.address("entry"))
+
+
+def _module_text(emit: Callable[[Frame], None], arrays: int, integers: int, reals: int) -> str:
+    code = Code()
+    body = code.function("body", [("ptr noalias", "slots"), ("i64", "first"), ("i64", "end")],
+                         internal=True)
+    emit(Frame(body, arrays, integers))
+    body.ret()
+    _emit_entry(code, arrays, integers, reals)
+    return code.text()
+
+
+def _emit_entry(code: Code, arrays: int, integers: int, reals: int) -> None:
+    args = [("ptr", "run"), ("ptr", "geometry")]
+    args += [("ptr", f"a{i}") for i in range(arrays)]
+    args += [("i64", f"i{i}") for i in range(integers)]
+    args += [("double", f"r{i}") for i in range(reals)]
+    f = code.function("entry", args)
+    count = len(args) - 1
+    slots = f.emit("ptr", f"alloca [{count} x i64], align 64")
+    for i, arg in enumerate(f.args[1:]):
+        value = arg
+        if 1 <= i <= arrays:
+            value = f.load(f.at(arg, "i8", _OBJECT_DATA), "ptr", align=8)
+        f.store(value, f.at(slots, "i64", i), align=8)
+    chunks = f.load(f.args[1], "i64")
+    one, many, out = f.label("one"), f.label("many"), f.label("out")
+    f.branch(chunks.compare("sle", 1), one, many)
+    f.start(one)
+    f.do(f"call void @body(ptr {slots.ref}, i64 0, i64 {chunks.ref})")
+    f.goto(out)
+    f.start(many)
+    f.do(f"call void {f.args[0].ref}(ptr @body, ptr {slots.ref}, i64 {chunks.ref})")
+    f.goto(out)
+    f.start(out)
+    f.ret()
+
+
+# -- memory in the types of registers ----------------------------------------------------------
+def load(f: Function, p: Value, stored: str, n: int, *, mask: Value | None = None) -> Value:
+    """`n` contiguous elements at `p` as register values: half and bfloat widen, i8 becomes i1."""
+    v = f.load(p, vec(n, stored), mask=mask)
+    return _widen(f, v)
+
+
+def _widen(f: Function, v: Value) -> Value:
+    kind, n = element(v.ty), lanes(v.ty)
+    if kind in ("half", "bfloat"):
+        return f.cast("fpext", v, vec(n, "float"))
+    return v.compare("ne", 0) if kind == "i8" else v
+
+
+def gather(f: Function, p: Value, stored: str, n: int, stride: Value, left: Value) -> Value:
+    """`n` elements at distances of `stride` bytes; lanes from `left` on repeat the last one."""
+    v = f.const(vec(n, stored), 0) if stored == "i8" else Value(
+        f, "zeroinitializer", vec(n, stored))
+    last = left - 1
+    for lane in range(n):
+        at = f.intrinsic("smin", f.int(lane), last) if lane else f.int(0)
+        one = f.load(f.at(p, "i8", at * stride), stored)
+        v = f.insert(v, one, lane)
+    return _widen(f, v)
+
+
+def store(f: Function, v: Value, p: Value, stored: str, *, mask: Value | None = None,
+          stream: bool = False) -> None:
+    """Store register values in the type of memory (half and bfloat round to nearest even)."""
+    n = lanes(v.ty)
+    if stored == "i8":
+        if element(v.ty) != "i1":
+            v = v.compare("une", 0.0)
+        v = f.cast("zext", v, vec(n, "i8"))
+    elif element(v.ty) == "i1":
+        v = f.cast("uitofp", v, vec(n, "float" if stored in ("half", "bfloat") else stored))
+    if stored in ("half", "bfloat"):
+        v = f.cast("fptrunc", v, vec(n, stored))
+    align = n * (8 if stored == "double" else 4) if stream and mask is None else 0
+    f.store(v, p, mask=mask, stream=stream, align=align)
+
+
+def streaming_loop(f: Function, lo: Value, hi: Value, n: int, outputs: Sequence[Value],
+                   body: Callable[[Value, Value | None, bool], list[Value]]) -> None:
+    """A vector loop whose stores go around the cache where all `outputs` are aligned for it.
+
+    Writing a result much larger than the cache costs a read of every line without this. `lo` has
+    to be a multiple of the lanes. Without `outputs` it is an ordinary loop.
+    """
+    def plain(i: Value, mask: Value | None, _: list[Value]) -> list[Value]:
+        return body(i, mask, False)
+
+    if not outputs:
+        f.vector_loop(lo, hi, n, [], plain)
+        return
+    low = f.int(0)
+    for p in outputs:
+        low = low | (f.cast("ptrtoint", p, "i64") & (llvm.vector_bits() // 8 - 1))
+    aligned, other, done = f.label("aligned"), f.label("unaligned"), f.label("stored")
+    f.branch(low.compare("eq", 0), aligned, other)
+    f.start(aligned)
+    f.vector_loop(lo, hi, n, [], lambda i, mask, _: body(i, mask, True))
+    fence(f)
+    f.goto(done)
+    f.start(other)
+    f.vector_loop(lo, hi, n, [], plain)
+    f.goto(done)
+    f.start(done)
+
+
+def fence(f: Function) -> None:
+    """Order streaming stores before what follows (x86 lets them overtake)."""
+    if "sse2" in llvm.host_features() or llvm.vector_bits() > 128:
+        f.code.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
+        f.do("call void @llvm.x86.sse.sfence()")
+
+
+# -- expressions -------------------------------------------------------------------------------
+_ARITHMETIC = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+               "div": lambda a, b: a / b, "neg": lambda a: -a, "conj": lambda a: a}
+_COMPARE = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_LOGIC = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: a ^ True}
+_OWN = frozenset("where sign isnan mod var const".split())
+_EXACT = frozenset([*_ARITHMETIC, *_COMPARE, *_LOGIC, *_OWN, "sqrt", "abs", "maximum", "minimum",
+                    "floor", "ceil", "trunc", "round", "copysign"])
+
+
+def can_lower(exprs: Sequence[Expr]) -> bool:
+    """Whether every function in the expressions has generated code."""
+    known = _EXACT | mathlib.names()
+    return all(e.fn in known and not isinstance(e.value, complex) for e in schedule(exprs))
+
+
+def text_of(exprs: Sequence[Expr]) -> str:
+    """The expressions as an unambiguous text, for keys."""
+    order = {e: i for i, e in enumerate(schedule(exprs))}
+    nodes = [f"{e.fn}:{e.value!r}:{','.join(str(order[a]) for a in e.args)}" for e in order]
+    return ";".join([*nodes, *(str(order[e]) for e in exprs)])
+
+
+def weight(exprs: Sequence[Expr]) -> int:
+    """How many NumPy calls the expressions stand for."""
+    return sum(e.fn not in ("var", "const") for e in schedule(exprs))
+
+
+def lower(f: Function, exprs: Sequence[Expr], env: dict[str, Value], ty: str) -> list[Value]:
+    """Emit the expressions over the variables in `env`; `ty` is the type of computed floats.
+
+    Expressions of + - * / sqrt and comparisons round like NumPy's, bit for bit; where anything
+    approximate takes part, products and sums may fuse.
+    """
+    order = schedule(exprs)
+    exact = all(e.fn in _EXACT for e in order)
+    f.flags = "" if exact else " contract"
+    done: dict[Expr, Value] = {}
+    for e in order:
+        if e.fn == "var":
+            done[e] = env[e.value]
+        elif e.fn == "const":
+            kind = vec(lanes(ty), "i1") if isinstance(e.value, bool) else ty
+            done[e] = f.const(kind, e.value)
+        else:
+            done[e] = _lower_call(f, e, [done[a] for a in e.args], ty)
+    f.flags = ""
+    return [done[e] for e in exprs]
+
+
+def _number(f: Function, v: Value, ty: str) -> Value:
+    return f.cast("uitofp", v, ty) if element(v.ty) == "i1" else v
+
+
+def _truth(f: Function, v: Value) -> Value:
+    return v if element(v.ty) == "i1" else v.compare("une", 0.0)
+
+
+def _lower_call(f: Function, e: Expr, args: list[Value], ty: str) -> Value:
+    fn = e.fn
+    if fn in _LOGIC:
+        return _LOGIC[fn](*(_truth(f, a) for a in args))
+    if fn == "where":
+        return f.select(_truth(f, args[0]), _number(f, args[1], ty), _number(f, args[2], ty))
+    real = [_number(f, a, ty) for a in args]
+    if fn in _ARITHMETIC:
+        return _ARITHMETIC[fn](*real)
+    if fn in _COMPARE:
+        return real[0].compare(_COMPARE[fn], real[1])
+    if fn == "isnan":
+        return real[0].compare("uno", real[0])
+    if fn == "sign":
+        return _sign(f, real[0])
+    if fn == "mod":
+        return _mod(f, real[0], real[1])
+    if fn == "pow" and e.args[1].fn == "const" and _small_whole(e.args[1].value):
+        return _power(f, real[0], int(e.args[1].value))
+    flags, f.flags = f.flags, ""
+    result = mathlib.apply(f, fn, *real)
+    f.flags = flags
+    return result
+
+
+def _small_whole(value: Any) -> bool:
+    return float(value).is_integer() and 0 < abs(value) <= 8
+
+
+def _power(f: Function, x: Value, n: int) -> Value:
+    if n < 0:
+        return 1.0 / _power(f, x, -n)
+    if n == 1:
+        return x
+    half = _power(f, x, n // 2)
+    return half * half * x if n % 2 else half * half
+
+
+def _sign(f: Function, x: Value) -> Value:
+    one = f.intrinsic("copysign", f.const(x.ty, 1.0), x)
+    return f.select(x.compare("one", 0.0), one, x * f.const(x.ty, 1.0))
+
+
+def _mod(f: Function, a: Value, b: Value) -> Value:
+    """The remainder with the sign of the divisor, like Python's and NumPy's."""
+    r = mathlib.apply(f, "fmod", a, b)
+    apart = r.compare("olt", 0.0) ^ b.compare("olt", 0.0)
+    moved = f.select(apart, r + b, r)
+    return f.select(r.compare("oeq", 0.0), f.intrinsic("copysign", f.const(a.ty, 0.0), b), moved)

@@ -1,0 +1,102 @@
+"""Convolution and pooling on raw arrays: what the op records call.
+
+`conv_forward`, `conv_grad_input` and `conv_grad_weight` are the three faces of one trilinear form and
+work for any number of spatial dimensions; a transposed convolution is `conv_grad_input` of its input.
+The pools are re-exported from `conv_pool`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import conv_numpy
+from .conv_numpy import Array, Padding, Spatial, conv_spec
+from .conv_pool import (
+    adaptive_avg_pool_backward,
+    adaptive_avg_pool_forward,
+    adaptive_max_pool_forward,
+    avg_pool_backward,
+    avg_pool_forward,
+    max_pool_backward,
+    max_pool_forward,
+    max_pool_gather,
+    pool_size,
+)
+
+__all__ = [
+    "adaptive_avg_pool_backward",
+    "adaptive_avg_pool_forward",
+    "adaptive_max_pool_forward",
+    "avg_pool_backward",
+    "avg_pool_forward",
+    "conv_forward",
+    "conv_grad_input",
+    "conv_grad_weight",
+    "conv_spec",
+    "max_pool_backward",
+    "max_pool_forward",
+    "max_pool_gather",
+    "pool_size",
+]
+
+
+def conv_forward(
+    x: Array,
+    w: Array,
+    stride: Spatial = 1,
+    padding: Padding = 0,
+    dilation: Spatial = 1,
+    groups: int = 1,
+    bias: Array | None = None,
+) -> Array:
+    """Cross-correlate `x` `(N, C, *S)` with `w` `(O, C/groups, *K)`: `(N, O, *P)`, plus `bias` `(O,)`.
+
+    `padding` is a number, one per dimension, or `(before, after)` pairs. Shapes are trusted.
+
+    >>> import numpy as np
+    >>> conv_forward(np.ones((1, 1, 4)), np.ones((1, 1, 3)), padding=1).tolist()
+    [[[2.0, 3.0, 3.0, 2.0]]]
+    """
+    spec = conv_spec(x.shape, w.shape, stride, padding, dilation, groups)
+    out = conv_numpy.forward(x, w, spec)
+    if bias is not None:
+        out += bias.reshape(-1, *(1,) * spec.dims)
+    return out
+
+
+def conv_grad_input(
+    ct: Array,
+    w: Array,
+    x_shape: Sequence[int],
+    stride: Spatial = 1,
+    padding: Padding = 0,
+    dilation: Spatial = 1,
+    groups: int = 1,
+) -> Array:
+    """Cotangent of the input, `x_shape`, from `ct` `(N, O, *P)`; also the transposed convolution.
+
+    >>> import numpy as np
+    >>> conv_grad_input(np.ones((1, 1, 2)), np.ones((1, 1, 3)), (1, 1, 4)).tolist()
+    [[[1.0, 2.0, 2.0, 1.0]]]
+    """
+    spec = conv_spec(x_shape, w.shape, stride, padding, dilation, groups)
+    return conv_numpy.grad_input(ct, w, spec)
+
+
+def conv_grad_weight(
+    ct: Array,
+    x: Array,
+    w_shape: Sequence[int],
+    stride: Spatial = 1,
+    padding: Padding = 0,
+    dilation: Spatial = 1,
+    groups: int = 1,
+) -> Array:
+    """Cotangent of the weight, `w_shape`, from `ct` `(N, O, *P)` and the input.
+
+    >>> import numpy as np
+    >>> conv_grad_weight(np.ones((1, 1, 2)), np.arange(4.0)[None, None], (1, 1, 3)).tolist()
+    [[[1.0, 3.0, 5.0]]]
+    """
+    spec = conv_spec(x.shape, w_shape, stride, padding, dilation, groups)
+    return conv_numpy.grad_weight(ct, x, spec)

@@ -1,0 +1,323 @@
+"""Max and average pooling over any number of spatial dimensions, forward and backward, on raw arrays.
+
+Inputs are `(N, C, *S)`. One pass is made over the input per element of the kernel, so the cost is
+`prod(kernel)` streams and the temporary memory one output. Padding, `ceil_mode`, the index of the
+maximum and the treatment of nan follow PyTorch: a nan wins, ties go to the first element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .conv_numpy import Array, Spatial, per_dim
+
+Slices = tuple[slice, ...]
+
+
+def pool_size(
+    length: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> int:
+    """Number of windows along one dimension; with `ceil_mode` the last may hang over the end.
+
+    >>> pool_size(7, 2, 2, 0, 1, False), pool_size(7, 2, 2, 0, 1, True)
+    (3, 4)
+    """
+    span = length + 2 * padding - dilation * (kernel - 1) - 1
+    count = (span + (stride - 1 if ceil_mode else 0)) // stride + 1
+    # a window must start inside the input or the padding before it
+    if ceil_mode and (count - 1) * stride >= length + padding:
+        count -= 1
+    return max(0, count)
+
+
+def _taps(
+    space: Sequence[int],
+    out: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
+    """For each kernel element: its offset, the outputs it reaches, the inputs it reads there."""
+    for tap in np.ndindex(*kernel):
+        offsets = tuple(t * d - p for t, d, p in zip(tap, dilation, padding, strict=True))
+        outs: list[slice] = []
+        ins: list[slice] = []
+        for offset, size, count, step in zip(offsets, space, out, stride, strict=True):
+            first = max(0, -(offset // step))
+            last = min(count, (size - 1 - offset) // step + 1)
+            if last <= first:
+                break
+            outs.append(slice(first, last))
+            start = first * step + offset
+            ins.append(slice(start, start + (last - first - 1) * step + 1, step))
+        if len(outs) == len(offsets):
+            yield offsets, tuple(outs), tuple(ins)
+
+
+def _sizes(
+    space: Sequence[int],
+    kernel: Spatial,
+    stride: Spatial | None,
+    padding: Spatial,
+    dilation: Spatial,
+    ceil_mode: bool,
+) -> tuple[tuple[int, ...], ...]:
+    dims = len(space)
+    k = per_dim(kernel, dims)
+    s = k if stride is None or stride == () or stride == [] else per_dim(stride, dims)
+    p, d = per_dim(padding, dims), per_dim(dilation, dims)
+    out = tuple(
+        pool_size(*sizes, ceil_mode=ceil_mode) for sizes in zip(space, k, s, p, d, strict=True)
+    )
+    return k, s, p, d, out
+
+
+def _lead(space: int, tail: int, axis: int, dims: int) -> tuple[int, ...]:
+    return tuple(space if i == axis else 1 for i in range(dims + tail))
+
+
+def _first_index(
+    space: Sequence[int],
+    out: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Array:
+    """Flat index of the first input element of each window (what wins when all are -inf)."""
+    dims = len(space)
+    total = np.zeros(tuple(out), np.int64)
+    for axis in range(dims):
+        start = np.arange(out[axis], dtype=np.int64) * stride[axis] - padding[axis]
+        gap = dilation[axis]
+        start = np.where(start < 0, start + -(start // gap) * gap, start)
+        shape = tuple(-1 if i == axis else 1 for i in range(dims))
+        total += (start * math.prod(space[axis + 1 :])).reshape(shape)
+    return total
+
+
+def max_pool_forward(
+    x: Array,
+    kernel: Spatial,
+    stride: Spatial | None = None,
+    padding: Spatial = 0,
+    dilation: Spatial = 1,
+    ceil_mode: bool = False,
+) -> tuple[Array, Array]:
+    """Maximum of each window and its flat index in the unpadded plane of its channel (int64).
+
+    >>> out, index = max_pool_forward(np.arange(16.0).reshape(1, 1, 4, 4), 2)
+    >>> out.ravel().tolist(), index.ravel().tolist()
+    ([5.0, 7.0, 13.0, 15.0], [5, 7, 13, 15])
+    """
+    space = x.shape[2:]
+    k, s, p, d, out = _sizes(space, kernel, stride, padding, dilation, ceil_mode)
+    floating = x.dtype.kind not in "iub"
+    low = -np.inf if floating else np.iinfo(x.dtype).min
+    best = np.full((*x.shape[:2], *out), low, x.dtype)
+    index = np.broadcast_to(_first_index(space, out, s, p, d), best.shape).copy()
+    if best.size == 0:
+        return best, index
+    strides = [math.prod(space[i + 1 :]) for i in range(len(space))]
+    for _, outs, ins in _taps(space, out, k, s, p, d):
+        value = x[(slice(None), slice(None), *ins)]
+        target = (slice(None), slice(None), *outs)
+        current = best[target]
+        wins = value > current
+        if floating:
+            wins |= value != value
+        np.copyto(current, value, where=wins)
+        flat = np.zeros((1,) * len(space), np.int64)
+        for axis, (where, step) in enumerate(zip(ins, strides, strict=True)):
+            along = np.arange(where.start, where.stop, where.step, dtype=np.int64) * step
+            flat = flat + along.reshape(_lead(-1, 0, axis, len(space)))
+        np.copyto(index[target], flat, where=wins)
+    return best, index
+
+
+def max_pool_backward(
+    ct: Array, indices: Array, x_shape: Sequence[int], *, overlapping: bool = True
+) -> Array:
+    """Cotangent of the input of a max pool: each output's share goes to the element that won.
+
+    `indices` is what the forward returned. With `overlapping=False` (stride >= window) no element
+    wins twice and a plain scatter is enough.
+
+    >>> out, index = max_pool_forward(np.arange(4.0).reshape(1, 1, 2, 2), 2)
+    >>> max_pool_backward(np.ones_like(out), index, (1, 1, 2, 2)).ravel().tolist()
+    [0.0, 0.0, 0.0, 1.0]
+    """
+    planes, plane = math.prod(x_shape[:2]), math.prod(x_shape[2:])
+    wide = np.dtype(np.float32) if ct.dtype.itemsize == 2 and ct.dtype.kind != "i" else ct.dtype
+    out = np.zeros(planes * plane, wide)
+    flat = indices.reshape(planes, -1) + np.arange(planes, dtype=np.int64)[:, None] * plane
+    values = ct.reshape(-1).astype(wide, copy=False)
+    if overlapping:
+        np.add.at(out, flat.reshape(-1), values)
+    else:
+        out[flat.reshape(-1)] = values
+    return out.reshape(tuple(x_shape)).astype(ct.dtype, copy=False)
+
+
+def max_pool_gather(t: Array, indices: Array) -> Array:
+    """Elements of `t` `(N, C, *S)` at `indices` `(N, C, *P)`: the tangent of a max pool."""
+    planes = indices.shape[0] * indices.shape[1]
+    flat = np.take_along_axis(t.reshape(planes, -1), indices.reshape(planes, -1), axis=1)
+    return flat.reshape(indices.shape)
+
+
+def _divisors(
+    space: Sequence[int],
+    sizes: Sequence[tuple[int, ...]],
+    count_include_pad: bool,
+    divisor_override: int | None,
+    dtype: np.dtype[Any],
+) -> Array:
+    """What each window's sum is divided by, `(*P)`."""
+    k, s, p, _, out = sizes
+    if divisor_override is not None:
+        return np.full(out, divisor_override, dtype)
+    total = np.ones(out, dtype)
+    for axis, length in enumerate(space):
+        start = np.arange(out[axis], dtype=np.int64) * s[axis] - p[axis]
+        stop = np.minimum(start + k[axis], length + p[axis])
+        if not count_include_pad:
+            start, stop = np.maximum(start, 0), np.minimum(stop, length)
+        total *= (stop - start).astype(dtype).reshape(_lead(-1, 0, axis, len(space)))
+    return total
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
+
+
+def avg_pool_forward(
+    x: Array,
+    kernel: Spatial,
+    stride: Spatial | None = None,
+    padding: Spatial = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    """Mean of each window (or its sum over `divisor_override`).
+
+    >>> avg_pool_forward(np.arange(16.0).reshape(1, 1, 4, 4), 2).ravel().tolist()
+    [2.5, 4.5, 10.5, 12.5]
+    """
+    space = x.shape[2:]
+    sizes = _sizes(space, kernel, stride, padding, 1, ceil_mode)
+    k, s, p, d, out = sizes
+    wide = _wide(x.dtype)
+    total = np.zeros((*x.shape[:2], *out), wide)
+    if total.size == 0:
+        return total.astype(x.dtype, copy=False)
+    for _, outs, ins in _taps(space, out, k, s, p, d):
+        total[(slice(None), slice(None), *outs)] += x[(slice(None), slice(None), *ins)]
+    total /= _divisors(space, sizes, count_include_pad, divisor_override, wide)
+    return total.astype(x.dtype, copy=False)
+
+
+def avg_pool_backward(
+    ct: Array,
+    x_shape: Sequence[int],
+    kernel: Spatial,
+    stride: Spatial | None = None,
+    padding: Spatial = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    """Cotangent of the input of `avg_pool_forward`.
+
+    >>> avg_pool_backward(np.ones((1, 1, 1, 1)), (1, 1, 2, 2), 2).ravel().tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    space = tuple(x_shape[2:])
+    sizes = _sizes(space, kernel, stride, padding, 1, ceil_mode)
+    k, s, p, d, out = sizes
+    wide = _wide(ct.dtype)
+    total = np.zeros(tuple(x_shape), wide)
+    if ct.size == 0:
+        return total.astype(ct.dtype, copy=False)
+    share = ct / _divisors(space, sizes, count_include_pad, divisor_override, wide)
+    for _, outs, ins in _taps(space, out, k, s, p, d):
+        total[(slice(None), slice(None), *ins)] += share[(slice(None), slice(None), *outs)]
+    return total.astype(ct.dtype, copy=False)
+
+
+def adaptive_bins(length: int, out: int) -> list[tuple[int, int]]:
+    """Start and stop of each of `out` nearly equal windows over `length` elements.
+
+    >>> adaptive_bins(5, 2)
+    [(0, 3), (2, 5)]
+    """
+    return [(i * length // out, -((-(i + 1) * length) // out)) for i in range(out)]
+
+
+def _averaging(length: int, out: int, dtype: np.dtype[Any]) -> Array:
+    matrix = np.zeros((out, length), dtype)
+    for row, (start, stop) in enumerate(adaptive_bins(length, out)):
+        matrix[row, start:stop] = 1 / (stop - start)
+    return matrix
+
+
+def adaptive_avg_pool_forward(x: Array, out: Spatial) -> Array:
+    """Mean over `out` nearly equal windows per dimension; a product with a sparse row per window.
+
+    >>> adaptive_avg_pool_forward(np.arange(4.0).reshape(1, 1, 4), 2).tolist()
+    [[[0.5, 2.5]]]
+    """
+    sizes = per_dim(out, x.ndim - 2)
+    wide = _wide(x.dtype)
+    if set(sizes) == {1}:
+        mean = x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=wide)
+        return mean.astype(x.dtype, copy=False)
+    y = x.astype(wide, copy=False)
+    for axis, size in enumerate(sizes, 2):
+        matrix = _averaging(x.shape[axis], size, wide)
+        y = np.moveaxis(np.matmul(np.moveaxis(y, axis, -1), matrix.T), -1, axis)
+    return np.ascontiguousarray(y).astype(x.dtype, copy=False)
+
+
+def adaptive_avg_pool_backward(ct: Array, x_shape: Sequence[int]) -> Array:
+    """Cotangent of the input of `adaptive_avg_pool_forward`.
+
+    >>> adaptive_avg_pool_backward(np.ones((1, 1, 2)), (1, 1, 4)).tolist()
+    [[[0.5, 0.5, 0.5, 0.5]]]
+    """
+    wide = _wide(ct.dtype)
+    y = ct.astype(wide, copy=False)
+    if set(ct.shape[2:]) == {1}:
+        share = y / math.prod(x_shape[2:])
+        return np.ascontiguousarray(np.broadcast_to(share, tuple(x_shape))).astype(ct.dtype)
+    for axis in range(2, ct.ndim):
+        matrix = _averaging(x_shape[axis], ct.shape[axis], wide)
+        y = np.moveaxis(np.matmul(np.moveaxis(y, axis, -1), matrix), -1, axis)
+    return np.ascontiguousarray(y).astype(ct.dtype, copy=False)
+
+
+def adaptive_max_pool_forward(x: Array, out: Spatial) -> tuple[Array, Array]:
+    """Maximum over `out` nearly equal windows per dimension, and its flat index.
+
+    >>> adaptive_max_pool_forward(np.array([[[1.0, 3.0, 2.0, 0.0]]]), 2)[1].tolist()
+    [[[1, 2]]]
+    """
+    space = x.shape[2:]
+    sizes = per_dim(out, len(space))
+    best = np.zeros((*x.shape[:2], *sizes), x.dtype)
+    index = np.zeros(best.shape, np.int64)
+    bins = [adaptive_bins(length, size) for length, size in zip(space, sizes, strict=True)]
+    grid = np.arange(math.prod(space)).reshape(space)
+    for where in np.ndindex(*sizes):
+        box = tuple(slice(*bins[axis][i]) for axis, i in enumerate(where))
+        part = x[(slice(None), slice(None), *box)].reshape(*x.shape[:2], -1)
+        winner = part.argmax(axis=2)
+        target = (slice(None), slice(None), *where)
+        best[target] = np.take_along_axis(part, winner[..., None], 2)[..., 0]
+        index[target] = grid[box].reshape(-1)[winner]
+    return best, index

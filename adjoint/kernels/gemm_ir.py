@@ -1,0 +1,458 @@
+"""Generates the blocked matrix product as LLVM IR, for a vector width and a combination of types.
+
+The scheme is that of BLIS (Van Zee and van de Geijn 2015): a micro-kernel keeps an `mr x nr` tile of C
+in registers and adds rank-1 updates from two packed panels. What differs: B is packed in blocks of
+`kc x nb` that stay in a core's L2 cache, A is packed one `mr x kc` panel at a time into L1, just before
+the panel is swept over the block, so that no packed copy of A ever exists; tasks are blocks of C, taken
+by the threads from a shared counter.
+
+    gemm(args, lo, hi)                 one thread's share
+      for each task (image, columns, rows):
+        for each block of K: pack_b    kc x nb, in panels of nr columns
+          for each panel of rows: strip_<mr>: pack_a_<mr>, then micro_<mr> over the panels of B
+
+Strides of A and B are arbitrary, so transposed and sliced operands are packed from where they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .gemm_emit import (
+    BYTES,
+    Emit,
+    Machine,
+    lane_mask,
+    load_wide,
+    narrow,
+    shaped,
+    short,
+    store_masked,
+    transpose,
+)
+
+# Slots of the argument block, 8 bytes each; strides are in elements.
+ARGS = (
+    "a b c a_row a_col b_row b_col c_row m n k mb nb kc in_place tasks_m tasks_n tasks accumulate "
+    "bias residual residual_row offsets work work_bytes b_bytes slot next"
+).split()
+INDEX = {name: i for i, name in enumerate(ARGS)}
+
+
+@dataclass(frozen=True, slots=True)
+class GemmSpec:
+    """One generated module: types (LLVM names) of both operands, of C and of the sums, and what is done to C before it is stored.
+
+    `bias` is "", "col" (one per column) or "row"; `activation` is the IR text of an
+    `alwaysinline` function `@activation(<lanes x acc>)`, or "".
+    """
+
+    a: str
+    c: str
+    acc: str
+    bias: str = ""
+    activation: str = ""
+    residual: bool = False
+
+    @property
+    def epilogue(self) -> bool:
+        """Whether the last block of K does more than store or add."""
+        return bool(self.bias or self.activation or self.residual or self.c != self.acc)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Register blocking: `mr x (nv * lanes)`, and the heights used for the rows left over."""
+
+    mr: int
+    nv: int
+    lanes: int
+
+    @property
+    def nr(self) -> int:
+        """Columns of the tile."""
+        return self.nv * self.lanes
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Panel heights, largest first."""
+        return tuple(sorted({self.mr, -(-2 * self.mr // 3), -(-self.mr // 3)}, reverse=True))
+
+
+def tile_for(machine: Machine, acc: str) -> Tile:
+    """The tile that fills the vector registers: 32 of them with AVX-512 and NEON, 16 with AVX2."""
+    mr = {512: 12, 256: 6}.get(machine.bits, 8 if not machine.masks else 6)
+    return Tile(mr, 2, machine.lanes(acc))
+
+
+def micro(e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_step: int) -> None:
+    """`void name(i64 kc, a, b, i64 ldb, c, i64 ldc, i1 add)`: C tile (+)= A panel . B panel.
+
+    Element (i, k) of A lies at `i * a_row + k * a_step` elements; row k of B at `k * ldb` bytes; row i
+    of C at `i * ldc` bytes. `kc` is at least 1.
+    """
+    size, vec = BYTES[acc], f"<{tile.lanes} x {acc}>"
+    fma = f"llvm.fma.v{tile.lanes}{short(acc)}"
+    e.declare(f"{vec} @{fma}({vec}, {vec}, {vec})")
+    e.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    head = "i64 %kc, ptr noalias %a, ptr noalias %b, i64 %ldb, ptr %c, i64 %ldc, i1 %add"
+    with e.function(f"internal void @{name}({head})", "#1"):
+        acs = [[e.slot(vec, "zeroinitializer", 64) for _ in range(tile.nv)] for _ in range(rows)]
+        for i in range(rows):
+            row = e.at("%c", e.mul("%ldc", i))
+            for j in range(0, tile.nr * size, 64):
+                e.run("llvm.prefetch.p0", f"ptr {e.at(row, j)}", "i32 1", "i32 3", "i32 1")
+        pa, pb = e.slot("ptr", "%a"), e.slot("ptr", "%b")
+        with e.loop(0, "%kc"):
+            a, b = e.load("ptr", pa), e.load("ptr", pb)
+            wide = [e.load(vec, e.at(b, j * tile.lanes * size), size) for j in range(tile.nv)]
+            for i in range(rows):
+                one = e.splat(acc, tile.lanes, e.load(acc, e.at(a, i * a_row * size), size))
+                for j in range(tile.nv):
+                    old = e.load(vec, acs[i][j])
+                    new = e.call(vec, fma, f"{vec} {one}", f"{vec} {wide[j]}", f"{vec} {old}")
+                    e.store(vec, new, acs[i][j])
+            e.store("ptr", e.at(a, a_step * size), pa)
+            e.store("ptr", e.at(b, "%ldb"), pb)
+
+        def put(adding: bool) -> None:
+            for i in range(rows):
+                row = e.at("%c", e.mul("%ldc", i))
+                for j in range(tile.nv):
+                    where, value = e.at(row, j * tile.lanes * size), e.load(vec, acs[i][j])
+                    if adding:
+                        value = e.op(f"fadd {vec} {e.load(vec, where, size)}, {value}")
+                    e.store(vec, value, where, size)
+
+        e.cond("%add", lambda: put(True), lambda: put(False))
+        e.raw("  ret void")
+
+
+class Pack:
+    """Writes `void pack(dst, p, i64 across, i64 along, i64 valid, i64 depth, i64 width)`.
+
+    Element (i, k) of a panel is read at `p + i * across + k * along` (bytes) and written to
+    `dst[k * width + i]`. For `i >= valid` anything finite-or-not may be written: what is computed from
+    it is never stored. Vectors may be written one vector past the end of the panel, and where a panel is
+    no multiple of the vector they reach into its next row: hence rows in ascending order, and the last
+    group of lanes first.
+    """
+
+    def __init__(self, e: Emit, src: str, acc: str, lanes: int, wide: int, masks: bool) -> None:
+        self.e, self.src, self.acc, self.lanes, self.wide, self.masks = e, src, acc, lanes, wide, masks
+
+    def write(self) -> None:
+        """The whole function: three ways to read, by which stride is one element."""
+        e, size = self.e, BYTES[self.src]
+        head = (
+            "ptr noalias %dst, ptr noalias %p, i64 %across, i64 %along, i64 %valid, i64 %depth, "
+            "i64 %width"
+        )
+        with e.function(f"internal void @pack({head})", "#1"):
+            beside = e.cmp("eq", "%across", size)
+            full = e.both(e.both(beside, e.cmp("eq", "%valid", "%width")), e.cmp("eq", "%width", self.wide))
+            deep = e.both(e.cmp("eq", "%along", size), e.cmp("sge", "%depth", self.lanes))
+            rest = (lambda: e.cond(beside, self.copy_masked, lambda: self.scalar("0"))) if self.masks else (
+                lambda: self.scalar("0")
+            )
+            e.cond(full, self.copy, lambda: e.cond(deep, self.turn, rest))
+            e.raw("  ret void")
+
+    def scalar(self, start: str) -> None:
+        """Element by element, from row `start` on."""
+        e = self.e
+        with e.loop(start, "%depth") as k:
+            source = e.at("%p", e.mul(k, "%along"))
+            target = e.at("%dst", e.mul(k, "%width"), self.acc)
+            with e.loop(0, "%width") as i:
+                at = e.mul(e.min(i, e.sub("%valid", 1)), "%across")
+                value = load_wide(e, self.src, self.acc, 1, e.at(source, at))
+                e.store(self.acc, value, e.at(target, i, self.acc), BYTES[self.acc])
+
+    def copy(self) -> None:
+        """Whole rows of a full panel of B."""
+        e, n = self.e, self.lanes
+        with e.loop(0, "%depth") as k:
+            source = e.at("%p", e.mul(k, "%along"))
+            target = e.at("%dst", e.mul(k, "%width"), self.acc)
+            for first in range(0, self.wide, n):
+                value = load_wide(e, self.src, self.acc, n, e.at(source, first, self.src))
+                e.store(shaped(self.acc, n), value, e.at(target, first, self.acc), BYTES[self.acc])
+
+    def groups(self) -> Any:
+        """Loop over groups of lanes, last first; yields the first element of each."""
+        e = self.e
+        count = e.div(e.add("%width", self.lanes - 1), self.lanes)
+        return e.loop(0, count), lambda i: e.mul(e.sub(e.sub(count, 1), i), self.lanes)
+
+    def copy_masked(self) -> None:
+        """Rows of a narrow or partial panel."""
+        e, n = self.e, self.lanes
+        groups, first_of = self.groups()
+        with groups as group:
+            first = first_of(group)
+            mask = lane_mask(e, n, e.sub("%valid", first))
+            with e.loop(0, "%depth") as k:
+                source = e.at(e.at("%p", e.mul(k, "%along")), first, self.src)
+                target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
+                value = load_wide(e, self.src, self.acc, n, source, mask)
+                e.store(shaped(self.acc, n), value, target, BYTES[self.acc])
+
+    def turn(self) -> None:
+        """Blocks of lanes x lanes, transposed in registers."""
+        e, n = self.e, self.lanes
+        blocks = e.mul(e.div("%depth", n), n)
+        last = e.sub("%valid", 1)
+        groups, first_of = self.groups()
+        with groups as group:
+            first = first_of(group)
+            rows = [e.at("%p", e.mul(e.min(e.add(first, i), last), "%across")) for i in range(n)]
+            with e.loop(0, blocks, n) as k:
+                loaded = [load_wide(e, self.src, self.acc, n, e.at(r, k, self.src)) for r in rows]
+                target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
+                for i, value in enumerate(transpose(e, self.acc, n, loaded)):
+                    where = e.at(target, e.mul("%width", i), self.acc)
+                    e.store(shaped(self.acc, n), value, where, BYTES[self.acc])
+        self.scalar(blocks)
+
+
+def finish(e: Emit, spec: GemmSpec, tile: Tile) -> None:
+    """`void finish(tile, c, i64 ldc, i64 rows, i64 cols, i1 add, i1 last, bias, residual, i64 ldr)`.
+
+    Moves a tile of accumulators to C: adds the old C if asked, and where `last`, the epilogue.
+    """
+    head = (
+        "ptr noalias %tile, ptr %c, i64 %ldc, i64 %rows, i64 %cols, i1 %add, i1 %last, "
+        "ptr %bias, ptr %residual, i64 %ldr"
+    )
+    with e.function(f"internal void @finish({head})", "#1"):
+        whole = e.cmp("eq", "%cols", tile.nr)
+
+        def sweep(masked: bool) -> None:
+            with e.loop(0, "%rows") as i:
+                for j in range(tile.nv):
+                    left = e.sub("%cols", j * tile.lanes)
+                    mask = lane_mask(e, tile.lanes, left) if masked else None
+                    _finish_vector(e, spec, tile, i, j, mask)
+
+        e.cond(whole, lambda: sweep(False), lambda: sweep(True))
+        e.raw("  ret void")
+
+
+def _finish_vector(
+    e: Emit, spec: GemmSpec, tile: Tile, i: str, j: int, mask: str | None
+) -> None:
+    """One vector of a row of the tile, from the accumulators to C."""
+    n, acc, vec = tile.lanes, spec.acc, f"<{tile.lanes} x {spec.acc}>"
+    at = e.add(e.mul(i, tile.nr), j * n)
+    result = e.slot(vec, e.load(vec, e.at("%tile", at, acc)), 64)
+    where = e.at(e.at("%c", e.mul(i, "%ldc")), j * n, spec.c)
+
+    def plus(value: str) -> None:
+        e.store(vec, e.op(f"fadd {vec} {e.load(vec, result)}, {value}"), result)
+
+    e.cond("%add", lambda: plus(load_wide(e, spec.c, acc, n, where, mask)))
+
+    def tail() -> None:
+        if spec.bias == "col":
+            plus(load_wide(e, acc, acc, n, e.at("%bias", j * n, acc), mask))
+        elif spec.bias == "row":
+            plus(e.splat(acc, n, e.load(acc, e.at("%bias", i, acc))))
+        if spec.activation:
+            e.store(vec, e.call(vec, "activation", f"{vec} {e.load(vec, result)}"), result)
+        if spec.residual:
+            row = e.at("%residual", e.mul(i, "%ldr"))
+            plus(load_wide(e, spec.c, acc, n, e.at(row, j * n, spec.c), mask))
+
+    if spec.bias or spec.activation or spec.residual:
+        e.cond("%last", tail)
+    value = narrow(e, spec.c, acc, n, e.load(vec, result))
+    if mask is None:
+        e.store(shaped(spec.c, n), value, where, BYTES[spec.c])
+    else:
+        store_masked(e, spec.c, n, value, where, mask)
+
+
+def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
+    """`void strip_<height>(...)`: packs a panel of A and sweeps it over a block of B.
+
+    Panel j of the block lies at `bp + j * panel`, its rows `ldb` bytes apart; a last panel that is not
+    full lies packed at `edge`.
+    """
+    size = BYTES[spec.acc]
+    head = (
+        "ptr %ap, ptr %bp, i64 %panel, i64 %ldb, ptr %edge, "
+        "ptr noalias %tile, ptr %a, i64 %across, i64 %along, ptr %c, i64 %ldc, i64 %rows, i64 %cols, i64 %kc, i1 %add, i1 %last, "
+        "ptr %bias, ptr %residual, i64 %ldr"
+    )
+    with e.function(f"internal void @strip_{height}({head})", "#1"):
+        e.run(
+            "pack", "ptr %ap", "ptr %a", "i64 %across", "i64 %along", "i64 %rows", "i64 %kc",
+            f"i64 {height}",
+        )
+        whole = e.cmp("eq", "%rows", height)
+        if spec.epilogue:
+            whole = e.both(whole, e.op("xor i1 %last, true")) if spec.c == spec.acc else "false"
+        with e.loop(0, "%cols", tile.nr) as j:
+            c, left = e.at("%c", j, spec.c), e.sub("%cols", j)
+            wide = e.cmp("sge", left, tile.nr)
+            inner = e.at("%bp", e.mul(j, "%panel"))
+            bp = e.op(f"select i1 {wide}, ptr {inner}, ptr %edge")
+            ldb = e.op(f"select i1 {wide}, i64 %ldb, i64 {tile.nr * size}")
+            panel = ["i64 %kc", "ptr %ap", f"ptr {bp}", f"i64 {ldb}"]
+            direct = e.both(whole, wide)
+
+            def straight(panel: list[str] = panel, c: str = c) -> None:
+                e.run(f"micro_{height}", *panel, f"ptr {c}", "i64 %ldc", "i1 %add")
+
+            def staged(panel: list[str] = panel, c: str = c, left: str = left, j: str = j) -> None:
+                out = [f"i64 {tile.nr * size}", "i1 false"]
+                e.run(f"micro_{height}", *panel, "ptr %tile", *out)
+                bias = e.at("%bias", j, spec.acc) if spec.bias == "col" else "%bias"
+                residual = e.at("%residual", j, spec.c) if spec.residual else "%residual"
+                e.run(
+                    "finish", "ptr %tile", f"ptr {c}", "i64 %ldc", "i64 %rows",
+                    f"i64 {e.min(left, tile.nr)}", "i1 %add", "i1 %last", f"ptr {bias}",
+                    f"ptr {residual}", "i64 %ldr",
+                )
+
+            e.cond(direct, straight, staged)
+        e.raw("  ret void")
+
+
+class Driver:
+    """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows."""
+
+    def __init__(self, e: Emit, spec: GemmSpec, tile: Tile) -> None:
+        self.e, self.spec, self.tile = e, spec, tile
+
+    def arg(self, name: str) -> str:
+        """Load one slot of the argument block."""
+        kind = "ptr" if name in ("a", "b", "c", "bias", "residual", "offsets", "work") else "i64"
+        return self.e.load(kind, self.e.at("%args", INDEX[name] * 8))
+
+    def write(self) -> None:
+        """The whole function."""
+        e = self.e
+        with e.function("void @gemm(ptr %args, i64 %lo, i64 %hi)", "#0"):
+            self.v = {name: self.arg(name) for name in ARGS if name not in ("slot", "next")}
+            v = self.v
+            mine = e.op(f"atomicrmw add ptr {e.at('%args', INDEX['slot'] * 8)}, i64 1 monotonic")
+            self.bp = e.at(v["work"], e.mul(mine, v["work_bytes"]))
+            self.ap = e.at(self.bp, v["b_bytes"])
+            self.stage = e.slot(f"[{self.tile.mr * self.tile.nr} x {self.spec.acc}]", None, 64)
+            last_block = e.slot("i64", "-1")
+            again, some, out = e.label("again"), e.label("some"), e.label("out")
+            e.place(again)
+            task = e.op(f"atomicrmw add ptr {e.at('%args', INDEX['next'] * 8)}, i64 1 monotonic")
+            e.branch(e.cmp("slt", task, v["tasks"]), some, out)
+            e.place(some, jump=False)
+            self.task(task, last_block)
+            e.goto(again)
+            e.place(out, jump=False)
+            e.raw("  ret void")
+
+    def task(self, task: str, last_block: str) -> None:
+        """One block of C: consecutive tasks share their block of B, packed once if K is one block."""
+        e, v, spec = self.e, self.v, self.spec
+        mi, block = e.rem(task, v["tasks_m"]), e.div(task, v["tasks_m"])
+        ni, image = e.rem(block, v["tasks_n"]), e.div(block, v["tasks_n"])
+        i0, j0 = e.mul(mi, v["mb"]), e.mul(ni, v["nb"])
+        rows = e.min(v["mb"], e.sub(v["m"], i0))
+        cols = e.min(v["nb"], e.sub(v["n"], j0))
+        table = e.at(v["offsets"], e.mul(image, 32))
+        shift = [e.load("i64", e.at(table, 8 * i)) for i in range(4)]
+        a_row, a_col = (e.mul(v[x], BYTES[spec.a]) for x in ("a_row", "a_col"))
+        b_row, b_col = (e.mul(v[x], BYTES[spec.a]) for x in ("b_row", "b_col"))
+        c_row = e.mul(v["c_row"], BYTES[spec.c])
+        ldr = e.mul(v["residual_row"], BYTES[spec.c])
+        a = e.at(e.at(v["a"], shift[0]), e.mul(i0, a_row))
+        b = e.at(e.at(v["b"], shift[1]), e.mul(j0, b_col))
+        c = e.at(e.at(v["c"], shift[2]), e.add(e.mul(i0, c_row), e.mul(j0, BYTES[spec.c])))
+        residual, bias = v["residual"], v["bias"]
+        if spec.residual:
+            corner = e.add(e.mul(i0, ldr), e.mul(j0, BYTES[spec.c]))
+            residual = e.at(e.at(residual, shift[3]), corner)
+        if spec.bias:
+            bias = e.at(bias, j0 if spec.bias == "col" else i0, spec.acc)
+        single = e.cmp("sle", v["k"], v["kc"])
+        fresh = e.cmp("ne", e.load("i64", last_block), block)
+        repack = e.op(f"or i1 {fresh}, {e.op(f'xor i1 {single}, true')}")
+        e.store("i64", block, last_block)
+        with e.loop(0, v["k"], v["kc"]) as k0:
+            kc = e.min(v["kc"], e.sub(v["k"], k0))
+            src = e.at(b, e.mul(k0, b_row))
+            in_place = e.cmp("ne", v["in_place"], 0)
+            full = e.mul(e.div(cols, self.tile.nr), self.tile.nr)
+            first = e.op(f"select i1 {in_place}, i64 {full}, i64 0")
+            e.cond(repack, lambda: self.pack_b(first, src, b_row, b_col, cols, kc))
+            packed_panel, packed_row = e.mul(kc, BYTES[spec.acc]), self.tile.nr * BYTES[spec.acc]
+            block = [
+                f"ptr {e.op(f'select i1 {in_place}, ptr {src}, ptr {self.bp}')}",
+                f"i64 {e.op(f'select i1 {in_place}, i64 {BYTES[spec.a]}, i64 {packed_panel}')}",
+                f"i64 {e.op(f'select i1 {in_place}, i64 {b_row}, i64 {packed_row}')}",
+                f"ptr {e.at(self.bp, e.mul(e.sub(full, first), kc), spec.acc)}",
+            ]
+            last = e.cmp("sge", e.add(k0, kc), v["k"])
+            add = e.op(f"or i1 {e.cmp('sgt', k0, 0)}, {e.cmp('ne', v['accumulate'], 0)}")
+            flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {add}", f"i1 {last}"]
+            ends = [f"ptr {bias}", f"ptr {residual}", f"i64 {ldr}"]
+            self.rows(block, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends)
+
+    def pack_b(self, first: str, src: str, b_row: str, b_col: str, cols: str, kc: str) -> None:
+        """Pack a block of B panel by panel, from column `first` on."""
+        e, nr = self.e, self.tile.nr
+        with e.loop(first, cols, nr) as j:
+            dst = e.at(self.bp, e.mul(e.sub(j, first), kc), self.spec.acc)
+            valid = e.min(nr, e.sub(cols, j))
+            e.run(
+                "pack", f"ptr {dst}", f"ptr {e.at(src, e.mul(j, b_col))}", f"i64 {b_col}",
+                f"i64 {b_row}", f"i64 {valid}", f"i64 {kc}", f"i64 {nr}",
+            )
+
+    def rows(
+        self, block: list[str], a: str, a_row: str, a_col: str, c: str, c_row: str, rows: str,
+        flags: list[str], ends: list[str],
+    ) -> None:
+        """All panels of rows of a task; the last takes the smallest height that holds it."""
+        e, heights = self.e, self.tile.heights
+        with e.loop(0, rows, heights[0]) as i:
+            left = e.min(heights[0], e.sub(rows, i))
+            bias, residual, ldr = (x.split(" ", 1)[1] for x in ends)
+            bias = e.at(bias, i, self.spec.acc) if self.spec.bias == "row" else bias
+            residual = e.at(residual, e.mul(i, ldr)) if self.spec.residual else residual
+            call = [
+                f"ptr {self.ap}", *block, f"ptr {self.stage}",
+                f"ptr {e.at(a, e.mul(i, a_row))}", f"i64 {a_row}", f"i64 {a_col}",
+                f"ptr {e.at(c, e.mul(i, c_row))}", f"i64 {c_row}", f"i64 {left}", *flags,
+                f"ptr {bias}", f"ptr {residual}", ends[2],
+            ]
+
+            def choose(options: tuple[int, ...], call: list[str] = call, left: str = left) -> None:
+                if len(options) == 1:
+                    e.run(f"strip_{options[0]}", *call)
+                    return
+                small = e.cmp("sle", left, options[1])
+                e.cond(
+                    small, lambda: choose(options[1:]), lambda: e.run(f"strip_{options[0]}", *call)
+                )
+
+            choose(heights)
+
+
+def gemm_module(spec: GemmSpec, machine: Machine) -> str:
+    """IR text of a module with one symbol, `gemm(args, lo, hi)`."""
+    e, tile = Emit(), tile_for(machine, spec.acc)
+    if spec.activation:
+        e.raw(spec.activation)
+    Pack(e, spec.a, spec.acc, tile.lanes, tile.nr, machine.masks).write()
+    finish(e, spec, tile)
+    for height in tile.heights:
+        micro(e, tile, spec.acc, height, f"micro_{height}", 1, height)
+        strip(e, spec, tile, height)
+    Driver(e, spec, tile).write()
+    return e.text(machine)
+
+
+__all__ = ["ARGS", "INDEX", "GemmSpec", "Tile", "gemm_module", "Pack", "micro", "tile_for"]

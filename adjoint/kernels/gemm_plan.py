@@ -1,0 +1,214 @@
+"""How a matrix product is cut into tasks, and the argument block of the generated kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import llvm, threads
+from .gemm_emit import BYTES, FLOATS, Machine
+from .gemm_ir import ARGS, INDEX, GemmSpec, Tile, gemm_module, tile_for
+
+Array = np.ndarray[Any, Any]
+
+DEPTH = 512  # longest block of K: a panel of A (12 x 512 float32) takes three quarters of L1
+BLOCK_BYTES = 1 << 20  # packed block of B: what a core's L2 holds
+HALF_DEPTH = 4096  # 16-bit outputs are written once, so K is one block up to here
+_SERIAL = 6e5  # multiply-adds below which a second thread costs more than it brings
+_HEAD = object.__basicsize__
+_ArgBlock = ctypes.c_int64 * len(ARGS)
+_spare: dict[int, list[Array]] = {}
+
+
+@functools.cache
+def machine() -> Machine:
+    """The CPU that kernels are generated for."""
+    bits = llvm.vector_bits()
+    return Machine(bits, bits >= 256)
+
+
+def _address_fast(x: Array) -> int:
+    # the data pointer is the first field of an array object: NumPy's ABI
+    return ctypes.c_void_p.from_address(id(x) + _HEAD).value or 0
+
+
+def _address_safe(x: Array) -> int:
+    return int(x.__array_interface__["data"][0])
+
+
+def _probe() -> bool:
+    sample = np.zeros(3)
+    try:
+        return _address_fast(sample[1:]) == _address_safe(sample[1:])
+    except (ValueError, TypeError):
+        return False
+
+
+address = _address_fast if _probe() else _address_safe
+
+
+def workspace(nbytes: int) -> Array:
+    """A reusable 64-byte aligned buffer of at least `nbytes`; give it back with `release`."""
+    size = 1 << max(12, (nbytes - 1).bit_length())
+    pool = _spare.setdefault(size, [])
+    try:
+        return pool.pop()
+    except IndexError:
+        raw = np.empty(size + 4096, np.uint8)
+        skip = -address(raw) % 4096
+        return raw[skip : skip + size]
+
+
+def release(buffer: Array) -> None:
+    """Give a workspace back (a few of each size are kept)."""
+    pool = _spare.setdefault(buffer.size, [])
+    if len(pool) < 4:
+        pool.append(buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Sizes of a task and of the blocks of K; `in_place` reads B without packing it."""
+
+    mb: int
+    nb: int
+    kc: int
+    in_place: bool
+    workers: int
+
+
+def _rounded(count: int, tile: Tile) -> float:
+    """Rows as the micro-kernels count them; the lower panels are a little less efficient."""
+    full, left = divmod(count, tile.mr)
+    rest = min((h for h in tile.heights if h >= left), default=0) if left else 0
+    return full * tile.mr + rest * 1.15
+
+
+def _cost(m: int, n: int, k: int, mb: int, nb: int, tile: Tile, tasks: int, workers: int, in_place: bool) -> float:
+    """Estimated time of the slowest thread, in multiply-add vectors."""
+    rounds = -(-tasks // workers)
+    flops = _rounded(min(mb, m), tile) * -(-min(nb, n) // tile.nr) * tile.nv * k
+    pack_a = min(mb, m) * k * 0.55
+    pack_b = 0.0 if in_place else min(nb, n) * k * 0.3
+    tiles = -(-min(mb, m) // tile.mr) * -(-min(nb, n) // tile.nr) * 50.0
+    return rounds * (flops + pack_a + pack_b + tiles + 300)
+
+
+@functools.lru_cache(4096)
+def blocking(
+    m: int, n: int, k: int, batch: int, tile: Tile, acc_bytes: int, workers: int,
+    beside: bool, single: bool,
+) -> Blocking:  # fmt: skip
+    """The cut that a cost model finds best.
+
+    `beside`: rows of B are contiguous (so B can be read in place); `single`: K must be one block.
+    """
+    depth = HALF_DEPTH if single else DEPTH * 4 // acc_bytes
+    kc = k if k <= depth * 5 // 4 else -(-(-(-k // -(-k // depth))) // 8) * 8
+    if single:
+        kc = k
+    widest = max(tile.nr, BLOCK_BYTES // (acc_bytes * max(1, kc)) // tile.nr * tile.nr)
+    # panels read in place cost a page per row: worth it while each is read few times
+    in_place = beside and m <= 384
+    if batch * m * n * k < _SERIAL:
+        workers = 1
+    best: tuple[float, int, int] | None = None
+    panels = -(-n // tile.nr)
+    for parts_n in sorted({min(panels, p * s) for p in range(1, 9) for s in (1, workers)}):
+        nb = -(-panels // parts_n) * tile.nr
+        if nb > widest:
+            if parts_n < min(panels, 8 * workers):
+                continue
+            nb = widest
+        for parts_m in sorted({1, 2, workers, 2 * workers, 4 * workers}):
+            mb = -(-m // parts_m)
+            mb = m if parts_m == 1 else -(-mb // tile.mr) * tile.mr
+            tasks = batch * -(-m // mb) * -(-n // nb)
+            cost = _cost(m, n, k, mb, nb, tile, tasks, workers, in_place)
+            if best is None or cost < best[0] * 0.99:
+                best = (cost, mb, nb)
+    assert best is not None
+    return Blocking(best[1], best[2], kc, in_place, workers)
+
+
+@functools.cache
+def kernel(spec: GemmSpec) -> Any:
+    """Entry point of the module for a spec: `f(args, lo, hi)`, and its address."""
+    text = (spec.a, spec.c, spec.acc, spec.bias, spec.activation, str(spec.residual))
+    module = llvm.compile_spec(
+        ("gemm", *text, str(machine())), lambda: gemm_module(spec, machine()), name="gemm"
+    )
+    where = module.address("gemm")
+    proto = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    return proto(where), where
+
+
+def spec_for(
+    dtype: np.dtype[Any], out: np.dtype[Any], bias: str = "", activation: str = "", residual: bool = False
+) -> GemmSpec | None:
+    """The module for operand and output types; None if the generator does not know them."""
+    a, c = FLOATS.get(dtype.name), FLOATS.get(out.name)
+    if a is None or c is None or not dtype.isnative or not out.isnative:
+        return None
+    acc = "double" if a == "double" else "float"
+    if c not in (a, acc):
+        return None
+    return GemmSpec(a, c, acc, bias, activation, residual)
+
+
+class Plan:
+    """A product of fixed shapes, strides and types, ready to run on any arrays that have them."""
+
+    def __init__(
+        self,
+        spec: GemmSpec,
+        dims: tuple[int, int, int],
+        strides: tuple[tuple[int, int], tuple[int, int], int, int],
+        offsets: Array,
+        workers: int,
+    ) -> None:
+        m, n, k = dims
+        (a_row, a_col), (b_row, b_col), c_row, residual_row = strides
+        size = BYTES[spec.acc]
+        tile = tile_for(machine(), spec.acc)
+        beside = b_col == 1 and spec.a == spec.acc
+        cut = blocking(
+            m, n, k, len(offsets), tile, size, workers, beside, spec.c != spec.acc
+        )
+        self.function, self.address = kernel(spec)
+        self.workers, self.offsets = cut.workers, offsets
+        parts_m, parts_n = -(-m // cut.mb), -(-n // cut.nb)
+        nb = -(-min(cut.nb, n) // tile.nr) * tile.nr
+        b_bytes = -(-(tile.nr if cut.in_place else nb) * cut.kc * size // 64) * 64 + 128
+        # a panel of A, and the vector that packing may write past its end
+        work_bytes = -(-(b_bytes + (tile.mr * cut.kc + 4 * tile.lanes) * size) // 64) * 64 + 192
+        self.work_bytes = work_bytes * self.workers
+        values = dict(
+            a_row=a_row, a_col=a_col, b_row=b_row, b_col=b_col, c_row=c_row, m=m, n=n, k=k,
+            mb=cut.mb, nb=cut.nb, kc=cut.kc, in_place=int(cut.in_place), tasks_m=parts_m,
+            tasks_n=parts_n, tasks=parts_m * parts_n * len(offsets), residual_row=residual_row,
+            offsets=address(offsets), work_bytes=work_bytes, b_bytes=b_bytes,
+        )  # fmt: skip
+        self.values = [values.get(name, 0) for name in ARGS]
+
+    def run(
+        self, a: int, b: int, c: int, accumulate: bool = False, bias: int = 0, residual: int = 0
+    ) -> None:
+        """Compute with operands at these addresses."""
+        buffer = workspace(self.work_bytes)
+        block = _ArgBlock(*self.values)
+        block[0], block[1], block[2] = a, b, c
+        block[INDEX["work"]] = address(buffer)
+        if accumulate:
+            block[INDEX["accumulate"]] = 1
+        if bias or residual:
+            block[INDEX["bias"]], block[INDEX["residual"]] = bias, residual
+        if self.workers == 1:
+            self.function(ctypes.addressof(block), 0, 1)
+        else:
+            threads.parallel(self.address, ctypes.addressof(block), self.workers)
+        release(buffer)

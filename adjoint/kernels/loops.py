@@ -1,0 +1,327 @@
+"""Pointwise kernels: any expressions over strided, broadcasting operands, in one pass.
+
+`pointwise("gelu", ["x"], [expr])` returns a function with the call signature of
+`expr.compile_numpy`'s result. A call picks (or builds) the kernel for the dtypes and the layout of
+its operands: axes of size 1 go, neighbouring axes that every operand walks through evenly become
+one, and what remains is a nest of at most four outer axes around rows that are contiguous,
+constant or strided per operand. The layout is worked out once per combination of shapes and
+strides.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adjoint.kernels import codegen, llvm, threads
+from adjoint.kernels.codegen import BOOL, Frame
+from adjoint.kernels.expr import Expr
+from adjoint.kernels.ir import Function, Value, vec
+
+Array = NDArray[Any]
+_BLOCK = 16384          # elements of a chunk
+_STREAM = 24 << 20      # results of more bytes than this are written around the cache
+_MAX_OUTER = 4
+_MAX_PLANS = 4096
+
+
+class Layout(NamedTuple):
+    """Where the operands of a pointwise kernel lie: outer axes, and one row.
+
+    `outer` are the sizes of the outer axes, `inner` the length of a row; `strides[k]` holds the
+    bytes per step of operand k along the outer axes and then along the row.
+    """
+
+    outer: tuple[int, ...]
+    inner: int
+    strides: tuple[tuple[int, ...], ...]
+
+    def modes(self, itemsizes: Sequence[int]) -> str:
+        """Per operand: "c" contiguous row, "s" constant along it, "g" strided."""
+        return "".join("s" if s[-1] == 0 else "c" if s[-1] == size else "g"
+                       for s, size in zip(self.strides, itemsizes, strict=True))
+
+
+def layout(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Layout:
+    """Drop axes of size 1 and merge axes that all operands walk through evenly.
+
+    >>> layout((4, 1, 5), [(20, 99, 4), (0, 0, 0)])
+    Layout(outer=(), inner=20, strides=((4,), (0,)))
+    """
+    dims: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        step = tuple(s[axis] for s in strides)
+        if dims and all(a == b * size for a, b in zip(steps[-1], step, strict=True)):
+            dims[-1] *= size
+            steps[-1] = step
+        else:
+            dims.append(size)
+            steps.append(step)
+    if not dims:
+        return Layout((), 1, tuple((0,) for _ in strides))
+    by_operand = tuple(zip(*steps, strict=True)) if strides else ()
+    return Layout(tuple(dims[:-1]), dims[-1], by_operand)
+
+
+def broadcast_strides(a: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of `a` broadcast to `shape` (0 along the axes it is repeated over)."""
+    lead = len(shape) - a.ndim
+    return (0,) * lead + tuple(0 if size == 1 else s
+                               for size, s in zip(a.shape, a.strides, strict=True))
+
+
+def geometry(words: Sequence[int]) -> tuple[Array, int]:
+    """An int64 array of the words, and its address (valid while the array lives)."""
+    array = np.array(words, dtype=np.int64)
+    return array, int(array.ctypes.data)
+
+
+class _Plan(NamedTuple):
+    entry: Callable[..., None]
+    words: Array
+    address: int
+    shape: tuple[int, ...]
+    order: tuple[int, ...] | None    # axes from slowest to fastest; None = C order
+    dtypes: tuple[np.dtype[Any], ...]
+
+
+class Pointwise:
+    """Expressions of arrays, computed in one pass; see `pointwise`."""
+
+    def __init__(self, name: str, params: Sequence[str], exprs: Sequence[Expr],
+                 keyword: Sequence[str], single: bool) -> None:
+        self.name, self.params, self.exprs = name, tuple(params), tuple(exprs)
+        self.keyword, self.single = tuple(keyword), single
+        self.minimum = max(64, 16384 // max(1, codegen.weight(exprs)) ** 2)
+        self._text = codegen.text_of(exprs)
+        self._truths = _truth_valued(exprs)
+        self._plans: dict[Any, _Plan | None] = {}
+        self.__name__ = name
+
+    def __call__(self, *args: Any, **attrs: Any) -> Any:
+        key = tuple([(a.shape, a.strides, a.dtype) if type(a) is np.ndarray else type(a)
+                     for a in args])
+        try:
+            plan = self._plans[key]
+        except KeyError:
+            plan = self._remember(key, args)
+        if plan is None:
+            return NotImplemented
+        outs = [_empty(plan.shape, plan.order, d) for d in plan.dtypes]
+        operands = [id(a) for a in args if type(a) is np.ndarray]
+        scalars = [a for a in args if type(a) is not np.ndarray]
+        scalars += [attrs[k] for k in self.keyword]
+        plan.entry(threads.entry(), plan.address, *operands, *map(id, outs), *scalars)
+        return outs[0] if self.single else tuple(outs)
+
+    def _remember(self, key: Any, args: Sequence[Any]) -> _Plan | None:
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.clear()
+        plan = self._plans[key] = self._make(args) if llvm.available() else None
+        return plan
+
+    def _make(self, args: Sequence[Any]) -> _Plan | None:
+        arrays = [a for a in args if type(a) is np.ndarray]
+        if not arrays or any(type(a) not in (np.ndarray, int, float, bool) for a in args):
+            return None
+        floats = {a.dtype for a in arrays if a.dtype != BOOL}
+        if len(floats) != 1 or codegen.storage(next(iter(floats))) is None:
+            return None
+        dtype = floats.pop()
+        if any(not a.dtype.isnative or not a.flags.aligned for a in arrays):
+            return None
+        try:
+            shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        except ValueError:
+            return None
+        if any(s == 0 for s in shape):
+            return None
+        return self._fit(args, arrays, shape, dtype)
+
+    def _fit(self, args: Sequence[Any], arrays: list[Array], shape: tuple[int, ...],
+             dtype: np.dtype[Any]) -> _Plan | None:
+        order = _walking_order(arrays, shape)
+        dtypes = tuple(BOOL if t else dtype for t in self._truths)
+        axes = order if order is not None else tuple(range(len(shape)))
+        walked = tuple(shape[i] for i in axes)
+        strides = [tuple(broadcast_strides(a, shape)[i] for i in axes) for a in arrays]
+        strides += [_dense(walked, d.itemsize) for d in dtypes]
+        lay = layout(walked, strides)
+        if len(lay.outer) > _MAX_OUTER:
+            return None
+        sizes = [a.dtype.itemsize for a in arrays] + [d.itemsize for d in dtypes]
+        entry = self._kernel(args, arrays, lay, sizes, dtypes, dtype, shape)
+        words, address = geometry(_words(lay))
+        return _Plan(entry, words, address, shape, order, dtypes)
+
+    def _kernel(self, args: Sequence[Any], arrays: list[Array], lay: Layout,
+                sizes: Sequence[int], dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any],
+                shape: tuple[int, ...]) -> Callable[..., None]:
+        modes = lay.modes(sizes)
+        stored = [codegen.storage(d) or ("", "")
+                  for d in (*(a.dtype for a in arrays), *dtypes)]
+        names = [p for p, a in zip(self.params, args, strict=True) if type(a) is np.ndarray]
+        scalars = [p for p, a in zip(self.params, args, strict=True) if type(a) is not np.ndarray]
+        scalars += self.keyword
+        big = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize >= _STREAM
+        job = _Job(self.exprs, names, scalars, [s[0] for s in stored], modes, len(lay.outer),
+                   (codegen.storage(dtype) or ("", ""))[1], big and not lay.outer)
+        spec = (self._text, ",".join([*names, "|", *scalars]), repr(job[2:]))
+        return codegen.build(f"pointwise.{self.name}", spec, job.emit, arrays=len(stored),
+                             reals=len(scalars))
+
+
+def pointwise(name: str, params: Sequence[str], exprs: Sequence[Expr], *,
+              keyword: Sequence[str] = (), single: bool = True) -> Pointwise | None:
+    """A function of arrays that computes all `exprs` in one pass over memory.
+
+    It is called like the result of `expr.compile_numpy`: operands (arrays of one float dtype,
+    bool arrays for conditions, Python numbers) by position, attributes by keyword; it returns
+    an array (a tuple where `single` is False), or NotImplemented where it does not do the
+    dtypes or the layout: then NumPy has to. `minimum` is the number of elements from which on
+    it beats NumPy. None is returned where an expression has no generated code.
+
+    >>> from adjoint.kernels.expr import trace, exp_
+    >>> f = pointwise("f", ["x"], [trace(lambda x: exp_(-(x * x)))])
+    >>> if llvm.available():
+    ...     y = f(np.zeros((2, 3), np.float32))
+    ...     assert y.shape == (2, 3) and (y == 1).all()
+    """
+    if not llvm.available() or not codegen.can_lower(exprs):
+        return None
+    return Pointwise(name, params, exprs, keyword, single)
+
+
+def _truth_valued(exprs: Sequence[Expr]) -> tuple[bool, ...]:
+    truth = frozenset("lt le gt ge eq ne and or not isnan".split())
+    return tuple(e.fn in truth or isinstance(e.value, bool) for e in exprs)
+
+
+def _walking_order(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Axes from slowest to fastest of the first operand that fills `shape`; None for C order."""
+    full = next((a for a in arrays if a.shape == shape), None)
+    if full is None or full.flags.c_contiguous:
+        return None
+    steps = full.strides
+    order = tuple(sorted(range(len(shape)), key=lambda i: (shape[i] != 1 and -abs(steps[i]), i)))
+    return None if order == tuple(range(len(shape))) else order
+
+
+def _dense(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    out = []
+    for size in reversed(shape):
+        out.append(itemsize)
+        itemsize *= size
+    return tuple(reversed(out))
+
+
+def _empty(shape: tuple[int, ...], order: tuple[int, ...] | None, dtype: np.dtype[Any]) -> Array:
+    if order is None:
+        return np.empty(shape, dtype)
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return np.empty([shape[i] for i in order], dtype).transpose(inverse)
+
+
+def _words(lay: Layout) -> list[int]:
+    """[chunks, blocks per row, block, rows per chunk, rows, inner, outer..., strides...]."""
+    rows = int(np.prod(lay.outer, dtype=np.int64))
+    blocks = max(1, -(-lay.inner // _BLOCK)) if rows * lay.inner > 2 * _BLOCK else 1
+    if lay.inner <= 2 * _BLOCK and rows > 1:
+        blocks = 1
+    block = -(-lay.inner // blocks)
+    block = -(-block // 64) * 64 if blocks > 1 else lay.inner
+    blocks = max(1, -(-lay.inner // max(1, block)))
+    group = 1 if blocks > 1 else max(1, min(rows, _BLOCK // max(1, lay.inner)))
+    chunks = blocks * -(-rows // group)
+    if rows * lay.inner <= 2 * _BLOCK:
+        group, chunks = rows, 1
+    return [chunks, blocks, block, group, rows, lay.inner, *lay.outer,
+            *(s for operand in lay.strides for s in operand)]
+
+
+class _Job(NamedTuple):
+    """Everything that determines the text of a pointwise kernel."""
+
+    exprs: tuple[Expr, ...]
+    names: Sequence[str]
+    scalars: Sequence[str]
+    stored: Sequence[str]
+    modes: str
+    outer: int
+    register: str
+    stream: bool
+
+    def emit(self, frame: Frame) -> None:
+        f = frame.f
+        outer = self.outer
+        dims = [frame.geometry(6 + i) for i in range(outer)]
+        base = 6 + outer
+        steps = [[frame.geometry(base + k * (outer + 1) + i) for i in range(outer + 1)]
+                 for k in range(len(self.stored))]
+        pointers = [frame.array(k) for k in range(len(self.stored))]
+        _, blocks, block, group, rows, inner = (frame.geometry(i) for i in range(6))
+        n = codegen.width(self.register)
+        env = {name: f.splat(frame.real(i, self.register), n)
+               for i, name in enumerate(self.scalars)}
+
+        def row(r: Value, j0: Value, j1: Value) -> None:
+            starts = [f.at(p, "i8", _offset(f, r, dims, s)) if outer else p
+                      for p, s in zip(pointers, steps, strict=True)]
+            self._row(f, starts, [s[-1] for s in steps], dict(env), j0, j1, n)
+
+        def chunk(c: Value, _: list[Value]) -> list[Value]:
+            if not outer:
+                j0 = c * block
+                row(f.int(0), j0, f.intrinsic("smin", j0 + block, inner))
+                return []
+            part = c / blocks
+            j0 = (c - part * blocks) * block
+            j1 = f.intrinsic("smin", j0 + block, inner)
+            r0 = part * group
+            r1 = f.intrinsic("smin", r0 + group, rows)
+            f.loop(r0, r1, 1, [], lambda r, _: (row(r, j0, j1), [])[1])
+            return []
+
+        f.loop(frame.first, frame.end, 1, [], chunk)
+
+    def _row(self, f: Function, starts: list[Value], steps: list[Value], env: dict[str, Value],
+             j0: Value, j1: Value, n: int) -> None:
+        inputs = len(self.names)
+        for k, name in enumerate(self.names):
+            if self.modes[k] == "s":
+                one = f.splat(f.load(starts[k], self.stored[k]), n)
+                env[name] = codegen._widen(f, one)
+
+        def body(j: Value, mask: Value | None, stream: bool) -> list[Value]:
+            here = dict(env)
+            for k, name in enumerate(self.names):
+                kind = self.stored[k]
+                if self.modes[k] == "c":
+                    here[name] = codegen.load(f, f.at(starts[k], kind, j), kind, n, mask=mask)
+                elif self.modes[k] == "g":
+                    p = f.at(starts[k], "i8", j * steps[k])
+                    here[name] = codegen.gather(f, p, kind, n, steps[k], j1 - j)
+            values = codegen.lower(f, self.exprs, here, vec(n, self.register))
+            for k, v in enumerate(values, inputs):
+                if v.ty in ("i1", self.register):
+                    v = f.splat(v, n)
+                codegen.store(f, v, f.at(starts[k], self.stored[k], j), self.stored[k],
+                              mask=mask, stream=stream)
+            return []
+
+        codegen.streaming_loop(f, j0, j1, n, starts[inputs:] if self.stream else [], body)
+
+
+def _offset(f: Function, r: Value, dims: list[Value], steps: list[Value]) -> Value:
+    """Bytes from the first element to row `r` of the outer axes."""
+    total = f.int(0)
+    for axis in range(len(dims) - 1, 0, -1):
+        above = r / dims[axis]
+        total = total + (r - above * dims[axis]) * steps[axis]
+        r = above
+    return total + r * steps[0]

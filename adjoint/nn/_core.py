@@ -1,0 +1,2 @@
+"""The functions of lower layers that nn uses, gathered in one place."""
+from __future__ import annotations

@@ -1,0 +1,306 @@
+"""Calling a module: forward hooks, backward hooks, and the order in which they run.
+
+Order of one call: global forward pre-hooks, own forward pre-hooks, the identity node that later
+yields ``grad_input``, ``forward``, global forward hooks, own forward hooks, the identity node
+that later yields ``grad_output``. A module without hooks pays one test for all of this.
+"""
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from adjoint.autograd.function import Function
+from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.nn._core import is_grad_enabled
+from adjoint.core.tensor import Tensor
+from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
+
+FORWARD_PRE: HookTable = OrderedDict()
+FORWARD: HookTable = OrderedDict()
+FORWARD_ALWAYS: HookTable = OrderedDict()
+FORWARD_KWARGS: HookTable = OrderedDict()
+BACKWARD_PRE: HookTable = OrderedDict()
+BACKWARD: HookTable = OrderedDict()
+
+
+class _InputBoundary(Function):
+    """Identity on the inputs; its backward hands ``grad_input`` to the hooks."""
+
+    @staticmethod
+    def forward(ctx: Any, pending: _BackwardCall, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.pending = pending
+        ctx.set_materialize_grads(False)
+        return tuple(t.view_as(t) for t in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *cts: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, *ctx.pending.on_inputs(cts)
+
+
+class _OutputBoundary(Function):
+    """Identity on the outputs; its backward hands ``grad_output`` to the pre-hooks."""
+
+    @staticmethod
+    def forward(ctx: Any, pending: _BackwardCall, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.pending = pending
+        ctx.set_materialize_grads(False)
+        return tuple(t.view_as(t) for t in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *cts: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, *ctx.pending.on_outputs(cts)
+
+
+class _BackwardCall:
+    """The backward hooks of one call of one module, between its two boundaries."""
+
+    def __init__(self, module: Any, hooks: list[Any], pre_hooks: list[Any]) -> None:
+        self.module, self.hooks, self.pre_hooks = module, hooks, pre_hooks
+        self.grad_outputs: tuple[Tensor | None, ...] = ()
+        self.input_at: list[int] = []
+        self.n_inputs = 0
+        self.output_at: list[int] = []
+        self.n_outputs = 0
+
+    def mark_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.n_inputs = len(args)
+        self.input_at = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad]
+        if not self.input_at or not is_grad_enabled():
+            self.input_at = []
+            return args
+        return _through(_InputBoundary, self, args, self.input_at)
+
+    def mark_outputs(self, result: Any) -> Any:
+        single = isinstance(result, Tensor)
+        if not single and not isinstance(result, tuple):
+            return result  # dictionaries and objects have no place for a boundary
+        outs = (result,) if single else tuple(result)
+        self.n_outputs = len(outs)
+        self.output_at = [i for i, a in enumerate(outs)
+                          if isinstance(a, Tensor) and a.requires_grad]
+        if not self.output_at or not is_grad_enabled():
+            return result
+        marked = _through(_OutputBoundary, self, outs, self.output_at)
+        if single:
+            return marked[0]
+        return type(result)(*marked) if hasattr(result, "_fields") else marked
+
+    def on_outputs(self, cts: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+        grads = _spread(cts, self.output_at, self.n_outputs)
+        for hook in self.pre_hooks:
+            answer = hook(self.module, grads)
+            if answer is not None:
+                grads = _checked(answer, len(grads), "Backward pre hook")
+        self.grad_outputs = grads
+        if not self.input_at:  # no input will ever get a gradient: this is the last moment
+            nothing: tuple[Tensor | None, ...] = (None,) * self.n_inputs
+            for hook in self.hooks:
+                answer = hook(self.module, nothing, grads)
+                if answer is not None and not (isinstance(answer, tuple)
+                                               and all(a is None for a in answer)):
+                    raise AutogradError(
+                        "Backward hook for Modules where no input requires gradient should "
+                        f"always return None or None for all gradients; the hook of "
+                        f"{self.module._get_name()} returned {type(answer).__name__}.")
+        return tuple(grads[i] for i in self.output_at)
+
+    def on_inputs(self, cts: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+        grads = _spread(cts, self.input_at, self.n_inputs)
+        for hook in self.hooks:
+            answer = hook(self.module, grads, self.grad_outputs)
+            if answer is not None:
+                grads = _checked(answer, len(grads), "Backward hook")
+        return tuple(grads[i] for i in self.input_at)
+
+
+def _through(boundary: Any, call: _BackwardCall, values: tuple[Any, ...],
+             where: list[int]) -> tuple[Any, ...]:
+    marked = boundary.apply(call, *(values[i] for i in where))
+    marked = marked if isinstance(marked, tuple) else (marked,)
+    out = list(values)
+    for i, value in zip(where, marked, strict=True):
+        out[i] = value
+    return tuple(out)
+
+
+def _spread(cts: tuple[Tensor | None, ...], where: list[int], n: int) -> tuple[Tensor | None, ...]:
+    full: list[Tensor | None] = [None] * n
+    for i, ct in zip(where, cts, strict=True):
+        full[i] = ct
+    return tuple(full)
+
+
+def _checked(answer: Any, n: int, who: str) -> tuple[Tensor | None, ...]:
+    grads = answer if isinstance(answer, tuple) else (answer,)
+    if len(grads) != n:
+        raise AutogradError(f"{who} returned an invalid number of grad, got {len(grads)}, but "
+                            f"expected {n}: return one gradient (or None) for each, in order")
+    return grads
+
+
+class ModuleHooks:
+    """Hook tables of a module and its ``__call__`` (see Module)."""
+
+    _forward_pre_hooks: HookTable
+    _forward_pre_hooks_with_kwargs: HookTable
+    _forward_hooks: HookTable
+    _forward_hooks_with_kwargs: HookTable
+    _forward_hooks_always_called: HookTable
+    _backward_pre_hooks: HookTable
+    _backward_hooks: HookTable
+    forward: Callable[..., Any]
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False,
+                                  with_kwargs: bool = False) -> RemovableHandle:
+        """Call ``hook(module, args)`` before every forward; what it returns replaces the args.
+
+        With ``with_kwargs``: ``hook(module, args, kwargs)``, returning None or (args, kwargs).
+        ``prepend`` puts it before the hooks that are there. Returns a handle to remove it.
+
+        >>> import adjoint as ad
+        >>> m = ad.nn.Identity()
+        >>> h = m.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+        >>> m(ad.tensor(3.0)).item()
+        6.0
+        """
+        handle = add_hook(self._forward_pre_hooks, hook, prepend=prepend,
+                          extra=(self._forward_pre_hooks_with_kwargs,))
+        if with_kwargs:
+            self._forward_pre_hooks_with_kwargs[handle.id] = True
+        return handle
+
+    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False,
+                              with_kwargs: bool = False, always_call: bool = False
+                              ) -> RemovableHandle:
+        """Call ``hook(module, args, output)`` after every forward; its value replaces the output.
+
+        With ``with_kwargs``: ``hook(module, args, kwargs, output)``. With ``always_call`` it is
+        called (with output None) even when forward raised. Returns a handle to remove it.
+        """
+        handle = add_hook(self._forward_hooks, hook, prepend=prepend,
+                          extra=(self._forward_hooks_with_kwargs,
+                                 self._forward_hooks_always_called))
+        if with_kwargs:
+            self._forward_hooks_with_kwargs[handle.id] = True
+        if always_call:
+            self._forward_hooks_always_called[handle.id] = True
+        return handle
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False
+                                        ) -> RemovableHandle:
+        """Call ``hook(module, grad_output)`` when the gradients of the outputs are known.
+
+        A returned tuple replaces ``grad_output`` for the rest of the backward pass.
+        """
+        return add_hook(self._backward_pre_hooks, hook, prepend=prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False
+                                    ) -> RemovableHandle:
+        """Call ``hook(module, grad_input, grad_output)`` when the input gradients are known.
+
+        ``grad_input`` has one entry per positional argument, None for those without a
+        gradient; a returned tuple replaces it. Works for modules whose output is a tensor or a
+        tuple of tensors.
+        """
+        return add_hook(self._backward_hooks, hook, prepend=prepend)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run ``forward`` and every hook that is registered."""
+        if not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks
+                or self._backward_pre_hooks or FORWARD or FORWARD_PRE or BACKWARD or BACKWARD_PRE):
+            return self.forward(*args, **kwargs)
+        return self._call_with_hooks(args, kwargs)
+
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        called: set[int] = set()
+        try:
+            args, kwargs = self._run_pre_hooks(args, kwargs)
+            backward = self._backward_call()
+            if backward is not None:
+                args = backward.mark_inputs(args)
+            result = self.forward(*args, **kwargs)
+            result = self._run_forward_hooks(args, kwargs, result, called)
+            return result if backward is None else backward.mark_outputs(result)
+        except Exception:
+            self._run_always_called(args, kwargs, called)
+            raise
+
+    def _run_pre_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+                       ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        for key, hook in (*FORWARD_PRE.items(), *self._forward_pre_hooks.items()):
+            if key in self._forward_pre_hooks_with_kwargs:
+                answer = hook(self, args, kwargs)
+                if answer is None:
+                    continue
+                if not (isinstance(answer, tuple) and len(answer) == 2):
+                    raise ArgumentError("forward pre-hook must return None or a tuple of "
+                                        f"(new_args, new_kwargs), but got {answer}.")
+                args, kwargs = answer
+            else:
+                answer = hook(self, args)
+                if answer is not None:
+                    args = answer if isinstance(answer, tuple) else (answer,)
+        return args, kwargs
+
+    def _run_forward_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any,
+                           called: set[int]) -> Any:
+        for key, hook in (*FORWARD.items(), *self._forward_hooks.items()):
+            called.add(key)
+            if key in self._forward_hooks_with_kwargs or key in FORWARD_KWARGS:
+                answer = hook(self, args, kwargs, result)
+            else:
+                answer = hook(self, args, result)
+            if answer is not None:
+                result = answer
+        return result
+
+    def _run_always_called(self, args: tuple[Any, ...], kwargs: dict[str, Any],
+                           called: set[int]) -> None:
+        """After an exception: the always-called hooks that have not run; their own errors
+        become warnings, so that the first error is the one that is seen."""
+        for key, hook in (*FORWARD.items(), *self._forward_hooks.items()):
+            if key in called or not (key in self._forward_hooks_always_called
+                                     or key in FORWARD_ALWAYS):
+                continue
+            try:
+                if key in self._forward_hooks_with_kwargs or key in FORWARD_KWARGS:
+                    hook(self, args, kwargs, None)
+                else:
+                    hook(self, args, None)
+            except Exception as error:
+                warnings.warn("forward hook with ``always_call=True`` raised an exception that "
+                              f"was silenced as another error was raised in forward: {error}",
+                              stacklevel=3)
+
+    def _backward_call(self) -> _BackwardCall | None:
+        hooks = [*BACKWARD.values(), *self._backward_hooks.values()]
+        pre_hooks = [*BACKWARD_PRE.values(), *self._backward_pre_hooks.values()]
+        return _BackwardCall(self, hooks, pre_hooks) if hooks or pre_hooks else None
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, args)`` before the forward of every module."""
+    return add_hook(FORWARD_PRE, hook)
+
+
+def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool = False,
+                                 always_call: bool = False) -> RemovableHandle:
+    """Call ``hook(module, args, output)`` after the forward of every module."""
+    handle = add_hook(FORWARD, hook, extra=(FORWARD_ALWAYS, FORWARD_KWARGS))
+    if always_call:
+        FORWARD_ALWAYS[handle.id] = True
+    if with_kwargs:
+        FORWARD_KWARGS[handle.id] = True
+    return handle
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, grad_output)`` in the backward pass of every module."""
+    return add_hook(BACKWARD_PRE, hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, grad_input, grad_output)`` in the backward pass of every module."""
+    return add_hook(BACKWARD, hook)

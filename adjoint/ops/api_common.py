@@ -1,0 +1,176 @@
+"""What the public functions share: arguments as PyTorch takes them, as the records want them."""
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import F32, default_dtype, is_bfloat16, is_inexact, of_numpy, to_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, MetaError
+from adjoint.core.bind import function_of
+from adjoint.core.op import Op
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.public import write_out
+from adjoint.ops.shape import normalize_dim, normalize_dims
+
+Shape = tuple[int, ...]
+
+
+def raw(x: Any) -> Any:
+    """The array of a tensor; anything else as it is."""
+    return x.array if isinstance(x, Tensor) else x
+
+
+def dtype_of(x: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a tensor or an array."""
+    return x.dtype.dtype if isinstance(x, Tensor) else x.dtype
+
+
+def need(name: str, *xs: Any, argument: str = "input") -> None:
+    """Refuse what is not a tensor (or a raw array)."""
+    for x in xs:
+        if not isinstance(x, (Tensor, np.ndarray, MetaArray)):
+            raise DTypeError(f"{name}(): argument '{argument}' must be Tensor, not "
+                             f"{type(x).__name__}; convert it with tensor(...)")
+
+
+def is_recorded(*xs: Any) -> bool:
+    """True where a rule runs on tensors, so that what it does must itself be differentiable."""
+    return any(isinstance(x, Tensor) for x in xs)
+
+
+def numel(x: Any) -> int:
+    """Number of elements."""
+    return math.prod(x.shape)
+
+
+def sizes(args: Sequence[Any]) -> Shape:
+    """A shape given as `f(2, 3)` or `f((2, 3))`."""
+    if len(args) == 1 and isinstance(args[0], (tuple, list)):
+        args = args[0]
+    return tuple(int(a) for a in args)
+
+
+def one_dim(x: Any, dim: Any) -> int:
+    """`dim` in [0, ndim)."""
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise DTypeError(f"dim must be an int, not {type(dim).__name__}")
+    return normalize_dim(dim.__index__(), len(x.shape))
+
+
+def many_dims(x: Any, dim: Any) -> Shape:
+    """None, an int or several ints as a tuple of axes; an empty list means all, as in PyTorch."""
+    if isinstance(dim, (tuple, list)) and not dim:
+        dim = None
+    return normalize_dims(dim, len(x.shape))
+
+
+def cast_to(x: Any, dtype: Any) -> Any:
+    """`x` in `dtype` (None: as it is)."""
+    if dtype is None:
+        return x
+    wanted = to_numpy(dtype)
+    if dtype_of(x) == wanted:
+        return x
+    from adjoint.ops.pointwise import cast
+    return cast(x, dtype=wanted)
+
+
+def floating(x: Any) -> Any:
+    """`x`, in the default float dtype where it holds integers or truth values."""
+    return x if is_inexact(dtype_of(x)) else cast_to(x, default_dtype())
+
+
+def need_float(name: str, x: Any) -> None:
+    """Refuse integers where PyTorch does."""
+    if not is_inexact(dtype_of(x)):
+        raise DTypeError(f"{name}(): input must have a floating point or complex dtype, got "
+                         f"{of_numpy(dtype_of(x)).name}; call .float() on it first")
+
+
+def same_dtype(name: str, *xs: Any) -> None:
+    """Refuse operands of different dtypes, which PyTorch does not promote here."""
+    dtypes = [dtype_of(x) for x in xs if x is not None]
+    for d in dtypes[1:]:
+        if d != dtypes[0]:
+            names = ", ".join(of_numpy(e).name for e in dtypes)
+            raise DTypeError(f"{name}(): expected operands to have the same dtype, but got: "
+                             f"{names}; cast one of them with .to(dtype)")
+
+
+def value(x: Any, what: str) -> np.ndarray[Any, Any]:
+    """The data of an operand whose values decide the result's shape."""
+    x = raw(x)
+    if isinstance(x, MetaArray):
+        raise MetaError(f"{what} needs the values of its operand, and a meta tensor has none")
+    return np.asarray(x)
+
+
+def box(like: Any, array: Any) -> Any:
+    """`array` as a tensor where `like` is one."""
+    return wrap(array) if isinstance(like, Tensor) else array
+
+
+def result(name: str, fields: str, doc: str = "") -> Any:
+    """A named tuple like those of `torch.return_types`."""
+    kind = namedtuple(name, fields)  # type: ignore[misc]  # names are given as data
+    kind.__module__ = "adjoint.return_types"
+    kind.__doc__ = doc or f"Result of `{name}`: fields {fields}."
+    RETURN_TYPES[name] = kind
+    return kind
+
+
+RETURN_TYPES: dict[str, Any] = {}
+
+
+def finish(out: Any, answer: Any) -> Any:
+    """The answer, or `out` with the answer in it."""
+    return answer if out is None else write_out(out, answer)
+
+
+def choice(name: str, argument: str, given: Any, allowed: Sequence[Any]) -> Any:
+    """`given` if it is one of `allowed`."""
+    if given not in allowed:
+        raise ArgumentError(f"{name}(): {given!r} is not a valid value for {argument}; use one of "
+                            f"{', '.join(map(repr, allowed))}")
+    return given
+
+
+def kernel(name: str, impl: Callable[..., Any], infer: Callable[..., Any],
+           **fields: Any) -> Callable[..., Any]:
+    """A fused raw computation for use inside of rules: it runs on arrays and on meta arrays and has
+    no derivative of its own (rules that are differentiated take their composed form instead)."""
+    record = Op(name, impl, infer, **fields)
+    call = function_of(record)
+    call.op = record  # type: ignore[attr-defined]  # as registered ops have it
+    record.call = call  # type: ignore[attr-defined]
+    return call
+
+
+def wide(a: Any) -> Any:
+    """A 16-bit float array in float32, in which it is computed; others as they are."""
+    half = a.dtype.itemsize == 2 and (a.dtype.kind == "f" or is_bfloat16(a.dtype))
+    return a.astype(F32) if half else a
+
+
+def narrowed(a: Any, dtype: Any) -> Any:
+    """`a` in the dtype that it is stored in."""
+    return a if a.dtype == dtype else a.astype(dtype)
+
+
+def fill_like(aval: Any, number: float = 0.0) -> Any:
+    """A raw read-only array full of one number, without memory."""
+    return np.broadcast_to(np.array(number, aval.dtype), aval.shape)
+
+
+BLOCK = 1 << 18     # bytes of a block of rows that stay in the second-level cache
+
+
+def row_blocks(rows: int, row_bytes: int) -> list[slice]:
+    """Slices of rows small enough that several passes over one find it in the cache."""
+    step = max(1, BLOCK // max(1, row_bytes))
+    return [slice(i, min(i + step, rows)) for i in range(0, rows, step)]

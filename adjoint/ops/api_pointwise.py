@@ -1,0 +1,581 @@
+"""Public pointwise functions, operators and in-place methods, with PyTorch's signatures."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import F64, category, default_dtype, is_inexact, result_type, to_numpy
+from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.core.inplace import inplace
+from adjoint.core.tensor import Tensor
+from adjoint.kernels.expr import formula
+from adjoint.ops import pointwise as p
+from adjoint.ops.public import METHODS, public, write_out
+
+NUMBER = (bool, int, float, complex)
+
+
+def dtype_of(x: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a tensor, array or number (by PyTorch's defaults)."""
+    if isinstance(x, Tensor):
+        return np.dtype(x.dtype.dtype)
+    return result_type([x]) if isinstance(x, NUMBER) else np.asarray(x).dtype
+
+
+def is_complex_like(x: Any) -> bool:
+    """True for complex tensors, arrays and numbers."""
+    return dtype_of(x).kind == "c"
+
+
+def _document(f: Any, op_function: Any, what: str) -> None:
+    scalar = op_function.op.scalar
+    text = formula(scalar) if scalar is not None else op_function.op.name
+    f.__doc__ = (f"{what}: ``{text}``, elementwise.\n\n    Shapes broadcast; integers are promoted "
+                 "as PyTorch promotes them.\n    ")
+
+
+def _need_tensor(name: str, x: Any) -> None:
+    if not isinstance(x, (Tensor, np.ndarray, np.generic)):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not "
+                        f"{type(x).__name__}")
+
+
+def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
+           inplace_too: bool = True) -> None:
+    def function(input: Any, *, out: Any = None) -> Any:
+        _need_tensor(name, input)
+        result = f(input)
+        return result if out is None else write_out(out, result)
+    function.__name__ = function.__qualname__ = name
+    _document(function, f, name)
+    public(name, aliases=aliases)(function)
+    for n in (name, *aliases):
+        METHODS[n] = f if not aliases else function
+        if inplace_too:
+            _inplace(n + "_", f)
+
+
+def _inplace(label: str, f: Callable[..., Any]) -> None:
+    record = f.op  # type: ignore[attr-defined]  # op functions carry their record
+
+    def method(self: Tensor, *others: Any) -> Tensor:
+        return inplace(record, self, others, name=label)
+    method.__name__ = method.__qualname__ = label
+    method.__doc__ = f"In-place form of `{label[:-1]}`."
+    METHODS[label] = method
+    if label in ("relu_", "exp_", "sqrt_", "sigmoid_", "tanh_", "sin_", "cos_", "neg_", "abs_",
+                 "floor_", "ceil_", "round_", "trunc_", "log_", "reciprocal_", "rsqrt_",
+                 "square_"):
+        public(label, method=False)(method)
+
+
+for _name, _f, _aliases in (
+        ("neg", p.neg, ("negative",)), ("square", p.square, ()), ("exp", p.exp, ()),
+        ("exp2", p.exp2, ()), ("expm1", p.expm1, ()), ("log", p.log, ()), ("log2", p.log2, ()),
+        ("log10", p.log10, ()), ("log1p", p.log1p, ()), ("sqrt", p.sqrt, ()),
+        ("rsqrt", p.rsqrt, ()), ("reciprocal", p.reciprocal, ()), ("sin", p.sin, ()),
+        ("cos", p.cos, ()), ("tan", p.tan, ()), ("asin", p.asin, ("arcsin",)),
+        ("acos", p.acos, ("arccos",)), ("atan", p.atan, ("arctan",)), ("sinh", p.sinh, ()),
+        ("cosh", p.cosh, ()), ("tanh", p.tanh, ()), ("asinh", p.asinh, ("arcsinh",)),
+        ("acosh", p.acosh, ("arccosh",)), ("atanh", p.atanh, ("arctanh",)), ("erf", p.erf, ()),
+        ("erfc", p.erfc, ()), ("erfinv", p.erfinv, ()), ("lgamma", p.lgamma, ()),
+        ("digamma", p.digamma, ()), ("sign", p.sign, ()), ("sgn", p.sgn, ()),
+        ("floor", p.floor, ()), ("ceil", p.ceil, ()), ("trunc", p.trunc, ("fix",)),
+        ("frac", p.frac, ()), ("relu", p.relu, ()), ("sigmoid", p.sigmoid, ()),
+        ("logical_not", p.logical_not, ()), ("bitwise_not", p.bitwise_not, ())):
+    _unary(_name, _f, _aliases)
+_unary("abs", p.abs_op, ("absolute",))
+for _name, _f in (("isnan", p.isnan), ("isinf", p.isinf), ("isfinite", p.isfinite),
+                  ("signbit", p.signbit), ("angle", p.angle_op)):
+    _unary(_name, _f, inplace_too=False)
+
+
+# ------------------------------------------------------------------ arithmetic
+def _boolean(name: str, *xs: Any) -> None:
+    if all(dtype_of(x).kind == "b" for x in xs):
+        raise DTypeError(f"Subtraction, the `-` operator, with two bool tensors is not supported. "
+                         f"Use the `^` or `logical_xor()` operator instead ({name})")
+
+
+@public()
+def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+    """input + alpha * other, elementwise, with broadcasting."""
+    result = p.add(input, other) if alpha == 1 else p.add_scaled(input, other, alpha=alpha)
+    return result if out is None else write_out(out, result)
+
+
+@public(aliases=("subtract",))
+def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+    """input - alpha * other, elementwise, with broadcasting."""
+    _boolean("sub", input, other)
+    result = p.sub(input, other) if alpha == 1 else p.sub_scaled(input, other, alpha=alpha)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """other - alpha * input, elementwise."""
+    return sub(other, input, alpha=alpha)
+
+
+@public(aliases=("multiply",))
+def mul(input: Any, other: Any, *, out: Any = None) -> Any:
+    """input * other, elementwise, with broadcasting."""
+    result = p.mul(input, other)
+    return result if out is None else write_out(out, result)
+
+
+@public(aliases=("divide",))
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
+    """input / other, elementwise; `rounding_mode` None (true division), "trunc" or "floor"."""
+    if rounding_mode is None:
+        result = p.div(input, other)
+    elif rounding_mode in ("floor", "trunc"):
+        result = _rounded(input, other, rounding_mode)
+    else:
+        raise ArgumentError("div expected rounding_mode to be one of None, 'trunc', or 'floor' but "
+                            f"found {rounding_mode!r}")
+    return result if out is None else write_out(out, result)
+
+
+@public(aliases=("true_divide",))
+def true_divide(input: Any, other: Any, *, out: Any = None) -> Any:
+    """input / other, elementwise, never rounded."""
+    return div(input, other, out=out)
+
+
+def _rounded(a: Any, b: Any, mode: str) -> Any:
+    joint = category(result_type([_raw(a), _raw(b)]))
+    if joint <= 1 and mode == "floor":
+        return p.floor_divide_op(a, b)
+    quotient = p.div(a, b)
+    rounded = p.floor(quotient) if mode == "floor" else p.trunc(quotient)
+    if joint > 1:
+        return rounded
+    return p.cast(rounded, dtype=result_type([_raw(a), _raw(b)]))
+
+
+def _raw(x: Any) -> Any:
+    return x.array if isinstance(x, Tensor) and not x.level else x
+
+
+@public()
+def floor_divide(input: Any, other: Any, *, out: Any = None) -> Any:
+    """floor(input / other), elementwise."""
+    return div(input, other, rounding_mode="floor", out=out)
+
+
+@public()
+def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
+    """input modulo other with the sign of `other` (Python's %)."""
+    result = p.remainder_op(input, other)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def fmod(input: Any, other: Any, *, out: Any = None) -> Any:
+    """The remainder of division with the sign of `input` (C's fmod)."""
+    result = p.fmod(input, other)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
+    """input ** exponent, elementwise; one of the two may be a number."""
+    result = _pow(input, exponent)
+    return result if out is None else write_out(out, result)
+
+
+def _pow(a: Any, b: Any) -> Any:
+    if isinstance(b, NUMBER) and not isinstance(b, bool) and isinstance(a, Tensor):
+        if b == 2:
+            return p.square(a)
+        kind = a.dtype.dtype.kind
+        if kind in "iu" and isinstance(b, int) and b < 0:
+            raise ArgumentError("Integers to negative integer powers are not allowed.")
+    return p.pow_op(a, b)
+
+
+@public()
+def float_power(input: Any, exponent: Any, *, out: Any = None) -> Any:
+    """input ** exponent in float64 (complex128 for complex operands)."""
+    wide = np.dtype(np.complex128) if is_complex_like(input) or is_complex_like(exponent) else F64
+    a, b = (p.cast(x, dtype=wide) if isinstance(x, Tensor) else x for x in (input, exponent))
+    result = p.pow_op(a, b)
+    return result if out is None else write_out(out, result)
+
+
+def _binary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
+            inplace_too: bool = False) -> None:
+    def function(input: Any, other: Any, *, out: Any = None) -> Any:
+        result = f(input, other)
+        return result if out is None else write_out(out, result)
+    function.__name__ = function.__qualname__ = name
+    _document(function, f, name)
+    public(name, aliases=aliases)(function)
+    if inplace_too:
+        for n in (name, *aliases):
+            _inplace(n + "_", f)
+
+
+for _name, _f, _aliases in (
+        ("atan2", p.atan2, ("arctan2",)), ("hypot", p.hypot, ()), ("copysign", p.copysign_op, ()),
+        ("xlogy", p.xlogy_op, ()), ("logical_and", p.logical_and, ()),
+        ("logical_or", p.logical_or, ()), ("logical_xor", p.logical_xor, ()),
+        ("bitwise_and", p.bitwise_and, ()), ("bitwise_or", p.bitwise_or, ()),
+        ("bitwise_xor", p.bitwise_xor, ()), ("bitwise_left_shift", p.left_shift, ()),
+        ("bitwise_right_shift", p.right_shift, ()), ("gcd", p.gcd_op, ()), ("lcm", p.lcm_op, ()),
+        ("lt", p.lt, ("less",)), ("le", p.le, ("less_equal",)), ("gt", p.gt, ("greater",)),
+        ("ge", p.ge, ("greater_equal",)), ("eq", p.eq, ()), ("ne", p.ne, ("not_equal",))):
+    _binary(_name, _f, _aliases, inplace_too=True)
+for _name, _f in (("minimum", p.minimum), ("maximum", p.maximum), ("fmin", p.fmin),
+                  ("fmax", p.fmax)):
+    _binary(_name, _f)
+for _name, _f in (("mul_", p.mul), ("multiply_", p.mul), ("true_divide_", p.div),
+                  ("fmod_", p.fmod), ("remainder_", p.remainder_op), ("pow_", p.pow_op),
+                  ("floor_divide_", p.floor_divide_op)):
+    _inplace(_name, _f)
+
+
+@public(function=False, aliases=("subtract_",), name="sub_")
+def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """self -= alpha * other."""
+    if alpha == 1:
+        return inplace(p.sub.op, self, (other,), name="sub_")  # type: ignore[attr-defined]  # record
+    return inplace(p.sub_scaled.op, self, (other,), {"alpha": alpha}, name="sub_")  # type: ignore[attr-defined]  # record
+
+
+@public(function=False, name="add_")
+def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """self += alpha * other."""
+    if alpha == 1:
+        return inplace(p.add.op, self, (other,), name="add_")  # type: ignore[attr-defined]  # record
+    return inplace(p.add_scaled.op, self, (other,), {"alpha": alpha}, name="add_")  # type: ignore[attr-defined]  # record
+
+
+@public(function=False, name="div_", aliases=("divide_",))
+def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """self /= other."""
+    if rounding_mode is None:
+        return inplace(p.div.op, self, (other,), name="div_")  # type: ignore[attr-defined]  # record
+    return self.copy_(div(self, other, rounding_mode=rounding_mode))  # type: ignore[attr-defined,no-any-return]  # registry
+
+
+def _with_attrs(name: str, f: Callable[..., Any], **fixed: Any) -> None:
+    """In-place form of an op with attributes."""
+    record = f.op  # type: ignore[attr-defined]  # op functions carry their record
+
+    def method(self: Tensor, *others: Any, value: Any = 1) -> Tensor:
+        return inplace(record, self, others, {"value": value, **fixed}, name=name)
+    method.__name__ = name
+    method.__doc__ = f"In-place form of `{name[:-1]}`."
+    METHODS[name] = method
+
+
+_with_attrs("addcmul_", p.addcmul_op)
+_with_attrs("addcdiv_", p.addcdiv_op)
+
+
+@public()
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1, out: Any = None) -> Any:
+    """input + value * tensor1 * tensor2, elementwise."""
+    result = p.addcmul_op(input, tensor1, tensor2, value=value)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1, out: Any = None) -> Any:
+    """input + value * tensor1 / tensor2, elementwise."""
+    result = p.addcdiv_op(input, tensor1, tensor2, value=value)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
+    """input + weight * (end - input), elementwise."""
+    result = p.lerp_op(input, end, weight)
+    return result if out is None else write_out(out, result)
+
+
+@public(function=False, name="lerp_")
+def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
+    """In-place form of `lerp`."""
+    return inplace(p.lerp_op.op, self, (end, weight), name="lerp_")  # type: ignore[attr-defined]  # record
+
+
+# ------------------------------------------------------------------ clamping, rounding, choice
+def _bound(x: Any) -> Any:
+    return x.item() if isinstance(x, (np.ndarray, np.generic)) else x
+
+
+@public(aliases=("clip",))
+def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
+    """input, limited to [min, max]; bounds are numbers or tensors. The slope at a bound is 1."""
+    if min is None and max is None:
+        raise ArgumentError("At least one of 'min' or 'max' must not be None (clamp)")
+    low, high = _bound(min), _bound(max)
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        result = input
+        if low is not None:
+            result = p.where_op(p.lt(result, low), low, result)
+        if high is not None:
+            result = p.where_op(p.gt(result, high), high, result)
+    elif high is None:
+        result = p.clamp_min(_floating(input, low), low=low)
+    elif low is None:
+        result = p.clamp_max(_floating(input, high), high=high)
+    else:
+        result = p.clamp_op(_floating(input, low, high), low=low, high=high)
+    return result if out is None else write_out(out, result)
+
+
+def _floating(x: Any, *bounds: Any) -> Any:
+    """Integer operands are promoted by float bounds."""
+    dtype = result_type([_raw(x), *bounds]) if not getattr(x, "level", 0) else dtype_of(x)
+    return p.cast(x, dtype=dtype) if isinstance(x, Tensor) and dtype != dtype_of(x) else x
+
+
+@public(name="clamp_", function=False, aliases=("clip_",))
+def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """In-place form of `clamp`."""
+    low, high = _bound(min), _bound(max)
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        return self.copy_(clamp(self, low, high))  # type: ignore[attr-defined,no-any-return]  # registry
+    if low is not None and high is not None:
+        return inplace(p.clamp_op.op, self, (), {"low": low, "high": high}, name="clamp_")  # type: ignore[attr-defined]  # record
+    if low is not None:
+        return inplace(p.clamp_min.op, self, (), {"low": low}, name="clamp_")  # type: ignore[attr-defined]  # record
+    return inplace(p.clamp_max.op, self, (), {"high": high}, name="clamp_")  # type: ignore[attr-defined]  # record
+
+
+@public(name="clamp_min")
+def clamp_min(input: Any, min: Any) -> Any:
+    """max(input, min), elementwise."""
+    return clamp(input, min=min)
+
+
+@public(name="clamp_max")
+def clamp_max(input: Any, max: Any) -> Any:
+    """min(input, max), elementwise."""
+    return clamp(input, max=max)
+
+
+METHODS["clamp_min_"] = lambda self, min: clamp_(self, min=min)
+METHODS["clamp_max_"] = lambda self, max: clamp_(self, max=max)
+
+
+@public(name="round")
+def round_(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
+    """Round to `decimals` places, ties to even; the derivative is 0."""
+    if decimals == 0:
+        result = p.round_op(input)
+    else:
+        scale = 10.0 ** decimals
+        result = p.div(p.round_op(p.mul(input, scale)), scale)
+    return result if out is None else write_out(out, result)
+
+
+METHODS["round_"] = lambda self, *, decimals=0: (
+    inplace(p.round_op.op, self, name="round_")  # type: ignore[attr-defined]  # record
+    if decimals == 0 else self.copy_(round_(self, decimals=decimals)))
+
+
+@public()
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; alone: the indices where it holds.
+
+    The branch that is not taken gets a gradient of exactly 0 from `where` itself.
+    """
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if isinstance(condition, Tensor) and condition.dtype.dtype.kind not in "bu":
+        raise DTypeError(f"where expected condition to be a boolean tensor, but got a tensor with "
+                         f"dtype {condition.dtype}")
+    result = p.where_op(condition, input, other)
+    return result if out is None else write_out(out, result)
+
+
+METHODS["where"] = lambda self, condition, other: where(condition, self, other)
+
+
+@public(aliases=("special_logit",))
+def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
+    """log(x / (1 - x)), x clamped to [eps, 1 - eps] if `eps` is given."""
+    result = p.logit_op(input if eps is None else clamp(input, eps, 1 - eps))
+    return result if out is None else write_out(out, result)
+
+
+@public(aliases=("special_expit",), name="expit", method=False)
+def expit(input: Any) -> Any:
+    """The logistic sigmoid."""
+    return p.sigmoid(input)
+
+
+@public()
+def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
+    """The n-th derivative of digamma."""
+    if isinstance(n, Tensor):
+        n, input = input, n
+    return p.polygamma_op(input, n=int(n))
+
+
+@public()
+def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
+    """log(exp(input) + exp(other)) without overflow."""
+    top = p.maximum(input, other)
+    safe = p.where_op(p.isinf(top), 0.0, top.detach())
+    result = p.add(p.log(p.add(p.exp(p.sub(input, safe)), p.exp(p.sub(other, safe)))), safe)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
+    """log2(2^input + 2^other) without overflow."""
+    ln2 = math.log(2)
+    return p.div(logaddexp(p.mul(input, ln2), p.mul(other, ln2)), ln2)
+
+
+@public()
+def sinc(input: Any, *, out: Any = None) -> Any:
+    """sin(pi x) / (pi x), 1 at 0."""
+    at_zero = p.eq(input, 0)
+    safe = p.mul(p.where_op(at_zero, 1.0, input), math.pi)
+    return p.where_op(at_zero, 1.0, p.div(p.sin(safe), safe))
+
+
+@public()
+def deg2rad(input: Any) -> Any:
+    """Degrees to radians."""
+    return p.mul(input, math.pi / 180)
+
+
+@public()
+def rad2deg(input: Any) -> Any:
+    """Radians to degrees."""
+    return p.mul(input, 180 / math.pi)
+
+
+@public()
+def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
+               neginf: float | None = None, *, out: Any = None) -> Any:
+    """NaN and infinities replaced by finite numbers; the gradient there is 0."""
+    info = np.finfo(dtype_of(input)) if dtype_of(input).kind == "f" else None
+    if info is None:
+        return clone_of(input)
+    top = float(info.max) if posinf is None else posinf
+    low = float(info.min) if neginf is None else neginf
+    result = p.where_op(p.isnan(input), float(nan or 0.0), input)
+    result = p.where_op(p.eq(input, math.inf), top, result)
+    return p.where_op(p.eq(input, -math.inf), low, result)
+
+
+def clone_of(x: Any) -> Any:
+    """A copy of a tensor."""
+    from adjoint.ops.shape import clone_op
+    return clone_op(x)
+
+
+@public()
+def heaviside(input: Any, values: Any, *, out: Any = None) -> Any:
+    """0 below 0, 1 above, `values` at 0."""
+    one = p.where_op(p.gt(input, 0), 1.0, 0.0)
+    return p.where_op(p.eq(input, 0), values, p.cast(one, dtype=dtype_of(input)))
+
+
+@public(aliases=("isclose",), name="isclose")
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
+            equal_nan: bool = False) -> Any:
+    """|input - other| <= atol + rtol |other|, elementwise."""
+    a, b = (np.asarray(x.array if isinstance(x, Tensor) else x) for x in (input, other))
+    from adjoint.core.tensor import wrap
+    with np.errstate(all="ignore"):
+        return wrap(np.asarray(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)))
+
+
+@public()
+def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
+             equal_nan: bool = False) -> bool:
+    """True if every element is close (see `isclose`)."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).array.all())
+
+
+@public()
+def equal(input: Any, other: Any) -> bool:
+    """True if shapes and all elements are equal."""
+    return tuple(input.shape) == tuple(other.shape) and bool(
+        np.array_equal(input.array, other.array))
+
+
+# ------------------------------------------------------------------ complex numbers
+@public()
+def conj(input: Any) -> Any:
+    """The complex conjugate; real tensors as they are."""
+    return p.conj_op(input) if is_complex_like(input) else input
+
+
+@public(aliases=("conj_physical", "resolve_conj"), name="conj_physical")
+def conj_physical(input: Any, *, out: Any = None) -> Any:
+    """The complex conjugate, in memory."""
+    return conj(input)
+
+
+@public()
+def real(input: Any) -> Any:
+    """The real part."""
+    return p.real_part(input) if is_complex_like(input) else input
+
+
+@public()
+def imag(input: Any) -> Any:
+    """The imaginary part of a complex tensor."""
+    if not is_complex_like(input):
+        raise DTypeError("imag is not implemented for tensors with non-complex dtypes.")
+    return p.imag_part(input)
+
+
+@public(name="complex", method=False)
+def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
+    """real + i * imag."""
+    return p.add(p.to_complex(real), p.mul(p.to_complex(imag), 1j))
+
+
+@public(method=False)
+def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
+    """abs * exp(i * angle)."""
+    return complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle)))
+
+
+@public(method=False)
+def result_type_(tensor1: Any, tensor2: Any) -> Any:
+    """The dtype of an op on the two."""
+    from adjoint.base.dtypes import of_numpy
+    return of_numpy(result_type([_raw(tensor1), _raw(tensor2)]))
+
+
+@public(method=False)
+def is_tensor(obj: Any) -> bool:
+    """True for tensors."""
+    return isinstance(obj, Tensor)
+
+
+@public()
+def is_floating_point(input: Any) -> bool:
+    """True for floating tensors."""
+    return bool(is_inexact(dtype_of(input)) and dtype_of(input).kind != "c")
+
+
+@public()
+def is_complex(input: Any) -> bool:
+    """True for complex tensors."""
+    return is_complex_like(input)
+
+
+def default_float() -> np.dtype[Any]:
+    """The default floating dtype."""
+    return default_dtype()
+
+
+__all__ = ["add", "clamp", "div", "dtype_of", "mul", "pow", "sub", "to_numpy", "where"]

@@ -1,0 +1,181 @@
+"""Conversions of dtype and device: `to` in all its forms, `float()`, `cpu()`, `type()`."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import DType, of_numpy, to_numpy
+from adjoint.base.errors import ArgumentError
+from adjoint.core.inplace import inplace
+from adjoint.core.op import op
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.create import device_name
+from adjoint.ops.device import check, device
+from adjoint.ops.pointwise import cast
+from adjoint.ops.public import METHODS, public
+from adjoint.ops.shape import clone_op
+
+LEGACY = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16",
+          "BFloat16Tensor": "bfloat16", "LongTensor": "int64", "IntTensor": "int32",
+          "ShortTensor": "int16", "CharTensor": "int8", "ByteTensor": "uint8",
+          "BoolTensor": "bool", "ComplexFloatTensor": "complex64",
+          "ComplexDoubleTensor": "complex128"}
+
+
+def _move(t: Tensor, where: str) -> Tensor:
+    if t.level or device_name(t) == where:
+        return t
+    if where == "meta":
+        return to_meta(t)
+    raise ArgumentError("Cannot copy out of meta tensor; no data! A meta tensor has no values to "
+                        "bring to the cpu: use torch.empty_like(t, device='cpu') and fill it")
+
+
+def to_meta(t: Tensor) -> Tensor:
+    """The same tensor without storage; parameters stay parameters."""
+    array = MetaArray(t.array.shape, t.array.dtype)
+    if type(t) is Tensor:
+        return wrap(array, t._rg)
+    return type(t)(wrap(array), t._rg)  # type: ignore[call-arg]  # Parameter(data, requires_grad)
+
+
+def is_dtype(x: Any) -> bool:
+    """True for what names a dtype."""
+    return isinstance(x, (DType, np.dtype)) or x in (float, int, bool, complex)
+
+
+@public(function=False)
+def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False,
+       non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """`to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`; itself where nothing changes."""
+    rest = list(args)
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+        dtype, device = other.dtype, device_name(other)
+    elif rest and is_dtype(rest[0]):
+        dtype = rest.pop(0)
+    elif rest and rest[0] is not None:
+        device = rest.pop(0)
+        if rest and (is_dtype(rest[0]) or rest[0] is None):
+            dtype = rest.pop(0) or dtype
+    elif rest:
+        rest.pop(0)
+        if rest and is_dtype(rest[0]):
+            dtype = rest.pop(0)
+    if len(rest) > 1:
+        copy = bool(rest[1])
+    t = self if device is None else _move(self, check(device))
+    if dtype is not None and t.dtype.dtype != to_numpy(dtype):
+        return cast(t, dtype=to_numpy(dtype))  # type: ignore[no-any-return]  # one tensor
+    return clone_op(t) if copy and t is self else t  # type: ignore[no-any-return]  # one tensor
+
+
+def _to_dtype(name: str, dtype: str) -> None:
+    def method(self: Tensor, memory_format: Any = None) -> Tensor:
+        return to(self, to_numpy(dtype))
+    method.__name__ = name
+    method.__doc__ = f"This tensor in {dtype}."
+    METHODS[name] = method
+
+
+for _n, _d in (("float", "float32"), ("double", "float64"), ("half", "float16"),
+               ("bfloat16", "bfloat16"), ("long", "int64"), ("int", "int32"),
+               ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"),
+               ("cfloat", "complex64"), ("cdouble", "complex128")):
+    _to_dtype(_n, _d)
+
+
+@public(function=False)
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor in the dtype of `other`."""
+    return to(self, other.dtype)
+
+
+@public(function=False, name="type")
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """Without argument the legacy type name; else this tensor in that dtype or type name."""
+    if dtype is None:
+        name = next(k for k, v in LEGACY.items() if v == self.dtype.name)
+        return f"{DType.namespace if DType.namespace == 'torch' else 'torch'}.{name}"
+    if isinstance(dtype, str):
+        dtype = LEGACY.get(dtype.rpartition(".")[2], dtype.rpartition(".")[2])
+    elif hasattr(dtype, "__name__") and dtype.__name__ in LEGACY:
+        dtype = LEGACY[dtype.__name__]
+    return to(self, to_numpy(dtype))
+
+
+@public(function=False)
+def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    """This tensor on the cpu: itself, for it is there."""
+    return _move(self, "cpu")
+
+
+@public(function=False)
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """Raises: there is no CUDA device here."""
+    check("cuda")
+    return self
+
+
+@public(function=False)
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """The tensor itself: page-locked memory only serves a GPU."""
+    return self
+
+
+def _copy_impl(x: Any, src: Any, /) -> Any:
+    return np.broadcast_to(src, x.shape).astype(x.dtype)
+
+
+def _copy_inplace(out: Any, x: Any, src: Any, /) -> None:
+    np.copyto(out, src, casting="unsafe")
+
+
+copy_op = op(
+    "copy", impl=_copy_impl, infer=lambda x, src: x, inplace=_copy_inplace,
+    vjp={"src": lambda ct: ct}, jvp={"src": None}, node="CopyBackwards",
+    batch=lambda op_, args, batched, attrs: _batch_copy(args, batched))
+
+
+def _batch_copy(args: Any, batched: Any) -> Any:
+    x, src = args
+    if batched[1]:
+        return src
+    from adjoint.ops.shape import expand_op, unsqueeze_op
+    return expand_op(unsqueeze_op(src, dim=0), shape=tuple(x.shape))
+
+
+@public(function=False, name="copy_")
+def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Overwrite with `src`, broadcast and converted; the gradient goes to `src`."""
+    if not isinstance(src, Tensor):
+        src = wrap(np.asarray(src))
+    return inplace(copy_op.op, self, (src,), name="copy_")  # type: ignore[attr-defined]  # record
+
+
+@public(function=False, name="fill_")
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Overwrite every element with a number or 0-d tensor."""
+    if isinstance(value, Tensor) and value.array.ndim:
+        raise ArgumentError("fill_ only supports 0-dimension value tensor but got tensor with "
+                            f"{value.array.ndim} dimensions.")
+    return copy_(self, value if isinstance(value, Tensor) else wrap(
+        np.asarray(value, self.array.dtype)))
+
+
+METHODS["zero_"] = lambda self: fill_(self, 0)
+METHODS["__copy_device__"] = device
+METHODS.pop("__copy_device__")
+
+
+@public(function=False)
+def dtype_name(self: Tensor) -> str:
+    """The name of the dtype."""
+    return of_numpy(self.array.dtype).name
+
+
+contiguous_op = op("contiguous", impl=lambda x, /: np.array(x, order="C"), infer=lambda x: x,
+                   vjp={"x": lambda ct: ct}, jvp={"x": None}, node="CloneBackward0",
+                   batch=lambda op_, args, b, attrs: contiguous_op(args[0]))

@@ -1,0 +1,368 @@
+"""Factory functions: tensors from data, constants and ranges."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import DType, default_dtype, default_of, is_inexact, of_numpy, to_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.tensor import Size, Tensor, alias, bump, expose, share_cell, wrap
+from adjoint.ops.device import check
+from adjoint.ops.public import METHODS, public
+from adjoint.ops.shape import clone_op
+
+
+def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
+    """`f(2, 3)`, `f((2, 3))` and `f(Size)` all mean one shape."""
+    if len(args) == 1 and not isinstance(args[0], (int, np.integer)):
+        only = args[0]
+        args = only.tolist() if isinstance(only, (Tensor, np.ndarray)) else tuple(only)
+    out = []
+    for a in args:
+        if isinstance(a, (bool, float)) or not hasattr(a, "__index__"):
+            raise DTypeError(f"a size must be an int, got {a!r} ({type(a).__name__}) in "
+                             f"{tuple(args)}")
+        out.append(int(a.__index__()))
+    if any(s < 0 for s in out):
+        raise ShapeError(f"Trying to create tensor with negative dimension {min(out)}: {out}")
+    return tuple(out)
+
+
+def make(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any, device: Any,
+         requires_grad: bool = False) -> Tensor:
+    """A tensor of one value (`fill` None: uninitialised)."""
+    if check(device) == "meta":
+        return wrap(MetaArray(shape, dtype), requires_grad)
+    if fill is None:
+        array = np.empty(shape, dtype)
+    elif fill == 0:
+        array = np.zeros(shape, dtype)
+    else:
+        array = np.full(shape, fill, dtype)
+    return wrap(array, requires_grad)
+
+
+def _dtype(dtype: Any, fallback: np.dtype[Any]) -> np.dtype[Any]:
+    return fallback if dtype is None else to_numpy(dtype)
+
+
+def _from_data(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """A new array of Python data, with PyTorch's inference of the dtype."""
+    if isinstance(data, Tensor):
+        array = data.array
+        return np.array(array, _dtype(dtype, array.dtype))
+    if isinstance(data, (np.ndarray, np.generic)):
+        array = np.asarray(data)
+        of_numpy(array.dtype)
+        return np.array(array, _dtype(dtype, array.dtype.newbyteorder("=")))
+    if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
+        return _from_data(np.asarray(data), dtype)
+    plain = _plain(data)
+    try:
+        array = np.array(plain)
+    except ValueError as error:
+        raise ShapeError("expected sequences of equal length at every level of nesting: "
+                         f"{error}") from None
+    if array.dtype == object or array.dtype.kind in "USmM":
+        raise DTypeError(f"could not infer dtype of {type(data).__name__}: expected numbers, bools "
+                         "or nested sequences of them of equal length")
+    if dtype is not None:
+        return np.array(plain, to_numpy(dtype)) if array.size else array.astype(to_numpy(dtype))
+    first = _first(plain)
+    if isinstance(first, (np.generic, np.ndarray)):
+        return array
+    if array.dtype.kind == "c":
+        return array.astype(default_of("c"))
+    if array.dtype.kind == "f" or array.size == 0:
+        return array.astype(default_dtype())
+    return array.astype(np.int64) if array.dtype.kind in "iu" else array
+
+
+def _plain(data: Any) -> Any:
+    """Nested sequences with tensors inside, as nested lists of numbers."""
+    if isinstance(data, Tensor):
+        return data.array if data.array.ndim else data.array[()]
+    if isinstance(data, (list, tuple)) and any(isinstance(d, (Tensor, list, tuple)) for d in data):
+        return [_plain(d) for d in data]
+    if isinstance(data, range):
+        return list(data)
+    return data
+
+
+def _first(data: Any) -> Any:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data
+
+
+@public(method=False)
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+           pin_memory: bool = False) -> Tensor:
+    """A new leaf that copies `data` (numbers, nested sequences, arrays).
+
+    Python floats get the default dtype, ints int64, bools bool; arrays keep theirs.
+
+    >>> import adjoint as ad
+    >>> ad.tensor([[1, 2], [3, 4]]).dtype
+    adjoint.int64
+    """
+    array = _from_data(data, dtype)
+    if check(device) == "meta":
+        return wrap(MetaArray(array.shape, array.dtype), requires_grad)
+    return wrap(array, requires_grad)
+
+
+@public(method=False, aliases=("asarray",))
+def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | None = None,
+              requires_grad: bool = False) -> Tensor:
+    """`data` as a tensor, sharing memory where it is an array or tensor of that dtype."""
+    if copy:
+        return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+    if isinstance(data, Tensor):
+        same = dtype is None or data.array.dtype == to_numpy(dtype)
+        return data if same else data.to(dtype)  # type: ignore[attr-defined]  # registry method
+    if isinstance(data, np.ndarray) and (dtype is None or data.dtype == to_numpy(dtype)):
+        return from_numpy(data)
+    return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@public(method=False)
+def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor on the memory of a NumPy array. Writes through either are seen by both, and a
+    write that would corrupt a gradient is found in backward."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    of_numpy(array.dtype)
+    if not array.dtype.isnative:
+        raise DTypeError(f"from_numpy: byte order of {array.dtype} is foreign; use "
+                         "array.astype(array.dtype.newbyteorder('='))")
+    t = wrap(array)
+    share_cell(t).exposed = True
+    expose(t)
+    return t
+
+
+# ------------------------------------------------------------------ constants
+@public(method=False)
+def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
+    """A tensor of zeros of shape `size`."""
+    return make(shape_of(size), _dtype(dtype, default_dtype()), 0, device, requires_grad)
+
+
+@public(method=False)
+def ones(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+         requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
+    """A tensor of ones of shape `size`."""
+    return make(shape_of(size), _dtype(dtype, default_dtype()), 1, device, requires_grad)
+
+
+@public(method=False)
+def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+          requires_grad: bool = False, pin_memory: bool = False,
+          memory_format: Any = None) -> Tensor:
+    """An uninitialised tensor of shape `size`."""
+    return make(shape_of(size), _dtype(dtype, default_dtype()), None, device, requires_grad)
+
+
+@public(method=False)
+def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layout: Any = None,
+         device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """A tensor of `fill_value` of shape `size`; its dtype follows the value."""
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
+    return make(shape_of((size,)), _dtype(dtype, default_of(kind)), value, device, requires_grad)
+
+
+def _like(name: str, fill: Any) -> Any:
+    def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, pin_memory: bool = False,
+             memory_format: Any = None) -> Tensor:
+        where = device if device is not None else device_name(input)
+        return make(tuple(input.array.shape), _dtype(dtype, input.array.dtype), fill, where,
+                    requires_grad)
+    like.__name__ = like.__qualname__ = name
+    like.__doc__ = f"`{name[:-5]}` of the shape, dtype and device of `input`."
+    return public(name, method=False)(like)
+
+
+def device_name(t: Tensor) -> str:
+    """'cpu' or 'meta'."""
+    return "meta" if type(t.array) is MetaArray else "cpu"
+
+
+zeros_like, ones_like, empty_like = (_like(n, f) for n, f in (
+    ("zeros_like", 0), ("ones_like", 1), ("empty_like", None)))
+
+
+@public(method=False)
+def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None,
+              device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+              memory_format: Any = None) -> Tensor:
+    """`full` of the shape, dtype and device of `input`."""
+    return make(tuple(input.array.shape), _dtype(dtype, input.array.dtype), fill_value,
+                device if device is not None else device_name(input), requires_grad)
+
+
+def _new(name: str, fill: Any) -> None:
+    def method(self: Tensor, *size: Any, dtype: Any = None, device: Any = None,
+               requires_grad: bool = False, layout: Any = None,
+               pin_memory: bool = False) -> Tensor:
+        return make(shape_of(size), _dtype(dtype, self.array.dtype), fill,
+                    device if device is not None else device_name(self), requires_grad)
+    method.__name__ = name
+    method.__doc__ = f"A tensor of shape `size` with this one's dtype and device ({name[4:]})."
+    METHODS[name] = method
+
+
+for _name, _fill in (("new_zeros", 0), ("new_ones", 1), ("new_empty", None)):
+    _new(_name, _fill)
+
+
+@public(function=False)
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+             requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
+    """`full` with this tensor's dtype and device."""
+    return make(shape_of((size,)), _dtype(dtype, self.array.dtype), fill_value,
+                device if device is not None else device_name(self), requires_grad)
+
+
+@public(function=False)
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None,
+               requires_grad: bool = False, layout: Any = None,
+               pin_memory: bool = False) -> Tensor:
+    """`tensor(data)` with this tensor's dtype and device."""
+    return tensor(data, dtype=_dtype(dtype, self.array.dtype), device=device,
+                  requires_grad=requires_grad)
+
+
+# ------------------------------------------------------------------ ranges
+def _number(x: Any) -> Any:
+    return x.item() if isinstance(x, (Tensor, np.generic)) else x
+
+
+@public(method=False)
+def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None,
+           layout: Any = None, device: Any = None, requires_grad: bool = False,
+           pin_memory: bool = False) -> Tensor:
+    """start, start + step, ... below `end`; int64 when all three are ints.
+
+    >>> import adjoint as ad
+    >>> ad.arange(1, 4)
+    tensor([1, 2, 3])
+    """
+    start, end, step = _number(start), _number(end), _number(step)
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise ArgumentError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange("
+                            f"{start}, {end}, {step})")
+    ints = all(isinstance(v, int) for v in (start, end, step))
+    kind = _dtype(dtype, default_of("i") if ints else default_dtype())
+    count = max(0, math.ceil((end - start) / step))
+    if check(device) == "meta":
+        return wrap(MetaArray((count,), kind), requires_grad)
+    index = np.arange(count, dtype=np.int64 if ints else np.float64)
+    return wrap((start + index * step).astype(kind), requires_grad)
+
+
+@public(method=False, name="range")
+def range_(start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Tensor:
+    """start, start + step, ... up to and including `end`."""
+    count = int(math.floor((end - start) / step)) + 1
+    kwargs.setdefault("dtype", default_dtype())
+    return arange(0, count, **kwargs) * step + start  # type: ignore[operator]  # registry method
+
+
+@public(method=False)
+def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None,
+             layout: Any = None, device: Any = None, requires_grad: bool = False,
+             pin_memory: bool = False) -> Tensor:
+    """`steps` evenly spaced values from `start` to `end`, both included."""
+    if steps < 0:
+        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
+    kind = _dtype(dtype, default_dtype())
+    if check(device) == "meta":
+        return wrap(MetaArray((steps,), kind), requires_grad)
+    values = np.linspace(_number(start), _number(end), steps)
+    return wrap(values.astype(kind), requires_grad)
+
+
+@public(method=False)
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None,
+             dtype: Any = None, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """base ** linspace(start, end, steps)."""
+    values = np.power(float(base), np.linspace(_number(start), _number(end), steps))
+    return wrap(values.astype(_dtype(dtype, default_dtype())), requires_grad)
+
+
+@public(method=False)
+def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None,
+        device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """Ones on the diagonal of an (n, m) matrix of zeros."""
+    kind = _dtype(dtype, default_dtype())
+    if n < 0 or (m is not None and m < 0):
+        raise ArgumentError(f"n and m must be greater or equal to 0, got {n} and {m}")
+    if check(device) == "meta":
+        return wrap(MetaArray((n, n if m is None else m), kind), requires_grad)
+    return wrap(np.eye(n, m, dtype=kind), requires_grad)
+
+
+# ------------------------------------------------------------------ copies and constructors
+@public()
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy with its own memory, connected to the graph."""
+    return clone_op(input)  # type: ignore[no-any-return]  # one tensor in, one out
+
+
+@public()
+def detach(input: Tensor) -> Tensor:
+    """The same memory without history: no gradient flows, writes are still noticed."""
+    if input.level:
+        return input.trace.detach(input)  # type: ignore[attr-defined,no-any-return]  # func
+    return alias(input)
+
+
+def legacy(*args: Any, device: Any = None, requires_grad: bool = False,
+           dtype: Any = None) -> Tensor:
+    """PyTorch's `Tensor(...)`: sizes give an uninitialised tensor, data a copy in the default
+    dtype."""
+    kind = default_dtype() if dtype is None else to_numpy(dtype)
+    if not args:
+        return wrap(np.empty(0, kind), requires_grad)
+    if all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
+        return make(shape_of(args), kind, None, device, requires_grad)
+    if len(args) == 1 and isinstance(args[0], Size):
+        return make(tuple(args[0]), kind, None, device, requires_grad)
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        return alias(args[0]) if args[0].array.dtype == kind else args[0].to(kind)  # type: ignore[attr-defined,no-any-return]  # registry method
+    if len(args) != 1 or isinstance(args[0], (float, bool, str)):
+        raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
+    return wrap(_from_data(args[0], kind), requires_grad)
+
+
+Tensor.__class__.legacy = staticmethod(legacy)  # type: ignore[attr-defined]  # metaclass hook
+
+
+def _typed(name: str, dtype: DType) -> None:
+    def construct(*args: Any) -> Tensor:
+        return legacy(*args, dtype=dtype)
+    construct.__name__ = construct.__qualname__ = name
+    construct.__doc__ = f"PyTorch's legacy constructor of {dtype.name} tensors."
+    public(name, method=False)(construct)
+
+
+def inexact(t: Tensor) -> bool:
+    """True for floating and complex tensors."""
+    return is_inexact(t.array.dtype)
+
+
+__all__ = ["arange", "as_tensor", "bump", "clone", "detach", "empty", "eye", "from_numpy", "full",
+           "linspace", "logspace", "make", "ones", "shape_of", "tensor", "zeros"]

@@ -1,0 +1,85 @@
+"""Devices: `cpu` holds arrays, `meta` holds shapes. The default is per thread."""
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from typing import Any
+
+from adjoint.base.errors import AdjointError, ArgumentError
+
+_default: ContextVar[str] = ContextVar("adjoint_device", default="cpu")
+_ABSENT = ("cuda", "mps", "xpu", "xla", "hpu", "mtia", "ipu", "vulkan")
+
+
+class device:
+    """`device("cpu")`, `device("meta")`; as a context manager, where new tensors are made.
+
+    >>> import adjoint as ad
+    >>> with ad.device("meta"):
+    ...     ad.zeros(1000, 1000).device
+    device(type='meta')
+    """
+
+    __slots__ = ("type", "index", "_held")
+
+    def __init__(self, type: Any = "cpu", index: int | None = None) -> None:
+        if isinstance(type, device):
+            type, index = type.type, type.index
+        if isinstance(type, int):
+            type, index = "cuda", type
+        name, _, number = str(type).partition(":")
+        if name not in ("cpu", "meta", *_ABSENT):
+            raise ArgumentError(f"Expected one of cpu, meta device type at start of device string: "
+                                f"{type}")
+        self.type = name
+        self.index = int(number) if number else index
+        self._held: list[Token[str]] = []
+
+    def __enter__(self) -> device:
+        self._held.append(_default.set(check(self)))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _default.reset(self._held.pop())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, device):
+            return NotImplemented
+        return (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type='{self.type}'{index})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (self.type, self.index)
+
+
+def check(d: Any) -> str:
+    """The name of a device that exists here; None: the default of this thread."""
+    if d is None:
+        return _default.get()
+    name = device(d).type
+    if name in _ABSENT:
+        raise NoDevice(f"device '{d}' was asked for, but this build computes on 'cpu' only ("
+                       f"{name}.is_available() is False): use device('cpu')")
+    return name
+
+
+class NoDevice(AdjointError, RuntimeError, AssertionError):
+    """A device that this package does not have was asked for."""
+
+
+def set_default_device(d: Any) -> None:
+    """Where factory functions make tensors from now on in this thread."""
+    _default.set("cpu" if d is None else check(d))
+
+
+def get_default_device() -> device:
+    """The device that factory functions use here."""
+    return device(_default.get())

@@ -1,0 +1,289 @@
+"""The pointwise family: an op from one scalar expression, everything else derived.
+
+The expression is differentiated symbolically where no slope is given; each vjp is a pointwise
+op again (`ct * slope`, one pass), built when first asked for, so that order n is free. Of the two
+forms of a slope (reading the operands, or the saved output) the one that keeps fewer values is
+taken, then the cheaper one.
+"""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval, aval_of
+from adjoint.base.dtypes import BOOL, F32, F64, default_dtype, is_inexact, result_type
+from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.core.bind import binary, bind, function_of, unary
+from adjoint.core.op import Op, Plan, register
+from adjoint.core.tensor import Tensor
+from adjoint.kernels import expr as ex
+from adjoint.kernels.expr import Expr
+
+NUMBER = (bool, int, float, complex)
+
+
+def broadcast_shapes(name: str, *avals: Aval) -> tuple[int, ...]:
+    """The common shape of operands, or a ShapeError that names the axis that does not fit."""
+    try:
+        return np.broadcast_shapes(*(a.shape for a in avals))
+    except ValueError:
+        pass
+    width = max(a.ndim for a in avals)
+    for axis in range(1, width + 1):
+        sizes = {a.shape[-axis] for a in avals if a.ndim >= axis} - {1}
+        if len(sizes) > 1:
+            break
+    shapes = " and ".join(str(list(a.shape)) for a in avals)
+    raise ShapeError(
+        f"{name}: operands of shape {shapes} do not broadcast: axis -{axis} has sizes "
+        f"{sorted(sizes)} (each must be equal or 1); reshape or unsqueeze an operand so that the "
+        "trailing axes line up")
+
+
+def promote(arrays: Sequence[Any], floating: bool = False) -> Sequence[Any]:
+    """Operands cast to one dtype by PyTorch's rule; Python numbers become 0-d arrays."""
+    first = getattr(arrays[0], "dtype", None)
+    if first is not None and (not floating or first.kind in "fcV") and all(
+            getattr(a, "dtype", None) == first for a in arrays):
+        return arrays
+    present = [a for a in arrays if a is not None]
+    dtype = result_type(present)
+    if floating and not is_inexact(dtype):
+        dtype = default_dtype()
+    return [a if a is None else _cast(a, dtype) for a in arrays]
+
+
+def _cast(a: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(a, NUMBER):
+        return np.array(a, dtype)
+    if a.dtype == dtype:
+        return a
+    return Aval(a.shape, dtype) if isinstance(a, Aval) and not hasattr(a, "base") else (
+        type(a)(a.shape, dtype) if isinstance(a, Aval) else a.astype(dtype))
+
+
+def through_float32(impl: Callable[..., Any]) -> Callable[..., Any]:
+    """Half-width floats are stored in 16 bits and computed in float32, rounded once."""
+    def run(*arrays: Any, **attrs: Any) -> Any:
+        dtype = next((a.dtype for a in arrays if isinstance(a, np.ndarray)), None)
+        if dtype is None or dtype.itemsize != 2 or dtype.kind not in "fV":
+            return impl(*arrays, **attrs)
+        wide = [a.astype(F32) if isinstance(a, np.ndarray) and a.dtype == dtype else a
+                for a in arrays]
+        out = impl(*wide, **attrs)
+        return out if out.dtype == BOOL else np.asarray(out).astype(dtype)
+    return run
+
+
+def batch_broadcast(op: Op, args: Sequence[Any], batched: Sequence[bool],
+                    attrs: Mapping[str, Any]) -> Any:
+    """Batch rule of broadcasting ops: line the batch axis up in front of the widest operand."""
+    from adjoint.ops.shape import reshape
+    ranks = [len(a.shape) - b if hasattr(a, "shape") else 0
+             for a, b in zip(args, batched, strict=True)]
+    width = max(ranks)
+    lifted = []
+    for a, b, r in zip(args, batched, ranks, strict=True):
+        if b and r < width:
+            s = tuple(a.shape)
+            a = reshape(a, (s[0], *(1,) * (width - r), *s[1:]))
+        lifted.append(a)
+    return bind(op, lifted, attrs)
+
+
+def _slope(e: Expr, operand: str, given: Mapping[str, Any]) -> Expr:
+    """d e / d operand, in the form that keeps least."""
+    if operand in given:
+        return ex.trace(given[operand])
+    forms = [ex.diff(e, operand), ex.diff(e, operand, ex.var("out"))]
+    return min(forms, key=lambda s: (len(set(ex.variables(s))), ex.flops(s)))
+
+
+def _is_complex(x: Any) -> bool:
+    dtype = getattr(getattr(x, "array", x), "dtype", None)
+    return dtype is not None and dtype.kind == "c"
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    """`name`, or `name2`, `name3`, ... where it is taken."""
+    n, candidate = 1, name
+    while candidate in taken:
+        n += 1
+        candidate = f"{name}{n}"
+    return candidate
+
+
+class _Derived:
+    """The fused op `g * slope` and the bare slope, built when first called."""
+
+    def __init__(self, name: str, names: tuple[str, ...], attrs: tuple[str, ...],
+                 slope: Expr) -> None:
+        self.name, self.names, self.attrs, self.slope = name, names, attrs, slope
+        self._fused: Any = None
+        self._bare: Any = None
+
+    def fused(self, ct: Any, *vals: Any, **attrs: Any) -> Any:
+        """ct * slope(vals), as one op."""
+        if self._fused is None:
+            g = _fresh("ct", {*self.names, *self.attrs})
+            self._fused = derived_op(self.name, (g, *self.names), self.attrs,
+                                     ex.var(g) * self.slope)
+        return self._fused(ct, *vals, **attrs)
+
+    def conjugated(self, ct: Any, *vals: Any, **attrs: Any) -> Any:
+        """ct * conj(slope(vals)): the cotangent convention of PyTorch for complex operands."""
+        from adjoint.ops.pointwise import conj_op, mul
+        if self._bare is None:
+            self._bare = derived_op(self.name + "_slope", self.names, self.attrs, self.slope)
+        slope = self._bare(*vals, **attrs) if self.names else self.slope.value
+        slope = slope.conjugate() if isinstance(slope, NUMBER) else conj_op(slope)
+        return mul(ct, slope)
+
+
+def derived_op(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Expr) -> Any:
+    """A pointwise op made by the mechanism, outside of the public registry. An operand that was
+    the output of the op it comes from is renamed: `out` is this op's own output."""
+    if "out" in operands:
+        y = _fresh("y", {*operands, *attrs})
+        e = ex.substitute(e, {ex.var("out"): ex.var(y)})
+        operands = tuple(y if o == "out" else o for o in operands)
+    return _build(name, operands, attrs, e, {}, {}, kind="promote", public=False)
+
+
+def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...],
+           given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Expr]]:
+    """(vjp rules, jvp rules, slopes) of every operand that has a derivative."""
+    vjp: dict[str, Any] = {}
+    jvp: dict[str, Any] = {}
+    slopes: dict[str, Expr] = {}
+    for o in operands:
+        if o in given and given[o] is None:
+            continue
+        try:
+            slope = _slope(e, o, given)
+        except TypeError:
+            continue
+        slopes[o] = slope
+        used = ex.variables(slope)
+        kept = tuple(v for v in used if v in (*operands, "out"))
+        taken = tuple(v for v in used if v in attrs)
+        derived = _Derived(f"{name}_backward_{o}", kept, taken, slope)
+        params = ", ".join(["ct", *kept, *(["*", *taken] if taken else [])])
+        passed = ", ".join(["ct", *kept, *(f"{a}={a}" for a in taken)])
+        test = " or ".join(f"is_complex({v})" for v in ("ct", *kept))
+        scope = {"d": derived, "is_complex": _is_complex}
+        if slope.fn == "const" and slope.value in (1, -1):
+            text = f"lambda ct: {'ct' if slope.value == 1 else 'neg(ct)'}"
+            scope["neg"] = lambda ct: _neg()(ct)
+            vjp[o] = jvp[o] = eval(text, scope)
+            continue
+        vjp[o] = eval(f"lambda {params}: "
+                      f"d.conjugated({passed}) if {test} else d.fused({passed})", scope)
+        jvp[o] = eval(f"lambda {params.replace('ct', 't', 1)}: "
+                      f"d.fused({passed.replace('ct', 't', 1)})", scope)
+    return vjp, jvp, slopes
+
+
+def _neg() -> Any:
+    from adjoint.ops.pointwise import neg
+    return neg
+
+
+def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[Any]) -> Any:
+    """A plan whose whole backward is one generated function of raw arrays of one dtype."""
+    plan = Plan(op, needs)
+    if not plan.wanted or op.attrs:
+        return plan if plan.wanted else None
+    ct = ex.var("ct")
+    cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
+    plan.fast = ex.compile_numpy(f"{op.name}_backward", ["ct", *plan.names], cts, dtype=dtype,
+                                 single=False)
+    picks = {"in0": "a", "in1": "b", "out0": "ref"}
+    parts = [picks[f"{kind}{i}"] for kind, i in plan.sources] if len(op.operands) <= 2 else []
+    plan.pick = eval(f"lambda a, b, ref: ({', '.join(parts)},)") if parts else None
+    return plan
+
+
+def _infer(name: str, kind: str) -> Callable[..., Aval]:
+    def infer(*avals: Any, **_: Any) -> Aval:
+        real = [aval_of(a) for a in avals if a is not None]
+        shape = broadcast_shapes(name, *real)
+        if kind == "bool":
+            return Aval(shape, BOOL)
+        dtype = real[0].dtype
+        return Aval(shape, dtype)
+    return infer
+
+
+def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Expr,
+           given: Mapping[str, Any], fields: Mapping[str, Any], kind: str,
+           public: bool) -> Callable[..., Any]:
+    raw = ex.compile_numpy(name, operands, [e], keyword=attrs)
+    vjp, jvp, slopes = ({}, {}, {}) if kind == "bool" else _rules(name, e, operands, attrs, given)
+    head = ", ".join([*operands, "/", *(["*", *attrs] if attrs else [])])
+    passed = ", ".join([*operands, *(f"{a}={a}" for a in attrs)])
+    impl = eval(f"lambda {head}: f({passed})", {"f": through_float32(raw)})
+    flops = ex.flops(e)
+    known = {"prepare": _prepare(kind), "scalar": e,
+             "cost": lambda *a, **_: flops * np.broadcast_shapes(*(x.shape for x in a))
+             and flops * int(np.prod(np.broadcast_shapes(*(x.shape for x in a)))),
+             **fields}
+    op = Op(name, impl, _infer(name, kind), vjp, jvp, batch_broadcast, **known)
+    function = _caller(op, e, operands, attrs, slopes)
+    if public:
+        return register(op, function)
+    op.call = function  # type: ignore[attr-defined]  # as `register` does
+    function.op = op  # type: ignore[attr-defined]
+    return function
+
+
+def _prepare(kind: str) -> Callable[..., Any]:
+    if kind == "float":
+        return lambda arrays: promote(arrays, floating=True)
+    return promote
+
+
+def _caller(op: Op, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...],
+            slopes: Mapping[str, Expr]) -> Callable[..., Any]:
+    if attrs or len(operands) > 2:
+        return function_of(op)
+
+    def build() -> tuple[Any, ...]:
+        raws = [ex.compile_numpy(op.name, operands, [e], dtype=d) for d in (F32, F64)]
+        if len(operands) == 1:
+            plans: list[Any] = [_fast_plan(op, 1, slopes, d) or op.plan(0) for d in (F32, F64)]
+        else:
+            plans = [[None, *(_fast_plan(op, n, slopes, d) for n in (1, 2, 3))]
+                     for d in (F32, F64)]
+        return (*raws, *plans)
+
+    return unary(op, build) if len(operands) == 1 else binary(op, build)
+
+
+def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,
+              kind: str = "promote", **fields: Any) -> Callable[..., Any]:
+    """Declare a pointwise op from a scalar expression; returns the function that runs it.
+
+    kind    "promote": result in the promoted dtype; "float": integers become the default float;
+            "bool": a comparison.
+    slope   operand -> slope expression of operands and ``out``; None: not differentiable in it.
+
+    >>> import adjoint as ad
+    >>> ad.ops.pointwise.mul(ad.tensor([2.0]), ad.tensor([3.0]))
+    tensor([6.])
+    """
+    params = inspect.signature(f).parameters.values()
+    operands = tuple(p.name for p in params if p.kind is not p.KEYWORD_ONLY)
+    attrs = tuple(p.name for p in params if p.kind is p.KEYWORD_ONLY)
+    return _build(name, operands, attrs, ex.trace(f), slope or {}, fields, kind, public=True)
+
+
+def need_tensor(name: str, *xs: Any) -> None:
+    """Refuse what is neither a tensor, an array nor a number."""
+    for x in xs:
+        if not isinstance(x, (Tensor, np.ndarray, np.generic, *NUMBER)):
+            raise DTypeError(f"{name}(): expected a tensor or a number, got {type(x).__name__}; "
+                             "convert it with tensor(...)")

@@ -1,0 +1,322 @@
+"""Records of products of matrices. Rules conjugate, which is a no-op for real operands."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval, MetaArray
+from adjoint.base.dtypes import of_numpy
+from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.ops.api_common import dtype_of
+from adjoint.ops.family import batch_broadcast, through_float32
+from adjoint.ops.pointwise import conj_op, mul
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import (
+    mT,
+    reshape,
+    select_op,
+    squeeze_op,
+    t_op,
+    transpose_op,
+    unsqueeze_op,
+)
+
+
+def conj(x: Any) -> Any:
+    """The complex conjugate; a real operand itself."""
+    return conj_op(x) if dtype_of(x).kind == "c" else x
+
+
+def mH(x: Any) -> Any:
+    """The conjugate transpose of the last two axes."""
+    return conj(mT(x))
+
+
+def _same(name: str, *avals: Aval | None) -> None:
+    have = [a.dtype for a in avals if a is not None]
+    if any(d != have[0] for d in have):
+        raise DTypeError(f"{name}: expected operands to have the same dtype, but got "
+                         f"{' and '.join(of_numpy(d).name for d in have)}; cast one with .to(dtype)")
+
+
+def _inner(name: str, a: Aval, b: Aval, m: int, n: int) -> None:
+    if m != n:
+        raise ShapeError(
+            f"{name}: mat1 and mat2 shapes cannot be multiplied ({'x'.join(map(str, a.shape))} and "
+            f"{'x'.join(map(str, b.shape))}): the last axis of the first has {m}, the second-last "
+            f"of the second {n}; transpose or reshape one of them")
+
+
+def _mm_infer(a: Aval, b: Aval) -> Aval:
+    if a.ndim != 2 or b.ndim != 2:
+        raise ShapeError(f"mm: expected two matrices, got {a.ndim}-d and {b.ndim}-d tensors; use "
+                         "matmul for other ranks")
+    _same("mm", a, b)
+    _inner("mm", a, b, a.shape[1], b.shape[0])
+    return Aval((a.shape[0], b.shape[1]), a.dtype)
+
+
+def _product(a: Any, b: Any) -> Any:
+    return np.matmul(a, b)
+
+
+_matmul = through_float32(_product)
+
+
+def _flops(a: Aval, b: Aval) -> int:
+    return 2 * a.size * b.shape[-1]
+
+
+def _batch_products(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    return batch_broadcast(matmul_op.op, args, batched, attrs)
+
+
+WHY = {"a": "db = aᴴ·ct", "b": "da = ct·bᴴ"}
+mm_op = op(
+    "mm", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer,
+    vjp={"a": lambda ct, b: mm_op(ct, conj(t_op(b))), "b": lambda ct, a: mm_op(conj(t_op(a)), ct)},
+    jvp={"a": None, "b": None}, batch=_batch_products, cost=_flops, why=WHY)
+
+
+def _bmm_infer(a: Aval, b: Aval) -> Aval:
+    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0]:
+        raise ShapeError(f"bmm: expected two batches of matrices of one length, got "
+                         f"{list(a.shape)} and {list(b.shape)}; use matmul to broadcast")
+    _same("bmm", a, b)
+    _inner("bmm", a, b, a.shape[2], b.shape[1])
+    return Aval((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
+
+
+bmm_op = op(
+    "bmm", impl=lambda a, b, /: _matmul(a, b), infer=_bmm_infer,
+    vjp={"a": lambda ct, b: matmul_op(ct, mH(b)), "b": lambda ct, a: matmul_op(mH(a), ct)},
+    jvp={"a": None, "b": None}, batch=_batch_products, cost=_flops, why=WHY)
+
+
+def _matmul_infer(a: Aval, b: Aval) -> Aval:
+    if a.ndim < 2 or b.ndim < 2:
+        raise ShapeError(f"matmul: the record takes matrices, got {list(a.shape)} and "
+                         f"{list(b.shape)}")
+    _same("matmul", a, b)
+    _inner("matmul", a, b, a.shape[-1], b.shape[-2])
+    try:
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ShapeError(f"matmul: the leading axes {list(a.shape[:-2])} and {list(b.shape[:-2])} "
+                         "of the operands do not broadcast") from None
+    return Aval((*lead, a.shape[-2], b.shape[-1]), a.dtype)
+
+
+def _matmul_impl(a: Any, b: Any, /) -> Any:
+    if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous:     # one large product, not many
+        return _matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+    return _matmul(a, b)
+
+
+def _fold(a: Any, ct: Any) -> Any:
+    """Σ over leading axes of aᴴ·ct, as one product where the other operand had none."""
+    if len(a.shape) > 2 and len(a.shape) == len(ct.shape):
+        a = reshape(a, (-1, a.shape[-1])) if math.prod(a.shape) else a
+        ct = reshape(ct, (-1, ct.shape[-1])) if math.prod(ct.shape) else ct
+    return matmul_op(mH(a), ct)
+
+
+matmul_op = op(
+    "matmul", impl=_matmul_impl, infer=_matmul_infer, node="UnsafeViewBackward0",
+    vjp={"a": lambda ct, b: matmul_op(ct, mH(b)),
+         "b": lambda ct, a, b_aval: _fold(a, ct) if b_aval.ndim == 2 else matmul_op(mH(a), ct)},
+    jvp={"a": None, "b": None}, batch=batch_broadcast, cost=lambda a, b: 2 * math.prod(
+        np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) * a.shape[-2] * a.shape[-1] * b.shape[-1],
+    why=WHY)
+
+
+def outer_of(a: Any, b: Any) -> Any:
+    """a[..., i] · b[..., j]."""
+    return mul(unsqueeze_op(a, dim=len(a.shape)), unsqueeze_op(b, dim=len(b.shape) - 1))
+
+
+def _mv_infer(a: Aval, v: Aval) -> Aval:
+    if a.ndim != 2 or v.ndim != 1 or a.shape[1] != v.shape[0]:
+        raise ShapeError(f"mv: size mismatch, got input {list(a.shape)}, vec {list(v.shape)}: a "
+                         "matrix (n, m) and a vector (m,) are needed")
+    _same("mv", a, v)
+    return Aval((a.shape[0],), a.dtype)
+
+
+def _batch_mv(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
+    a, v = args
+    out = bind(matmul_op.op, (a, unsqueeze_op(v, dim=len(v.shape))), {})
+    return squeeze_op(out, dims=(2,))
+
+
+mv_op = op(
+    "mv", impl=lambda a, v, /: _matmul(a, v), infer=_mv_infer,
+    vjp={"a": lambda ct, v: outer_of(ct, conj(v)), "v": lambda ct, a: mv_op(conj(t_op(a)), ct)},
+    jvp={"a": None, "v": None}, batch=_batch_mv, cost=lambda a, v: 2 * a.size,
+    why={"a": "dv = aᴴ·ct", "v": "da = ct ⊗ v"})
+
+
+def _dot_infer(a: Aval, b: Aval) -> Aval:
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError(f"dot: 1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
+    if a.shape != b.shape:
+        raise ShapeError(f"dot: inconsistent tensor size, expected both vectors to have the same "
+                         f"number of elements, but got {a.size} and {b.size}")
+    _same("dot", a, b)
+    return Aval((), a.dtype)
+
+
+def _batch_dot(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
+    return sum_op(mul(args[0], args[1]), dim=(1,), keepdim=False)
+
+
+dot_op = op(
+    "dot", impl=lambda a, b, /: np.asarray(_matmul(a, b)), infer=_dot_infer,
+    vjp={"a": lambda ct, b: mul(ct, conj(b)), "b": lambda ct, a: mul(ct, conj(a))},
+    jvp={"a": None, "b": None}, batch=_batch_dot, cost=lambda a, b: 2 * a.size,
+    why={"a": "db = ct·a", "b": "da = ct·b"})
+
+
+# ------------------------------------------------------------------ x·Wᵀ + bias
+def _linear_infer(x: Aval, weight: Aval, bias: Aval | None) -> Aval:
+    _same("linear", x, weight, bias)
+    if weight.ndim != 2 or x.ndim < 1:
+        raise ShapeError(f"linear: input (..., in), weight (out, in) are needed, got "
+                         f"{list(x.shape)} and {list(weight.shape)}")
+    _inner("linear", x, Aval(weight.shape[::-1], weight.dtype), x.shape[-1], weight.shape[1])
+    if bias is not None and bias.shape not in ((weight.shape[0],), (1,), ()):
+        raise ShapeError(f"linear: bias {list(bias.shape)} does not fit weight "
+                         f"{list(weight.shape)}: ({weight.shape[0]},) is needed")
+    return Aval((*x.shape[:-1], weight.shape[0]), x.dtype)
+
+
+@through_float32
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
+    flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    out = np.matmul(flat, weight.T)
+    if bias is not None:
+        out += bias
+    return out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _linear_checked(x: Any, weight: Any, bias: Any, /) -> Any:
+    if x.dtype != weight.dtype or bias is not None and bias.dtype != x.dtype:
+        _linear_infer(*(None if a is None else Aval(a.shape, a.dtype) for a in (x, weight, bias)))
+    return _linear(x, weight, bias)
+
+
+def _rows(x: Any) -> Any:
+    return x if len(x.shape) == 2 else reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _linear_dx(ct: Any, weight: Any, x_aval: Aval) -> Any:
+    out = mm_op(_rows(ct), conj(weight))
+    return out if x_aval.ndim == 2 else reshape(out, x_aval.shape)
+
+
+def _batch_linear(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
+    x, weight, bias = args
+    if not batched[1] and not batched[2]:
+        return bind(op_, args, attrs)
+    from adjoint.ops.pointwise import add
+    vector = len(x.shape) - batched[0] == 1
+    if vector:
+        x = unsqueeze_op(x, dim=len(x.shape) - 1)
+    lead = len(x.shape) - batched[0]
+    if batched[1]:
+        n, o, i = weight.shape
+        weight = reshape(weight, (n, *(1,) * (lead - 2), o, i))
+    out = matmul_op(x, mT(weight))
+    if bias is not None:
+        if batched[2]:
+            bias = reshape(bias, (bias.shape[0], *(1,) * (lead - 1), -1))
+        out = add(out, bias)
+    return squeeze_op(out, dims=(len(out.shape) - 2,)) if vector else out
+
+
+linear_op = op(
+    "linear", impl=_linear_checked, infer=_linear_infer, node="AddmmBackward0",
+    vjp={"x": _linear_dx, "weight": lambda ct, x: mm_op(t_op(_rows(ct)), conj(_rows(x))),
+         "bias": lambda ct: sum_op(_rows(ct), dim=(0,), keepdim=False)},
+    jvp={"x": lambda t, weight: linear_op(t, weight, None),
+         "weight": lambda t, x: linear_op(x, t, None),
+         "bias": lambda t, x_aval: broadcast_rows(t, x_aval)},
+    batch=_batch_linear, cost=lambda x, weight, bias: 2 * x.size * weight.shape[0],
+    why={"x": "dW = ctᵀ·x", "weight": "dx = ct·W"})
+
+
+def broadcast_rows(t: Any, x: Aval) -> Any:
+    """A vector, once per row of `x`."""
+    from adjoint.ops.shape import expand_op
+    if not t.shape:
+        return t
+    return expand_op(t, shape=(*x.shape[:-1], t.shape[-1]))
+
+
+# ------------------------------------------------------------------ beta·c + alpha·a·b
+def _addmm_infer(c: Aval, a: Aval, b: Aval, *, beta: float, alpha: float) -> Aval:
+    out = _mm_infer(a, b) if a.ndim == 2 else _bmm_infer(a, b)
+    _same("addmm", c, a)
+    try:
+        if np.broadcast_shapes(c.shape, out.shape) == out.shape:
+            return out
+    except ValueError:
+        pass
+    raise ShapeError(f"addmm: input {list(c.shape)} does not broadcast to the product "
+                     f"{list(out.shape)}")
+
+
+@through_float32
+def _addmm(c: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+    out = np.matmul(a, b)
+    if alpha != 1:
+        out *= alpha
+    if beta != 0:            # as in BLAS: c is not read where beta is 0, not even its nans
+        out += c if beta == 1 else np.multiply(c, beta, dtype=out.dtype)
+    return out
+
+
+def _addmm_checked(c: Any, a: Any, b: Any, /, *, beta: float, alpha: float) -> Any:
+    if not a.dtype == b.dtype == c.dtype or a.ndim != b.ndim:
+        raise TypeError("dtypes differ")
+    return _addmm(c, a, b, beta=beta, alpha=alpha)
+
+
+def scaled(x: Any, factor: Any) -> Any:
+    """x·factor; nothing is done for 1."""
+    return x if isinstance(factor, (int, float)) and factor == 1 else mul(x, factor)
+
+
+def _batch_addmm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    from adjoint.ops.pointwise import add
+    c, a, b = args
+    out = scaled(batch_broadcast(matmul_op.op, (a, b), batched[1:], {}), attrs["alpha"])
+    if not (batched[1] or batched[2]):
+        out = unsqueeze_op(out, dim=0)
+    if batched[0]:
+        c = reshape(c, (c.shape[0], *(1,) * (len(out.shape) - len(c.shape)), *c.shape[1:]))
+    return add(out, scaled(c, attrs["beta"]))
+
+
+def _declare_addmm(name: str) -> Any:
+    return op(
+        name, impl=_addmm_checked, infer=_addmm_infer,
+        vjp={"c": lambda ct, *, beta: scaled(ct, beta),
+             "a": lambda ct, b, *, alpha: scaled(matmul_op(ct, mH(b)), alpha),
+             "b": lambda ct, a, *, alpha: scaled(matmul_op(mH(a), ct), alpha)},
+        jvp={"c": lambda t, *, beta: scaled(t, beta),
+             "a": lambda t, b, *, alpha: scaled(matmul_op(t, b), alpha),
+             "b": lambda t, a, *, alpha: scaled(matmul_op(a, t), alpha)},
+        batch=_batch_addmm, cost=lambda c, a, b, **_: 2 * a.size * b.shape[-1],
+        why={"a": "db = alpha·aᴴ·ct", "b": "da = alpha·ct·bᴴ"})
+
+
+addmm_op = _declare_addmm("addmm")
+baddbmm_op = _declare_addmm("baddbmm")
+__all__ = ["MetaArray", "addmm_op", "baddbmm_op", "bmm_op", "conj", "dot_op", "linear_op", "mH",
+           "matmul_op", "mm_op", "mv_op", "outer_of", "scaled", "select_op", "transpose_op"]

@@ -1,0 +1,299 @@
+"""Pointwise records: one line each, from a scalar expression. Policies at kinks and ties are
+those of docs/subgradients.md."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import BOOL
+from adjoint.core.op import op
+from adjoint.kernels import expr as ex
+from adjoint.kernels import special
+from adjoint.kernels.expr import (
+    abs_, atan2_, ceil_, copysign_, exp_, expm1_, floor_, fmod_, hypot_, log1p_, log_, maximum_,
+    minimum_, mod_, rsqrt_, sigmoid_, sign_, sqrt_, tanh_, trunc_, where_,
+)
+from adjoint.ops.family import batch_broadcast, broadcast_shapes, pointwise, promote
+
+# ------------------------------------------------------------------ arithmetic
+add = pointwise("add", lambda a, b: a + b)
+sub = pointwise("sub", lambda a, b: a - b)
+mul = pointwise("mul", lambda a, b: a * b, why={"a": "db = ct·a", "b": "da = ct·b"})
+div = pointwise("div", lambda a, b: a / b, kind="float",
+                slope={"b": lambda b, out: -(out / b)},
+                why={"b": "da = ct/b and db = -ct·out/b", "out": "db = -ct·out/b"})
+neg = pointwise("neg", lambda x: -x)
+pow_op = pointwise("pow", lambda a, b: a ** b,
+                   why={"a": "da = ct·b·a^(b-1)", "b": "both slopes need the exponent",
+                        "out": "db = ct·out·log(a)"})
+fmod = pointwise("fmod", lambda a, b: fmod_(a, b))
+remainder_op = pointwise("remainder", lambda a, b: mod_(a, b))
+floor_divide_op = pointwise("floor_divide", lambda a, b: ex.floordiv_(a, b))
+square = pointwise("square", lambda x: x * x, node="PowBackward0")
+lerp_op = pointwise("lerp", lambda a, b, w: a + w * (b - a), node="LerpBackward1")
+addcmul_op = pointwise("addcmul", lambda x, a, b, *, value: x + value * a * b)
+addcdiv_op = pointwise("addcdiv", lambda x, a, b, *, value: x + value * (a / b), kind="float")
+add_scaled = pointwise("add_scaled", lambda a, b, *, alpha: a + alpha * b, node="AddBackward0")
+sub_scaled = pointwise("sub_scaled", lambda a, b, *, alpha: a - alpha * b, node="SubBackward0")
+
+# ------------------------------------------------------------------ exponentials, roots, trig
+exp = pointwise("exp", lambda x: exp_(x), kind="float", why={"out": "d exp(x) = exp(x) = out"})
+exp2 = pointwise("exp2", lambda x: ex.exp2_(x), kind="float")
+expm1 = pointwise("expm1", lambda x: expm1_(x), kind="float")
+log = pointwise("log", lambda x: log_(x), kind="float", why={"x": "dx = ct/x"})
+log2 = pointwise("log2", lambda x: ex.log2_(x), kind="float")
+log10 = pointwise("log10", lambda x: ex.log10_(x), kind="float")
+log1p = pointwise("log1p", lambda x: log1p_(x), kind="float")
+sqrt = pointwise("sqrt", lambda x: sqrt_(x), kind="float", why={"out": "dx = ct/(2·out)"})
+rsqrt = pointwise("rsqrt", lambda x: rsqrt_(x), kind="float")
+reciprocal = pointwise("reciprocal", lambda x: ex.reciprocal_(x), kind="float")
+sin = pointwise("sin", lambda x: ex.sin_(x), kind="float")
+cos = pointwise("cos", lambda x: ex.cos_(x), kind="float")
+tan = pointwise("tan", lambda x: ex.tan_(x), kind="float")
+asin = pointwise("asin", lambda x: ex.asin_(x), kind="float")
+acos = pointwise("acos", lambda x: ex.acos_(x), kind="float")
+atan = pointwise("atan", lambda x: ex.atan_(x), kind="float")
+sinh = pointwise("sinh", lambda x: ex.sinh_(x), kind="float")
+cosh = pointwise("cosh", lambda x: ex.cosh_(x), kind="float")
+tanh = pointwise("tanh", lambda x: tanh_(x), kind="float",
+                 slope={"x": lambda out: 1 - out * out}, why={"out": "tanh' = 1 - out²"})
+asinh = pointwise("asinh", lambda x: ex.asinh_(x), kind="float")
+acosh = pointwise("acosh", lambda x: ex.acosh_(x), kind="float")
+atanh = pointwise("atanh", lambda x: ex.atanh_(x), kind="float")
+atan2 = pointwise("atan2", lambda a, b: atan2_(a, b), kind="float")
+hypot = pointwise("hypot", lambda a, b: hypot_(a, b), kind="float")
+sigmoid = pointwise("sigmoid", lambda x: sigmoid_(x), kind="float",
+                    slope={"x": lambda out: out * (1 - out)}, why={"out": "σ' = out·(1-out)"})
+logit_op = pointwise("logit", lambda x: log_(x / (1 - x)), kind="float",
+                     slope={"x": lambda x: 1 / (x * (1 - x))})
+
+# ------------------------------------------------------------------ special functions
+erf = pointwise("erf", lambda x: ex.erf_(x), kind="float")
+erfc = pointwise("erfc", lambda x: ex.erfc_(x), kind="float")
+erfinv = pointwise("erfinv", lambda x: ex.erfinv_(x), kind="float")
+lgamma = pointwise("lgamma", lambda x: ex.lgamma_(x), kind="float")
+digamma = pointwise("digamma", lambda x: ex.digamma_(x), kind="float")
+
+
+def _polygamma_infer(x: Aval, *, n: int) -> Aval:
+    return x
+
+
+polygamma_op = op(
+    "polygamma", impl=lambda x, /, *, n: special.polygamma(n, x), infer=_polygamma_infer,
+    vjp={"x": lambda ct, x, *, n: mul(ct, polygamma_op(x, n=n + 1))},
+    jvp={"x": lambda t, x, *, n: mul(t, polygamma_op(x, n=n + 1))},
+    batch=batch_broadcast, prepare=lambda arrays: promote(arrays, floating=True),
+    cost=lambda x, **_: 60 * x.size, why={"x": "the next derivative of ψ at x"})
+xlogy_op = op(
+    "xlogy", impl=lambda a, b, /: special.xlogy(a, b),
+    infer=lambda a, b: Aval(broadcast_shapes("xlogy", a, b), a.dtype),
+    vjp={"a": lambda ct, a, b: mul(ct, where_op(both_zero(a, b), 0.0, log(b))),
+         "b": lambda ct, a, b: mul(ct, div(a, b))},
+    jvp={"a": lambda t, a, b: mul(t, where_op(both_zero(a, b), 0.0, log(b))),
+         "b": lambda t, a, b: mul(t, div(a, b))},
+    batch=batch_broadcast, prepare=lambda arrays: promote(arrays, floating=True),
+    cost=lambda a, b: 10 * a.size, why={"a": "db = ct·a/b", "b": "da = ct·log b"})
+both_zero = pointwise("both_zero", lambda a, b: a.eq(0) & (b <= 0), kind="bool")
+
+# ------------------------------------------------------------------ rounding and signs
+abs_op = op(
+    "abs", impl=lambda x, /: np.absolute(x),
+    infer=lambda x: Aval(x.shape, _real(x.dtype)),
+    vjp={"x": lambda ct, x: mul(ct, sgn(x))},
+    jvp={"x": lambda t, x: real_part(mul(t, conj_op(sgn(x))))},
+    batch=batch_broadcast, cost=lambda x: x.size, why={"x": "|x|' = sign(x), 0 at 0"})
+sign = pointwise("sign", lambda x: sign_(x))
+sgn = op(
+    "sgn", impl=lambda x, /: np.sign(x), infer=lambda x: x,
+    vjp={"x": lambda ct, x: _sgn_rule(ct, x)}, jvp={"x": lambda t, x: _sgn_rule(t, x)},
+    batch=batch_broadcast, cost=lambda x: x.size, why={"x": "the phase turns with x"})
+floor = pointwise("floor", lambda x: floor_(x))
+ceil = pointwise("ceil", lambda x: ceil_(x))
+trunc = pointwise("trunc", lambda x: trunc_(x))
+round_op = pointwise("round", lambda x: ex.round_(x))
+frac = pointwise("frac", lambda x: x - trunc_(x), slope={"x": lambda: 1.0})
+copysign_op = pointwise("copysign", lambda a, b: copysign_(a, b), kind="float")
+
+# ------------------------------------------------------------------ choice and comparison
+minimum = pointwise("minimum", lambda a, b: minimum_(a, b))
+maximum = pointwise("maximum", lambda a, b: maximum_(a, b))
+fmax = pointwise("fmax", lambda a, b: where_(ex.isnan_(b), a, where_(a >= b, a, b)))
+fmin = pointwise("fmin", lambda a, b: where_(ex.isnan_(b), a, where_(a <= b, a, b)))
+clamp_min = pointwise("clamp_min", lambda x, *, low: maximum_(x, low), node="ClampBackward1",
+                      slope={"x": lambda x, *, low: where_(x >= low, 1.0, 0.0)})
+clamp_max = pointwise("clamp_max", lambda x, *, high: minimum_(x, high), node="ClampBackward1",
+                      slope={"x": lambda x, *, high: where_(x <= high, 1.0, 0.0)})
+clamp_op = pointwise("clamp", lambda x, *, low, high: minimum_(maximum_(x, low), high),
+                     node="ClampBackward1",
+                     slope={"x": lambda x, *, low, high: where_((x >= low) & (x <= high),
+                                                                1.0, 0.0)})
+lt = pointwise("lt", lambda a, b: a < b, kind="bool")
+le = pointwise("le", lambda a, b: a <= b, kind="bool")
+gt = pointwise("gt", lambda a, b: a > b, kind="bool")
+ge = pointwise("ge", lambda a, b: a >= b, kind="bool")
+eq = pointwise("eq", lambda a, b: a.eq(b), kind="bool")
+ne = pointwise("ne", lambda a, b: a.ne(b), kind="bool")
+logical_and = pointwise("logical_and", lambda a, b: a & b, kind="bool")
+logical_or = pointwise("logical_or", lambda a, b: a | b, kind="bool")
+logical_not = pointwise("logical_not", lambda x: ~x, kind="bool")
+isnan = pointwise("isnan", lambda x: ex.isnan_(x), kind="bool")
+
+
+def _where_prepare(arrays: Any) -> Any:
+    return [arrays[0], *promote(arrays[1:])]
+
+
+where_op = op(
+    "where", impl=lambda c, a, b, /: np.where(c, a, b),
+    infer=lambda c, a, b: Aval(broadcast_shapes("where", c, a, b), a.dtype),
+    vjp={"a": lambda ct, c: where_op(c, ct, 0.0), "b": lambda ct, c: where_op(c, 0.0, ct)},
+    jvp={"a": lambda t, c: where_op(c, t, 0.0), "b": lambda t, c: where_op(c, 0.0, t)},
+    batch=batch_broadcast, prepare=_where_prepare, node="WhereBackward0",
+    cost=lambda c, a, b: c.size, why={"c": "the gradient goes where the value came from"})
+
+# ------------------------------------------------------------------ activations
+relu = pointwise("relu", lambda x: maximum_(x, 0.0),
+                 slope={"x": lambda out: where_(out > 0, 1.0, 0.0)},
+                 why={"out": "out > 0 exactly where x > 0, so x itself may be freed"})
+SQRT1_2, GELU_C = math.sqrt(0.5), math.sqrt(2 / math.pi)
+gelu_erf = pointwise("gelu", lambda x: 0.5 * x * (1 + ex.erf_(x * SQRT1_2)), kind="float",
+                     why={"x": "Φ(x) + x·φ(x) needs x"})
+gelu_tanh = pointwise("gelu_tanh", lambda x: 0.5 * x * (1 + tanh_(
+    GELU_C * (x + 0.044715 * x * x * x))), kind="float", node="GeluBackward0",
+    why={"x": "the slope is a function of x"})
+silu = pointwise("silu", lambda x: x * sigmoid_(x), kind="float",
+                 slope={"x": lambda x: sigmoid_(x) * (1 + x * (1 - sigmoid_(x)))})
+softplus_op = pointwise(
+    "softplus", lambda x, *, beta, threshold: where_(
+        x * beta > threshold, x, log1p_(exp_(minimum_(x * beta, threshold))) / beta),
+    slope={"x": lambda x, *, beta, threshold: where_(x * beta > threshold, 1.0,
+                                                     sigmoid_(x * beta))}, kind="float")
+elu_op = pointwise(
+    "elu", lambda x, *, alpha, scale, input_scale: where_(
+        x > 0, scale * x, (scale * alpha) * expm1_(minimum_(input_scale * x, 0.0))),
+    slope={"x": lambda x, *, alpha, scale, input_scale: where_(
+        x > 0, scale, (scale * alpha * input_scale) * exp_(minimum_(input_scale * x, 0.0)))},
+    kind="float")
+leaky_relu_op = pointwise("leaky_relu", lambda x, *, negative_slope: where_(
+    x > 0, x, negative_slope * x))
+logsigmoid = pointwise("logsigmoid", lambda x: ex.logsigmoid_(x), kind="float",
+                       node="LogSigmoidBackward0", slope={"x": lambda x: sigmoid_(-x)})
+hardtanh_op = pointwise("hardtanh", lambda x, *, low, high: minimum_(maximum_(x, low), high),
+                        slope={"x": lambda x, *, low, high: where_((x > low) & (x < high),
+                                                                   1.0, 0.0)})
+hardswish = pointwise(
+    "hardswish", lambda x: x * minimum_(maximum_(x + 3.0, 0.0), 6.0) / 6.0,
+    slope={"x": lambda x: where_(x < -3.0, 0.0, where_(x <= 3.0, x / 3.0 + 0.5, 1.0))})
+hardsigmoid = pointwise(
+    "hardsigmoid", lambda x: minimum_(maximum_(x + 3.0, 0.0), 6.0) / 6.0,
+    slope={"x": lambda x: where_((x > -3.0) & (x < 3.0), 1 / 6, 0.0)})
+
+
+def _mish_slope(x: Any) -> Any:
+    inner = tanh_(maximum_(x, 0.0) + log1p_(exp_(-abs_(x))))
+    return inner + x * sigmoid_(x) * (1 - inner * inner)
+
+
+mish = pointwise("mish", lambda x: x * tanh_(maximum_(x, 0.0) + log1p_(exp_(-abs_(x)))),
+                 kind="float", slope={"x": lambda x: _mish_slope(x)})
+softshrink_op = pointwise("softshrink", lambda x, *, lambd: where_(
+    x > lambd, x - lambd, where_(x < -lambd, x + lambd, 0.0)))
+hardshrink_op = pointwise("hardshrink", lambda x, *, lambd: where_(
+    (x > lambd) | (x < -lambd), x, 0.0))
+threshold_op = pointwise("threshold", lambda x, *, threshold, value: where_(
+    x > threshold, x, value))
+prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x))
+
+
+# ------------------------------------------------------------------ complex numbers
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+
+
+def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype("c16") if dtype.itemsize == 8 else np.dtype("c8")
+
+
+def _sgn_rule(g: Any, x: Any) -> Any:
+    """d sgn(z) = (g - s·conj(g)·s)/(2|z|) with s = sgn z; 0 for real operands."""
+    if getattr(getattr(x, "array", x), "dtype", np.dtype("f4")).kind != "c":
+        return mul(g, 0.0)
+    s, size = sgn(x), abs_op(x)
+    turned = sub(g, mul(mul(s, s), conj_op(g)))
+    return where_op(eq(size, 0.0), 0.0, div(turned, mul(size, 2.0)))
+
+
+conj_op = op("conj", impl=lambda x, /: np.conjugate(x), infer=lambda x: x,
+             vjp={"x": lambda ct: conj_op(ct)}, jvp={"x": None}, batch=batch_broadcast,
+             cost=lambda x: 0, node="ConjBackward0")
+real_part = op("real", impl=lambda x, /: np.real(x).copy(),
+               infer=lambda x: Aval(x.shape, _real(x.dtype)),
+               vjp={"x": lambda ct: to_complex(ct)}, jvp={"x": None}, batch=batch_broadcast,
+               cost=lambda x: 0, node="RealBackward0")
+imag_part = op("imag", impl=lambda x, /: np.imag(x).copy(),
+               infer=lambda x: Aval(x.shape, _real(x.dtype)),
+               vjp={"x": lambda ct: mul(to_complex(ct), 1j)}, jvp={"x": None},
+               batch=batch_broadcast, cost=lambda x: 0, node="ImagBackward0")
+to_complex = op("to_complex",
+                impl=lambda x, /: x if x.dtype.kind == "c" else x.astype(_complex(x.dtype)),
+                infer=lambda x: Aval(x.shape, _complex(x.dtype)),
+                vjp={"x": lambda ct: real_part(ct)}, jvp={"x": None}, batch=batch_broadcast,
+                cost=lambda x: 0)
+angle_op = op("angle", impl=lambda x, /: np.angle(x).astype(_real(x.dtype)),
+              infer=lambda x: Aval(x.shape, _real(x.dtype)),
+              vjp={"x": lambda ct, x: _angle_rule(ct, x)},
+              jvp={"x": lambda t, x: real_part(mul(t, conj_op(_angle_rule(1.0, x))))
+                   if x.dtype.kind == "c" else mul(t, 0.0)},
+              batch=batch_broadcast, cost=lambda x: 14 * x.size,
+              why={"x": "d arg(z) = i·z/|z|²"})
+
+
+def _angle_rule(ct: Any, x: Any) -> Any:
+    if x.dtype.kind != "c":
+        return mul(ct, 0.0)
+    size = abs_op(x)
+    return where_op(eq(size, 0.0), 0.0, mul(div(mul(x, 1j), mul(size, size)), ct))
+
+
+def _cast_vjp(ct: Any, *, dtype: np.dtype[Any]) -> Any:
+    return ct
+
+
+cast = op("to_dtype", impl=lambda x, /, *, dtype: x.astype(dtype),
+          infer=lambda x, *, dtype: Aval(x.shape, dtype),
+          vjp={"x": _cast_vjp}, jvp={"x": None}, batch=batch_broadcast, cost=lambda x, **_: 0,
+          node="ToCopyBackward0")
+
+
+# ------------------------------------------------------------------ integers
+def _bitwise(name: str, f: Any) -> Any:
+    return op(name, impl=f, infer=lambda a, b: Aval(broadcast_shapes(name, a, b), a.dtype),
+              batch=batch_broadcast, prepare=promote, cost=lambda a, b: a.size)
+
+
+bitwise_and = _bitwise("bitwise_and", lambda a, b, /: np.bitwise_and(a, b))
+bitwise_or = _bitwise("bitwise_or", lambda a, b, /: np.bitwise_or(a, b))
+bitwise_xor = _bitwise("bitwise_xor", lambda a, b, /: np.bitwise_xor(a, b))
+left_shift = _bitwise("bitwise_left_shift", lambda a, b, /: np.left_shift(a, b))
+right_shift = _bitwise("bitwise_right_shift", lambda a, b, /: np.right_shift(a, b))
+gcd_op = _bitwise("gcd", lambda a, b, /: np.gcd(a, b))
+lcm_op = _bitwise("lcm", lambda a, b, /: np.lcm(a, b))
+bitwise_not = op("bitwise_not", impl=lambda x, /: np.invert(x), infer=lambda x: x,
+                 batch=batch_broadcast, cost=lambda x: x.size)
+
+
+def _logical(name: str, f: Any) -> Any:
+    return op(name, impl=f, infer=lambda x: Aval(x.shape, BOOL), batch=batch_broadcast,
+              cost=lambda x: x.size)
+
+
+isinf = _logical("isinf", lambda x, /: np.isinf(x))
+isfinite = _logical("isfinite", lambda x, /: np.isfinite(x))
+signbit = _logical("signbit", lambda x, /: np.signbit(x))
+logical_xor = op("logical_xor", impl=lambda a, b, /: np.logical_xor(a, b),
+                 infer=lambda a, b: Aval(broadcast_shapes("logical_xor", a, b), BOOL),
+                 batch=batch_broadcast, cost=lambda a, b: a.size)

@@ -1,0 +1,413 @@
+"""Random numbers: a generator with a seed and a state, and the functions that draw from it.
+
+The generator is Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011):
+counter-based, so that a state is a few integers and a draw can be repeated exactly.
+"""
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import I64, default_dtype, is_float, to_numpy
+from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.core.inplace import check_writable
+from adjoint.core.modes import state as mode_state
+from adjoint.core.tensor import Tensor, bump, wrap
+from adjoint.ops.create import device_name, shape_of
+from adjoint.ops.device import check, device
+from adjoint.ops.public import public
+
+
+class Generator:
+    """A source of random numbers: `manual_seed`, `get_state`, `set_state`.
+
+    >>> import adjoint as ad
+    >>> g = ad.Generator().manual_seed(0)
+    >>> s = g.get_state(); a = ad.rand(2, generator=g); g.set_state(s) is g
+    True
+    >>> bool((a == ad.rand(2, generator=g)).all())
+    True
+    """
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._device = check(device)
+        self.manual_seed(67280421310721)
+
+    @property
+    def device(self) -> device:
+        """Where the numbers are made."""
+        return device(self._device)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Begin the sequence of `seed` (an int of at most 64 bits)."""
+        if isinstance(seed, Tensor):
+            seed = seed.item()  # type: ignore[attr-defined]  # registry method
+        seed = int(seed)
+        if not -2**63 <= seed < 2**64:
+            raise ArgumentError(f"Overflow when unpacking long: seed {seed} needs more than 64 "
+                                "bits")
+        self._seed = seed % 2**64
+        self.rng = np.random.Generator(np.random.Philox(self._seed))
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed given last."""
+        return self._seed
+
+    def seed(self) -> int:
+        """Seed from the operating system; returns the seed."""
+        self.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
+        return self._seed
+
+    def get_state(self) -> Tensor:
+        """The state as a uint8 tensor."""
+        text = json.dumps({"seed": self._seed, "philox": self.rng.bit_generator.state},
+                          default=lambda a: a.tolist()).encode()
+        return wrap(np.frombuffer(text, np.uint8).copy())
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Continue from a state that `get_state` gave."""
+        try:
+            held = json.loads(new_state.array.tobytes())
+            philox = held["philox"]
+            philox["state"] = {k: np.array(v, np.uint64) for k, v in philox["state"].items()}
+            philox["buffer"] = np.array(philox["buffer"], np.uint64)
+            self.rng.bit_generator.state = philox
+            self._seed = held["seed"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArgumentError("RNG state is wrong: expected a tensor from get_state() "
+                                f"({error})") from None
+        return self
+
+    def clone_state(self) -> Generator:
+        """A second generator in the same state."""
+        return Generator(self._device).set_state(self.get_state())
+
+    def __getstate__(self) -> bytes:
+        return bytes(self.get_state().array.tobytes())
+
+    def __setstate__(self, held: bytes) -> None:
+        self._device = "cpu"
+        self.manual_seed(0)
+        self.set_state(wrap(np.frombuffer(held, np.uint8).copy()))
+
+    def __repr__(self) -> str:
+        return f"<Generator seed={self._seed} device={self._device}>"
+
+
+default_generator = Generator()
+
+
+@public(method=False)
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator; returns it."""
+    return default_generator.manual_seed(seed)
+
+
+@public(method=False)
+def seed() -> int:
+    """Seed the default generator from the operating system."""
+    return default_generator.seed()
+
+
+@public(method=False)
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+@public(method=False)
+def get_rng_state() -> Tensor:
+    """The state of the default generator."""
+    return default_generator.get_state()
+
+
+@public(method=False)
+def set_rng_state(new_state: Tensor) -> None:
+    """Continue the default generator from a saved state."""
+    default_generator.set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices: Any = (), enabled: bool = True, **_: Any) -> Iterator[None]:
+    """Put the default generator back at the end of the block."""
+    held = get_rng_state()
+    try:
+        yield
+    finally:
+        if enabled:
+            set_rng_state(held)
+
+
+def source(generator: Any = None) -> np.random.Generator:
+    """The NumPy generator behind `generator` or the default one."""
+    return (default_generator if generator is None else generator).rng
+
+
+def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, generator: Any,
+          draw: Any, out: Any = None) -> Tensor:
+    kind = default_dtype() if dtype is None else to_numpy(dtype)
+    if check(device) == "meta":
+        return wrap(MetaArray(shape, kind), requires_grad)
+    native = kind if kind in (np.float32, np.float64) else np.dtype(np.float32)
+    rng = source(generator)
+    if kind.kind == "c":
+        half = np.dtype(f"f{kind.itemsize // 2}")
+        array = (draw(rng, shape, half) + 1j * draw(rng, shape, half)).astype(kind)
+        if draw is _normal:
+            array *= np.sqrt(0.5)
+    elif not is_float(kind):
+        raise DTypeError(f"random floats have no dtype {kind}: give a floating dtype")
+    else:
+        array = np.asarray(draw(rng, shape, native)).astype(kind, copy=False)
+    t = wrap(array, requires_grad)
+    if out is not None:
+        from adjoint.ops.public import write_out
+        return write_out(out, t)  # type: ignore[no-any-return]  # the given tensor
+    return t
+
+
+def _uniform(rng: np.random.Generator, shape: Any, dtype: Any) -> Any:
+    return rng.random(shape, dtype=dtype)
+
+
+def _normal(rng: np.random.Generator, shape: Any, dtype: Any) -> Any:
+    return rng.standard_normal(shape, dtype=dtype)
+
+
+@public(method=False)
+def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
+         device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """Uniform numbers in [0, 1)."""
+    return _draw(shape_of(size), dtype, device, requires_grad, generator, _uniform, out)
+
+
+@public(method=False)
+def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None,
+          layout: Any = None, device: Any = None, requires_grad: bool = False,
+          pin_memory: bool = False) -> Tensor:
+    """Standard normal numbers."""
+    return _draw(shape_of(size), dtype, device, requires_grad, generator, _normal, out)
+
+
+def _like(name: str, draw: Any) -> None:
+    def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, memory_format: Any = None,
+             generator: Any = None) -> Tensor:
+        where = device if device is not None else device_name(input)
+        return _draw(tuple(input.array.shape), dtype or input.dtype, where, requires_grad,
+                     generator, draw)
+    like.__name__ = like.__qualname__ = name
+    like.__doc__ = f"`{name[:-5]}` of the shape, dtype and device of `input`."
+    public(name, method=False)(like)
+
+
+_like("rand_like", _uniform)
+_like("randn_like", _normal)
+
+
+@public(method=False)
+def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = None,
+            out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+            requires_grad: bool = False) -> Tensor:
+    """Integers in [low, high): randint(high, size) or randint(low, high, size)."""
+    if size is None:
+        low, high, size = 0, low, high
+    low, high = int(low), int(high)
+    if low >= high:
+        raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
+                            f"to={high}")
+    kind = I64 if dtype is None else to_numpy(dtype)
+    shape = shape_of((size,))
+    if check(device) == "meta":
+        return wrap(MetaArray(shape, kind), requires_grad)
+    return wrap(np.asarray(source(generator).integers(low, high, shape)).astype(kind),
+                requires_grad)
+
+
+@public(method=False)
+def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None,
+                 device: Any = None, **_: Any) -> Tensor:
+    """`randint` of the shape and dtype of `input`."""
+    if high is None:
+        low, high = 0, low
+    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype,
+                   device=device or device_name(input))
+
+
+@public(method=False)
+def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None,
+             layout: Any = None, device: Any = None, requires_grad: bool = False,
+             pin_memory: bool = False) -> Tensor:
+    """A random permutation of 0 .. n-1."""
+    kind = I64 if dtype is None else to_numpy(dtype)
+    if check(device) == "meta":
+        return wrap(MetaArray((n,), kind))
+    return wrap(source(generator).permutation(n).astype(kind), requires_grad)
+
+
+@public(method=False)
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None,
+           out: Any = None, dtype: Any = None, device: Any = None,
+           requires_grad: bool = False) -> Tensor:
+    """Normal numbers with the given mean and standard deviation (numbers or tensors)."""
+    given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if size is None:
+        shape = np.broadcast_shapes(*(tuple(t.shape) for t in given))
+    else:
+        shape = shape_of((size,))
+    kind = dtype if dtype is not None else (given[0].dtype if given else None)
+    noise = _draw(shape, kind, device, False, generator, _normal)
+    raw = [x.array if isinstance(x, Tensor) else x for x in (mean, std)]
+    result = wrap((raw[0] + raw[1] * noise.array).astype(noise.array.dtype), requires_grad)
+    return result
+
+
+@public()
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
+              out: Any = None) -> Tensor:
+    """1 with the probability that `input` (or `p`) gives, else 0, in the dtype of `input`."""
+    array = input.array
+    if type(array) is MetaArray:
+        return wrap(MetaArray(array.shape, array.dtype))
+    chance = array if p is None else p
+    if np.any((np.asarray(chance) < 0) | (np.asarray(chance) > 1)):
+        raise ArgumentError("bernoulli: Expected p_in >= 0 && p_in <= 1 for every element, got "
+                            f"values in [{np.min(chance):g}, {np.max(chance):g}]")
+    draws = source(generator).random(array.shape) < chance
+    return wrap(np.asarray(draws).astype(array.dtype))
+
+
+@public()
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
+                generator: Any = None, out: Any = None) -> Tensor:
+    """Indices drawn with probability proportional to each row of `input` ((n,) or (m, n))."""
+    weights = np.asarray(input.array, np.float64)
+    if weights.ndim not in (1, 2):
+        raise ArgumentError(f"prob_dist must be 1 or 2 dim, got shape {list(weights.shape)}")
+    rows = np.atleast_2d(weights)
+    if num_samples <= 0:
+        raise ArgumentError("cannot sample n_sample <= 0 samples")
+    if not np.isfinite(rows).all() or (rows < 0).any():
+        raise ArgumentError("probability tensor contains either `inf`, `nan` or element < 0")
+    if (rows.sum(1) <= 0).any():
+        raise ArgumentError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if not replacement and ((rows > 0).sum(1) < num_samples).any():
+        raise ArgumentError("cannot sample n_sample > prob_dist.size(-1) samples without "
+                            f"replacement: {num_samples} of {int((rows > 0).sum(1).min())}")
+    rng = source(generator)
+    if replacement:
+        edges = np.cumsum(rows, 1)
+        u = rng.random((len(rows), num_samples)) * edges[:, -1:]
+        picks = np.stack([np.searchsorted(e, v, side="right") for e, v in zip(edges, u,
+                                                                           strict=True)])
+        picks = np.minimum(picks, rows.shape[1] - 1)
+    else:       # Efraimidis and Spirakis (2006): the largest of u^(1/w), here as exponentials
+        with np.errstate(divide="ignore"):
+            keys = rng.standard_exponential(rows.shape) / rows
+        picks = np.argsort(keys, 1, kind="stable")[:, :num_samples]
+    return wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples))
+
+
+@public(method=False)
+def poisson(input: Tensor, generator: Any = None) -> Tensor:
+    """Poisson counts with the rates in `input`, in its dtype."""
+    return wrap(np.asarray(source(generator).poisson(input.array)).astype(input.array.dtype))
+
+
+# ------------------------------------------------------------------ in-place fills
+def fill_with(t: Tensor, values: Any, what: str) -> Tensor:
+    """Overwrite a tensor with drawn values; as any in-place op, but with no history."""
+    check_writable(t, [t], mode_state())
+    if type(t.array) is not MetaArray:
+        np.copyto(t.array, values(), casting="unsafe")
+    bump(t, what)
+    return t
+
+
+def _in_default(t: Tensor) -> Any:
+    return t.array.dtype if t.array.dtype in (np.float32, np.float64) else np.dtype(np.float32)
+
+
+@public(function=False, name="uniform_")
+def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None,
+             **named: Any) -> Tensor:
+    """Fill with uniform numbers in [a, b)."""
+    a, b = named.get("from", a), named.get("to", b)
+    if a > b:
+        raise ArgumentError(f"uniform_ expects to return a [from, to) range, but found from={a} > "
+                            f"to={b}")
+    return fill_with(self, lambda: _uniform(source(generator), self.array.shape, _in_default(self))
+                     * (b - a) + a, "uniform_")
+
+
+@public(function=False, name="normal_")
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *,
+            generator: Any = None) -> Tensor:
+    """Fill with normal numbers."""
+    if std < 0:
+        raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
+    return fill_with(self, lambda: _normal(source(generator), self.array.shape, _in_default(self))
+                     * std + mean, "normal_")
+
+
+@public(function=False, name="random_")
+def random_(self: Tensor, a: int = 0, b: int | None = None, *, generator: Any = None,
+            **named: Any) -> Tensor:
+    """Fill with integers: random_(), random_(to), random_(from, to)."""
+    a, b = named.get("from", a), named.get("to", b)
+    if b is None and a:
+        a, b = 0, a
+    if b is None:
+        kind = self.array.dtype
+        b = (2 if kind.kind == "b" else 2 ** (np.finfo(kind).nmant + 1) if kind.kind == "f"
+             else int(np.iinfo(kind).max))
+    return fill_with(self, lambda: source(generator).integers(a, b, self.array.shape), "random_")
+
+
+@public(function=False, name="bernoulli_")
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """Fill with 1 (probability p) and 0."""
+    chance = p.array if isinstance(p, Tensor) else p
+    return fill_with(self, lambda: source(generator).random(self.array.shape) < chance,
+                     "bernoulli_")
+
+
+@public(function=False, name="exponential_")
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fill with exponential numbers of rate `lambd`."""
+    return fill_with(self, lambda: source(generator).standard_exponential(self.array.shape)
+                     / lambd, "exponential_")
+
+
+@public(function=False, name="cauchy_")
+def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *,
+            generator: Any = None) -> Tensor:
+    """Fill with Cauchy numbers."""
+    return fill_with(self, lambda: source(generator).standard_cauchy(self.array.shape) * sigma
+                     + median, "cauchy_")
+
+
+@public(function=False, name="log_normal_")
+def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *,
+                generator: Any = None) -> Tensor:
+    """Fill with log-normal numbers."""
+    return fill_with(self, lambda: source(generator).lognormal(mean, std, self.array.shape),
+                     "log_normal_")
+
+
+@public(function=False, name="geometric_")
+def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
+    """Fill with geometric numbers."""
+    return fill_with(self, lambda: source(generator).geometric(p, self.array.shape), "geometric_")
+
+
+def choice(n: int, weights: Sequence[float] | None, k: int, generator: Any = None) -> Any:
+    """k indices below n (helper of samplers)."""
+    return source(generator).choice(n, k, p=weights)

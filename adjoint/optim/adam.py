@@ -1,0 +1,69 @@
+"""Adam."""
+from __future__ import annotations
+
+from typing import Any
+
+from adjoint.core.tensor import Tensor
+from adjoint.optim import _rules
+from adjoint.optim.optimizer import (
+    Closure,
+    Optimizer,
+    ParamsT,
+    advance,
+    check_common,
+    check_modes,
+    counter,
+    number,
+    zeros_like,
+)
+
+__all__ = ["Adam"]
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015): steps from bias-corrected running means of g and g^2.
+
+    ``m += (1 - beta1)(g - m)``, ``v = beta2 v + (1 - beta2) g^2``,
+    ``p -= lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)``. ``amsgrad`` divides by the
+    largest v so far; ``decoupled_weight_decay`` makes it AdamW. ``foreach``, ``fused`` and
+    ``capturable`` are accepted and change nothing.
+
+    >>> import adjoint as ad
+    >>> w = ad.nn.Parameter(ad.tensor([1.0]))
+    >>> opt = ad.optim.Adam([w], lr=0.5)
+    >>> (3 * w).sum().backward(); opt.step(); w.tolist()
+    [0.5]
+    """
+
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3,
+                 betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
+                 maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+                 fused: bool | None = None, decoupled_weight_decay: bool = False) -> None:
+        check_common(lr, weight_decay, eps, betas)
+        check_modes(type(self).__name__, foreach, fused, differentiable)
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "amsgrad": amsgrad, "maximize": maximize, "foreach": foreach,
+            "capturable": capturable, "differentiable": differentiable, "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay})
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """One update; see Optimizer.step."""
+        loss, groups = self._begin(closure)
+        for group, params in groups:
+            beta1, beta2 = group["betas"]
+            numbers = {
+                "lr": number(group["lr"]), "beta1": number(beta1), "beta2": number(beta2),
+                "eps": group["eps"], "weight_decay": group["weight_decay"],
+                "decoupled": group["decoupled_weight_decay"], "maximize": group["maximize"]}
+            names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else [])]
+            for p in params:
+                state = self.state[p]
+                if not state:
+                    state["step"] = counter()
+                    for name in names:
+                        state[name] = zeros_like(p)
+                self._update(_rules.adam, p, [state[name] for name in names], 2,
+                             step=advance(state["step"]), **numbers)
+        return loss

@@ -1,0 +1,58 @@
+"""Adamax."""
+from __future__ import annotations
+
+from typing import Any
+
+from adjoint.core.tensor import Tensor
+from adjoint.optim import _rules
+from adjoint.optim.optimizer import (
+    Closure,
+    Optimizer,
+    ParamsT,
+    advance,
+    check_common,
+    check_modes,
+    counter,
+    number,
+    zeros_like,
+)
+
+__all__ = ["Adamax"]
+
+
+class Adamax(Optimizer):
+    """Adam with the infinity norm (Kingma and Ba 2015, section 7): ``u = max(beta2 u, |g| + eps)``,
+    ``p -= lr m / (1 - beta1^t) / u``.
+
+    >>> import adjoint as ad
+    >>> w = ad.nn.Parameter(ad.tensor([1.0]))
+    >>> opt = ad.optim.Adamax([w])
+    >>> (w * w).sum().backward(); opt.step(); w.item() < 1
+    True
+    """
+
+    def __init__(self, params: ParamsT, lr: float | Tensor = 2e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
+                 differentiable: bool = False, capturable: bool = False) -> None:
+        check_common(lr, weight_decay, eps, betas)
+        check_modes("Adamax", foreach, differentiable=differentiable)
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "foreach": foreach, "maximize": maximize,
+            "differentiable": differentiable, "capturable": capturable})
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """One update; see Optimizer.step."""
+        loss, groups = self._begin(closure)
+        for group, params in groups:
+            for p in params:
+                state = self.state[p]
+                if not state:
+                    state.update(step=counter(), exp_avg=zeros_like(p), exp_inf=zeros_like(p))
+                self._update(
+                    _rules.adamax, p, [state["exp_avg"], state["exp_inf"]], 2,
+                    lr=number(group["lr"]), beta1=group["betas"][0], beta2=group["betas"][1],
+                    eps=group["eps"], weight_decay=group["weight_decay"],
+                    maximize=group["maximize"], step=advance(state["step"]))
+        return loss

@@ -1,0 +1,37 @@
+"""Learning rate schedulers: objects that change an optimizer's learning rates as training goes.
+
+Call ``scheduler.step()`` after ``optimizer.step()``.
+"""
+from __future__ import annotations
+
+from adjoint.optim._schedule import LRScheduler
+from adjoint.optim._schedules_cycle import (
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    OneCycleLR,
+)
+from adjoint.optim._schedules_joined import (
+    ChainedScheduler,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
+from adjoint.optim._schedules_simple import (
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiplicativeLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)
+
+_LRScheduler = LRScheduler
+
+__all__ = [
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
+    "CyclicLR", "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR",
+    "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "SequentialLR",
+    "StepLR",
+]

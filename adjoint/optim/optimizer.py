@@ -1,0 +1,425 @@
+"""Optimizer: parameter groups, state, hooks, saving and loading."""
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from adjoint.autograd.modes import enable_grad
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
+from adjoint.core.tensor import RemovableHandle, Tensor, add_hook, bump, wrap
+from adjoint.optim._rules import Rule, Scratch, run
+
+__all__ = ["Optimizer", "ParamsT", "register_optimizer_step_post_hook",
+           "register_optimizer_step_pre_hook", "required"]
+
+ParamsT = Iterable[Any]
+Closure = Callable[[], Any]
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+class _GlobalHooks:
+    pre: Any = None
+    post: Any = None
+
+
+GLOBAL = _GlobalHooks()
+_TABLES = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks",
+           "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks",
+           "_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks")
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` before every step of every optimizer; a returned
+    (args, kwargs) replaces them."""
+    return add_hook(GLOBAL, "pre", hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` after every step of every optimizer."""
+    return add_hook(GLOBAL, "post", hook)
+
+
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """``step`` with its hooks around it; applied once to each class that defines a step."""
+
+    @functools.wraps(step)
+    def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        self._opt_called = True  # what schedulers look at to warn about a wrong order
+        if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
+                or GLOBAL.pre or GLOBAL.post):
+            return step(self, *args, **kwargs)
+        for hook in (*(GLOBAL.pre or {}).values(),
+                     *(self._optimizer_step_pre_hooks or {}).values()):
+            answer = hook(self, args, kwargs)
+            if answer is not None:
+                if not (isinstance(answer, tuple) and len(answer) == 2):
+                    raise ArgumentError(f"{hook} must return None or a tuple of (new_args, "
+                                        f"new_kwargs), but got {answer}.")
+                args, kwargs = answer
+        out = step(self, *args, **kwargs)
+        for hook in (*(self._optimizer_step_post_hooks or {}).values(),
+                     *(GLOBAL.post or {}).values()):
+            hook(self, args, kwargs)
+        return out
+
+    wrapper.hooked = True  # type: ignore[attr-defined]  # so that it is wrapped once
+    return wrapper
+
+
+class Optimizer:
+    """Base of all optimizers: subclass it, pass ``defaults``, and write ``step``.
+
+    ``params`` is an iterable of tensors, of (name, tensor) pairs, or of dictionaries with a key
+    "params" and settings that override the defaults for that group. Raises TypeError or
+    ArgumentError (a ValueError) for anything else; ``state`` maps parameters to dictionaries.
+
+    >>> import adjoint as ad
+    >>> w = ad.nn.Parameter(ad.tensor([1.0]))
+    >>> opt = ad.optim.SGD([w], lr=0.5)
+    >>> (w * w).sum().backward(); opt.step(); w.tolist()
+    [0.0]
+    """
+
+    _optimizer_step_pre_hooks: Any = None
+    _optimizer_step_post_hooks: Any = None
+    _optimizer_state_dict_pre_hooks: Any = None
+    _optimizer_state_dict_post_hooks: Any = None
+    _optimizer_load_state_dict_pre_hooks: Any = None
+    _optimizer_load_state_dict_post_hooks: Any = None
+    _opt_called = False
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise TypeError("params argument given to the optimizer should be an iterable of "
+                            f"Tensors or dicts, but got {type(params).__name__}: pass [tensor]")
+        self.defaults = defaults
+        self.state: defaultdict[Any, Any] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        self._scratch = Scratch()
+        groups = list(params)
+        if not groups:
+            raise ArgumentError("optimizer got an empty parameter list: has the model any "
+                                "parameters, and was the generator used up before?")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        step = cls.__dict__.get("step")
+        if callable(step) and not getattr(step, "hooked", False):
+            cls.step = _with_hooks(step)  # type: ignore[method-assign]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__dict__.setdefault("_scratch", Scratch())
+        for group in self.param_groups:
+            for key, value in getattr(self, "defaults", {}).items():
+                group.setdefault(key, value)  # settings that are newer than the saved state
+
+    def __repr__(self) -> str:
+        text = self.__class__.__name__ + " ("
+        for i, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {i}\n"
+            for key in sorted(group):
+                if key != "params":
+                    text += f"    {key}: {group[key]}\n"
+        return text + ")"
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group: {"params": tensors, setting: value, ...}; settings left out are the
+        defaults. Raises before the optimizer changes."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        given = param_group["params"]
+        if isinstance(given, Tensor):
+            given = [given]
+        elif isinstance(given, set):
+            raise TypeError("optimizer parameters need to be organized in ordered collections, "
+                            "but the ordering of tensors in sets will change between runs. Please "
+                            "use a list instead.")
+        params, names = _split_names(list(given))
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError("optimizer can only optimize Tensors, but one of the params is "
+                                + type(p).__name__)
+            if not self.defaults.get("differentiable") and not (p.is_leaf or p._retains):
+                raise ArgumentError("can't optimize a non-leaf Tensor: pass the parameters that it "
+                                    "is computed from, or tensor.detach().requires_grad_()")
+        group = {**param_group, "params": params}
+        if names is not None:
+            group["param_names"] = names
+        for name, default in self.defaults.items():
+            if default is required and name not in group:
+                raise ArgumentError("parameter group didn't specify a value of required "
+                                    f"optimization parameter {name}")
+            group.setdefault(name, default)
+        if len({id(p) for p in params}) != len(params):
+            warnings.warn("optimizer contains a parameter group with duplicate parameters; in "
+                          "future, this will cause an error", stacklevel=3)
+        taken = {id(p) for g in self.param_groups for p in g["params"]}
+        if any(id(p) in taken for p in params):
+            raise ArgumentError("some parameters appear in more than one parameter group")
+        if self.param_groups and ("param_names" in self.param_groups[0]) != (names is not None):
+            raise ArgumentError("all optimizer param groups should be with/without names.")
+        self.param_groups.append(group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients: set them to None, or fill them with zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    if set_to_none:
+                        p.grad = None
+                    else:
+                        p.grad.detach_().zero_()
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update every parameter once. ``closure`` clears gradients, computes the loss and its
+        gradients, and returns the loss, which step returns."""
+        raise NotSupported(f"{type(self).__name__} does not define step()")
+
+    # -- what subclasses use ------------------------------------------------------------------
+    def _loss(self, closure: Closure | None) -> Any:
+        if closure is None:
+            return None
+        with enable_grad():
+            return closure()
+
+    def _ready(self, group: dict[str, Any]) -> list[Tensor]:
+        """Parameters of the group that have a gradient; raises if one does not fit."""
+        out = []
+        for p in group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            if getattr(g, "is_sparse", False):
+                raise NotSupported(f"{type(self).__name__} does not support sparse gradients: "
+                                   "use sparse=False in the layer, or grad.to_dense()")
+            if g.array.shape != p.array.shape:
+                raise ShapeError(f"{type(self).__name__}: a parameter of shape {tuple(p.shape)} "
+                                 f"has a gradient of shape {tuple(g.shape)}")
+            if g.array.dtype != p.array.dtype:
+                raise DTypeError(f"{type(self).__name__}: a parameter of {p.dtype} has a gradient "
+                                 f"of {g.dtype}")
+            out.append(p)
+        return out
+
+    def _begin(self, closure: Closure | None) -> tuple[Any, list[tuple[dict[str, Any],
+                                                                       list[Tensor]]]]:
+        """The closure's loss, and for every group its parameters with gradients; nothing is
+        updated unless all of them fit."""
+        loss = self._loss(closure)
+        return loss, [(group, self._ready(group)) for group in self.param_groups]
+
+    def _update(self, rule: Rule, p: Tensor, state: Iterable[Tensor], scratch: int,
+                **numbers: Any) -> None:
+        """Run an elementwise rule on the arrays of p, its gradient and its state, in place."""
+        tensors = list(state)
+        run(rule, [p.array, p.grad.array, *(s.array for s in tensors)],  # type: ignore[attr-defined]
+            self._scratch, scratch, numbers)
+        for t in (p, *tensors):
+            bump(t, f"{type(self).__name__}.step")
+
+    # -- saving and loading -------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": per-parameter state by number, "param_groups": settings, with the numbers
+        of their parameters under "params"}; tensors are shared, not copied."""
+        for hook in (self._optimizer_state_dict_pre_hooks or {}).values():
+            hook(self)
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            packed = {k: v for k, v in group.items() if k != "params"}
+            for p in group["params"]:
+                numbers.setdefault(id(p), len(numbers))
+            packed["params"] = [numbers[id(p)] for p in group["params"]]
+            groups.append(packed)
+        state = {(numbers[id(k)] if isinstance(k, Tensor) else k): v
+                 for k, v in self.state.items()}
+        out = {"state": state, "param_groups": groups}
+        for hook in (self._optimizer_state_dict_post_hooks or {}).values():
+            answer = hook(self, out)
+            if answer is not None:
+                out = answer
+        return out
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over state and settings that ``state_dict`` returned.
+
+        Floating state is cast to the dtype of its parameter, except "step". Raises
+        ArgumentError, and changes nothing, if groups or their sizes differ.
+        """
+        state_dict = dict(state_dict)
+        for hook in (self._optimizer_load_state_dict_pre_hooks or {}).values():
+            answer = hook(self, state_dict)
+            if answer is not None:
+                state_dict = answer
+        groups, saved = self.param_groups, deepcopy(state_dict["param_groups"])
+        if len(groups) != len(saved):
+            raise ArgumentError("loaded state dict has a different number of parameter groups: "
+                                f"{len(saved)}, the optimizer has {len(groups)}")
+        sizes = [(len(s["params"]), len(g["params"])) for s, g in zip(saved, groups, strict=True)]
+        if any(a != b for a, b in sizes):
+            raise ArgumentError("loaded state dict contains a parameter group that doesn't match "
+                                f"the size of optimizer's group: (loaded, own) sizes are {sizes}")
+        params = dict(zip(itertools.chain.from_iterable(s["params"] for s in saved),
+                          itertools.chain.from_iterable(g["params"] for g in groups),
+                          strict=True))
+        state: defaultdict[Any, Any] = defaultdict(dict)
+        for key, value in state_dict["state"].items():
+            p = params.get(key)
+            state[key if p is None else p] = deepcopy(value) if p is None else _cast(p, value)
+        merged = []
+        for group, new in zip(groups, saved, strict=True):
+            new["params"] = group["params"]
+            if "param_names" in group:
+                new["param_names"] = group["param_names"]
+            merged.append(new)
+        self.__setstate__({"state": state, "param_groups": merged})
+        for hook in (self._optimizer_load_state_dict_post_hooks or {}).values():
+            hook(self)
+
+    # -- hooks --------------------------------------------------------------------------------
+    def _add(self, table: str, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        handle = add_hook(self, table, hook)
+        if prepend:
+            hooks = getattr(self, table)
+            rest = [(k, v) for k, v in hooks.items() if k != handle.id]
+            for key, value in rest:
+                del hooks[key]
+                hooks[key] = value
+        return handle
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(optimizer, args, kwargs)`` before each step; a returned (args, kwargs)
+        replaces them."""
+        return self._add(_TABLES[0], hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(optimizer, args, kwargs)`` after each step."""
+        return self._add(_TABLES[1], hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False
+                                     ) -> RemovableHandle:
+        """Call ``hook(optimizer)`` before state_dict is made."""
+        return self._add(_TABLES[2], hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False
+                                      ) -> RemovableHandle:
+        """Call ``hook(optimizer, state_dict)``, which may return another dictionary."""
+        return self._add(_TABLES[3], hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False
+                                          ) -> RemovableHandle:
+        """Call ``hook(optimizer, state_dict)`` before loading; it may return another one."""
+        return self._add(_TABLES[4], hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False
+                                           ) -> RemovableHandle:
+        """Call ``hook(optimizer)`` after loading."""
+        return self._add(_TABLES[5], hook, prepend)
+
+
+def _split_names(given: list[Any]) -> tuple[list[Any], list[str] | None]:
+    """Tensors, and their names if they came as (name, tensor) pairs."""
+    pairs = [isinstance(p, tuple) for p in given]
+    if not any(pairs):
+        return given, None
+    if not all(pairs):
+        raise ArgumentError("all optimizer params should be with/without names. Some param names "
+                            "are missing")
+    return [p[1] for p in given], [p[0] for p in given]
+
+
+def _cast(p: Tensor, value: Any, key: str = "") -> Any:
+    """A copy of loaded state in the dtype of its parameter."""
+    if isinstance(value, dict):
+        return {k: _cast(p, v, k) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_cast(p, v, key) for v in value)
+    if not isinstance(value, Tensor):
+        return deepcopy(value)
+    array = value.array
+    if type(array) is MetaArray:
+        return wrap(MetaArray(array.shape, array.dtype))
+    wanted = p.array.dtype
+    keep = key == "step" or not (is_inexact(wanted) and is_inexact(array.dtype))
+    return wrap(np.array(array, dtype=array.dtype if keep else wanted))
+
+
+def zeros_like(p: Tensor, fill: complex = 0.0) -> Tensor:
+    """State of the shape, dtype and layout of ``p``, filled with a number."""
+    a = p.array
+    if type(a) is MetaArray:
+        return wrap(MetaArray(a.shape, a.dtype))
+    return wrap(np.full_like(a, fill) if fill else np.zeros_like(a))
+
+
+def counter(start: float = 0.0) -> Tensor:
+    """A step count as it is saved: a 0-d float32 tensor."""
+    return wrap(np.array(start, np.float32))
+
+
+def advance(count: Tensor) -> float:
+    """Add one to a step count; returns it."""
+    count.array[...] += 1
+    return float(count.array)
+
+
+def number(x: Any) -> float:
+    """A setting as a float: the value of a one-element tensor, or the number."""
+    return float(x.item()) if isinstance(x, Tensor) else x
+
+
+def check(ok: bool, message: str) -> None:
+    """ArgumentError with ``message`` unless ``ok``."""
+    if not ok:
+        raise ArgumentError(message)
+
+
+def check_common(lr: Any, weight_decay: Any = 0, eps: float = 0.0,
+                 betas: tuple[Any, ...] = ()) -> None:
+    """The checks that most optimizers share."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ArgumentError("Tensor lr must be 1-element, got shape " + str(tuple(lr.shape)))
+    check(number(lr) >= 0.0, f"Invalid learning rate: {lr}")
+    check(eps >= 0.0, f"Invalid epsilon value: {eps}")
+    for i, beta in enumerate(betas):
+        check(0.0 <= number(beta) < 1.0, f"Invalid beta parameter at index {i}: {beta}")
+    check(number(weight_decay) >= 0.0, f"Invalid weight_decay value: {weight_decay}")
+
+
+def check_modes(name: str, foreach: bool | None = None, fused: bool | None = None,
+                differentiable: bool = False) -> None:
+    """``foreach``, ``fused`` and ``capturable`` change nothing here; ``differentiable`` is
+    refused."""
+    if fused and differentiable:
+        raise ArgumentError("`fused` does not support `differentiable`")
+    if fused and foreach:
+        raise ArgumentError("`fused` and `foreach` cannot be `True` together.")
+    if differentiable:
+        raise NotSupported(
+            f"{name}(differentiable=True): steps are made in place and not recorded; to "
+            "differentiate through training write the update with tensors, p_new = p - lr * "
+            "grad(loss, p, create_graph=True), and call the model with functional_call")

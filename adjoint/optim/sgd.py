@@ -1,0 +1,65 @@
+"""Stochastic gradient descent."""
+from __future__ import annotations
+
+from typing import Any
+
+from adjoint.core.tensor import Tensor
+from adjoint.optim import _rules
+from adjoint.optim.optimizer import (
+    Closure,
+    Optimizer,
+    ParamsT,
+    check,
+    check_common,
+    check_modes,
+    number,
+    zeros_like,
+)
+
+__all__ = ["SGD"]
+
+
+class SGD(Optimizer):
+    """``p -= lr g``, with momentum (Polyak 1964) or Nesterov's (Sutskever et al. 2013).
+
+    ``b = momentum b + (1 - dampening) g`` replaces g (the first b is g itself); ``nesterov`` uses
+    ``g + momentum b``. ``weight_decay`` adds ``weight_decay p`` to g; ``maximize`` goes up.
+    ``foreach`` and ``fused`` are accepted and change nothing.
+
+    >>> import adjoint as ad
+    >>> w = ad.nn.Parameter(ad.tensor([2.0]))
+    >>> opt = ad.optim.SGD([w], lr=0.25)
+    >>> (w * w).sum().backward(); opt.step(); w.tolist()
+    [1.0]
+    """
+
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, momentum: float = 0,
+                 dampening: float = 0, weight_decay: float | Tensor = 0, nesterov: bool = False,
+                 *, maximize: bool = False, foreach: bool | None = None,
+                 differentiable: bool = False, fused: bool | None = None) -> None:
+        check_common(lr)
+        check(momentum >= 0.0, f"Invalid momentum value: {momentum}")
+        check_common(0, weight_decay)
+        check(not nesterov or (momentum > 0 and dampening == 0),
+              "Nesterov momentum requires a momentum and zero dampening")
+        check_modes("SGD", foreach, fused, differentiable)
+        super().__init__(params, {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+            "nesterov": nesterov, "maximize": maximize, "foreach": foreach,
+            "differentiable": differentiable, "fused": fused})
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """One update; see Optimizer.step."""
+        loss, groups = self._begin(closure)
+        for group, params in groups:
+            momentum = group["momentum"]
+            for p in params:
+                state, first = self.state[p] if momentum else {}, False
+                if momentum and state.get("momentum_buffer") is None:
+                    state["momentum_buffer"], first = zeros_like(p), True
+                self._update(
+                    _rules.sgd, p, [state["momentum_buffer"]] if momentum else [], 2,
+                    lr=number(group["lr"]), momentum=momentum, dampening=group["dampening"],
+                    weight_decay=number(group["weight_decay"]), nesterov=group["nesterov"],
+                    maximize=group["maximize"], first=first)
+        return loss

@@ -1,0 +1,164 @@
+"""repr of tensors, as PyTorch prints them: 4 digits, aligned columns, summarised when large."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import I64, default_dtype, is_bfloat16
+from adjoint.core.tensor import Parameter, Tensor
+
+
+class Options:
+    """What `set_printoptions` changes."""
+
+    precision = 4
+    threshold = 1000
+    edgeitems = 3
+    linewidth = 80
+    sci_mode: bool | None = None
+
+
+_PROFILES: dict[str, dict[str, Any]] = {
+    "default": dict(precision=4, threshold=1000, edgeitems=3, linewidth=80),
+    "short": dict(precision=2, threshold=1000, edgeitems=2, linewidth=80),
+    "full": dict(precision=4, threshold=math.inf, edgeitems=3, linewidth=80),
+}
+
+
+def set_printoptions(precision: int | None = None, threshold: int | None = None,
+                     edgeitems: int | None = None, linewidth: int | None = None,
+                     profile: str | None = None, sci_mode: bool | None = None) -> None:
+    """How tensors are printed: digits, when and how to summarise, line width."""
+    for name, value in _PROFILES.get(profile or "", {}).items():
+        setattr(Options, name, value)
+    for name, value in (("precision", precision), ("threshold", threshold),
+                        ("edgeitems", edgeitems), ("linewidth", linewidth)):
+        if value is not None:
+            setattr(Options, name, value)
+    Options.sci_mode = sci_mode
+
+
+class _Format:
+    """Decides on one layout for all elements, from the elements that are shown."""
+
+    def __init__(self, shown: Any) -> None:
+        self.kind = shown.dtype.kind
+        flat = shown.reshape(-1)
+        self.integral = self.scientific = False
+        if self.kind not in "f" or not flat.size:
+            self.width = max((len(str(v)) for v in flat.tolist()), default=1)
+            if self.kind == "b":
+                self.width = max((len(str(bool(v))) for v in flat), default=1)
+            return
+        values = np.abs(flat[np.isfinite(flat) & (flat != 0)].astype(np.float64))
+        digits = Options.precision
+        if values.size:
+            low, high = values.min(), values.max()
+            self.integral = bool(np.all(values == np.ceil(values)))
+            wide = high / low > 1000.0 or high > 1e8
+            self.scientific = wide if self.integral else wide or low < 1e-4
+        else:
+            self.integral = True
+        if Options.sci_mode is not None:
+            self.scientific = Options.sci_mode
+        self.digits = digits
+        self.width = max(len(self._one(v)) for v in flat)
+
+    def _one(self, v: Any) -> str:
+        if self.scientific and np.isfinite(v):
+            return f"{v:.{self.digits}e}"
+        if self.integral:
+            return f"{v:.0f}." if np.isfinite(v) else f"{v:.0f}"
+        return f"{v:.{self.digits}f}"
+
+    def __call__(self, v: Any) -> str:
+        if self.kind == "f":
+            text = self._one(v)
+        else:
+            text = str(bool(v)) if self.kind == "b" else str(int(v))
+        return " " * (self.width - len(text)) + text
+
+
+class _ComplexFormat:
+    def __init__(self, shown: Any) -> None:
+        self.re, self.im = _Format(shown.real), _Format(np.abs(shown.imag))
+
+    @property
+    def width(self) -> int:
+        return self.re.width + self.im.width + 2
+
+    def __call__(self, v: Any) -> str:
+        sign = "-" if v.imag < 0 or (v.imag == 0 and math.copysign(1, v.imag) < 0) else "+"
+        return f"{self.re(v.real)}{sign}{self.im(abs(v.imag)).lstrip()}j"
+
+
+def _edges(a: Any) -> Any:
+    """The elements that a summary shows."""
+    n = Options.edgeitems
+    for axis in range(a.ndim):
+        if a.shape[axis] > 2 * n:
+            index = [*range(n), *range(a.shape[axis] - n, a.shape[axis])]
+            a = np.take(a, index, axis)
+    return a
+
+
+def _lines(a: Any, indent: int, short: bool, form: Any) -> str:
+    n = Options.edgeitems
+    cut = short and a.shape[0] > 2 * n if a.ndim else False
+    if a.ndim == 0:
+        return str(form(a[()]))
+    if a.ndim == 1:
+        items = [form(v) for v in (a[:n] if cut else a)]
+        if cut:
+            items += [" ..."] + [form(v) for v in a[-n:]]
+        per_line = max(1, (Options.linewidth - indent) // (form.width + 2))
+        rows = [items[i:i + per_line] for i in range(0, len(items), per_line)] or [[]]
+        return "[" + (",\n" + " " * (indent + 1)).join(", ".join(r) for r in rows) + "]"
+    parts = [_lines(x, indent + 1, short, form) for x in (a[:n] if cut else a)]
+    if cut:
+        parts += ["..."] + [_lines(x, indent + 1, short, form) for x in a[-n:]]
+    between = "," + "\n" * (a.ndim - 1) + " " * (indent + 1)
+    return "[" + between.join(parts) + "]"
+
+
+def format_array(array: Any, indent: int) -> str:
+    """The numbers of an array in PyTorch's layout."""
+    if is_bfloat16(array.dtype):
+        array = array.astype(np.float32)
+    if array.size == 0 and array.ndim == 1:
+        return "[]"
+    short = array.size > Options.threshold
+    shown = _edges(array) if short else array
+    form: Any = _ComplexFormat(shown) if array.dtype.kind == "c" else _Format(shown)
+    return _lines(array, indent, short, form)
+
+
+def tensor_repr(t: Tensor) -> str:
+    """`repr(tensor)`."""
+    if t.level:
+        return t.trace.describe(t)  # type: ignore[attr-defined,no-any-return]  # func
+    prefix = "Parameter containing:\n" if isinstance(t, Parameter) else ""
+    array, suffix = t.array, []
+    if type(array) is MetaArray:
+        body = "..."
+        suffix += ["device='meta'", f"size={tuple(array.shape)}"]
+        if array.dtype != default_dtype():
+            suffix.append(f"dtype={t.dtype}")
+    else:
+        body = format_array(array, len("tensor("))
+        if array.size == 0 and array.ndim != 1:
+            suffix.append(f"size={tuple(array.shape)}")
+            body = "[]"
+        if array.dtype not in (default_dtype(), I64, np.bool_) and not (
+                array.dtype.kind == "c" and array.dtype.itemsize == 2 * default_dtype().itemsize):
+            suffix.append(f"dtype={t.dtype}")
+        elif array.size == 0 and array.dtype != default_dtype():
+            suffix.append(f"dtype={t.dtype}")
+    if t.grad_fn is not None:
+        suffix.append(f"grad_fn=<{t.grad_fn.name()}>")
+    elif t._rg:
+        suffix.append("requires_grad=True")
+    return f"{prefix}tensor({', '.join([body, *suffix])})"

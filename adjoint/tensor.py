@@ -1,0 +1,530 @@
+"""Tensor's surface: metadata, conversions, operators, hooks, protocols.
+
+`core/tensor.py` holds what the engine touches. Here the class gets what a user sees: the public
+functions of the registry as methods, and what is defined below with `@member`. No mathematics.
+"""
+from __future__ import annotations
+
+import copy as copying
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from adjoint.autograd import api
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import is_inexact, of_numpy
+from adjoint.base.errors import AutogradError, MetaError, ShapeError
+from adjoint.core import tensor as core
+from adjoint.core.inplace import inplace
+from adjoint.core.modes import GRAD, state
+from adjoint.core.tensor import (
+    AccumulateGrad,
+    Port,
+    RemovableHandle,
+    Size,
+    Tensor,
+    add_hook,
+    alias,
+    edge_of,
+    wrap,
+)
+from adjoint.ops import api_pointwise as pw
+from adjoint.ops import pointwise as p
+from adjoint.ops.create import device_name
+from adjoint.ops.device import device as device_type
+from adjoint.ops.public import METHODS
+from adjoint.printing import tensor_repr
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def member(f: F) -> F:
+    """Make a function a method of Tensor."""
+    setattr(Tensor, f.__name__, f)
+    return f
+
+
+def getter(f: Callable[[Tensor], Any]) -> property:
+    """Make a function a read-only property of Tensor."""
+    prop = property(f)
+    setattr(Tensor, f.__name__, prop)
+    return prop
+
+
+# ------------------------------------------------------------------ data and gradient
+def _get_grad(self: Tensor) -> Any:
+    """The accumulated gradient; None until a backward reached this tensor."""
+    if self._grad is None and not self.is_leaf and not self._retains and self._rg:
+        import warnings
+        warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed."
+                      " Its .grad attribute won't be populated during autograd.backward(). If you "
+                      "indeed want the .grad field to be populated for a non-leaf Tensor, use "
+                      ".retain_grad() on the non-leaf Tensor.", UserWarning, stacklevel=2)
+    return self._grad
+
+
+def _set_grad(self: Tensor, grad: Any) -> None:
+    if grad is not None:
+        if not isinstance(grad, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got "
+                            f"{type(grad).__name__}")
+        if grad is self:
+            raise AutogradError("can't assign Variable as its own grad")
+        core.check_grad_shape(self, grad)
+    self._grad = grad
+
+
+def _del_grad(self: Tensor) -> None:
+    self._grad = None
+
+
+def _get_data(self: Tensor) -> Tensor:
+    """The same memory without history. Writes through it are noticed by backward."""
+    return alias(self)
+
+
+def _set_data(self: Tensor, new: Tensor) -> None:
+    if not isinstance(new, Tensor):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
+    had = self._cell.version if self._cell is not None else 0
+    self.array = new.array
+    self._cell = core.share_cell(new)
+    if had >= self._cell.version:
+        self._cell.version = had + 1
+        self._cell.what = "assignment to .data"
+    if type(self._edge) is AccumulateGrad:
+        self._edge.shape, self._edge.dtype = self.array.shape, self.array.dtype
+
+
+Tensor.grad = property(_get_grad, _set_grad, _del_grad)  # type: ignore[attr-defined]  # surface
+Tensor.data = property(_get_data, _set_data)  # type: ignore[attr-defined]  # surface
+
+
+@member
+def detach_(self: Tensor) -> Tensor:
+    """Cut this tensor from its graph, in place."""
+    if self._base is not None:
+        raise AutogradError("Can't detach views in-place. Use detach() instead. ")
+    self._edge, self._rg = None, False
+    return self
+
+
+@member
+def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
+    """Set `requires_grad` in place; returns the tensor."""
+    self.requires_grad = requires_grad
+    return self
+
+
+@member
+def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None,
+             create_graph: bool = False, inputs: Any = None) -> None:
+    """Accumulate the gradient of this tensor into the leaves (see `autograd.backward`)."""
+    if self.level:
+        raise AutogradError(".backward() is not available inside of a functional transform; use "
+                            "func.grad or autograd.grad on the result")
+    api.backward([self], [gradient], retain_graph, create_graph, inputs=inputs)
+
+
+@member
+def retain_grad(self: Tensor) -> None:
+    """Keep the gradient of this non-leaf in `.grad` when backward passes it."""
+    if not self._rg:
+        raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
+    if self.is_leaf or self._retains:
+        return
+    self._retains = True
+    node = self.grad_fn
+    if node._retain is None:  # type: ignore[union-attr]  # not a leaf
+        node._retain = {}  # type: ignore[union-attr]
+        node._special = True  # type: ignore[union-attr]
+    node._retain[self.output_nr] = weakref.ref(self)  # type: ignore[union-attr]
+
+
+@getter
+def retains_grad(self: Tensor) -> bool:
+    """True for a non-leaf whose gradient will be kept."""
+    return self._retains
+
+
+@member
+def register_hook(self: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+    """`hook(grad) -> new grad or None`, when the gradient of this tensor is complete."""
+    if not self._rg:
+        raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
+    if not callable(hook):
+        raise TypeError(f"a hook must be callable, got {type(hook).__name__}")
+    edge = edge_of(self)
+    node = edge.node if type(edge) is Port else edge
+    index = edge.index if type(edge) is Port else 0
+    if node._tensor_hooks is None:
+        node._tensor_hooks = {}
+        node._special = True
+    hooks = node._tensor_hooks.setdefault(index, core.HookDict())
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+@member
+def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], None]
+                                       ) -> RemovableHandle:
+    """`hook(leaf)` after its `.grad` was accumulated: an optimizer step inside of backward."""
+    if not self._rg:
+        raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
+    if not self.is_leaf:
+        raise AutogradError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    return add_hook(edge_of(self), "_accumulated", hook)
+
+
+# ------------------------------------------------------------------ metadata
+@member
+def dim(self: Tensor) -> int:
+    """Number of axes."""
+    return len(self.shape)
+
+
+@member
+def size(self: Tensor, dim: int | None = None) -> Any:
+    """The shape, or the extent of one axis."""
+    shape = self.shape
+    if dim is None:
+        return shape
+    n = len(shape)
+    if not -max(n, 1) <= dim < max(n, 1) or n == 0:
+        from adjoint.base.errors import IndexOutOfRange
+        raise IndexOutOfRange(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, "
+                              f"{max(n, 1) - 1}], but got {dim})")
+    return tuple.__getitem__(shape, dim)
+
+
+@member
+def numel(self: Tensor) -> int:
+    """Number of elements."""
+    return self.shape.numel()
+
+
+@member
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """Steps in elements along each axis."""
+    if type(self.array) is MetaArray:
+        steps, n = [], 1
+        for s in reversed(self.array.shape):
+            steps.append(n)
+            n *= s
+        out = tuple(reversed(steps))
+    else:
+        out = tuple(s // self.array.itemsize for s in self.array.strides)
+    return out if dim is None else out[dim]
+
+
+@member
+def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
+    """True if the elements lie in memory in C order."""
+    return type(self.array) is MetaArray or bool(self.array.flags.c_contiguous)
+
+
+@member
+def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Itself where it is contiguous, else a copy that is."""
+    from adjoint.ops.convert import contiguous_op
+    return self if not self.level and is_contiguous(self) else contiguous_op(self)  # type: ignore[no-any-return]  # one tensor
+
+
+@member
+def storage_offset(self: Tensor) -> int:
+    """Position of the first element in its storage, in elements."""
+    if type(self.array) is MetaArray or self.array.base is None:
+        return 0
+    owner = core.owner_of(self.array)
+    start = self.array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    return int(start // self.array.itemsize)
+
+
+@member
+def data_ptr(self: Tensor) -> int:
+    """Address of the first element."""
+    return 0 if type(self.array) is MetaArray else int(self.array.ctypes.data)
+
+
+@member
+def element_size(self: Tensor) -> int:
+    """Bytes per element."""
+    return int(self.array.dtype.itemsize)
+
+
+for _name, _value in (("is_cuda", False), ("is_sparse", False), ("is_quantized", False),
+                      ("is_mps", False), ("is_xpu", False), ("is_nested", False),
+                      ("is_mkldnn", False), ("is_sparse_csr", False), ("names", None),
+                      ("name", None), ("layout", "torch.strided")):
+    setattr(Tensor, _name, _value)
+setattr(Tensor, "is_meta", property(lambda self: type(self.array) is MetaArray))
+setattr(Tensor, "device", property(lambda self: device_type(device_name(self))))
+setattr(Tensor, "ndim", property(lambda self: len(self.shape)))
+setattr(Tensor, "itemsize", property(element_size))
+setattr(Tensor, "nbytes", property(lambda self: numel(self) * element_size(self)))
+setattr(Tensor, "ndimension", dim)
+setattr(Tensor, "nelement", numel)
+setattr(Tensor, "real", property(pw.real, lambda self, v: real_of(self).copy_(v)))
+setattr(Tensor, "imag", property(pw.imag))
+setattr(Tensor, "get_device", lambda self: -1)
+setattr(Tensor, "is_inference", lambda self: self._cell is core.INFERENCE_CELL)
+setattr(Tensor, "_is_view", lambda self: self._base is not None)
+setattr(Tensor, "is_signed", lambda self: self.dtype.is_signed)
+setattr(Tensor, "is_pinned", lambda self: False)
+setattr(Tensor, "is_shared", lambda self: False)
+setattr(Tensor, "share_memory_", lambda self: self)
+
+
+def real_of(self: Tensor) -> Tensor:
+    """The real part of a tensor (itself for real ones)."""
+    return pw.real(self)  # type: ignore[no-any-return]  # one tensor
+
+
+# ------------------------------------------------------------------ to Python and NumPy
+def _values(self: Tensor, what: str) -> Any:
+    if self.level:
+        return self.trace.value(self, what)  # type: ignore[attr-defined]  # func
+    if type(self.array) is MetaArray:
+        raise MetaError(f"{what}: the tensor {list(self.array.shape)} is on device meta and has no "
+                        "values; run this line on real data, or branch on shapes instead")
+    return self.array
+
+
+@member
+def item(self: Tensor) -> Any:
+    """The one element as a Python number."""
+    array = _values(self, "item()")
+    if array.size != 1:
+        raise ShapeError(f"a Tensor with {array.size} elements cannot be converted to Scalar "
+                         f"(shape {list(array.shape)}); reduce it first")
+    value = array.reshape(-1)[0]
+    return float(value) if array.dtype.kind == "V" else value.item()
+
+
+@member
+def tolist(self: Tensor) -> Any:
+    """Nested lists of Python numbers (a number for a 0-d tensor)."""
+    array = _values(self, "tolist()")
+    return (array.astype(np.float32) if array.dtype.kind == "V" else array).tolist()
+
+
+@member
+def numpy(self: Tensor, *, force: bool = False) -> Any:
+    """A NumPy array on the same memory; a write to it that would corrupt a gradient is found
+    in backward."""
+    array = _values(self, "numpy()")
+    if self._rg and not force:
+        raise AutogradError("Can't call numpy() on Tensor that requires grad. Use "
+                            "tensor.detach().numpy() instead.")
+    core.expose(self)
+    return array.view()
+
+
+@member
+def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+    array = _values(self, "__array__()")
+    if self._rg and state() & GRAD:
+        raise AutogradError("Can't call numpy() on Tensor that requires grad. Use "
+                            "tensor.detach().numpy() instead.")
+    if dtype is not None and np.dtype(dtype) != array.dtype:
+        return array.astype(dtype)
+    if copy:
+        return array.copy()
+    core.expose(self)
+    return array.view()
+
+
+def _scalar(name: str, convert: Callable[[Any], Any]) -> None:
+    def method(self: Tensor) -> Any:
+        return convert(item(self))
+    method.__name__ = name
+    setattr(Tensor, name, method)
+
+
+for _name, _convert in (("__float__", float), ("__int__", int), ("__complex__", complex)):
+    _scalar(_name, _convert)
+
+
+@member
+def __bool__(self: Tensor) -> bool:
+    array = _values(self, "bool()")
+    if array.size != 1:
+        kind = "no values" if array.size == 0 else "more than one value"
+        raise ShapeError(f"Boolean value of Tensor with {kind} is ambiguous (shape "
+                         f"{list(array.shape)}); use .any() or .all()")
+    return bool(array.reshape(-1)[0])
+
+
+@member
+def __index__(self: Tensor) -> int:
+    array = _values(self, "index")
+    if array.size != 1 or array.dtype.kind not in "iub":
+        raise TypeError("only integer tensors of a single element can be converted to an index, "
+                        f"this one is {self.dtype} {list(array.shape)}")
+    return int(array.reshape(-1)[0])
+
+
+@member
+def __len__(self: Tensor) -> int:
+    shape = self.shape
+    if not shape:
+        raise TypeError("len() of a 0-d tensor")
+    return tuple.__getitem__(shape, 0)
+
+
+@member
+def __iter__(self: Tensor) -> Iterator[Tensor]:
+    if not self.shape:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))  # type: ignore[attr-defined,no-any-return]  # registry method
+
+
+@member
+def __contains__(self: Tensor, element: Any) -> bool:
+    return bool((_values(self, "in") == (element.array if isinstance(element, Tensor)
+                                         else element)).any())
+
+
+@member
+def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
+    return tensor_repr(self)
+
+
+@member
+def __format__(self: Tensor, spec: str) -> str:
+    if self.shape == () and spec:
+        return format(item(self), spec)
+    return format(repr(self), spec)
+
+
+@member
+def __dir__(self: Tensor) -> list[str]:
+    return sorted(n for n in {*dir(type(self)), *self.__dict__} if not n.startswith("_t_"))
+
+
+# ------------------------------------------------------------------ copies
+@member
+def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    if not self.is_leaf:
+        raise AutogradError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
+            f"because of a tensor made by {self.grad_fn.name()} at "  # type: ignore[union-attr]
+            f"{self.grad_fn.where()}; .detach() it first")  # type: ignore[union-attr]  # no leaf
+    if id(self) in memo:
+        return memo[id(self)]  # type: ignore[no-any-return]  # what we stored
+    array = self.array
+    t: Tensor = object.__new__(type(self))
+    t.array = MetaArray(array.shape, array.dtype) if type(array) is MetaArray else array.copy("K")
+    t._edge = t._cell = None
+    t._rg = self._rg
+    memo[id(self)] = t
+    if self._grad is not None:
+        t._grad = copying.deepcopy(self._grad, memo)
+    _copy_attributes(self, t, memo)
+    return t
+
+
+_OWN = ("_grad", "_base", "_steps", "_kids", "_creation", "_retains", "_backward_hooks")
+
+
+def _copy_attributes(source: Tensor, target: Tensor, memo: dict[int, Any]) -> None:
+    for name, value in source.__dict__.items():
+        if name not in _OWN:
+            target.__dict__[name] = copying.deepcopy(value, memo)
+
+
+def rebuild(kind: type[Tensor], array: Any, requires_grad: bool, extra: dict[str, Any]) -> Tensor:
+    """What unpickling calls."""
+    t: Tensor = object.__new__(kind)
+    t.array = array
+    t._edge = t._cell = None
+    t._rg = requires_grad
+    t.__dict__.update(extra)
+    return t
+
+
+@member
+def __reduce_ex__(self: Tensor, protocol: Any) -> Any:
+    if not self.is_leaf:
+        raise AutogradError("cannot pickle a tensor with history (made by "
+                            f"{self.grad_fn.name()}); "  # type: ignore[union-attr]  # no leaf
+                            "detach() it first")
+    array = self.array if type(self.array) is MetaArray else np.ascontiguousarray(self.array)
+    extra = {k: v for k, v in self.__dict__.items() if k not in _OWN}
+    return rebuild, (type(self), array.reshape(self.array.shape) if array is not self.array
+                     else array, self._rg, extra)
+
+
+# ------------------------------------------------------------------ operators
+def _reflected(f: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        return f(other, self)
+    return method
+
+
+def _operator(name: str, f: Callable[..., Any], inplace_op: Any = None) -> None:
+    accepted = (Tensor, np.ndarray, np.generic, bool, int, float, complex)
+
+    def forward(self: Any, other: Any) -> Any:
+        return f(self, other) if isinstance(other, accepted) else NotImplemented
+
+    def backward_(self: Any, other: Any) -> Any:
+        return f(other, self) if isinstance(other, accepted) else NotImplemented
+
+    direct = f if getattr(f, "op", None) is not None and name in ("add", "sub", "mul") else forward
+    setattr(Tensor, f"__{name}__", direct)
+    setattr(Tensor, f"__r{name}__", backward_)
+    if inplace_op is not None:
+        setattr(Tensor, f"__i{name}__", inplace_op)
+
+
+def _subtract(a: Any, b: Any) -> Any:
+    return pw.sub(a, b)
+
+
+_operator("add", p.add, METHODS["add_"])
+_operator("sub", p.sub, METHODS["sub_"])
+_operator("mul", p.mul, METHODS["mul_"])
+_operator("truediv", p.div, METHODS["div_"])
+_operator("floordiv", pw.floor_divide, lambda self, o: METHODS["div_"](
+    self, o, rounding_mode="floor"))
+_operator("mod", pw.remainder, METHODS["remainder_"])
+_operator("pow", pw.pow, METHODS["pow_"])
+_operator("and", p.bitwise_and, METHODS["bitwise_and_"])
+_operator("or", p.bitwise_or, METHODS["bitwise_or_"])
+_operator("xor", p.bitwise_xor, METHODS["bitwise_xor_"])
+_operator("lshift", p.left_shift, METHODS["bitwise_left_shift_"])
+_operator("rshift", p.right_shift, METHODS["bitwise_right_shift_"])
+
+
+def _comparison(name: str, f: Callable[..., Any], otherwise: Any) -> None:
+    accepted = (Tensor, np.ndarray, np.generic, bool, int, float, complex)
+
+    def compare(self: Tensor, other: Any) -> Any:
+        return f(self, other) if isinstance(other, accepted) else otherwise
+    setattr(Tensor, name, compare)
+
+
+for _name, _f, _other in (("__lt__", p.lt, NotImplemented), ("__le__", p.le, NotImplemented),
+                          ("__gt__", p.gt, NotImplemented), ("__ge__", p.ge, NotImplemented),
+                          ("__eq__", p.eq, NotImplemented), ("__ne__", p.ne, NotImplemented)):
+    _comparison(_name, _f, _other)
+setattr(Tensor, "__neg__", p.neg)
+setattr(Tensor, "__pos__", lambda self: self)
+setattr(Tensor, "__abs__", p.abs_op)
+setattr(Tensor, "__invert__", p.bitwise_not)
+setattr(Tensor, "__hash__", lambda self: id(self))
+
+
+def attach_registry() -> None:
+    """Make every public function with a method name a method of Tensor."""
+    for name, f in METHODS.items():
+        setattr(Tensor, name, f)
+
+
+__all__ = ["AccumulateGrad", "Size", "attach_registry", "getter", "inplace", "is_inexact",
+           "member", "of_numpy", "wrap"]

@@ -1,0 +1,250 @@
+"""DataLoader: batches of a data set, loaded in this process or by workers."""
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from adjoint.base.errors import ArgumentError
+from adjoint.utils.data.collate import default_collate, default_convert
+from adjoint.utils.data.dataset import IterableDataset
+from adjoint.utils.data.pool import Answer, WorkerPool, start_context
+from adjoint.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from adjoint.utils.data.seeds import draw_seed
+from adjoint.utils.data.worker import Fetcher, WorkerError, WorkerPlan, raise_report
+
+
+class _Endless:
+    """The sampler of a stream: positions without meaning."""
+
+    def __iter__(self) -> Iterator[None]:
+        return itertools.repeat(None)
+
+
+class DataLoader:
+    """Iterates over a data set in batches; PyTorch's arguments and defaults.
+
+    With `num_workers` > 0 that many processes load ahead (`prefetch_factor` batches each, 2
+    unless given) and hand over arrays through shared memory. Batches come in the order of the
+    sampler unless `in_order=False`. Worker `i` is seeded with `base_seed + i`, drawn from
+    `generator` (an `adjoint.Generator` or a NumPy one) at every iteration. `pin_memory` has no
+    effect on a CPU.
+
+    Raises: an error of the data set with the worker's traceback; `WorkerError` (a RuntimeError)
+    when a worker dies or `timeout` seconds pass; `ArgumentError` for options that exclude one
+    another.
+
+    >>> loader = DataLoader(range(5), batch_size=2)
+    >>> [batch.tolist() for batch in loader], len(loader)
+    ([[0, 1], [2, 3], [4]], 3)
+    """
+
+    def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
+                 sampler: Iterable[Any] | None = None,
+                 batch_sampler: Iterable[Any] | None = None, num_workers: int = 0,
+                 collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False,
+                 drop_last: bool = False, timeout: float = 0,
+                 worker_init_fn: Callable[[int], None] | None = None,
+                 multiprocessing_context: Any = None, generator: Any = None, *,
+                 prefetch_factor: int | None = None, persistent_workers: bool = False,
+                 pin_memory_device: str = "", in_order: bool = True) -> None:
+        self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
+        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self.worker_init_fn, self.generator = worker_init_fn, generator
+        self.persistent_workers, self.in_order = persistent_workers, in_order
+        self.multiprocessing_context = multiprocessing_context
+        self._check_workers(prefetch_factor)
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self._check_sampling(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        self._stream = isinstance(dataset, IterableDataset)
+        if sampler is None:
+            chosen: Any = (_Endless() if self._stream else
+                           RandomSampler(dataset, generator=generator) if shuffle else
+                           SequentialSampler(dataset))
+            sampler = chosen
+        if batch_sampler is not None:
+            batch_size, drop_last = None, False
+        elif batch_size is not None:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        batched = batch_sampler is not None
+        self.collate_fn = collate_fn or (default_collate if batched else default_convert)
+        self._workers: _WorkerIterator | None = None
+
+    def _check_workers(self, prefetch_factor: int | None) -> None:
+        workers = self.num_workers
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+            raise ArgumentError(f"DataLoader: num_workers should be 0 (load in this process) or "
+                                f"a positive integer, got {workers!r}")
+        if self.timeout < 0:
+            raise ArgumentError(f"DataLoader: timeout should not be negative, got {self.timeout}")
+        if workers == 0 and (prefetch_factor is not None or self.persistent_workers):
+            raise ArgumentError("DataLoader: prefetch_factor and persistent_workers need "
+                                "num_workers > 0")
+        if prefetch_factor is not None and prefetch_factor < 1:
+            raise ArgumentError(f"DataLoader: prefetch_factor must be at least 1, got "
+                                f"{prefetch_factor}")
+        start_context(self.multiprocessing_context)
+
+    def _check_sampling(self, batch_size: int | None, shuffle: bool | None, sampler: Any,
+                        batch_sampler: Any, drop_last: bool) -> None:
+        if isinstance(self.dataset, IterableDataset):
+            if shuffle or sampler is not None or batch_sampler is not None:
+                raise ArgumentError("DataLoader: an IterableDataset decides its own order: leave "
+                                    "out shuffle, sampler and batch_sampler")
+        elif sampler is not None and shuffle:
+            raise ArgumentError("DataLoader: sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None
+                                          or drop_last):
+            raise ArgumentError("DataLoader: batch_sampler option is mutually exclusive with "
+                                "batch_size, shuffle, sampler, and drop_last")
+        if batch_size is None and drop_last:
+            raise ArgumentError("DataLoader: batch_size=None disables auto-batching and is "
+                                "mutually exclusive with drop_last")
+
+    def _indices(self) -> Iterator[Any]:
+        return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
+
+    def _plan(self, seed: int) -> WorkerPlan:
+        return WorkerPlan(self.dataset, self.collate_fn, self.batch_sampler is not None,
+                          self.drop_last, self.worker_init_fn, 0, self.num_workers, seed)
+
+    def __iter__(self) -> Iterator[Any]:
+        seed = draw_seed(self.generator)
+        if not self.num_workers:
+            return self._here()
+        if not self.persistent_workers:
+            return _WorkerIterator(self, seed)
+        if self._workers is None or self._workers.closed:
+            self._workers = _WorkerIterator(self, seed)
+        else:
+            self._workers.restart()
+        return self._workers
+
+    def _here(self) -> Iterator[Any]:
+        fetch = Fetcher(self.dataset, self.collate_fn, self.batch_sampler is not None,
+                        self.drop_last)
+        for index in self._indices():
+            try:
+                batch = fetch(index)
+            except StopIteration:
+                return
+            yield batch
+
+    def __len__(self) -> int:
+        if not self._stream:
+            source: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
+            return len(source)
+        items = len(self.dataset)
+        if self.batch_size is None:
+            return items
+        return items // self.batch_size if self.drop_last else math.ceil(items / self.batch_size)
+
+
+class _WorkerIterator:
+    """One pass over the data with workers; a persistent one is restarted for the next pass."""
+
+    def __init__(self, loader: DataLoader, seed: int) -> None:
+        self._loader_indices, self._in_order = loader._indices, loader.in_order
+        self._timeout, self._persistent = loader.timeout or None, loader.persistent_workers
+        self._count = loader.num_workers
+        self._ahead = loader.num_workers * (loader.prefetch_factor or 2)
+        self._task = 0  # numbers never recur: late answers of an abandoned pass are told apart
+        self._pool = WorkerPool(loader._plan(seed), start_context(loader.multiprocessing_context))
+        self._close = weakref.finalize(self, self._pool.shutdown)
+        self._begin()
+
+    @property
+    def closed(self) -> bool:
+        """True once the workers have been ended."""
+        return not self._close.alive
+
+    def _begin(self) -> None:
+        self._first = self._next = self._task
+        self._indices = self._loader_indices()
+        self._exhausted = False
+        self._owner: dict[int, int] = {}   # task -> worker, for tasks under way
+        self._arrived: dict[int, Answer] = {}
+        self._active = [True] * self._count
+        self._turn = itertools.cycle(range(self._count))
+        self._top_up()
+
+    def restart(self) -> None:
+        """Begin another pass with the same workers."""
+        for answer in self._arrived.values():
+            self._pool.drop(answer)
+        self._pool.resume()
+        self._begin()
+
+    def _top_up(self) -> None:
+        """Give out tasks until enough are under way."""
+        while len(self._owner) + len(self._arrived) < self._ahead and not self._exhausted:
+            worker = next((w for w in itertools.islice(self._turn, self._count)
+                           if self._active[w]), None)
+            if worker is None:
+                return
+            try:
+                index = next(self._indices)
+            except StopIteration:
+                self._exhausted = True
+                return
+            self._owner[self._task] = worker
+            self._pool.submit(worker, self._task, index)
+            self._task += 1
+
+    def __iter__(self) -> _WorkerIterator:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            if not self._owner and not self._arrived:
+                self._finish()
+                raise StopIteration
+            answer = self._take()
+            if answer is None:
+                self._wait()
+            elif answer.kind == "data":
+                self._top_up()
+                return self._pool.open(answer)
+            else:
+                self._pool.drop(answer)
+                self._finish()
+                raise_report(answer.data)
+
+    def _take(self) -> Answer | None:
+        """The answer to be yielded next, if it has arrived."""
+        if not self._in_order:
+            return self._arrived.pop(next(iter(self._arrived))) if self._arrived else None
+        while self._next < self._task and self._next not in self._owner and (
+                self._next not in self._arrived):
+            self._next += 1  # a stream ended there
+        return self._arrived.pop(self._next, None)
+
+    def _wait(self) -> None:
+        """Receive one answer."""
+        try:
+            answer = self._pool.receive(self._timeout)
+        except BaseException:
+            self._close()
+            raise
+        if answer is None:
+            self._close()
+            raise WorkerError(f"DataLoader timed out after {self._timeout} seconds")
+        worker = self._owner.pop(answer.task, None)
+        if worker is None:
+            self._pool.drop(answer)
+        elif answer.kind == "end":
+            self._pool.drop(answer)
+            self._active[worker] = False
+            self._top_up()
+        else:
+            self._arrived[answer.task] = answer
+
+    def _finish(self) -> None:
+        if not self._persistent:
+            self._arrived.clear()
+            self._owner.clear()
+            self._close()

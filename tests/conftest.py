@@ -1,0 +1,46 @@
+"""What every test gets: a fixed seed, and a check that it leaves no global setting behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Examples are drawn anew on each local run; where CI is set they are the same every time, so that a
+# change is judged by what it changed. No deadline: a shared machine stalls now and then.
+settings.register_profile("local", deadline=None, max_examples=50)
+settings.register_profile(
+    "ci",
+    deadline=None,
+    max_examples=50,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
+
+
+@pytest.fixture(autouse=True)
+def same_start() -> Iterator[None]:
+    """Seeds are fixed; grad mode and default dtype are as found, or the test fails."""
+    ad = import_module("adjoint")
+    if not hasattr(ad, "manual_seed") or not hasattr(ad, "get_default_dtype"):
+        yield
+        return
+    ad.manual_seed(0)
+    before = ad.is_grad_enabled(), ad.get_default_dtype()
+    yield
+    after = ad.is_grad_enabled(), ad.get_default_dtype()
+    if after != before:
+        ad.set_grad_enabled(before[0])
+        ad.set_default_dtype(before[1])
+    assert after == before, "the test left grad mode or default dtype changed"
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A NumPy generator with a fixed seed."""
+    return np.random.default_rng(0)

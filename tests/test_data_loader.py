@@ -1,0 +1,304 @@
+"""DataLoader: batches, workers, their failures, and that nothing is left behind."""
+from __future__ import annotations
+
+import gc
+import glob
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from adjoint.base.errors import ArgumentError
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    WorkerError,
+    get_worker_info,
+)
+
+METHODS = ["fork", "spawn"]
+BIG = 20_000  # elements: large enough to travel by shared memory
+
+
+class Rows(Dataset):
+    def __init__(self, n, size=3):
+        self.n, self.size = n, size
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return np.full(self.size, i, np.float32), i
+
+
+class Failing(Rows):
+    def __init__(self, n, how, at=5):
+        super().__init__(n)
+        self.how, self.at = how, at
+
+    def __getitem__(self, i):
+        if i == self.at:
+            if self.how == "raise":
+                raise ValueError(f"item {i} is broken")
+            if self.how == "key":
+                raise KeyError("no such column")
+            if self.how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.how == "exit":
+                os._exit(3)
+            time.sleep(60)
+        return super().__getitem__(i)
+
+
+class Shares(IterableDataset):
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __iter__(self):
+        info = get_worker_info()
+        return iter(range(self.n) if info is None else range(info.id, self.n, info.num_workers))
+
+
+class Identity(Dataset):
+    """What a worker knows about itself."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        info = get_worker_info()
+        return info.id, info.num_workers, info.seed, int(np.random.randint(2**31)), STARTED[-1]
+
+
+STARTED = [-1]
+
+
+def started(worker):
+    STARTED.append(worker)
+
+
+def segments():
+    return set(glob.glob("/dev/shm/adj_*"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    before = segments()
+    yield
+    gc.collect()
+    assert segments() <= before
+    import multiprocessing
+    assert multiprocessing.active_children() == []
+
+
+def first_items(loader):
+    return [batch[1].array.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_in_order(workers):
+    loader = DataLoader(Rows(7), batch_size=3, num_workers=workers)
+    assert first_items(loader) == [[0, 1, 2], [3, 4, 5], [6]] and len(loader) == 3
+    x, y = next(iter(loader))
+    assert isinstance(x, Tensor) and x.array.dtype == np.float32 and x.shape == (3, 3)
+    assert y.array.dtype == np.int64
+    assert first_items(DataLoader(Rows(7), 3, drop_last=True, num_workers=workers)) == [
+        [0, 1, 2], [3, 4, 5]]
+    single = [int(b[1]) for b in DataLoader(Rows(3), None, num_workers=workers)]
+    assert single == [0, 1, 2]
+    batches = DataLoader(Rows(7), batch_sampler=[[6, 1], [2]], num_workers=workers)
+    assert first_items(batches) == [[6, 1], [2]]
+    assert first_items(DataLoader(Rows(0), 3, num_workers=workers)) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_large_arrays_travel_through_shared_memory(method):
+    loader = DataLoader(Rows(5, BIG), 2, num_workers=2, multiprocessing_context=method)
+    kept = [batch[0] for batch in loader]
+    assert not segments()  # the name is gone, the memory is not
+    for start, x in zip((0, 2, 4), kept, strict=True):
+        assert (x.array == np.arange(start, min(start + 2, 5))[:, None]).all()
+        x.array[:] = -1  # ours to write to
+        assert (x.array == -1).all()
+
+
+def test_shuffling_follows_the_generator():
+    def order(seed, workers):
+        draw = np.random.default_rng(seed)
+        return sum(first_items(DataLoader(Rows(20), 4, True, generator=draw,
+                                          num_workers=workers)), [])
+    assert order(0, 0) == order(0, 0) == order(0, 2) != order(1, 0)
+    assert sorted(order(0, 2)) == list(range(20))
+    loader = DataLoader(Rows(20), 4, True, generator=np.random.default_rng(0))
+    assert first_items(loader) != first_items(loader)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_have_seeds_ids_and_run_the_init_function(method):
+    loader = DataLoader(Identity(), None, num_workers=2, worker_init_fn=started, collate_fn=tuple,
+                        multiprocessing_context=method, generator=np.random.default_rng(3))
+    rows = list(loader)
+    assert [r[0] for r in rows] == [0, 1] * 4 and {r[1] for r in rows} == {2}
+    assert len({r[3] for r in rows}) == 8
+    assert rows[1][2] == rows[0][2] + 1 and all(r[4] == r[0] for r in rows)
+    again = list(DataLoader(Identity(), None, num_workers=2, collate_fn=tuple,
+                            generator=np.random.default_rng(3)))
+    assert [r[:4] for r in again] == [r[:4] for r in rows]
+    assert get_worker_info() is None
+
+
+def test_streams():
+    assert [b.array.tolist() for b in DataLoader(Shares(5), 2)] == [[0, 1], [2, 3], [4]]
+    assert len(DataLoader(Shares(5), 2)) == 3 and len(DataLoader(Shares(5), 2, drop_last=True)) == 2
+    got = [b.array.tolist() for b in DataLoader(Shares(7), 2, num_workers=2)]
+    assert sorted(sum(got, [])) == list(range(7)) and got[0] == [0, 2] and got[1] == [1, 3]
+    dropped = [b.array.tolist() for b in DataLoader(Shares(7), 2, num_workers=2, drop_last=True)]
+    assert sorted(dropped) == [[0, 2], [1, 3], [4, 6]] or sorted(dropped) == [[0, 2], [1, 3]]
+    assert [int(i) for i in DataLoader(Shares(3), None, num_workers=1)] == [0, 1, 2]
+    assert list(DataLoader(Shares(0), 2, num_workers=3)) == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_persistent_workers_serve_several_passes(stream):
+    data = Shares(6) if stream else Rows(6)
+    loader = DataLoader(data, 2, num_workers=2, persistent_workers=True)
+    def one_pass():
+        return sorted(sum(((b if stream else b[1]).array.tolist() for b in loader), []))
+    assert one_pass() == list(range(6))
+    pids = loader._workers._pool.pids()
+    for _ in loader:
+        break  # an abandoned pass must not leak into the next
+    assert one_pass() == list(range(6)) and loader._workers._pool.pids() == pids
+    del loader
+
+
+def test_early_break_leaves_no_process_and_no_memory():
+    for _ in range(3):
+        for _batch in DataLoader(Rows(50, BIG), 2, num_workers=2, prefetch_factor=4):
+            break
+    iterator = iter(DataLoader(Rows(50, BIG), 2, num_workers=2))
+    next(iterator)
+    pids = iterator._pool.pids()
+    del iterator, _batch
+    gc.collect()
+    for pid in pids:
+        with pytest.raises(OSError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_exception_in_a_worker_has_its_class_and_traceback(method):
+    loader = DataLoader(Failing(20, "raise"), 2, num_workers=2, multiprocessing_context=method)
+    got = []
+    with pytest.raises(ValueError, match="Caught ValueError in DataLoader worker process 0") as e:
+        for batch in loader:
+            got.append(batch[1].array.tolist())
+    assert got == [[0, 1], [2, 3]]
+    assert "item 5 is broken" in str(e.value) and "in __getitem__" in str(e.value)
+    with pytest.raises(WorkerError, match="no such column"):
+        list(DataLoader(Failing(20, "key"), 2, num_workers=1))
+
+
+@pytest.mark.parametrize("how, why", [("kill", "killed by signal SIGKILL"),
+                                      ("exit", "exited with code 3")])
+def test_a_dead_worker_is_reported_at_once(how, why):
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match=rf"worker \(pid \d+\) .*{why}"):
+        list(DataLoader(Failing(20, how), 2, num_workers=2))
+    assert time.monotonic() - begun < 10
+
+
+def test_a_hanging_worker_times_out():
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match="timed out after 0.3 seconds"):
+        list(DataLoader(Failing(20, "hang", at=0), 2, num_workers=1, timeout=0.3))
+    assert time.monotonic() - begun < 10
+
+
+def test_out_of_order_gives_what_is_ready_first():
+    loader = DataLoader(Slow(4), 1, num_workers=2, in_order=False)
+    order = [int(b.array[0]) for b in loader]
+    assert sorted(order) == [0, 1, 2, 3] and order[0] != 0
+
+
+class Slow(Rows):
+    def __getitem__(self, i):
+        if i == 0:
+            time.sleep(1.0)
+        return i
+
+
+def huge_collate(batch):
+    return wrap(np.zeros(3)), "x" * 300_000, [bytes(200_000)]
+
+
+def test_large_pickles_and_many_indices_do_not_deadlock():
+    loader = DataLoader(Rows(60_000), 15_000, num_workers=1, prefetch_factor=4,
+                        collate_fn=huge_collate)
+    assert sum(len(text) for _, text, _ in loader) == 4 * 300_000
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"num_workers": -1}, "num_workers"), ({"num_workers": 1.5}, "num_workers"),
+    ({"timeout": -1}, "timeout"), ({"prefetch_factor": 2}, "num_workers > 0"),
+    ({"persistent_workers": True}, "num_workers > 0"),
+    ({"num_workers": 1, "prefetch_factor": 0}, "at least 1"),
+    ({"shuffle": True, "sampler": [1]}, "mutually exclusive"),
+    ({"batch_sampler": [[1]], "batch_size": 2}, "mutually exclusive"),
+    ({"batch_size": None, "drop_last": True}, "mutually exclusive"),
+    ({"batch_size": 0}, "batch_size"), ({"multiprocessing_context": "thread"}, "is not one of"),
+])
+def test_bad_options(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        DataLoader(Rows(3), **options)
+    with pytest.raises(ArgumentError, match="decides its own order"):
+        DataLoader(Shares(3), shuffle=True)
+
+
+def test_what_cannot_be_sent_to_a_spawned_worker_is_named():
+    with pytest.raises(ArgumentError, match="must be picklable"):
+        list(DataLoader(Rows(3), collate_fn=lambda b: b, num_workers=1,
+                        multiprocessing_context="spawn"))
+
+
+SCRIPT = """
+import os, signal, sys, time
+import numpy as np
+from adjoint.utils.data import DataLoader, Dataset
+class Rows(Dataset):
+    def __len__(self): return 1000
+    def __getitem__(self, i):
+        return np.zeros(20000, np.float32)
+iterator = iter(DataLoader(Rows(), 2, num_workers=2))
+next(iterator)
+print(*iterator._pool.pids(), flush=True)
+{ending}
+"""
+
+
+@pytest.mark.parametrize("ending", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(0)",
+                                    "raise KeyboardInterrupt", "os._exit(0)"])
+def test_workers_end_with_the_main_process(ending):
+    done = subprocess.run([sys.executable, "-c", SCRIPT.format(ending=ending)],
+                          capture_output=True, text=True, timeout=60)
+    pids = [int(p) for p in done.stdout.split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 10
+    alive = set(pids)
+    while alive and time.monotonic() < deadline:
+        alive = {p for p in alive if os.path.exists(f"/proc/{p}") and "State:\tZ" not in
+                 open(f"/proc/{p}/status").read()}
+    assert not alive
+    assert "BufferError" not in done.stderr and "Exception ignored" not in done.stderr
+    while segments() and time.monotonic() < deadline:
+        pass  # after SIGKILL the resource tracker removes them
+    assert not segments()
