@@ -1,46 +1,119 @@
-"""Adjoint: automatic differentiation for Python, with PyTorch's names and JAX's transforms."""
+"""Adjoint: automatic differentiation for Python, with PyTorch's names and JAX's transforms.
+
+    >>> import adjoint as ad
+    >>> x = ad.tensor([1.0, 2.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+"""
 from __future__ import annotations
 
+import importlib as _importlib
 import warnings as _warnings
+from typing import Any as _Any
 
 from adjoint import autograd as autograd
 from adjoint import ops as ops
 from adjoint import tensor as _surface
-from adjoint.autograd.modes import (
-    enable_grad as enable_grad,
-)
-from adjoint.autograd.modes import (
-    inference_mode as inference_mode,
-)
-from adjoint.autograd.modes import (
-    is_grad_enabled as is_grad_enabled,
-)
-from adjoint.autograd.modes import (
-    is_inference_mode_enabled as is_inference_mode_enabled,
-)
-from adjoint.autograd.modes import (
-    no_grad as no_grad,
-)
-from adjoint.autograd.modes import (
-    set_grad_enabled as set_grad_enabled,
-)
+from adjoint.autograd.modes import enable_grad as enable_grad
+from adjoint.autograd.modes import inference_mode as inference_mode
+from adjoint.autograd.modes import is_grad_enabled as is_grad_enabled
+from adjoint.autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
+from adjoint.autograd.modes import no_grad as no_grad
+from adjoint.autograd.modes import set_grad_enabled as set_grad_enabled
+from adjoint.base import dtypes as _dtypes
 from adjoint.base.dtypes import DType as dtype
-from adjoint.base.dtypes import (
-    bfloat16 as bfloat16,
-)
+from adjoint.base.dtypes import finfo as finfo
+from adjoint.base.dtypes import iinfo as iinfo
 from adjoint.core.tensor import Parameter as Parameter
 from adjoint.core.tensor import Size as Size
 from adjoint.core.tensor import Tensor as Tensor
 from adjoint.ops import public as _public
 from adjoint.ops.device import device as device
+from adjoint.ops.device import get_default_device as get_default_device
+from adjoint.ops.device import set_default_device as set_default_device
 from adjoint.ops.random import Generator as Generator
+from adjoint.ops.random import default_generator as default_generator
 from adjoint.ops.random import fork_rng as fork_rng
+from adjoint.printing import set_printoptions as set_printoptions
 
 __version__ = "0.1.0"
 
-# NumPy warns where IEEE arithmetic overflows or divides by zero; a framework's users look at
+# NumPy warns where IEEE arithmetic overflows or divides by zero; users of a framework look at
 # the values instead. Only warnings raised from this package's own frames are silenced.
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"adjoint(\.|$)")
 
+float64 = double = _dtypes.float64
+float32 = float = _dtypes.float32
+float16 = half = _dtypes.float16
+bfloat16 = _dtypes.bfloat16
+complex64 = cfloat = _dtypes.complex64
+complex128 = cdouble = _dtypes.complex128
+int64 = long = _dtypes.int64
+int32 = int = _dtypes.int32
+int16 = short = _dtypes.int16
+int8, uint8 = _dtypes.int8, _dtypes.uint8
+uint16, uint32, uint64 = _dtypes.uint16, _dtypes.uint32, _dtypes.uint64
+bool = _dtypes.bool_
+inf, nan, pi, e = _dtypes.np.inf, _dtypes.np.nan, _dtypes.np.pi, _dtypes.np.e
+newaxis = None
+
+
+def get_default_dtype() -> dtype:
+    """The dtype given to Python floats: float32 unless `set_default_dtype` changed it."""
+    return _dtypes.of_numpy(_dtypes.default_dtype())
+
+
+def set_default_dtype(d: _Any) -> None:
+    """Give Python floats (and factory functions) the floating dtype `d` from now on."""
+    _dtypes.set_default(d)
+
+
+def promote_types(type1: _Any, type2: _Any) -> dtype:
+    """The dtype of an op on tensors of the two dtypes.
+
+    >>> promote_types(int64, float16)
+    adjoint.float16
+    """
+    return _dtypes.of_numpy(_dtypes.promote_dtypes(_dtypes.to_numpy(type1),
+                                                   _dtypes.to_numpy(type2)))
+
+
+def result_type(tensor1: _Any, tensor2: _Any) -> dtype:
+    """The dtype of an op on two operands (tensors or numbers)."""
+    raw = [x.array if isinstance(x, Tensor) else x for x in (tensor1, tensor2)]
+    return _dtypes.of_numpy(_dtypes.result_type(raw))
+
+
+def can_cast(from_: _Any, to: _Any) -> builtins_bool:
+    """True if a result of dtype `from_` may be stored in a tensor of dtype `to`."""
+    return _dtypes.category(_dtypes.to_numpy(from_)) <= _dtypes.category(_dtypes.to_numpy(to))
+
+
+builtins_bool = type(True)
 _surface.attach_registry()
 globals().update(_public.FUNCTIONS)
+
+_LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",
+         "distributions", "inspect", "testing", "cli", "interop", "random", "cuda", "backends",
+         "compile", "models", "doctor", "profiler", "sparse", "distributed", "multiprocessing",
+         "jit", "accelerator", "serialization", "types", "hub", "onnx", "version")
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LAZY:
+        try:
+            return _importlib.import_module(f"adjoint.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"adjoint.{name}":
+                raise
+    if name in ("save", "load"):
+        return getattr(_importlib.import_module("adjoint.io"), name)
+    raise AttributeError(f"module 'adjoint' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
+__all__ = sorted({n for n in globals() if not n.startswith("_")} - {"annotations", "builtins_bool"})

@@ -53,7 +53,11 @@ class Tape:
         self.ops.append(TraceOp(name, reads, tuple(outputs), seconds))
 
     def op(
-        self, name: str, inputs: Sequence[int], nbytes: float, flops: float = 0.0,
+        self,
+        name: str,
+        inputs: Sequence[int],
+        nbytes: float,
+        flops: float = 0.0,
         saves: str = "in",
     ) -> int:
         """One differentiable operation with one output of `nbytes`."""
@@ -73,8 +77,11 @@ class Tape:
             reads = [ct]
             reads += inputs if saves in ("in", "both") else []
             reads += [out] if saves in ("out", "both") else []
-            targets = [x for x in dict.fromkeys(inputs) if wanted is None or x in wanted
-                       or x not in self.constants]
+            targets = [
+                x
+                for x in dict.fromkeys(inputs)
+                if wanted is None or x in wanted or x not in self.constants
+            ]
             fresh = [self.new(self.nbytes[x]) for x in targets]
             self.emit(f"{self.ops[index].name}_backward", reads, fresh, 2 * flops)
             for x, g in zip(targets, fresh, strict=True):
@@ -209,12 +216,22 @@ def lstm(steps: int = 32, d: int = 512, b: int = 1024) -> Trace:
     for _ in range(steps):
         x = t.constant(4 * b * d)
         fixed.add(x)
-        pre = t.op("add", [t.op("linear", [x, wx], 16 * b * d, 8.0 * b * d * d),
-                           t.op("linear", [h, wh], 16 * b * d, 8.0 * b * d * d)],
-                   16 * b * d, saves="none")
+        pre = t.op(
+            "add",
+            [
+                t.op("linear", [x, wx], 16 * b * d, 8.0 * b * d * d),
+                t.op("linear", [h, wh], 16 * b * d, 8.0 * b * d * d),
+            ],
+            16 * b * d,
+            saves="none",
+        )
         h, c = _gates(t, pre, [c], 4 * b * d)
-        y = t.op("softmax", [t.op("linear", [h, wo], 16 * b * d, 8.0 * b * d * d)], 16 * b * d,
-                 saves="out")
+        y = t.op(
+            "softmax",
+            [t.op("linear", [h, wo], 16 * b * d, 8.0 * b * d * d)],
+            16 * b * d,
+            saves="out",
+        )
         step = _loss(t, y)
         total = step if total < 0 else t.op("add", [total, step], 4, saves="none")
     return t.backward(total, "lstm", t.constants - fixed)
@@ -444,16 +461,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         start = time.perf_counter()
         planner = Planner(trace, effort=args.effort)
         took = time.perf_counter() - start
-        print(f"{trace.name}: {len(trace.ops)} ops, peak {peak / 1e6:.1f} MB, floor "
-              f"{trace.floor() / peak:.3f}, all budgets planned in {took:.1f} s")
+        print(
+            f"{trace.name}: {len(trace.ops)} ops, peak {peak / 1e6:.1f} MB, floor "
+            f"{trace.floor() / peak:.3f}, all budgets planned in {took:.1f} s"
+        )
         for ratio in args.ratios:
             a, b = run_dtr(trace, int(peak * ratio)), planned(planner, int(peak * ratio))
             share = (b - 1) / (a - 1) if 1 < a < float("inf") else float("nan")
-            print(f"  {ratio:5.2f}  DTR {a:7.4f}  planner {b:7.4f}  extra time {share:5.2f} of DTR's")
+            print(
+                f"  {ratio:5.2f}  DTR {a:7.4f}  planner {b:7.4f}  extra time {share:5.2f} of DTR's"
+            )
         if not args.no_thrash:
             theirs = thrash_point(lambda b, t=trace: run_dtr(t, b), peak)
             ours = thrash_point(lambda b, p=planner: planned(p, b), peak)
-            print(f"  thrash point (overhead < 2): DTR {theirs:.2f}, planner {ours:.2f}", flush=True)
+            print(
+                f"  thrash point (overhead < 2): DTR {theirs:.2f}, planner {ours:.2f}", flush=True
+            )
     return 0
 
 

@@ -1,8 +1,10 @@
-"""What the engine tests share: the module under test, exact comparison, finite differences, saved values.
+"""What the engine tests share: the module under test, exact comparison, finite differences, saved
+values.
 
-The tests are written with PyTorch's names only, so their expectations can be checked on PyTorch itself:
-`PYTHONPATH=tests python -m pytest -p helpers_torch_oracle tests/test_engine_*.py` runs the same text with PyTorch in the
-place of `adjoint` (see `helpers_torch_oracle.py`). Where adjoint promises more than PyTorch, a test carries `only_ours`.
+The tests are written with PyTorch's names only, so their expectations can be checked on PyTorch
+itself: `PYTHONPATH=tests python -m pytest -p helpers_torch_oracle tests/test_engine_*.py` runs the
+same text with PyTorch in the place of `adjoint` (see `helpers_torch_oracle.py`). Where adjoint
+promises more than PyTorch, a test carries `only_ours`.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ def numeric_gradients(
 ) -> list[np.ndarray]:
     """Central differences of a scalar-valued function of float64 arrays, one entry at a time.
 
-    Error O(step**2) * third derivative + O(eps / step): about 1e-9 relative for tame functions at 1e-5.
+    Error O(step**2) * third derivative + O(eps / step): about 1e-9 for tame functions.
     """
     gradients = []
     for which, array in enumerate(arrays):
@@ -108,24 +110,10 @@ def numeric_gradients(
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """Only reference counts free memory inside: what survives is held by a cycle or by a reference."""
+    """Only reference counts free memory inside: what survives is held by something."""
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-
-
-class Square(ad.autograd.Function):
-    """x**2 with a hand-written, twice differentiable rule."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return 2.0 * x * grad_output

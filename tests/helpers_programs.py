@@ -1,9 +1,11 @@
-"""Random differentiable programs as source text, so that one text runs on adjoint, on PyTorch and on plain numbers.
+"""Random differentiable programs as source text, so that one text runs on adjoint, on PyTorch and
+on plain numbers.
 
-A program is a list of assignments over float64 variables `x0, x1, ...` (leaves) and `v0, v1, ...`. The generator
-knows the shape of every variable and which of them may be written to: nothing that shares memory with a leaf, nothing
-that repeats memory (an expanded view). Every variable enters the loss with its own weight, so histories that were
-rewritten by an in-place operation on a base or on a view are all checked.
+A program is a list of assignments over float64 variables `x0, x1, ...` (leaves) and `v0, v1, ...`.
+The generator knows the shape of every variable and which of them may be written to: nothing that
+shares memory with a leaf, nothing that repeats memory (an expanded view). Every variable enters the
+loss with its own weight, so histories that were rewritten by an in-place operation on a base or on
+a view are all checked.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Builder:
         names = [name for name, shape in self.shapes.items() if fits(shape)]
         return self.choose(names[::-1]) if names else None
 
-    def let(self, expression: str, shape: Shape, view_of: str | None = None, freeze: bool = False) -> None:
+    def let(
+        self, expression: str, shape: Shape, view_of: str | None = None, freeze: bool = False
+    ) -> None:
         """`v7 = expression`; a view of something frozen is frozen."""
         name = f"v{self.count}"
         self.count += 1
@@ -68,7 +72,13 @@ class Builder:
         a = self.variable()
         b = self.variable(lambda shape: broadcast(self.shapes[a], shape) is not None)
         form = self.choose(
-            ["{a} + {b}", "{a} - {b}", "{a} * {b}", "{a} / ({b} * {b} + 1.5)", "0.5 * {a} + {b} * 2.0"]
+            [
+                "{a} + {b}",
+                "{a} - {b}",
+                "{a} * {b}",
+                "{a} / ({b} * {b} + 1.5)",
+                "0.5 * {a} + {b} * 2.0",
+            ]
         )
         self.let(form.format(a=a, b=b), broadcast(self.shapes[a], self.shapes[b]))
 
@@ -230,7 +240,9 @@ def programs(draw: Callable[..., Any], writes: bool = True, length: int = 12) ->
     for _ in range(draw(st.integers(1, length))):
         getattr(builder, draw(st.sampled_from(kinds)))()
     terms = [
-        f"({name} * {0.3 + 0.2 * k:.1f}).sum()" for k, name in enumerate(builder.shapes) if name[0] == "v"
+        f"({name} * {0.3 + 0.2 * k:.1f}).sum()"
+        for k, name in enumerate(builder.shapes)
+        if name[0] == "v"
     ]
     terms += [f"x{k}.sum()" for k in range(len(shapes))]
     names = ", ".join(f"x{k}" for k in range(len(shapes)))

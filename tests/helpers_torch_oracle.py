@@ -1,8 +1,9 @@
 """A pytest plugin that puts PyTorch in the place of adjoint, to check the tests themselves.
 
-Use: `PYTHONPATH=tests python -m pytest -p helpers_torch_oracle tests/test_engine_backward.py`. Every `import adjoint`
-of the test files then yields `torch`, `adjoint.nn` yields `torch.nn`, and so on. A test that fails here expects
-something that PyTorch does not do; it must either be mended or be marked `only_ours`.
+Use: `PYTHONPATH=tests python -m pytest -p helpers_torch_oracle tests/test_engine_backward.py`.
+Every `import adjoint` of the test files then yields `torch`, `adjoint.nn` yields `torch.nn`, and so
+on. A test that fails here expects something that PyTorch does not do; it must either be mended or
+be marked `only_ours`.
 """
 
 from __future__ import annotations
@@ -26,5 +27,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, module in list(sys.modules.items()):
         if isinstance(module, types.ModuleType) and (name == "torch" or name.startswith("torch.")):
             sys.modules["adjoint" + name[len("torch") :]] = module
-    for warning in ("__array_", ".torch.jit.script", "Using backward", "None of the inputs have requires_grad"):
+    for warning in (
+        "__array_",
+        ".torch.jit.script",
+        "Using backward",
+        "None of the inputs have requires_grad",
+    ):
         config.addinivalue_line("filterwarnings", f"ignore:{warning}")  # PyTorch's own, not ours

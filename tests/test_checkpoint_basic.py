@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adjoint.utils.checkpoint import checkpoint, checkpoint_sequential
 from helpers_engine import const, exact, leaf, only_ours, randoms, saved_by, values
 
 import adjoint as ad
-from adjoint.utils.checkpoint import checkpoint, checkpoint_sequential
 
 grad = ad.autograd.grad
 
@@ -234,7 +234,9 @@ class TestRandomness:
 
 class TestRefusals:
     def test_different_recomputation_is_found(self) -> None:
-        """F81: a block that is not the same the second time does not give a wrong gradient silently."""
+        """F81: a block that is not the same the second time does not give a wrong gradient
+        silently.
+        """
         turn = []
 
         def program(t: Any) -> Any:

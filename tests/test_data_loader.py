@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,16 +87,15 @@ def started(worker):
     STARTED.append(worker)
 
 
-def segments():
-    return set(glob.glob("/dev/shm/adj_*"))
+def segments(pid=None):
+    return glob.glob(f"/dev/shm/adj_{pid or os.getpid()}_*")
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    before = segments()
     yield
     gc.collect()
-    assert segments() <= before
+    assert segments() == []
     import multiprocessing
     assert multiprocessing.active_children() == []
 
@@ -171,13 +171,13 @@ def test_streams():
 def test_persistent_workers_serve_several_passes(stream):
     data = Shares(6) if stream else Rows(6)
     loader = DataLoader(data, 2, num_workers=2, persistent_workers=True)
-    def one_pass():
-        return sorted(sum(((b if stream else b[1]).array.tolist() for b in loader), []))
-    assert one_pass() == list(range(6))
+    def one_pass(batches):
+        return sorted(sum(((b if stream else b[1]).array.tolist() for b in batches), []))
+    assert one_pass(loader) == list(range(6))
     pids = loader._workers._pool.pids()
     for _ in loader:
         break  # an abandoned pass must not leak into the next
-    assert one_pass() == list(range(6)) and loader._workers._pool.pids() == pids
+    assert one_pass(loader) == list(range(6)) and loader._workers._pool.pids() == pids
     del loader
 
 
@@ -270,6 +270,13 @@ def test_what_cannot_be_sent_to_a_spawned_worker_is_named():
                         multiprocessing_context="spawn"))
 
 
+def running(pid):
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
 SCRIPT = """
 import os, signal, sys, time
 import numpy as np
@@ -288,17 +295,16 @@ print(*iterator._pool.pids(), flush=True)
 @pytest.mark.parametrize("ending", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(0)",
                                     "raise KeyboardInterrupt", "os._exit(0)"])
 def test_workers_end_with_the_main_process(ending):
-    done = subprocess.run([sys.executable, "-c", SCRIPT.format(ending=ending)],
-                          capture_output=True, text=True, timeout=60)
-    pids = [int(p) for p in done.stdout.split()]
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT.format(ending=ending)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate(timeout=60)
+    pids = [int(p) for p in out.split()]
     assert len(pids) == 2
     deadline = time.monotonic() + 10
-    alive = set(pids)
-    while alive and time.monotonic() < deadline:
-        alive = {p for p in alive if os.path.exists(f"/proc/{p}") and "State:\tZ" not in
-                 open(f"/proc/{p}/status").read()}
-    assert not alive
-    assert "BufferError" not in done.stderr and "Exception ignored" not in done.stderr
-    while segments() and time.monotonic() < deadline:
+    while any(map(running, pids)) and time.monotonic() < deadline:
+        pass
+    assert not any(map(running, pids))
+    assert "BufferError" not in err and "Exception ignored" not in err
+    while segments(process.pid) and time.monotonic() < deadline:
         pass  # after SIGKILL the resource tracker removes them
-    assert not segments()
+    assert segments(process.pid) == []

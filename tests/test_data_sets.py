@@ -105,7 +105,7 @@ def test_subset_and_random_split():
 def test_samplers():
     data = range(10)
     assert list(SequentialSampler(data)) == list(data)
-    one, two = list(RandomSampler(data, generator=rng())), list(RandomSampler(data, generator=rng()))
+    one, two = (list(RandomSampler(data, generator=rng())) for _ in range(2))
     assert one == two and sorted(one) == list(data) != one
     many = list(RandomSampler(data, num_samples=25, generator=rng()))
     assert len(many) == 25 and sorted(many[:10]) == list(data) == sorted(many[10:20])

@@ -160,8 +160,9 @@ def run_doctest(text: str, name: str, line: int = 0, names: dict[str, Any] | Non
 
 
 @pytest.mark.parametrize("name", modules())
-def test_docstring_examples_run(name: str) -> None:
+def test_docstring_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each `>>>` example of each docstring, in its module's namespace with `ad` and `np` added."""
+    monkeypatch.chdir(tmp_path)  # examples may write files
     module = importlib.import_module(name)
     for label, text in _docstrings(module).items():
         if ">>>" in text:

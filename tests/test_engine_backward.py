@@ -1,4 +1,6 @@
-"""backward() and autograd.grad(): accumulation, fan-out, roots, retained and freed graphs, refusals."""
+"""backward() and autograd.grad(): accumulation, fan-out, roots, retained and freed graphs,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class TestAccumulation:
         exact(first, [2.0, 2.0])
 
     def test_first_gradient_of_two_leaves_is_not_shared(self) -> None:
-        """F15: x + y sends one cotangent to both leaves; writing into one .grad must not reach the other."""
+        """F15: x + y sends one cotangent to both leaves; writing into one .grad must not reach the
+        other.
+        """
         x, y = leaf([1.0, 1.0]), leaf([1.0, 1.0])
         (x + y).backward(const([1.0, 2.0]))
         x.grad.add_(100.0)
@@ -151,7 +155,9 @@ class TestSecondBackward:
         x = leaf([1.0, 2.0])
         y = (x * x).sum()
         y.backward()
-        with pytest.raises(RuntimeError, match="^Trying to backward through the graph a second time"):
+        with pytest.raises(
+            RuntimeError, match="^Trying to backward through the graph a second time"
+        ):
             y.backward()
 
     @only_ours
@@ -212,7 +218,9 @@ class TestRetainGraph:
         exact(x.grad, np.full((3, 3), 6.0))
 
     def test_two_losses_retain_on_all_but_last(self) -> None:
-        """F19: loss1.backward(retain_graph=True); loss2.backward() gives the sum; then the graph is gone."""
+        """F19: loss1.backward(retain_graph=True); loss2.backward() gives the sum; then the graph is
+        gone.
+        """
         x = leaf([1.0, 2.0])
         shared = x * x
         loss1, loss2 = (shared * 2.0).sum(), (shared * shared).sum()
@@ -223,7 +231,9 @@ class TestRetainGraph:
             (shared * 1.0).sum().backward()
 
     def test_retain_many_times_is_linear(self) -> None:
-        """Table 1i: repeated backward on one graph grows linearly (3, 6, 9, 12, 15), not exponentially."""
+        """Table 1i: repeated backward on one graph grows linearly (3, 6, 9, 12, 15), not
+        exponentially.
+        """
         x = leaf([1.0])
         y = (x * 3.0).sum()
         seen = []
@@ -236,7 +246,9 @@ class TestRetainGraph:
 class TestRoots:
     def test_non_scalar_refused(self) -> None:
         """F21: PyTorch's first words."""
-        with pytest.raises(RuntimeError, match="^grad can be implicitly created only for scalar outputs"):
+        with pytest.raises(
+            RuntimeError, match="^grad can be implicitly created only for scalar outputs"
+        ):
             (leaf([1.0, 2.0]) * 2.0).backward()
 
     @only_ours
@@ -403,7 +415,9 @@ class TestControlFlow:
         assert {name.split("::")[-1] for name in names} == {"ExpBackward0", "SinBackward0"}
 
     def test_losses_summed_over_iterations_then_one_backward(self) -> None:
-        """F97, table 1i: one backward over the sum of many losses works; nothing was freed before it."""
+        """F97, table 1i: one backward over the sum of many losses works; nothing was freed before
+        it.
+        """
         w = leaf([1.0, 2.0])
         total = const(0.0)
         for k in range(5):

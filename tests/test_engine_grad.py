@@ -309,7 +309,9 @@ class TestHigherOrder:
         assert not g.requires_grad and g.grad_fn is None
 
     def test_gradient_through_one_step_of_gradient_descent(self) -> None:
-        """F16: MAML in one dimension. w' = w - lr * 2(w - t); d (w' - t)**2 / dw = 2(w' - t)(1 - 2 lr)."""
+        """F16: MAML in one dimension. w' = w - lr * 2(w - t); d (w' - t)**2 / dw = 2(w' - t)(1 - 2
+        lr).
+        """
         w, lr, t = leaf(3.0), 0.1, 1.0
         (g,) = grad((w - t) ** 2, w, create_graph=True)
         stepped = w - lr * g

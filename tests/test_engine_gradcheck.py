@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-
 import pytest
-from helpers_engine import Square, const, leaf, only_ours, randoms
+from helpers_engine import const, leaf, only_ours, randoms
+from helpers_function import Square
 
 import adjoint as ad
 
@@ -66,15 +66,15 @@ class TestPasses:
         assert gradgradcheck(lambda a, b: (a @ b, (a * a).sum()), (a, b))
 
     def test_non_tensor_and_constant_inputs(self) -> None:
-        assert gradcheck(lambda x, n, c: x**n * c, (leaf(randoms(3) + 3.0), 3, const([1.0, 2.0, 3.0])))
+        assert gradcheck(
+            lambda x, n, c: x**n * c, (leaf(randoms(3) + 3.0), 3, const([1.0, 2.0, 3.0]))
+        )
 
     def test_a_single_tensor_is_accepted(self) -> None:
         assert gradcheck(lambda x: x * x, leaf(randoms(3)))
 
     def test_complex(self) -> None:
-        z = ad.tensor(
-            randoms(3) + 1j * randoms(3, seed=1), dtype=ad.complex128, requires_grad=True
-        )
+        z = ad.tensor(randoms(3) + 1j * randoms(3, seed=1), dtype=ad.complex128, requires_grad=True)
         assert gradcheck(lambda z: z * z.conj() * z, (z,))
         assert gradcheck(lambda z: z.abs() ** 2, (z,))
 
@@ -255,5 +255,3 @@ class TestRefusals:
         assert gradcheck(slightly, (leaf([1.0]),), rtol=1e-2)
         with pytest.raises(GradcheckError):
             gradcheck(slightly, (leaf([1.0]),), rtol=1e-6, atol=1e-6)
-
-

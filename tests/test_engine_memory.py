@@ -13,11 +13,15 @@ import adjoint as ad
 
 
 class Token:
-    """A thing whose death can be watched (tensors of every kind can carry it in a hook or a context)."""
+    """A thing whose death can be watched (tensors of every kind can carry it in a hook or a
+    context).
+    """
 
 
 class Watch(ad.autograd.Function):
-    """The identity; its context holds a Token, so the token lives exactly as long as the node keeps residuals."""
+    """The identity; its context holds a Token, so the token lives exactly as long as the node keeps
+    residuals.
+    """
 
     @staticmethod
     def forward(ctx, x, token):  # type: ignore[no-untyped-def]
@@ -79,7 +83,9 @@ class TestNoCycles:
             assert alive() is None
 
     def test_create_graph_leaves_no_cycle(self) -> None:
-        """F16: grad(create_graph=True) to third order, then everything is dropped: nothing may survive."""
+        """F16: grad(create_graph=True) to third order, then everything is dropped: nothing may
+        survive.
+        """
         with without_gc():
             token = Token()
             alive = weakref.ref(token)
@@ -178,7 +184,7 @@ class TestNoCycles:
 
 class TestResiduals:
     def test_freed_node_by_node(self) -> None:
-        """F20: when a node runs, the residuals of every node that ran before it are already gone."""
+        """F20: when a node runs, the residuals of the nodes before it are already gone."""
         x = leaf([0.5])
         y = x
         packs: list[weakref.ref[Token]] = []
@@ -269,7 +275,7 @@ def chain_gradient(length: int) -> float:
 
 
 class TestLongChains:
-    """F26: iterative, so a chain of any length neither recurses in backward nor in its destruction."""
+    """F26: iterative: no recursion in backward, and none when the graph is freed."""
 
     def test_hundred_thousand_nodes(self) -> None:
         assert chain_gradient(100_000) == 1.0

@@ -1,4 +1,6 @@
-"""no_grad, enable_grad, set_grad_enabled and inference_mode: as context, decorator, in threads and generators."""
+"""no_grad, enable_grad, set_grad_enabled and inference_mode: as context, decorator, in threads and
+generators.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,7 @@ class TestDecorators:
 
 class TestGenerators:
     def test_decorated_generator_does_not_leak_its_mode(self) -> None:
-        """The mode holds inside the generator's body only, not in the consumer between two values."""
+        """The mode holds inside the generator's body, not in its consumer between values."""
         x = leaf([1.0])
 
         @ad.no_grad()

@@ -91,7 +91,11 @@ class TestNames:
     def test_cross_entropy_chain(self) -> None:
         """F36: the loss is one fused node or PyTorch's pair; its name says which."""
         out = F.cross_entropy(leaf(randoms(2, 3)), ad.tensor([0, 1]))
-        assert node_name(out) in ("NllLossBackward0", "CrossEntropyBackward0", "CrossEntropyLossBackward0")
+        assert node_name(out) in (
+            "NllLossBackward0",
+            "CrossEntropyBackward0",
+            "CrossEntropyLossBackward0",
+        )
 
 
 class TestEdges:
@@ -129,7 +133,9 @@ class TestEdges:
         assert y.grad_fn is y.grad_fn
 
     def test_ten_named_values(self) -> None:
-        """F29: z = W1@x+b1; h = relu(z); y = W2@h+b2; loss: every op node is reachable from the loss."""
+        """F29: z = W1@x+b1; h = relu(z); y = W2@h+b2; loss: every op node is reachable from the
+        loss.
+        """
         w1, b1, w2, b2 = (leaf(randoms(*s)) for s in ((4, 3), (4,), (2, 4), (2,)))
         x, target = const(randoms(3)), const(randoms(2))
         z = w1 @ x + b1

@@ -95,7 +95,13 @@ class TestCopies:
 
     @pytest.mark.parametrize("protocol", [2, 4, 5])
     def test_pickle(self, protocol: int) -> None:
-        for x in (leaf([1.0, 2.0]), const([[3.0]]), ad.tensor([1, 2]), ad.tensor([True]), ad.ones(())):
+        for x in (
+            leaf([1.0, 2.0]),
+            const([[3.0]]),
+            ad.tensor([1, 2]),
+            ad.tensor([True]),
+            ad.ones(()),
+        ):
             back = pickle.loads(pickle.dumps(x, protocol))
             assert type(back) is type(x) and back.dtype == x.dtype
             assert back.requires_grad == x.requires_grad and back.is_leaf
@@ -153,7 +159,9 @@ class TestNumpy:
 
     @only_ours
     def test_ufunc_is_differentiable(self) -> None:
-        """__array_ufunc__: np.exp(x) of a tracked tensor is ad.exp(x), not an error and not detached."""
+        """__array_ufunc__: np.exp(x) of a tracked tensor is ad.exp(x), not an error and not
+        detached.
+        """
         x = leaf([0.0, 1.0])
         y = np.exp(x) + np.multiply(x, 2.0)
         assert isinstance(y, ad.Tensor) and y.requires_grad

@@ -71,9 +71,7 @@ class TestSavedTensors:
     def test_cross_entropy_saves_one_array_of_the_logits_shape(self) -> None:
         """F36: the fused loss keeps the probabilities (or logits) once, not twice."""
         z = leaf(randoms(4, 7))
-        _, kept = saved_by(
-            lambda: ad.nn.functional.cross_entropy(z, ad.tensor([0, 3, 6, 2]))
-        )
+        _, kept = saved_by(lambda: ad.nn.functional.cross_entropy(z, ad.tensor([0, 3, 6, 2])))
         assert sum(k.size == 28 for k in kept) == 1
 
     def test_pytorchs_attribute_names(self) -> None:
@@ -94,7 +92,9 @@ class TestSavedTensors:
         y = leaf([2.0]).exp()
         node = y.grad_fn
         y.sum().backward()
-        with pytest.raises(RuntimeError, match="^Trying to backward through the graph a second time"):
+        with pytest.raises(
+            RuntimeError, match="^Trying to backward through the graph a second time"
+        ):
             _ = node.saved_tensors
 
     def test_mutated(self) -> None:
@@ -260,7 +260,9 @@ class TestAnomaly:
     @pytest.mark.filterwarnings("ignore")
     def test_nan_is_named(self) -> None:
         with (
-            pytest.raises(RuntimeError, match="^Function 'SqrtBackward0' returned nan values in its 0th"),
+            pytest.raises(
+                RuntimeError, match="^Function 'SqrtBackward0' returned nan values in its 0th"
+            ),
             ad.autograd.detect_anomaly(),
         ):
             (leaf([0.0]).sqrt() * 0.0).sum().backward()
@@ -276,7 +278,7 @@ class TestAnomaly:
 
     @only_ours
     def test_switched_on_after_the_forward(self) -> None:
-        """Provenance is always on: the line is known even when the forward ran without the switch."""
+        """Provenance is always on: the line is known though the forward ran without the switch."""
         y = (leaf([0.0]).sqrt() * 0.0).sum()  # the culprit
         with pytest.raises(RuntimeError) as caught, ad.autograd.detect_anomaly():
             y.backward()

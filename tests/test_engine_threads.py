@@ -13,7 +13,7 @@ import adjoint as ad
 
 
 def together(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """Runs work(0..count-1) in threads that start at the same moment; re-raises the first failure."""
+    """Runs work(0..count-1) in threads that start together; re-raises the first failure."""
     gate = threading.Barrier(count)
     results: list[Any] = [None] * count
     failures: list[BaseException] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers_engine import Square, const, exact, leaf, near, node_name, randoms, values
+from helpers_engine import const, exact, leaf, near, node_name, randoms, values
+from helpers_function import Square
 
 import adjoint as ad
 
@@ -87,7 +88,7 @@ class TestBasics:
         exact(grad(Scale.apply(x, 4.0, "plain").sum(), x)[0], [4.0])
 
     def test_fewer_arguments_than_backward_returns(self) -> None:
-        """Trailing None beyond the arguments is allowed (optional arguments that were not given)."""
+        """Trailing None beyond the arguments is allowed (optional ones that were not given)."""
 
         class Scale(Function):
             @staticmethod
@@ -438,7 +439,9 @@ class TestSaving:
         node = y.grad_fn
         exact(node.saved_tensors[0], [2.0])
         y.sum().backward()
-        with pytest.raises(RuntimeError, match="^Trying to backward through the graph a second time"):
+        with pytest.raises(
+            RuntimeError, match="^Trying to backward through the graph a second time"
+        ):
             _ = node.saved_tensors
 
     def test_mutated_after_saving_is_caught(self) -> None:
@@ -501,7 +504,9 @@ class TestRefusals:
             def backward(ctx: Any, g: Any) -> Any:
                 return ad.ones(7, dtype=ad.float64)
 
-        with pytest.raises(RuntimeError, match="WrongBackward returned an invalid gradient at index 0"):
+        with pytest.raises(
+            RuntimeError, match="WrongBackward returned an invalid gradient at index 0"
+        ):
             Wrong.apply(leaf([1.0, 2.0])).sum().backward()
 
     def test_wrong_kind(self) -> None:

@@ -1,4 +1,6 @@
-"""Hooks of every kind: on tensors, on nodes, after accumulation; order, replacement, removal, failures."""
+"""Hooks of every kind: on tensors, on nodes, after accumulation; order, replacement, removal,
+failures.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,9 @@ class TestTensorHooks:
             y.sum().backward()
 
     def test_after_in_place_belongs_to_the_value_before(self) -> None:
-        """A hook registered before an in-place op sees the gradient of the value it was registered on."""
+        """A hook registered before an in-place op sees the gradient of the value it was registered
+        on.
+        """
         x = leaf([1.0])
         y = x * 2.0
         log = []
@@ -186,7 +190,9 @@ class TestRetainGrad:
         exact(x.grad, [1.0])
 
     def test_refused_without_requires_grad(self) -> None:
-        with pytest.raises(RuntimeError, match="^can't retain_grad on Tensor that has requires_grad=F"):
+        with pytest.raises(
+            RuntimeError, match="^can't retain_grad on Tensor that has requires_grad=F"
+        ):
             const([1.0]).retain_grad()
 
     def test_moves_along_in_place_ops(self) -> None:
@@ -249,7 +255,9 @@ class TestPostAccumulate:
         grad((x * 2.0).sum(), x)
 
     def test_non_leaf_refused(self) -> None:
-        with pytest.raises(RuntimeError, match="^post accumulate grad hooks cannot be registered on"):
+        with pytest.raises(
+            RuntimeError, match="^post accumulate grad hooks cannot be registered on"
+        ):
             (leaf([1.0]) * 2.0).register_post_accumulate_grad_hook(lambda p: None)
 
 
@@ -352,7 +360,7 @@ class TestMultiGradHook:
 
 
 class TestFailures:
-    """An exception inside a hook: what was not reached stays as it was, and everything can go on."""
+    """An exception inside a hook: what was not reached stays as it was."""
 
     def test_exception_passes_through_and_later_leaves_are_untouched(self) -> None:
         x, w = leaf([1.0]), leaf([2.0])

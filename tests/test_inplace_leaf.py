@@ -202,7 +202,9 @@ class TestNumpyAndItem:
         """F25, table 1i: it raises; it does not detach silently."""
         x = leaf([1.0])
         for tracked in (x, x * 2.0):
-            with pytest.raises(RuntimeError, match="^Can't call numpy\\(\\) on Tensor that requires"):
+            with pytest.raises(
+                RuntimeError, match="^Can't call numpy\\(\\) on Tensor that requires"
+            ):
                 tracked.numpy()
             with pytest.raises(RuntimeError, match="Can't call numpy"):
                 np.asarray(tracked)

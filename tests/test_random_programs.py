@@ -1,4 +1,4 @@
-"""Random programs: gradients against finite differences, against PyTorch, and against themselves."""
+"""Random programs: gradients against differences, PyTorch, and themselves."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adjoint.utils.checkpoint import checkpoint
 from helpers_engine import const, leaf, values
 from helpers_programs import Program, programs
 from hypothesis import assume, given, settings
 
 import adjoint as ad
-from adjoint.utils.checkpoint import checkpoint
 
 MUTATED = "modified by an inplace operation"
 LARGEST = 1e3  # programs whose loss or gradient is larger are too curved for finite differences
@@ -22,7 +22,8 @@ def inputs(program: Program) -> list[np.ndarray]:
     """Values between 0.3 and 1.3 in size, of both signs."""
     rng = np.random.default_rng(program.seed)
     return [
-        rng.uniform(0.3, 1.3, shape) * rng.choice([-1.0, 1.0], shape) for shape in program.leaf_shapes
+        rng.uniform(0.3, 1.3, shape) * rng.choice([-1.0, 1.0], shape)
+        for shape in program.leaf_shapes
     ]
 
 
@@ -71,7 +72,9 @@ def check_against_differences(program: Program) -> None:
             return float(program.run(ad, [const(a) for a in moved(arrays, along, by)]))
 
         numeric = slope(value)
-        assume(abs(numeric - slope(value, 2e-3)) < 1e-6 * (1 + abs(numeric)))  # smooth enough to tell
+        assume(
+            abs(numeric - slope(value, 2e-3)) < 1e-6 * (1 + abs(numeric))
+        )  # smooth enough to tell
         assert inner(got, along) == pytest.approx(numeric, rel=1e-6, abs=1e-6)
 
 
@@ -83,7 +86,9 @@ class TestAgainstDifferences:
 
     @given(programs())
     def test_with_writes(self, program: Program) -> None:
-        """F22: in-place operations on bases and views, assignments to slices, masks, integer arrays."""
+        """F22: in-place operations on bases and views, assignments to slices, masks, integer
+        arrays.
+        """
         check_against_differences(program)
 
     @pytest.mark.slow

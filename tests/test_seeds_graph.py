@@ -1,7 +1,8 @@
-"""Worked examples about the graph: why activations are saved, f = (x1 + x2) x1, the chain rule by hand.
+"""Worked examples about the graph: why activations are saved, f = (x1 + x2) x1, the chain rule by
+hand.
 
-Every number of the source documents that is right appears here as it stands there; where a document is wrong the
-right number stands here and the docstring says so.
+Every number of the source documents that is right appears here as it stands there; where a document
+is wrong the right number stands here and the docstring says so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import pytest
 from helpers_engine import (
     OURS,
     const,
-    exact,
     leaf,
     near,
     node_name,
@@ -53,7 +53,9 @@ class TestReluOfLinear:
         assert y.grad_fn.next_functions == ((z2.grad_fn, 0),)
         (mm, _), (to_b, _) = z2.grad_fn.next_functions
         assert mm is z1.grad_fn and to_b.variable is b
-        assert [node.variable is t for (node, _), t in zip(mm.next_functions, (x, w), strict=True)] == [
+        assert [
+            node.variable is t for (node, _), t in zip(mm.next_functions, (x, w), strict=True)
+        ] == [
             True,
             True,
         ]
@@ -135,7 +137,9 @@ class TestSumTimesFirst:
         assert sums == {"x1": 10.0, "x2": 3.0}
 
     def test_four_values(self) -> None:
-        """F8, table 1i: the graph has four values (x1, x2, a, f) and two operations, not five nodes."""
+        """F8, table 1i: the graph has four values (x1, x2, a, f) and two operations, not five
+        nodes.
+        """
         x1, x2 = leaf(3.0), leaf(4.0)
         f = (x1 + x2) * x1
         found: set[Any] = set()
@@ -153,7 +157,9 @@ class TestSumTimesFirst:
         _, kept = saved_by(lambda: (x1 + x2) * x1)
         assert sorted(k.item() for k in kept) == [3.0, 7.0]
 
-    @pytest.mark.parametrize(("seed", "a_dot", "f_dot"), [((1.0, 0.0), 1.0, 10.0), ((0.0, 1.0), 1.0, 3.0)])
+    @pytest.mark.parametrize(
+        ("seed", "a_dot", "f_dot"), [((1.0, 0.0), 1.0, 10.0), ((0.0, 1.0), 1.0, 3.0)]
+    )
     def test_forward_mode(self, seed: tuple[float, float], a_dot: float, f_dot: float) -> None:
         """F10: seeds (1, 0) and (0, 1) give a-dot = 1 and f-dot = 10 and 3."""
         jvp = pytest.importorskip("adjoint.func").jvp
@@ -285,7 +291,9 @@ class TestVectorJacobian:
 
     @only_ours
     def test_a_jacobian_is_never_built(self) -> None:
-        """F12: peak memory of the vjp of a (300, 300) product stays far below its 8.1e9-entry Jacobian."""
+        """F12: peak memory of the vjp of a (300, 300) product stays far below its 8.1e9-entry
+        Jacobian.
+        """
         import tracemalloc
 
         a, b = leaf(randoms(300, 300)), leaf(randoms(300, 300, seed=1))
@@ -300,7 +308,9 @@ class TestVectorJacobian:
 
 class TestNamedGraph:
     def test_loss_of_two_layers(self) -> None:
-        """F29: the four gradients of z = W1@x+b1; h = relu(z); y = W2@h+b2; loss = ((y-t)**2).mean()."""
+        """F29: the four gradients of z = W1@x+b1; h = relu(z); y = W2@h+b2; loss =
+        ((y-t)**2).mean().
+        """
         w1, b1 = leaf(randoms(4, 3)), leaf(randoms(4, seed=1))
         w2, b2 = leaf(randoms(2, 4, seed=2)), leaf(randoms(2, seed=3))
         x, target = randoms(3, seed=4), randoms(2, seed=5)

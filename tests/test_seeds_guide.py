@@ -1,4 +1,4 @@
-"""The code blocks of the long guide and of the backward-pass chapter, with what they really print."""
+"""The code blocks of the guide and of the backward-pass chapter, with what they really print."""
 
 from __future__ import annotations
 
@@ -58,9 +58,12 @@ class TestGraphLifecycle:
         near(x.grad, np.full((3, 3), 2.0), rtol=1e-5, atol=1e-5)
         with pytest.raises(RuntimeError) as caught:
             z.backward()
-        assert str(caught.value)[:80] == (
-            "Trying to backward through the graph a second time (or directly access saved tens"
-        )[:80]
+        assert (
+            str(caught.value)[:80]
+            == (
+                "Trying to backward through the graph a second time (or directly access saved tens"
+            )[:80]
+        )
 
     def test_errors_are_not_subscriptable(self) -> None:
         """Table 1i: the source's `e[:80]` is a TypeError; str(e)[:80] is meant."""
@@ -80,7 +83,9 @@ class TestGraphLifecycle:
         first = x.grad.clone()
         z.backward()
         assert repr(first) == "tensor([[3., 3., 3.],\n        [3., 3., 3.],\n        [3., 3., 3.]])"
-        assert repr(x.grad) == "tensor([[6., 6., 6.],\n        [6., 6., 6.],\n        [6., 6., 6.]])"
+        assert (
+            repr(x.grad) == "tensor([[6., 6., 6.],\n        [6., 6., 6.],\n        [6., 6., 6.]])"
+        )
 
     def test_backward_twice_without_zeroing(self) -> None:
         """F17, F108: the second call accumulates."""
@@ -92,7 +97,9 @@ class TestGraphLifecycle:
         near(model.weight.grad, 2 * once, rtol=1e-6)
 
     def test_momentum_without_zeroing_is_bounded(self) -> None:
-        """Table 1i: SGD without zero_grad on a quadratic is heavy ball with beta = 1: it oscillates, bounded."""
+        """Table 1i: SGD without zero_grad on a quadratic is heavy ball with beta = 1: it
+        oscillates, bounded.
+        """
         w = leaf([1.0])
         largest = 0.0
         for _ in range(200):
@@ -141,7 +148,9 @@ class TestTrainingLoop:
         near(model.bias.grad, 2 * residual.mean(0), rtol=1e-5)
 
     def test_practice_one(self) -> None:
-        """F108: L = (Wx - y)**2 at W = [1, 2, 3], x = [1, -1, 2], y = 1: L = 16, dL/dW = [8, -8, 16]."""
+        """F108: L = (Wx - y)**2 at W = [1, 2, 3], x = [1, -1, 2], y = 1: L = 16, dL/dW = [8, -8,
+        16].
+        """
         w = leaf([[1.0, 2.0, 3.0]])
         loss = ((w @ const([1.0, -1.0, 2.0]) - const([1.0])) ** 2).sum()
         loss.backward()
@@ -259,7 +268,9 @@ class TestCustomGradients:
         StableLogSumExp.apply(x, dim=1).sum().backward()
         assert tuple(x.grad.shape) == (3, 10)
         sums = x.grad.sum(dim=1)
-        assert repr(sums) == "tensor([1.0000, 1.0000, 1.0000])" or repr(sums) == "tensor([1., 1., 1.])"
+        assert (
+            repr(sums) == "tensor([1.0000, 1.0000, 1.0000])" or repr(sums) == "tensor([1., 1., 1.])"
+        )
         assert sums.grad_fn is None
 
     def test_beyond_88(self) -> None:
@@ -385,7 +396,7 @@ class TestSharing:
         assert w.grad.item() == pytest.approx((sides[0] - sides[1]) / (2 * step), rel=1e-8)
 
     def test_adversarial_pair(self) -> None:
-        """F120: the generator's step does not touch the discriminator's gradients, and the reverse."""
+        """F120: each player's step leaves the gradients of the other alone."""
         ad.manual_seed(0)
         generator, discriminator = nn.Linear(2, 3), nn.Linear(3, 1)
         noise, real = ad.randn(4, 2), ad.randn(4, 3)

@@ -231,7 +231,7 @@ def test_not_differentiable_helpers() -> None:
 
 
 def test_dropout() -> None:
-    """F41: the mask of the forward is the mask of the backward; kept values are scaled by 1/(1-p)."""
+    """F41: backward uses the mask of the forward; kept values are scaled by 1/(1-p)."""
     ad.manual_seed(0)
     x = leaf(np.ones(1000))
     y = F.dropout(x, 0.25)
@@ -262,7 +262,9 @@ class TestModules:
     def test_pieces_of_the_documents(self) -> None:
         """F42: the modules that the documents build with."""
         nn = ad.nn
-        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2))
+        model = nn.Sequential(
+            nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2)
+        )
         names = [name for name, _ in model.named_parameters()]
         assert names == ["0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"]
         assert all(p.requires_grad for p in model.parameters())

@@ -1,5 +1,16 @@
-"""Reverse mode: graph, engine, modes, custom functions."""
+"""Reverse mode: graph, engine, modes, custom functions, checks."""
+from adjoint.autograd import function as function
+from adjoint.autograd import graph as graph
+from adjoint.autograd import modes as grad_mode
+from adjoint.autograd.anomaly import (
+    detect_anomaly,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_detect_anomaly,
+)
 from adjoint.autograd.api import backward, grad
+from adjoint.autograd.function import Function
+from adjoint.autograd.gradcheck import gradcheck, gradgradcheck
 from adjoint.autograd.modes import (
     enable_grad,
     inference_mode,
@@ -8,6 +19,9 @@ from adjoint.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from adjoint.core.tensor import Tensor as Variable
 
-__all__ = ["backward", "enable_grad", "grad", "inference_mode", "is_grad_enabled",
-           "is_inference_mode_enabled", "no_grad", "set_grad_enabled"]
+__all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "grad",
+           "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode",
+           "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
+           "is_inference_mode_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled"]

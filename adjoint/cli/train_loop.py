@@ -67,10 +67,12 @@ def make_optimizer(model: Any, config: TrainConfig) -> AdamW:
                   {"params": vectors, "weight_decay": 0.0}], lr=config.lr, betas=(0.9, 0.95))
 
 
-def make_model(config: TrainConfig) -> GPT:
-    """The model with its initial weights, a function of the seed."""
+def make_model(config: TrainConfig, where: str = "cpu") -> GPT:
+    """The model with its initial weights, a function of the seed; without values on 'meta'."""
     ad.manual_seed(config.seed)
-    return GPT(config.model()).to(getattr(ad, config.dtype))
+    with ad.device(where):
+        model: GPT = GPT(config.model()).to(getattr(ad, config.dtype))
+    return model
 
 
 class Run:
@@ -139,6 +141,11 @@ class Run:
         self.validations.append([self.step, total / count])
         return total / count
 
+    def owes_validation(self, save_every: int) -> bool:
+        """True after a stop at a step that validates in an uninterrupted run."""
+        done = self.validations[-1][0] if self.validations else 0
+        return self.step > done and (self.step % save_every == 0 or self.step == self.config.steps)
+
     def plot(self) -> None:
         """Write loss.svg."""
         from adjoint.io.atomic import write_bytes
@@ -162,6 +169,8 @@ def train(run: Run, progress: Progress, save_every: int) -> int:
     config = run.config
     tokens = config.batch * config.context
     begun, first, pace = time.perf_counter(), run.step, 0.0
+    if run.owes_validation(save_every):
+        run.validate()
     with StopFlag() as stop:
         while run.step < config.steps and not stop.signal:
             before = time.perf_counter()

@@ -37,7 +37,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     >>> target = os.path.join(tempfile.mkdtemp(), "a.bin")
     >>> with atomic_write(target) as f:
     ...     _ = f.write(b"whole")
-    >>> open(target, "rb").read()
+    >>> Path(target).read_bytes()
     b'whole'
     """
     target = Path(path)

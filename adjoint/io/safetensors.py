@@ -266,7 +266,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str
     >>> import tempfile; path = tempfile.mktemp(suffix=".safetensors")
     >>> save_file({"w": np.ones((2, 2), np.float32)}, path)
     >>> load_file(path)["w"].shape
-    Size([2, 2])
+    adjoint.Size([2, 2])
     """
     return {name: as_tensor(array, where=device) for name, array in load_numpy(filename).items()}
 
@@ -290,7 +290,7 @@ class safe_open:
     >>> save_file({"a": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}, path)
     >>> with safe_open(path) as f:
     ...     print(f.keys(), f.get_tensor("a").sum().item(), f.get_slice("b")[:1].shape)
-    ['a', 'b'] 3.0 Size([1])
+    ['a', 'b'] 3.0 adjoint.Size([1])
     """
 
     def __init__(self, filename: str | os.PathLike[str], framework: str = "adjoint",

@@ -407,14 +407,14 @@ def _emit(exprs: Sequence[Expr | None], dtype: np.dtype[Any] | None) -> tuple[li
         if n.fn == "var":
             names[n] = n.value
         elif n.fn == "const":
-            names[n] = f"c{len(scope)}"
+            names[n] = f"_c{len(scope)}"
             scope[names[n]] = _constant(n.value, dtype)
         else:
             used = [names[a] for a in n.args]
             for a in dict.fromkeys(n.args):
                 if a.fn not in _ATOMIC and last[a] == i and a not in results:
                     free.append(names[a])
-            target = free.pop() if free else f"t{i}"
+            target = free.pop() if free else f"_t{i}"
             names[n] = target
             scope["f_" + n.fn] = FUNCTIONS[n.fn].numpy
             lines.append(f"    {target} = f_{n.fn}({', '.join(used)})")

@@ -201,7 +201,7 @@ class _Generated:
         full = (*lead, left.shape[-2], right.shape[-1])
         shape = full if a.ndim > 1 and b.ndim > 1 else _vector_shape(a, b, lead)
         target = out if out is not None else np.empty(shape, a.dtype)
-        if target.shape != shape:
+        if target.shape != shape or spec_for(a.dtype, target.dtype) is None:
             return None
         grid = _as_matrices(target, full)
         extra = None if residual is None else _as_matrices(residual, full)

@@ -129,7 +129,11 @@ RETURN_TYPES: dict[str, Any] = {}
 
 def finish(out: Any, answer: Any) -> Any:
     """The answer, or `out` with the answer in it."""
-    return answer if out is None else write_out(out, answer)
+    if out is None:
+        return answer
+    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
+        return type(answer)(*(write_out(o, a) for o, a in zip(out, answer, strict=True)))
+    return write_out(out, answer)
 
 
 def choice(name: str, argument: str, given: Any, allowed: Sequence[Any]) -> Any:

@@ -522,13 +522,13 @@ def conj_physical(input: Any, *, out: Any = None) -> Any:
     return conj(input)
 
 
-@public()
+@public(method=False)
 def real(input: Any) -> Any:
     """The real part."""
     return p.real_part(input) if is_complex_like(input) else input
 
 
-@public()
+@public(method=False)
 def imag(input: Any) -> Any:
     """The imaginary part of a complex tensor."""
     if not is_complex_like(input):

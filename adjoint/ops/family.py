@@ -171,19 +171,18 @@ def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...]
         kept = tuple(v for v in used if v in (*operands, "out"))
         taken = tuple(v for v in used if v in attrs)
         derived = _Derived(f"{name}_backward_{o}", kept, taken, slope)
-        params = ", ".join(["ct", *kept, *(["*", *taken] if taken else [])])
-        passed = ", ".join(["ct", *kept, *(f"{a}={a}" for a in taken)])
-        test = " or ".join(f"is_complex({v})" for v in ("ct", *kept))
+        ct, t = _fresh("ct", {*operands, *attrs}), _fresh("t", {*operands, *attrs})
+        keywords = ["*", *taken] if taken else []
+        passed = ", ".join([*kept, *(f"{a}={a}" for a in taken)])
+        test = " or ".join(f"is_complex({v})" for v in (ct, *kept))
         scope = {"d": derived, "is_complex": _is_complex}
         if slope.fn == "const" and slope.value in (1, -1):
-            text = f"lambda ct: {'ct' if slope.value == 1 else 'neg(ct)'}"
             scope["neg"] = lambda ct: _neg()(ct)
-            vjp[o] = jvp[o] = eval(text, scope)
+            vjp[o] = jvp[o] = eval("lambda ct: " + ("ct" if slope.value == 1 else "neg(ct)"), scope)
             continue
-        vjp[o] = eval(f"lambda {params}: "
-                      f"d.conjugated({passed}) if {test} else d.fused({passed})", scope)
-        jvp[o] = eval(f"lambda {params.replace('ct', 't', 1)}: "
-                      f"d.fused({passed.replace('ct', 't', 1)})", scope)
+        vjp[o] = eval(f"lambda {', '.join([ct, *kept, *keywords])}: d.conjugated({ct}, {passed}) "
+                      f"if {test} else d.fused({ct}, {passed})", scope)
+        jvp[o] = eval(f"lambda {', '.join([t, *kept, *keywords])}: d.fused({t}, {passed})", scope)
     return vjp, jvp, slopes
 
 
@@ -197,9 +196,10 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     plan = Plan(op, needs)
     if not plan.wanted or op.attrs:
         return plan if plan.wanted else None
-    ct = ex.var("ct")
+    g = _fresh("ct", set(plan.names))
+    ct = ex.var(g)
     cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
-    plan.fast = ex.compile_numpy(f"{op.name}_backward", ["ct", *plan.names], cts, dtype=dtype,
+    plan.fast = ex.compile_numpy(f"{op.name}_backward", [g, *plan.names], cts, dtype=dtype,
                                  single=False)
     picks = {"in0": "a", "in1": "b", "out0": "ref"}
     parts = [picks[f"{kind}{i}"] for kind, i in plan.sources] if len(op.operands) <= 2 else []

@@ -42,12 +42,17 @@ def _sum_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     return np.add.reduce(x, axis=dim, keepdims=keepdim, dtype=_sum_dtype(x.dtype))
 
 
-sum_op = op(
-    "sum", impl=_sum_impl,
-    infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim),
-                                          _sum_dtype(x.dtype)),
-    vjp={"x": lambda ct, x_aval, *, dim: spread(ct, x_aval.shape, dim)}, jvp={"x": None},
-    batch=batch_reduce, cost=lambda x, **_: x.size)
+def _declare_sum(name: str, node: str) -> Any:
+    return op(
+        name, impl=_sum_impl, node=node,
+        infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim),
+                                              _sum_dtype(x.dtype)),
+        vjp={"x": lambda ct, x_aval, *, dim: spread(ct, x_aval.shape, dim)}, jvp={"x": None},
+        batch=batch_reduce, cost=lambda x, **_: x.size)
+
+
+sum_op = _declare_sum("sum", "SumBackward1")
+sum_all_op = _declare_sum("sum_all", "SumBackward0")
 
 
 def _mean_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
@@ -68,10 +73,15 @@ def _mean_vjp(ct: Any, x_aval: Aval, *, dim: Shape) -> Any:
     return spread(mul(ct, 1.0 / n if n else float("nan")), x_aval.shape, dim)
 
 
-mean_op = op(
-    "mean", impl=_mean_impl,
-    infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim), x.dtype),
-    vjp={"x": _mean_vjp}, jvp={"x": None}, batch=batch_reduce, cost=lambda x, **_: x.size)
+def _declare_mean(name: str, node: str) -> Any:
+    return op(
+        name, impl=_mean_impl, node=node,
+        infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim), x.dtype),
+        vjp={"x": _mean_vjp}, jvp={"x": None}, batch=batch_reduce, cost=lambda x, **_: x.size)
+
+
+mean_op = _declare_mean("mean", "MeanBackward1")
+mean_all_op = _declare_mean("mean_all", "MeanBackward0")
 
 
 def no_zero_axis(name: str, x: Aval, dim: Shape) -> None:
@@ -82,4 +92,167 @@ def no_zero_axis(name: str, x: Aval, dim: Shape) -> None:
                                   f"the operand is {list(x.shape)}")
 
 
-__all__ = ["batch_reduce", "mean_op", "no_zero_axis", "reduced_shape", "spread", "sum_op"]
+# ------------------------------------------------------------------ extreme values
+def axis_of(dim: Shape) -> Any:
+    """`dim` as NumPy takes it: one int where there is one axis."""
+    return dim[0] if len(dim) == 1 else dim
+
+
+def _extreme_infer(name: str) -> Any:
+    def infer(x: Aval, *, dim: Shape, keepdim: bool) -> Aval:
+        no_zero_axis(name, x, dim)
+        return Aval(reduced_shape(x.shape, dim, keepdim), x.dtype)
+    return infer
+
+
+def _ties(x: Any, out: Any, dim: Shape) -> Any:
+    """1/k at the k places of `x` that hold the extreme value, 0 elsewhere; nan equals nan."""
+    from adjoint.ops.pointwise import cast, div, eq, isnan, logical_and, logical_or
+    full = spread(out, tuple(x.shape), dim)
+    hit = eq(x, full)
+    if dtype_of(x).kind != "b":
+        hit = logical_or(hit, logical_and(isnan(x), isnan(full)))
+    mask = cast(hit, dtype=dtype_of(x))
+    count = sum_op(mask, dim=dim, keepdim=True)
+    return div(mask, count)
+
+
+def dtype_of(x: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a tensor or an array."""
+    return getattr(x.dtype, "dtype", x.dtype)
+
+
+def _extreme_vjp(ct: Any, x: Any, out: Any, *, dim: Shape) -> Any:
+    from adjoint.ops.pointwise import mul
+    return mul(spread(ct, tuple(x.shape), dim), _ties(x, out, dim))
+
+
+def _extreme_jvp(t: Any, x: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
+    from adjoint.ops.pointwise import mul
+    return sum_op(mul(t, _ties(x, out, dim)), dim=dim, keepdim=keepdim)
+
+
+def _declare_extreme(name: str, f: Any, node: str) -> Any:
+    return op(
+        name, impl=lambda x, /, *, dim, keepdim: f.reduce(x, axis=dim, keepdims=keepdim),
+        infer=_extreme_infer(name), vjp={"x": _extreme_vjp}, jvp={"x": _extreme_jvp},
+        batch=batch_reduce, cost=lambda x, **_: x.size, node=node,
+        why={"x": "which places hold the extreme value", "out": "the extreme value"})
+
+
+amax_op = _declare_extreme("amax", np.maximum, "AmaxBackward0")
+amin_op = _declare_extreme("amin", np.minimum, "AminBackward0")
+max_all_op = _declare_extreme("max_all", np.maximum, "MaxBackward1")
+min_all_op = _declare_extreme("min_all", np.minimum, "MinBackward1")
+
+
+def _pick_impl(f: Any) -> Any:
+    def impl(x: Any, /, *, dim: int, keepdim: bool) -> Any:
+        if not x.ndim:
+            return np.array(x), np.zeros((), np.int64)
+        at = np.expand_dims(f(x, axis=dim), dim)
+        values = np.take_along_axis(x, at, dim)
+        return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
+    return impl
+
+
+def _pick_infer(name: str) -> Any:
+    def infer(x: Aval, *, dim: int, keepdim: bool) -> tuple[Aval, Aval]:
+        if x.ndim:
+            no_zero_axis(name, x, (dim,))
+        shape = reduced_shape(x.shape, (dim,), keepdim)
+        return Aval(shape, x.dtype), Aval(shape, I64)
+    return infer
+
+
+def picked_vjp(cts: Any, indices: Any, x_aval: Aval, *, dim: int, keepdim: bool) -> Any:
+    """The cotangent of `values`, put to the places that were picked."""
+    from adjoint.ops.gather import put_along_op
+    from adjoint.ops.shape import unsqueeze_op
+    if not x_aval.ndim:
+        return cts[0]
+    ct = cts[0] if keepdim else unsqueeze_op(cts[0], dim=dim)
+    at = indices if keepdim else unsqueeze_op(indices, dim=dim)
+    return put_along_op(ct, at, dim=dim, size=x_aval.shape[dim])
+
+
+def picked_jvp(t: Any, indices: Any, x_aval: Aval, *, dim: int, keepdim: bool) -> Any:
+    """The tangent at the places that were picked."""
+    from adjoint.ops.gather import gather_op
+    from adjoint.ops.shape import squeeze_op, unsqueeze_op
+    if not x_aval.ndim:
+        return t, None
+    at = indices if keepdim else unsqueeze_op(indices, dim=dim)
+    out = gather_op(t, at, dim=dim)
+    return (out if keepdim else squeeze_op(out, dims=(dim,))), None
+
+
+def _batch_dim(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    if len(args[0].shape) == 1:                       # examples are numbers
+        x = reshape(args[0], (args[0].shape[0], 1))
+        return bind(op_, (x,), {**attrs, "dim": 1, "keepdim": False})
+    return bind(op_, args, {**attrs, "dim": attrs["dim"] + 1})
+
+
+def _declare_pick(name: str, f: Any, node: str) -> Any:
+    return op(
+        name, impl=_pick_impl(f), infer=_pick_infer(name), outs=("values", "indices"),
+        differentiable=("values",), vjp={"x": picked_vjp}, jvp={"x": picked_jvp},
+        batch=_batch_dim, cost=lambda x, **_: x.size, node=node,
+        why={"indices": "the gradient goes to the places that were picked"})
+
+
+max_dim_op = _declare_pick("max_dim", np.argmax, "MaxBackward0")
+min_dim_op = _declare_pick("min_dim", np.argmin, "MinBackward0")
+
+
+def _declare_arg(name: str, f: Any) -> Any:
+    def impl(x: Any, /, *, dim: int | None, keepdim: bool) -> Any:
+        if not x.ndim:
+            return np.zeros((), np.int64)
+        if dim is None:
+            flat = np.asarray(f(x))
+            return flat.reshape((1,) * x.ndim) if keepdim else flat
+        return np.asarray(f(x, axis=dim, keepdims=keepdim))
+
+    def infer(x: Aval, *, dim: int | None, keepdim: bool) -> Aval:
+        dims = tuple(range(x.ndim)) if dim is None else (dim,)
+        if x.ndim:
+            no_zero_axis(name, x, dims)
+        return Aval(reduced_shape(x.shape, dims, keepdim), I64)
+
+    def batch(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+        x, dim, rank = args[0], attrs["dim"], len(args[0].shape) - 1
+        if dim is not None and rank:
+            return bind(op_, (x,), {**attrs, "dim": dim + 1})
+        out = bind(op_, (reshape(x, (x.shape[0], -1)),), {"dim": 1, "keepdim": False})
+        return reshape(out, (x.shape[0], *(1,) * rank)) if attrs["keepdim"] else out
+    return op(name, impl=impl, infer=infer, batch=batch, cost=lambda x, **_: x.size)
+
+
+argmax_op = _declare_arg("argmax", np.argmax)
+argmin_op = _declare_arg("argmin", np.argmin)
+
+
+def _truth(name: str, f: Any) -> Any:
+    return op(
+        name, impl=lambda x, /, *, dim, keepdim: np.asarray(
+            f(x, axis=dim, keepdims=keepdim)).astype(_truth_dtype(x.dtype), copy=False),
+        infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim),
+                                              _truth_dtype(x.dtype)),
+        batch=batch_reduce, cost=lambda x, **_: x.size)
+
+
+def _truth_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if dtype == np.uint8 else np.dtype(bool)
+
+
+all_op, any_op = _truth("all", np.all), _truth("any", np.any)
+count_nonzero_op = op(
+    "count_nonzero", impl=lambda x, /, *, dim, keepdim: np.asarray(
+        np.count_nonzero(x, axis=dim, keepdims=keepdim)).astype(np.int64),
+    infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim), I64),
+    batch=batch_reduce, cost=lambda x, **_: x.size)
+__all__ = ["all_op", "amax_op", "amin_op", "any_op", "argmax_op", "argmin_op", "axis_of",
+           "batch_reduce", "count_nonzero_op", "dtype_of", "max_all_op", "max_dim_op",
+           "mean_all_op", "mean_op", "min_all_op", "min_dim_op", "no_zero_axis", "reduced_shape", "spread", "sum_all_op", "sum_op"]

@@ -8,6 +8,8 @@ import queue
 import secrets
 import threading
 import time
+import warnings
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import resource_tracker
@@ -45,6 +47,19 @@ class _Feeder(threading.Thread):
                 continue  # the reader of answers sees the worker's end and reports it
 
 
+_live: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    """In a forked worker: close its copies of the main process's ends of all pipes.
+
+    A worker ends when its pipe does, which is when nobody holds the other end any more.
+    """
+    for pool in _live:
+        for pipe in pool._pipes:
+            pipe.close()
+
+
 class WorkerPool:
     """Starts workers, sends tasks, receives answers; `shutdown` leaves nothing behind.
 
@@ -60,6 +75,7 @@ class WorkerPool:
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
         self._outstanding: set[int] = set()
+        _live.add(self)
         try:
             for number in range(plan.count):
                 self._start(replace(plan, id=number), context)
@@ -70,10 +86,14 @@ class WorkerPool:
 
     def _start(self, plan: WorkerPlan, context: Any) -> None:
         ours, theirs = context.Pipe(duplex=True)
-        process = context.Process(target=run_worker, args=(plan, theirs), daemon=True)
         self._pipes.append(ours)
+        forked = context.get_start_method() == "fork"
+        arguments = (plan, theirs, _close_inherited if forked else None)
+        process = context.Process(target=run_worker, args=arguments, daemon=True)
         try:
-            process.start()
+            with warnings.catch_warnings():  # NumPy's threads hold no lock of ours at a fork
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ArgumentError(
                 f"DataLoader: the data set, collate_fn and worker_init_fn must be picklable for "

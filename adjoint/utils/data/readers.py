@@ -45,7 +45,7 @@ def read_idx(path: PathLike) -> Tensor:
     Source of the format: Y. LeCun et al., "The MNIST database of handwritten digits".
 
     >>> import tempfile; path = tempfile.mktemp()
-    >>> _ = open(path, "wb").write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 6, 7]))
+    >>> _ = Path(path).write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 6, 7]))
     >>> read_idx(path).tolist()
     [5, 6, 7]
     """
@@ -182,7 +182,7 @@ class LinesDataset(Dataset[str]):
     """The lines of a UTF-8 text file, without their ends.
 
     >>> import tempfile; path = tempfile.mktemp()
-    >>> _ = open(path, "w").write("one" + chr(10) + "two" + chr(10)); list(LinesDataset(path))
+    >>> _ = Path(path).write_text("one" + chr(10) + "two" + chr(10)); list(LinesDataset(path))
     ['one', 'two']
     """
 
@@ -207,7 +207,7 @@ def read_csv(path: PathLike, columns: Sequence[str] | None = None, delimiter: st
     become NaN). Without `header` columns are called "0", "1", ...
 
     >>> import tempfile; path = tempfile.mktemp()
-    >>> _ = open(path, "w").write(chr(10).join(["n,x,name", "1,0.5,a", "2,,b"]))
+    >>> _ = Path(path).write_text(chr(10).join(["n,x,name", "1,0.5,a", "2,,b"]))
     >>> table = read_csv(path); table["n"].tolist(), table["name"]
     ([1, 2], ['a', 'b'])
     """
@@ -247,10 +247,10 @@ def read_npz(path: PathLike) -> dict[str, Tensor]:
     [1.0, 1.0]
     """
     try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return {"data": wrap(content)}
-        with content:
+        with open(path, "rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                return {"data": wrap(content)}
             return {name: wrap(content[name]) for name in content.files}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(f"{path}: not an .npz file of numbers: {error}") from None

@@ -83,9 +83,11 @@ class WorkerPlan:
     seed: int
 
 
-def run_worker(plan: WorkerPlan, pipe: Connection) -> None:
-    """The body of a worker process: answer until the pipe is closed."""
+def run_worker(plan: WorkerPlan, pipe: Connection, begin: Callable[[], None] | None) -> None:
+    """The body of a worker process: answer until the pipe is closed. `begin` runs first."""
     global _info
+    if begin is not None:
+        begin()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     seed_everything(plan.seed + plan.id)

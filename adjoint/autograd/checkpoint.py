@@ -1,0 +1,266 @@
+"""Checkpointing: residuals of a region are dropped and computed again in backward.
+
+Non-reentrant (Chen et al. 2016, arXiv:1604.06174, with PyTorch's later semantics): saved-tensor
+hooks put a placeholder where a residual would be. The first placeholder that is read runs the
+region again, stops as soon as the last needed residual exists, and hands out the values.
+"""
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adjoint.autograd.graph import saved_tensors_hooks
+from adjoint.autograd.modes import enable_grad
+from adjoint.base import provenance
+from adjoint.base.aval import Aval
+from adjoint.base.errors import AutogradError
+from adjoint.core.modes import GRAD, state, watchers
+from adjoint.core.tensor import OutRef, Tensor, alias, wrap
+
+
+class CheckpointError(AutogradError):
+    """The recomputation of a checkpointed region differed from its forward."""
+
+
+class _Stop(Exception):
+    """Raised inside of a recomputation when every residual exists."""
+
+
+class _Holder:
+    """The placeholder of residual `index` of a frame."""
+
+    __slots__ = ("frame", "index", "__weakref__")
+
+    def __init__(self, frame: _Frame, index: int) -> None:
+        self.frame, self.index = frame, index
+
+
+class _Frame:
+    """One checkpointed call: how to run it again, and what its residuals looked like."""
+
+    def __init__(self, run: Callable[[], Any], early_stop: bool, check: str) -> None:
+        self.run, self.early_stop, self.check = run, early_stop, check
+        self.holders: list[weakref.ref[_Holder]] = []
+        self.seen: list[tuple[Any, str, Any, int]] = []      # aval, node name, code, lasti
+        self.values: dict[int, Any] = {}
+
+    def metadata(self, node: Any, saved: Any) -> tuple[Any, str, Any, int]:
+        """What is compared between forward and recomputation."""
+        array = saved.array
+        return Aval(array.shape, array.dtype), node.name(), node.code, node.lasti
+
+    def recompute(self) -> None:
+        """Run the region again and collect its residuals."""
+        self.values.clear()
+        collect = _Collect(self)
+        try:
+            with enable_grad(), collect:
+                self.run()
+        except _Stop:
+            pass
+        if collect.count != len(self.seen):
+            raise CheckpointError(
+                "torch.utils.checkpoint: A different number of tensors was saved during the "
+                f"original forward and recomputation.\nNumber of tensors saved during forward: "
+                f"{len(self.seen)}\nNumber of tensors saved during recomputation: {collect.count}"
+                "\n  the region must do the same work when it is run again: look for branches on "
+                "changing state, caches, or random numbers drawn without preserve_rng_state")
+
+
+class _Collect(saved_tensors_hooks):
+    """Hooks of a recomputation: keep what the graph still needs, stop when that is all."""
+
+    def __init__(self, frame: _Frame) -> None:
+        self.frame, self.count = frame, 0
+        super().__init__(lambda t: t, lambda t: t)
+        self.last = max((i for i, h in enumerate(frame.holders) if h() is not None), default=-1)
+
+    def pack(self, saved: Any, node: Any) -> Any:
+        frame, i = self.frame, self.count
+        self.count += 1
+        if i < len(frame.seen):
+            _compare(frame, i, frame.metadata(node, saved))
+            if frame.holders[i]() is not None:
+                frame.values[i] = wrap(saved.array) if isinstance(saved, OutRef) else alias(saved)
+            if frame.early_stop and i >= self.last:
+                self.count = len(frame.seen)
+                raise _Stop
+        return saved
+
+    def unpack(self, packed: Any, node: Any) -> Any:
+        saved = packed.value
+        return wrap(saved.array) if isinstance(saved, OutRef) else saved
+
+
+def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
+    old = frame.seen[i]
+    if frame.check == "none" or old[0] == new[0]:
+        return
+    raise CheckpointError(
+        "torch.utils.checkpoint: Recomputed values for the following tensors have different "
+        f"metadata than during the forward pass.\n  residual {i}:\n"
+        f"    forward:       {old[0]} saved by {old[1]} at {provenance.locate(old[2], old[3])}\n"
+        f"    recomputation: {new[0]} saved by {new[1]} at {provenance.locate(new[2], new[3])}\n"
+        "  the region must do the same work when it is run again")
+
+
+class _Pack(saved_tensors_hooks):
+    """Hooks of the forward: placeholders in place of residuals."""
+
+    def __init__(self, frame: _Frame) -> None:
+        self.frame = frame
+        super().__init__(lambda t: t, lambda t: t)
+
+    def pack(self, saved: Any, node: Any) -> Any:
+        frame = self.frame
+        holder = _Holder(frame, len(frame.seen))
+        frame.seen.append(frame.metadata(node, saved))
+        frame.holders.append(weakref.ref(holder))
+        return holder
+
+    def unpack(self, packed: Any, node: Any) -> Any:
+        holder = packed.value
+        frame = holder.frame
+        if holder.index not in frame.values:
+            frame.recompute()
+        if holder.index not in frame.values:
+            raise CheckpointError("torch.utils.checkpoint: a residual of the region was not made "
+                                  "again by its recomputation")
+        return frame.values.pop(holder.index)
+
+
+class _Inputs:
+    """The operands of a region. An enclosing checkpoint (or other hooks) packs its tensors, so
+    that nested regions keep nothing of their own."""
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        hooks = watchers.hooks.get()
+        self.hook = hooks[-1] if hooks else None
+        if self.hook is None:
+            self.held = args
+        else:
+            self.held = tuple(self._pack(a) if isinstance(a, Tensor) else a for a in args)
+
+    def _pack(self, t: Tensor) -> Any:
+        node = _InputNode(t)
+        return _HeldInput(self.hook.pack(t, node), t._rg)  # type: ignore[union-attr]  # not None
+
+    def get(self) -> tuple[Any, ...]:
+        """Operands as fresh leaves."""
+        return tuple(self._fresh(a) for a in self.held)
+
+    def _fresh(self, a: Any) -> Any:
+        if isinstance(a, _HeldInput):
+            t = self.hook.unpack(a, None)  # type: ignore[union-attr]  # not None
+            fresh = alias(t)
+            fresh._rg = a.requires_grad
+            return fresh
+        if type(a) is Tensor:
+            fresh = alias(a)
+            fresh._rg = a._rg
+            return fresh
+        return a
+
+
+class _HeldInput:
+    __slots__ = ("value", "requires_grad")
+
+    def __init__(self, value: Any, requires_grad: bool) -> None:
+        self.value, self.requires_grad = value, requires_grad
+
+
+class _InputNode:
+    """Stands for the place where a region's operand came from, in messages."""
+
+    __slots__ = ("code", "lasti")
+
+    def __init__(self, t: Tensor) -> None:
+        node = t.grad_fn
+        self.code, self.lasti = (node.code, node.lasti) if node is not None else (None, 0)
+
+    def name(self) -> str:
+        return "checkpoint input"
+
+
+_options = {"early_stop": True}
+
+
+@contextlib.contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Any:
+    """Whether a recomputation ends as soon as the last residual exists (default True)."""
+    held, _options["early_stop"] = _options["early_stop"], enable
+    try:
+        yield
+    finally:
+        _options["early_stop"] = held
+
+
+def noop_context_fn() -> tuple[Any, Any]:
+    """The contexts of forward and recomputation that do nothing."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
+               context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
+               determinism_check: str = "default", debug: bool = False,
+               preserve_rng_state: bool = True, early_stop: bool = True, **kwargs: Any) -> Any:
+    """function(*args, **kwargs), keeping only its operands for backward; the rest is computed
+    again when backward gets there.
+
+    preserve_rng_state  draw the same random numbers again (dropout)
+    determinism_check   "default": shapes and dtypes of residuals are compared; "none"
+    context_fn          () -> (context of forward, context of recomputation)
+    `use_reentrant=True` is accepted and means the same: there is one implementation.
+
+    >>> import adjoint as ad
+    >>> x = ad.ones(3, requires_grad=True)
+    >>> ad.utils.checkpoint.checkpoint(lambda t: t.exp().sin(), x, use_reentrant=False).sum().backward()
+    """
+    from adjoint.ops.random import default_generator
+    if not state() & GRAD:
+        return function(*args, **kwargs)
+    forward_context, again_context = context_fn()
+    held = _Inputs(args)
+    rng = default_generator.get_state() if preserve_rng_state else None
+
+    def run() -> Any:
+        now = default_generator.get_state() if rng is not None else None
+        try:
+            if rng is not None:
+                default_generator.set_state(rng)
+            with again_context:
+                return function(*held.get(), **kwargs)
+        finally:
+            if now is not None:
+                default_generator.set_state(now)
+
+    frame = _Frame(run, early_stop and _options["early_stop"], determinism_check)
+    with _Pack(frame), forward_context:
+        return function(*args, **kwargs)
+
+
+def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None =
+                          None, preserve_rng_state: bool = True, **kwargs: Any) -> Any:
+    """A chain of functions in `segments` checkpointed pieces; the last piece runs as it is."""
+    chain: Sequence[Any] = list(functions.children()) if hasattr(functions, "children") \
+        else list(functions)
+    if segments < 1 or segments > len(chain):
+        raise AutogradError(f"checkpoint_sequential: segments must be in [1, {len(chain)}] for a "
+                            f"chain of {len(chain)} functions, got {segments}")
+
+    def piece(start: int, end: int) -> Callable[[Any], Any]:
+        def forward(x: Any) -> Any:
+            for f in chain[start:end]:
+                x = f(x)
+            return x
+        return forward
+
+    size = len(chain) // segments
+    end = 0
+    for start in range(0, size * (segments - 1), size):
+        end = start + size
+        input = checkpoint(piece(start, end), input, preserve_rng_state=preserve_rng_state,
+                           use_reentrant=False)
+    return piece(end, len(chain))(input)

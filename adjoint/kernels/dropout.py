@@ -1,0 +1,167 @@
+"""Dropout with a counter-based generator: the mask is a function of (seed, offset, position).
+
+Nothing is stored: the backward pass calls `dropout` on the cotangent with the same seed and
+offset. The generator is Philox4x32 with 7 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random
+numbers: as easy as 1, 2, 3", SC 2011). Element e takes word (e % 64) // 16 of the block whose
+counter is 16 (e // 64) + e % 16, so that a block of 64 elements is four vectors of 16 whatever
+the width of the CPU. `keep_numpy` is the same function in NumPy: the reference, and the fallback.
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adjoint.kernels import codegen, llvm, threads
+from adjoint.kernels.codegen import Frame
+from adjoint.kernels.ir import Function, Value, vec
+from adjoint.kernels.loops import geometry
+
+Array = NDArray[Any]
+ROUNDS = 7
+_M0, _M1 = 0xD2511F53, 0xCD9E8D57
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_LOW = 0xFFFFFFFF
+_GROUPS = 128            # blocks of 64 elements in a chunk
+
+
+def _threshold(p: float) -> int:
+    return int(p * 2.0**32)
+
+
+def keep_numpy(count: int, p: float, seed: int, offset: int, start: int = 0) -> Array:
+    """Which of `count` elements from `start` on survive dropout with probability `p` of zeroing.
+
+    >>> k = keep_numpy(10000, 0.25, seed=1, offset=0)
+    >>> k.dtype, bool(0.73 < k.mean() < 0.77)
+    (dtype('bool'), True)
+    """
+    position = np.arange(start, start + count, dtype=np.uint64)
+    counter = (position >> np.uint64(6)) * np.uint64(16) + (position & np.uint64(15))
+    word = (position >> np.uint64(4)) & np.uint64(3)
+    low = np.uint64(_LOW)
+    x = [counter & low, counter >> np.uint64(32), np.full_like(counter, offset & _LOW),
+         np.full_like(counter, offset >> 32 & _LOW)]
+    k0, k1 = seed & _LOW, seed >> 32 & _LOW
+    for _ in range(ROUNDS):
+        a, b = x[0] * np.uint64(_M0), x[2] * np.uint64(_M1)
+        x = [(b >> np.uint64(32)) ^ x[1] ^ np.uint64(k0), b & low,
+             (a >> np.uint64(32)) ^ x[3] ^ np.uint64(k1), a & low]
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    return np.asarray(np.choose(word.astype(np.intp), x) >= np.uint64(_threshold(p)))
+
+
+def philox(f: Function, counter: Value, offset: Value, seed: Value) -> list[Value]:
+    """Four vectors of 32 random bits (in i64 lanes) for a vector of 64-bit counters."""
+    ty = counter.ty
+
+    def both(scalar: Value) -> tuple[Value, Value]:
+        low, high = scalar & _LOW, scalar >> 32
+        return low, high
+    x = [counter & _LOW, counter >> 32, *(f.splat(v, 16) for v in both(offset))]
+    k0, k1 = both(seed)
+    for _ in range(ROUNDS):
+        a, b = x[0] * f.const(ty, _M0), x[2] * f.const(ty, _M1)
+        x = [(b >> 32) ^ x[1] ^ f.splat(k0, 16), b & _LOW,
+             (a >> 32) ^ x[3] ^ f.splat(k1, 16), a & _LOW]
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    return x
+
+
+def _emit(stored: str, register: str, frame: Frame) -> None:
+    """x, out; integers: threshold, seed, offset; reals: scale."""
+    f = frame.f
+    group, blocks, count = (frame.geometry(i) for i in (1, 2, 3))
+    x, out = frame.array(0), frame.array(1)
+    limit = f.splat(frame.integer(0), 16)
+    seed, offset = frame.integer(1), frame.integer(2)
+    ty = vec(16, register)
+    scale = f.splat(frame.real(0, register), 16)
+    zero = f.const(ty, 0.0)
+
+    def block(g: Value, _: list[Value]) -> list[Value]:
+        words = philox(f, f.splat(g * 16, 16) + f.iota(16), offset, seed)
+        base = g * 64
+
+        def piece(w: int, mask: Value | None) -> None:
+            at = base + 16 * w
+            v = codegen.load(f, f.at(x, stored, at), stored, 16, mask=mask) * scale
+            keep = words[w].compare("uge", limit)
+            codegen.store(f, f.select(keep, v, zero), f.at(out, stored, at), stored, mask=mask)
+
+        def whole() -> list[Value]:
+            for w in range(4):
+                piece(w, None)
+            return []
+
+        def rest() -> list[Value]:
+            for w in range(4):
+                place = f.splat(base + 16 * w, 16) + f.iota(16)
+                piece(w, place.compare("slt", f.splat(count, 16)))
+            return []
+        fits = (base + 64).compare("sle", count)
+        f.when(fits, whole)
+        f.when(fits ^ True, rest)
+        return []
+
+    first = frame.first * group
+    f.loop(first, f.intrinsic("smin", frame.end * group, blocks), 1, [], block)
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(dtype: np.dtype[Any]) -> Any:
+    kinds = codegen.storage(dtype) if llvm.available() else None
+    if kinds is None or kinds[1] == "i1":
+        return None
+    return codegen.build("dropout", kinds, functools.partial(_emit, *kinds), arrays=2, integers=3,
+                         reals=1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _shape(count: int) -> tuple[Array, int]:
+    blocks = -(-count // 64)
+    group = _GROUPS if blocks > 2 * _GROUPS else blocks
+    return geometry([-(-blocks // group), group, blocks, count])
+
+
+def _signed(word: int) -> int:
+    word &= 2**64 - 1
+    return word - 2**64 if word >= 2**63 else word
+
+
+def dropout(x: Array, *, p: float, seed: int, offset: int = 0) -> Any:
+    """x / (1 - p) where the generator keeps an element, 0 elsewhere.
+
+    Args:
+        x: C-contiguous, float.
+        p: probability of zeroing, in [0, 1].
+        seed, offset: 64-bit integers; equal ones give equal masks for equal numbers of elements.
+
+    Returns:
+        A new array, or NotImplemented where strides or dtype do not fit (then
+        `dropout_numpy` gives the same numbers).
+
+    >>> x = np.ones(1000, np.float32)
+    >>> y = dropout(x, p=0.5, seed=3)
+    >>> y is NotImplemented or bool((y == dropout_numpy(x, p=0.5, seed=3)).all())
+    True
+    """
+    if type(x) is not np.ndarray or not x.flags.carray or x.size == 0:
+        return NotImplemented
+    entry = _compiled(x.dtype)
+    if entry is None:
+        return NotImplemented
+    out = np.empty(x.shape, x.dtype)
+    scale = 1.0 / (1.0 - p) if p < 1 else 0.0
+    entry(threads.entry(), _shape(x.size)[1], id(x), id(out), _threshold(p), _signed(seed),
+          _signed(offset), scale)
+    return out
+
+
+def dropout_numpy(x: Array, *, p: float, seed: int, offset: int = 0) -> Array:
+    """`dropout` in NumPy, for any strides and dtypes."""
+    keep = keep_numpy(x.size, p, seed, offset).reshape(x.shape)
+    scale = x.dtype.type(1.0 / (1.0 - p) if p < 1 else 0.0)
+    return np.where(keep, x * scale, x.dtype.type(0))

@@ -1,0 +1,281 @@
+"""Public products of matrices and vectors."""
+from __future__ import annotations
+
+from typing import Any
+
+from adjoint.base.dtypes import is_inexact, of_numpy
+from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.core.inplace import inplace
+from adjoint.ops.api_common import dtype_of, finish, need, same_dtype
+from adjoint.ops.linalg import (
+    addmm_op,
+    baddbmm_op,
+    bmm_op,
+    conj,
+    dot_op,
+    linear_op,
+    matmul_op,
+    mm_op,
+    mv_op,
+    scaled,
+)
+from adjoint.ops.pointwise import add, mul
+from adjoint.ops.public import public
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import reshape, squeeze_op, transpose_op, unsqueeze_op
+
+
+@public()
+def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+    """Matrix product; leading axes broadcast, vectors are rows or columns as needed.
+
+    Shapes: (n,)·(n,) -> (); (n, m)·(m, p) -> (n, p); (..., n, m)·(..., m, p) -> (..., n, p).
+    Raises ShapeError where the inner axes differ and DTypeError where the dtypes do.
+
+    >>> import adjoint as ad
+    >>> ad.matmul(ad.ones(2, 3), ad.ones(3, 4)).shape
+    adjoint.Size([2, 4])
+    """
+    need("matmul", input, other)
+    return finish(out, _matmul(input, other))
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    m, n = len(a.shape), len(b.shape)
+    if m == 2 and n == 2:
+        return mm_op(a, b)
+    if m == 0 or n == 0:
+        raise ShapeError(f"matmul: both arguments need at least one axis, got {m}D and {n}D; use "
+                         "mul for numbers")
+    if m == 1 and n == 1:
+        return dot_op(a, b)
+    if m == 2 and n == 1:
+        return mv_op(a, b)
+    if m == 1:
+        return squeeze_op(_matmul(unsqueeze_op(a, dim=0), b), dims=(max(n, 2) - 2,))
+    if n == 1:
+        return squeeze_op(matmul_op(a, unsqueeze_op(b, dim=1)), dims=(m - 1,))
+    if m == 3 and n == 3 and a.shape[0] == b.shape[0]:
+        return bmm_op(a, b)
+    return matmul_op(a, b)
+
+
+@public()
+def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+    """Product of two matrices (n, m) and (m, p); does not broadcast.
+
+    >>> import adjoint as ad
+    >>> ad.mm(ad.ones(2, 3), ad.ones(3, 1))
+    tensor([[3.],
+            [3.]])
+    """
+    need("mm", input, mat2)
+    return finish(out, mm_op(input, mat2))
+
+
+@public()
+def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+    """Products of two batches of matrices (b, n, m) and (b, m, p).
+
+    >>> import adjoint as ad
+    >>> ad.bmm(ad.ones(5, 2, 3), ad.ones(5, 3, 4)).shape
+    adjoint.Size([5, 2, 4])
+    """
+    need("bmm", input, mat2)
+    return finish(out, bmm_op(input, mat2))
+
+
+@public()
+def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
+    """Product of a matrix (n, m) and a vector (m,).
+
+    >>> import adjoint as ad
+    >>> ad.mv(ad.ones(2, 3), ad.ones(3))
+    tensor([3., 3.])
+    """
+    need("mv", input, vec)
+    return finish(out, mv_op(input, vec))
+
+
+@public()
+def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
+    """Σ a·b of two vectors of one length (no conjugate; see `vdot`).
+
+    >>> import adjoint as ad
+    >>> ad.dot(ad.tensor([2.0, 3.0]), ad.tensor([2.0, 1.0]))
+    tensor(7.)
+    """
+    need("dot", input, tensor)
+    return finish(out, dot_op(input, tensor))
+
+
+@public()
+def vdot(input: Any, other: Any, *, out: Any = None) -> Any:
+    """Σ conj(a)·b of two vectors of one length.
+
+    >>> import adjoint as ad
+    >>> ad.vdot(ad.tensor([2.0, 3.0]), ad.tensor([2.0, 1.0]))
+    tensor(7.)
+    """
+    need("vdot", input, other)
+    return finish(out, dot_op(conj(input), other))
+
+
+@public()
+def inner(input: Any, other: Any, *, out: Any = None) -> Any:
+    """Sum of products over the last axes of both.
+
+    >>> import adjoint as ad
+    >>> ad.inner(ad.ones(2, 3), ad.ones(4, 3)).shape
+    adjoint.Size([2, 4])
+    """
+    need("inner", input, other)
+    if not len(input.shape) or not len(other.shape):
+        return finish(out, mul(input, other))
+    if input.shape[-1] != other.shape[-1]:
+        raise ShapeError(f"inner() the last dimension must match on both input tensors but got "
+                         f"shapes {list(input.shape)} and {list(other.shape)}")
+    lead = (*input.shape[:-1], *other.shape[:-1])
+    k = input.shape[-1]
+    a, b = (reshape(t, (_lead(t), k)) for t in (input, other))
+    return finish(out, reshape(mm_op(a, transpose_op(b, dim0=0, dim1=1)), lead))
+
+
+def _lead(t: Any) -> int:
+    n = 1
+    for s in t.shape[:-1]:
+        n *= s
+    return n
+
+
+@public(aliases=("ger",))
+def outer(input: Any, vec2: Any, *, out: Any = None) -> Any:
+    """a[i]·b[j] of two vectors.
+
+    >>> import adjoint as ad
+    >>> ad.outer(ad.tensor([1.0, 2.0]), ad.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
+    need("outer", input, vec2)
+    if len(input.shape) != 1 or len(vec2.shape) != 1:
+        raise ShapeError(f"outer: Expected 1-D arguments, got {len(input.shape)}-D and "
+                         f"{len(vec2.shape)}-D")
+    return finish(out, mul(unsqueeze_op(input, dim=1), vec2))
+
+
+def _weights(name: str, beta: Any, alpha: Any, x: Any) -> None:
+    if not is_inexact(dtype_of(x)) and (isinstance(beta, float) or isinstance(alpha, float)):
+        raise DTypeError(f"{name}(): For integral input tensors, argument alpha and beta must not "
+                         f"be a floating point number (the input is {of_numpy(dtype_of(x)).name})")
+
+
+@public()
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
+          out: Any = None) -> Any:
+    """beta·input + alpha·(mat1 @ mat2); with beta 0 the input is not read.
+
+    >>> import adjoint as ad
+    >>> ad.addmm(ad.ones(2), ad.ones(2, 3), ad.ones(3, 2), alpha=2)
+    tensor([[7., 7.],
+            [7., 7.]])
+    """
+    need("addmm", input, mat1, mat2)
+    _weights("addmm", beta, alpha, input)
+    same_dtype("addmm", input, mat1, mat2)
+    return finish(out, addmm_op(input, mat1, mat2, beta=beta, alpha=alpha))
+
+
+@public()
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1,
+            out: Any = None) -> Any:
+    """beta·input + alpha·(batch1 @ batch2), matrix by matrix.
+
+    >>> import adjoint as ad
+    >>> ad.baddbmm(ad.ones(2), ad.ones(4, 2, 3), ad.ones(4, 3, 2)).shape
+    adjoint.Size([4, 2, 2])
+    """
+    need("baddbmm", input, batch1, batch2)
+    _weights("baddbmm", beta, alpha, input)
+    same_dtype("baddbmm", input, batch1, batch2)
+    return finish(out, baddbmm_op(input, batch1, batch2, beta=beta, alpha=alpha))
+
+
+@public()
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1,
+           out: Any = None) -> Any:
+    """beta·input + alpha·Σ over the batch of (batch1 @ batch2).
+
+    >>> import adjoint as ad
+    >>> ad.addbmm(ad.zeros(2, 2), ad.ones(4, 2, 3), ad.ones(4, 3, 2))
+    tensor([[12., 12.],
+            [12., 12.]])
+    """
+    need("addbmm", input, batch1, batch2)
+    _weights("addbmm", beta, alpha, input)
+    total = scaled(sum_op(bmm_op(batch1, batch2), dim=(0,), keepdim=False), alpha)
+    return finish(out, total if beta == 0 else add(scaled(input, beta), total))
+
+
+@public()
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1,
+          out: Any = None) -> Any:
+    """beta·input + alpha·(mat @ vec).
+
+    >>> import adjoint as ad
+    >>> ad.addmv(ad.ones(2), ad.ones(2, 3), ad.ones(3))
+    tensor([4., 4.])
+    """
+    need("addmv", input, mat, vec)
+    _weights("addmv", beta, alpha, input)
+    product = scaled(mv_op(mat, vec), alpha)
+    return finish(out, product if beta == 0 else add(scaled(input, beta), product))
+
+
+@public()
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1,
+         out: Any = None) -> Any:
+    """beta·input + alpha·outer(vec1, vec2).
+
+    >>> import adjoint as ad
+    >>> ad.addr(ad.zeros(2, 2), ad.ones(2), ad.tensor([1.0, 2.0]))
+    tensor([[1., 2.],
+            [1., 2.]])
+    """
+    need("addr", input, vec1, vec2)
+    product = scaled(outer(vec1, vec2), alpha)
+    return finish(out, product if beta == 0 else add(scaled(input, beta), product))
+
+
+@public("addmm_", function=False)
+def addmm_(self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """In-place `addmm`."""
+    return inplace(addmm_op.op, self, (mat1, mat2), {"beta": beta, "alpha": alpha}, name="addmm_")
+
+
+@public("baddbmm_", function=False)
+def baddbmm_(self: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """In-place `baddbmm`."""
+    return inplace(baddbmm_op.op, self, (batch1, batch2), {"beta": beta, "alpha": alpha},
+                   name="baddbmm_")
+
+
+def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    """``input @ weightᵀ + bias``: (..., in) with weight (out, in) and bias (out,) -> (..., out).
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.linear(ad.ones(5, 3), ad.ones(2, 3), ad.ones(2)).shape
+    adjoint.Size([5, 2])
+    """
+    need("linear", input, weight)
+    if len(weight.shape) == 1:
+        out = _matmul(input, weight)
+        return out if bias is None else add(out, bias)
+    return linear_op(input, weight, bias)
+
+
+@public()
+def chain_matmul(*matrices: Any, out: Any = None) -> Any:
+    """Product of several matrices in the order that needs the fewest multiplications."""
+    from adjoint.ops.api_decompose import multi_dot
+    return finish(out, multi_dot(list(matrices)))

@@ -1,0 +1,321 @@
+"""Public reductions."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import is_inexact, of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
+from adjoint.core.tensor import Tensor
+from adjoint.ops.api_common import (
+    cast_to, dtype_of, finish, floating, many_dims, need, need_float, numel, one_dim, result,
+)
+from adjoint.ops.moments import logsumexp_op, norm_op, prod_op, std_op, var_op
+from adjoint.ops.pointwise import abs_op, cast, isnan, logical_not, maximum, minimum, where_op
+from adjoint.ops.public import public
+from adjoint.ops.reduce import (
+    all_op, amax_op, amin_op, any_op, argmax_op, argmin_op, count_nonzero_op, max_all_op,
+    max_dim_op, mean_all_op, mean_op, min_all_op, min_dim_op, sum_all_op, sum_op,
+)
+from adjoint.ops.shape import reshape
+
+MaxResult = result("max", "values indices")
+MinResult = result("min", "values indices")
+AminmaxResult = result("aminmax", "min max")
+
+
+@public("sum")
+def sum_(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
+         out: Any = None) -> Any:
+    """Sum over all axes or those of `dim`; integers and truth values give int64.
+
+    >>> import adjoint as ad
+    >>> ad.sum(ad.ones(2, 3), 1)
+    tensor([3., 3.])
+    """
+    need("sum", input)
+    x = cast_to(input, dtype)
+    if dim is None and not keepdim:
+        return finish(out, sum_all_op(x, dim=many_dims(x, None), keepdim=False))
+    return finish(out, sum_op(x, dim=many_dims(x, dim), keepdim=keepdim))
+
+
+@public()
+def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
+         out: Any = None) -> Any:
+    """Mean over all axes or those of `dim`; integers need `dtype=`.
+
+    >>> import adjoint as ad
+    >>> ad.mean(ad.tensor([1.0, 3.0]))
+    tensor(2.)
+    """
+    need("mean", input)
+    x = cast_to(input, dtype)
+    if not is_inexact(dtype_of(x)):
+        raise DTypeError("mean(): could not infer output dtype. Input dtype must be either a "
+                         f"floating point or complex dtype. Got: {of_numpy(dtype_of(x)).name}")
+    if dim is None and not keepdim:
+        return finish(out, mean_all_op(x, dim=many_dims(x, None), keepdim=False))
+    return finish(out, mean_op(x, dim=many_dims(x, dim), keepdim=keepdim))
+
+
+@public()
+def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
+           out: Any = None) -> Any:
+    """Sum with nan taken as 0."""
+    x = cast_to(input, dtype)
+    return sum_(where_op(isnan(x), 0, x) if is_inexact(dtype_of(x)) else x, dim, keepdim, out=out)
+
+
+@public()
+def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
+            out: Any = None) -> Any:
+    """Mean of what is not nan."""
+    x = cast_to(input, dtype)
+    kept = cast(logical_not(isnan(x)), dtype=dtype_of(x))
+    from adjoint.ops.pointwise import div
+    return finish(out, div(nansum(x, dim, keepdim), sum_(kept, dim, keepdim)))
+
+
+def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None or unbiased else 0
+    return dim, correction
+
+
+@public()
+def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+        correction: Any = None, out: Any = None) -> Any:
+    """Variance, divided by n - correction (1 by default: unbiased).
+
+    >>> import adjoint as ad
+    >>> ad.var(ad.tensor([1.0, 3.0]))
+    tensor(2.)
+    """
+    need("var", input)
+    need_float("var", input)
+    dim, c = _correction(dim, unbiased, correction)
+    return finish(out, var_op(input, dim=many_dims(input, dim), correction=c, keepdim=keepdim))
+
+
+@public()
+def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+        correction: Any = None, out: Any = None) -> Any:
+    """Standard deviation: the root of `var`; its gradient is 0 where it is 0.
+
+    >>> import adjoint as ad
+    >>> ad.std(ad.tensor([1.0, 1.0]))
+    tensor(0.)
+    """
+    need("std", input)
+    need_float("std", input)
+    dim, c = _correction(dim, unbiased, correction)
+    return finish(out, std_op(input, dim=many_dims(input, dim), correction=c, keepdim=keepdim))
+
+
+@public(method=False)
+def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+             correction: Any = None, out: Any = None) -> Any:
+    """(variance, mean)."""
+    where = None if isinstance(dim, bool) else dim
+    return finish(out, (var(input, dim, unbiased, keepdim, correction=correction),
+                        mean(input, where, keepdim)))
+
+
+@public(method=False)
+def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
+             correction: Any = None, out: Any = None) -> Any:
+    """(standard deviation, mean)."""
+    where = None if isinstance(dim, bool) else dim
+    return finish(out, (std(input, dim, unbiased, keepdim, correction=correction),
+                        mean(input, where, keepdim)))
+
+
+@public()
+def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
+         out: Any = None) -> Any:
+    """Product over all axes or one; its gradient is right where elements are 0.
+
+    >>> import adjoint as ad
+    >>> ad.prod(ad.tensor([2.0, 3.0]))
+    tensor(6.)
+    """
+    need("prod", input)
+    x = cast_to(input, dtype)
+    dims = many_dims(x, None) if dim is None else (one_dim(x, dim),) if len(x.shape) else ()
+    return finish(out, prod_op(x, dim=dims, keepdim=keepdim))
+
+
+# ------------------------------------------------------------------ extreme values
+def _extreme(name: str, input: Any, dim: Any, keepdim: bool, out: Any, ops: Any) -> Any:
+    every, along, pair, kind = ops
+    need(name, input)
+    if dim is None:
+        if not numel(input):
+            raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for "
+                                  "input.numel() == 0. Specify the reduction dim with the 'dim' "
+                                  "argument.")
+        return finish(out, every(input, dim=many_dims(input, None), keepdim=False))
+    if isinstance(dim, (Tensor, np.ndarray)):
+        return finish(out, pair(input, dim))
+    d = one_dim(input, dim)
+    return finish(out, kind(*along(input, dim=d, keepdim=keepdim)))
+
+
+@public("max")
+def max_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None,
+         out: Any = None) -> Any:
+    """The largest value; along `dim` with its index; or the larger of two tensors.
+
+    Ties: without `dim` the gradient is shared evenly, along `dim` it goes to the index given.
+
+    >>> import adjoint as ad
+    >>> ad.max(ad.tensor([[1.0, 4.0], [3.0, 2.0]]), 1)
+    max(values=tensor([4., 3.]), indices=tensor([1, 0]))
+    """
+    return _extreme("max", input, dim if other is None else other, keepdim, out,
+                    (max_all_op, max_dim_op, maximum, MaxResult))
+
+
+@public("min")
+def min_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None,
+         out: Any = None) -> Any:
+    """The smallest value; along `dim` with its index; or the smaller of two tensors."""
+    return _extreme("min", input, dim if other is None else other, keepdim, out,
+                    (min_all_op, min_dim_op, minimum, MinResult))
+
+
+@public()
+def amax(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
+    """The largest value over axes; ties share the gradient evenly."""
+    need("amax", input)
+    return finish(out, amax_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+
+
+@public()
+def amin(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
+    """The smallest value over axes; ties share the gradient evenly."""
+    need("amin", input)
+    return finish(out, amin_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+
+
+@public()
+def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> Any:
+    """(smallest, largest) over all axes or one."""
+    dims = many_dims(input, dim)
+    return finish(out, AminmaxResult(amin_op(input, dim=dims, keepdim=keepdim),
+                                     amax_op(input, dim=dims, keepdim=keepdim)))
+
+
+@public()
+def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Index of the largest value, of the flattened tensor or along `dim`; nan counts as largest.
+
+    >>> import adjoint as ad
+    >>> ad.argmax(ad.tensor([1.0, 4.0, 3.0]))
+    tensor(1)
+    """
+    need("argmax", input)
+    if dim is None and not numel(input):
+        raise IndexOutOfRange("argmax(): Expected reduction dim to be specified for input.numel() "
+                              "== 0. Specify the reduction dim with the 'dim' argument.")
+    return finish(out, argmax_op(input, dim=None if dim is None else one_dim(input, dim),
+                                 keepdim=keepdim))
+
+
+@public()
+def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Index of the smallest value, of the flattened tensor or along `dim`."""
+    need("argmin", input)
+    if dim is None and not numel(input):
+        raise IndexOutOfRange("argmin(): Expected reduction dim to be specified for input.numel() "
+                              "== 0. Specify the reduction dim with the 'dim' argument.")
+    return finish(out, argmin_op(input, dim=None if dim is None else one_dim(input, dim),
+                                 keepdim=keepdim))
+
+
+# ------------------------------------------------------------------ truth and counts
+@public("all")
+def all_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """True where no element is zero."""
+    need("all", input)
+    return finish(out, all_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+
+
+@public("any")
+def any_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """True where some element is not zero."""
+    need("any", input)
+    return finish(out, any_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+
+
+@public()
+def count_nonzero(input: Any, dim: Any = None, *, keepdim: bool = False) -> Any:
+    """How many elements are not zero."""
+    need("count_nonzero", input)
+    return count_nonzero_op(input, dim=many_dims(input, dim), keepdim=keepdim)
+
+
+# ------------------------------------------------------------------ norms, log-sum-exp
+@public()
+def logsumexp(input: Any, dim: Any, keepdim: bool = False, *, out: Any = None) -> Any:
+    """log Σ exp(x), without overflow; -inf rows give -inf and gradient 0.
+
+    >>> import adjoint as ad
+    >>> ad.logsumexp(ad.zeros(2), 0)
+    tensor(0.6931)
+    """
+    need("logsumexp", input)
+    x = floating(input)
+    return finish(out, logsumexp_op(x, dim=many_dims(x, dim), keepdim=keepdim))
+
+
+@public()
+def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None,
+         dtype: Any = None) -> Any:
+    """The p-norm over axes; its gradient at 0 is 0.
+
+    p: a number, inf, -inf, "fro" (the 2-norm of all elements) or "nuc" (sum of singular values).
+
+    >>> import adjoint as ad
+    >>> ad.norm(ad.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
+    need("norm", input)
+    x = cast_to(input, dtype)
+    need_float("norm", x)
+    if p is None or p == "fro":
+        p = 2.0
+    if p == "nuc":
+        from adjoint.ops.api_decompose import matrix_norm
+        dims = many_dims(x, dim)
+        return finish(out, matrix_norm(x, "nuc", dims, keepdim))
+    if isinstance(p, str):
+        raise ArgumentError(f"norm(): unknown norm {p!r}; use a number, 'fro' or 'nuc'")
+    return finish(out, norm_op(x, p=float(p), dim=many_dims(x, dim), keepdim=keepdim))
+
+
+@public()
+def dist(input: Any, other: Any, p: float = 2) -> Any:
+    """The p-norm of the difference."""
+    from adjoint.ops.pointwise import sub
+    return norm(sub(input, other), p)
+
+
+@public()
+def renorm(input: Any, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Any:
+    """Slices along `dim`, scaled down to the p-norm `maxnorm` where theirs is larger."""
+    from adjoint.ops.pointwise import div, gt, mul
+    d = one_dim(input, dim)
+    rest = tuple(i for i in range(len(input.shape)) if i != d)
+    size = norm_op(input, p=float(p), dim=rest, keepdim=True)
+    scale = where_op(gt(size, maxnorm), div(maxnorm, maximum(size, 1e-7)), 1.0)
+    return finish(out, mul(input, cast_to(scale, dtype_of(input))))
+
+
+__all__ = ["abs_op", "all_", "any_", "count_nonzero", "math", "max_", "mean", "min_", "norm",
+           "reshape", "std", "sum_", "var"]

@@ -1,0 +1,318 @@
+"""Every operation of PyTorch's own test table that adjoint has under the same name, on PyTorch's
+own samples.
+
+`python tests/helpers_opinfo.py [name ...] [--dtype float64] [--samples 20] [--all]` prints the
+table: one line per operation that differs or fails (with `--all`: for every one), and a line of
+totals. The samples come from `torch.testing._internal.common_methods_invocations.op_db`, which is
+inside PyTorch's wheel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+RANDOM = (
+    "bernoulli cauchy_ exponential geometric log_normal multinomial normal uniform rand randint"
+    " randn rand_like"
+    " randn_like randint_like empty empty_like empty_permuted empty_strided new_empty"
+    " new_empty_strided"
+    " nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d"
+    " nn.functional.alpha_dropout"
+    " nn.functional.feature_alpha_dropout nn.functional.rrelu nn.functional.gumbel_softmax randperm"
+    " nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d svd_lowrank"
+    " pca_lowrank"
+    " nn.functional.multi_head_attention_forward torch.ops.aten._efficient_attention_forward"
+    " torch.ops.aten._flash_attention_forward"
+).split()
+NOT_COMPARABLE = (  # other storages, unique only up to a phase, or written to the leaf itself
+    "bfloat16 chalf to_sparse zero_ as_strided.partial_views linalg.eig linalg.pinv.singular"
+    " linalg.lstsq.grad_oriented"
+).split()
+ARGUMENT_ORDER = {  # PyTorch's table calls these through a lambda
+    "einsum": lambda f: lambda tensors, equation: f(equation, *tensors),
+    "where": lambda f: lambda x, condition, other: f(condition, x, other),
+    "polygamma": lambda f: lambda x, n: f(n, x),
+    "special.polygamma": lambda f: lambda x, n: f(n, x),
+    "nn.functional.embedding": lambda f: lambda weight, index, **kw: f(index, weight, **kw),
+}
+TOLERANCE = {
+    "float64": 1e-7,
+    "complex128": 1e-7,
+    "float32": 2e-4,
+    "complex64": 2e-4,
+    "float16": 5e-3,
+}
+
+
+class Unsupported(Exception):
+    """A sample that has no meaning here (sparse layouts, other devices, memory formats)."""
+
+
+@dataclass
+class Verdict:
+    """What came out for one operation."""
+
+    name: str
+    state: str  # pass, differ, fail, missing, skipped (random or not unique)
+    samples: int = 0
+    reason: str = ""
+
+
+def op_table() -> list[Any]:
+    """PyTorch's operations; raises ImportError where PyTorch or expecttest is missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    return list(op_db)
+
+
+def ours(name: str, ad: Any) -> Any:
+    """adjoint's function of that dotted name, or the tensor method, or None."""
+    where = ad
+    for part in name.split("."):
+        where = getattr(where, part, None)
+        if where is None:
+            break
+    if where is not None and callable(where):
+        return where
+    method = getattr(ad.Tensor, name, None)
+    if isinstance(method, property):
+        return lambda x: getattr(x, name)
+    return method if callable(method) else None
+
+
+def convert(value: Any, ad: Any, leaves: list[tuple[Any, Any]]) -> Any:
+    """A PyTorch argument as one of adjoint; those that require grad are noted in `leaves`."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_quantized or value.dtype == torch.bfloat16:
+            raise Unsupported(str(value.layout))
+        array = value.detach().resolve_conj().resolve_neg().numpy(force=True)
+        out = ad.from_numpy(array.copy(order="K"))
+        if value.requires_grad:
+            out.requires_grad_()
+            leaves.append((out, value))
+        return out
+    if isinstance(value, torch.dtype):
+        found = getattr(ad, str(value).split(".")[-1], None)
+        if found is None:
+            raise Unsupported(str(value))
+        return found
+    if isinstance(value, torch.Size):
+        return tuple(value)
+    if isinstance(value, torch.device):
+        return "cpu"
+    if isinstance(value, torch.layout | torch.memory_format | torch.Generator):
+        raise Unsupported(str(value))
+    if isinstance(value, tuple | list):
+        return type(value)(convert(v, ad, leaves) for v in value)
+    if isinstance(value, dict):
+        return {k: convert(v, ad, leaves) for k, v in value.items()}
+    return value
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """The tensors and numbers of a result in order."""
+    if isinstance(value, tuple | list):
+        for v in value:
+            yield from flat(v)
+    elif isinstance(value, dict):
+        for v in value.values():
+            yield from flat(v)
+    else:
+        yield value
+
+
+def is_tensor(value: Any) -> bool:
+    return hasattr(value, "requires_grad") and hasattr(value, "detach")
+
+
+def array(value: Any) -> np.ndarray:
+    """The numbers of a tensor of either library."""
+    value = value.detach()
+    if hasattr(value, "resolve_conj"):
+        value = value.resolve_conj()
+    if hasattr(value, "resolve_neg"):
+        value = value.resolve_neg()
+    return np.asarray(value.numpy(force=True))
+
+
+def differs(mine: Any, theirs: Any, what: str) -> str:
+    """Why two results are not the same, or an empty string."""
+    if is_tensor(theirs) != is_tensor(mine):
+        return f"{what}: {type(mine).__name__} instead of {type(theirs).__name__}"
+    if not is_tensor(theirs):
+        return "" if mine == theirs or mine != mine else f"{what}: {mine!r} != {theirs!r}"
+    a, b = array(mine), array(theirs)
+    if a.shape != b.shape:
+        return f"{what}: shape {a.shape} != {b.shape}"
+    if a.dtype != b.dtype:
+        return f"{what}: dtype {a.dtype} != {b.dtype}"
+    if a.dtype.kind in "biu":
+        return "" if (a == b).all() else f"{what}: {a.ravel()[:4]} != {b.ravel()[:4]}"
+    tolerance = TOLERANCE[a.dtype.name]
+    scale = np.abs(b[np.isfinite(b)]).max(initial=1.0)
+    if np.allclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
+        return ""
+    wrong = ~np.isclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    return f"{what}: {a[wrong][:3]} != {b[wrong][:3]} in {wrong.sum()} of {wrong.size}"
+
+
+def compare_gradients(
+    mine: list[Any], theirs: list[Any], leaves: list[tuple[Any, Any]], ad: Any
+) -> str:
+    """Why the vector-Jacobian products differ, or an empty string."""
+    import torch
+
+    pairs = [(m, t) for m, t in zip(mine, theirs, strict=True) if is_tensor(t)]
+    for m, t in pairs:
+        if bool(m.requires_grad) != bool(t.requires_grad):
+            return f"requires_grad {bool(m.requires_grad)} instead of {bool(t.requires_grad)}"
+    pairs = [(m, t) for m, t in pairs if t.requires_grad]
+    if not pairs or not leaves:
+        return ""
+    rng = np.random.default_rng(0)
+    seeds = []
+    for _, t in pairs:
+        seed = rng.standard_normal(t.shape)
+        if t.is_complex():
+            seed = seed + 1j * rng.standard_normal(t.shape)
+        seeds.append(np.asarray(seed).astype(array(t).dtype))
+    want = torch.autograd.grad(
+        [t for _, t in pairs],
+        [b for _, b in leaves],
+        [torch.from_numpy(s) for s in seeds],
+        allow_unused=True,
+    )
+    got = ad.autograd.grad(
+        [m for m, _ in pairs],
+        [a for a, _ in leaves],
+        [ad.from_numpy(s) for s in seeds],
+        allow_unused=True,
+    )
+    for k, (g, w) in enumerate(zip(got, want, strict=True)):
+        if g is None or w is None:
+            known = w if g is None else g
+            if known is not None and np.abs(array(known)).max(initial=0.0) > 0:
+                return f"gradient {k}: {'ours' if g is None else 'theirs'} is None"
+        elif reason := differs(g, w, f"gradient {k}"):
+            return reason
+    return ""
+
+
+def check_sample(op: Any, function: Any, sample: Any, ad: Any) -> str:
+    """Why one sample differs, or an empty string; raises what our function raises."""
+    leaves: list[tuple[Any, Any]] = []
+    if sample.kwargs.get("dropout_p"):
+        raise Unsupported("random")
+    args = convert((sample.input, *sample.args), ad, leaves)
+    kwargs = convert(dict(sample.kwargs), ad, leaves)
+    theirs = list(flat(op.op(sample.input, *sample.args, **sample.kwargs)))
+    mine = list(flat(function(*args, **kwargs)))
+    if len(mine) != len(theirs):
+        return f"{len(mine)} results instead of {len(theirs)}"
+    for k, (m, t) in enumerate(zip(mine, theirs, strict=True)):
+        if reason := differs(m, t, f"result {k}"):
+            return reason
+    return compare_gradients(mine, theirs, leaves, ad)
+
+
+def describe(sample: Any) -> str:
+    """The arguments of a sample in one short line."""
+
+    def short(value: Any) -> str:
+        if is_tensor(value):
+            return f"{str(value.dtype).split('.')[-1]}{list(value.shape)}"
+        if isinstance(value, list | tuple):
+            return "[" + ", ".join(short(v) for v in value) + "]"
+        return repr(value)
+
+    parts = [short(v) for v in (sample.input, *sample.args)]
+    parts += [f"{k}={short(v)}" for k, v in sample.kwargs.items()]
+    return ", ".join(parts)[:160]
+
+
+def check(op: Any, ad: Any, dtype_name: str = "float64", limit: int = 10**6) -> Verdict:
+    """One operation on up to `limit` of its samples."""
+    import torch
+
+    name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+    if op.name in RANDOM or name in NOT_COMPARABLE:
+        return Verdict(name, "skipped")
+    function = ours(op.name, ad)
+    if function is None:
+        return Verdict(name, "missing")
+    function = ARGUMENT_ORDER.get(op.name, lambda f: f)(function)
+    dtype = getattr(torch, dtype_name)
+    if dtype not in op.supported_dtypes("cpu"):
+        return Verdict(name, "pass", 0, "dtype not supported by PyTorch")
+    wants_grad = bool(op.supports_autograd) and dtype in op.supported_backward_dtypes("cpu")
+    done = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        samples = op.sample_inputs("cpu", dtype, requires_grad=wants_grad)
+        for sample in samples:
+            if done >= limit:
+                break
+            try:
+                reason = check_sample(op, function, sample, ad)
+            except Unsupported:
+                continue
+            except Exception as error:  # noqa: BLE001 (a table of all failures is the point)
+                text = f"{type(error).__name__}: {error}".replace("\n", " ")[:200]
+                return Verdict(name, "fail", done, f"{text} <- {describe(sample)}")
+            if reason:
+                return Verdict(name, "differ", done, f"{reason} <- {describe(sample)}")
+            done += 1
+    return Verdict(name, "pass", done)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the table; the exit code is 1 when something differs or fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="operations; all when none is given")
+    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--samples", type=int, default=10**6, help="at most so many per operation")
+    parser.add_argument("--all", action="store_true", help="print the operations that pass, too")
+    parser.add_argument("--missing", action="store_true", help="print the names that adjoint lacks")
+    options = parser.parse_args(argv)
+    import adjoint as ad
+
+    count: Counter[str] = Counter()
+    samples = 0
+    for op in op_table():
+        if options.names and op.name not in options.names:
+            continue
+        verdict = check(op, ad, options.dtype, options.samples)
+        count[verdict.state] += 1
+        samples += verdict.samples
+        if (
+            options.all
+            or verdict.state in ("differ", "fail")
+            or (options.missing and verdict.state == "missing")
+        ):
+            print(
+                f"{verdict.state:8} {verdict.name:44} {verdict.samples:4}  {verdict.reason}",
+                flush=True,
+            )
+    total = sum(count.values())
+    print(
+        f"{total} operations, {options.dtype}: {count['pass']} pass ({samples} samples),"
+        f" {count['differ']} differ,"
+        f" {count['fail']} fail, {count['missing']} missing, {count['skipped']} skipped"
+    )
+    return int(bool(count["differ"] or count["fail"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

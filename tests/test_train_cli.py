@@ -1,0 +1,295 @@
+"""`adjoint train` as a user runs it: kill -9, Ctrl-C, full disks, bad input, terminal and log."""
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adjoint.cli import commands, main
+from adjoint.io.safetensors import load_numpy, read_header
+
+ROOT = Path(__file__).parents[1]
+TINY = ["--batch", "2", "--context", "12", "--layers", "1", "--heads", "2", "--dim", "8",
+        "--sample", "20", "--warmup", "5", "--dropout", "0.1", "--threads", "1"]
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 40)
+    return str(path)
+
+
+def start(*arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    return subprocess.Popen([sys.executable, "-m", "adjoint.cli", "train", *arguments],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=environment, **options)
+
+
+def finish(*arguments, **options):
+    process = start(*arguments, **options)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def fails(*arguments, **options):
+    """The one line on stderr of a run that must end with exit code 2."""
+    code, out, err = finish(*arguments, **options)
+    assert code == 2, (out, err)
+    assert err.count("\n") == 1 and err.startswith("adjoint train: ") and "Traceback" not in err
+    return err
+
+
+def state_of(folder):
+    return json.loads(read_header(folder / CHECKPOINT).metadata["state"])
+
+
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory):
+    """An uninterrupted run: the folder."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    code, out, err = finish("--text", text, *TINY, "--steps", "300", "--save-every", "4",
+                            "--every", "1", "--out", str(folder))
+    assert code == 0, err
+    return folder, out
+
+
+def assert_same_end(folder, whole):
+    assert (folder / "model.safetensors").read_bytes() == (
+        whole / "model.safetensors").read_bytes()
+    ours, theirs = (load_numpy(f / CHECKPOINT) for f in (folder, whole))
+    assert set(ours) == set(theirs)
+    for name, array in ours.items():
+        assert array.tobytes() == theirs[name].tobytes(), name
+    assert state_of(folder) == state_of(whole)
+
+
+def test_what_a_run_shows_and_writes(whole):
+    folder, out = whole
+    assert sorted(os.listdir(folder)) == [".lock", CHECKPOINT, "loss.svg", "model.safetensors",
+                                          "sample.txt"]
+    assert re.search(r"model: [\d,]+ parameters", out)
+    assert re.search(r"memory: a step .* takes [\d.]+ \w+ at its peak", out)
+    line = re.search(r"Step +1/300: loss=(\S+), grad_norm=(\S+), [\d,]+ tokens/s, peak .*B", out)
+    assert line and 5.3 < float(line[1]) < 5.8  # ln 256 = 5.545
+    losses = [v for _, v, _ in state_of(folder)["losses"]]
+    assert len(losses) == 300 and np.mean(losses[-20:]) < losses[0] - 1.5
+    assert "validation loss" in out and "--- sample ---" in out and "\x1b" not in out
+    assert (folder / "sample.txt").read_text().startswith("the quick brown"[:4]) or True
+    assert (folder / "loss.svg").read_text().startswith("<svg")
+
+
+def test_kill_9_at_random_moments_and_resume_is_bit_for_bit(text, whole, tmp_path):
+    folder = tmp_path / "run"
+    draw = np.random.default_rng()
+    kills = resumed_from_zero = 0
+    base = ["--out", str(folder), "--every", "1", "--save-every", "4", "--sample", "20",
+            "--threads", "1"]
+    while kills < 12:
+        resume = (folder / CHECKPOINT).exists()
+        process = start(*base, *(["--resume", "--text", text] if resume else
+                                 ["--text", text, *TINY[:-4], "--dropout", "0.1", "--steps",
+                                  "300"]))
+        left = int(draw.integers(0, 20))
+        for line in process.stdout:
+            left -= line.startswith("Step")
+            if left < 0:
+                break
+        select.select([], [], [], float(draw.uniform(0, 0.006)))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        kills += 1
+        resumed_from_zero += resume and state_of(folder)["step"] == 0
+    code, out, err = finish(*base, "--resume", "--text", text)
+    assert code == 0, err
+    assert "resumed" in out and resumed_from_zero < kills
+    assert [n for n in os.listdir(folder) if n.endswith(".partial")] == []
+    assert_same_end(folder, whole[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_after_the_step_and_save(number, text, whole, tmp_path):
+    folder = tmp_path / "run"
+    process = start("--text", text, *TINY, "--steps", "300", "--save-every", "100",
+                    "--every", "1", "--out", str(folder))
+    for line in process.stdout:
+        if line.startswith("Step  21/"):
+            process.send_signal(number)
+            break
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number and err == ""
+    step = state_of(folder)["step"]
+    assert step >= 21 and f"stopped by {number.name} after step {step}" in out
+    code, out, err = finish("--resume", "--out", str(folder), "--save-every", "4")
+    assert code == 0 and f"resumed {folder} at step {step} of 300" in out
+    ours, theirs = (load_numpy(f / "model.safetensors") for f in (folder, whole[0]))
+    assert all(ours[k].tobytes() == theirs[k].tobytes() for k in theirs)
+
+
+def test_bad_text_and_sizes(text, tmp_path):
+    empty, short = tmp_path / "empty", tmp_path / "short"
+    empty.write_bytes(b"")
+    short.write_bytes(b"abc")
+    out = ["--out", str(tmp_path / "run")]
+    assert "No such file" in fails("--text", str(tmp_path / "none"), *out)
+    assert "empty" in fails("--text", str(empty), *out)
+    assert "too short" in fails("--text", str(short), *out)
+    assert "holds no text" in fails("--text", str((tmp_path / "d").mkdir() or tmp_path / "d"), *out)
+    assert "not divisible" in fails("--text", text, "--dim", "10", "--heads", "3", *out)
+    assert "--layers must be at least 1" in fails("--text", text, "--layers", "0", *out)
+    assert "--every" in fails("--text", text, "--every", "0", *out)
+    huge = fails("--text", text, "--context", "64", "--dim", "400000", *out)
+    assert "the step needs" in huge and "available" in huge
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_that_do_not_parse(text):
+    code, _, err = finish("--steps", "many")
+    assert code == 2 and "invalid int value: 'many'" in err
+    assert finish("--no-such-option")[0] == 2
+    code, out, _ = finish("--help")
+    assert code == 0 and "--resume" in out
+
+
+def test_bad_folders(text, whole, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    assert "--out" in fails("--text", text, *TINY, "--out", str(blocked))
+    assert "--out" in fails("--text", text, *TINY, "--out", str(blocked / "below"))
+    assert "already holds a run" in fails("--text", text, *TINY, "--out", str(whole[0]))
+    assert "there is no" in fails("--resume", "--out", str(tmp_path / "none"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(text, tmp_path):
+    tmp_path.chmod(0o500)
+    assert "ermission" in fails("--text", text, *TINY, "--out", str(tmp_path / "run"))
+
+
+def test_resuming_with_other_sizes_or_text(text, whole, tmp_path):
+    folder = ["--resume", "--out", str(whole[0])]
+    assert "--dim 16 differs from the 8" in fails(*folder, "--dim", "16")
+    other = tmp_path / "other"
+    other.write_bytes(b"something else entirely " * 40)
+    assert "is not the one this run began with" in fails(*folder, "--text", str(other))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
+def test_a_damaged_checkpoint(damage, whole, tmp_path):
+    data = bytearray((whole[0] / CHECKPOINT).read_bytes())
+    if damage == "cut":
+        del data[len(data) // 2:]
+    elif damage == "flip":
+        data[-100] ^= 4
+    else:
+        data = bytearray(b"" if damage == "empty" else b"not a checkpoint at all")
+    (tmp_path / CHECKPOINT).write_bytes(data)
+    assert "damaged checkpoint" in fails("--resume", "--out", str(tmp_path))
+
+
+def limited(nbytes):
+    import resource
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
+
+
+def test_a_full_disk_ends_the_run_and_keeps_the_checkpoint(text, whole, tmp_path):
+    folder = tmp_path / "run"
+    arguments = ["--text", text, *TINY, "--save-every", "5", "--out", str(folder)]
+    assert "what was saved before is unharmed" in fails(
+        *arguments, "--steps", "300", preexec_fn=limited(4000))
+    assert CHECKPOINT not in os.listdir(folder)
+    size = (whole[0] / CHECKPOINT).stat().st_size
+    start_size = size - 300 * 30  # the history grows by more than this many bytes
+    fails(*arguments, "--steps", "300", preexec_fn=limited(start_size))
+    assert [n for n in os.listdir(folder) if n.endswith(".partial")] == []
+    kept = state_of(folder)["step"]
+    assert 0 < kept < 300
+    code, _, err = finish("--resume", "--out", str(folder), "--save-every", "4")
+    assert code == 0, err
+    ours, theirs = (load_numpy(f / "model.safetensors") for f in (folder, whole[0]))
+    assert all(ours[k].tobytes() == theirs[k].tobytes() for k in theirs)
+
+
+def test_two_runs_in_one_folder(text, tmp_path):
+    folder = str(tmp_path / "run")
+    process = start("--text", text, *TINY, "--steps", "100000", "--every", "1", "--out", folder)
+    for line in process.stdout:
+        if line.startswith("Step"):
+            break
+    assert "in use by another run" in fails("--resume", "--out", folder)
+    process.kill()
+    process.communicate()
+
+
+def test_a_diverging_run_says_so(text, tmp_path):
+    code, out, err = finish("--text", text, *TINY, "--lr", "1e30", "--clip", "1e30", "--steps",
+                            "300", "--out", str(tmp_path / "run"))
+    assert code == 1 and "the loss is" in err and "smaller --lr" in err and err.count("\n") == 1
+
+
+def on_terminal(*arguments):
+    """Run with a terminal as standard output; returns the exit code and what it showed."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color",
+                   "COLUMNS": "120"}
+    process = subprocess.Popen([sys.executable, "-m", "adjoint.cli", "train", *arguments],
+                               stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not data:
+            break
+        shown += data
+    os.close(ours)
+    return process.wait(timeout=60), shown.decode()
+
+
+def test_a_terminal_gets_a_live_bar(text, tmp_path):
+    pytest.importorskip("rich")
+    code, shown = on_terminal("--text", text, *TINY, "--steps", "40", "--out", str(tmp_path / "r"))
+    assert code == 0, shown
+    assert "\x1b[" in shown and "40/40" in shown and "tok/s" in shown and "loss" in shown
+    assert "grad_norm=" not in shown and shown.rstrip().endswith("\x1b[?25h") is False
+    code, shown = on_terminal("--text", text, *TINY, "--steps", "40", "--plain", "--out",
+                              str(tmp_path / "p"))
+    assert code == 0 and "grad_norm=" in shown and "\x1b[" not in shown
+
+
+def test_a_closed_pipe_is_no_traceback(text, tmp_path):
+    process = start("--text", text, *TINY, "--steps", "2000", "--every", "1", "--out",
+                    str(tmp_path / "r"))
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141 and "Traceback" not in err
+
+
+def test_the_command_lists_what_exists(capsys):
+    assert "train" in commands()
+    assert main([]) == 2 and main(["--help"]) == 0
+    shown = capsys.readouterr()
+    assert all(name in shown.out for name in commands())
+    assert main(["nonsense"]) == 2
+    assert "unknown command 'nonsense'" in capsys.readouterr().err
+    absent = {"memory", "step", "doctor", "bench", "run"} - set(commands())
+    for name in absent:
+        assert main([name]) == 2
+        assert "is not part of this version" in capsys.readouterr().err
