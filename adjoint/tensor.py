@@ -227,13 +227,6 @@ def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
 
 
 @member
-def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
-    """Itself where it is contiguous, else a copy that is."""
-    from adjoint.ops.convert import contiguous_op
-    return self if not self.level and is_contiguous(self) else contiguous_op(self)  # type: ignore[no-any-return]  # one tensor
-
-
-@member
 def storage_offset(self: Tensor) -> int:
     """Position of the first element in its storage, in elements."""
     if type(self.array) is MetaArray or self.array.base is None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from adjoint.utils.checkpoint import checkpoint
-from helpers_engine import const, leaf, values
+from helpers_engine import const, leaf, only_ours, values
 from helpers_programs import Program, programs
 from hypothesis import assume, given, settings
 
@@ -195,6 +195,7 @@ class TestAgainstItself:
         for x, w in zip(leaves, want, strict=True):
             np.testing.assert_array_equal(values(x.grad), w)
 
+    @only_ours  # PyTorch lets the .grad of two scalar leaves share memory: 1, then 3 instead of 2
     @given(programs())
     def test_retained_graph_gives_the_same_twice(self, program: Program) -> None:
         """F17, F19: twice over one graph is exactly double."""

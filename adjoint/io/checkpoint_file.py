@@ -339,7 +339,7 @@ def _load(file: BinaryIO, where: str, mmap: bool, location: MapLocation, weights
     except UnsafePickleError as error:
         raise UnsafePickleError(
             f"load: {where}: {error}. If the file comes from a source you trust, list the name "
-            f"with adjoint.io.add_safe_globals, or pass weights_only=False, which "
+            f"with adjoint.serialization.add_safe_globals, or pass weights_only=False, which "
             f"may run code from the file") from None
     except FileFormatError as error:
         raise FileFormatError(f"load: {where}: {error}") from error.__cause__

@@ -6,12 +6,13 @@ counters and accumulators live in stack slots, which LLVM promotes to registers.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 FLOATS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "i16"}
-BYTES = {"float": 4, "double": 8, "half": 2, "i16": 2}
+BYTES = {"float": 4, "double": 8, "half": 2, "i16": 2, "i8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +207,17 @@ def load_wide(e: Emit, src: str, acc: str, lanes: int, pointer: str, mask: str |
 
 
 def widen(e: Emit, src: str, acc: str, lanes: int, raw: str) -> str:
-    """Convert loaded elements to the accumulator type (bfloat16 is the top half of a float32)."""
+    """Convert loaded elements to the accumulator type.
+
+    bfloat16 ("i16") is the top half of a float32; a boolean mask ("i8") becomes 0 or -inf.
+    """
     if src == acc:
         return raw
     wide, kind = shaped(acc, lanes), shaped(src, lanes)
+    if src == "i8":
+        keep = e.op(f"icmp ne {kind} {raw}, {const('i8', lanes, 0)}")
+        low = fconst("float", lanes, float("-inf"))
+        return e.op(f"select {shaped('i1', lanes)} {keep}, {wide} {fconst(acc, lanes, 0.0)}, {wide} {low}")
     if src == "half":
         return e.op(f"fpext {kind} {raw} to {wide}")
     bits = e.op(f"zext {kind} {raw} to {shaped('i32', lanes)}")
@@ -248,9 +256,19 @@ def const(kind: str, lanes: int, value: int) -> str:
     return "<" + ", ".join(f"{kind} {value}" for _ in range(lanes)) + ">"
 
 
+def fconst(kind: str, lanes: int, value: float) -> str:
+    """A floating constant in every lane, exact (LLVM writes both float types as doubles in hex)."""
+    if kind == "float":
+        value = struct.unpack("f", struct.pack("f", value))[0]
+    text = "0x" + struct.pack(">d", value).hex().upper()
+    if lanes == 1:
+        return text
+    return "<" + ", ".join(f"{kind} {text}" for _ in range(lanes)) + ">"
+
+
 def short(kind: str) -> str:
     """LLVM's suffix of a type in intrinsic names."""
-    return {"float": "f32", "double": "f64", "half": "f16", "i16": "i16", "i32": "i32"}[kind]
+    return {"float": "f32", "double": "f64", "half": "f16", "i16": "i16", "i8": "i8", "i32": "i32"}[kind]
 
 
 def lane_mask(e: Emit, lanes: int, count: str) -> str:

@@ -57,8 +57,11 @@ class Reduce:
         self._plans: dict[Any, _Plan | None] = {}
 
     def __call__(self, *args: Any, axis: int | tuple[int, ...] | None = None,
-                 keepdims: bool = False, **attrs: Any) -> Any:
-        """The reductions over `axis` (all axes where None), as a tuple of arrays."""
+                 keepdims: bool = False, wide: bool = False, **attrs: Any) -> Any:
+        """The reductions over `axis` (all axes where None), as a tuple of arrays.
+
+        `wide` leaves them in float64, in which they were accumulated.
+        """
         key = (axis, *[(a.shape, a.strides, a.dtype) if type(a) is np.ndarray else type(a)
                        for a in args])
         try:
@@ -73,7 +76,8 @@ class Reduce:
         plan.entry(threads.entry(), plan.address, *map(id, args), *map(id, outs),
                    *[attrs[k] for k in self.keyword])
         shape = plan.shape_keep if keepdims else plan.shape
-        return tuple([_join(how, out, plan).reshape(shape)
+        dtype = plan.wide if wide else plan.dtype
+        return tuple([_join(how, out, plan).astype(dtype, copy=False).reshape(shape)
                       for how, out in zip(self.how, outs, strict=True)])
 
     def _make(self, args: Sequence[Any], axis: int | tuple[int, ...] | None) -> _Plan | None:
@@ -208,9 +212,7 @@ def _join(how: str, partial: Array, plan: _Plan) -> Array:
     ufunc = {"add": np.add, "mean": np.add, "mul": np.multiply, "max": np.maximum,
              "min": np.minimum}[how]
     total = partial[0] if len(partial) == 1 else ufunc.reduce(partial, axis=0)
-    if how == "mean":
-        total = total / plan.count
-    return total.astype(plan.dtype, copy=False)
+    return total / plan.count if how == "mean" else total
 
 
 class _Job(NamedTuple):

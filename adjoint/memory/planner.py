@@ -95,7 +95,8 @@ class Planner:
     Args: `trace`; `bandwidth` in bytes per second to spill to and load from (None: no spilling);
     `rungs` budgets between 0 and the full peak that are searched (plans in between come from the
     same frontier); `effort` scales the ruin-and-repair search (0 leaves greedy plans);
-    `slowest` stops the descent at that many times the step's time.
+    `slowest` stops the descent at that many times the step's time (None: 4 up to 100 operations,
+    2 beyond).
 
     Deterministic: the same trace and settings give the same plans.
 
@@ -115,8 +116,10 @@ class Planner:
         bandwidth: float | None = None,
         rungs: int = 40,
         effort: float = 1.0,
-        slowest: float = 3.0,
+        slowest: float | None = None,
     ) -> None:
+        if slowest is None:
+            slowest = 4.0 if len(trace.ops) <= 100 else 2.0
         if rungs < 1 or effort < 0 or slowest < 1:
             raise ArgumentError(
                 f"Planner: rungs={rungs}, effort={effort}, slowest={slowest}; they have to be at "
@@ -130,6 +133,7 @@ class Planner:
         self._breadth = 8
         self._repairs = int(effort * min(40.0, 1600 / max(self.graph.n, 1)))
         full = self._note(Layout(self.graph, self.graph.base))
+        self._full = full.peak
         self._seeds = [self._note(Layout(self.graph, k)) for k in self._segment_seeds()]
         self._descend(full.peak, rungs)
 
@@ -180,10 +184,11 @@ class Planner:
         """Search one budget; False if no plan was found that meets it."""
         g = self.graph
         known = self._frontier.best(budget)
-        starts = [g.base] if g.n <= 100 or known is None else []
+        starts = [g.base] if g.n <= 100 or budget > 0.35 * self._full else []
         nearest = [p for p in self._frontier.points if p.peak > budget][:1]
         starts += [p.keys for p in (known, *nearest) if p is not None]
-        starts += [s.keys for s in self._nearest_seeds(budget)]
+        if g.n <= 600 or known is None:
+            starts += [s.keys for s in self._nearest_seeds(budget)]
         found: list[Layout] = []
         for keys in _distinct(starts):
             layout = self._greedy(Layout(g, keys), budget)

@@ -175,7 +175,3 @@ def dtype_name(self: Tensor) -> str:
     """The name of the dtype."""
     return of_numpy(self.array.dtype).name
 
-
-contiguous_op = op("contiguous", impl=lambda x, /: np.array(x, order="C"), infer=lambda x: x,
-                   vjp={"x": lambda ct: ct}, jvp={"x": None}, node="CloneBackward0",
-                   batch=lambda op_, args, b, attrs: contiguous_op(args[0]))

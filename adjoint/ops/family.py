@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, aval_of
-from adjoint.base.dtypes import BOOL, F32, F64, default_dtype, is_inexact, result_type
+from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import binary, bind, function_of, unary
 from adjoint.core.op import Op, Plan, register
@@ -102,9 +102,12 @@ def _slope(e: Expr, operand: str, given: Mapping[str, Any]) -> Expr:
     return min(forms, key=lambda s: (len(set(ex.variables(s))), ex.flops(s)))
 
 
-def _is_complex(x: Any) -> bool:
-    dtype = getattr(getattr(x, "array", x), "dtype", None)
-    return dtype is not None and dtype.kind == "c"
+def is_complex(x: Any) -> bool:
+    """True for complex tensors (of any level), arrays and numbers."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is None:
+        return isinstance(x, complex)
+    return dtype.is_complex if isinstance(dtype, DType) else dtype.kind == "c"
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -175,7 +178,7 @@ def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...]
         keywords = ["*", *taken] if taken else []
         passed = ", ".join([*kept, *(f"{a}={a}" for a in taken)])
         test = " or ".join(f"is_complex({v})" for v in (ct, *kept))
-        scope = {"d": derived, "is_complex": _is_complex}
+        scope = {"d": derived, "is_complex": is_complex}
         if slope.fn == "const" and slope.value in (1, -1):
             scope["neg"] = lambda ct: _neg()(ct)
             vjp[o] = jvp[o] = eval("lambda ct: " + ("ct" if slope.value == 1 else "neg(ct)"), scope)

@@ -16,7 +16,7 @@ from adjoint.kernels.expr import (
     abs_, atan2_, ceil_, copysign_, exp_, expm1_, floor_, fmod_, hypot_, log1p_, log_, maximum_,
     minimum_, mod_, rsqrt_, sigmoid_, sign_, sqrt_, tanh_, trunc_, where_,
 )
-from adjoint.ops.family import batch_broadcast, broadcast_shapes, pointwise, promote
+from adjoint.ops.family import batch_broadcast, broadcast_shapes, is_complex, pointwise, promote
 
 # ------------------------------------------------------------------ arithmetic
 add = pointwise("add", lambda a, b: a + b)
@@ -220,7 +220,7 @@ def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _sgn_rule(g: Any, x: Any) -> Any:
     """d sgn(z) = (g - s·conj(g)·s)/(2|z|) with s = sgn z; 0 for real operands."""
-    if getattr(getattr(x, "array", x), "dtype", np.dtype("f4")).kind != "c":
+    if not is_complex(x):
         return mul(g, 0.0)
     s, size = sgn(x), abs_op(x)
     turned = sub(g, mul(mul(s, s), conj_op(g)))
@@ -247,13 +247,13 @@ angle_op = op("angle", impl=lambda x, /: np.angle(x).astype(_real(x.dtype)),
               infer=lambda x: Aval(x.shape, _real(x.dtype)),
               vjp={"x": lambda ct, x: _angle_rule(ct, x)},
               jvp={"x": lambda t, x: real_part(mul(t, conj_op(_angle_rule(1.0, x))))
-                   if x.dtype.kind == "c" else mul(t, 0.0)},
+                   if is_complex(x) else mul(t, 0.0)},
               batch=batch_broadcast, cost=lambda x: 14 * x.size,
               why={"x": "d arg(z) = i·z/|z|²"})
 
 
 def _angle_rule(ct: Any, x: Any) -> Any:
-    if x.dtype.kind != "c":
+    if not is_complex(x):
         return mul(ct, 0.0)
     size = abs_op(x)
     return where_op(eq(size, 0.0), 0.0, mul(div(mul(x, 1j), mul(size, size)), ct))

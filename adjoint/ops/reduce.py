@@ -173,7 +173,7 @@ def picked_vjp(cts: Any, indices: Any, x_aval: Aval, *, dim: int, keepdim: bool)
         return cts[0]
     ct = cts[0] if keepdim else unsqueeze_op(cts[0], dim=dim)
     at = indices if keepdim else unsqueeze_op(indices, dim=dim)
-    return put_along_op(ct, at, dim=dim, size=x_aval.shape[dim])
+    return put_along_op(ct, at, dim=dim, shape=x_aval.shape)
 
 
 def picked_jvp(t: Any, indices: Any, x_aval: Aval, *, dim: int, keepdim: bool) -> Any:

@@ -1,0 +1,662 @@
+"""Public indexing: `x[...]`, `x[...] = v`, gather, scatter and their kin."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import I64, of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.inplace import inplace
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.api_common import (
+    box, cast_to, choice, dtype_of, finish, need, numel, one_dim, raw, value,
+)
+from adjoint.ops.gather import fits, gather_op, scatter_add_op, scatter_op
+from adjoint.ops.index import (
+    index_op, index_put_op, index_select_op, indexed_shape, masked_fill_op, slice_op,
+    slice_put_op, sliced_shape, take_op, tril_op, triu_op,
+)
+from adjoint.ops.pointwise import add, lt, mul, where_op
+from adjoint.ops.public import public
+from adjoint.ops.shape import (
+    expand_op, narrow_op, reshape, select_op, unsqueeze_op,
+)
+
+FULL = slice(None)
+
+
+class Parsed:
+    """An index, taken apart: a basic part (a view), then index arrays on axes of that view."""
+
+    __slots__ = ("basic", "dims", "arrays")
+
+    def __init__(self, basic: tuple[Any, ...], dims: tuple[int, ...], arrays: list[Any]) -> None:
+        self.basic, self.dims, self.arrays = basic, dims, arrays
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, (Tensor, np.ndarray, MetaArray))
+
+
+def _as_array(item: Any) -> Any:
+    if _is_array(item):
+        return item
+    try:
+        found = np.array([raw(i) for i in item] if isinstance(item, list) else item)
+    except ValueError:
+        raise IndexOutOfRange(f"an index list must be rectangular, got {item!r}") from None
+    return found.astype(I64) if not found.size else found
+
+
+def _kind(item: Any) -> str:
+    return str(dtype_of(item).kind)
+
+
+def _width(item: Any) -> int:
+    """How many axes of the operand one item of an index stands for."""
+    if item is None or isinstance(item, (bool, np.bool_)):
+        return 0
+    if _is_array(item) and _kind(item) == "b":
+        return len(item.shape)
+    return 1
+
+
+def parse(shape: tuple[int, ...], index: Any) -> Parsed:
+    """Take an index apart; raises IndexOutOfRange in PyTorch's words."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    items = [_as_array(i) if isinstance(i, (list, range)) else i for i in items]
+    used = sum(_width(i) for i in items if i is not Ellipsis)
+    if used > len(shape):
+        raise IndexOutOfRange(f"too many indices for tensor of dimension {len(shape)}: {used} axes "
+                              f"are indexed in a tensor of shape {list(shape)}")
+    gaps = [k for k, i in enumerate(items) if i is Ellipsis]
+    if len(gaps) > 1:
+        raise IndexOutOfRange("an index can have only one ellipsis ('...')")
+    at = gaps[0] if gaps else len(items)
+    items[at:at + 1] = [FULL] * (len(shape) - used)
+    return _sort_items(shape, items)
+
+
+def _sort_items(shape: tuple[int, ...], items: list[Any]) -> Parsed:
+    basic: list[Any] = []
+    dims: list[int] = []
+    arrays: list[Any] = []
+    axis = place = 0                      # in the operand, in the view
+    for item in items:
+        if item is None:
+            basic.append(None)
+            place += 1
+        elif isinstance(item, (bool, np.bool_)):
+            basic.append(None)
+            dims.append(place)
+            arrays.append(np.zeros(1 if item else 0, np.int64))
+            place += 1
+        elif isinstance(item, slice):
+            basic.append(_slice(item, shape[axis]))
+            axis, place = axis + 1, place + 1
+        elif _is_array(item) and not _is_number(item):
+            many = _positions(item, shape, axis, len(arrays))
+            for one in many:
+                basic.append(FULL)
+                dims.append(place)
+                arrays.append(one)
+                axis, place = axis + 1, place + 1
+        else:
+            basic.append(_integer(item, shape[axis], axis))
+            axis += 1
+    return Parsed(tuple(basic), tuple(dims), arrays)
+
+
+def _is_number(item: Any) -> bool:
+    return (not len(item.shape) and _kind(item) in "iu" and isinstance(raw(item), np.ndarray)
+            and not getattr(item, "level", 0))
+
+
+def _integer(item: Any, size: int, axis: int) -> int:
+    item = raw(item)
+    if isinstance(item, (float, str)) or not hasattr(item, "__index__"):
+        raise IndexOutOfRange("only integers, slices (`:`), ellipsis (`...`), None and long or byte"
+                              f" Variables are valid indices (got {type(item).__name__})")
+    i = item.__index__()
+    if not -size <= i < size:
+        raise IndexOutOfRange(f"index {i} is out of bounds for dimension {axis} with size {size}")
+    return int(i) % size
+
+
+def _slice(item: slice, size: int) -> slice:
+    if item == FULL:
+        return FULL
+    parts = [None if p is None else int(raw(p)) for p in (item.start, item.stop, item.step)]
+    if parts[2] is not None and parts[2] <= 0:
+        raise ArgumentError("slice step must be positive: use flip() to reverse an axis")
+    start, stop, step = slice(*parts).indices(size)
+    return slice(start, max(start, stop), step)
+
+
+def _positions(item: Any, shape: tuple[int, ...], axis: int, place: int) -> list[Any]:
+    kind = _kind(item)
+    if kind == "b":
+        have = tuple(item.shape)
+        for k, n in enumerate(have):
+            if n != shape[axis + k]:
+                raise IndexOutOfRange(
+                    f"The shape of the mask {list(have)} at index {k} does not match the shape of "
+                    f"the indexed tensor {list(shape)} at index {axis + k}")
+        if not have:
+            return [np.zeros(int(bool(raw(item))), np.int64)]
+        return list(np.nonzero(value(item, "indexing with a boolean mask")))
+    if kind not in "iu":
+        raise IndexOutOfRange("tensors used as indices must be long, int, byte or bool tensors, got"
+                              f" {of_numpy(dtype_of(item)).name}")
+    return [item]
+
+
+def positions(shape: tuple[int, ...], parsed: Parsed) -> Any:
+    """One array of positions in the flattened indexed axes (of the view of shape `shape`)."""
+    sizes = [shape[d] for d in parsed.dims]
+    if any(getattr(a, "level", 0) for a in parsed.arrays):
+        return _positions_by_ops(sizes, parsed.arrays)
+    raws = [raw(a) for a in parsed.arrays]
+    try:
+        common = np.broadcast_shapes(*(a.shape for a in raws))
+    except ValueError:
+        raise IndexOutOfRange("shape mismatch: indexing tensors could not be broadcast together "
+                              f"with shapes {', '.join(str(list(a.shape)) for a in raws)}"
+                              ) from None
+    if any(isinstance(a, MetaArray) for a in raws):
+        return MetaArray(common, I64)
+    out: Any = None
+    for a, n, d in zip(raws, sizes, parsed.dims, strict=True):
+        a = a if a.dtype == I64 else a.astype(I64)
+        if a.size:
+            low, high = a.min(), a.max()
+            if low < -n or high >= n:
+                bad = high if high >= n else low
+                raise IndexOutOfRange(f"index {bad} is out of bounds for dimension {d} with size "
+                                      f"{n}")
+            if low < 0:
+                a = np.where(a < 0, a + n, a)
+        elif n == 0:
+            pass
+        out = a if out is None else out * n + a
+    return np.broadcast_to(out, common) if out.shape != common else out
+
+
+def _positions_by_ops(sizes: list[int], arrays: list[Any]) -> Any:
+    out: Any = None
+    for a, n in zip(arrays, sizes, strict=True):
+        a = where_op(lt(a, 0), add(a, n), a)
+        out = a if out is None else add(mul(out, n), a)
+    return out
+
+
+def _view(x: Any, basic: tuple[Any, ...]) -> Any:
+    """The basic part of an index, as the op whose node PyTorch would print."""
+    special = [(k, i) for k, i in enumerate(basic) if i != FULL or i is None]
+    if not special:
+        return x
+    if len(special) == 1:
+        k, item = special[0]
+        if item is None:
+            return unsqueeze_op(x, dim=k)
+        if isinstance(item, int):
+            return select_op(x, dim=k, index=item)
+        if item.step == 1:
+            return narrow_op(x, dim=k, start=item.start, length=item.stop - item.start)
+    return slice_op(x, index=basic)
+
+
+@public("__getitem__", function=False)
+def getitem(input: Any, index: Any) -> Any:
+    """``x[index]``: ints, slices, None and ... give views, arrays and masks give copies.
+
+    >>> import adjoint as ad
+    >>> ad.arange(6).reshape(2, 3)[:, [0, 2]]
+    tensor([[0, 2],
+            [3, 5]])
+    """
+    shape = tuple(input.shape)
+    if type(index) is int and shape:
+        return select_op(input, dim=0, index=_integer(index, shape[0], 0))
+    parsed = parse(shape, index)
+    y = _view(input, parsed.basic)
+    if parsed.dims:
+        lin = positions(tuple(y.shape), parsed)
+        return index_op(y, lin, dims=parsed.dims)
+    if y is input:
+        from adjoint.ops.shape import identity_op
+        return identity_op(input)
+    return y
+
+
+@public("__setitem__", function=False)
+def setitem(input: Any, index: Any, v: Any) -> None:
+    """``x[index] = v``, in place; `v` broadcasts and is cast to x's dtype."""
+    if isinstance(v, (list, np.ndarray)) and not isinstance(v, Tensor):
+        v = np.asarray(v)
+    if _is_array(index) and _kind(index) == "b" and tuple(index.shape) == tuple(
+            input.shape) and not len(getattr(v, "shape", ())):
+        inplace(masked_fill_op.op, input, (index, v), name="masked_fill_")
+        return
+    parsed = parse(tuple(input.shape), index)
+    if not parsed.dims:
+        target = sliced_shape(tuple(input.shape), parsed.basic)
+        inplace(slice_put_op.op, input, (_fitted(v, target),), {"index": parsed.basic},
+                name="copy_")
+        return
+    y = _view(input, parsed.basic)
+    lin = positions(tuple(y.shape), parsed)
+    target = indexed_shape(tuple(y.shape), tuple(lin.shape), parsed.dims)
+    inplace(index_put_op.op, y, (lin, _fitted(v, target)),
+            {"dims": parsed.dims, "accumulate": False}, name="index_put_")
+
+
+def _fitted(v: Any, target: tuple[int, ...]) -> Any:
+    """`v` without leading axes of size 1 that the target has not; checked to broadcast."""
+    if not hasattr(v, "shape"):
+        if not isinstance(v, (bool, int, float, complex)):
+            raise DTypeError(f"can't assign a {type(v).__name__} to a tensor")
+        return v
+    have = tuple(v.shape)
+    while len(have) > len(target) and have[0] == 1:
+        have = have[1:]
+    try:
+        fine = np.broadcast_shapes(have, target) == target
+    except ValueError:
+        fine = False
+    if not fine:
+        raise ShapeError(f"shape mismatch: value tensor of shape {list(v.shape)} cannot be "
+                         f"broadcast to indexing result of shape {list(target)}")
+    return v if have == tuple(v.shape) else reshape(v, have)
+
+
+@public(method=True)
+def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    """A copy of `input` with ``[indices] = values`` (or += with `accumulate`)."""
+    y, lin, dims, v = _put_parts(input, indices, values)
+    return index_put_op(y, lin, v, dims=dims, accumulate=accumulate)
+
+
+@public("index_put_", function=False)
+def index_put_(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    """``self[indices] = values`` (or += with `accumulate`)."""
+    y, lin, dims, v = _put_parts(self, indices, values)
+    inplace(index_put_op.op, y, (lin, v), {"dims": dims, "accumulate": accumulate},
+            name="index_put_")
+    return self
+
+
+def _put_parts(x: Any, indices: Any, values: Any) -> tuple[Any, Any, Any, Any]:
+    parsed = parse(tuple(x.shape), tuple(FULL if i is None else i for i in indices))
+    lin = positions(tuple(x.shape), parsed)
+    if dtype_of(values) != dtype_of(x):
+        raise DTypeError("Index put requires the source and destination dtypes match, got "
+                         f"{of_numpy(dtype_of(x)).name} for the destination and "
+                         f"{of_numpy(dtype_of(values)).name} for the source.")
+    target = indexed_shape(tuple(x.shape), tuple(lin.shape), parsed.dims)
+    return x, lin, parsed.dims, _fitted(values, target)
+
+
+# ------------------------------------------------------------------ along one axis
+def _index_of(name: str, index: Any) -> Any:
+    need(name, index, argument="index")
+    if dtype_of(index).kind not in "iu":
+        raise DTypeError(f"{name}(): Expected dtype int64 for index, got "
+                         f"{of_numpy(dtype_of(index)).name}")
+    return index
+
+
+@public()
+def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> Any:
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on.
+
+    >>> import adjoint as ad
+    >>> ad.gather(ad.tensor([[1, 2], [3, 4]]), 1, ad.tensor([[0, 0], [1, 0]]))
+    tensor([[1, 1],
+            [4, 3]])
+    """
+    need("gather", input)
+    d = one_dim(input, dim)
+    index = _index_of("gather", index)
+    if len(input.shape) and len(index.shape):
+        fits("gather", tuple(input.shape), tuple(index.shape), d)
+    return finish(out, gather_op(input, index, dim=d))
+
+
+@public()
+def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None) -> Any:
+    """`gather` whose operands broadcast off `dim`; without dim, of the flattened tensor."""
+    index = _index_of("take_along_dim", indices)
+    if dim is None:
+        x, index = reshape(input, (numel(input),)), reshape(index, (numel(index),))
+        return finish(out, gather_op(x, index, dim=0))
+    d = one_dim(input, dim)
+    a, b = list(input.shape), list(index.shape)
+    if len(a) != len(b):
+        raise ShapeError("torch.take_along_dim(): input and indices should have the same number of "
+                         f"dimensions, but got {len(a)} dimensions for input, and {len(b)}")
+    common = list(np.broadcast_shapes(*([*s[:d], 1, *s[d + 1:]] for s in (a, b))))
+    xs, js = tuple([*common[:d], a[d], *common[d + 1:]]), tuple([*common[:d], b[d], *common[d + 1:]])
+    x = input if tuple(a) == xs else expand_op(input, shape=xs)
+    j = index if tuple(b) == js else expand_op(index, shape=js)
+    return finish(out, gather_op(x, j, dim=d))
+
+
+def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add_to: bool) -> Any:
+    d = one_dim(x, dim)
+    index = _index_of(name, index)
+    if reduce is not None:
+        choice(name, "reduce", reduce, ("add", "multiply"))
+        if reduce == "multiply":
+            from adjoint.ops.api_scatter import scatter_multiply
+            return scatter_multiply, d, index, src
+        add_to = True
+    if hasattr(src, "shape") and dtype_of(src) != dtype_of(x):
+        raise DTypeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got "
+                         f"{of_numpy(dtype_of(x)).name} and {of_numpy(dtype_of(src)).name}")
+    return (scatter_add_op if add_to else scatter_op), d, index, src
+
+
+@public()
+def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
+            reduce: Any = None, out: Any = None) -> Any:
+    """A copy of `input` with src (or a number) written to the places `index` names along dim.
+
+    >>> import adjoint as ad
+    >>> ad.zeros(2, 3).scatter(1, ad.tensor([[1], [2]]), 5.0)
+    tensor([[0., 5., 0.],
+            [0., 0., 5.]])
+    """
+    op_, d, index, src = _scatter("scatter", input, dim, index, value if src is None else src,
+                                  reduce, False)
+    return finish(out, op_(input, index, src, dim=d))
+
+
+@public("scatter_", function=False)
+def scatter_(self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
+             reduce: Any = None) -> Any:
+    """In-place `scatter`."""
+    op_, d, index, src = _scatter("scatter_", self, dim, index, value if src is None else src,
+                                  reduce, False)
+    if not hasattr(op_, "op"):
+        return setitem(self, Ellipsis, op_(self, index, src, dim=d)) or self
+    return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_")
+
+
+@public()
+def scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) -> Any:
+    """A copy of `input` with src added to the places `index` names along dim."""
+    op_, d, index, src = _scatter("scatter_add", input, dim, index, src, None, True)
+    return finish(out, op_(input, index, src, dim=d))
+
+
+@public("scatter_add_", function=False)
+def scatter_add_(self: Any, dim: int, index: Any, src: Any) -> Any:
+    """In-place `scatter_add`."""
+    op_, d, index, src = _scatter("scatter_add_", self, dim, index, src, None, True)
+    return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_add_")
+
+
+def wrapped_index(name: str, index: Any, size: int, *, negative: bool = False) -> Any:
+    """A 1-d index with its bounds checked."""
+    index = _index_of(name, index)
+    if len(index.shape) > 1:
+        raise IndexOutOfRange(f"{name}(): Index is supposed to be a vector, got "
+                              f"{len(index.shape)}-d")
+    flat = raw(index)
+    if isinstance(flat, np.ndarray) and flat.size and not getattr(index, "level", 0):
+        low, high = int(flat.min()), int(flat.max())
+        if low < (-size if negative else 0) or high >= size:
+            raise IndexOutOfRange(f"{name}(): index out of range in self: {low}..{high} for size "
+                                  f"{size}")
+        if low < 0:
+            index = box(index, np.where(flat < 0, flat + size, flat))
+    return cast_to(index, np.int64) if dtype_of(index) != I64 else index
+
+
+@public()
+def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
+    """The slices along `dim` that a vector of indices names.
+
+    >>> import adjoint as ad
+    >>> ad.index_select(ad.arange(6).reshape(2, 3), 1, ad.tensor([0, 2]))
+    tensor([[0, 2],
+            [3, 5]])
+    """
+    need("index_select", input)
+    if not len(input.shape):
+        wrapped_index("index_select", index, 1)
+        return finish(out, reshape(input, ()))
+    d = one_dim(input, dim)
+    index = wrapped_index("index_select", index, input.shape[d])
+    if not len(index.shape):
+        index = reshape(index, (1,))
+    return finish(out, index_select_op(input, index, dims=(d,)))
+
+
+@public()
+def take(input: Any, index: Any, *, out: Any = None) -> Any:
+    """Elements of the flattened tensor, in the shape of `index`."""
+    need("take", input)
+    index = _index_of("take", index)
+    flat = reshape(input, (numel(input),))
+    lin = positions((numel(input),), Parsed((FULL,), (0,), [index]))
+    return finish(out, take_op(flat, lin, dims=(0,)))
+
+
+@public("put_", function=False)
+def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """Write to positions of the flattened tensor, in place."""
+    from adjoint.ops.api_shape import view
+    lin = positions((numel(self),), Parsed((FULL,), (0,), [_index_of("put_", index)]))
+    inplace(index_put_op.op, view(self, -1), (lin, reshape(source, tuple(lin.shape))),
+            {"dims": (0,), "accumulate": accumulate}, name="put_")
+    return self
+
+
+@public()
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """A copy with positions of the flattened tensor overwritten."""
+    lin = positions((numel(input),), Parsed((FULL,), (0,), [_index_of("put", index)]))
+    flat = index_put_op(reshape(input, (numel(input),)), lin, reshape(source, tuple(lin.shape)),
+                        dims=(0,), accumulate=accumulate)
+    return reshape(flat, tuple(input.shape))
+
+
+def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
+    d = one_dim(x, dim)
+    lin = wrapped_index(name, index, x.shape[d])
+    if dtype_of(source) != dtype_of(x):
+        raise DTypeError(f"{name}(): self ({of_numpy(dtype_of(x)).name}) and source "
+                         f"({of_numpy(dtype_of(source)).name}) must have the same scalar type")
+    expected = (*x.shape[:d], numel(lin), *x.shape[d + 1:])
+    if tuple(source.shape) != expected:
+        raise ShapeError(f"{name}(): source tensor shape must match self tensor shape, excluding "
+                         f"the specified dimension. Got self.shape = {list(x.shape)} source.shape ="
+                         f" {list(source.shape)}, expected {list(expected)}")
+    return d, lin, source if alpha == 1 else mul(source, alpha)
+
+
+@public()
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1,
+              out: Any = None) -> Any:
+    """A copy of `input` with alpha·source[i] added to slice index[i] along dim."""
+    d, lin, src = _add_parts("index_add", input, dim, index, source, alpha)
+    return finish(out, index_put_op(input, lin, src, dims=(d,), accumulate=True))
+
+
+@public("index_add_", function=False)
+def index_add_(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    """In-place `index_add`."""
+    d, lin, src = _add_parts("index_add_", self, dim, index, source, alpha)
+    return inplace(index_put_op.op, self, (lin, src), {"dims": (d,), "accumulate": True},
+                   name="index_add_")
+
+
+@public()
+def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None) -> Any:
+    """A copy of `input` whose slices index[i] along dim are source[i]."""
+    d, lin, src = _add_parts("index_copy", input, dim, index, source, 1)
+    return finish(out, index_put_op(input, lin, src, dims=(d,), accumulate=False))
+
+
+@public("index_copy_", function=False)
+def index_copy_(self: Any, dim: int, index: Any, source: Any) -> Any:
+    """In-place `index_copy`."""
+    d, lin, src = _add_parts("index_copy_", self, dim, index, source, 1)
+    return inplace(index_put_op.op, self, (lin, src), {"dims": (d,), "accumulate": False},
+                   name="index_copy_")
+
+
+@public()
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+    """A copy of `input` whose slices index[i] along dim are full of one value."""
+    d = one_dim(input, dim)
+    lin = wrapped_index("index_fill", index, input.shape[d], negative=True)
+    return index_put_op(input, lin, value, dims=(d,), accumulate=False)
+
+
+@public("index_fill_", function=False)
+def index_fill_(self: Any, dim: int, index: Any, value: Any) -> Any:
+    """In-place `index_fill`."""
+    d = one_dim(self, dim)
+    lin = wrapped_index("index_fill_", index, self.shape[d], negative=True)
+    return inplace(index_put_op.op, self, (lin, value), {"dims": (d,), "accumulate": False},
+                   name="index_fill_")
+
+
+# ------------------------------------------------------------------ masks
+def _mask_of(name: str, mask: Any) -> Any:
+    need(name, mask, argument="mask")
+    if dtype_of(mask).kind != "b":
+        raise DTypeError(f"{name} only supports boolean masks, but got mask with dtype "
+                         f"{of_numpy(dtype_of(mask)).name}")
+    return mask
+
+
+def _fill_value(name: str, v: Any) -> Any:
+    if hasattr(v, "shape") and len(v.shape):
+        raise ShapeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with "
+                         f"{len(v.shape)} dimension(s).")
+    return v
+
+
+@public()
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """`input` with `value` where the mask is True.
+
+    >>> import adjoint as ad
+    >>> ad.zeros(2).masked_fill(ad.tensor([True, False]), 3.0)
+    tensor([3., 0.])
+    """
+    need("masked_fill", input)
+    return masked_fill_op(input, _mask_of("masked_fill", mask), _fill_value("masked_fill", value))
+
+
+@public("masked_fill_", function=False)
+def masked_fill_(self: Any, mask: Any, value: Any) -> Any:
+    """In-place `masked_fill`."""
+    return inplace(masked_fill_op.op, self, (_mask_of("masked_fill_", mask),
+                                             _fill_value("masked_fill_", value)),
+                   name="masked_fill_")
+
+
+@public()
+def masked_select(input: Any, mask: Any, *, out: Any = None) -> Any:
+    """The elements where the mask is True, as a vector (the operands broadcast)."""
+    need("masked_select", input)
+    mask = _mask_of("masked_select", mask)
+    shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
+    chosen = np.broadcast_to(value(mask, "masked_select"), shape)
+    x = input if tuple(input.shape) == shape else expand_op(input, shape=shape)
+    flat = reshape(x, (int(np.prod(shape)),))
+    return finish(out, index_op(flat, np.flatnonzero(chosen), dims=(0,)))
+
+
+@public(method=True)
+def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
+    """Indices of the elements that are not zero: (count, ndim) int64, or a tuple per axis.
+
+    >>> import adjoint as ad
+    >>> ad.nonzero(ad.tensor([0, 3, 4]))
+    tensor([[1],
+            [2]])
+    """
+    found = value(input, "nonzero")
+    if as_tuple:
+        return tuple(box(input, a) for a in np.nonzero(np.atleast_1d(found)))
+    where = np.argwhere(found).astype(np.int64)
+    return finish(out, box(input, where))
+
+
+@public()
+def argwhere(input: Any) -> Any:
+    """`nonzero` as (count, ndim)."""
+    return nonzero(input)
+
+
+@public()
+def tril(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
+    """The lower triangle of the last two axes, 0 above `diagonal`."""
+    _matrix("tril", input)
+    return finish(out, tril_op(input, diagonal=diagonal))
+
+
+@public()
+def triu(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
+    """The upper triangle of the last two axes, 0 below `diagonal`."""
+    _matrix("triu", input)
+    return finish(out, triu_op(input, diagonal=diagonal))
+
+
+def _matrix(name: str, x: Any) -> None:
+    need(name, x)
+    if len(x.shape) < 2:
+        raise ShapeError(f"{name}: input tensor must have at least 2 dimensions, got "
+                         f"{len(x.shape)}")
+
+
+@public("tril_", function=False)
+def tril_(self: Any, diagonal: int = 0) -> Any:
+    """In-place `tril`."""
+    return inplace(tril_op.op, self, (), {"diagonal": diagonal}, name="tril_")
+
+
+@public("triu_", function=False)
+def triu_(self: Any, diagonal: int = 0) -> Any:
+    """In-place `triu`."""
+    return inplace(triu_op.op, self, (), {"diagonal": diagonal}, name="triu_")
+
+
+@public(method=False)
+def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+    """int64 (...,) -> int64 (..., num_classes) with a 1 at each class.
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.one_hot(ad.tensor([0, 2]), 3)
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
+    need("one_hot", tensor, argument="tensor")
+    if dtype_of(tensor) != I64:
+        raise DTypeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if num_classes < 0:
+        found = value(tensor, "one_hot without num_classes")
+        if not found.size:
+            raise ArgumentError("Can not infer total number of classes from empty tensor.")
+        num_classes = int(found.max()) + 1
+    array = raw(tensor)
+    if isinstance(array, MetaArray):
+        return wrap(MetaArray((*array.shape, num_classes), I64))
+    if array.size and array.min() < 0:
+        raise ArgumentError("Class values must be non-negative.")
+    if array.size and array.max() >= num_classes:
+        raise ArgumentError("Class values must be smaller than num_classes.")
+    from adjoint.ops.pointwise import cast, eq
+    return cast(eq(unsqueeze_op(tensor, dim=len(tensor.shape)), np.arange(num_classes)),
+                dtype=I64)
+
+
+__all__ = ["getitem", "setitem"]

@@ -1,0 +1,211 @@
+"""Records that pick or place single elements along one axis: gather, scatter and their kin."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.ops.api_common import fill_like, narrowed, wide
+from adjoint.ops.shape import lift_all
+
+Shape = tuple[int, ...]
+
+
+def check_bounds(name: str, index: Any, size: int, dim: int) -> None:
+    """Raise where an index lies outside of [0, size)."""
+    if index.size and (index.min() < 0 or index.max() >= size):
+        bad = index[(index < 0) | (index >= size)].flat[0]
+        raise ArgumentError(f"{name}(): index {bad} is out of bounds for dimension {dim} with size "
+                            f"{size}")
+
+
+def fits(name: str, x: Shape, index: Shape, dim: int) -> None:
+    """Gather and scatter want an index that is no larger than the operand, off `dim`."""
+    if len(x) != len(index):
+        raise ShapeError(f"{name}(): Index tensor must have the same number of dimensions as input "
+                         f"tensor: the operand is {list(x)}, the index {list(index)}")
+    for d, (n, m) in enumerate(zip(x, index, strict=True)):
+        if d != dim and m > n:
+            raise ShapeError(f"{name}(): Size does not match at dimension {d} expected index "
+                             f"{list(index)} to be no larger than self {list(x)} apart from "
+                             f"dimension {dim}")
+
+
+def _cut(x: Any, index: Any, dim: int) -> Any:
+    return x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
+
+
+def _gather_impl(x: Any, index: Any, /, *, dim: int) -> Any:
+    if not x.ndim or not index.ndim:
+        return np.broadcast_to(x, index.shape).copy()
+    fits("gather", x.shape, index.shape, dim)
+    check_bounds("gather", index, x.shape[dim], dim)
+    return np.take_along_axis(_cut(x, index, dim), index, dim)
+
+
+def _batch_along(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    lifted = lift_all(args, batched)
+    if "shape" in attrs:
+        attrs = {**attrs, "shape": (lifted[0].shape[0], *attrs["shape"])}
+    if len(lifted[0].shape) == 1:                    # examples are numbers: index 0 of one element
+        from adjoint.ops.shape import reshape
+        lifted = [reshape(a, (a.shape[0], 1)) for a in lifted]
+        attrs = {**attrs, "dim": 1}
+        if "shape" in attrs:
+            attrs["shape"] = (*attrs["shape"], 1)
+        return reshape(bind(op_, lifted, attrs), (lifted[0].shape[0],))
+    return bind(op_, lifted, {**attrs, "dim": attrs["dim"] + 1})
+
+
+gather_op = op(
+    "gather", impl=_gather_impl, infer=lambda x, index, *, dim: _gather_infer(x, index, dim),
+    vjp={"x": lambda ct, index, x_aval, *, dim: put_along_op(ct, index, dim=dim,
+                                                             shape=x_aval.shape)},
+    jvp={"x": lambda t, index, *, dim: gather_op(t, index, dim=dim)}, batch=_batch_along,
+    why={"index": "the gradient goes back to the places that were read"})
+
+
+def _gather_infer(x: Aval, index: Aval, dim: int) -> Aval:
+    if x.ndim and index.ndim:
+        fits("gather", x.shape, index.shape, dim)
+    return Aval(index.shape, x.dtype)
+
+
+def flat_places(index: Any, dim: int, shape: Shape) -> Any:
+    """Positions in a flat array of `shape` of the elements that `index` names along `dim`."""
+    if not shape:
+        return np.zeros(index.shape, np.int64)
+    steps = [math.prod(shape[d + 1:]) for d in range(len(shape))]
+    out = index * steps[dim]
+    for d, n in enumerate(index.shape):
+        if d != dim:
+            view = (1,) * d + (n,) + (1,) * (index.ndim - d - 1)
+            out = out + (np.arange(n) * steps[d]).reshape(view)
+    return out
+
+
+def add_at(flat: Any, places: Any, values: Any) -> None:
+    """flat[places] += values, also where places repeat."""
+    np.add.at(flat, places.reshape(-1), values.reshape(-1))
+
+
+def _put_impl(src: Any, index: Any, /, *, dim: int, shape: Shape) -> Any:
+    w = wide(src)
+    out = np.zeros(shape, w.dtype)
+    if not shape or not index.ndim:
+        out[...] = w.sum()
+        return narrowed(out, src.dtype)
+    check_bounds("scatter", index, shape[dim], dim)
+    w = w[tuple(slice(n) for n in index.shape)]
+    if index.shape[dim] == 1 or not index.size:
+        target = out[tuple(slice(None) if d == dim else slice(n)
+                           for d, n in enumerate(index.shape))]
+        np.put_along_axis(target, index, w, dim)
+    else:
+        add_at(out.reshape(-1), flat_places(index, dim, shape), w)
+    return narrowed(out, src.dtype)
+
+
+put_along_op = op(
+    "put_along", impl=_put_impl, infer=lambda src, index, *, dim, shape: Aval(shape, src.dtype),
+    vjp={"src": lambda ct, index, *, dim: gather_op(ct, index, dim=dim)},
+    jvp={"src": lambda t, index, *, dim, shape: put_along_op(t, index, dim=dim, shape=shape)},
+    batch=_batch_along, why={"index": "the gradient is read from the places written to"})
+
+
+# ------------------------------------------------------------------ scatter
+def _scatter_check(name: str, x: Any, index: Any, src: Any, dim: int) -> None:
+    if index.size or len(index.shape) == len(x.shape):
+        fits(name, x.shape, index.shape, dim)
+    if len(src.shape) and index.size and (len(src.shape) != len(index.shape) or any(
+            m > n for n, m in zip(src.shape, index.shape, strict=True))):
+        raise ShapeError(f"{name}(): expected index {list(index.shape)} to be no larger than src "
+                         f"{list(src.shape)}")
+
+
+def _scatter_into(out: Any, index: Any, src: Any, dim: int, add: bool) -> Any:
+    _scatter_check("scatter", out, index, src, dim)
+    if not index.size:
+        return out
+    if not out.ndim:
+        out[...] = out + src if add else src
+        return out
+    check_bounds("scatter", index, out.shape[dim], dim)
+    values = src[tuple(slice(n) for n in index.shape)] if src.ndim else np.broadcast_to(
+        src, index.shape)
+    if add:
+        flat = out.reshape(-1)
+        if not np.shares_memory(flat, out):
+            flat = np.ascontiguousarray(out).reshape(-1)
+        add_at(flat, flat_places(index, dim, out.shape), values.astype(out.dtype))
+        out[...] = flat.reshape(out.shape) if not np.shares_memory(flat, out) else out
+    else:
+        np.put_along_axis(_cut(out, index, dim), index, values, dim)
+    return out
+
+
+def _scatter_impl(add: bool) -> Any:
+    def impl(x: Any, index: Any, src: Any, /, *, dim: int) -> Any:
+        src = np.asarray(src)
+        return narrowed(_scatter_into(np.array(wide(x), order="C"), index, src, dim, add), x.dtype)
+    return impl
+
+
+def _scatter_infer(x: Aval, index: Aval, src: Aval, *, dim: int) -> Aval:
+    _scatter_check("scatter", x, index, src, dim)
+    return Aval(x.shape, x.dtype)
+
+
+def _scatter_inplace(add: bool) -> Any:
+    def run(out: Any, x: Any, index: Any, src: Any, *, dim: int) -> None:
+        src = np.asarray(src)
+        if out.dtype.itemsize == 2 and add:
+            out[...] = _scatter_impl(add)(x, index, src, dim=dim)
+        else:
+            _scatter_into(out, index, src, dim, add)
+    return run
+
+
+def _read_back(ct: Any, index: Any, src: Aval, dim: int) -> Any:
+    """The cotangent of `src`: what was read from it gets ct at its place, the rest 0."""
+    from adjoint.ops.shape import pad_zero_op
+    got = gather_op(ct, index, dim=dim)
+    if not src.ndim or tuple(got.shape) == src.shape:
+        return got
+    return pad_zero_op(got, pads=tuple((0, n - m) for n, m in zip(src.shape, got.shape,
+                                                                 strict=True)))
+
+
+def _batch_scatter(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    x, index, src = args
+    if not batched[2] and (not hasattr(src, "shape") or not len(src.shape)):
+        lifted = [*lift_all((x, index), batched[:2]), src]
+        return bind(op_, lifted, {"dim": attrs["dim"] + 1})
+    return _batch_along(op_, args, batched, attrs)
+
+
+def _zero(src: Aval) -> Any:
+    return fill_like(src)
+
+
+scatter_op = op(
+    "scatter", impl=_scatter_impl(False), infer=_scatter_infer, inplace=_scatter_inplace(False),
+    vjp={"x": lambda ct, index, *, dim: scatter_op(ct, index, 0.0, dim=dim),
+         "src": lambda ct, index, src_aval, *, dim: _read_back(ct, index, src_aval, dim)},
+    jvp={"x": lambda t, index, *, dim: scatter_op(t, index, 0.0, dim=dim),
+         "src": lambda t, index, x_aval, *, dim: scatter_op(fill_like(x_aval), index, t, dim=dim)},
+    batch=_batch_scatter, why={"index": "which places were overwritten"})
+scatter_add_op = op(
+    "scatter_add", impl=_scatter_impl(True), infer=_scatter_infer, inplace=_scatter_inplace(True),
+    vjp={"x": lambda ct: ct,
+         "src": lambda ct, index, src_aval, *, dim: _read_back(ct, index, src_aval, dim)},
+    jvp={"x": None,
+         "src": lambda t, index, x_aval, *, dim: scatter_add_op(fill_like(x_aval), index, t,
+                                                                dim=dim)},
+    batch=_batch_scatter, why={"index": "where src was added"})

@@ -1,0 +1,291 @@
+"""Records of indexing: views by slices, rows by integer arrays, assignment to both.
+
+Several index arrays are first made into one array of positions in the flattened indexed axes, so
+that a record has one index operand. `dims` are those axes; the axes of the index stand where NumPy
+and PyTorch put them: in place where `dims` are neighbours, in front where they are not.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.errors import IndexOutOfRange
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.ops.api_common import fill_like, narrowed, wide
+from adjoint.ops.family import batch_broadcast
+from adjoint.ops.pointwise import add, where_op
+from adjoint.ops.shape import batch_loop, expand_op, permute_op, reshape, unsqueeze_op
+
+Shape = tuple[int, ...]
+
+
+# ------------------------------------------------------------------ slices: views
+def sliced_shape(shape: Shape, index: Any) -> Shape:
+    """The shape of a basic index (slices, ints, None)."""
+    return np.broadcast_to(np.zeros((), np.int8), shape)[index].shape
+
+
+def _deeper(index: Any) -> Any:
+    return (slice(None), *index)
+
+
+slice_op = op(
+    "slice", impl=lambda x, /, *, index: x[index],
+    infer=lambda x, *, index: Aval(sliced_shape(x.shape, index), x.dtype),
+    vjp={"x": lambda ct, x_aval, *, index: unslice_op(ct, index=index, shape=x_aval.shape)},
+    jvp={"x": None}, view=True, cost=lambda x, **_: 0,
+    batch=lambda op_, args, b, attrs: op_.call(args[0], index=_deeper(attrs["index"])))
+
+
+def _unslice_impl(ct: Any, /, *, index: Any, shape: Shape) -> Any:
+    out = np.zeros(shape, ct.dtype)
+    out[index] = ct
+    return out
+
+
+unslice_op = op(
+    "unslice", impl=_unslice_impl, infer=lambda ct, *, index, shape: Aval(shape, ct.dtype),
+    vjp={"ct": lambda ct, *, index: slice_op(ct, index=index)}, jvp={"ct": None},
+    node="SliceBackward0",
+    batch=lambda op_, args, b, attrs: op_.call(args[0], index=_deeper(attrs["index"]), shape=(
+        args[0].shape[0], *attrs["shape"])))
+
+
+def _assign_impl(x: Any, v: Any, /, *, index: Any) -> Any:
+    out = np.array(x)
+    out[index] = v
+    return out
+
+
+def _assign_inplace(out: Any, x: Any, v: Any, *, index: Any) -> None:
+    out[index] = v
+
+
+def _batch_assign(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    x, v = args
+    if not batched[0]:
+        x = expand_op(unsqueeze_op(x, dim=0), shape=(v.shape[0], *x.shape))
+    if batched[1]:
+        width = len(sliced_shape(tuple(x.shape)[1:], attrs["index"]))
+        v = reshape(v, (v.shape[0], *(1,) * (width + 1 - len(v.shape)), *v.shape[1:]))
+    return bind(op_, (x, v), {"index": _deeper(attrs["index"])})
+
+
+slice_put_op = op(
+    "slice_put", impl=_assign_impl, infer=lambda x, v, *, index: Aval(x.shape, x.dtype),
+    inplace=_assign_inplace, node="CopySlices",
+    vjp={"x": lambda ct, *, index: slice_put_op(ct, 0.0, index=index),
+         "v": lambda ct, *, index: slice_op(ct, index=index)},
+    jvp={"x": lambda t, *, index: slice_put_op(t, 0.0, index=index),
+         "v": lambda t, x_aval, *, index: slice_put_op(fill_like(x_aval), t, index=index)},
+    batch=_batch_assign)
+
+
+# ------------------------------------------------------------------ integer arrays
+def neighbours(dims: Shape) -> bool:
+    """True where the indexed axes lie side by side."""
+    return all(b == a + 1 for a, b in zip(dims[:-1], dims[1:], strict=True))
+
+
+def indexed_shape(shape: Shape, index: Shape, dims: Shape) -> Shape:
+    """The shape of x[index]: the index's axes in place, or in front."""
+    rest = tuple(n for d, n in enumerate(shape) if d not in dims)
+    at = dims[0] if neighbours(dims) else 0
+    return (*rest[:at], *index, *rest[at:])
+
+
+def _selector(index: Any, shape: Shape, dims: Shape) -> tuple[Any, ...]:
+    parts = (index,) if len(dims) == 1 else np.unravel_index(
+        index, tuple(shape[d] for d in dims)) if index.size else (index,) * len(dims)
+    picks: list[Any] = [slice(None)] * (dims[-1] + 1)
+    for d, p in zip(dims, parts, strict=True):
+        picks[d] = p
+    return tuple(picks)
+
+
+def check_range(index: Any, shape: Shape, dims: Shape) -> None:
+    """Raise where a position lies outside of the indexed axes."""
+    n = math.prod(shape[d] for d in dims)
+    if index.size and (index.min() < 0 or index.max() >= n):
+        bad = index[(index < 0) | (index >= n)].flat[0]
+        raise IndexOutOfRange(f"index {bad} is out of bounds for dimension {dims[0]} with size {n}")
+
+
+def _index_impl(x: Any, index: Any, /, *, dims: Shape) -> Any:
+    check_range(index, x.shape, dims)
+    if len(dims) == 1:
+        return np.take(x, index, axis=dims[0])
+    if neighbours(dims) and x.flags.c_contiguous:
+        a, b = dims[0], dims[-1] + 1
+        flat = x.reshape(*x.shape[:a], math.prod(x.shape[a:b]), *x.shape[b:])
+        return np.take(flat, index, axis=a)
+    return x[_selector(index, x.shape, dims)]
+
+
+def add_rows(out: Any, index: Any, rows: Any) -> None:
+    """out[index[i]] += rows[i] for matrices: sorted by target, then summed run by run."""
+    if not index.size or not rows.size:
+        return
+    order = np.argsort(index, kind="stable")
+    found = index[order]
+    starts = np.flatnonzero(np.concatenate(([True], found[1:] != found[:-1])))
+    if len(starts) == len(index):
+        out[index] += rows
+    elif rows.shape[1] == 1 and rows.dtype.kind == "f":
+        out[:, 0] += np.bincount(index, rows[:, 0], len(out)).astype(out.dtype)
+    else:
+        out[found[starts]] += np.add.reduceat(rows[order], starts, axis=0)
+
+
+def _unindex_impl(ct: Any, index: Any, /, *, shape: Shape, dims: Shape) -> Any:
+    check_range(index, shape, dims)
+    rest = tuple(d for d in range(len(shape)) if d not in dims)
+    sizes = tuple(shape[d] for d in dims)
+    at = dims[0] if neighbours(dims) else 0
+    w = np.moveaxis(wide(ct), range(at, at + index.ndim), range(index.ndim))
+    width = math.prod(shape[d] for d in rest)
+    out = np.zeros((math.prod(sizes), width), w.dtype)
+    add_rows(out, index.reshape(-1), w.reshape(index.size, width))
+    order = (*dims, *rest)
+    whole = out.reshape(tuple(shape[d] for d in order))
+    return narrowed(whole.transpose(np.argsort(order)), ct.dtype)
+
+
+def _batch_index(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    x, index = args
+    dims = attrs["dims"]
+    deeper = tuple(d + 1 for d in dims)
+    if op_ is index_op.op:
+        if batched[0] and not batched[1]:
+            out = index_op(x, index, dims=deeper)
+            return out if neighbours(dims) else _front(out, len(index.shape))
+        if not batched[0]:
+            out = index_op(x, index, dims=dims)
+            return _front(out, dims[0] if neighbours(dims) else 0)
+    if not all(batched):
+        return batch_loop(op_, args, batched, attrs)
+    n = x.shape[0]
+    shape = attrs["shape"] if op_ is unindex_op.op else tuple(x.shape)[1:]
+    size = math.prod(shape[d] for d in dims)
+    first = reshape(np.arange(n) * size, (n, *(1,) * (len(index.shape) - 1)))
+    joint, every = add(index, first), (0, *deeper)
+    at = dims[0] if neighbours(dims) else 0
+    k = len(index.shape) - 1
+    if op_ is unindex_op.op:          # (n, pre, idx, post): the joint index wants its axes together
+        if not neighbours(every):
+            rank = len(x.shape)
+            order = (0, *range(1 + at, 1 + at + k), *range(1, 1 + at), *range(1 + at + k, rank))
+            x = permute_op(x, dims=order)
+        return unindex_op(x, joint, shape=(n, *shape), dims=every)
+    out = index_op(x, joint, dims=every)
+    if at and not neighbours(every):  # (n, idx, pre, post) -> (n, pre, idx, post)
+        rank = len(out.shape)
+        order = (0, *range(1 + k, 1 + k + at), *range(1, 1 + k), *range(1 + k + at, rank))
+        out = permute_op(out, dims=order)
+    return out
+
+
+def _front(x: Any, axis: int) -> Any:
+    """`axis` moved to the front."""
+    if axis == 0:
+        return x
+    rank = len(x.shape)
+    return permute_op(x, dims=(axis, *(d for d in range(rank) if d != axis)))
+
+
+def _declare_index(name: str, node: str) -> Any:
+    return op(
+        name, impl=_index_impl, node=node,
+        infer=lambda x, index, *, dims: Aval(indexed_shape(x.shape, index.shape, dims), x.dtype),
+        vjp={"x": lambda ct, index, x_aval, *, dims: unindex_op(ct, index, shape=x_aval.shape,
+                                                                dims=dims)},
+        jvp={"x": lambda t, index, *, dims: index_op(t, index, dims=dims)},
+        batch=lambda op_, args, b, attrs: _batch_index(index_op.op, args, b, attrs),
+        cost=lambda x, index, **_: index.size,
+        why={"index": "the gradient goes back to the rows that were read"})
+
+
+index_op = _declare_index("index", "IndexBackward0")
+index_select_op = _declare_index("index_select", "IndexSelectBackward0")
+take_op = _declare_index("take", "TakeBackward0")
+unindex_op = op(
+    "unindex", impl=_unindex_impl, infer=lambda ct, index, *, shape, dims: Aval(shape, ct.dtype),
+    vjp={"ct": lambda ct, index, *, dims: index_op(ct, index, dims=dims)},
+    jvp={"ct": lambda t, index, *, shape, dims: unindex_op(t, index, shape=shape, dims=dims)},
+    batch=_batch_index, cost=lambda ct, index, **_: ct.size,
+    why={"index": "the gradient is read from the rows written to"})
+
+
+# ------------------------------------------------------------------ assignment by integer arrays
+def _put_into(out: Any, index: Any, v: Any, dims: Shape, accumulate: bool) -> None:
+    check_range(index, out.shape, dims)
+    where = _selector(index, out.shape, dims)
+    if accumulate:
+        np.add.at(out, where, np.asarray(v).astype(out.dtype))
+    else:
+        out[where] = v
+
+
+def _index_put_impl(x: Any, index: Any, v: Any, /, *, dims: Shape, accumulate: bool) -> Any:
+    out = np.array(x)
+    _put_into(out, index, v, dims, accumulate)
+    return out
+
+
+def _index_put_inplace(out: Any, x: Any, index: Any, v: Any, *, dims: Shape,
+                       accumulate: bool) -> None:
+    _put_into(out, index, v, dims, accumulate)
+
+
+def _cleared(ct: Any, index: Any, dims: Shape, accumulate: bool) -> Any:
+    return ct if accumulate else index_put_op(ct, index, 0.0, dims=dims, accumulate=False)
+
+
+index_put_op = op(
+    "index_put", impl=_index_put_impl, inplace=_index_put_inplace,
+    infer=lambda x, index, v, *, dims, accumulate: Aval(x.shape, x.dtype),
+    vjp={"x": lambda ct, index, *, dims, accumulate: _cleared(ct, index, dims, accumulate),
+         "v": lambda ct, index, *, dims: index_op(ct, index, dims=dims)},
+    jvp={"x": lambda t, index, *, dims, accumulate: _cleared(t, index, dims, accumulate),
+         "v": lambda t, index, x_aval, *, dims, accumulate: index_put_op(
+             fill_like(x_aval), index, t, dims=dims, accumulate=accumulate)},
+    batch=batch_loop, cost=lambda x, index, v, **_: index.size,
+    why={"index": "which rows were overwritten"})
+
+
+# ------------------------------------------------------------------ masks, triangles
+def _masked_fill_inplace(out: Any, x: Any, mask: Any, v: Any) -> None:
+    np.copyto(out, np.asarray(v), where=mask, casting="unsafe")
+
+
+def _masked_fill_impl(x: Any, mask: Any, v: Any, /) -> Any:
+    return np.where(mask, np.asarray(v).astype(x.dtype), x)
+
+
+masked_fill_op = op(
+    "masked_fill", impl=_masked_fill_impl, inplace=_masked_fill_inplace,
+    infer=lambda x, mask, v: Aval(np.broadcast_shapes(x.shape, mask.shape), x.dtype),
+    vjp={"x": lambda ct, mask: masked_fill_op(ct, mask, 0.0),
+         "v": lambda ct, mask: where_op(mask, ct, 0.0)},
+    jvp={"x": lambda t, mask: masked_fill_op(t, mask, 0.0),
+         "v": lambda t, mask: where_op(mask, t, 0.0)},
+    batch=batch_broadcast, cost=lambda x, *_: x.size,
+    why={"mask": "no gradient flows where the value was replaced"})
+
+
+def _triangle(name: str, f: Any) -> Any:
+    def rule(ct: Any, *, diagonal: int) -> Any:
+        return made(ct, diagonal=diagonal)
+    made = op(name, impl=lambda x, /, *, diagonal: f(x, diagonal),
+              infer=lambda x, *, diagonal: Aval(x.shape, x.dtype), vjp={"x": rule},
+              jvp={"x": None}, batch=lambda op_, args, b, attrs: op_.call(args[0], **attrs),
+              cost=lambda x, **_: x.size)
+    return made
+
+
+tril_op, triu_op = _triangle("tril", np.tril), _triangle("triu", np.triu)
