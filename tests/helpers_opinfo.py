@@ -1,7 +1,7 @@
 """Every operation of PyTorch's own test table that adjoint has under the same name, on PyTorch's
 own samples.
 
-`python tests/helpers_opinfo.py [name ...] [--dtype float64] [--samples 20] [--all]` prints the
+`python tests/helpers_opinfo.py [name ...] [--dtype float64] [--mode errors] [--all]` prints the
 table: one line per operation that differs or fails (with `--all`: for every one), and a line of
 totals. The samples come from `torch.testing._internal.common_methods_invocations.op_db`, which is
 inside PyTorch's wheel.
@@ -96,6 +96,8 @@ def convert(value: Any, ad: Any, leaves: list[tuple[Any, Any]]) -> Any:
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or value.is_quantized or value.dtype == torch.bfloat16:
             raise Unsupported(str(value.layout))
+        if value.ndim > 64:
+            raise Unsupported("NumPy has at most 64 axes")
         array = value.detach().resolve_conj().resolve_neg().numpy(force=True)
         out = ad.from_numpy(array.copy(order="K"))
         if value.requires_grad:
@@ -209,14 +211,14 @@ def compare_gradients(
     return ""
 
 
-def check_sample(op: Any, function: Any, sample: Any, ad: Any) -> str:
+def check_sample(reference: Any, function: Any, sample: Any, ad: Any) -> str:
     """Why one sample differs, or an empty string; raises what our function raises."""
     leaves: list[tuple[Any, Any]] = []
     if sample.kwargs.get("dropout_p"):
         raise Unsupported("random")
     args = convert((sample.input, *sample.args), ad, leaves)
     kwargs = convert(dict(sample.kwargs), ad, leaves)
-    theirs = list(flat(op.op(sample.input, *sample.args, **sample.kwargs)))
+    theirs = list(flat(reference(sample.input, *sample.args, **sample.kwargs)))
     mine = list(flat(function(*args, **kwargs)))
     if len(mine) != len(theirs):
         return f"{len(mine)} results instead of {len(theirs)}"
@@ -224,6 +226,34 @@ def check_sample(op: Any, function: Any, sample: Any, ad: Any) -> str:
         if reason := differs(m, t, f"result {k}"):
             return reason
     return compare_gradients(mine, theirs, leaves, ad)
+
+
+def check_error(function: Any, case: Any, ad: Any) -> str:
+    """Why a bad call is not refused as PyTorch refuses it, or an empty string."""
+    sample = case.sample_input
+    if "out" in sample.kwargs:
+        raise Unsupported("out= has its own tests")
+    args = convert((sample.input, *sample.args), ad, [])
+    kwargs = convert(dict(sample.kwargs), ad, [])
+    try:
+        function(*args, **kwargs)
+    except case.error_type:
+        return ""
+    except Exception as error:  # noqa: BLE001 (any other exception is the finding)
+        return f"{type(error).__name__} instead of {case.error_type.__name__}: {error}"[:200]
+    return f"accepted; PyTorch raises {case.error_type.__name__}: {case.error_regex}"[:200]
+
+
+def written(op: Any, ad: Any) -> tuple[Any, Any] | None:
+    """The in-place form of both libraries, each on a clone, or None."""
+    name = getattr(op.inplace_variant, "__name__", "")
+    method = getattr(ad.Tensor, name, None) if name.endswith("_") else None
+    if method is None:
+        return None
+    return (
+        lambda x, *args, **kwargs: op.inplace_variant(x.clone(), *args, **kwargs),
+        lambda x, *args, **kwargs: method(x.clone(), *args, **kwargs),
+    )
 
 
 def describe(sample: Any) -> str:
@@ -241,31 +271,46 @@ def describe(sample: Any) -> str:
     return ", ".join(parts)[:160]
 
 
-def check(op: Any, ad: Any, dtype_name: str = "float64", limit: int = 10**6) -> Verdict:
-    """One operation on up to `limit` of its samples."""
+def cases_of(op: Any, dtype_name: str, mode: str) -> list[Any]:
+    """The samples, or the bad calls, of PyTorch's table."""
     import torch
 
+    torch.manual_seed(0)
+    if mode == "errors":
+        return list(op.error_inputs("cpu")) if op.error_inputs_func else []
+    dtype = getattr(torch, dtype_name)
+    if dtype not in op.supported_dtypes("cpu"):
+        return []
+    wants_grad = bool(op.supports_autograd) and dtype in op.supported_backward_dtypes("cpu")
+    samples = list(op.sample_inputs("cpu", dtype, requires_grad=wants_grad))
+    return [s for s in samples if not s.broadcasts_input] if mode == "inplace" else samples
+
+
+def check(
+    op: Any, ad: Any, dtype_name: str = "float64", limit: int = 10**6, mode: str = "call"
+) -> Verdict:
+    """One operation on up to `limit` of its samples; `mode` is call, inplace or errors."""
     name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
     if op.name in RANDOM or name in NOT_COMPARABLE:
         return Verdict(name, "skipped")
     function = ours(op.name, ad)
-    if function is None:
+    pair = (op.op, function) if mode != "inplace" else written(op, ad)
+    if function is None or pair is None:
         return Verdict(name, "missing")
-    function = ARGUMENT_ORDER.get(op.name, lambda f: f)(function)
-    dtype = getattr(torch, dtype_name)
-    if dtype not in op.supported_dtypes("cpu"):
-        return Verdict(name, "pass", 0, "dtype not supported by PyTorch")
-    wants_grad = bool(op.supports_autograd) and dtype in op.supported_backward_dtypes("cpu")
+    arrange = ARGUMENT_ORDER.get(op.name, lambda f: f)
+    reference, function = pair[0], arrange(pair[1])
     done = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
-        samples = op.sample_inputs("cpu", dtype, requires_grad=wants_grad)
-        for sample in samples:
+        for case in cases_of(op, dtype_name, mode):
             if done >= limit:
                 break
+            sample = case.sample_input if mode == "errors" else case
             try:
-                reason = check_sample(op, function, sample, ad)
+                if mode == "errors":
+                    reason = check_error(function, case, ad)
+                else:
+                    reason = check_sample(reference, function, sample, ad)
             except Unsupported:
                 continue
             except Exception as error:  # noqa: BLE001 (a table of all failures is the point)
@@ -283,6 +328,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="operations; all when none is given")
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--samples", type=int, default=10**6, help="at most so many per operation")
+    parser.add_argument("--mode", choices=["call", "inplace", "errors"], default="call")
     parser.add_argument("--all", action="store_true", help="print the operations that pass, too")
     parser.add_argument("--missing", action="store_true", help="print the names that adjoint lacks")
     options = parser.parse_args(argv)
@@ -293,7 +339,7 @@ def main(argv: list[str] | None = None) -> int:
     for op in op_table():
         if options.names and op.name not in options.names:
             continue
-        verdict = check(op, ad, options.dtype, options.samples)
+        verdict = check(op, ad, options.dtype, options.samples, options.mode)
         count[verdict.state] += 1
         samples += verdict.samples
         if (
@@ -307,7 +353,8 @@ def main(argv: list[str] | None = None) -> int:
             )
     total = sum(count.values())
     print(
-        f"{total} operations, {options.dtype}: {count['pass']} pass ({samples} samples),"
+        f"{total} operations, {options.mode} {options.dtype}:"
+        f" {count['pass']} pass ({samples} samples),"
         f" {count['differ']} differ,"
         f" {count['fail']} fail, {count['missing']} missing, {count['skipped']} skipped"
     )

@@ -37,6 +37,7 @@ QUICK = (
 
 # Operations that differ on purpose, with the reason; one that no longer differs fails the sweep.
 ON_PURPOSE: dict[str, str] = {}
+REFUSED_OTHERWISE: dict[str, str] = {}  # bad calls that adjoint answers in another way, and why
 
 
 def named(op: Any) -> str:
@@ -69,6 +70,37 @@ def test_common_operations(name: str, table: dict[str, list[Any]]) -> None:
     ]
     assert not wrong, "\n".join(wrong)
     assert any(v.samples for v in found), "no sample was compared"
+
+
+IN_PLACE = (
+    "add sub mul div pow neg abs exp log sqrt sin cos tanh sigmoid clamp masked_fill index_add"
+    " index_put scatter scatter_add tril triu cumsum erf reciprocal square floor"
+).split()
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place_forms(name: str, table: dict[str, list[Any]]) -> None:
+    """F22, F123: `x.add_(...)` and its like: the value written, and the gradients through it."""
+    found = [helpers_opinfo.check(op, ad, "float64", 6, "inplace") for op in table[name]]
+    wrong = [
+        f"{v.name}: {v.state}: {v.reason}" for v in found if v.state not in ("pass", "skipped")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["inplace", "errors"])
+def test_every_in_place_form_and_bad_call(mode: str, table: dict[str, list[Any]]) -> None:
+    """F123: all samples of all in-place forms; every bad call is refused with PyTorch's builtin."""
+    ops = {id(op): op for group in table.values() for op in group}.values()
+    found = [helpers_opinfo.check(op, ad, "float64", 10**6, mode) for op in ops]
+    known = REFUSED_OTHERWISE if mode == "errors" else {}
+    wrong = [
+        f"{v.name}: {v.state}: {v.reason}"
+        for v in found
+        if v.state in ("differ", "fail") and v.name not in known
+    ]
+    assert not wrong, f"{len(wrong)} operations\n" + "\n".join(wrong)
 
 
 @pytest.mark.slow

@@ -112,13 +112,13 @@ class TestTensorHooks:
     def test_wrong_shape_refused(self) -> None:
         y = leaf([1.0, 2.0]) * 2.0
         y.register_hook(lambda g: const([1.0, 2.0, 3.0]))
-        with pytest.raises(RuntimeError, match="has changed the size of value"):
+        with pytest.raises(RuntimeError, match="hook.*changed the (size|shape)"):
             y.sum().backward()
 
     def test_wrong_kind_refused(self) -> None:
         y = leaf([1.0]) * 2.0
         y.register_hook(lambda g: 3)
-        with pytest.raises(TypeError, match="hook returned 'int'"):
+        with pytest.raises(TypeError, match="hook.*int"):
             y.sum().backward()
 
     def test_after_in_place_belongs_to_the_value_before(self) -> None:
@@ -286,7 +286,7 @@ class TestNodeHooks:
         x = leaf([1.0])
         y = x + x
         y.grad_fn.register_hook(lambda gi, go: (gi[0],))
-        with pytest.raises(RuntimeError, match="incorrect number of values"):
+        with pytest.raises(RuntimeError, match="hook.* expected 2"):
             y.sum().backward()
 
     def test_none_for_operands_without_grad(self) -> None:

@@ -2,6 +2,7 @@
 from adjoint.autograd import function as function
 from adjoint.autograd import graph as graph
 from adjoint.autograd import modes as grad_mode
+from adjoint.autograd import nodes as nodes
 from adjoint.autograd.anomaly import (
     detect_anomaly,
     is_anomaly_check_nan_enabled,

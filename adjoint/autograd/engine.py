@@ -165,9 +165,9 @@ class Backward:
                    (fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e))
                    for c, e in zip(results, node.edges, strict=True)]
         if not self.keep:
-            node.saved = node.versions = None
-            if node.plan is not None and node.plan.names:
+            if node.saved is not None:
                 node.freed = self.place
+            node.saved = node.versions = None
         if state() & WATCH:
             for observer in watchers.observers.get():
                 observer.backward(node, ct, results)
@@ -273,11 +273,12 @@ class Backward:
             new = hook(given)
             if new is not None:
                 if not isinstance(new, Tensor):
-                    raise TypeError("expected a tensor (or None) from a tensor hook, got "
-                                    f"{type(new).__name__}")
+                    raise TypeError(f"hook returned {type(new).__name__!r}, expected a Tensor or "
+                                    "None")
                 if tuple(new.shape) != tuple(given.shape):
-                    raise AutogradError(f"a hook changed the shape of a gradient from "
-                                        f"{list(given.shape)} to {list(new.shape)}")
+                    raise AutogradError("hook '" + getattr(hook, "__name__", "hook") + "' has "
+                                        f"changed the size of value (from {list(given.shape)} to "
+                                        f"{list(new.shape)})")
                 given = new
         return self.unboxed(given)
 
@@ -289,8 +290,8 @@ class Backward:
             if new is not None:
                 grads = new if isinstance(new, tuple) else (new,)
                 if len(grads) != len(results):
-                    raise AutogradError(f"hook of {node.name()} returned {len(grads)} gradients, "
-                                        f"expected {len(results)}")
+                    raise AutogradError(f"hook of {node.name()} returned an incorrect number of "
+                                        f"values (got {len(grads)}, but expected {len(results)})")
         return [self.unboxed(c) for c in grads]
 
     def boxed(self, ct: Any) -> Any:

@@ -1,19 +1,20 @@
 """`autograd.Function`: operations whose forward and backward the user writes.
 
-The context object is the node itself: what `forward` stores on `ctx` lives exactly as long as the
-graph does, and `output.grad_fn` shows it.
+The node owns the context: what `forward` stores on `ctx` lives exactly as long as the graph does,
+and `output.grad_fn` shows it.
 """
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from adjoint.autograd.engine import tensor_of
+from adjoint.autograd.engine import freed_message, tensor_of
 from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
@@ -39,14 +40,18 @@ from adjoint.core.tensor import (
 )
 
 
-class FunctionCtx(Node):
-    """The context of one call: `save_for_backward`, `mark_*`, `needs_input_grad`, user attributes.
-    """
+class FunctionCtx:
+    """The context of one call: `save_for_backward`, `mark_*`, `needs_input_grad`, and any attribute
+    that the user sets. Its node refers to it; it refers back weakly, so that no cycle arises."""
 
-    __slots__ = ("_to_save", "_dirty", "_nondiff", "_materialize", "needs_input_grad", "_inputs",
-                 "_shapes", "_for_forward")
-    function: Any = None
-    op: Any = None
+    def __init__(self) -> None:
+        self._to_save: tuple[Any, ...] = ()
+        self._dirty: tuple[Any, ...] = ()
+        self._nondiff: tuple[Any, ...] = ()
+        self._for_forward: tuple[Any, ...] = ()
+        self._materialize = True
+        self._node: Any = None
+        self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors (or None) for backward; versions are checked when they are read."""
@@ -75,34 +80,54 @@ class FunctionCtx(Node):
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What `save_for_backward` kept."""
-        if self.saved is None:
-            if getattr(self, "_to_save", None) and self.freed is None:
-                return self._to_save  # still inside of forward
-            if self.freed is not None:
-                from adjoint.autograd.engine import freed_message
-                raise AutogradError(freed_message(self))
-            return ()
-        versions = self.versions or (0,) * len(self.saved)
-        return tuple(tensor_of(s, v, self) for s, v in zip(self.saved, versions, strict=True))
+        node = self._node() if self._node is not None else None
+        return self._to_save if node is None or node.saved is None and node.freed is None \
+            else node.saved_tensors
 
     saved_variables = saved_tensors
 
+    def name(self) -> str:
+        """The node's name, as printed."""
+        node = self._node() if self._node is not None else None
+        return type(self).__name__ if node is None else node.name()
+
+
+class FunctionNode(Node):
+    """The node of a user's Function; attributes of its context are visible through it."""
+
+    __slots__ = ("ctx", "shapes")
+    function: Any = None
+    op: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("ctx", "saved", "plan", "versions"):
+            raise AttributeError(name)
+        return getattr(self.ctx, name)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What `save_for_backward` kept."""
+        if self.freed is not None:
+            raise AutogradError(freed_message(self))
+        saved = self.saved or ()
+        versions = self.versions or (0,) * len(saved)
+        return tuple(tensor_of(s, v, self) for s, v in zip(saved, versions, strict=True))
+
     def apply(self, walk: Any, ct: Any) -> list[Any]:
         """Run the user's backward (called by the engine)."""
-        if self.saved is None and self.freed is not None:
-            from adjoint.autograd.engine import freed_message
+        if self.freed is not None:
             raise AutogradError(freed_message(self))
         given = ct if self.ports else [ct]
         grads = [self._incoming(walk, c, i) for i, c in enumerate(given)]
-        results = self.function._pull(self, *grads)
+        results = self.function._pull(self.ctx, *grads)
         results = results if isinstance(results, tuple) else (results,)
         return self._checked(walk, list(results))
 
     def _incoming(self, walk: Any, ct: Any, i: int) -> Any:
         if ct is not None:
             return walk.boxed(ct)
-        shape, dtype = self._shapes[i]
-        if not self._materialize or shape is None:
+        shape, dtype = self.shapes[i]
+        if not self.ctx._materialize or shape is None:
             return None
         return wrap(np.zeros(shape, dtype))
 
@@ -134,11 +159,11 @@ class FunctionCtx(Node):
 class _FunctionMeta(type):
     """Gives every Function its node class, named `<Name>Backward`."""
 
-    node_type: type[FunctionCtx]
+    node_type: type[FunctionNode]
 
     def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> None:
         super().__init__(name, bases, body)
-        cls.node_type = type(f"{name}Backward", (FunctionCtx,), {"__slots__": (), "function": cls})
+        cls.node_type = type(f"{name}Backward", (FunctionNode,), {"__slots__": (), "function": cls})
 
 
 class Function(metaclass=_FunctionMeta):
@@ -218,21 +243,18 @@ def _positional(forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
 
 
 def _apply(cls: Any, args: tuple[Any, ...], separate: bool) -> Any:
-    ctx: Any = object.__new__(cls.node_type)
-    ctx._to_save, ctx._dirty, ctx._nondiff = (), (), ()
-    ctx._materialize, ctx._for_forward = True, ()
-    ctx.saved = ctx.versions = ctx.plan = None
-    ctx.attrs = {}
+    node: Any = object.__new__(cls.node_type)
+    ctx = node.ctx = FunctionCtx()
+    ctx._node = weakref.ref(node)
+    node.saved = node.versions = node.plan = None
+    node.attrs = {}
     frame = provenance.user_frame(sys._getframe(2))
-    ctx.code, ctx.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
+    node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
     mode = state()
     wants = tuple(isinstance(a, Tensor) and a._rg for a in args)
     ctx.needs_input_grad = wants
-    recording = bool(mode & GRAD) and any(wants)
-    if not recording:
-        ctx.needs_input_grad = wants if mode & GRAD else wants
-    ctx.edges = tuple(edge_of(a) if w else None for a, w in zip(args, wants, strict=True))
-    ctx.seq = next_sequence()
+    node.edges = tuple(edge_of(a) if w else None for a, w in zip(args, wants, strict=True))
+    node.seq = next_sequence()
     token = modes.change(clear_bits=GRAD)
     try:
         output = cls.forward(*args) if separate else cls.forward(ctx, *args)
@@ -240,11 +262,12 @@ def _apply(cls: Any, args: tuple[Any, ...], separate: bool) -> Any:
             cls.setup_context(ctx, args, output)
     finally:
         modes.restore(token, mode)
-    return _finish(cls, ctx, args, output, recording, mode)
+    return _finish(cls, node, args, output, bool(mode & GRAD) and any(wants), mode)
 
 
-def _finish(cls: Any, ctx: Any, args: tuple[Any, ...], output: Any, recording: bool,
+def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: bool,
             mode: int) -> Any:
+    ctx = node.ctx
     many = isinstance(output, (tuple, list))
     outs = list(output) if many else [output]
     inputs = {id(a): a for a in args if isinstance(a, Tensor)}
@@ -257,34 +280,34 @@ def _finish(cls: Any, ctx: Any, args: tuple[Any, ...], output: Any, recording: b
         if recording and t._rg and t.is_leaf and t._base is None:
             raise AutogradError("a leaf Variable that requires grad is being used in an in-place "
                                 f"operation. ({cls.__name__}.forward marks it dirty)")
-    ctx.ports = len(outs) if many else 0
+    node.ports = len(outs) if many else 0
     if not many and not isinstance(output, Tensor):
         return output
-    ctx._shapes = [(o.array.shape, o.array.dtype) if isinstance(o, Tensor) else (None, None)
+    node.shapes = [(o.array.shape, o.array.dtype) if isinstance(o, Tensor) else (None, None)
                    for o in outs]
-    ctx.shape, ctx.dtype = ((tuple(s for s, _ in ctx._shapes), tuple(d for _, d in ctx._shapes))
-                            if many else ctx._shapes[0])
+    node.shape, node.dtype = ((tuple(s for s, _ in node.shapes),
+                               tuple(d for _, d in node.shapes)) if many else node.shapes[0])
     original = list(outs)
     for i, o in enumerate(outs):
         if isinstance(o, Tensor):
-            outs[i] = _output(ctx, o, i, id(o) in inputs, id(o) in dirty, recording)
+            outs[i] = _output(node, o, i, id(o) in inputs, id(o) in dirty, recording)
     if recording:
-        _keep(ctx, args, original, outs)
+        _keep(node, args, original, outs)
         if mode & WATCH:
-            dispatch.watch(ctx, args, [o for o in outs if isinstance(o, Tensor)])
+            dispatch.watch(node, args, [o for o in outs if isinstance(o, Tensor)])
     return type(output)(outs) if many and type(output) in (tuple, list) else (
         tuple(outs) if many else outs[0])
 
 
-def _output(ctx: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording: bool) -> Any:
-    nondiff = any(o is t for t in ctx._nondiff) or not is_inexact(o.array.dtype)
+def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording: bool) -> Any:
+    nondiff = any(o is t for t in node.ctx._nondiff) or not is_inexact(o.array.dtype)
     if is_input and not is_dirty:
         o = alias(o)                    # an input returned as it is becomes a view of itself
     if not recording or nondiff:
         if nondiff and not is_input:
             o._edge, o._rg = None, False
         return o
-    edge = Port(ctx, i, o.array.shape, o.array.dtype) if ctx.ports else ctx
+    edge = Port(node, i, o.array.shape, o.array.dtype) if node.ports else node
     if is_dirty and is_input:
         made = wrap(o.array)
         made._edge, made._rg = edge, True
@@ -296,10 +319,11 @@ def _output(ctx: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording:
     return o
 
 
-def _keep(ctx: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]) -> None:
+def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]) -> None:
     """Turn `save_for_backward`'s tensors into residuals: outputs without the node they own."""
     saved: list[Any] = []
     versions: list[Any] = []
+    ctx = node.ctx
     for t in ctx._to_save:
         index = next((i for i, (o, r) in enumerate(zip(original, outs, strict=True))
                       if (o is t or r is t) and isinstance(r, Tensor)
@@ -319,9 +343,7 @@ def _keep(ctx: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any])
             versions.append(saved_version(t))
     ctx._to_save = ()
     if saved:
-        ctx.saved, ctx.versions = tuple(saved), tuple(versions)
-    elif ctx.saved is None:
-        ctx.saved = ()
+        node.saved, node.versions = tuple(saved), tuple(versions)
 
 
 class _Refuse(Node):
@@ -360,9 +382,10 @@ def _refusing(t: Tensor, ctx: Any) -> Tensor:
     node.plan = node.saved = node.versions = None
     node.edges, node.attrs = (), {}
     node.shape, node.dtype = t.array.shape, t.array.dtype
-    node.seq, node.code, node.lasti = next_sequence(), ctx.code, ctx.lasti
+    source = ctx._node()
+    node.seq, node.code, node.lasti = next_sequence(), source.code, source.lasti
     node.text = ("trying to differentiate twice a function that was marked with "
-                 f"@once_differentiable ({ctx.name()}, made at {ctx.where()})")
+                 f"@once_differentiable ({source.name()}, made at {source.where()})")
     out = alias(t)
     out._edge, out._rg = node, True
     return out

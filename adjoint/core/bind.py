@@ -241,17 +241,17 @@ def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
     """The full path: saved-tensor hooks pack the residuals, observers see the node."""
     hooks = watchers.hooks.get()
     if hooks and node.saved is not None:
-        pack = hooks[-1].pack
-        packed = []
-        for i, s in enumerate(node.saved):
-            if isinstance(s, (Tensor, OutRef)):
-                packed.append(Packed(pack(s, node), hooks[-1], _light(s), i))
-            elif type(s) is tuple and s and isinstance(s[0], (Tensor, OutRef)):
-                packed.append(tuple(Packed(pack(x, node), hooks[-1], _light(x), i)
-                                    if isinstance(x, (Tensor, OutRef)) else x for x in s))
-            else:
-                packed.append(s)
-        node.saved = tuple(packed)
+        held: dict[int, Any] = {}
+
+        def pack(s: Any, i: int) -> Any:
+            if not isinstance(s, (Tensor, OutRef)):
+                return s
+            if id(s) not in held:                 # an operand saved twice is packed once
+                held[id(s)] = hooks[-1].pack(s, node)
+            return Packed(held[id(s)], hooks[-1], _light(s), i)
+
+        node.saved = tuple(tuple(pack(x, i) for x in s) if type(s) is tuple else pack(s, i)
+                           for i, s in enumerate(node.saved))
     for observer in watchers.observers.get():
         observer.forward(node, args, made)
 

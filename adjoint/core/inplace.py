@@ -10,6 +10,7 @@ and every live view of that base is re-derived from it, so that base and views a
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -91,11 +92,17 @@ def _share_output_cell(node: Any, target: Tensor) -> None:
 
 def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
     """Raise where an in-place op may not be applied; True if its history must be recorded."""
+    strides = getattr(target.array, "strides", ())
+    if 0 in strides and any(s == 0 and n > 1 for s, n in zip(strides, target.array.shape,
+                                                            strict=True)):
+        raise AutogradError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation. "
+            f"(shape {list(target.array.shape)}, byte strides {strides})")
     if target._cell is INFERENCE_CELL and not mode & INFERENCE:
-        if mode & GRAD or True:
-            raise AutogradError(
-                "Inplace update to inference tensor outside InferenceMode is not allowed. You can "
-                "make a clone to get a normal tensor before doing inplace update.")
+        raise AutogradError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can "
+            "make a clone to get a normal tensor before doing inplace update.")
     if not mode & GRAD:
         return False
     wants = any(isinstance(a, Tensor) and a._rg for a in args)
@@ -215,10 +222,7 @@ def rebase(target: Tensor, made: Tensor) -> None:
     """`target` now is what `made` is: move the history over, and tell base and views."""
     root = target._base
     if root is None:
-        hooks = target._backward_hooks
-        target._edge, target._rg = made._edge, made._rg
-        if hooks:
-            target._backward_hooks = None
+        _move(target, made._edge)
         refresh_views(target, None)
         return
     old = shadow_edge(root)
@@ -227,8 +231,20 @@ def rebase(target: Tensor, made: Tensor) -> None:
     plan = scatter_into.op.plan((1 if old._rg else 0) | 2)  # type: ignore[attr-defined]  # record
     grown = record(scatter_into.op, plan, (old, src),  # type: ignore[attr-defined]  # record
                    {"steps": target._steps}, (root.array,), state() & ~WATCH)
-    root._edge, root._rg = grown._edge, True
+    _move(root, grown._edge)
     refresh_views(root, None)
+
+
+def _move(t: Tensor, edge: Any) -> None:
+    """Give `t` a new place in the graph; `retain_grad` goes with it, hooks stay behind."""
+    if t._retains and t._edge is not None:
+        old = t._edge.node if type(t._edge) is Port else t._edge
+        old._retain.pop(t.output_nr, None)
+        new = edge.node if type(edge) is Port else edge
+        new._retain = {**(new._retain or {}), edge.index if type(edge) is Port else 0:
+                       weakref.ref(t)}
+        new._special = True
+    t._edge, t._rg = edge, True
 
 
 def shadow_edge(t: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ import numpy as np
 from adjoint.base import provenance
 from adjoint.base.dtypes import DType, is_inexact, of_numpy
 from adjoint.base.errors import AutogradError, ShapeError
+from adjoint.core.modes import INFERENCE, state
 
 next_sequence = count().__next__
 
@@ -299,7 +300,7 @@ class Tensor(metaclass=_TensorType):
         if value and not is_inexact(self.array.dtype):
             raise AutogradError("only Tensors of floating point and complex dtype can require "
                                 f"gradients, this one is {of_numpy(self.array.dtype)}")
-        if value and self._cell is INFERENCE_CELL and not _inference_now():
+        if value and self._cell is INFERENCE_CELL and not state() & INFERENCE:
             raise AutogradError("Setting requires_grad=True on inference tensor outside "
                                 "InferenceMode is not allowed.")
         self._rg = bool(value)
@@ -346,11 +347,6 @@ class Tensor(metaclass=_TensorType):
         return id(self)
 
 
-def _inference_now() -> bool:
-    from adjoint.core.modes import INFERENCE, state
-    return bool(state() & INFERENCE)
-
-
 class _ParameterType(_TensorType):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return type.__call__(cls, *args, **kwargs)
@@ -386,7 +382,8 @@ def wrap(array: Any, requires_grad: bool = False) -> Tensor:
     """A leaf tensor that shows `array` (an ndarray or MetaArray) without copying it."""
     t: Tensor = _new(Tensor)
     t.array = array
-    t._edge = t._cell = None
+    t._edge = None
+    t._cell = INFERENCE_CELL if state() & INFERENCE else None
     t._rg = False
     if requires_grad:
         t.requires_grad = True
@@ -477,8 +474,10 @@ def check_grad_shape(t: Tensor, grad: Any) -> None:
     """Raise where `grad` cannot be the gradient of `t`."""
     if tuple(grad.array.shape) != tuple(t.array.shape):
         raise ShapeError(
-            f"assigned grad has data of a different size: the tensor is {list(t.array.shape)}, "
-            f"the gradient {list(grad.array.shape)}")
+            f"attempting to assign a gradient of size '{list(grad.array.shape)}' to a tensor of "
+            f"size '{list(t.array.shape)}'. Please ensure that the gradient and the tensor are the "
+            "same size")
     if grad.array.dtype != t.array.dtype:
-        raise AutogradError(f"assigned grad has data of a different type: the tensor is {t.dtype}, "
-                            f"the gradient {grad.dtype}")
+        raise AutogradError(f"attempting to assign a gradient with dtype '{grad.dtype}' to a tensor "
+                            f"with dtype '{t.dtype}'. Please ensure that the gradient and the "
+                            "tensor have the same dtype")

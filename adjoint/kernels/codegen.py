@@ -149,7 +149,7 @@ def gather(f: Function, p: Value, stored: str, n: int, stride: Value, left: Valu
         f, "zeroinitializer", vec(n, stored))
     last = left - 1
     for lane in range(n):
-        at = f.intrinsic("smin", f.int(lane), last) if lane else f.int(0)
+        at = f.intrinsic("smin", f.i64(lane), last) if lane else f.i64(0)
         one = f.load(f.at(p, "i8", at * stride), stored)
         v = f.insert(v, one, lane)
     return _widen(f, v)
@@ -184,7 +184,7 @@ def streaming_loop(f: Function, lo: Value, hi: Value, n: int, outputs: Sequence[
     if not outputs:
         f.vector_loop(lo, hi, n, [], plain)
         return
-    low = f.int(0)
+    low = f.i64(0)
     for p in outputs:
         low = low | (f.cast("ptrtoint", p, "i64") & (llvm.vector_bits() // 8 - 1))
     aligned, other, done = f.label("aligned"), f.label("unaligned"), f.label("stored")
@@ -207,10 +207,10 @@ def fence(f: Function) -> None:
 
 
 # -- expressions -------------------------------------------------------------------------------
-_ARITHMETIC = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+_ARITHMETIC: dict[str, Callable[..., Value]] = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
                "div": lambda a, b: a / b, "neg": lambda a: -a, "conj": lambda a: a}
 _COMPARE = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
-_LOGIC = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: a ^ True}
+_LOGIC: dict[str, Callable[..., Value]] = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: a ^ True}
 _OWN = frozenset("where sign isnan mod var const".split())
 _EXACT = frozenset([*_ARITHMETIC, *_COMPARE, *_LOGIC, *_OWN, "sqrt", "abs", "maximum", "minimum",
                     "floor", "ceil", "trunc", "round", "copysign"])

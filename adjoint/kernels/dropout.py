@@ -164,4 +164,4 @@ def dropout_numpy(x: Array, *, p: float, seed: int, offset: int = 0) -> Array:
     """`dropout` in NumPy, for any strides and dtypes."""
     keep = keep_numpy(x.size, p, seed, offset).reshape(x.shape)
     scale = x.dtype.type(1.0 / (1.0 - p) if p < 1 else 0.0)
-    return np.where(keep, x * scale, x.dtype.type(0))
+    return np.asarray(np.where(keep, x * scale, x.dtype.type(0)))

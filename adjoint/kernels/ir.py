@@ -2,7 +2,7 @@
 
     code = Code()
     f = code.function("scale", [("ptr", "x"), ("i64", "n")])
-    f.vector_loop(f.int(0), f.args[1], 16, [], body)
+    f.vector_loop(f.i64(0), f.args[1], 16, [], body)
     text = code.text()
 
 Types are the strings of LLVM ("float", "i64", "<16 x float>"). A loop takes the initial values of
@@ -169,7 +169,7 @@ class Function:
     def const(self, ty: str, value: Any) -> Value:
         return Value(self, literal(ty, value), ty)
 
-    def int(self, value: int) -> Value:
+    def i64(self, value: int) -> Value:
         return self.const("i64", value)
 
     def cast(self, how: str, v: Value, ty: str) -> Value:
@@ -219,11 +219,11 @@ class Function:
                              f"<{n} x i32> zeroinitializer")
 
     def extract(self, v: Value, lane: int | Value) -> Value:
-        at = lane if isinstance(lane, Value) else self.int(lane)
+        at = lane if isinstance(lane, Value) else self.i64(lane)
         return self.emit(element(v.ty), f"extractelement {v.ty} {v.ref}, i64 {at.ref}")
 
     def insert(self, v: Value, s: Value, lane: int | Value) -> Value:
-        at = lane if isinstance(lane, Value) else self.int(lane)
+        at = lane if isinstance(lane, Value) else self.i64(lane)
         return self.emit(v.ty, f"insertelement {v.ty} {v.ref}, {s.ty} {s.ref}, i64 {at.ref}")
 
     def shuffle(self, a: Value, b: Value, order: Sequence[int]) -> Value:
@@ -240,7 +240,7 @@ class Function:
     # -- memory ---------------------------------------------------------------------------
     def at(self, p: Value, ty: str, index: Value | int) -> Value:
         """The address of the index-th element of that type."""
-        i = index if isinstance(index, Value) else self.int(index)
+        i = index if isinstance(index, Value) else self.i64(index)
         return self.emit("ptr", f"getelementptr {ty}, ptr {p.ref}, i64 {i.ref}")
 
     def load(self, p: Value, ty: str, *, align: int = 0, mask: Value | None = None,

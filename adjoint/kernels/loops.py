@@ -277,14 +277,18 @@ class _Job(NamedTuple):
         def chunk(c: Value, _: list[Value]) -> list[Value]:
             if not outer:
                 j0 = c * block
-                row(f.int(0), j0, f.intrinsic("smin", j0 + block, inner))
+                row(f.i64(0), j0, f.intrinsic("smin", j0 + block, inner))
                 return []
             part = c / blocks
             j0 = (c - part * blocks) * block
             j1 = f.intrinsic("smin", j0 + block, inner)
             r0 = part * group
             r1 = f.intrinsic("smin", r0 + group, rows)
-            f.loop(r0, r1, 1, [], lambda r, _: (row(r, j0, j1), [])[1])
+
+            def one(r: Value, _: list[Value]) -> list[Value]:
+                row(r, j0, j1)
+                return []
+            f.loop(r0, r1, 1, [], one)
             return []
 
         f.loop(frame.first, frame.end, 1, [], chunk)
@@ -319,7 +323,7 @@ class _Job(NamedTuple):
 
 def _offset(f: Function, r: Value, dims: list[Value], steps: list[Value]) -> Value:
     """Bytes from the first element to row `r` of the outer axes."""
-    total = f.int(0)
+    total = f.i64(0)
     for axis in range(len(dims) - 1, 0, -1):
         above = r / dims[axis]
         total = total + (r - above * dims[axis]) * steps[axis]

@@ -377,7 +377,7 @@ def by_lane(f: Function, name: str, *args: Value) -> Value:
         y = f.call(symbol, base, *(f.extract(a, i) for a in args))
         return [f.insert(carried[0], y, i)]
 
-    return f.loop(f.int(0), f.int(n), 1, [f.const(args[0].ty, 0.0)], turn)[0]
+    return f.loop(f.i64(0), f.i64(n), 1, [f.const(args[0].ty, 0.0)], turn)[0]
 
 
 def _wide_log2(f: Function, x: Value) -> Value:

@@ -51,7 +51,7 @@ def _each_chunk(frame: Frame, lists: int, stored: str,
             thing = f.load(f.at(table, "i64", tensors * k + t), "ptr", align=8)
             data = f.load(f.at(thing, "i8", object.__basicsize__), "ptr", align=8)
             pointers.append(f.at(data, stored, lo))
-        body(c, pointers, f.intrinsic("smin", left, f.int(_CHUNK)))
+        body(c, pointers, f.intrinsic("smin", left, f.i64(_CHUNK)))
         return []
     f.loop(frame.first, frame.end, 1, [], one)
 
@@ -77,7 +77,7 @@ def _emit_update(update: Update, lists: int, reals: int, stored: str, register: 
                 if v is not None:
                     codegen.store(f, v, f.at(p, stored, j), stored, mask=mask)
             return []
-        f.vector_loop(f.int(0), length, n, [], turn)
+        f.vector_loop(f.i64(0), length, n, [], turn)
     _each_chunk(frame, lists, stored, chunk)
 
 
@@ -242,7 +242,7 @@ def _emit_squares(stored: str, register: str, frame: Frame) -> None:
 
         def join(a: list[Value], b: list[Value]) -> list[Value]:
             return [a[0] + b[0]]
-        got, = f.vector_loop(f.int(0), length, n, [f.const(wide, 0.0)], turn, unroll=2,
+        got, = f.vector_loop(f.i64(0), length, n, [f.const(wide, 0.0)], turn, unroll=2,
                              combine=join)
         f.store(f.reduce("add", got), f.at(sums, "double", c))
     _each_chunk(frame, 1, stored, chunk)

@@ -92,7 +92,7 @@ def _spread_affine(k: Rows, x: Value, o: Value, mean: Value | None, rstd: Value,
         start = c * every
         f.vector_loop(start, start + every, k.n, [], turn)
         return []
-    f.loop(f.int(0), runs, 1, [], channel)
+    f.loop(f.i64(0), runs, 1, [], channel)
 
 
 def _backward(k: Rows, rms: bool, affine: str, gradients: bool) -> None:
@@ -110,7 +110,10 @@ def _backward(k: Rows, rms: bool, affine: str, gradients: bool) -> None:
     def begin(c: Value) -> None:
         zero = f.const(k.ty, 0.0)
         for p in partial.values():
-            k.map(lambda j, m, _, q=k.row(p, c, k.register): k.store(zero, q, j, m, k.register))
+            clear(k.row(p, c, k.register), zero)
+
+    def clear(p: Value, zero: Value) -> None:
+        k.map(lambda j, m, _: k.store(zero, p, j, m, k.register))
 
     def row(r: Value) -> None:
         ct, x, o = k.row(cts, r), k.row(xs, r), k.row(outs, r)

@@ -42,7 +42,7 @@ class _Plan(NamedTuple):
     shape_keep: tuple[int, ...]
     dtype: np.dtype[Any]
     wide: np.dtype[Any]
-    count: int
+    size: int
 
 
 class Reduce:
@@ -211,8 +211,8 @@ def _words(form: _Form) -> list[int]:
 def _join(how: str, partial: Array, plan: _Plan) -> Array:
     ufunc = {"add": np.add, "mean": np.add, "mul": np.multiply, "max": np.maximum,
              "min": np.minimum}[how]
-    total = partial[0] if len(partial) == 1 else ufunc.reduce(partial, axis=0)
-    return total / plan.count if how == "mean" else total
+    total: Array = partial[0] if len(partial) == 1 else ufunc.reduce(partial, axis=0)
+    return total / plan.size if how == "mean" else total
 
 
 class _Job(NamedTuple):
@@ -270,12 +270,12 @@ class _Job(NamedTuple):
         f, k = frame.f, self.kept
         _, _, _, part, rows, step, inner, kept, _ = words
         outer = dims[k:-1]
-        lo = f.int(0)
+        lo = f.i64(0)
         if outer:
             first, last = segment * part, f.intrinsic("smin", segment * part + part, rows)
             j0, j1 = lo, inner
         else:
-            first, last = lo, f.int(1)
+            first, last = lo, f.i64(1)
             j0 = segment * step
             j1 = f.intrinsic("smin", j0 + step, inner)
         m = len(self.how)
@@ -386,7 +386,7 @@ class _Job(NamedTuple):
         wide = vec(n, "double")
         spot = (segment * kept + index) * inner
 
-        def columns(j: Value, mask: Value | None, wanted: int) -> None:
+        def columns(j: Value, mask: Value | None, wanted: int) -> list[Value]:
             places = [j + n * u if u else j for u in range(wanted)]
             start = [f.const(wide, _IDENTITY[_op(h)]) for h in self.how] * wanted
 
@@ -406,11 +406,12 @@ class _Job(NamedTuple):
                 out = frame.array(len(self.stored) + i % len(self.how))
                 place = places[i // len(self.how)]
                 f.store(v, f.at(out, "double", spot + place), mask=mask)
+            return []
 
         several = 4 if len(self.how) == 1 else 2
         middle = c0 + ((c1 - c0) / (n * several)) * (n * several)
-        f.loop(c0, middle, n * several, [], lambda j, _: (columns(j, None, several), [])[1])
-        f.vector_loop(middle, c1, n, [], lambda j, m, _: (columns(j, m, 1), [])[1])
+        f.loop(c0, middle, n * several, [], lambda j, _: columns(j, None, several))
+        f.vector_loop(middle, c1, n, [], lambda j, m, _: columns(j, m, 1))
 
 
 def _op(how: str) -> str:
@@ -426,7 +427,7 @@ def _halves(f: Function, v: Value, half: int) -> list[Value]:
 
 def _offset(f: Function, r: Value, dims: Sequence[Value], steps: Sequence[Value]) -> Value:
     """Bytes from the start for the linear index `r` over `dims` (C order)."""
-    total = f.int(0)
+    total = f.i64(0)
     for axis in range(len(dims) - 1, 0, -1):
         above = r / dims[axis]
         total = total + (r - above * dims[axis]) * steps[axis]

@@ -101,7 +101,7 @@ class Rows:
             return [join(h, x, y) for h, x, y in zip(how, a, b, strict=True)]
 
         end = self.columns if columns is None else columns
-        total = f.vector_loop(f.int(0), end, self.n, start, body, unroll=unroll,
+        total = f.vector_loop(f.i64(0), end, self.n, start, body, unroll=unroll,
                               combine=combine)
         return [self._lanes(h, v, join) for h, v in zip(how, total, strict=True)]
 
@@ -122,7 +122,7 @@ class Rows:
         def run(j: Value, mask: Value | None, streaming: bool) -> list[Value]:
             body(j, mask, streaming)
             return []
-        codegen.streaming_loop(self.f, self.f.int(0), self.columns, self.n, stream, run)
+        codegen.streaming_loop(self.f, self.f.i64(0), self.columns, self.n, stream, run)
 
 
 Emit = Callable[[Rows], None]

@@ -106,7 +106,7 @@ class Planner:
     >>> trace = Trace(tuple(ops), (0,) + (100,) * 4 + (1,) * 5)
     >>> planner = Planner(trace)
     >>> [(p.peak, p.overhead) for p in (planner.plan(400), planner.plan(300))]
-    [(303, 1.0), (203, 1.0833333333333333)]
+    [(301, 1.0833333333333333), (203, 1.1666666666666667)]
     """
 
     def __init__(
@@ -348,7 +348,7 @@ def plan(
     >>> ops += [TraceOp(f"b{k}", (k, 8 - k), (9 - k,), 2.0, 0, False) for k in (3, 2, 1, 0)]
     >>> trace = Trace(tuple(ops), (0,) + (100,) * 4 + (1,) * 5)
     >>> sorted(plan(trace, 210).runs)
-    [(5, 1)]
+    [(5, 0), (5, 1)]
     """
     if method not in ("heuristic", "milp"):
         raise ArgumentError(f"plan: method={method!r}; it is 'heuristic' or 'milp'")

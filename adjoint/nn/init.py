@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
-from adjoint.nn._core import no_grad
 from adjoint.core.tensor import Tensor
 from adjoint.nn import _core
+from adjoint.nn._core import no_grad
 
 _LINEAR = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
            "conv_transpose3d")

@@ -34,7 +34,8 @@ class Adadelta(Optimizer):
 
     def __init__(self, params: ParamsT, lr: float | Tensor = 1.0, rho: float = 0.9,
                  eps: float = 1e-6, weight_decay: float = 0, foreach: bool | None = None, *,
-                 capturable: bool = False, maximize: bool = False, differentiable: bool = False) -> None:
+                 capturable: bool = False, maximize: bool = False, differentiable: bool = False
+                 ) -> None:
         check_common(lr, weight_decay, eps)
         check(0.0 <= rho <= 1.0, f"Invalid rho value: {rho}")
         check_modes("Adadelta", foreach, differentiable=differentiable)

@@ -154,7 +154,7 @@ class _Run:
         self.prev_loss = state.get("prev_loss")
 
     def direction(self, history: int) -> None:
-        """The next direction: two-loop recursion over the history (Nocedal and Wright, alg. 7.4)."""
+        """The next direction: two-loop recursion over the history (Nocedal, Wright, alg. 7.4)."""
         self.n_iter += 1
         if self.n_iter == 1 or self.d is None or self.prev_grad is None:
             self.d, self.h_diag = -self.grad, 1.0

@@ -36,7 +36,8 @@ class NAdam(Optimizer):
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3,
                  decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
-                 maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
+                 maximize: bool = False, capturable: bool = False, differentiable: bool = False
+                 ) -> None:
         check_common(lr, weight_decay, eps, betas)
         check(momentum_decay >= 0.0, f"Invalid momentum_decay value: {momentum_decay}")
         check_modes("NAdam", foreach, differentiable=differentiable)

@@ -13,8 +13,8 @@ from typing import Any
 
 from adjoint.autograd.function import Function
 from adjoint.base.errors import ArgumentError, AutogradError
-from adjoint.nn._core import is_grad_enabled
 from adjoint.core.tensor import Tensor
+from adjoint.nn._core import is_grad_enabled
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 
 FORWARD_PRE: HookTable = OrderedDict()

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.base.errors import ArgumentError
-from adjoint.nn._core import no_grad
 from adjoint.core.tensor import Parameter, Tensor
+from adjoint.nn._core import no_grad
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 from adjoint.nn.modules._tree import ModuleTree
 

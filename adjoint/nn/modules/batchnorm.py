@@ -5,9 +5,9 @@ from typing import Any
 
 import adjoint.nn.functional as F
 from adjoint.base.errors import ShapeError
-from adjoint.nn._core import no_grad
 from adjoint.core.tensor import Tensor
 from adjoint.nn import _core, init
+from adjoint.nn._core import no_grad
 from adjoint.nn.modules._check import empty_parameter, positive, rank
 from adjoint.nn.modules.module import Module
 

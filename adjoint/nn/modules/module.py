@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from adjoint.base import dtypes
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
-from adjoint.nn._core import no_grad
 from adjoint.core.tensor import Parameter, Tensor
+from adjoint.nn._core import no_grad
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 from adjoint.nn.modules._hooks import (
     ModuleHooks,
@@ -183,8 +183,8 @@ class Module(ModuleHooks, ModuleState):
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move or cast parameters and buffers: ``to(device)``, ``to(dtype)``, ``to(device, dtype)``,
-        ``to(tensor)``.
+        """Move or cast parameters and buffers: ``to(device)``, ``to(dtype)``,
+        ``to(device, dtype)``, ``to(tensor)``.
 
         Only floating and complex tensors are cast. Raises DTypeError for a dtype that is
         neither.

@@ -67,7 +67,9 @@ class _MaxPoolNd(_Pool):
 
 
 class MaxPool1d(_MaxPoolNd):
-    """The largest value in a window over the last axis; ``return_indices`` adds where it was.
+    """The largest value in a window over the last axis.
+
+    ``return_indices`` adds where it was, as an index into the plane of its channel.
 
     >>> import adjoint as ad
     >>> tuple(ad.nn.MaxPool1d(2)(ad.zeros(1, 2, 6)).shape)
@@ -79,7 +81,9 @@ class MaxPool1d(_MaxPoolNd):
 
 
 class MaxPool2d(_MaxPoolNd):
-    """The largest value in a window over the last two axes; ``return_indices`` adds where it was.
+    """The largest value in a window over the last two axes.
+
+    ``return_indices`` adds where it was, as an index into the plane of its channel.
 
     >>> import adjoint as ad
     >>> tuple(ad.nn.MaxPool2d(2)(ad.zeros(1, 2, 6, 6)).shape)
@@ -91,7 +95,9 @@ class MaxPool2d(_MaxPoolNd):
 
 
 class MaxPool3d(_MaxPoolNd):
-    """The largest value in a window over the last three axes; ``return_indices`` adds where it was.
+    """The largest value in a window over the last three axes.
+
+    ``return_indices`` adds where it was, as an index into the plane of its channel.
 
     >>> import adjoint as ad
     >>> tuple(ad.nn.MaxPool3d(2)(ad.zeros(1, 2, 6, 6, 6)).shape)
@@ -209,7 +215,8 @@ class _AvgPoolNd(_Pool):
 
 
 class AvgPool2d(_AvgPoolNd):
-    """The mean of a window over the last two axes; ``divisor_override`` divides by that number instead.
+    """The mean of a window over the last two axes; ``divisor_override`` divides by that number
+    instead.
 
     >>> import adjoint as ad
     >>> tuple(ad.nn.AvgPool2d(2)(ad.zeros(1, 2, 6, 6)).shape)
@@ -221,7 +228,8 @@ class AvgPool2d(_AvgPoolNd):
 
 
 class AvgPool3d(_AvgPoolNd):
-    """The mean of a window over the last three axes; ``divisor_override`` divides by that number instead.
+    """The mean of a window over the last three axes; ``divisor_override`` divides by that number
+    instead.
 
     >>> import adjoint as ad
     >>> tuple(ad.nn.AvgPool3d(2)(ad.zeros(1, 2, 6, 6, 6)).shape)

@@ -7,9 +7,9 @@ import numpy as np
 
 import adjoint.nn.functional as F
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
-from adjoint.nn._core import no_grad
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn import init
+from adjoint.nn._core import no_grad
 from adjoint.nn.modules._check import empty_parameter, positive, refuse, tensor_input
 from adjoint.nn.modules.module import Module
 

@@ -1,0 +1,136 @@
+"""Runs the generated attention kernels on arrays: padding, argument blocks, workspaces."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import struct
+from typing import Any
+
+import numpy as np
+
+from . import llvm, threads
+from .attention_ir import ARGS, INDEX, SIDE, AttentionSpec, forward_bytes, forward_module
+from .attention_numpy import Array, Attend, threshold
+from .gemm_ir import tile_for
+from .gemm_plan import address, machine, release, workspace
+
+_ArgBlock = ctypes.c_int64 * len(ARGS)
+_NO_LIMIT = 1 << 30  # causal limit of attention that is not causal; positions stay below 2**31
+
+
+@functools.cache
+def _entry(which: str, spec: AttentionSpec) -> int:
+    def make() -> str:
+        if which == "forward":
+            return forward_module(spec, machine())
+        from .attention_grad_ir import backward_module
+
+        return backward_module(spec, machine())
+
+    key = ("attention", which, spec.mask, str(spec.dropout), str(machine()))
+    return llvm.compile_spec(key, make, name=f"attention {which}").address("attend")
+
+
+def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:
+    """Whether the generated kernels compute this: float32, not empty, not tiny."""
+    if not all(x.dtype == np.float32 for x in (q, k, v)) or not llvm.available():
+        return False
+    if q.size == 0 or k.size == 0 or v.size == 0 or SIDE % tile_for(machine(), "float").mr:
+        return False
+    work = q.shape[1] * q.shape[0] * q.shape[2] * k.shape[2] * (q.shape[3] + v.shape[3])
+    if max(q.shape[2], k.shape[2]) >= _NO_LIMIT or work < 20_000:
+        return False
+    return spec.mask is None or spec.mask.dtype in (np.dtype(np.bool_), np.dtype(np.float32))
+
+
+def rows_of(x: Array) -> Array:
+    """`x` with unit stride in its last axis and a width that is a multiple of the register tile."""
+    width = tile_for(machine(), "float").nr
+    extra = -x.shape[-1] % width
+    if extra == 0:
+        return x if x.strides[-1] == 4 else np.ascontiguousarray(x)
+    out = np.zeros((*x.shape[:-1], x.shape[-1] + extra), x.dtype)
+    out[..., : x.shape[-1]] = x
+    return out
+
+
+def _bits(value: float) -> int:
+    number: int = struct.unpack("<i", struct.pack("<f", value))[0]
+    return number
+
+
+class Block:
+    """The argument block of one call."""
+
+    def __init__(self, which: str, spec: Attend, q: Array, k: Array, v: Array) -> None:
+        batch, heads, rows, _ = q.shape
+        kind = "" if spec.mask is None else "i8" if spec.mask.dtype == np.bool_ else "float"
+        self.entry = _entry(which, AttentionSpec(kind, spec.dropout > 0))
+        self.values = _ArgBlock()
+        self.kept: list[Array] = []
+        survive = 1.0 / (1.0 - spec.dropout) if spec.dropout < 1 else 0.0
+        self.set(
+            heads=heads, groups=heads // k.shape[1], rows=rows, cols=k.shape[2], e=q.shape[3],
+            ev=v.shape[3], factor=_bits(spec.scale * math.log2(math.e)), scale=_bits(spec.scale),
+            limit=0 if spec.causal else _NO_LIMIT, key=_signed(spec.seed),
+            threshold=threshold(spec.dropout), survive=_bits(survive),
+        )  # fmt: skip
+        self.array(q=q, k=k, v=v)
+        if spec.mask is not None:
+            strides = spec.mask.strides
+            self.kept.append(spec.mask)
+            self.set(mask=address(spec.mask), mask_b=strides[0], mask_h=strides[1])
+            self.set(mask_s=strides[2], mask_t=strides[3])
+
+    def set(self, **values: int) -> None:
+        """Set slots by name."""
+        for name, value in values.items():
+            self.values[INDEX[name]] = value
+
+    def array(self, **arrays: Array) -> None:
+        """Set the address and the batch, head and row strides of operands."""
+        for name, x in arrays.items():
+            self.kept.append(x)
+            self.set(**{name: address(x), name + "_b": x.strides[0]})
+            self.set(**{name + "_h": x.strides[1], name + "_s": x.strides[2]})
+
+    def run(self, tasks: int, bytes_each: int) -> None:
+        """Share the tasks among the threads."""
+        workers = min(threads.get_num_threads(), tasks)
+        each = -(-bytes_each // 4096) * 4096 + 192
+        buffer = workspace(each * workers)
+        self.set(tasks=tasks, work=address(buffer), work_bytes=each)
+        threads.parallel(self.entry, ctypes.addressof(self.values), workers)
+        release(buffer)
+
+
+def _signed(seed: int) -> int:
+    seed &= (1 << 64) - 1
+    return seed - (1 << 64) if seed >> 63 else seed
+
+
+def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
+    """Output and log-sum-exp, as `attention_numpy.forward`."""
+    width = v.shape[3]
+    q, k, v = rows_of(q), rows_of(k), rows_of(v)
+    batch, heads, rows, _ = q.shape
+    out = np.empty((batch, heads, rows, v.shape[3]), np.float32)
+    top, total = np.empty((2, batch, heads, rows), np.float32)
+    block = Block("forward", spec, q, k, v)
+    blocks = -(-rows // SIDE)
+    block.array(o=out)
+    block.set(top=address(top), total=address(total), blocks=blocks)
+    size = forward_bytes(q.shape[3], v.shape[3], k.shape[2], tile_for(machine(), "float"))
+    block.run(batch * heads * blocks, size)
+    with np.errstate(divide="ignore"):
+        np.log(total, out=total)
+    top *= np.float32(math.log(2))
+    top += total
+    return (out if width == out.shape[3] else out[..., :width].copy()), top
+
+
+def backward(*args: Any) -> Any:
+    """Placeholder replaced below."""
+    raise NotImplementedError

@@ -1,0 +1,210 @@
+"""Which generated kernel computes an op: the one place that the ops ask.
+
+`lookup(name)` returns a function of raw arrays, or None where there is no generated code at all
+(no llvmlite, `ADJOINT_JIT=0`, unknown name). The function returns NotImplemented for operands
+that it does not do; the caller then runs its NumPy implementation. Signatures (arrays positional,
+the rest keyword-only; `->` what comes back):
+
+| name | call |
+| --- | --- |
+| activations: relu leaky_relu elu celu selu gelu gelu_tanh silu mish sigmoid tanh softplus ... | `(x, **attrs) -> y` |
+| the same with `_backward` | `(ct, x, **attrs) -> cx` |
+| softmax, log_softmax | `(x, axis=-1) -> y` |
+| softmax_backward, log_softmax_backward | `(ct, out, axis=-1) -> cx` |
+| cross_entropy | `(x, target, weight, ignore_index=, label_smoothing=) -> (loss, lse, share)` rows |
+| cross_entropy_backward | `(scale, x, target, lse, weight, ignore_index=, label_smoothing=) -> cx` |
+| layer_norm | `(x, weight, bias, eps=, columns=) -> (y, mean, rstd)` |
+| layer_norm_backward | `(ct, x, mean, rstd, weight, bias=, gradients=) -> (cx, cweight, cbias)` |
+| rms_norm; rms_norm_backward | `-> (y, rstd)`; `(ct, x, rstd, weight) -> (cx, cweight)` |
+| group_norm; group_norm_backward | `(x, groups, weight, bias, eps=)`; `(ct, x, groups, mean, rstd, weight)` |
+| batch_norm | `(x, weight, bias, mean=, var=, eps=) -> (y, mean, rstd, var)` |
+| batch_norm_backward | `(ct, x, mean, rstd, weight, training=) -> (cx, cweight, cbias)` |
+| dropout | `(x, p=, seed=, offset=) -> y`; the backward is the same call on ct |
+| embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
+| sum mean amax amin prod | `(x, axis=None, keepdims=False) -> y` |
+| sgd, adam | lists of arrays, in place: see `multi` |
+| clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
+
+`hybrid` is what the pointwise family builds its functions with: NumPy below a size, generated
+code above.
+"""
+# ruff: noqa: E501  (the table)
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.kernels import (
+    activations,
+    alloc,
+    channels,
+    codegen,
+    dropout,
+    embedding,
+    llvm,
+    multi,
+    norm,
+    reduce,
+    softmax,
+    threads,
+)
+from adjoint.kernels.expr import Expr, compile_numpy, var
+from adjoint.kernels.loops import Pointwise, pointwise
+
+Kernel = Callable[..., Any]
+
+_DIRECT: dict[str, Kernel] = {
+    "softmax": softmax.softmax, "softmax_backward": softmax.softmax_backward,
+    "log_softmax": softmax.log_softmax, "log_softmax_backward": softmax.log_softmax_backward,
+    "cross_entropy": softmax.cross_entropy,
+    "cross_entropy_backward": softmax.cross_entropy_backward,
+    "layer_norm": norm.layer_norm, "layer_norm_backward": norm.layer_norm_backward,
+    "rms_norm": norm.rms_norm, "rms_norm_backward": norm.rms_norm_backward,
+    "group_norm": norm.group_norm, "group_norm_backward": channels.group_norm_backward,
+    "batch_norm": channels.batch_norm, "batch_norm_backward": channels.batch_norm_backward,
+    "dropout": dropout.dropout,
+    "embedding": embedding.embedding, "embedding_backward": embedding.embedding_backward,
+    "sgd": multi.sgd, "adam": multi.adam, "clip_norm": multi.norm, "scale_": multi.scale_,
+}
+_REDUCTIONS = {"sum": "add", "mean": "mean", "amax": "max", "amin": "min", "prod": "mul"}
+
+
+@functools.cache
+def lookup(name: str) -> Kernel | None:
+    """The generated kernel of an op (see the table above), or None.
+
+    >>> f = lookup("softmax")
+    >>> f is None or f(np.zeros((1, 2), np.float32)).tolist() == [[0.5, 0.5]]
+    True
+    """
+    if not llvm.available():
+        return None
+    alloc.install()
+    if name in _REDUCTIONS:
+        return _reducer(name, _REDUCTIONS[name])
+    return _DIRECT.get(name) or activations.kernel(name)
+
+
+def names() -> tuple[str, ...]:
+    """Every name that `lookup` knows."""
+    return (*_DIRECT, *_REDUCTIONS, *activations.names())
+
+
+def _reducer(name: str, how: str) -> Kernel | None:
+    kernel = reduce.reduction(name, ["x"], [var("x")], [how])
+    if kernel is None:
+        return None
+
+    def run(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        got = kernel(x, axis=axis, keepdims=keepdims)
+        return got if got is NotImplemented else got[0]
+    return run
+
+
+def hybrid(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
+           keyword: Sequence[str] = (), dtype: np.dtype[Any] | None = None,
+           single: bool = True) -> Kernel:
+    """A function of arrays like `expr.compile_numpy`'s that runs generated code on large ones.
+
+    Takes what `compile_numpy` takes; an expression may be None where `single` is False, and None
+    is returned in its place. The kernel is built when it is first needed. Operands decide by the
+    size of the largest of the first two.
+
+    >>> from adjoint.kernels.expr import trace
+    >>> f = hybrid("twice", ["x"], [trace(lambda x: x + x)])
+    >>> f(np.ones(2)).tolist(), float(f(np.ones(100000)).sum())
+    ([2.0, 2.0], 200000.0)
+    """
+    present = [e for e in exprs if e is not None]
+    small = compile_numpy(name, params, present, keyword=keyword, dtype=dtype, single=single)
+    if not present or not codegen.can_lower(present):
+        return _with_gaps(small, exprs) if len(present) < len(exprs) else small
+    minimum = max(64, 16384 // codegen.weight(present) ** 2) if codegen.weight(present) else 1 << 62
+    run = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, small, minimum)
+    return _with_gaps(run, exprs) if len(present) < len(exprs) else run.call
+
+
+class _Hybrid:
+    """NumPy below `minimum` elements, a generated kernel above."""
+
+    def __init__(self, name: str, params: tuple[str, ...], exprs: tuple[Expr, ...],
+                 keyword: tuple[str, ...], single: bool, small: Kernel, minimum: int) -> None:
+        self._what = (name, params, exprs)
+        self._how = (keyword, single)
+        self._kernel: Pointwise | None = None
+        self._tried = False
+        self.small, self.minimum = small, minimum
+        self.call = self._unary() if len(params) == 1 else self._general()
+
+    def _build(self) -> Pointwise | None:
+        if not self._tried:
+            keyword, single = self._how
+            self._kernel = pointwise(*self._what, keyword=keyword, single=single)
+            if self._kernel is not None:
+                alloc.install()
+            self._tried = True
+        return self._kernel
+
+    def large(self, *args: Any, **attrs: Any) -> Any:
+        """The generated kernel, else NumPy."""
+        kernel = self._build()
+        out = NotImplemented if kernel is None else kernel(*args, **attrs)
+        return self.small(*args, **attrs) if out is NotImplemented else out
+
+    def _unary(self) -> Kernel:
+        small, large, minimum = self.small, self.large, self.minimum
+
+        def call(x: Any, **attrs: Any) -> Any:
+            if type(x) is np.ndarray and x.size >= minimum:
+                return large(x, **attrs)
+            return small(x, **attrs)
+        return call
+
+    def _general(self) -> Kernel:
+        small, large, minimum = self.small, self.large, self.minimum
+
+        def call(*args: Any, **attrs: Any) -> Any:
+            for x in args[:2]:
+                if type(x) is np.ndarray and x.size >= minimum:
+                    return large(*args, **attrs)
+            return small(*args, **attrs)
+        return call
+
+    def __call__(self, *args: Any, **attrs: Any) -> Any:
+        return self.call(*args, **attrs)
+
+
+def _with_gaps(f: Kernel, exprs: Sequence[Expr | None]) -> Kernel:
+    """Put None where there was no expression."""
+    holes = [e is None for e in exprs]
+
+    def call(*args: Any, **attrs: Any) -> tuple[Any, ...]:
+        values = iter(f(*args, **attrs))
+        return tuple(None if hole else next(values) for hole in holes)
+    return call
+
+
+def report() -> dict[str, Any]:
+    """What is in use here: for `doctor env` and bug reports.
+
+    >>> sorted(report())[:3]
+    ['allocator', 'cache', 'cpu']
+    """
+    on = llvm.available()
+    store = llvm.store()
+    files = store.files() if on else []
+    return {
+        "kernels": "generated (LLVM)" if on else "NumPy",
+        "cpu": llvm.host_name(llvm._need()) if on else "",
+        "features": sorted(llvm.host_features()),
+        "vector_bits": llvm.vector_bits() if on else 0,
+        "threads": threads.get_num_threads(),
+        "thread_pool": "native" if on and threads.native() else "Python",
+        "cache": str(store.directory), "cache_files": len(files),
+        "cache_bytes": sum(size for _, size, _ in files),
+        "allocator": "caching" if alloc.installed() else "NumPy's",
+        "loaded": [m.name for m in llvm.loaded()],
+    }

@@ -1,0 +1,90 @@
+"""functional_call under its older path."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from adjoint.base.errors import ArgumentError
+from adjoint.core.tensor import Tensor
+from adjoint.nn.modules.module import Module
+
+__all__ = ["functional_call"]
+
+
+def _places(module: Module) -> dict[str, tuple[Any, str, str]]:
+    """Every dotted name of a parameter or buffer -> (owner, table, name in it)."""
+    found = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        for table in ("_parameters", "_buffers"):
+            for name, value in getattr(owner, table).items():
+                if value is not None:
+                    found[f"{path}.{name}" if path else name] = (owner, table, name)
+    return found
+
+
+@contextlib.contextmanager
+def _swapped(module: Module, given: Mapping[str, Tensor], tie_weights: bool, strict: bool
+             ) -> Iterator[None]:
+    places = _places(module)
+    unknown = [k for k in given if k not in places]
+    missing = [k for k in places if k not in given]
+    if unknown and strict or strict and missing:
+        raise ArgumentError(f"functional_call: Unexpected key(s): {unknown}. Missing key(s): "
+                            f"{missing}.")
+    if unknown:
+        raise ArgumentError(f"functional_call: the module has no parameter or buffer named "
+                            f"{unknown}; it has {list(places)}")
+    chosen = dict(given)
+    if tie_weights:  # one object under several names gets the one value that is given
+        by_id: dict[int, list[str]] = {}
+        for key, (owner, table, name) in places.items():
+            by_id.setdefault(id(getattr(owner, table)[name]), []).append(key)
+        for names in by_id.values():
+            values = {id(given[n]): given[n] for n in names if n in given}
+            if len(values) > 1:
+                raise ArgumentError("functional_call got multiple values for keys "
+                                    f"{[n for n in names if n in given]}, which are tied. Consider "
+                                    "using tie_weights=False")
+            for value in values.values():
+                chosen.update((n, value) for n in names)
+    kept = []
+    try:
+        for key, value in chosen.items():
+            owner, table, name = places[key]
+            kept.append((getattr(owner, table), name, getattr(owner, table)[name]))
+            getattr(owner, table)[name] = value
+        yield
+    finally:
+        for held, name, old in reversed(kept):
+            held[name] = old
+
+
+def functional_call(module: Module,
+                    parameters_and_buffers: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+                    args: Any = None, kwargs: dict[str, Any] | None = None, *,
+                    tie_weights: bool = True, strict: bool = False) -> Any:
+    """Call ``module`` with these tensors in place of its parameters and buffers.
+
+    The module is as before afterwards, also after an error. ``args`` is a tuple, or one argument.
+    Tensors under tied names get the same value if ``tie_weights``; ``strict`` wants every name.
+    Raises ArgumentError for names that the module does not have.
+
+    >>> import adjoint as ad
+    >>> m = ad.nn.Linear(1, 1, bias=False)
+    >>> functional_call(m, {"weight": ad.tensor([[3.0]])}, (ad.tensor([2.0]),)).tolist()
+    [6.0]
+    """
+    if isinstance(parameters_and_buffers, Mapping):
+        given = dict(parameters_and_buffers)
+    else:
+        given = {}
+        for part in parameters_and_buffers:
+            repeated = set(given) & set(part)
+            if repeated:
+                raise ArgumentError(f"{sorted(repeated)} appeared in multiple dictionaries; "
+                                    "behavior of functional call is ambiguous")
+            given.update(part)
+    call_args = () if args is None else args if isinstance(args, tuple) else (args,)
+    with _swapped(module, given, tie_weights, strict):
+        return module(*call_args, **(kwargs or {}))
