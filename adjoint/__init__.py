@@ -14,7 +14,10 @@ from typing import Any as _Any
 
 from adjoint import autograd as autograd
 from adjoint import ops as ops
+from adjoint import protocols as _protocols
 from adjoint import tensor as _surface
+from adjoint.autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
+from adjoint.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from adjoint.autograd.modes import enable_grad as enable_grad
 from adjoint.autograd.modes import inference_mode as inference_mode
 from adjoint.autograd.modes import is_grad_enabled as is_grad_enabled
@@ -92,6 +95,7 @@ def can_cast(from_: _Any, to: _Any) -> builtins_bool:
 
 builtins_bool = type(True)
 _surface.attach_registry()
+_protocols.attach()
 globals().update(_public.FUNCTIONS)
 
 _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",

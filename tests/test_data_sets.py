@@ -185,6 +185,8 @@ def test_collate_matches_pytorch(batch):
 def test_collate_of_tensors_and_its_errors():
     out = default_collate([wrap(np.ones((2, 1))), wrap(np.zeros((2, 1)))])
     assert isinstance(out, Tensor) and out.shape == (2, 2, 1)
+    leaf = wrap(np.ones(2), requires_grad=True)
+    assert default_collate([leaf, leaf]).requires_grad
     with pytest.raises(ShapeError, match=r"got \[2\] at entry 0 and \[3\] at entry 1"):
         default_collate([wrap(np.ones(2)), wrap(np.ones(3))])
     with pytest.raises(ShapeError, match=r"lengths are \[1, 2\]"):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adjoint.utils.checkpoint import checkpoint
 from helpers_engine import const, leaf, only_ours, values
 from helpers_programs import Program, programs
 from hypothesis import assume, given, settings
 
 import adjoint as ad
+from adjoint.utils.checkpoint import checkpoint
 
 MUTATED = "modified by an inplace operation"
 LARGEST = 1e3  # programs whose loss or gradient is larger are too curved for finite differences

@@ -6,11 +6,11 @@ import ctypes
 import functools
 import math
 import struct
-from typing import Any
 
 import numpy as np
 
 from . import llvm, threads
+from .attention_grad_ir import backward_bytes, backward_module
 from .attention_ir import ARGS, INDEX, SIDE, AttentionSpec, forward_bytes, forward_module
 from .attention_numpy import Array, Attend, threshold
 from .gemm_ir import tile_for
@@ -25,8 +25,6 @@ def _entry(which: str, spec: AttentionSpec) -> int:
     def make() -> str:
         if which == "forward":
             return forward_module(spec, machine())
-        from .attention_grad_ir import backward_module
-
         return backward_module(spec, machine())
 
     key = ("attention", which, spec.mask, str(spec.dropout), str(machine()))
@@ -131,6 +129,19 @@ def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
     return (out if width == out.shape[3] else out[..., :width].copy()), top
 
 
-def backward(*args: Any) -> Any:
-    """Placeholder replaced below."""
-    raise NotImplementedError
+def backward(
+    ct: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, spec: Attend
+) -> tuple[Array, Array, Array]:
+    """Cotangents of query, key and value, as `attention_numpy.backward`."""
+    widths = (q.shape[3], k.shape[3], v.shape[3])
+    ct, q, k, v, out = (rows_of(x) for x in (ct, q, k, v, out))
+    grads = [np.empty(x.shape, np.float32) for x in (q, k, v)]
+    top = lse * np.float32(math.log2(math.e))
+    top[top == -np.inf] = np.inf  # rows that see nothing: every power of two is 0
+    block = Block("backward", spec, q, k, v)
+    block.array(o=out, ct=ct, dq=grads[0], dk=grads[1], dv=grads[2])
+    block.set(top=address(top))
+    tile, groups = tile_for(machine(), "float"), q.shape[1] // k.shape[1]
+    block.run(q.shape[0] * k.shape[1], backward_bytes(q.shape[3], v.shape[3], q.shape[2], groups, tile))
+    done = [g if w == g.shape[3] else g[..., :w].copy() for g, w in zip(grads, widths, strict=True)]
+    return done[0], done[1], done[2]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from adjoint import nn
+from adjoint.autograd.modes import no_grad
 from adjoint.base.errors import ArgumentError, ShapeError
-from adjoint.core.modes import no_grad
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn import functional as F
 

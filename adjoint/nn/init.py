@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
-from adjoint.core.tensor import Tensor
+from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn import _core
 from adjoint.nn._core import no_grad
 
@@ -225,7 +225,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 
 def _put(tensor: Tensor, values: np.ndarray[Any, Any]) -> Tensor:
     with no_grad():
-        return tensor.copy_(Tensor(values.astype(tensor.array.dtype)))
+        return tensor.copy_(wrap(values.astype(tensor.array.dtype)))
 
 
 def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

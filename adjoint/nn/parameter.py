@@ -1,11 +1,9 @@
 """Parameter, and Buffer: a tensor that registers itself as a buffer when assigned to a module."""
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from adjoint.core.tensor import Parameter, Tensor
+from adjoint.core.tensor import Parameter, Tensor, share_cell, wrap
 
 __all__ = ["Buffer", "Parameter"]
 
@@ -20,8 +18,17 @@ class Buffer(Tensor):
     ['mean']
     """
 
-    def __init__(self, data: Any = None, *, persistent: bool = True) -> None:
+    persistent: bool
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
+        t: Buffer = object.__new__(cls)
         if data is None:
-            data = np.empty(0, np.float32)
-        super().__init__(data.array if isinstance(data, Tensor) else np.asarray(data))
-        self.persistent = persistent
+            data = wrap(np.empty(0, np.float32))
+        if not isinstance(data, Tensor):
+            raise TypeError(f"Buffer(data) takes a tensor, got {type(data).__name__}")
+        t.array, t._cell, t._edge, t._rg = data.array, share_cell(data), None, False
+        t.persistent = persistent
+        return t
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+        pass

@@ -11,3 +11,15 @@ from adjoint.ops import moments as moments
 from adjoint.ops import api_shape as api_shape
 from adjoint.ops import api_reduce as api_reduce
 from adjoint.ops import api_linalg as api_linalg
+from adjoint.ops import gather as gather
+from adjoint.ops import index as index
+from adjoint.ops import api_index as api_index
+from adjoint.ops import gather as gather
+from adjoint.ops import index as index
+from adjoint.ops import api_index as api_index
+from adjoint.ops import softmax as softmax
+from adjoint.ops import cross_entropy as cross_entropy
+from adjoint.ops import norm as norm
+from adjoint.ops import embedding as embedding
+from adjoint.ops import dropout as dropout
+from adjoint.ops import attention as attention

@@ -143,7 +143,7 @@ class _Run:
 
     def __init__(self, state: dict[str, Any], loss: float, grad: Any) -> None:
         self.loss, self.grad, self.n_iter = loss, grad, state["n_iter"]
-        self.d = None if state.get("d") is None else state["d"].array
+        self.d: Any = None if state.get("d") is None else state["d"].array
         self.t: float = state.get("t") or 0.0
         self.dirs = [x.array for x in state.get("old_dirs") or []]
         self.steps = [x.array for x in state.get("old_stps") or []]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.base.errors import ArgumentError
-from adjoint.core.tensor import Parameter, Tensor
+from adjoint.core.tensor import Parameter, Tensor, wrap
 from adjoint.nn._core import no_grad
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 from adjoint.nn.modules._tree import ModuleTree
@@ -27,7 +27,8 @@ class _IncompatibleKeys(NamedTuple):
         return (f"_IncompatibleKeys(missing_keys={self.missing_keys}, "
                 f"unexpected_keys={self.unexpected_keys})")
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return repr(self)
 
 
 class _Errors(list[str]):
@@ -227,7 +228,7 @@ class ModuleState(ModuleTree):
     def _load_one(self, name: str, key: str, param: Any, value: Any, assign: bool,
                   error_msgs: list[str]) -> None:
         if isinstance(value, (np.ndarray, np.generic)):
-            value = Tensor(np.asarray(value))
+            value = wrap(np.asarray(value))
         if not isinstance(value, Tensor):
             error_msgs.append(f'While copying the parameter named "{key}", expected a Tensor or '
                               f"NumPy array from checkpoint but received {type(value)}")

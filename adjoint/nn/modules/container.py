@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Container as AnyContainer
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Self
@@ -293,7 +292,7 @@ class ModuleDict(Module):
 def _pairs(owner: Module, given: Any) -> list[tuple[str, Any]]:
     """``given`` as (name, value) pairs; TypeError or ArgumentError says what is wrong with it."""
     name = type(owner).__name__
-    if not isinstance(given, AnyContainer) and not isinstance(given, Iterable):
+    if not isinstance(given, Iterable):
         raise TypeError(f"{name}.update should be called with an iterable of key/value pairs, "
                         f"but got {type(given).__name__}")
     if hasattr(given, "items"):

@@ -144,7 +144,7 @@ def _inject_class(module: Module) -> None:
                               dict(self.__class__.__dict__))
         return made
 
-    members = {"__getstate__": refuse_pickle}
+    members: dict[str, Any] = {"__getstate__": refuse_pickle}
     if not hasattr(base, "__deepcopy__"):
         members["__deepcopy__"] = deep_copy
     module.__class__ = type(f"Parametrized{base.__name__}", (base,), members)

@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.public import FUNCTIONS
 
 _HINT = ("a batch must contain tensors, numpy arrays, numbers, strings, dicts or lists; pass a "
          "collate_fn for others")
@@ -80,6 +81,8 @@ def default_collate(batch: list[Any]) -> Any:
     """
     first = batch[0]
     if isinstance(first, Tensor):
+        if any(item.requires_grad for item in batch):
+            return FUNCTIONS["stack"](batch)
         return _stack([item.array for item in batch])
     if isinstance(first, np.ndarray | np.generic):
         if np.asarray(first).dtype.kind in "SUOMm":

@@ -1,0 +1,274 @@
+"""Scaled dot-product attention: a record that keeps q, k, v, the output and one number per row.
+
+Source: T. Dao et al., "FlashAttention" (2022): the gradient from row log-sum-exps, tile by tile.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import BOOL, F32, of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.kernels import attention as raw_attention
+from adjoint.kernels import attention_numpy
+from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, need
+from adjoint.ops.linalg import matmul_op
+from adjoint.ops.pointwise import add, mul, sub
+from adjoint.ops.random import source
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import batch_loop, expand_op, mT, reshape, unsqueeze_op
+from adjoint.ops.softmax import softmax_op
+
+Shape = tuple[int, ...]
+
+
+def _forward(q: Any, k: Any, v: Any, mask: Any, /, *, causal: bool, scale: float, dropout: float,
+             seed: int) -> Any:
+    return raw_attention.attention_forward(q, k, v, mask=mask, causal=causal, scale=scale,
+                                           dropout=dropout, seed=seed)
+
+
+def _infer(q: Aval, k: Aval, v: Aval, mask: Aval | None, **_: Any) -> Any:
+    wide = F32 if q.dtype.itemsize == 2 else q.dtype
+    return Aval((*q.shape[:-1], v.shape[-1]), q.dtype), Aval(q.shape[:-1], wide)
+
+
+def _backward(ct: Any, q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, /, *,
+              mask_grad: bool, **attrs: Any) -> Any:
+    return raw_attention.attention_backward(ct, q, k, v, out, lse, mask=mask, mask_grad=mask_grad,
+                                            **attrs)
+
+
+def _grad_op(mask_grad: bool) -> Any:
+    names = ("dq", "dk", "dv", "dmask") if mask_grad else ("dq", "dk", "dv")
+
+    def impl(ct: Any, q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, /, *, causal: bool,
+             scale: float, dropout: float, seed: int) -> Any:
+        return _backward(ct, q, k, v, mask, out, lse, mask_grad=mask_grad, causal=causal,
+                         scale=scale, dropout=dropout, seed=seed)
+    return kernel("attention_backward", impl,
+                  lambda ct, q, k, v, mask, *_, **__: (q, k, v, mask)[:len(names)], outs=names,
+                  cost=lambda ct, q, k, v, *_, **__: 10 * q.size * k.shape[-2])
+
+
+_kernels = {False: _grad_op(False), True: _grad_op(True)}
+
+
+def _grouped(q: Any, k: Any) -> Any:
+    """k or v with every head repeated for the queries that share it."""
+    if len(q.shape) < 3 or q.shape[-3] == k.shape[-3]:
+        return k
+    each = q.shape[-3] // k.shape[-3]
+    s = tuple(k.shape)
+    spread = expand_op(unsqueeze_op(k, dim=len(s) - 2), shape=(*s[:-2], each, *s[-2:]))
+    return reshape(spread, (*s[:-3], q.shape[-3], *s[-2:]))
+
+
+def _ungrouped(g: Any, k: Aval) -> Any:
+    if len(k.shape) < 3 or g.shape[-3] == k.shape[-3]:
+        return g
+    s = k.shape
+    split = reshape(g, (*s[:-2], g.shape[-3] // s[-3], *s[-2:]))
+    return sum_op(split, dim=(len(s) - 2,), keepdim=False)
+
+
+def dropout_keep(q: Aval, k: Aval, dropout: float, seed: int) -> Any:
+    """The keep mask (divided by 1-p) that the kernel applies, as a full array."""
+    lead = q.shape[:-2]
+    heads = lead[-1] if lead else 1
+    batch = math.prod(lead[:-1])
+    spec = attention_numpy.Attend(1.0, False, None, dropout, seed)
+    rows = np.arange(batch * heads * q.shape[-2])
+    kept = attention_numpy.keep_tile(spec, rows, range(k.shape[-2]))
+    return kept.reshape(*q.shape[:-1], k.shape[-2]).astype(q.dtype) / (1 - dropout)
+
+
+def composed(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, dropout: float,
+             seed: int) -> tuple[Any, Any, Any]:
+    """(output, probabilities after dropout, keep factors or None), in ops."""
+    scores = mul(matmul_op(q, mT(_grouped(q, k))), scale)
+    bias = _bias(q, k, mask, causal)
+    if bias is not None:
+        scores = add(scores, bias)
+    p = softmax_op(scores, dim=len(scores.shape) - 1)
+    if _has_empty_rows(bias):
+        from adjoint.ops.index import masked_fill_op
+        p = masked_fill_op(p, np.broadcast_to(_empty_rows(bias), tuple(p.shape)), 0.0)
+    keep = None
+    if dropout:
+        keep = dropout_keep(_aval(q), _aval(k), dropout, seed)
+        p = mul(p, keep)
+    return matmul_op(p, _grouped(q, v)), p, keep
+
+
+def _empty_rows(bias: Any) -> Any:
+    return (np.asarray(bias) == -np.inf).all(-1, keepdims=True)
+
+
+def _has_empty_rows(bias: Any) -> bool:
+    return isinstance(bias, np.ndarray) and bool(_empty_rows(bias).any())
+
+
+def _aval(x: Any) -> Aval:
+    return Aval(tuple(x.shape), dtype_of(x))
+
+
+def _bias(q: Any, k: Any, mask: Any, causal: bool) -> Any:
+    dtype = dtype_of(q)
+    bias: Any = None
+    if causal:
+        below = np.tril(np.ones((q.shape[-2], k.shape[-2]), bool))
+        bias = np.where(below, 0, -np.inf).astype(dtype)
+    if mask is None:
+        return bias
+    if dtype_of(mask) == BOOL:
+        found = np.where(getattr(mask, "array", mask), 0, -np.inf).astype(dtype)
+        return found if bias is None else bias + found
+    raw_mask = mask if not is_recorded(mask) or mask.requires_grad or mask.level else mask.array
+    return raw_mask if bias is None else add(bias, raw_mask)
+
+
+def _attention_vjp(cts: Any, q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, wanted: Any, *,
+                   causal: bool, scale: float, dropout: float, seed: int) -> Any:
+    ct = cts[0]
+    attrs = {"causal": causal, "scale": scale, "dropout": dropout, "seed": seed}
+    if not is_recorded(ct, q, k, v, mask):
+        want_mask = len(wanted) > 3 and wanted[3]
+        found = _kernels[bool(want_mask)](ct, q, k, v, mask, out, lse, **attrs)
+        found = (*found, None) if not want_mask else found
+        return tuple(f if w else None for f, w in zip(found, wanted, strict=True))
+    return _composed_vjp(ct, q, k, v, mask, wanted, attrs)
+
+
+def _composed_vjp(ct: Any, q: Any, k: Any, v: Any, mask: Any, wanted: Any,
+                  attrs: Mapping[str, Any]) -> Any:
+    _, kept, keep = composed(q, k, v, mask, **attrs)
+    dv = _ungrouped(matmul_op(mT(kept), ct), _aval(v))
+    dp = mul(matmul_op(ct, mT(_grouped(q, v))), kept)       # dp·p, with dropout's factor in it
+    p = kept if keep is None else composed(q, k, v, mask, attrs["causal"], attrs["scale"], 0.0,
+                                           0)[1]
+    ds = sub(dp, mul(p, sum_op(dp, dim=(len(dp.shape) - 1,), keepdim=True)))
+    scaled = mul(ds, attrs["scale"])
+    dq = matmul_op(scaled, _grouped(q, k))
+    dk = _ungrouped(matmul_op(mT(scaled), q), _aval(k))
+    found = (dq, dk, dv, ds)
+    return tuple(f if w else None for f, w in zip(found, wanted, strict=True))
+
+
+def _jvp(which: int) -> Any:
+    def rule(t: Any, q: Any, k: Any, v: Any, mask: Any, *, causal: bool, scale: float,
+             dropout: float, seed: int) -> Any:
+        attrs = {"causal": causal, "scale": scale, "dropout": dropout, "seed": seed}
+        out, kept, keep = composed(q, k, v, mask, **attrs)
+        if which == 2:
+            return (matmul_op(kept, _grouped(q, t)),)
+        if which == 3:
+            moved = t
+        elif which == 0:
+            moved = mul(matmul_op(t, mT(_grouped(q, k))), scale)
+        else:
+            moved = mul(matmul_op(q, mT(_grouped(q, t))), scale)
+        p = kept if keep is None else composed(q, k, v, mask, causal, scale, 0.0, 0)[1]
+        mean = sum_op(mul(p, moved), dim=(len(p.shape) - 1,), keepdim=True)
+        return (matmul_op(mul(kept, sub(moved, mean)), _grouped(q, v)),)
+    return rule
+
+
+def _batch(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    q, k, v, mask = args
+    if attrs["dropout"] or len(q.shape) - batched[0] < 3 or batched[3] or not all(batched[:3]) \
+            or mask is not None:
+        return batch_loop_one(op_, args, batched, attrs)
+    return bind(op_, (q, k, v, None), attrs)
+
+
+def batch_loop_one(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    """The loop rule for records with an optional operand."""
+    return batch_loop(op_, args, batched, attrs)
+
+
+attention_op = op(
+    "scaled_dot_product_attention", impl=_forward, infer=_infer, hidden=("lse",),
+    vjp={("q", "k", "v", "mask"): _attention_vjp},
+    jvp={"q": _jvp(0), "k": _jvp(1), "v": _jvp(2), "mask": _jvp(3)}, batch=_batch,
+    cost=lambda q, k, v, mask, **_: 4 * q.size * k.shape[-2],
+    node="ScaledDotProductFlashAttentionForCpuBackward0",
+    why={"q": "scores are made again, tile by tile", "k": "as q", "v": "dP = ct·vᵀ",
+         "out": "Σ ct·out replaces a pass over the scores", "lse": "P = exp(scores - lse)"})
+
+
+def _check(query: Any, key: Any, value: Any, gqa: bool) -> None:
+    need("scaled_dot_product_attention", query, key, value)
+    kinds = {dtype_of(t) for t in (query, key, value)}
+    if len(kinds) > 1:
+        names = ", ".join(of_numpy(dtype_of(t)).name for t in (query, key, value))
+        raise DTypeError("Expected query, key, and value to have the same dtype, but got "
+                         f"{names}; cast them with .to(dtype)")
+    q, k, v = tuple(query.shape), tuple(key.shape), tuple(value.shape)
+    if min(len(q), len(k), len(v)) < 2:
+        raise ShapeError("scaled_dot_product_attention: query, key and value need at least 2 axes, "
+                         f"got {list(q)}, {list(k)}, {list(v)}")
+    if q[-1] != k[-1] or k[-2] != v[-2]:
+        raise ShapeError("scaled_dot_product_attention: query (..., L, E), key (..., S, E) and "
+                         f"value (..., S, Ev) are needed, got {list(q)}, {list(k)}, {list(v)}")
+    if gqa and q[-3] % k[-3]:
+        raise ShapeError(f"enable_gqa: the {q[-3]} heads of query are not a multiple of the "
+                         f"{k[-3]} heads of key")
+
+
+def _expanded(x: Any, lead: Shape) -> Any:
+    shape = (*lead, *x.shape[-2:])
+    return x if tuple(x.shape) == shape else expand_op(x, shape=shape)
+
+
+def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False,
+                                 scale: Any = None, enable_gqa: bool = False) -> Any:
+    """softmax(scale·q·kᵀ + mask)·v without ever holding the matrix of scores.
+
+    query (..., L, E), key (..., S, E), value (..., S, Ev) -> (..., L, Ev). A boolean mask keeps
+    where True, a float mask is added; `is_causal` keeps key j <= query i. scale: 1/√E by default.
+
+    >>> import adjoint as ad
+    >>> q = ad.ones(1, 1, 2, 4)
+    >>> ad.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).shape
+    adjoint.Size([1, 1, 2, 4])
+    """
+    _check(query, key, value, enable_gqa)
+    if is_causal and attn_mask is not None:
+        raise ArgumentError("scaled_dot_product_attention: Explicit attn_mask should not be set "
+                            "when is_causal=True")
+    if not 0.0 <= dropout_p <= 1.0:
+        raise ArgumentError(f"dropout_p must lie in [0, 1], got {dropout_p}")
+    q, k, v = query, key, value
+    if not enable_gqa and not tuple(q.shape[:-2]) == tuple(k.shape[:-2]) == tuple(v.shape[:-2]):
+        try:
+            lead = np.broadcast_shapes(*(tuple(t.shape[:-2]) for t in (q, k, v)))
+        except ValueError:
+            raise ShapeError("scaled_dot_product_attention: the leading axes of query, key and "
+                             f"value do not broadcast: {[list(t.shape[:-2]) for t in (q, k, v)]}"
+                             "; for grouped heads pass enable_gqa=True") from None
+        q, k, v = (_expanded(t, lead) for t in (q, k, v))
+    mask = attn_mask
+    if mask is not None:
+        if dtype_of(mask) != BOOL and dtype_of(mask) != dtype_of(q):
+            raise DTypeError("Expected attn_mask dtype to be bool or to match query dtype, but got "
+                             f"attn_mask.dtype: {of_numpy(dtype_of(mask)).name} and query.dtype: "
+                             f"{of_numpy(dtype_of(q)).name} instead.")
+        mask = cast_to(mask, None)
+    factor = 1.0 / math.sqrt(max(1, q.shape[-1])) if scale is None else float(scale)
+    if dropout_p == 1.0:
+        return mul(attention_op(q, k, v, mask, causal=is_causal, scale=factor, dropout=0.0,
+                                seed=0)[0], 0.0)
+    seed = int(source().integers(1 << 63)) if dropout_p else 0
+    return attention_op(q, k, v, mask, causal=bool(is_causal), scale=factor,
+                        dropout=float(dropout_p), seed=seed)[0]
+
+
+__all__ = ["attention_op", "scaled_dot_product_attention"]

@@ -1,0 +1,375 @@
+"""Cross entropy and negative log likelihood: fused records.
+
+Cross entropy keeps the logits and one log-sum-exp per row, never the probabilities: its gradient
+exp(x - lse) - target is made from them in the backward pass.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import F32, of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.op import op
+from adjoint.ops.api_common import (
+    dtype_of, is_recorded, kernel, narrowed, row_blocks, same_dtype, wide,
+)
+from adjoint.ops.moments import logsumexp_op
+from adjoint.ops.pointwise import add, cast, div, eq, exp, mul, ne, neg, sub
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import batch_loop, reshape, unsqueeze_op
+from adjoint.ops.softmax import log_softmax_op
+
+Shape = tuple[int, ...]
+
+
+def rows_of(x: Any) -> Any:
+    """(N, C, d...) as (N·d..., C); (C,) as (1, C)."""
+    if x.ndim == 1:
+        return x.reshape(1, -1)
+    return np.moveaxis(x, 1, -1).reshape(-1, x.shape[1])
+
+
+def _back(rows: Any, shape: Shape) -> Any:
+    if len(shape) == 1:
+        return rows.reshape(shape)
+    return np.moveaxis(rows.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
+
+
+def _acc(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return F32 if dtype.itemsize == 2 else dtype
+
+
+def _row_weights(target: Any, weight: Any, ignore: int, classes: int, dtype: Any) -> Any:
+    """(weight of every row, class of every row with ignored ones as 0)."""
+    flat = target.reshape(-1)
+    used = flat != ignore
+    safe = np.where(used, flat, 0)
+    if safe.size and (safe.min() < 0 or safe.max() >= classes):
+        bad = safe[(safe < 0) | (safe >= classes)][0]
+        raise IndexOutOfRange(f"Target {bad} is out of bounds: there are {classes} classes "
+                              f"(0..{classes - 1}); ignore_index is {ignore}")
+    w = used.astype(dtype)
+    if weight is not None:
+        w *= weight[safe]
+    return w, safe
+
+
+def _denominator(w: Any, reduction: str) -> Any:
+    return w.sum() if reduction == "mean" else w.dtype.type(1)
+
+
+def _class_impl(x: Any, target: Any, weight: Any, /, *, reduction: str, ignore_index: int,
+                label_smoothing: float) -> Any:
+    rows = rows_of(wide(x))
+    n, c = rows.shape
+    lse = np.empty(n, rows.dtype)
+    w, safe = _row_weights(target, None if weight is None else wide(weight), ignore_index, c,
+                           rows.dtype)
+    for b in row_blocks(n, c * rows.itemsize):
+        top = rows[b].max(1) if c else 0
+        lse[b] = np.log(np.exp(rows[b] - top[:, None]).sum(1)) + top
+    picked = lse - rows[np.arange(n), safe] if n else lse
+    loss = np.where(w != 0, picked * w, 0)
+    total = _denominator(w, reduction)
+    if label_smoothing:
+        s = label_smoothing
+        used = (target.reshape(-1) != ignore_index).astype(rows.dtype)
+        if weight is None:
+            smooth = c * lse - rows.sum(1)
+        else:
+            wide_w = wide(weight)
+            smooth = lse * wide_w.sum() - rows @ wide_w
+        loss = (1 - s) * loss + (s / c) * np.where(used != 0, smooth, 0)
+    shape = target.shape
+    if reduction == "none":
+        out = loss.reshape(shape)
+    else:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out = np.asarray(loss.sum() / total if reduction == "mean" else loss.sum())
+    return narrowed(np.asarray(out, rows.dtype), x.dtype), lse
+
+
+def _class_infer(x: Aval, target: Aval, weight: Aval | None, *, reduction: str, ignore_index: int,
+                 label_smoothing: float) -> Any:
+    rest = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
+    return (Aval(target.shape if reduction == "none" else (), x.dtype),
+            Aval((math.prod(rest),), _acc(x.dtype)))
+
+
+def _class_grad(ct: Any, x: Any, target: Any, weight: Any, lse: Any, /, *, reduction: str,
+                ignore_index: int, label_smoothing: float) -> Any:
+    rows = rows_of(wide(x))
+    n, c = rows.shape
+    wide_w = None if weight is None else wide(weight)
+    w, safe = _row_weights(target, wide_w, ignore_index, c, rows.dtype)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.broadcast_to(wide(ct).reshape(-1) / _denominator(w, reduction), (n,))
+    s = label_smoothing
+    hard = scale * w * (1 - s)
+    hard = np.where(w != 0, hard, 0)
+    soft = None
+    if s:
+        used = target.reshape(-1) != ignore_index
+        soft = np.where(used, scale * (s / c), 0).astype(rows.dtype)
+    out = np.empty((n, c), rows.dtype)
+    norm = c if wide_w is None else wide_w.sum()
+    for b in row_blocks(n, c * rows.itemsize):
+        to = out[b]
+        np.subtract(rows[b], lse[b, None], out=to)
+        np.exp(to, out=to)
+        to *= (hard[b] if soft is None else hard[b] + soft[b] * norm)[:, None]
+        if soft is not None:
+            to -= soft[b, None] * (1 if wide_w is None else wide_w)
+        to[np.arange(len(to)), safe[b]] -= hard[b]
+    return narrowed(_back(out, x.shape), x.dtype)
+
+
+_class_kernel = kernel("cross_entropy_backward", _class_grad,
+                       lambda ct, x, *_, **__: Aval(x.shape, x.dtype),
+                       cost=lambda ct, x, *_, **__: 12 * x.size)
+
+
+def _dim(x: Any) -> int:
+    return 1 if len(x.shape) > 1 else 0
+
+
+def _parts(x: Any, target: Any, weight: Any, ignore: int) -> tuple[Any, Any, Any]:
+    """(one-hot of the target times row weight, row weight, rows in use), in ops, shaped like x."""
+    d = _dim(x)
+    dtype = dtype_of(x)
+    used = ne(target, ignore)
+    classes = reshape(np.arange(x.shape[d]), (x.shape[d], *(1,) * (len(x.shape) - d - 1)))
+    hot = cast(eq(unsqueeze_op(target, dim=d), classes), dtype=dtype)
+    keep = unsqueeze_op(cast(used, dtype=dtype), dim=d)
+    if weight is None:
+        return mul(hot, keep), keep, keep
+    w = reshape(weight, (x.shape[d], *(1,) * (len(x.shape) - d - 1)))
+    row = sum_op(mul(mul(hot, keep), w), dim=(d,), keepdim=True)
+    return mul(mul(hot, keep), w), row, keep
+
+
+def _class_vjp(cts: Any, x: Any, target: Any, weight: Any, lse: Any, *, reduction: str,
+               ignore_index: int, label_smoothing: float) -> Any:
+    ct = cts[0]
+    if not is_recorded(ct, x, weight):
+        return _class_kernel(ct, x, target, weight, lse, reduction=reduction,
+                             ignore_index=ignore_index, label_smoothing=label_smoothing)
+    spread, smoothed = _soft_target(ct, x, target, weight, reduction, ignore_index, label_smoothing)
+    d = _dim(x)
+    p = exp(sub(x, logsumexp_op(x, dim=(d,), keepdim=True)))
+    mass = sum_op(smoothed, dim=(d,), keepdim=True)
+    return mul(spread, sub(mul(p, mass), smoothed))
+
+
+def _soft_target(ct: Any, x: Any, target: Any, weight: Any, reduction: str, ignore: int,
+                 s: float) -> tuple[Any, Any]:
+    """loss = Σ scale · Σ_c -t_c·log p_c: (scale with the cotangent in it, t)."""
+    d = _dim(x)
+    hot, row, keep = _parts(x, target, weight, ignore)
+    t = hot
+    if s:
+        even: Any = s / x.shape[d]
+        if weight is not None:
+            even = mul(reshape(weight, (x.shape[d], *(1,) * (len(x.shape) - d - 1))), even)
+        t = add(mul(hot, 1 - s), mul(keep, even))
+    if reduction == "mean":
+        every = tuple(range(len(x.shape)))
+        ct = div(ct, sum_op(row, dim=every, keepdim=False))
+    elif reduction == "none" and len(x.shape) > 1:
+        ct = unsqueeze_op(ct, dim=d)
+    return ct, t
+
+
+def _class_jvp(t: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int,
+               label_smoothing: float) -> Any:
+    d = _dim(x)
+    one = np.ones((), dtype_of(x))
+    scale, soft = _soft_target(one if reduction != "none" else np.ones(
+        tuple(target.shape), dtype_of(x)), x, target, weight, reduction, ignore_index,
+        label_smoothing)
+    p = exp(sub(x, logsumexp_op(x, dim=(d,), keepdim=True)))
+    mass = sum_op(soft, dim=(d,), keepdim=True)
+    share = mul(mul(scale, sub(mul(p, mass), soft)), t)
+    if reduction == "none":
+        return (sum_op(share, dim=(d,), keepdim=False),)
+    return (sum_op(share, dim=tuple(range(len(x.shape))), keepdim=False),)
+
+
+cross_entropy_op = op(
+    "cross_entropy", impl=_class_impl, infer=_class_infer, hidden=("lse",),
+    vjp={"x": _class_vjp}, jvp={"x": _class_jvp}, batch=batch_loop, node="NllLossBackward0",
+    cost=lambda x, *_, **__: 25 * x.size,
+    why={"x": "dx = (exp(x - lse) - target)·scale", "lse": "one number per row, for exp(x - lse)",
+         "target": "which class each row is", "weight": "how much each class counts"})
+
+
+# ------------------------------------------------------------------ negative log likelihood
+def _nll_impl(x: Any, target: Any, weight: Any, /, *, reduction: str, ignore_index: int) -> Any:
+    rows = rows_of(wide(x))
+    w, safe = _row_weights(target, None if weight is None else wide(weight), ignore_index,
+                           rows.shape[1], rows.dtype)
+    loss = np.where(w != 0, -rows[np.arange(len(rows)), safe] * w, 0)
+    if reduction == "none":
+        out = loss.reshape(target.shape)
+    else:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out = loss.sum() / _denominator(w, reduction)
+    return narrowed(np.asarray(out, rows.dtype), x.dtype)
+
+
+def _nll_slope(ct: Any, x_aval: Aval, target: Any, weight: Any, reduction: str,
+               ignore: int) -> Any:
+    shape = x_aval.shape
+    d = 1 if len(shape) > 1 else 0
+    like = np.broadcast_to(np.zeros((), x_aval.dtype), shape)
+    hot, row, _ = _parts(like, target, weight, ignore)
+    if reduction == "mean":
+        ct = div(ct, sum_op(row, dim=tuple(range(len(shape))), keepdim=False))
+    elif reduction == "none" and len(shape) > 1:
+        ct = unsqueeze_op(ct, dim=d)
+    return neg(mul(hot, ct))
+
+
+def _nll_vjp(ct: Any, target: Any, weight: Any, x_aval: Aval, *, reduction: str,
+             ignore_index: int) -> Any:
+    if not is_recorded(ct, target, weight):
+        return _nll_kernel(ct, target, weight, shape=x_aval.shape, reduction=reduction,
+                           ignore_index=ignore_index)
+    return _nll_slope(ct, x_aval, target, weight, reduction, ignore_index)
+
+
+def _nll_grad(ct: Any, target: Any, weight: Any, /, *, shape: Shape, reduction: str,
+              ignore_index: int) -> Any:
+    c = shape[1] if len(shape) > 1 else shape[0]
+    g = wide(ct)
+    w, safe = _row_weights(target, None if weight is None else wide(weight), ignore_index, c,
+                           g.dtype)
+    out = np.zeros((len(safe), c), g.dtype)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = g.reshape(-1) / _denominator(w, reduction)
+    out[np.arange(len(safe)), safe] = np.where(w != 0, -scale * w, 0)
+    return narrowed(_back(out, shape), ct.dtype)
+
+
+_nll_kernel = kernel("nll_loss_backward", _nll_grad,
+                     lambda ct, *_, shape, **__: Aval(shape, ct.dtype))
+
+
+def _nll_jvp(t: Any, target: Any, weight: Any, x_aval: Aval, *, reduction: str,
+             ignore_index: int) -> Any:
+    shape = x_aval.shape
+    ct = np.ones(tuple(target.shape) if reduction == "none" else (), x_aval.dtype)
+    share = mul(_nll_slope(ct, x_aval, target, weight, reduction, ignore_index), t)
+    dims = tuple(range(len(shape))) if reduction != "none" else (1 if len(shape) > 1 else 0,)
+    return sum_op(share, dim=dims, keepdim=False)
+
+
+nll_loss_op = op(
+    "nll_loss", impl=_nll_impl, node="NllLossBackward0",
+    infer=lambda x, target, weight, *, reduction, ignore_index: Aval(
+        target.shape if reduction == "none" else (), x.dtype),
+    vjp={"x": _nll_vjp}, jvp={"x": _nll_jvp}, batch=batch_loop,
+    cost=lambda x, *_, **__: 2 * x.size,
+    why={"target": "the gradient goes to the target's class", "weight": "how much it counts"})
+
+
+# ------------------------------------------------------------------ public
+def legacy_reduction(size_average: Any, reduce: Any, reduction: str) -> str:
+    """The reduction that the two arguments of old programs mean."""
+    if size_average is None and reduce is None:
+        return reduction
+    if reduce is False:
+        return "none"
+    return "mean" if size_average is None or size_average else "sum"
+
+
+def check_reduction(reduction: str) -> None:
+    """Refuse what is not a reduction."""
+    if reduction not in ("none", "mean", "sum"):
+        raise ArgumentError(f"{reduction} is not a valid value for reduction; use 'none', 'mean' or"
+                            " 'sum'")
+
+
+def _check_classes(name: str, x: Any, target: Any, weight: Any) -> None:
+    shape, want = tuple(x.shape), tuple(target.shape)
+    if not shape:
+        raise ShapeError(f"{name}(): input must have at least one axis, got a 0-d tensor")
+    expected = (shape[0], *shape[2:]) if len(shape) > 1 else ()
+    if want != expected:
+        if len(shape) > 1 and len(want) == len(expected) and want[:1] != shape[:1]:
+            raise ShapeError(f"Expected input batch_size ({shape[0]}) to match target batch_size "
+                             f"({want[0]}). ({name}: input {list(shape)}, target {list(want)})")
+        raise ShapeError(f"{name}(): Expected target size {list(expected)}, got {list(want)} for "
+                         f"input {list(shape)}")
+    if dtype_of(target).kind not in "iu":
+        raise DTypeError(f"{name}(): expected a target of class indices in int64 (or "
+                         "probabilities of the input's shape), got "
+                         f"{of_numpy(dtype_of(target)).name}")
+    classes = shape[1] if len(shape) > 1 else shape[0]
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise ShapeError(f"{name}(): weight tensor should be defined either for all {classes} "
+                         f"classes or no classes but got weight tensor of shape: "
+                         f"{list(weight.shape)}")
+
+
+def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Any = None,
+                  ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+                  label_smoothing: float = 0.0) -> Any:
+    """-log softmax(input)[target]: input (N, C, ...) or (C,), target of class indices (N, ...) or
+    probabilities of the input's shape.
+
+    reduction "mean" divides by the summed weights of the targets that are not `ignore_index`.
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.cross_entropy(ad.zeros(1, 2), ad.tensor([0]))
+    tensor(0.6931)
+    """
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    check_reduction(reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ArgumentError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if tuple(input.shape) == tuple(target.shape) and dtype_of(target).kind not in "iub":
+        return _with_probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
+    _check_classes("cross_entropy", input, target, weight)
+    same_dtype("cross_entropy", input, weight)
+    return cross_entropy_op(input, target, weight, reduction=reduction, ignore_index=ignore_index,
+                            label_smoothing=float(label_smoothing))[0]
+
+
+def _with_probabilities(x: Any, target: Any, weight: Any, ignore: int, reduction: str,
+                        s: float) -> Any:
+    if ignore >= 0:
+        raise ArgumentError("ignore_index is not supported for floating point target")
+    d = _dim(x)
+    classes = x.shape[d]
+    t = target if not s else add(mul(target, 1 - s), s / classes)
+    logp = log_softmax_op(x, dim=d)
+    if weight is not None:
+        logp = mul(logp, reshape(weight, (classes, *(1,) * (len(x.shape) - d - 1))))
+    loss = neg(sum_op(mul(logp, t), dim=(d,), keepdim=False))
+    if reduction == "none":
+        return loss
+    total = sum_op(loss, dim=tuple(range(len(loss.shape))), keepdim=False)
+    return total if reduction == "sum" else div(total, math.prod(x.shape) / max(classes, 1))
+
+
+def nll_loss(input: Any, target: Any, weight: Any = None, size_average: Any = None,
+             ignore_index: int = -100, reduce: Any = None, reduction: str = "mean") -> Any:
+    """-input[target] for log probabilities input (N, C, ...) or (C,), target (N, ...) or ().
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.nll_loss(ad.tensor([[-1.0, -2.0]]), ad.tensor([1]))
+    tensor(2.)
+    """
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    check_reduction(reduction)
+    _check_classes("nll_loss", input, target, weight)
+    same_dtype("nll_loss", input, weight)
+    return nll_loss_op(input, target, weight, reduction=reduction, ignore_index=ignore_index)
+
+
+__all__ = ["check_reduction", "cross_entropy", "legacy_reduction", "nll_loss"]

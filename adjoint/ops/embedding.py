@@ -1,0 +1,127 @@
+"""Embedding: rows of a table, their gradient scattered back."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.op import op
+from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
+from adjoint.ops.index import add_rows, index_op
+from adjoint.ops.pointwise import eq
+from adjoint.ops.shape import batch_loop, unsqueeze_op
+
+
+def _embedding_impl(weight: Any, index: Any, /, *, padding_idx: int) -> Any:
+    if index.size and (index.min() < 0 or index.max() >= len(weight)):
+        bad = index[(index < 0) | (index >= len(weight))].flat[0]
+        raise IndexOutOfRange(f"index out of range in self: embedding index {bad}, the table has "
+                              f"{len(weight)} rows (0..{len(weight) - 1})")
+    return np.take(weight, index, axis=0)
+
+
+def _scatter_impl(ct: Any, index: Any, /, *, rows: int, padding_idx: int) -> Any:
+    w = wide(ct).reshape(index.size, ct.shape[-1])
+    flat = index.reshape(-1)
+    out = np.zeros((rows, ct.shape[-1]), w.dtype)
+    if padding_idx >= 0:
+        kept = flat != padding_idx
+        flat, w = flat[kept], w[kept]
+    add_rows(out, flat, w)
+    return narrowed(out, ct.dtype)
+
+
+def _masked_rows(ct: Any, index: Any, padding_idx: int) -> Any:
+    from adjoint.ops.index import masked_fill_op
+    rows = embedding_op(ct, index, padding_idx=-1)
+    if padding_idx < 0:
+        return rows
+    return masked_fill_op(rows, unsqueeze_op(eq(index, padding_idx), dim=len(index.shape)), 0.0)
+
+
+embedding_op = op(
+    "embedding", impl=_embedding_impl,
+    infer=lambda weight, index, *, padding_idx: Aval((*index.shape, *weight.shape[1:]),
+                                                     weight.dtype),
+    vjp={"weight": lambda ct, index, weight_aval, *, padding_idx: embedding_backward_op(
+        ct, index, rows=weight_aval.shape[0], padding_idx=padding_idx)},
+    jvp={"weight": lambda t, index: embedding_op(t, index, padding_idx=-1)},
+    batch=lambda op_, args, b, attrs: op_.call(*args, **attrs) if not b[0] else (
+        index_op(args[0], args[1], dims=(1,)) if not b[1] else batch_loop(op_, args, b, attrs)),
+    cost=lambda weight, index, **_: index.size * weight.shape[-1],
+    why={"index": "which rows of the table were read"})
+embedding_backward_op = op(
+    "embedding_backward", impl=_scatter_impl,
+    infer=lambda ct, index, *, rows, padding_idx: Aval((rows, ct.shape[-1]), ct.dtype),
+    vjp={"ct": lambda ct, index, *, padding_idx: _masked_rows(ct, index, padding_idx)},
+    jvp={"ct": lambda t, index, *, rows, padding_idx: embedding_backward_op(
+        t, index, rows=rows, padding_idx=padding_idx)},
+    batch=batch_loop, cost=lambda ct, index, **_: ct.size, node="EmbeddingDenseBackwardBackward0",
+    why={"index": "which rows were added to"})
+
+
+def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None,
+              norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+              sparse: bool = False) -> Any:
+    """Rows of `weight` (V, D) by integers (...,) -> (..., D); no gradient to row `padding_idx`.
+
+    With `max_norm`, rows that are used and longer are scaled down in place first. Raises
+    IndexOutOfRange for an index outside of [0, V).
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.embedding(ad.tensor([1, 1]), ad.tensor([[0.0], [2.0]]))
+    tensor([[2.],
+            [2.]])
+    """
+    need("embedding", input, weight)
+    if dtype_of(input).kind not in "iu":
+        raise DTypeError("embedding(): Expected tensor for argument 'indices' to have scalar type "
+                         f"Long or Int; but got {of_numpy(dtype_of(input)).name}")
+    if len(weight.shape) != 2:
+        raise ShapeError(f"embedding(): 'weight' must be 2-D, got {list(weight.shape)}")
+    rows = weight.shape[0]
+    pad = -1
+    if padding_idx is not None:
+        if not -rows <= padding_idx < rows:
+            raise ArgumentError("Padding_idx must be within num_embeddings: got "
+                                f"{padding_idx} for {rows} rows")
+        pad = padding_idx % rows
+    if max_norm is not None:
+        renorm_rows(weight, raw(input), float(max_norm), float(norm_type))
+    out = embedding_op(weight, input, padding_idx=pad)
+    if scale_grad_by_freq and getattr(out, "requires_grad", False):
+        counts = np.bincount(raw(input).reshape(-1), minlength=rows)
+        share = 1.0 / np.maximum(counts, 1)[raw(input)].astype(dtype_of(weight))
+        out = scale_gradient(out, share[..., None])
+    return out
+
+
+def renorm_rows(weight: Any, index: Any, max_norm: float, p: float) -> None:
+    """Scale the used rows of a table down to a p-norm of at most `max_norm`, in place."""
+    from adjoint.core.tensor import bump
+    table = weight.array
+    used = np.unique(index)
+    size = np.linalg.norm(table[used], ord=p, axis=1)
+    long = size > max_norm
+    table[used[long]] *= (max_norm / (size[long] + 1e-7)).astype(table.dtype)[:, None]
+    bump(weight, "embedding_renorm_")
+
+
+scale_gradient_op = op(
+    "scale_gradient", impl=lambda x, share, /: x.view(), infer=lambda x, share: Aval(x.shape,
+                                                                                   x.dtype),
+    vjp={"x": lambda ct, share: _times(ct, share)}, jvp={"x": lambda t, share: _times(t, share)},
+    batch=batch_loop, why={"share": "how much each row counts"})
+
+
+def _times(ct: Any, share: Any) -> Any:
+    from adjoint.ops.pointwise import mul
+    return mul(ct, share)
+
+
+def scale_gradient(x: Any, share: Any) -> Any:
+    """`x`, with its cotangent multiplied by `share` on the way back."""
+    return scale_gradient_op(x, share)

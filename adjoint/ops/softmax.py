@@ -1,0 +1,201 @@
+"""Softmax and its kin: records and public functions. 16-bit floats are computed in float32."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.ops.api_common import (
+    cast_to, finish, floating, narrowed, need, one_dim, row_blocks, wide,
+)
+from adjoint.ops.pointwise import exp, mul, neg, sub
+from adjoint.ops.public import public
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import reshape
+
+
+def _soft_rows(x: Any, out: Any, log: bool) -> None:
+    """Softmax of the rows of a matrix, block by block."""
+    for b in row_blocks(len(x), x.shape[-1] * x.itemsize):
+        row, to = x[b], out[b]
+        np.subtract(row, row.max(-1, keepdims=True), out=to)
+        if log:
+            total = np.exp(to).sum(-1, keepdims=True)
+            to -= np.log(total, out=total)
+        else:
+            np.exp(to, out=to)
+            to /= to.sum(-1, keepdims=True)
+
+
+def _softmax_impl(log: bool) -> Any:
+    def impl(x: Any, /, *, dim: int) -> Any:
+        if not x.ndim or not x.size:
+            return np.ones_like(x) if not log else np.zeros_like(x)
+        w = wide(x)
+        moved = np.moveaxis(w, dim, -1)
+        flat = np.ascontiguousarray(moved).reshape(-1, w.shape[dim])
+        out = np.empty_like(flat)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            _soft_rows(flat, out, log)
+        return narrowed(np.moveaxis(out.reshape(moved.shape), -1, dim), x.dtype)
+    return impl
+
+
+def _batch_dim(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    x = args[0]
+    if len(x.shape) == 1:
+        return reshape(bind(op_, (reshape(x, (x.shape[0], 1)),), {"dim": 1}), (x.shape[0],))
+    return bind(op_, args, {"dim": attrs["dim"] + 1})
+
+
+def _along(dim: int, x: Any) -> tuple[int, ...]:
+    return (dim,) if len(x.shape) else ()
+
+
+def _backward_impl(log: bool) -> Any:
+    def impl(ct: Any, out: Any, /, *, dim: int) -> Any:
+        if not ct.ndim:
+            return np.zeros_like(ct)
+        c, o = wide(ct), wide(out)
+        if log:
+            grad = np.exp(o)
+            grad *= c.sum(dim, keepdims=True)
+            np.subtract(c, grad, out=grad)
+        else:
+            grad = c * o
+            total = grad.sum(dim, keepdims=True)
+            grad -= o * total
+        return narrowed(grad, ct.dtype)
+    return impl
+
+
+def _soft_rule(ct: Any, out: Any, dim: int) -> Any:
+    product = mul(ct, out)
+    return sub(product, mul(out, sum_op(product, dim=_along(dim, out), keepdim=True)))
+
+
+def _log_rule(ct: Any, out: Any, dim: int) -> Any:
+    return sub(ct, mul(exp(out), sum_op(ct, dim=_along(dim, out), keepdim=True)))
+
+
+def _dsoft_out(ct: Any, g: Any, out: Any, dim: int) -> Any:
+    """Cotangent of `out` in out·(g - Σ g·out)."""
+    dims = _along(dim, out)
+    inner = sum_op(mul(g, out), dim=dims, keepdim=True)
+    carried = sum_op(mul(ct, out), dim=dims, keepdim=True)
+    return sub(mul(ct, sub(g, inner)), mul(g, carried))
+
+
+def _declare_backward(name: str, log: bool) -> Any:
+    rule = _log_rule if log else _soft_rule
+    raw = _backward_impl(log)
+
+    def wrt_y(c: Any, g: Any, y: Any, dim: int) -> Any:
+        if not log:
+            return _dsoft_out(c, g, y, dim)
+        total = sum_op(g, dim=_along(dim, y), keepdim=True)
+        return neg(mul(mul(c, exp(y)), total))
+
+    def wrt_g(c: Any, y: Any, dim: int) -> Any:
+        if not log:
+            return rule(c, y, dim)
+        inner = sum_op(mul(c, exp(y)), dim=_along(dim, y), keepdim=True)
+        return sub(c, inner)
+
+    def y_tangent(t: Any, g: Any, y: Any, dim: int) -> Any:
+        dims = _along(dim, y)
+        if log:
+            return neg(mul(mul(t, exp(y)), sum_op(g, dim=dims, keepdim=True)))
+        moved = mul(t, sub(g, sum_op(mul(g, y), dim=dims, keepdim=True)))
+        return sub(moved, mul(y, sum_op(mul(g, t), dim=dims, keepdim=True)))
+    made = op(
+        name, impl=lambda g, y, /, *, dim: raw(g, y, dim=dim),
+        infer=lambda g, y, *, dim: Aval(g.shape, g.dtype),
+        vjp={"g": lambda ct, y, *, dim: wrt_g(ct, y, dim),
+             "y": lambda ct, g, y, *, dim: wrt_y(ct, g, y, dim)},
+        jvp={"g": lambda t, y, *, dim: made(t, y, dim=dim),
+             "y": lambda t, g, y, *, dim: y_tangent(t, g, y, dim)},
+        batch=lambda op_, args, b, attrs: _lifted(rule, args, b, attrs["dim"]),
+        cost=lambda g, y, *, dim: 4 * g.size)
+    return made
+
+
+def _lifted(rule: Any, args: Any, batched: Any, dim: int) -> Any:
+    ct, out = (a if b else reshape(a, (1, *a.shape)) for a, b in zip(args, batched, strict=True))
+    if max(len(ct.shape), len(out.shape)) == 1:
+        return mul(mul(ct, out), 0.0)
+    return rule(ct, out, dim + 1)
+
+
+def _declare_softmax(name: str, log: bool, node: str, backward: Any) -> Any:
+    return op(
+        name, impl=_softmax_impl(log), infer=lambda x, *, dim: Aval(x.shape, x.dtype),
+        vjp={"x": lambda ct, out, *, dim: backward(ct, out, dim=dim)},
+        jvp={"x": lambda t, out, *, dim: sub(t, sum_op(mul(t, exp(out)), dim=_along(dim, out),
+                                                       keepdim=True))
+             if log else _soft_rule(t, out, dim)},
+        batch=_batch_dim, cost=lambda x, **_: 25 * x.size, node=node,
+        why={"out": "dx = ct - exp(out)·Σct" if log else "dx = out·(ct - Σ ct·out)"})
+
+
+softmax_backward_op = _declare_backward("softmax_backward", False)
+log_softmax_backward_op = _declare_backward("log_softmax_backward", True)
+softmax_op = _declare_softmax("softmax", False, "SoftmaxBackward0", softmax_backward_op)
+log_softmax_op = _declare_softmax("log_softmax", True, "LogSoftmaxBackward0",
+                                  log_softmax_backward_op)
+
+
+def _legacy_dim(ndim: int) -> int:
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def _prepared(name: str, input: Any, dim: Any, dtype: Any) -> tuple[Any, int]:
+    need(name, input)
+    x = cast_to(input, dtype) if dtype is not None else floating(input)
+    return x, one_dim(x, _legacy_dim(len(x.shape)) if dim is None else dim)
+
+
+@public()
+def softmax(input: Any, dim: Any = None, dtype: Any = None, *, out: Any = None) -> Any:
+    """exp(x) / Σ exp(x) along `dim`, without overflow.
+
+    >>> import adjoint as ad
+    >>> ad.softmax(ad.zeros(2), 0)
+    tensor([0.5000, 0.5000])
+    """
+    x, d = _prepared("softmax", input, dim, dtype)
+    return finish(out, softmax_op(x, dim=d))
+
+
+@public()
+def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, out: Any = None) -> Any:
+    """x - log Σ exp(x) along `dim`.
+
+    >>> import adjoint as ad
+    >>> ad.log_softmax(ad.zeros(2), 0)
+    tensor([-0.6931, -0.6931])
+    """
+    x, d = _prepared("log_softmax", input, dim, dtype)
+    return finish(out, log_softmax_op(x, dim=d))
+
+
+def softmin(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """softmax(-x) along `dim`."""
+    return softmax(neg(input), dim, dtype)
+
+
+def f_softmax(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """`softmax` with the arguments of `torch.nn.functional`."""
+    return softmax(input, dim, dtype)
+
+
+def f_log_softmax(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """`log_softmax` with the arguments of `torch.nn.functional`."""
+    return log_softmax(input, dim, dtype)
+
+
+__all__ = ["f_log_softmax", "f_softmax", "log_softmax", "softmax", "softmin"]

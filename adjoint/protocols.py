@@ -1,0 +1,188 @@
+"""NumPy's protocols and DLPack on tensors: `np.exp(t)` is `ad.exp(t)`, gradients included."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
+from adjoint.core.modes import GRAD, state
+from adjoint.core.tensor import Tensor, expose, share_cell, wrap
+from adjoint.ops.public import FUNCTIONS, METHODS, public, write_out
+
+_UFUNCS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "floor_divide": "floor_divide", "negative": "neg", "power": "pow", "float_power": "float_power",
+    "remainder": "remainder", "mod": "remainder", "fmod": "fmod", "absolute": "abs", "fabs": "abs",
+    "sign": "sign", "conjugate": "conj", "exp": "exp", "exp2": "exp2", "expm1": "expm1",
+    "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p", "sqrt": "sqrt",
+    "square": "square", "reciprocal": "reciprocal", "sin": "sin", "cos": "cos", "tan": "tan",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "hypot": "hypot",
+    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "deg2rad": "deg2rad", "rad2deg": "rad2deg", "maximum": "maximum",
+    "minimum": "minimum", "fmax": "fmax", "fmin": "fmin", "floor": "floor", "ceil": "ceil",
+    "trunc": "trunc", "rint": "round", "matmul": "matmul", "logaddexp": "logaddexp",
+    "logaddexp2": "logaddexp2", "copysign": "copysign", "greater": "gt", "greater_equal": "ge",
+    "less": "lt", "less_equal": "le", "equal": "eq", "not_equal": "ne",
+    "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
+    "logical_not": "logical_not", "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or",
+    "bitwise_xor": "bitwise_xor", "invert": "bitwise_not", "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift", "isnan": "isnan", "isinf": "isinf",
+    "isfinite": "isfinite", "signbit": "signbit", "gcd": "gcd", "lcm": "lcm",
+    "heaviside": "heaviside",
+}
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin"}
+
+
+def _lift(x: Any) -> Any:
+    """Arrays and NumPy scalars among the operands become tensors; numbers stay."""
+    if isinstance(x, np.ndarray) or isinstance(x, np.generic):
+        return wrap(np.asarray(x))
+    return x
+
+
+def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    name = _UFUNCS.get(ufunc.__name__)
+    out = kwargs.pop("out", None)
+    kwargs = {k: v for k, v in kwargs.items() if v is not None}
+    if method == "__call__" and name in FUNCTIONS and not kwargs:
+        result = FUNCTIONS[name](*[_lift(x) for x in inputs])
+        if out is None:
+            return result
+        target = out[0] if isinstance(out, tuple) else out
+        if isinstance(target, Tensor):
+            return write_out(target, result)
+        np.copyto(target, result.detach().numpy())
+        return target
+    if method == "reduce" and ufunc.__name__ in _REDUCTIONS and out is None:
+        axis = kwargs.get("axis", 0)
+        dims = tuple(range(inputs[0].ndim)) if axis is None else axis
+        f = FUNCTIONS[_REDUCTIONS[ufunc.__name__]]
+        return f(inputs[0], dims, keepdim=bool(kwargs.get("keepdims", False)))
+    return _without_gradient(f"np.{ufunc.__name__}.{method}", inputs, lambda arrays: getattr(
+        ufunc, method)(*arrays, **kwargs))
+
+
+def _without_gradient(name: str, inputs: Any, run: Callable[[Any], Any]) -> Any:
+    """NumPy's own function on the values, refused where a gradient would be lost."""
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    if state() & GRAD and any(t._rg for t in tensors):
+        raise NotSupported(f"{name} has no derivative here: call .detach() on its operands, or use "
+                           "the function of this package if it has one")
+    result = run([x.numpy() if isinstance(x, Tensor) else x for x in inputs])
+    return wrap(np.asarray(result)) if isinstance(result, (np.ndarray, np.generic)) else result
+
+
+# NumPy's function -> (ours, its keyword arguments under our names)
+_FUNCTIONS = {
+    "sum": "sum", "mean": "mean", "prod": "prod", "std": "std", "var": "var", "amax": "amax",
+    "max": "amax", "amin": "amin", "min": "amin", "argmax": "argmax", "argmin": "argmin",
+    "all": "all", "any": "any", "cumsum": "cumsum", "cumprod": "cumprod", "where": "where",
+    "concatenate": "cat", "stack": "stack", "reshape": "reshape", "squeeze": "squeeze",
+    "expand_dims": "unsqueeze", "dot": "matmul", "matmul": "matmul", "tensordot": "tensordot",
+    "einsum": "einsum", "outer": "outer", "inner": "inner", "trace": "trace", "diag": "diag",
+    "tril": "tril", "triu": "triu", "flip": "flip", "roll": "roll", "tile": "tile",
+    "moveaxis": "movedim", "clip": "clamp", "broadcast_to": "broadcast_to", "ravel": "flatten",
+    "split": "tensor_split", "sort": "sort", "argsort": "argsort", "nan_to_num": "nan_to_num",
+    "zeros_like": "zeros_like", "ones_like": "ones_like", "empty_like": "empty_like",
+    "full_like": "full_like", "kron": "kron", "cross": "cross", "diagonal": "diagonal",
+    "isclose": "isclose", "allclose": "allclose", "array_equal": "equal", "real": "real",
+    "imag": "imag", "angle": "angle", "round": "round", "around": "round", "vdot": "vdot",
+    "copy": "clone",
+}
+_RENAMED = {"axis": "dim", "keepdims": "keepdim", "a_min": "min", "a_max": "max", "ddof":
+            "correction", "a": "input"}
+
+
+def _array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    name = func.__name__
+    if name in ("transpose", "swapaxes"):
+        x, *rest = args
+        if name == "swapaxes":
+            return FUNCTIONS["transpose"](x, *rest)
+        axes = rest[0] if rest else kwargs.get("axes")
+        return FUNCTIONS["permute"](x, tuple(reversed(range(x.ndim))) if axes is None else axes)
+    if name in ("shape", "ndim", "size"):
+        values: dict[str, Any] = {"shape": tuple(args[0].shape), "ndim": args[0].ndim,
+                                  "size": args[0].numel()}
+        return values[name]
+    ours = FUNCTIONS.get(_FUNCTIONS.get(name, ""))
+    if ours is not None:
+        named = {_RENAMED.get(k, k): v for k, v in kwargs.items() if v is not None or k != "axis"}
+        if name in ("std", "var") and "correction" not in named:
+            named["correction"] = 0                  # NumPy's default is the biased estimate
+        lifted = [[_lift(v) for v in a] if isinstance(a, (list, tuple)) and name in (
+            "concatenate", "stack") else _lift(a) for a in args]
+        result = ours(*lifted, **named)
+        return result[0] if name == "sort" else result
+    flat = [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
+    return _without_gradient(f"np.{name}", flat, lambda _: func(
+        *[_down(a) for a in args], **{k: _down(v) for k, v in kwargs.items()}))
+
+
+def _down(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x.detach().numpy()  # type: ignore[attr-defined]  # registry methods
+    if isinstance(x, (list, tuple)):
+        return type(x)(_down(v) for v in x)
+    return x
+
+
+# ------------------------------------------------------------------ DLPack
+def _dlpack(self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+            copy: bool | None = None) -> Any:
+    if self._rg:
+        raise AutogradError("Can't export tensors that require gradient, use tensor.detach()")
+    if type(self.array) is MetaArray:
+        raise ArgumentError("a meta tensor has no data to export through DLPack")
+    if stream is not None:
+        raise ArgumentError(f"DLPack: stream must be None for cpu data, got {stream!r}")
+    expose(self)
+    array = self.array.copy() if copy else self.array
+    try:
+        return array.__dlpack__(max_version=max_version)
+    except TypeError:
+        return array.__dlpack__()
+
+
+def _dlpack_device(self: Tensor) -> tuple[int, int]:
+    return (1, 0)
+
+
+@public(method=False)
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor on the memory of any array that speaks DLPack (NumPy, PyTorch, JAX, CuPy's host
+    arrays); writes on either side are seen by both."""
+    if not hasattr(ext_tensor, "__dlpack__"):
+        raise TypeError(f"from_dlpack: {type(ext_tensor).__name__} has no __dlpack__ method")
+    array = np.from_dlpack(ext_tensor)
+    if copy:
+        return wrap(array.copy())
+    t = wrap(array)
+    share_cell(t)
+    expose(t)
+    return t
+
+
+def attach() -> None:
+    """Put the protocols and the operators that come from the registry on Tensor."""
+    for name, f in (("__array_ufunc__", _array_ufunc), ("__array_function__", _array_function),
+                    ("__dlpack__", _dlpack), ("__dlpack_device__", _dlpack_device)):
+        setattr(Tensor, name, f)
+    matmul = METHODS.get("matmul")
+    if matmul is not None:
+        operand = (Tensor, np.ndarray)
+
+        def forward(self: Any, other: Any) -> Any:
+            return matmul(self, _lift(other)) if isinstance(other, operand) else NotImplemented
+
+        def backward(self: Any, other: Any) -> Any:
+            return matmul(_lift(other), self) if isinstance(other, operand) else NotImplemented
+
+        setattr(Tensor, "__matmul__", forward)
+        setattr(Tensor, "__rmatmul__", backward)
+
+
+__all__ = ["attach", "from_dlpack"]
