@@ -409,9 +409,8 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
             f"{self.grad_fn.where()}; .detach() it first")  # type: ignore[union-attr]  # no leaf
     if id(self) in memo:
         return memo[id(self)]  # type: ignore[no-any-return]  # what we stored
-    array = self.array
     t: Tensor = object.__new__(type(self))
-    t.array = MetaArray(array.shape, array.dtype) if type(array) is MetaArray else array.copy("K")
+    t.array = _copy_storage(self.array, memo)
     t._edge = t._cell = None
     t._rg = self._rg
     memo[id(self)] = t
@@ -419,6 +418,24 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
         t._grad = copying.deepcopy(self._grad, memo)
     _copy_attributes(self, t, memo)
     return t
+
+
+def _copy_storage(array: Any, memo: dict[int, Any]) -> Any:
+    """A copy of an array; arrays that share memory still do after they were copied."""
+    if type(array) is MetaArray:
+        return MetaArray(array.shape, array.dtype)
+    owner = core.owner_of(array)
+    if owner is array or not (owner.flags.c_contiguous or owner.flags.f_contiguous):
+        copied = memo.get(id(array))
+        if copied is None:
+            copied = memo[id(array)] = array.copy("K")
+        return copied
+    held = memo.get(id(owner))
+    if held is None:
+        held = memo[id(owner)] = owner.copy("K")
+    start = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    flat = held.reshape(-1, order="A").view(np.uint8)
+    return np.ndarray(array.shape, array.dtype, flat, start, array.strides)
 
 
 _OWN = ("_grad", "_base", "_steps", "_kids", "_creation", "_retains", "_backward_hooks")

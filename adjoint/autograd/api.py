@@ -32,7 +32,7 @@ def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
         raise ArgumentError(f"backward: root {i} is a {type(t).__name__}, expected a tensor")
     if not t._rg:
         where = opened_at()
-        hint = f" It was computed under {where}." if where else ""
+        hint = f"\n  {where}" if where else ""
         raise AutogradError(
             f"element {i} of tensors does not require grad and does not have a grad_fn.{hint}\n"
             "  fix: set requires_grad=True on a leaf that it depends on, and do not compute it "
@@ -160,6 +160,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         raise ArgumentError("Expected allow_unused to be True or not passed when "
                             "materialize_grads=True, but got: allow_unused=False.")
     targets = _as_tuple(inputs)
+    if not targets:
+        raise ArgumentError("grad requires non-empty inputs: 'inputs' cannot be empty.")
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
         return _batched(outputs, targets, grad_outputs, keep, create_graph,
@@ -201,6 +203,11 @@ def _batched(outputs: Any, targets: tuple[Any, ...], grad_outputs: Any, keep: bo
              allowed: bool, zeros: bool) -> tuple[Any, ...]:
     """One pull-back per row of `grad_outputs`, stacked."""
     gs = _as_tuple(grad_outputs)
+    for i, (t, g) in enumerate(zip(_as_tuple(outputs), gs, strict=False)):
+        if g is not None and tuple(g.shape[1:]) != tuple(t.shape):
+            raise ShapeError(f"If `is_grads_batched=True`, we interpret the first dimension of each"
+                             f" grad_output as the batch dimension: grad_output[{i}] has a shape of"
+                             f" {g.shape}, expected (B, *{tuple(t.shape)})")
     size = next(g.shape[0] for g in gs if g is not None)
     rows = []
     for k in range(size):

@@ -7,6 +7,7 @@ region again, stops as soon as the last needed residual exists, and hands out th
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,8 @@ from adjoint.base import provenance
 from adjoint.base.aval import Aval
 from adjoint.base.errors import AutogradError
 from adjoint.core.modes import GRAD, state, watchers
-from adjoint.core.tensor import OutRef, Tensor, alias, wrap
+from adjoint.core.bind import value_of
+from adjoint.core.tensor import OutRef, Tensor, alias, saved_version, wrap
 
 
 class CheckpointError(AutogradError):
@@ -138,6 +140,9 @@ class _Inputs:
     def __init__(self, args: tuple[Any, ...]) -> None:
         hooks = watchers.hooks.get()
         self.hook = hooks[-1] if hooks else None
+        self.place = provenance.here(sys._getframe(2))
+        self.versions = [(a, saved_version(a, "checkpoint")) for a in args
+                         if isinstance(a, Tensor)] if self.hook is None else []
         if self.hook is None:
             self.held = args
         else:
@@ -148,7 +153,9 @@ class _Inputs:
         return _HeldInput(self.hook.pack(t, node), t._rg)  # type: ignore[union-attr]  # not None
 
     def get(self) -> tuple[Any, ...]:
-        """Operands as fresh leaves."""
+        """Operands as fresh leaves, unchanged since forward."""
+        for a, expected in self.versions:
+            value_of(a, expected, self)
         return tuple(self._fresh(a) for a in self.held)
 
     def _fresh(self, a: Any) -> Any:
@@ -162,6 +169,15 @@ class _Inputs:
             fresh._rg = a._rg
             return fresh
         return a
+
+
+    def name(self) -> str:
+        """How messages call this holder."""
+        return "checkpoint"
+
+    def where(self) -> str:
+        """Where the region was called, in words."""
+        return self.place
 
 
 class _HeldInput:

@@ -120,7 +120,7 @@ class Backward:
                 else:
                     vals = [value_of(s, v, node) for s, v in zip(saved, versions)]
                 result = plan.fast(ct, *vals)
-                if not keep:
+                if not keep and plan.kept:
                     saved = vals = None
                     node.saved = node.versions = None
                     node.freed = self.place
@@ -164,9 +164,8 @@ class Backward:
         results = [None if c is None or e is None else
                    (fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e))
                    for c, e in zip(results, node.edges, strict=True)]
-        if not self.keep:
-            if node.saved is not None:
-                node.freed = self.place
+        if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
+            node.freed = self.place
             node.saved = node.versions = None
         if state() & WATCH:
             for observer in watchers.observers.get():

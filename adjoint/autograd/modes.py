@@ -9,6 +9,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Generator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from adjoint.base import provenance
@@ -16,7 +17,6 @@ from adjoint.core import modes
 from adjoint.core.modes import GRAD, INFERENCE, state
 
 F = TypeVar("F", bound=Callable[..., Any])
-opened: dict[str, str] = {}     # where the innermost no_grad of a thread was opened (F50)
 
 
 class _Mode:
@@ -35,6 +35,7 @@ class _Mode:
         self._held.append((modes.change(self.set_bits, self.clear_bits), outer, _places.get()))
         if self.clear_bits & GRAD:
             _places.set((type(self).__name__, place))
+            _latest.set((type(self).__name__, place))
         return None
 
     def __exit__(self, *exc: object) -> None:
@@ -85,18 +86,18 @@ class _Mode:
         return wrapped
 
 
-from contextvars import ContextVar  # noqa: E402 - kept beside its only use
-
 _places: ContextVar[Any] = ContextVar("adjoint_no_grad_place", default=None)
+_latest: ContextVar[Any] = ContextVar("adjoint_no_grad_latest", default=None)
 
 
 def opened_at() -> str:
-    """Where the mode that switches gradients off here was opened, in words; "" if none is."""
-    held = _places.get()
-    if held is None or state() & GRAD:
+    """Which mode switched gradients off in this thread, now or last; "" if none did (F50)."""
+    held = _latest.get() if state() & GRAD else _places.get() or _latest.get()
+    if held is None:
         return ""
     name, place = held
-    return f"{name} opened at {provenance.locate(*place)}"
+    when = "last switched off" if state() & GRAD else "switched off"
+    return f"gradients were {when} by {name} opened at {provenance.locate(*place)}"
 
 
 class no_grad(_Mode):
@@ -141,6 +142,7 @@ class set_grad_enabled(_Mode):
             frame = provenance.user_frame(sys._getframe(1))
             place = (frame.f_code, frame.f_lasti) if frame is not None else (None, 0)
             _places.set(("set_grad_enabled", place))
+            _latest.set(("set_grad_enabled", place))
 
     def __enter__(self) -> Any:
         if self._first is None:

@@ -164,7 +164,7 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) ->
     for kind, i in plan.sources:
         if kind == "in":
             saved.append(args[i])
-            versions.append(saved_version(args[i]))
+            versions.append(saved_version(args[i], plan.op.name))
         elif kind == "out":
             cell = cells.setdefault(i, Cell())
             saved.append(OutRef(outs[i], cell, i))
@@ -174,7 +174,7 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) ->
             versions.append(0)
         elif kind == "xs":
             saved.append(tuple(args))
-            versions.append(tuple(saved_version(a) for a in args))
+            versions.append(tuple(saved_version(a, plan.op.name) for a in args))
         elif kind == "avals":
             saved.append(tuple(_aval(a) for a in args))
             versions.append(0)
@@ -220,7 +220,7 @@ def _make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int
         return
     if type(t.array) is ndarray and not np.may_share_memory(t.array, parent.array):
         return
-    if mode & INFERENCE or parent._cell is INFERENCE_CELL:
+    if parent._cell is INFERENCE_CELL:
         t._cell = INFERENCE_CELL
         return
     root = parent if parent._base is None else parent._base
@@ -311,12 +311,12 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
             t._cell = cell = Cell()
             ref = OutRef(od, cell, 0)
             if keeps_in:
-                node.saved, node.versions = _order(node.plan, x, ref), (saved_version(x), 0)
+                node.saved, node.versions = _order(node.plan, x, ref), (saved_version(x, op.name), 0)
             else:
                 node.saved, node.versions = (ref,), None
         elif keeps_in:
             node.saved = (x,)
-            node.versions = None if x._cell is None else (saved_version(x),)
+            node.versions = None if x._cell is None else (saved_version(x, op.name),)
         else:
             node.saved = node.versions = None
         node.attrs = _NO_ATTRS
@@ -446,7 +446,7 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
             node.versions = None
             for s in saved:
                 if type(s) is Tensor and s._cell is not None:
-                    node.versions = tuple(map(saved_version, saved))
+                    node.versions = tuple([saved_version(s, op.name) for s in saved])
                     break
         node.attrs = _NO_ATTRS
         node.shape = od.shape

@@ -60,7 +60,10 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
         before[position] = shadow(target)         # the rule reads the value that is overwritten
     outs = write(op_, target, arrays, attrs, label)
     bump(target, label)
-    if not plan.wanted:
+    if not plan.wanted:                           # the new value depends on nothing that counts
+        if target._base is None:
+            target._edge, target._rg = None, False
+            refresh_views(target, None)
         return target
     made = record(op_, plan, before, attrs, outs, mode)
     made = made[0] if isinstance(made, tuple) else made
@@ -105,17 +108,17 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
             "make a clone to get a normal tensor before doing inplace update.")
     if not mode & GRAD:
         return False
+    base = target._base
     wants = any(isinstance(a, Tensor) and a._rg for a in args)
-    if not wants:
+    if not wants and not (base is not None and base._rg):
         return False
     if target._rg and target.is_leaf and target._base is None:
         raise AutogradError(
             "a leaf Variable that requires grad is being used in an in-place operation.\n"
             f"  at {provenance.here(sys._getframe(1))}\n"
             "  fix: update parameters under `with no_grad():`, or write out of place (w = w - g)")
-    base = target._base
     if base is not None:
-        if base._rg and base.is_leaf:
+        if base._rg and base.is_leaf and target._creation != "no_grad":
             raise AutogradError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 f"operation.\n  at {provenance.here(sys._getframe(1))}\n"

@@ -455,9 +455,9 @@ def fingerprint(array: Any) -> Any:
     return (int(np.add.reduce(words)), int(np.add.reduce(words[::2])), rest.tobytes())
 
 
-def saved_version(t: Any) -> Any:
-    """What to remember of an operand when it is saved: its version, and for exposed storage
-    its fingerprint."""
+def saved_version(t: Any, op_name: str = "") -> Any:
+    """What to remember of an operand when `op_name` saves it: its version, and for exposed
+    storage its fingerprint."""
     cell = t._cell if isinstance(t, Tensor) else None
     if cell is None:
         return 0
@@ -466,7 +466,7 @@ def saved_version(t: Any) -> Any:
             "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
             "inference mode in computation tracked by autograd. To work around this, you can make "
             "a clone to get a normal tensor and use it in autograd, or use `no_grad()` instead of "
-            "`inference_mode()`.")
+            f"`inference_mode()`.\n  {op_name} at {provenance.here(sys._getframe(1))}")
     return (cell.version, fingerprint(t.array)) if cell.exposed else cell.version
 
 

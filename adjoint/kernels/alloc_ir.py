@@ -2,7 +2,7 @@
 
 State: one lock, eight counters, and a list of free blocks per size class. A block begins with a
 header of 64 bytes (requested bytes, class, next free block), so data is aligned to 64 bytes.
-Classes are multiples of 64 up to 1024 and then eight per doubling. Blocks over 256 KiB are mapped
+Classes of data sizes are multiples of 64 up to 1024 and then eight per doubling. Blocks over 256 KiB are mapped
 pages; those of 4 MiB and more ask for huge pages.
 """
 from __future__ import annotations
@@ -47,8 +47,9 @@ define ptr @allocator_state() {{
 
 define internal i64 @class_of(i64 %n) alwaysinline {{
 entry:
-  %size = add i64 %n, 64
-  %s = sub i64 %size, 1
+  %none = icmp eq i64 %n, 0
+  %some = select i1 %none, i64 1, i64 %n
+  %s = sub i64 %some, 1
   %small = icmp ult i64 %s, 1024
   %c0 = lshr i64 %s, 6
   %lz = call i64 @llvm.ctlz.i64(i64 %s, i1 true)
@@ -76,7 +77,8 @@ entry:
   %shift = add i64 %d, 7
   %s1 = shl i64 %m, %shift
   %s = select i1 %small, i64 %s0, i64 %s1
-  ret i64 %s
+  %block = add i64 %s, 64
+  ret i64 %block
 }}
 
 define internal void @bump(i64 %slot, i64 %by) alwaysinline {{

@@ -1,7 +1,9 @@
 """Scaled dot-product attention on raw arrays: what the op record calls.
 
 `attention_forward` returns the output and the log-sum-exp of every row of scores; these, with the
-operands, are all that `attention_backward` needs. Neither ever holds a `(S, T)` matrix.
+operands, are all that `attention_backward` needs. Neither ever holds a `(S, T)` matrix. float32 (and the
+16-bit floats, through it) runs in generated kernels where LLVM is there; else, for float64 and for the
+cotangent of a float mask, tiles are computed by NumPy.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import attention_numpy
+from . import attention_numpy, attention_run
 from .attention_numpy import Array, Attend
 
 __all__ = ["attention_backward", "attention_forward"]
@@ -77,7 +79,9 @@ def attention_forward(
     """
     spec = _attend(q, k, mask, causal, scale, dropout, seed)
     q4, k4, v4 = (_wide(_four(a)) for a in (q, k, v))
-    out, lse = attention_numpy.forward(q4, k4, v4, spec)
+    generated = attention_run.supported(q4, k4, v4, spec)
+    forward = attention_run.forward if generated else attention_numpy.forward
+    out, lse = forward(q4, k4, v4, spec)
     shape = (*q.shape[:-1], v.shape[-1])
     return out.astype(q.dtype, copy=False).reshape(shape), lse.reshape(shape[:-1])
 
@@ -113,7 +117,10 @@ def attention_backward(
     if mask_grad and mask is not None:
         mask_ct = np.zeros(mask.shape, arrays[1].dtype)
         full = _four(_writable_broadcast(mask_ct, (*q.shape[:-1], k.shape[-2])))
-    dq, dk, dv = attention_numpy.backward(*arrays, rows, spec, full)
+    if full is None and attention_run.supported(arrays[1], arrays[2], arrays[3], spec):
+        dq, dk, dv = attention_run.backward(*arrays, rows, spec)
+    else:
+        dq, dk, dv = attention_numpy.backward(*arrays, rows, spec, full)
     grads = tuple(
         g.astype(a.dtype, copy=False).reshape(a.shape)
         for g, a in zip((dq, dk, dv), (q, k, v), strict=True)

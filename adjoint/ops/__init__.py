@@ -14,9 +14,6 @@ from adjoint.ops import api_linalg as api_linalg
 from adjoint.ops import gather as gather
 from adjoint.ops import index as index
 from adjoint.ops import api_index as api_index
-from adjoint.ops import gather as gather
-from adjoint.ops import index as index
-from adjoint.ops import api_index as api_index
 from adjoint.ops import softmax as softmax
 from adjoint.ops import cross_entropy as cross_entropy
 from adjoint.ops import norm as norm

@@ -8,7 +8,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import DType, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError
-from adjoint.core.inplace import inplace
+from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.create import device_name
@@ -135,8 +135,17 @@ def _copy_inplace(out: Any, x: Any, src: Any, /) -> None:
 
 copy_op = op(
     "copy", impl=_copy_impl, infer=lambda x, src: x, inplace=_copy_inplace,
-    vjp={"src": lambda ct: ct}, jvp={"src": None}, node="CopyBackwards",
+    vjp={"x": lambda ct, x_aval: zeros_of(x_aval), "src": lambda ct: ct},
+    jvp={"x": lambda t, x_aval: zeros_of(x_aval), "src": lambda t, x_aval: _copied(t, x_aval)},
+    node="CopyBackwards",
     batch=lambda op_, args, batched, attrs: _batch_copy(args, batched))
+
+
+def _copied(t: Any, x: Any) -> Any:
+    """The tangent of a broadcast and converted source."""
+    from adjoint.ops.shape import expand_op
+    wide = t if tuple(t.shape) == x.shape else expand_op(t, shape=x.shape)
+    return cast(wide, dtype=x.dtype)
 
 
 def _batch_copy(args: Any, batched: Any) -> Any:

@@ -1,0 +1,171 @@
+"""Vector mathematics: error in units in the last place, special values, independence of width."""
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adjoint.kernels import llvm, mathlib, special
+from adjoint.kernels.ir import Code, Value, vec
+
+pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
+
+REFERENCE: dict[str, Callable[..., Any]] = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
+    "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sin": np.sin, "cos": np.cos,
+    "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "logsigmoid": lambda x: np.minimum(x, 0) - np.log1p(np.exp(-abs(x))), "erf": special.erf,
+}
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45,
+                    1e-39, -1e-39, 3e38, -3e38, 88.8, -103.9, -88.0, 2.0, 3.0, -2.0, -3.0, 1e6,
+                    -1e6, 123456.7], np.float32)
+
+
+@functools.cache
+def compiled(name: str, base: str, lanes: int, arity: int = 1) -> Callable[..., Any]:
+    """A function of arrays that applies one library function in a vector loop."""
+    code = Code()
+    f = code.function("k", [("ptr", "y"), *(("ptr", f"x{i}") for i in range(arity)),
+                            ("i64", "n")])
+    y, *xs, n = f.args
+    ty = vec(lanes, base)
+
+    def body(i: Value, mask: Value | None, _: list[Value]) -> list[Value]:
+        values = [f.load(f.at(x, base, i), ty, mask=mask) for x in xs]
+        f.store(mathlib.apply(f, name, *values), f.at(y, base, i), mask=mask)
+        return []
+    f.vector_loop(f.i64(0), n, lanes, [], body)
+    f.ret()
+    address = llvm.compile_ir(code.text(), name=f"test {name}").address("k")
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (1 + arity), ctypes.c_int64)(address)
+
+    def run(*arrays: Any) -> Any:
+        arrays = tuple(np.ascontiguousarray(a) for a in arrays)
+        out = np.empty_like(arrays[0])
+        call(out.ctypes.data, *(a.ctypes.data for a in arrays), out.size)
+        return out
+    return run
+
+
+def ulp_error(got: Any, want: Any) -> float:
+    """The largest error in units in the last place; inf where nan, inf or sign of zero differ."""
+    dtype = got.dtype.type
+    with np.errstate(all="ignore"):
+        return _ulp_error(got, want, dtype)
+
+
+def _ulp_error(got: Any, want: Any, dtype: Any) -> float:
+    rounded = want.astype(dtype)
+    finite = np.isfinite(rounded) & np.isfinite(got)
+    unit = np.spacing(np.maximum(abs(np.where(finite, rounded, 1)), np.finfo(dtype).tiny))
+    error = abs(got.astype(np.longdouble) - want) / unit.astype(np.longdouble)
+    same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    return float(np.max(np.where(finite, error, np.where(same, 0, np.inf))))
+
+
+def reference(name: str, x: Any) -> Any:
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64 if name == "erf" else np.longdouble)
+        return REFERENCE[name](wide)
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_float32_error_over_all_magnitudes(name: str) -> None:
+    x = np.arange(0, 2**32, 15013, dtype=np.uint32).view(np.float32)
+    x = np.concatenate([x, np.linspace(-12, 12, 40001, dtype=np.float32)])
+    bound = mathlib.ULP[name][0]
+    assert ulp_error(compiled(name, "float", 16)(x), reference(name, x)) <= bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REFERENCE)
+def test_float32_error_over_every_input(name: str) -> None:
+    run, bound = compiled(name, "float", 16), mathlib.ULP[name][0]
+    for start in range(0, 2**32, 1 << 26):
+        x = np.arange(start, start + (1 << 26), dtype=np.uint32).view(np.float32)
+        with np.errstate(all="ignore"):
+            want = REFERENCE[name](x.astype(np.float64))
+        # the float64 reference itself is off by up to an ulp of float64, or 2^-29 of ours
+        assert ulp_error(run(x), want) <= bound + 1e-6
+
+
+@pytest.mark.parametrize("name", [n for n in REFERENCE if n != "erf"])
+def test_float64_error(name: str) -> None:
+    rng = np.random.default_rng(1)
+    bits = rng.integers(-2**63, 2**63 - 1, 60000).view(np.float64)
+    x = np.concatenate([bits, rng.standard_normal(60000) * np.exp(3 * rng.standard_normal(60000)),
+                        [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 709.8, -745.1]])
+    with np.errstate(all="ignore"):
+        assert ulp_error(compiled(name, "double", 8)(x), reference(name, x)
+                         ) <= mathlib.ULP[name][1]
+
+
+def test_float64_erf_error() -> None:
+    mpmath = pytest.importorskip("mpmath")
+    x = np.concatenate([np.linspace(-7, 7, 1501), np.logspace(-300, 0, 100)])
+    want = np.array([float(mpmath.erf(v)) for v in x])
+    assert ulp_error(compiled("erf", "double", 8)(x), want) <= mathlib.ULP["erf"][1]
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_special_values_are_those_of_numpy(name: str) -> None:
+    with np.errstate(all="ignore"):
+        for base, dtype in (("float", np.float32), ("double", np.float64)):
+            x = SPECIAL.astype(dtype)
+            got, wide = compiled(name, base, 8)(x), reference(name, x)
+            with np.errstate(all="ignore"):
+                want = wide.astype(dtype)
+            assert np.array_equal(np.isnan(got), np.isnan(want))
+            assert np.array_equal(np.isinf(got), np.isinf(want))
+            zero = (want == 0) & (x == 0)
+            assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sin", "erf", "sigmoid", "expm1"])
+def test_results_do_not_depend_on_the_width(name: str) -> None:
+    x = np.random.default_rng(2).standard_normal(4001).astype(np.float32) * 30
+    wide, narrow, odd = (compiled(name, "float", n)(x) for n in (16, 8, 4))
+    assert np.array_equal(wide.view(np.int32), narrow.view(np.int32))
+    assert np.array_equal(wide.view(np.int32), odd.view(np.int32))
+
+
+def test_pow_float32_with_all_special_pairs() -> None:
+    edge = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, -2, 3, -3, 0.5, -0.5, 1e-45,
+                     -1e-45, 3e38, -3e38], np.float32)
+    a, b = (m.ravel() for m in np.meshgrid(edge, edge))
+    with np.errstate(all="ignore"):
+        want = np.power(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)
+        got = compiled("pow", "float", 16, 2)(a, b)
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    known = ~np.isnan(want)
+    assert np.array_equal(got[known], want[known])
+    assert np.array_equal(np.signbit(got[known]), np.signbit(want[known]))
+
+
+def test_pow_error() -> None:
+    rng = np.random.default_rng(3)
+    a = np.exp(4 * rng.standard_normal(100000)).astype(np.float32)
+    b = (rng.standard_normal(100000) * 20).astype(np.float32)
+    with np.errstate(all="ignore"):
+        want = np.power(a.astype(np.longdouble), b.astype(np.longdouble))
+        assert ulp_error(compiled("pow", "float", 16, 2)(a, b), want) <= mathlib.ULP["pow"][0]
+        a64, b64 = a[:5000].astype(np.float64), b[:5000].astype(np.float64)
+        want = np.power(a64.astype(np.longdouble), b64.astype(np.longdouble))
+        assert ulp_error(compiled("pow", "double", 8, 2)(a64, b64), want) <= mathlib.ULP["pow"][1]
+
+
+def test_huge_arguments_of_sin_go_to_the_c_library() -> None:
+    x = np.array([1e5, 1e10, 1e20, 3e38, -3e38, 2.0], np.float32)
+    got = compiled("sin", "float", 16)(x)
+    assert ulp_error(got, np.sin(x.astype(np.longdouble))) <= mathlib.ULP["sin"][0]
+
+
+def test_unknown_function_is_a_key_error() -> None:
+    f = Code().function("f", [("float", "x")])
+    with pytest.raises(KeyError):
+        mathlib.apply(f, "no_such_function", f.args[0])
+    assert {"exp", "tanh", "erf", "pow", "atan2"} <= mathlib.names()
