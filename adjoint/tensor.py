@@ -93,6 +93,7 @@ def _set_data(self: Tensor, new: Tensor) -> None:
     self._cell = core.share_cell(new)
     if had >= self._cell.version:
         self._cell.version = had + 1
+        self._cell.touched = True
         self._cell.what = "assignment to .data"
     if type(self._edge) is AccumulateGrad:
         self._edge.shape, self._edge.dtype = self.array.shape, self.array.dtype
@@ -139,7 +140,7 @@ def retain_grad(self: Tensor) -> None:
     node = self.grad_fn
     if node._retain is None:  # type: ignore[union-attr]  # not a leaf
         node._retain = {}  # type: ignore[union-attr]
-        node._special = True  # type: ignore[union-attr]
+        core.take_full_path(node)
     node._retain[self.output_nr] = weakref.ref(self)  # type: ignore[union-attr]
 
 
@@ -161,7 +162,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandl
     index = edge.index if type(edge) is Port else 0
     if node._tensor_hooks is None:
         node._tensor_hooks = {}
-        node._special = True
+        core.take_full_path(node)
     hooks = node._tensor_hooks.setdefault(index, core.HookDict())
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook

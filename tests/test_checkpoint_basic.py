@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adjoint.utils.checkpoint import checkpoint, checkpoint_sequential
 from helpers_engine import const, exact, leaf, only_ours, randoms, saved_by, values
 
 import adjoint as ad
+from adjoint.utils.checkpoint import checkpoint, checkpoint_sequential
 
 grad = ad.autograd.grad
 
@@ -258,11 +258,15 @@ class TestRefusals:
         with pytest.raises(RuntimeError, match="(?i)checkpoint"):
             y.sum().backward()
 
-    @only_ours
-    def test_reentrant_variant_does_not_exist(self) -> None:
-        """Only the non-reentrant semantics exist; asking for the other is refused, not ignored."""
-        with pytest.raises((NotImplementedError, ValueError)):
-            checkpoint(lambda t: t, leaf([1.0]), use_reentrant=True)
+    def test_old_argument_gives_the_same_gradients(self) -> None:
+        """Programs that still say use_reentrant=True get the same bits."""
+        x = leaf(randoms(3))
+        (want,) = grad(block(x.reshape(1, 3), const(randoms(3, 2))).sum(), x)
+        y = checkpoint(
+            lambda t: block(t, const(randoms(3, 2))), x.reshape(1, 3), use_reentrant=True
+        )
+        y.sum().backward()
+        exact(x.grad, values(want))
 
     @only_ours
     def test_non_reentrant_is_the_default(self) -> None:

@@ -131,9 +131,13 @@ def _public_objects(module: ModuleType) -> list[tuple[str, object]]:
 
 def test_95_percent_of_what_is_public_has_a_docstring() -> None:
     objects: dict[str, object] = {}
+    seen: set[int] = set()  # an alias of a class or function is counted once
     for name in ["adjoint", *MODULES]:
         if not any(part.startswith("_") for part in name.split(".")):
-            objects |= dict(_public_objects(importlib.import_module(name)))
+            for label, value in _public_objects(importlib.import_module(name)):
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    objects[label] = value
     bare = sorted(name for name, value in objects.items() if not inspect.getdoc(value))
     assert len(objects) > 100
     share = 1 - len(bare) / len(objects)

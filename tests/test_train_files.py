@@ -14,8 +14,8 @@ from adjoint.utils.plot import line_chart, ticks
 def test_the_default_text_is_the_standard_library():
     corpus = load_corpus("", 1.0, 128)
     assert "standard library" in corpus.source
-    assert 800_000 < len(corpus.train) < 1_000_000 and len(corpus.validation) > 50_000
-    assert b"import" in corpus.train.tobytes() and corpus == corpus
+    assert 800_000 < len(corpus.train) < 1_000_000 and len(corpus.validation) > 20_000
+    assert b"import" in corpus.train.tobytes()
     assert load_corpus("", 1.0, 128).digest == corpus.digest
     assert load_corpus("", 0.9, 128).digest != corpus.digest
 

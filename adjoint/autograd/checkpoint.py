@@ -19,7 +19,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import AutogradError
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.bind import value_of
-from adjoint.core.tensor import OutRef, Tensor, alias, saved_version, wrap
+from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
 
 
 class CheckpointError(AutogradError):
@@ -85,15 +85,21 @@ class _Collect(saved_tensors_hooks):
         if i < len(frame.seen):
             _compare(frame, i, frame.metadata(node, saved))
             if frame.holders[i]() is not None:
-                frame.values[i] = wrap(saved.array) if isinstance(saved, OutRef) else alias(saved)
+                frame.values[i] = _plain(saved)
             if frame.early_stop and i >= self.last:
                 self.count = len(frame.seen)
                 raise _Stop
         return saved
 
     def unpack(self, packed: Any, node: Any) -> Any:
-        saved = packed.value
-        return wrap(saved.array) if isinstance(saved, OutRef) else saved
+        return _plain(packed.value)
+
+
+def _plain(saved: Any) -> Tensor:
+    """What a node saved, as a tensor without history on the same memory."""
+    if isinstance(saved, OutRef):
+        return wrap(saved.array)
+    return alias(saved.tensor if type(saved) is Kept else saved)
 
 
 def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
@@ -141,8 +147,8 @@ class _Inputs:
         hooks = watchers.hooks.get()
         self.hook = hooks[-1] if hooks else None
         self.place = provenance.here(sys._getframe(2))
-        self.versions = [(a, saved_version(a, "checkpoint")) for a in args
-                         if isinstance(a, Tensor)] if self.hook is None else []
+        self.kept = [keep(a, "checkpoint") for a in args
+                     if isinstance(a, Tensor)] if self.hook is None else []
         if self.hook is None:
             self.held = args
         else:
@@ -154,8 +160,8 @@ class _Inputs:
 
     def get(self) -> tuple[Any, ...]:
         """Operands as fresh leaves, unchanged since forward."""
-        for a, expected in self.versions:
-            value_of(a, expected, self)
+        for a in self.kept:
+            value_of(a, self)
         return tuple(self._fresh(a) for a in self.held)
 
     def _fresh(self, a: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The backward pass: dependency counts, then a ready queue in reverse order of recording.
+"""The backward pass: the reachable nodes in reverse order of recording, each visited once.
 
 Iterative, so that a chain of a million nodes works; residuals are dropped node by node. Between
 nodes run arrays (`create_graph=False`: rules called on raw arrays record nothing) or tensors
@@ -6,10 +6,10 @@ nodes run arrays (`create_graph=False`: rules called on raw arrays record nothin
 """
 from __future__ import annotations
 
-import heapq
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,25 @@ import numpy as np
 from adjoint.autograd import leaves
 from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.base import provenance
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.core.bind import value_of
 from adjoint.core.modes import WATCH, state, watchers
-from adjoint.core.tensor import AccumulateGrad, Node, OutRef, Packed, Port, Tensor, wrap
+from adjoint.core.tensor import (
+    AccumulateGrad,
+    Kept,
+    Node,
+    OutRef,
+    Packed,
+    Port,
+    Tensor,
+    wrap,
+)
 
 ndarray = np.ndarray
 _refs = sys.getrefcount
 _current = threading.local()
+_sequence = attrgetter("seq")
 LARGE = 4096    # bytes from which fan-in is summed into the first buffer
 
 
@@ -32,133 +43,139 @@ class Backward:
     """One walk of the graph. `run` visits plain nodes inline; whatever has hooks, several
     outputs, is captured or builds a graph of its own goes through `visit`."""
 
+    place: Any = None
+
     def __init__(self, keep: bool, create: bool, capture: dict[Any, list[int]] | None,
                  accumulate: bool) -> None:
         self.keep, self.create, self.accumulate = keep, create, accumulate
         self.capture = capture or {}
         self.captured: dict[int, Any] = {}
         self.cts: dict[Any, Any] = {}
-        self.deps: dict[Any, int] = {}
-        self.heap: list[tuple[int, int, Any]] = []
-        self.needed: set[Any] | None = None
+        self.order: list[Any] = []
+        self.last: dict[Any, list[AccumulateGrad]] = {}
         self.stored: list[AccumulateGrad] = []
         self.final: list[Callable[[], None]] = []
         self.special = create or bool(self.capture) or bool(state() & WATCH)
 
     # -------------------------------------------------------------- preparation
-    def count(self, roots: Sequence[Any]) -> None:
-        """Count, for every reachable node, the edges that will deliver a cotangent to it."""
-        deps = self.deps
-        stack = list(dict.fromkeys(roots))
-        for r in stack:
-            deps[r] = 0
-        pop, push = stack.pop, stack.append
+    def arrange(self, roots: Sequence[Any]) -> None:
+        """Put the reachable nodes in reverse order of recording, which is a topological order:
+        an edge always leads to something recorded earlier. A leaf comes right after the last
+        node that feeds it: `last` maps that node to its leaves."""
+        order: list[Any] = []
+        ends: dict[Any, Any] = {}
+        seen = set(roots)
+        stack = list(seen)
+        pop, push, note, append = stack.pop, stack.append, seen.add, order.append
         while stack:
-            for e in pop().edges:
+            node = pop()
+            if type(node) is AccumulateGrad:
+                ends[node] = None
+                continue
+            append(node)
+            for e in node.edges:
                 if e is None:
                     continue
-                if type(e) is Port:
+                kind = type(e)
+                if kind is AccumulateGrad:
+                    if e not in ends or ends[e] is None or node.seq < ends[e].seq:
+                        ends[e] = node
+                    continue
+                if kind is Port:
                     e = e.node
-                if e in deps:
-                    deps[e] += 1
-                else:
-                    deps[e] = 1
+                if e not in seen:
+                    note(e)
                     push(e)
+        order.sort(key=_sequence, reverse=True)
+        self.order = order
+        for leaf, node in ends.items():
+            self.last.setdefault(node, []).append(leaf)
         if self.capture and not self.accumulate:
             self._restrict()
 
     def _restrict(self) -> None:
-        """With `inputs=`: the nodes from which some input can be reached, and no others."""
-        wanted = {k.node if type(k) is Port else k for k in self.capture}
-        needed: set[Any] = set(wanted)
-        for node in sorted((n for n in self.deps if type(n) is not AccumulateGrad),
-                           key=lambda n: n.seq):
+        """With `inputs=`: keep the nodes from which some input can be reached, and no others."""
+        needed: set[Any] = {k.node if type(k) is Port else k for k in self.capture}
+        for node in reversed(self.order):
             for e in node.edges:
                 if e is not None and (e.node if type(e) is Port else e) in needed:
                     needed.add(node)
                     break
-        self.needed = needed
-
-    def seed(self, edge: Any, ct: Any) -> None:
-        """Give a root its cotangent."""
-        self._add(edge, ct)
-        node = edge.node if type(edge) is Port else edge
-        if self.deps[node] == 0:
-            entry = (-node.seq, id(node), node)
-            if entry not in self.heap:
-                heapq.heappush(self.heap, entry)
+        self.order = [n for n in self.order if n in needed]
 
     # -------------------------------------------------------------- the walk
     def run(self) -> None:
-        """Visit nodes until none is ready."""
-        heap, cts, deps, keep = self.heap, self.cts, self.deps, self.keep
-        pop, push = heapq.heappop, heapq.heappush
-        special, needed = self.special, self.needed
-        while heap:
-            node = pop(heap)[2]
-            plan = None if special or type(node) is AccumulateGrad else node.plan
-            if plan is None or plan.fast is None or node._special:
-                if needed is None or node in needed:
-                    self.visit(node, cts.pop(node, None))
+        """Visit the nodes in order."""
+        cts, keep, last = self.cts, self.keep, self.last
+        take = cts.pop
+        special = self.special
+        if None in last:
+            self._leaves(None)
+        for node in self.order:
+            ct = take(node, None)
+            if ct is not None:
+                plan = node.plan
+                fast = plan.fast if plan is not None and not special else None
+                if fast is None:
+                    self.visit(node, ct)
+                    ct = None
                 else:
-                    cts.pop(node, None)
-                    self._skip(node)
-                continue
-            ct = cts.pop(node)
-            if ct is None:
-                self._skip(node)
-                continue
-            saved = node.saved
-            if saved is None:
-                if plan.names:
-                    raise AutogradError(freed_message(node))
-                result = plan.fast(ct)
-            else:
-                versions = node.versions
-                if versions is None:
-                    vals = [value_of(s, 0, node) for s in saved]
-                else:
-                    vals = [value_of(s, v, node) for s, v in zip(saved, versions)]
-                result = plan.fast(ct, *vals)
-                if not keep and plan.kept:
-                    saved = vals = None
-                    node.saved = node.versions = None
-                    node.freed = self.place
-            ct = None
-            i = 0
-            for edge in node.edges:
-                if edge is not None:
-                    c = result[i]
-                    if type(edge) is Port:
-                        self.send(edge, fit(c, edge))
+                    saved = node.saved
+                    if saved is None:
+                        if plan.kept:
+                            raise AutogradError(freed_message(node))
+                        result = fast(ct)
                     else:
-                        if c.shape != edge.shape:
-                            c = fit(c, edge)
-                        if edge in cts:
-                            self._add(edge, c)
+                        s = saved[0]
+                        a = (s.array if type(s) is Tensor and s._cell is None
+                             else value_of(s, node))
+                        if len(saved) == 1:
+                            result = fast(ct, a)
+                        elif len(saved) == 2:
+                            s = saved[1]
+                            result = fast(ct, a, s.array if type(s) is Tensor and s._cell is None
+                                          else value_of(s, node))
                         else:
+                            result = fast(ct, a, *[value_of(s, node) for s in saved[1:]])
+                        if not keep and plan.kept:
+                            saved = s = a = None
+                            node.saved = None
+                            node.freed = self.place
+                    ct = None
+                    for edge, c in zip(node.edges, result):
+                        if edge is None:
+                            continue
+                        if c.shape != edge.shape:
+                            if type(edge) is Port:
+                                self._add(edge, fit(c, edge))
+                                continue
+                            c = fit(c, edge)
+                        elif type(edge) is Port:
+                            self._add(edge, fit(c, edge))
+                            continue
+                        if edge not in cts:
                             cts[edge] = c
-                        n = deps[edge] = deps[edge] - 1
-                        if not n:
-                            push(heap, (-edge.seq, id(edge), edge))
-                i += 1
-            result = c = None
+                        elif c.nbytes < LARGE:
+                            cts[edge] = cts[edge] + c
+                        else:
+                            self._add(edge, c)
+                    result = c = None
+            if node in last:
+                self._leaves(node)
 
-    place: Any = None
+    def _leaves(self, node: Any) -> None:
+        """Finish the leaves that got their last contribution from `node`."""
+        for leaf in self.last[node]:
+            ct = self.cts.pop(leaf, None)
+            if ct is not None:
+                ct = self._arrived(leaf, ct)
+                if self.accumulate and ct is not None:
+                    leaves.accumulate(leaf, ct, self)
 
     def visit(self, node: Any, ct: Any) -> None:
         """Run any node: hooks, capture, several outputs, custom functions, graphs of graphs."""
         ct = self._arrived(node, ct)
-        if type(node) is AccumulateGrad:
-            if self.accumulate and ct is not None:
-                leaves.accumulate(node, ct, self)
-            return
         if ct is None or (node.ports and all(c is None for c in ct)):
-            self._skip(node)
-            return
-        if self.needed is not None and not any(
-                e is not None and (e.node if type(e) is Port else e) in self.needed
-                for e in node.edges):
             return
         results = self._call(node, ct)
         results = [None if c is None or e is None else
@@ -166,7 +183,7 @@ class Backward:
                    for c, e in zip(results, node.edges, strict=True)]
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.freed = self.place
-            node.saved = node.versions = None
+            node.saved = None
         if state() & WATCH:
             for observer in watchers.observers.get():
                 observer.backward(node, ct, results)
@@ -174,42 +191,21 @@ class Backward:
             results = self._post(node, results, ct)
         del ct
         for i, e in enumerate(node.edges):
-            if e is not None:
+            if e is not None and results[i] is not None:
                 c, results[i] = results[i], None
-                self.send(e, c)
+                self._add(e, c)
 
     def _call(self, node: Any, ct: Any) -> list[Any]:
         if node.plan is None:                  # a custom function
             return node.apply(self, ct)        # type: ignore[no-any-return]  # autograd.function
         if node.saved is None and node.plan.names:
             raise AutogradError(freed_message(node))
-        vals: Sequence[Any] = ()
-        if node.saved is not None:
-            versions = node.versions or (0,) * len(node.saved)
-            if self.create:
-                vals = [tensor_of(s, v, node) for s, v in zip(node.saved, versions, strict=True)]
-            else:
-                vals = [value_of(s, v, node) for s, v in zip(node.saved, versions, strict=True)]
+        read = tensor_of if self.create else value_of
+        vals = [read(s, node) for s in node.saved or ()]
         n = len(node.edges)
         if node.plan.fast is not None and not self.create and type(ct) is ndarray:
             return list(node.plan.fast(ct, *vals))
         return node.plan.run(ct, vals, node.attrs, n)  # type: ignore[no-any-return]  # Plan
-
-    def _skip(self, node: Any) -> None:
-        """No cotangent reached this node: tell the nodes below, which may wait for it."""
-        for e in node.edges:
-            if e is not None:
-                self.send(e, None)
-
-    def send(self, edge: Any, ct: Any) -> None:
-        """Add a cotangent to what waits at `edge`; queue its node when all have arrived."""
-        if ct is not None:
-            self._add(edge, ct)
-        node = edge.node if type(edge) is Port else edge
-        n = self.deps[node] = self.deps[node] - 1
-        if not n:
-            self.cts.setdefault(node, None)
-            heapq.heappush(self.heap, (-node.seq, id(node), node))
 
     def _add(self, edge: Any, ct: Any) -> None:
         cts = self.cts
@@ -308,19 +304,21 @@ class Backward:
 
 def add(a: Any, b: Any) -> Any:
     """Sum of two cotangents, arrays or tensors."""
-    if type(a) is ndarray and type(b) is ndarray:
-        return np.add(a, b)
+    if not isinstance(a, (Tensor, MetaArray)) and not isinstance(b, (Tensor, MetaArray)):
+        return a + b
+    if isinstance(a, MetaArray) and isinstance(b, MetaArray):
+        return MetaArray(a.shape, a.dtype)
     from adjoint.ops.pointwise import add as add_op
     if getattr(a, "is_sparse", False) or getattr(b, "is_sparse", False):
         return a + b
     return add_op(a, b)
 
 
-def tensor_of(saved: Any, expected: Any, node: Any) -> Any:
+def tensor_of(saved: Any, node: Any) -> Any:
     """A residual as a tensor that is connected to the graph, after its version was checked."""
     kind = type(saved)
     if kind is OutRef:
-        value_of(saved, expected, node)
+        value_of(saved, node)
         t = wrap(saved.array)
         t._cell = saved.cell
         t._rg = True
@@ -329,12 +327,11 @@ def tensor_of(saved: Any, expected: Any, node: Any) -> Any:
         if node.ports and saved.index >= node.ports:      # a hidden output has no edge
             t._rg, t._edge = False, None
         return t
-    if isinstance(saved, Tensor):
-        value_of(saved, expected, node)
-        return saved
+    if isinstance(saved, Tensor) or kind is Kept:
+        value_of(saved, node)
+        return saved.tensor if kind is Kept else saved
     if kind is tuple:
-        marks = expected if type(expected) is tuple else (expected,) * len(saved)
-        return tuple(tensor_of(s, v, node) for s, v in zip(saved, marks, strict=True))
+        return tuple([tensor_of(s, node) for s in saved])
     if kind is Packed:
         t = saved.hook.unpack(saved, node)
         edge = saved.original
@@ -378,9 +375,9 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
     _current.walk = self
     try:
         with np.errstate(all="ignore"):
-            self.count([e.node if type(e) is Port else e for e, _ in roots])
+            self.arrange([e.node if type(e) is Port else e for e, _ in roots])
             for edge, ct in roots:
-                self.seed(edge, ct)
+                self._add(edge, ct)
             self.run()
         for callback in self.final:
             callback()

@@ -28,13 +28,13 @@ def fit(ct: Any, edge: Any) -> Any:
     if ct.shape != shape:
         if type(ct) is MetaArray:
             axes_to_sum(ct.shape, shape)
-            return MetaArray(shape, edge.dtype)
+            return MetaArray(shape, edge.dtype or edge.plan.dtype)
         lead, axes = axes_to_sum(ct.shape, shape)
         if lead:
             ct = np.add.reduce(ct, axis=tuple(range(lead)))
         if axes:
             ct = np.add.reduce(ct, axis=axes, keepdims=True)
-    dtype = edge.dtype
+    dtype = edge.dtype or edge.plan.dtype
     if ct.dtype is not dtype and ct.dtype != dtype:
         if type(ct) is MetaArray:
             return MetaArray(ct.shape, dtype)
@@ -55,7 +55,7 @@ def fit_tensor(ct: Any, edge: Any) -> Any:
         lead, axes = axes_to_sum(have, shape)
         summed = tuple(range(lead)) + tuple(a + lead for a in axes)
         ct = reshape(sum_op(ct, dim=summed, keepdim=False), shape)
-    dtype = np.dtype(edge.dtype)
+    dtype = np.dtype(edge.dtype or edge.plan.dtype)
     if ct.dtype.dtype != dtype:
         if ct.dtype.is_complex and dtype.kind != "c":
             ct = real_part(ct)

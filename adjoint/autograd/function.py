@@ -33,8 +33,8 @@ from adjoint.core.tensor import (
     alias,
     bump,
     edge_of,
+    keep,
     next_sequence,
-    saved_version,
     share_cell,
     wrap,
 )
@@ -100,7 +100,7 @@ class FunctionNode(Node):
     op: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("ctx", "saved", "plan", "versions"):
+        if name in ("ctx", "saved", "plan"):
             raise AttributeError(name)
         return getattr(self.ctx, name)
 
@@ -109,9 +109,7 @@ class FunctionNode(Node):
         """What `save_for_backward` kept."""
         if self.freed is not None:
             raise AutogradError(freed_message(self))
-        saved = self.saved or ()
-        versions = self.versions or (0,) * len(saved)
-        return tuple(tensor_of(s, v, self) for s, v in zip(saved, versions, strict=True))
+        return tuple([tensor_of(s, self) for s in self.saved or ()])
 
     def apply(self, walk: Any, ct: Any) -> list[Any]:
         """Run the user's backward (called by the engine)."""
@@ -246,8 +244,7 @@ def _apply(cls: Any, args: tuple[Any, ...], separate: bool) -> Any:
     node: Any = object.__new__(cls.node_type)
     ctx = node.ctx = FunctionCtx()
     ctx._node = weakref.ref(node)
-    node.saved = node.versions = node.plan = None
-    node.attrs = {}
+    node.saved = node.plan = None
     frame = provenance.user_frame(sys._getframe(2))
     node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
     mode = state()
@@ -322,7 +319,6 @@ def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording
 def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]) -> None:
     """Turn `save_for_backward`'s tensors into residuals: outputs without the node they own."""
     saved: list[Any] = []
-    versions: list[Any] = []
     ctx = node.ctx
     for t in ctx._to_save:
         index = next((i for i, (o, r) in enumerate(zip(original, outs, strict=True))
@@ -333,17 +329,14 @@ def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]
         index = index if dirty is None else dirty
         if t is None:
             saved.append(None)
-            versions.append(0)
         elif index is not None and outs[index]._rg:
             cell: Cell = share_cell(outs[index])
-            saved.append(OutRef(t.array, cell, index))
-            versions.append(cell.version)
+            saved.append(OutRef(t.array, cell, index, cell.version))
         else:
-            saved.append(t)
-            versions.append(saved_version(t))
+            saved.append(keep(t, node.name()))
     ctx._to_save = ()
     if saved:
-        node.saved, node.versions = tuple(saved), tuple(versions)
+        node.saved = tuple(saved)
 
 
 class _Refuse(Node):
@@ -379,8 +372,8 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refusing(t: Tensor, ctx: Any) -> Tensor:
     node: Any = object.__new__(_Refuse)
-    node.plan = node.saved = node.versions = None
-    node.edges, node.attrs = (), {}
+    node.plan = node.saved = None
+    node.edges = ()
     node.shape, node.dtype = t.array.shape, t.array.dtype
     source = ctx._node()
     node.seq, node.code, node.lasti = next_sequence(), source.code, source.lasti

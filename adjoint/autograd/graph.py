@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from adjoint.base.errors import AutogradError
 from adjoint.core.modes import watchers
 from adjoint.core.tensor import Node as Node
-from adjoint.core.tensor import OutRef, Port, RemovableHandle, Tensor, alias, edge_of, wrap
+from adjoint.core.tensor import Kept, OutRef, Port, RemovableHandle, Tensor, alias, edge_of, wrap
 
 
 class saved_tensors_hooks:
@@ -41,7 +41,8 @@ class saved_tensors_hooks:
             t = wrap(saved.array)
             t._cell = saved.cell
         else:
-            t = saved if saved.is_leaf else alias(saved)
+            t = saved.tensor if type(saved) is Kept else saved
+            t = t if t.is_leaf else alias(t)
         before = t._cell.version if t._cell is not None else 0
         packed = self.pack_hook(t)
         if t._cell is not None and t._cell.version != before:

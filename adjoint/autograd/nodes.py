@@ -21,9 +21,7 @@ def residuals(node: Node) -> dict[str, Any]:
         return {}
     if node.saved is None:
         raise AutogradError(freed_message(node))
-    versions = node.versions or (0,) * len(node.saved)
-    return {n: tensor_of(s, v, node)
-            for n, s, v in zip(plan.names, node.saved, versions, strict=True)}
+    return {n: tensor_of(s, node) for n, s in zip(plan.names, node.saved, strict=True)}
 
 
 def _saved_tensors(self: Node) -> tuple[Any, ...]:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.cli.train_loop import make_model, make_optimizer
 from adjoint.cli.train_options import TrainConfig
 from adjoint.core.tensor import wrap
+from adjoint.nn.utils import clip_grad_norm_
 
 
 class StepBytes(NamedTuple):
@@ -70,24 +72,32 @@ class MetaLedger:
 
 
 def predict_step_bytes(config: TrainConfig) -> StepBytes:
-    """Run one step of the configuration without storage and report what it held."""
-    from adjoint.cli.train_loop import make_model, make_optimizer
+    """Run the configuration's step without storage and report what it held.
+
+    Two steps are run: the first makes gradients and the optimizer's state, the second is one
+    like all that follow; `peak` is its.
+    """
     with MetaLedger() as ledger:
         model = make_model(config, "meta")
         parameters = ledger.live
         optimizer = make_optimizer(model, config)
         tokens = wrap(MetaArray((config.batch, config.context), np.dtype(np.int64)))
-        before = ledger.live
-        loss = model.loss(tokens, tokens)
-        saved = ledger.live - before
-        loss.backward()
-        del loss
-        step_peak = ledger.peak
+        saved = state = 0
+        for _ in range(2):
+            ledger.peak = ledger.live
+            optimizer.zero_grad()
+            before = ledger.live
+            loss = model.loss(tokens, tokens)
+            saved = ledger.live - before
+            loss.backward()
+            clip_grad_norm_(model.parameters(), config.clip)
+            del loss
+            before = ledger.live
+            optimizer.step()
+            state = max(state, ledger.live - before)
         gradients = sum(p.grad.array.nbytes for p in model.parameters())
-    count = sum(p.numel() for p in model.parameters())
-    moments = 2 * parameters  # AdamW: first and second moment of every parameter
-    del optimizer
-    return StepBytes(count, parameters, gradients, moments, saved, step_peak + moments)
+        count = sum(p.numel() for p in model.parameters())
+        return StepBytes(count, parameters, gradients, state, saved, ledger.peak)
 
 
 def available_bytes() -> int | None:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ def peak_bytes() -> int:
                     return int(line.split()[1]) * 1024
     except OSError:
         pass
+    import resource  # not on every system; where /proc is, it is not needed
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -27,16 +27,19 @@ from adjoint.core.tensor import (
     INFERENCE_CELL,
     AccumulateGrad,
     Cell,
+    Kept,
     Node,
     OutRef,
     Packed,
     Port,
     Tensor,
     edge_of,
+    keep,
     next_sequence,
-    saved_version,
     share_cell,
 )
+
+from adjoint.core.versions import verify
 
 ndarray = np.ndarray
 _new = object.__new__
@@ -136,7 +139,9 @@ def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
            outs: tuple[Any, ...], mode: int) -> Any:
     """Tensors with history: one node, its residuals, and an edge per wanted operand."""
     node: Any = _new(op.node_type)
-    node.plan, node.attrs = plan, attrs
+    node.plan = plan
+    if attrs:
+        node.attrs = attrs
     needs = plan.needs
     node.edges = tuple([edge_of(a) if needs >> i & 1 and isinstance(a, Tensor) else None
                         for i, a in enumerate(args)])
@@ -156,33 +161,26 @@ def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
 def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) -> dict[int, Cell]:
     """Keep the residuals the plan names; returns the cells made for saved outputs."""
     cells: dict[int, Cell] = {}
-    node.saved = node.versions = None
+    node.saved = None
     if not plan.names:
         return cells
+    name = plan.op.name
     saved: list[Any] = []
-    versions: list[Any] = []
     for kind, i in plan.sources:
         if kind == "in":
-            saved.append(args[i])
-            versions.append(saved_version(args[i], plan.op.name))
+            saved.append(keep(args[i], name))
         elif kind == "out":
-            cell = cells.setdefault(i, Cell())
-            saved.append(OutRef(outs[i], cell, i))
-            versions.append(0)
+            saved.append(OutRef(outs[i], cells.setdefault(i, Cell()), i))
         elif kind == "aval":
             saved.append(None if args[i] is None else _aval(args[i]))
-            versions.append(0)
         elif kind == "xs":
-            saved.append(tuple(args))
-            versions.append(tuple(saved_version(a, plan.op.name) for a in args))
+            saved.append(tuple([keep(a, name) for a in args]))
         elif kind == "avals":
-            saved.append(tuple(_aval(a) for a in args))
-            versions.append(0)
+            saved.append(tuple([_aval(a) for a in args]))
         else:
-            refs = tuple(OutRef(o, cells.setdefault(k, Cell()), k) for k, o in enumerate(outs))
-            saved.append(refs)
-            versions.append((0,) * len(refs))
-    node.saved, node.versions = tuple(saved), tuple(versions)
+            saved.append(tuple([OutRef(o, cells.setdefault(k, Cell()), k)
+                                for k, o in enumerate(outs)]))
+    node.saved = tuple(saved)
     return cells
 
 
@@ -244,11 +242,12 @@ def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
         held: dict[int, Any] = {}
 
         def pack(s: Any, i: int) -> Any:
-            if not isinstance(s, (Tensor, OutRef)):
+            if not isinstance(s, (Tensor, OutRef, Kept)):
                 return s
-            if id(s) not in held:                 # an operand saved twice is packed once
-                held[id(s)] = hooks[-1].pack(s, node)
-            return Packed(held[id(s)], hooks[-1], _light(s), i)
+            key = id(s.tensor if type(s) is Kept else s)
+            if key not in held:                   # an operand saved twice is packed once
+                held[key] = hooks[-1].pack(s, node)
+            return Packed(held[key], hooks[-1], _light(s), i)
 
         node.saved = tuple(tuple(pack(x, i) for x in s) if type(s) is tuple else pack(s, i)
                            for i, s in enumerate(node.saved))
@@ -260,7 +259,8 @@ def _light(saved: Any) -> Any:
     """What stays of a packed residual: for its gradient edge, not for its data."""
     if isinstance(saved, OutRef):
         return saved.index
-    return saved._edge if saved._rg else None
+    t = saved.tensor if type(saved) is Kept else saved
+    return t._edge if t._rg else None
 
 
 def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
@@ -311,30 +311,26 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
             t._cell = cell = Cell()
             ref = OutRef(od, cell, 0)
             if keeps_in:
-                node.saved, node.versions = _order(node.plan, x, ref), (saved_version(x, op.name), 0)
+                node.saved = _order(node.plan, x if x._cell is None else keep(x, op.name), ref)
             else:
-                node.saved, node.versions = (ref,), None
+                node.saved = (ref,)
         elif keeps_in:
-            node.saved = (x,)
-            node.versions = None if x._cell is None else (saved_version(x, op.name),)
+            node.saved = (x if x._cell is None else keep(x, op.name),)
         else:
-            node.saved = node.versions = None
-        node.attrs = _NO_ATTRS
+            node.saved = None
         node.shape = od.shape
-        node.dtype = dtype
         node.seq = next_sequence()
         f: Any = _getframe(1)
-        while _inside[f.f_code.co_filename]:
+        code = f.f_code
+        while _inside[code.co_filename]:
             f = f.f_back
-        node.code = f.f_code
+            code = f.f_code
+        node.code = code
         node.lasti = f.f_lasti
         t._rg = True
         t._edge = node
         return t
     return call
-
-
-_NO_ATTRS: dict[str, Any] = {}
 
 
 class _Scalars(dict[Any, Any]):
@@ -436,26 +432,25 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
         else:
             node.edges = (None, b._edge or edge_of(b))
         if plan.pick is None:
-            node.saved = node.versions = None
+            node.saved = None
         else:
             ref = None
             if plan.keeps_out:
                 t._cell = cell = Cell()
                 ref = OutRef(od, cell, 0)
-            node.saved = saved = plan.pick(a, b, ref)
-            node.versions = None
-            for s in saved:
-                if type(s) is Tensor and s._cell is not None:
-                    node.versions = tuple([saved_version(s, op.name) for s in saved])
-                    break
-        node.attrs = _NO_ATTRS
+            if type(a) is Tensor and a._cell is not None and plan.keeps_a:
+                a = keep(a, op.name)
+            if type(b) is Tensor and b._cell is not None and plan.keeps_b:
+                b = keep(b, op.name)
+            node.saved = plan.pick(a, b, ref)
         node.shape = od.shape
-        node.dtype = dtype
         node.seq = next_sequence()
         f: Any = _getframe(1)
-        while _inside[f.f_code.co_filename]:
+        code = f.f_code
+        while _inside[code.co_filename]:
             f = f.f_back
-        node.code = f.f_code
+            code = f.f_code
+        node.code = code
         node.lasti = f.f_lasti
         t._rg = True
         t._edge = node
@@ -463,35 +458,33 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
     return call
 
 
-def value_of(saved: Any, expected: Any, node: Any) -> Any:
+def value_of(saved: Any, node: Any) -> Any:
     """The array of a residual after its version was checked; numbers and avals pass through."""
     kind = type(saved)
     if kind is OutRef:
-        if saved.cell.version or saved.cell.exposed:
-            check_version(saved, expected, node)
+        if saved.cell.touched:
+            verify(saved, node)
         return saved.array
+    if kind is Kept:
+        cell = saved.tensor._cell
+        if cell.exposed or cell.version != saved.version:
+            verify(saved, node)
+        saved = saved.tensor
+        return saved.array if not saved.level else saved
     if isinstance(saved, Tensor):
-        cell = saved._cell
-        if cell is not None and (cell.exposed or cell.version != expected):
-            check_version(saved, expected, node)
+        if saved._cell is not None and saved._cell.touched:
+            verify(saved, node)
         return saved.array if not saved.level else saved
     if kind is tuple:
-        marks = expected if type(expected) is tuple else (expected,) * len(saved)
-        return tuple(value_of(s, v, node) for s, v in zip(saved, marks, strict=True))
+        return tuple([value_of(s, node) for s in saved])
     if kind is Packed:
         return saved.hook.unpack(saved, node).array
     return saved
 
 
-def check_version(saved: Any, expected: Any, node: Any) -> None:
-    """Raise if the storage of a residual was written to since it was saved."""
-    from adjoint.core.versions import verify
-    verify(saved, expected, node)
-
-
 def release(node: Any) -> None:
     """Free the residuals of a node."""
-    node.saved = node.versions = None
+    node.saved = None
 
 
 __all__ = ["AccumulateGrad", "AutogradError", "binary", "bind", "compute", "function_of",

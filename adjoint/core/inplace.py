@@ -32,6 +32,7 @@ from adjoint.core.tensor import (
     Tensor,
     bump,
     edge_of,
+    take_full_path,
     wrap,
 )
 
@@ -85,12 +86,10 @@ def _share_output_cell(node: Any, target: Tensor) -> None:
     """A saved output of an in-place op lives in the target's storage: watch that one's version."""
     if node.saved is None:
         return
-    saved, versions = list(node.saved), list(node.versions or (0,) * len(node.saved))
-    for i, s in enumerate(saved):
-        if type(s) is OutRef and s.index == 0 and target._cell is not None:
-            saved[i] = OutRef(target.array, target._cell, 0)
-            versions[i] = target._cell.version
-    node.saved, node.versions = tuple(saved), tuple(versions)
+    cell = target._cell
+    node.saved = tuple(
+        OutRef(target.array, cell, 0, cell.version)
+        if type(s) is OutRef and s.index == 0 and cell is not None else s for s in node.saved)
 
 
 def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
@@ -246,7 +245,7 @@ def _move(t: Tensor, edge: Any) -> None:
         new = edge.node if type(edge) is Port else edge
         new._retain = {**(new._retain or {}), edge.index if type(edge) is Port else 0:
                        weakref.ref(t)}
-        new._special = True
+        take_full_path(new)
     t._edge, t._rg = edge, True
 
 

@@ -7,6 +7,7 @@ cannot drift from what is needed. Rules are written in ops, so they differentiat
 """
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,16 +149,17 @@ class Plan:
     names   every residual name, in order; values are looked up by position
     kept    those of them that hold memory (avals do not)
     groups  the rules to call
-    fast    optional: (ct, vals) -> tuple of cotangents per operand, on raw arrays of one dtype
+    fast    optional: (ct, *vals) -> tuple of cotangents per operand, on raw arrays of `dtype`
     """
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
-                 "keeps_out")
+                 "keeps_out", "keeps_a", "keeps_b", "dtype")
 
     def __init__(self, op: Op, needs: int) -> None:
         self.op, self.needs = op, needs
         self.fast: Rule | None = None
         self.pick: Rule | None = None
+        self.dtype: Any = None     # of operands and output, where `fast` is set
         table = op.compact[0]
         chosen = _choose(op, table, needs)
         names: dict[str, None] = {}
@@ -168,7 +170,14 @@ class Plan:
         self.groups = [self._group(key, table[key]) for key in chosen]
         self.wanted = tuple(sorted(t for g in self.groups for t in g.targets))
         self.sources = tuple(_source(op, n) for n in self.names)
+        self.keeps_a, self.keeps_b = ("in", 0) in self.sources, ("in", 1) in self.sources
         self.keeps_out = any(kind == "out" for kind, _ in self.sources)
+
+    def general(self) -> Plan:
+        """The same plan without `fast`: the engine takes the full path."""
+        found = copy.copy(self)
+        found.fast = None
+        return found
 
     def _group(self, key: tuple[str, ...], rule: Rule | None) -> Group:
         op = self.op

@@ -29,10 +29,11 @@ class Cell:
     A tensor without a cell has version 0 and its storage to itself.
     """
 
-    __slots__ = ("version", "what", "code", "lasti", "exposed", "print")
+    __slots__ = ("version", "touched", "what", "code", "lasti", "exposed", "print")
 
     def __init__(self) -> None:
         self.version = 0
+        self.touched = False   # has a version, or may be written to unseen: look closer
         self.what = ""
         self.code: CodeType | None = None
         self.lasti = 0
@@ -87,10 +88,25 @@ class Port:
 class OutRef:
     """A saved output: the array and its cell, not the tensor, which owns the node."""
 
-    __slots__ = ("array", "cell", "index")
+    __slots__ = ("array", "cell", "index", "version")
 
-    def __init__(self, array: Any, cell: Cell, index: int) -> None:
-        self.array, self.cell, self.index = array, cell, index
+    def __init__(self, array: Any, cell: Cell, index: int, version: int = 0) -> None:
+        self.array, self.cell, self.index, self.version = array, cell, index, version
+
+
+class Kept:
+    """A saved operand whose storage has a cell: the tensor, and the version it had. An operand
+    that has its storage to itself is saved as it is, and must still be at version 0."""
+
+    __slots__ = ("tensor", "version", "mark")
+
+    def __init__(self, tensor: Tensor, version: int, mark: Any) -> None:
+        self.tensor, self.version, self.mark = tensor, version, mark
+
+    @property
+    def array(self) -> Any:
+        """The array of the operand."""
+        return self.tensor.array
 
 
 class Packed:
@@ -138,34 +154,40 @@ def add_hook(owner: Any, name: str, hook: Any) -> RemovableHandle:
     if hooks is None:
         hooks = HookDict()
         setattr(owner, name, hooks)
-        owner._special = True
+        take_full_path(owner)
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
 
 
+def take_full_path(node: Any) -> None:
+    """Make the engine look at this node's hooks: its plan loses the inlined backward."""
+    plan = node.plan
+    if plan is not None and plan.fast is not None:
+        node.dtype = plan.dtype
+        node.plan = plan.general()
+
+
 class Node:
     """One recorded op. `grad_fn` of its outputs; a subclass per op carries the printed name.
 
-    Slots are written by dispatch; rarely used state (hooks, metadata) sits in the instance dict
-    over class-level defaults, so that a plain node costs ten stores.
+    Slots are written by dispatch; what only some nodes have (attributes, hooks, metadata) sits in
+    the instance dict over class-level defaults, so that a plain node costs seven stores.
     """
 
-    __slots__ = ("plan", "edges", "saved", "versions", "attrs", "shape", "dtype", "seq", "code",
-                 "lasti", "__weakref__", "__dict__")
+    __slots__ = ("plan", "edges", "saved", "shape", "seq", "code", "lasti", "__weakref__",
+                 "__dict__")
     plan: Any                      # core.op.Plan: rules and residual names for the wanted operands
     edges: tuple[Any, ...]
     saved: tuple[Any, ...] | None  # None: nothing saved, or freed
-    versions: tuple[Any, ...] | None
-    attrs: dict[str, Any]
-    shape: Any                     # of the output; a tuple of Ports' shapes lives with the ports
-    dtype: Any
+    attrs: dict[str, Any] = {}
+    shape: Any                     # of the output; a tuple of shapes where there are several
+    dtype: Any = None              # of the output; None: the dtype of the (fast) plan
     seq: int
     code: CodeType | None
     lasti: int
     ports: int = 0                 # number of outputs where there are several
     freed: Any = None              # (code, lasti) of the backward that released the residuals
-    _special = False               # has any of what follows: the engine takes the full path
     _post_hooks: HookDict | None = None
     _pre_hooks: HookDict | None = None
     _tensor_hooks: Any = None      # output index -> HookDict (hooks on the tensor itself)
@@ -215,8 +237,7 @@ class AccumulateGrad:
     next_functions: tuple[Any, ...] = ()
     seq = sys.maxsize
     ports = 0
-    saved = None
-    _special = True
+    plan = saved = None
     _post_hooks: HookDict | None = None
     _pre_hooks: HookDict | None = None
     _tensor_hooks: Any = None
@@ -413,6 +434,7 @@ def bump(t: Tensor, what: str = "an in-place write") -> None:
     if cell is None:
         cell = t._cell = Cell()
     cell.version += 1
+    cell.touched = True
     frame = provenance.user_frame(sys._getframe(1))
     cell.what = what
     if frame is not None:
@@ -433,7 +455,7 @@ def expose(t: Tensor) -> None:
     if not isinstance(t.array, np.ndarray) or t._cell is INFERENCE_CELL:
         return
     cell = share_cell(t)
-    cell.exposed = True
+    cell.exposed = cell.touched = True
     if cell.print is None or cell.print[0] != cell.version:
         cell.print = (cell.version, fingerprint(owner_of(t.array)))
 
@@ -455,19 +477,19 @@ def fingerprint(array: Any) -> Any:
     return (int(np.add.reduce(words)), int(np.add.reduce(words[::2])), rest.tobytes())
 
 
-def saved_version(t: Any, op_name: str = "") -> Any:
-    """What to remember of an operand when `op_name` saves it: its version, and for exposed
-    storage its fingerprint."""
+def keep(t: Any, op_name: str = "") -> Any:
+    """What a node stores of an operand that `op_name` saves: the tensor itself while nothing
+    else shows its storage, else with its version and, for exposed storage, its fingerprint."""
     cell = t._cell if isinstance(t, Tensor) else None
     if cell is None:
-        return 0
+        return t
     if cell is INFERENCE_CELL:
         raise AutogradError(
             "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
             "inference mode in computation tracked by autograd. To work around this, you can make "
             "a clone to get a normal tensor and use it in autograd, or use `no_grad()` instead of "
             f"`inference_mode()`.\n  {op_name} at {provenance.here(sys._getframe(1))}")
-    return (cell.version, fingerprint(t.array)) if cell.exposed else cell.version
+    return Kept(t, cell.version, fingerprint(t.array) if cell.exposed else None)
 
 
 def check_grad_shape(t: Tensor, grad: Any) -> None:

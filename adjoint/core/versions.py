@@ -6,7 +6,7 @@ from typing import Any
 
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import AutogradError
-from adjoint.core.tensor import OutRef, Tensor, fingerprint, owner_of
+from adjoint.core.tensor import Kept, OutRef, Tensor, fingerprint, owner_of
 
 _LEGACY = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor",
            "int64": "LongTensor", "int32": "IntTensor", "bool": "BoolTensor",
@@ -15,10 +15,15 @@ _LEGACY = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "Half
            "uint8": "ByteTensor"}
 
 
-def verify(saved: Any, expected: Any, node: Any) -> None:
-    """Raise AutogradError where the storage of `saved` differs from what was saved."""
-    cell = saved.cell if type(saved) is OutRef else saved._cell
-    version, mark = expected if type(expected) is tuple else (expected, None)
+def verify(saved: Any, node: Any) -> None:
+    """Raise AutogradError where the storage of `saved` (an OutRef, Kept or Tensor) was written to
+    since it was saved."""
+    if type(saved) is OutRef:
+        cell, version, mark = saved.cell, saved.version, None
+    elif type(saved) is Kept:
+        cell, version, mark = saved.tensor._cell, saved.version, saved.mark
+    else:
+        cell, version, mark = saved._cell, 0, None
     if cell.version != version:
         raise AutogradError(_message(saved, version, cell, node))
     if not cell.exposed:
@@ -35,6 +40,7 @@ def verify(saved: Any, expected: Any, node: Any) -> None:
 
 def _message(saved: Any, expected: int, cell: Any, node: Any) -> str:
     array = saved.array
+    saved = saved.tensor if type(saved) is Kept else saved
     kind = _LEGACY.get(of_numpy(array.dtype).name, "Tensor")
     if type(saved) is OutRef:
         origin = f", which is output {saved.index} of {node.name()},"

@@ -2,8 +2,8 @@
 
 State: one lock, eight counters, and a list of free blocks per size class. A block begins with a
 header of 64 bytes (requested bytes, class, next free block), so data is aligned to 64 bytes.
-Classes of data sizes are multiples of 64 up to 1024 and then eight per doubling. Blocks over 256 KiB are mapped
-pages; those of 4 MiB and more ask for huge pages.
+Classes of data sizes are multiples of 64 up to 1024 and then eight per doubling. Blocks over
+256 KiB are mapped pages; those of 4 MiB and more ask for huge pages.
 """
 from __future__ import annotations
 

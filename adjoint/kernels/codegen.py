@@ -132,21 +132,51 @@ def _emit_entry(code: Code, arrays: int, integers: int, reals: int) -> None:
 # -- memory in the types of registers ----------------------------------------------------------
 def load(f: Function, p: Value, stored: str, n: int, *, mask: Value | None = None) -> Value:
     """`n` contiguous elements at `p` as register values: half and bfloat widen, i8 becomes i1."""
-    v = f.load(p, vec(n, stored), mask=mask)
+    v = f.load(p, vec(n, _memory(stored)), mask=mask)
     return _widen(f, v)
+
+
+def load_scalar(f: Function, p: Value, stored: str) -> Value:
+    """One element at `p` as a register scalar."""
+    return _widen(f, f.load(p, _memory(stored)))
+
+
+def store_scalar(f: Function, v: Value, p: Value, stored: str) -> None:
+    """Store a register scalar at `p` in the type of memory."""
+    f.store(_narrow(f, v, stored), p)
+
+
+def _memory(stored: str) -> str:
+    """bfloat16 travels as 16-bit integers: few CPUs convert it themselves."""
+    return "i16" if stored == "bfloat" else stored
 
 
 def _widen(f: Function, v: Value) -> Value:
     kind, n = element(v.ty), lanes(v.ty)
-    if kind in ("half", "bfloat"):
+    if kind == "half":
         return f.cast("fpext", v, vec(n, "float"))
+    if kind == "i16":
+        return f.bits(f.cast("zext", v, vec(n, "i32")) << 16, vec(n, "float"))
     return v.compare("ne", 0) if kind == "i8" else v
+
+
+def _narrow(f: Function, v: Value, stored: str) -> Value:
+    """half and bfloat round to nearest, ties to even; nan stays nan."""
+    n = lanes(v.ty)
+    if stored == "half":
+        return f.cast("fptrunc", v, vec(n, "half"))
+    if stored == "bfloat":
+        bits = f.bits(v, vec(n, "i32"))
+        rounded = (bits + ((bits >> 16) & 1)) + 0x7FFF
+        rounded = f.select(v.compare("uno", v), bits | 0x400000, rounded)
+        return f.cast("trunc", rounded >> 16, vec(n, "i16"))
+    return v
 
 
 def gather(f: Function, p: Value, stored: str, n: int, stride: Value, left: Value) -> Value:
     """`n` elements at distances of `stride` bytes; lanes from `left` on repeat the last one."""
-    v = f.const(vec(n, stored), 0) if stored == "i8" else Value(
-        f, "zeroinitializer", vec(n, stored))
+    stored = _memory(stored)
+    v = Value(f, "zeroinitializer", vec(n, stored))
     last = left - 1
     for lane in range(n):
         at = f.intrinsic("smin", f.i64(lane), last) if lane else f.i64(0)
@@ -165,8 +195,7 @@ def store(f: Function, v: Value, p: Value, stored: str, *, mask: Value | None = 
         v = f.cast("zext", v, vec(n, "i8"))
     elif element(v.ty) == "i1":
         v = f.cast("uitofp", v, vec(n, "float" if stored in ("half", "bfloat") else stored))
-    if stored in ("half", "bfloat"):
-        v = f.cast("fptrunc", v, vec(n, stored))
+    v = _narrow(f, v, stored)
     align = n * (8 if stored == "double" else 4) if stream and mask is None else 0
     f.store(v, p, mask=mask, stream=stream, align=align)
 

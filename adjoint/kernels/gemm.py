@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blas, gemm_choose, llvm, threads
+from . import blas, gemm_choose, gemm_vec, llvm, threads
 from .gemm_emit import BYTES
 from .gemm_plan import Array, Plan, address, spec_for
 
@@ -108,6 +108,9 @@ def _decide(
         return reference
     if work < _TINY and blas_type and not _MODE:
         return reference
+    plain = not accumulate and bias is None and activation is None and residual is None
+    if plain and (vector := _Vector.make(a, b)) is not None:
+        return vector
     made = _Generated.make(a, b, out, accumulate, bias, activation, residual)
     if made is None:
         return reference
@@ -278,6 +281,37 @@ class _Generated:
             0 if bias is None else address(bias), 0 if residual is None else address(residual),
         )  # fmt: skip
         return c
+
+
+class _Vector:
+    """A product with a vector on one side."""
+
+    def __init__(self, flip: bool, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.flip, self.dtype, self.shape = flip, dtype, shape
+
+    @classmethod
+    def make(cls, a: Array, b: Array) -> _Vector | None:
+        """A plan if one side has a single row or column, the other is a plain matrix."""
+        if a.ndim > 2 or b.ndim > 2 or a.dtype != b.dtype or a.shape[-1] != b.shape[0]:
+            return None
+        rows = a.shape[0] if a.ndim == 2 else 1
+        cols = b.shape[1] if b.ndim == 2 else 1
+        shape = _vector_shape(a, b, ())
+        if cols == 1 and a.ndim == 2 and gemm_vec.supported(a, b.reshape(-1)):
+            return cls(False, a.dtype, shape)
+        if rows == 1 and b.ndim == 2 and gemm_vec.supported(b.T, a.reshape(-1)):
+            return cls(True, a.dtype, shape)
+        return None
+
+    def __call__(
+        self, a: Array, b: Array, out: Array | None, bias: Array | None = None, residual: Array | None = None
+    ) -> Array:
+        y = gemm_vec.matvec(b.T, a.reshape(-1)) if self.flip else gemm_vec.matvec(a, b.reshape(-1))
+        y = y.reshape(self.shape)
+        if out is None:
+            return y if y.dtype == self.dtype else y.astype(self.dtype)
+        np.copyto(out, y, casting="same_kind")
+        return out
 
 
 class _Detour:

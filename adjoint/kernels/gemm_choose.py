@@ -20,8 +20,8 @@ from typing import Any
 from . import llvm
 from .cache import default_directory
 
-CERTAIN = 30_000_000  # multiply-adds from which the generated kernel is taken unmeasured
-MARGIN = 1.05  # NumPy has to be this much faster to be taken: its threads disturb ours afterwards
+CERTAIN = 4_000_000  # multiply-adds from which the generated kernel is taken unmeasured
+MARGIN = 1.15  # NumPy has to be this much faster to be taken: its threads disturb ours afterwards
 
 _lock = threading.Lock()
 _verdicts: dict[str, bool] | None = None

@@ -18,6 +18,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import os
+import platform
 import re
 import sys
 import threading
@@ -72,11 +73,19 @@ def _probe() -> bool:
             return False
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
+        if not _fast_enough(_features(binding)):
+            return False
         _state["binding"] = binding
         _state["machine"] = _machine(binding, 2)
     except Exception:  # a broken installation is the same as none: NumPy computes
         return False
     return True
+
+
+def _fast_enough(features: frozenset[str]) -> bool:
+    """Generated code is made of fused multiply-adds: x86 has to have them (with AVX2)."""
+    return (platform.machine() not in ("x86_64", "AMD64", "i386", "i686")
+            or {"avx2", "fma"} <= features)
 
 
 def _machine(binding: Any, opt: int) -> Any:
@@ -115,13 +124,17 @@ def host_features() -> frozenset[str]:
     """
     if not available():
         return frozenset()
+    return _features(_need())
+
+
+def _features(binding: Any) -> frozenset[str]:
     chosen = os.environ.get("ADJOINT_CPU")
     if chosen:
-        table = {"x86-64-v2": "sse4.2", "x86-64-v3": "sse4.2 avx avx2 fma f16c bmi2",
-                 "x86-64-v4": "sse4.2 avx avx2 fma f16c bmi2 avx512f avx512vl avx512dq avx512bw"}
+        table = {"x86-64-v3": "sse2 sse4.2 avx avx2 fma f16c bmi2", "x86-64-v4":
+                 "sse2 sse4.2 avx avx2 fma f16c bmi2 avx512f avx512vl avx512dq avx512bw"}
         return frozenset(table.get(chosen, "").split())
     try:
-        features = _need().get_host_cpu_features()
+        features = binding.get_host_cpu_features()
     except RuntimeError:
         return frozenset()
     return frozenset(k for k, on in features.items() if on)

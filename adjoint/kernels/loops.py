@@ -3,7 +3,7 @@
 `pointwise("gelu", ["x"], [expr])` returns a function with the call signature of
 `expr.compile_numpy`'s result. A call picks (or builds) the kernel for the dtypes and the layout of
 its operands: axes of size 1 go, neighbouring axes that every operand walks through evenly become
-one, and what remains is a nest of at most four outer axes around rows that are contiguous,
+one, and what remains is a nest of at most seven outer axes around rows that are contiguous,
 constant or strided per operand. The layout is worked out once per combination of shapes and
 strides.
 """
@@ -23,7 +23,7 @@ from adjoint.kernels.ir import Function, Value, vec
 Array = NDArray[Any]
 _BLOCK = 16384          # elements of a chunk
 _STREAM = 24 << 20      # results of more bytes than this are written around the cache
-_MAX_OUTER = 4
+_MAX_OUTER = 7
 _MAX_PLANS = 4096
 
 
@@ -298,8 +298,7 @@ class _Job(NamedTuple):
         inputs = len(self.names)
         for k, name in enumerate(self.names):
             if self.modes[k] == "s":
-                one = f.splat(f.load(starts[k], self.stored[k]), n)
-                env[name] = codegen._widen(f, one)
+                env[name] = f.splat(codegen.load_scalar(f, starts[k], self.stored[k]), n)
 
         def body(j: Value, mask: Value | None, stream: bool) -> list[Value]:
             here = dict(env)

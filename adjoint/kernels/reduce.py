@@ -6,9 +6,9 @@ innermost axis and walks down it. Either way a chunk owns a segment of the reduc
 one partial result, and the partial results are joined in order, so the result depends on the shape
 and not on the threads.
 
-Accuracy: sums of float32 (half, bfloat16) accumulate in float64; sums of float64 run over 32
-partial sums that are folded into a compensated total (Neumaier, ZAMM 54, 1974) every 2048
-elements. max and min keep a nan.
+Accuracy: sums of float32 (half, bfloat16) accumulate in float64; sums of float64 along
+rows run over independent partial sums that are folded every 2048 elements into a compensated total
+(Neumaier, ZAMM 54, 1974), sums down columns are compensated at every row. max and min keep a nan.
 """
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ class _Job(NamedTuple):
             def run(b: Value, carried: list[Value]) -> list[Value]:
                 end = f.intrinsic("smin", b + _BLOCK, j1)
                 got = self._span(f, here, [s[-1] for s in steps], env, b, end, n)
-                return self._fold(f, carried, got)
+                return self._fold(f, carried, got, self.how)
             return run
 
         def row(r: Value, carried: list[Value]) -> list[Value]:
@@ -301,11 +301,12 @@ class _Job(NamedTuple):
             v = total[i] + total[m + i] if _op(h) == "add" else total[i]
             f.store(v, f.at(out, "double", spot))
 
-    def _fold(self, f: Function, carried: list[Value], got: list[Value]) -> list[Value]:
-        """Add a block's result to the totals; sums keep what the addition lost."""
-        m = len(self.how)
+    def _fold(self, f: Function, carried: list[Value], got: list[Value],
+              how: Sequence[str]) -> list[Value]:
+        """Join results with the totals; sums keep what the addition lost (finite ones)."""
+        m = len(how)
         totals, lost = [], []
-        for h, t, c, v in zip(self.how, carried[:m], carried[m:], got, strict=True):
+        for h, t, c, v in zip(how, carried[:m], carried[m:], got, strict=True):
             if _op(h) != "add":
                 totals.append(f.join(_op(h), t, v))
                 lost.append(c)
@@ -315,7 +316,7 @@ class _Job(NamedTuple):
             error = f.select(big, (t - s) + v, (v - s) + t)
             finite = f.intrinsic("fabs", s).compare("olt", np.inf)
             totals.append(s)
-            lost.append(f.select(finite, c + error, f.const("double", 0.0)))
+            lost.append(f.select(finite, c + error, f.const(s.ty, 0.0)))
         return totals + lost
 
     def _values(self, f: Function, here: list[Value], steps: list[Value],
@@ -329,7 +330,7 @@ class _Job(NamedTuple):
             elif mode == "g":
                 scope[name] = codegen.gather(f, f.at(p, "i8", j * s), kind, n, s, end - j)
             else:
-                scope[name] = codegen._widen(f, f.splat(f.load(p, kind), n))
+                scope[name] = f.splat(codegen.load_scalar(f, p, kind), n)
         out = codegen.lower(f, self.exprs, scope, vec(n, self.register))
         return [f.cast("uitofp", v, vec(n, self.register)) if element(v.ty) == "i1" else v
                 for v in out]
@@ -389,6 +390,8 @@ class _Job(NamedTuple):
         def columns(j: Value, mask: Value | None, wanted: int) -> list[Value]:
             places = [j + n * u if u else j for u in range(wanted)]
             start = [f.const(wide, _IDENTITY[_op(h)]) for h in self.how] * wanted
+            start += [f.const(wide, 0.0)] * len(start)
+            how = self.how * wanted
 
             def down(r: Value, carried: list[Value]) -> list[Value]:
                 here = [f.at(p, "i8", _offset(f, r, dims[k:], s[k:]))
@@ -399,10 +402,12 @@ class _Job(NamedTuple):
                                            mask, n)
                 if self.register == "float":
                     values = [f.cast("fpext", v, wide) for v in values]
-                return [f.join(_op(h), c, v)
-                        for h, c, v in zip(self.how * wanted, carried, values, strict=True)]
+                    return [f.join(_op(h), c, v) for h, c, v in zip(
+                        how, carried[:len(how)], values, strict=True)] + carried[len(how):]
+                return self._fold(f, carried, values, how)
             got = f.loop(first, last, 1, start, down)
-            for i, v in enumerate(got):
+            for i, h in enumerate(how):
+                v = got[i] + got[len(how) + i] if _op(h) == "add" else got[i]
                 out = frame.array(len(self.stored) + i % len(self.how))
                 place = places[i // len(self.how)]
                 f.store(v, f.at(out, "double", spot + place), mask=mask)

@@ -19,6 +19,7 @@ from adjoint.kernels.loops import geometry
 
 Array = NDArray[Any]
 _GROUP_BYTES = 1 << 16
+_BLOCK = 4096
 
 
 class Rows:
@@ -64,15 +65,12 @@ class Rows:
 
     def scalar(self, p: Value, index: Value) -> Value:
         """One element, as a register scalar."""
-        v = self.f.load(self.f.at(p, self.stored, index), self.stored)
-        return codegen._widen(self.f, v)
+        return codegen.load_scalar(self.f, self.f.at(p, self.stored, index), self.stored)
 
     def put(self, v: Value, p: Value, index: Value, stored: str | None = None) -> None:
         """Store one register scalar."""
         kind = stored or self.register
-        if kind in ("half", "bfloat"):
-            v = self.f.cast("fptrunc", v, kind)
-        self.f.store(v, self.f.at(p, kind, index))
+        codegen.store_scalar(self.f, v, self.f.at(p, kind, index), kind)
 
     def wide(self, scalar: Value) -> Value:
         return self.f.splat(scalar, self.n)
@@ -81,9 +79,10 @@ class Rows:
         return self.f.const(self.register, value)
 
     def reduce(self, how: Sequence[str], step: Callable[[Value, Value | None], Sequence[Value]],
-               *, unroll: int = 4, columns: Value | None = None) -> list[Value]:
+               *, unroll: int = 4) -> list[Value]:
         """Join what `step(j, mask)` returns along the row; `how` is "add" or "max" for each.
 
+        Sums run within blocks of 4096 columns first, so that long rows stay accurate.
         "max" ignores nan (a nan shows in whatever is computed next).
         """
         f = self.f
@@ -100,9 +99,12 @@ class Rows:
         def combine(a: list[Value], b: list[Value]) -> list[Value]:
             return [join(h, x, y) for h, x, y in zip(how, a, b, strict=True)]
 
-        end = self.columns if columns is None else columns
-        total = f.vector_loop(f.i64(0), end, self.n, start, body, unroll=unroll,
-                              combine=combine)
+        def block(lo: Value, carried: list[Value]) -> list[Value]:
+            part = f.vector_loop(lo, f.intrinsic("smin", lo + _BLOCK, self.columns), self.n,
+                                 start, body, unroll=unroll, combine=combine)
+            return combine(carried, part)
+
+        total = f.loop(f.i64(0), self.columns, _BLOCK, start, block)
         return [self._lanes(h, v, join) for h, v in zip(how, total, strict=True)]
 
     def _lanes(self, h: str, v: Value, join: Callable[[str, Value, Value], Value]) -> Value:

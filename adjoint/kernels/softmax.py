@@ -2,7 +2,7 @@
 
 The forward of cross-entropy keeps one number per row (the log-sum-exp); its backward recomputes
 the probabilities and writes the gradient in one pass. Numerics: the row maximum is subtracted
-first, sums run over 64 independent partial sums.
+first, sums run over independent partial sums in blocks.
 """
 from __future__ import annotations
 

@@ -261,11 +261,11 @@ class _ConvNet:
     def keep(self, op: str, value: str, elements: int, width: str = "e", group: str = "") -> None:
         self.rows.append(Saved(op, value, f"b*{elements}", width, group or op))
 
-    def conv(self, where: str, c_in: int, c_out: int, k: int, side: int, fresh: bool) -> None:
-        """A convolution to `side` x `side` and its batch norm; `fresh`: its input is not yet kept.
+    def conv(self, where: str, c_in: int, c_out: int, k: int, side: int) -> None:
+        """A convolution to `side` x `side` and its batch norm.
 
-        The convolution keeps its input, the norm keeps the convolution's result and two
-        statistics per channel. `side` counts the result, so a kept input is noted by the caller.
+        The norm keeps the convolution's result and two statistics per channel; the convolution
+        keeps its input, which is the value noted where it was made (a ReLU's or the pictures).
         """
         self.count("convolutions", c_in * c_out * k * k)
         self.count("batch norms", 2 * c_out)
@@ -282,7 +282,7 @@ class _ConvNet:
 def _resnet(name: str, blocks: list[int], bottleneck: bool, published: int) -> Architecture:
     net = _ConvNet()
     net.keep("convolution", "pictures", 3 * 224 * 224)
-    net.conv("stem", 3, 64, 7, 112, True)
+    net.conv("stem", 3, 64, 7, 112)
     net.relu("stem", 64, 112)
     net.keep("max pool", "result", 64 * 56 * 56)
     net.rows.append(Saved("max pool", "positions", f"b*{64 * 56 * 56}", "8", "max pool"))
@@ -298,12 +298,12 @@ def _resnet(name: str, blocks: list[int], bottleneck: bool, published: int) -> A
                 plan = [(width, 1, before), (width, 3, side), (4 * width, 1, side)]
             c = c_in
             for n, (c_out, k, out_side) in enumerate(plan):
-                net.conv(f"{where}.{n + 1}", c, c_out, k, out_side, False)
+                net.conv(f"{where}.{n + 1}", c, c_out, k, out_side)
                 if n + 1 < len(plan):
                     net.relu(f"{where}.{n + 1}", c_out, out_side)
                 c = c_out
             if c_in != width * expand:
-                net.conv(f"{where} shortcut", c_in, width * expand, 1, side, False)
+                net.conv(f"{where} shortcut", c_in, width * expand, 1, side)
             c_in = width * expand
             net.relu(where, c_in, side)
     net.count("classifier", c_in * 1000 + 1000)

@@ -79,7 +79,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, dim) -> the same shape."""
         x = x + self.drop(self.attention(self.norm1(x)))
-        out: Tensor = x + self.drop(self.down(F.gelu(self.up(self.norm2(x)))))
+        out: Tensor = x + self.drop(self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh")))
         return out
 
 

@@ -20,3 +20,7 @@ from adjoint.ops import norm as norm
 from adjoint.ops import embedding as embedding
 from adjoint.ops import dropout as dropout
 from adjoint.ops import attention as attention
+from adjoint.ops import activation as activation
+from adjoint.ops import cumulative as cumulative
+from adjoint.ops import sort as sort
+from adjoint.ops import api_sort as api_sort

@@ -202,6 +202,7 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     g = _fresh("ct", set(plan.names))
     ct = ex.var(g)
     cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
+    plan.dtype = dtype
     plan.fast = ex.compile_numpy(f"{op.name}_backward", [g, *plan.names], cts, dtype=dtype,
                                  single=False)
     picks = {"in0": "a", "in1": "b", "out0": "ref"}

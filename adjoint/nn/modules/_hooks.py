@@ -95,6 +95,10 @@ class _BackwardCall:
                 grads = _checked(answer, len(grads), "Backward pre hook")
         self.grad_outputs = grads
         if not self.input_at:  # no input will ever get a gradient: this is the last moment
+            if self.hooks:
+                warnings.warn("Full backward hook is firing when gradients are computed with "
+                              "respect to module outputs since no inputs require gradients.",
+                              stacklevel=2)
             nothing: tuple[Tensor | None, ...] = (None,) * self.n_inputs
             for hook in self.hooks:
                 answer = hook(self.module, nothing, grads)

@@ -171,7 +171,7 @@ class ModuleState(ModuleTree):
         given: Any = OrderedDict(state_dict)
         if metadata is not None:
             given._metadata = metadata
-        _load(self, given, "", metadata, strict, assign, missing, unexpected, errors)
+        _load(self, given, "", metadata, assign, missing, unexpected, errors)
         post = [(m, h) for m in _children_first(self)
                 for h in m._load_state_dict_post_hooks.values()]
         if post and not errors:
@@ -259,18 +259,20 @@ class ModuleState(ModuleTree):
             put()
 
 
-def _load(module: Any, state_dict: Any, prefix: str, metadata: Any, strict: bool, assign: bool,
+def _load(module: Any, state_dict: Any, prefix: str, metadata: Any, assign: bool,
           missing: list[str], unexpected: list[str], errors: _Errors) -> None:
+    """Load ``module`` and its children; every mismatch is noted, whether it is an error is
+    decided by the caller."""
     local_metadata = {} if metadata is None else metadata.get(prefix[:-1], {})
     if assign:
         local_metadata = {**local_metadata, "assign_to_params_buffers": True}
-    module._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected,
+    module._load_from_state_dict(state_dict, prefix, local_metadata, True, missing, unexpected,
                                  errors)
     for name, child in module._modules.items():
         if child is not None:
             below = prefix + name + "."
             part: Any = OrderedDict((k, v) for k, v in state_dict.items() if k.startswith(below))
-            _load(child, part, below, metadata, strict, assign, missing, unexpected, errors)
+            _load(child, part, below, metadata, assign, missing, unexpected, errors)
 
 
 def _children_first(module: Any) -> list[Any]:

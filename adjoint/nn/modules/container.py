@@ -481,9 +481,8 @@ class ParameterDict(Module):
         """The value at ``key``, or ``default``."""
         return self[key] if key in self else default
 
-    @classmethod
-    def fromkeys(cls, keys: Iterable[str], default: Any = None) -> ParameterDict:
-        """A dictionary with ``default`` at every key."""
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A new dictionary with ``default`` at every key."""
         return ParameterDict((key, default) for key in keys)
 
     def keys(self) -> Any:

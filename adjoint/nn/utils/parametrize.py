@@ -93,8 +93,8 @@ class ParametrizationList(ModuleList):
                                 f"{type(got).__name__}.")
         if got.dtype != original.dtype:
             raise DTypeError("Registering a parametrization may not change the dtype of the "
-                             f"tensor, unless `unsafe` flag is enabled: it was {original.dtype}, the "
-                             f"parametrized one is {got.dtype}")
+                             "tensor, unless `unsafe` flag is enabled: it was "
+                             f"{original.dtype}, the parametrized one is {got.dtype}")
         if got.shape != original.shape:
             raise ShapeError("Registering a parametrization may not change the shape of the "
                              f"tensor, unless `unsafe` flag is enabled: it was "

@@ -1,0 +1,232 @@
+"""Activation functions with the signatures of `torch.nn.functional`."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.inplace import inplace as write_inplace
+from adjoint.ops import pointwise as p
+from adjoint.ops.api_common import box, dtype_of, need, need_float, numel, one_dim, raw
+from adjoint.ops.public import public
+from adjoint.ops.random import source
+from adjoint.ops.shape import narrow_op, reshape
+from adjoint.ops.softmax import softmax
+
+
+def _apply(function: Callable[..., Any], x: Any, inplace: bool, name: str = "",
+           **attrs: Any) -> Any:
+    need(name or function.__name__, x)
+    if inplace:
+        return write_inplace(function.op, x, (), attrs, name=(  # type: ignore[attr-defined]
+            name or function.__name__) + "_")     # (functions carry records)
+    return function(x, **attrs)
+
+
+def relu(input: Any, inplace: bool = False) -> Any:
+    """max(x, 0); slope 0 at 0.
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.relu(ad.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
+    return _apply(p.relu, input, inplace)
+
+
+def relu6(input: Any, inplace: bool = False) -> Any:
+    """min(max(x, 0), 6)."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+@public("selu", aliases=())
+def selu(input: Any, inplace: bool = False) -> Any:
+    """scale·(max(x, 0) + min(0, α(eˣ - 1))) with the constants of self-normalizing networks."""
+    return _apply(p.elu_op, input, inplace, "selu", alpha=1.6732632423543772,
+                  scale=1.0507009873554805, input_scale=1.0)
+
+
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+    """x above 0, α(eˣ - 1) below."""
+    return _apply(p.elu_op, input, inplace, "elu", alpha=alpha, scale=1.0, input_scale=1.0)
+
+
+@public("celu")
+def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+    """x above 0, α(e^(x/α) - 1) below."""
+    if alpha == 0:
+        raise ArgumentError("ZeroDivisionError: CELU requires alpha != 0")
+    return _apply(p.elu_op, input, inplace, "celu", alpha=alpha, scale=1.0, input_scale=1.0 / alpha)
+
+
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+    """x above 0, negative_slope·x below."""
+    return _apply(p.leaky_relu_op, input, inplace, "leaky_relu", negative_slope=negative_slope)
+
+
+@public("prelu")
+def prelu(input: Any, weight: Any) -> Any:
+    """x above 0, weight·x below; weight has one number, or one per channel (axis 1)."""
+    need("prelu", input, weight)
+    if len(weight.shape) > 1:
+        raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = "
+                         f"{len(weight.shape)}")
+    n = numel(weight)
+    if n != 1:
+        channels = input.shape[1] if len(input.shape) > 1 else 1
+        if n != channels:
+            raise ShapeError("Mismatch of parameter numbers and input channel size. Found parameter"
+                             f" numbers = {n}, and channel size = {channels}.")
+        weight = reshape(weight, (n, *(1,) * (len(input.shape) - 2)))
+    elif len(weight.shape) and not len(input.shape):
+        weight = reshape(weight, ())
+    return p.prelu_op(input, weight)
+
+
+@public("rrelu")
+def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
+          inplace: bool = False) -> Any:
+    """Leaky ReLU whose slope is drawn from [lower, upper] per element in training, else their mean.
+    """
+    if lower > upper:
+        raise ArgumentError(f"Lower bound should be less than or equal to the upper bound, got "
+                            f"{lower} and {upper}")
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    draw = source().uniform(lower, upper, tuple(input.shape)).astype(dtype_of(input))
+    if inplace:
+        return write_inplace(p.prelu_op.op, input, (draw,), name="rrelu_")
+    return p.prelu_op(input, draw)
+
+
+def gelu(input: Any, approximate: str = "none") -> Any:
+    """x·Φ(x); approximate="tanh": 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))).
+
+    Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units" (2016).
+    """
+    need("gelu", input)
+    need_float("gelu", input)
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError("approximate argument must be either none or tanh.")
+    return p.gelu_erf(input) if approximate == "none" else p.gelu_tanh(input)
+
+
+def silu(input: Any, inplace: bool = False) -> Any:
+    """x·σ(x)."""
+    return _apply(p.silu, input, inplace)
+
+
+def mish(input: Any, inplace: bool = False) -> Any:
+    """x·tanh(log(1 + eˣ))."""
+    return _apply(p.mish, input, inplace)
+
+
+def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """log(1 + e^(βx))/β; x itself where βx > threshold."""
+    return _apply(p.softplus_op, input, False, "softplus", beta=beta, threshold=threshold)
+
+
+def logsigmoid(input: Any) -> Any:
+    """log σ(x), without overflow."""
+    return _apply(p.logsigmoid, input, False)
+
+
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0,
+             inplace: bool = False) -> Any:
+    """x between min_val and max_val, those outside."""
+    if min_val > max_val:
+        raise ArgumentError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
+    return _apply(p.hardtanh_op, input, inplace, "hardtanh", low=min_val, high=max_val)
+
+
+def hardswish(input: Any, inplace: bool = False) -> Any:
+    """x·min(max(x + 3, 0), 6)/6."""
+    return _apply(p.hardswish, input, inplace)
+
+
+def hardsigmoid(input: Any, inplace: bool = False) -> Any:
+    """min(max(x + 3, 0), 6)/6."""
+    return _apply(p.hardsigmoid, input, inplace)
+
+
+@public("hardshrink")
+def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+    """x where |x| > lambd, else 0."""
+    return _apply(p.hardshrink_op, input, False, "hardshrink", lambd=lambd)
+
+
+def softshrink(input: Any, lambd: float = 0.5) -> Any:
+    """x moved by lambd towards 0, 0 in between."""
+    if lambd < 0:
+        raise ArgumentError(f"lambda must be greater or equal to 0, but found to be {lambd}")
+    return _apply(p.softshrink_op, input, False, "softshrink", lambd=lambd)
+
+
+def tanhshrink(input: Any) -> Any:
+    """x - tanh(x)."""
+    return p.sub(input, p.tanh(input))
+
+
+def softsign(input: Any) -> Any:
+    """x/(1 + |x|)."""
+    return p.div(input, p.add(p.abs_op(input), 1.0))
+
+
+@public("threshold", method=False)
+def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
+    """x where x > threshold, else `value`."""
+    return _apply(p.threshold_op, input, inplace, "threshold", threshold=threshold, value=value)
+
+
+def glu(input: Any, dim: int = -1) -> Any:
+    """a·σ(b) of the halves a, b along `dim`."""
+    if not len(input.shape):
+        raise ShapeError("glu does not support 0-dimensional tensors")
+    d = one_dim(input, dim)
+    n = input.shape[d]
+    if n % 2:
+        raise ShapeError(f"Halving dimension must be even, but dimension {d} is size {n}")
+    a = narrow_op(input, dim=d, start=0, length=n // 2)
+    b = narrow_op(input, dim=d, start=n // 2, length=n // 2)
+    return p.mul(a, p.sigmoid(b))
+
+
+def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10,
+                   dim: int = -1) -> Any:
+    """A sample of the Gumbel-softmax distribution; `hard`: one-hot, with the soft gradient.
+
+    Source: E. Jang, S. Gu, B. Poole, "Categorical reparameterization with Gumbel-softmax" (2017).
+    """
+    draw = -np.log(source().exponential(size=tuple(logits.shape)))
+    soft = softmax(p.div(p.add(logits, draw.astype(dtype_of(logits))), tau), dim)
+    if not hard:
+        return soft
+    d = one_dim(logits, dim)
+    values = raw(soft)
+    one = np.zeros_like(values)
+    np.put_along_axis(one, values.argmax(d, keepdims=True), 1, d)
+    from adjoint.core.tensor import alias
+    return p.add(p.sub(box(soft, one), alias(soft) if hasattr(soft, "array") else soft), soft)
+
+
+def sigmoid(input: Any) -> Any:
+    """1/(1 + e⁻ˣ)."""
+    return p.sigmoid(input)
+
+
+def tanh(input: Any) -> Any:
+    """(eˣ - e⁻ˣ)/(eˣ + e⁻ˣ)."""
+    return p.tanh(input)
+
+
+def _in_place(f: Callable[..., Any]) -> Callable[..., Any]:
+    def run(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return f(input, *args, **kwargs, inplace=True)
+    run.__name__ = run.__qualname__ = f.__name__ + "_"
+    run.__doc__ = f"In-place `{f.__name__}`."
+    return run
+
+
+relu_, elu_, selu_, celu_, leaky_relu_ = map(_in_place, (relu, elu, selu, celu, leaky_relu))
+hardtanh_, rrelu_, threshold_ = map(_in_place, (hardtanh, rrelu, threshold))

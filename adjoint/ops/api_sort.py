@@ -1,0 +1,387 @@
+"""Public functions that order, search and count; and the cumulative ones."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.inplace import inplace
+from adjoint.ops.api_common import (
+    box, cast_to, dtype_of, finish, floating, need, numel, one_dim, raw, result, value,
+)
+from adjoint.ops.cumulative import cummax_op, cummin_op, cumprod_op, cumsum_op, logcumsumexp_op
+from adjoint.ops.pointwise import logical_xor, sub
+from adjoint.ops.public import public
+from adjoint.ops.shape import narrow_op, reshape
+from adjoint.ops.sort import kthvalue_op, median_op, mode_op, nanmedian_op, sort_op, topk_op
+
+SortResult = result("sort", "values indices")
+TopkResult = result("topk", "values indices")
+KthResult = result("kthvalue", "values indices")
+MedianResult = result("median", "values indices")
+NanmedianResult = result("nanmedian", "values indices")
+ModeResult = result("mode", "values indices")
+CummaxResult = result("cummax", "values indices")
+CumminResult = result("cummin", "values indices")
+
+
+@public()
+def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False,
+         out: Any = None) -> Any:
+    """(values, indices) in order along an axis; always stable; nan counts as largest.
+
+    >>> import adjoint as ad
+    >>> ad.sort(ad.tensor([3.0, 1.0, 2.0])).values
+    tensor([1., 2., 3.])
+    """
+    need("sort", input)
+    d = one_dim(input, dim)
+    return finish(out, SortResult(*sort_op(input, dim=d, descending=bool(descending))))
+
+
+@public()
+def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
+    """The indices of `sort`."""
+    return sort(input, dim, descending)[1]
+
+
+@public()
+def msort(input: Any, *, out: Any = None) -> Any:
+    """Sorted along the first axis."""
+    return finish(out, sort(input, 0)[0])
+
+
+@public()
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *,
+         out: Any = None) -> Any:
+    """(values, indices) of the k largest (or smallest) along an axis, in order.
+
+    >>> import adjoint as ad
+    >>> ad.topk(ad.tensor([1.0, 4.0, 3.0]), 2).indices
+    tensor([1, 2])
+    """
+    need("topk", input)
+    d = one_dim(input, dim)
+    n = input.shape[d] if len(input.shape) else 1
+    if not 0 <= k <= n:
+        raise ArgumentError(f"selected index k out of range: k = {k} for {n} elements along "
+                            f"dimension {d}")
+    return finish(out, TopkResult(*topk_op(input, k=int(k), dim=d, largest=bool(largest))))
+
+
+def _one(kind: Any, op_: Any, input: Any, dim: int, keepdim: bool, out: Any, k: int = 1) -> Any:
+    need(kind.__name__, input)
+    d = one_dim(input, dim)
+    return finish(out, kind(*op_(input, dim=d, keepdim=keepdim, k=k)))
+
+
+@public()
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
+    """(value, index) of the k-th smallest element along an axis, k from 1.
+
+    >>> import adjoint as ad
+    >>> ad.kthvalue(ad.tensor([3.0, 1.0, 2.0]), 2).values
+    tensor(2.)
+    """
+    n = input.shape[one_dim(input, dim)] if len(input.shape) else 1
+    if not 1 <= k <= n:
+        raise ArgumentError(f"kthvalue(): selected number k out of range for dimension {dim}: k = "
+                            f"{k}, size {n}")
+    return _one(KthResult, kthvalue_op, input, dim, keepdim, out, k)
+
+
+def _middle(kind: Any, op_: Any, input: Any, dim: Any, keepdim: bool, out: Any) -> Any:
+    if dim is None:
+        flat = reshape(input, (numel(input),))
+        return finish(out, op_(flat, dim=0, keepdim=False, k=1)[0])
+    return _one(kind, op_, input, dim, keepdim, out)
+
+
+@public()
+def median(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """The lower median: of all elements, or (values, indices) along an axis; nan if any is nan.
+
+    >>> import adjoint as ad
+    >>> ad.median(ad.tensor([3.0, 1.0, 2.0, 4.0]))
+    tensor(2.)
+    """
+    return _middle(MedianResult, median_op, input, dim, keepdim, out)
+
+
+@public()
+def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """`median` of what is not nan."""
+    return _middle(NanmedianResult, nanmedian_op, input, dim, keepdim, out)
+
+
+@public()
+def mode(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
+    """(value, index) of the most frequent element along an axis; the smallest of several."""
+    return _one(ModeResult, mode_op, input, dim, keepdim, out)
+
+
+@public()
+def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
+             interpolation: str = "linear", out: Any = None) -> Any:
+    """The q-th quantiles, interpolated between neighbours in order.
+
+    >>> import adjoint as ad
+    >>> ad.quantile(ad.tensor([0.0, 1.0, 2.0]), 0.25)
+    tensor(0.5000)
+    """
+    from adjoint.ops.pointwise import add, mul
+    from adjoint.ops.shape import stack_op
+    qs = np.asarray(raw(q), np.float64)
+    if qs.size and (qs.min() < 0 or qs.max() > 1):
+        raise ArgumentError("quantile() q must be in the range [0, 1]")
+    x = reshape(input, (numel(input),)) if dim is None else input
+    d = 0 if dim is None else one_dim(input, dim)
+    ordered = sort_op(x, dim=d, descending=False)[0]
+    parts = []
+    for one in qs.reshape(-1):
+        place = float(one) * (x.shape[d] - 1)
+        low = int(np.floor(place))
+        if interpolation in ("lower", "higher", "nearest"):
+            low = {"lower": low, "higher": int(np.ceil(place)), "nearest": int(np.rint(place))}[
+                interpolation]
+            weight = 0.0
+        else:
+            weight = 0.5 if interpolation == "midpoint" and place != low else place - low
+        a = narrow_op(ordered, dim=d, start=low, length=1)
+        if weight:
+            b = narrow_op(ordered, dim=d, start=low + 1, length=1)
+            a = add(a, mul(sub(b, a), weight))
+        rank = len(input.shape)
+        kept = (1,) * rank if dim is None else tuple(a.shape)
+        parts.append(reshape(a, kept if keepdim else tuple(
+            n for i, n in enumerate(a.shape) if i != d)))
+    return finish(out, parts[0] if not qs.ndim else stack_op(*parts, dim=0))
+
+
+# ------------------------------------------------------------------ distinct values
+def _inverse_counts(found: Any, input: Any, inverse: bool, counts: bool) -> Any:
+    values, back, many = found
+    out = [box(input, values)]
+    if inverse:
+        out.append(box(input, back.astype(np.int64)))
+    if counts:
+        out.append(box(input, many.astype(np.int64)))
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+@public()
+def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
+           return_counts: bool = False, dim: Any = None) -> Any:
+    """The distinct elements (or slices along dim), with inverse indices and counts if asked.
+
+    >>> import adjoint as ad
+    >>> ad.unique(ad.tensor([3, 1, 3]))
+    tensor([1, 3])
+    """
+    x = value(input, "unique")
+    axis = None if dim is None else one_dim(input, dim)
+    values, back, many = np.unique(x, return_inverse=True, return_counts=True, axis=axis)
+    back = back.reshape(x.shape if axis is None else (x.shape[axis],))
+    return _inverse_counts((values, back, many), input, return_inverse, return_counts)
+
+
+@public()
+def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False,
+                       dim: Any = None) -> Any:
+    """The elements (or slices along dim) that differ from the one before."""
+    x = value(input, "unique_consecutive")
+    d = None if dim is None else one_dim(input, dim)
+    rows = x.reshape(-1, 1) if d is None else np.moveaxis(x, d, 0).reshape(x.shape[d], -1)
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows[1:] != rows[:-1]).any(1)
+    starts = np.flatnonzero(new)
+    back = np.cumsum(new) - 1
+    many = np.diff(np.append(starts, len(rows)))
+    values = x.reshape(-1)[starts] if d is None else np.take(x, starts, axis=d)
+    back = back.reshape(x.shape) if d is None else back
+    return _inverse_counts((values, back, many), input, return_inverse, return_counts)
+
+
+# ------------------------------------------------------------------ search and count
+@public(method=False)
+def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
+                 side: Any = None, sorter: Any = None, out: Any = None) -> Any:
+    """Where elements would be inserted to keep rows sorted.
+
+    >>> import adjoint as ad
+    >>> ad.searchsorted(ad.tensor([1, 3, 5]), ad.tensor([3, 4]))
+    tensor([1, 2])
+    """
+    seq, x = value(sorted_sequence, "searchsorted"), np.asarray(raw(input))
+    if sorter is not None:
+        seq = np.take_along_axis(seq, raw(sorter), -1)
+    how = side or ("right" if right else "left")
+    kind = np.int32 if out_int32 else np.int64
+    if seq.ndim == 1:
+        found = np.searchsorted(seq, x, how)
+    else:
+        if seq.shape[:-1] != x.shape[:-1]:
+            raise ShapeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the "
+                             "first N-1 dimensions of boundaries tensor and input value tensor must"
+                             f" match, got {list(seq.shape)} and {list(x.shape)}")
+        rows = [np.searchsorted(a, b, how) for a, b in zip(
+            seq.reshape(-1, seq.shape[-1]), x.reshape(-1, x.shape[-1]), strict=True)]
+        found = np.reshape(rows, x.shape)
+    return finish(out, box(sorted_sequence, np.asarray(found, kind)))
+
+
+@public(method=False)
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False,
+              out: Any = None) -> Any:
+    """Which bucket each element falls into."""
+    found = np.searchsorted(value(boundaries, "bucketize"), np.asarray(raw(input)),
+                            "right" if right else "left")
+    return finish(out, box(boundaries, np.asarray(found, np.int32 if out_int32 else np.int64)))
+
+
+@public()
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each non-negative integer occurs in a vector (or the sum of its weights).
+
+    >>> import adjoint as ad
+    >>> ad.bincount(ad.tensor([0, 2, 2]))
+    tensor([1, 0, 2])
+    """
+    x = value(input, "bincount")
+    if x.ndim != 1 or x.dtype.kind not in "iu" or (x.size and x.min() < 0):
+        raise ArgumentError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is None:
+        return box(input, np.bincount(x, minlength=minlength).astype(np.int64))
+    w = np.asarray(raw(weights))
+    kind = w.dtype if w.dtype == np.float32 else np.dtype(np.float64)
+    return box(input, np.bincount(x, w, minlength).astype(kind))
+
+
+@public()
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
+    """Counts of elements in `bins` equal bins from min to max (of the data where both are equal)."""
+    x = value(input, "histc").reshape(-1)
+    low, high = (x.min(), x.max()) if min == max and x.size else (min, max)
+    if low == high:
+        low, high = low - 1, high + 1
+    counts = np.histogram(x[(x >= low) & (x <= high)], bins, (float(low), float(high)))[0]
+    return finish(out, box(input, counts.astype(x.dtype)))
+
+
+@public(method=False)
+def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
+              density: bool = False) -> Any:
+    """(counts, edges) of a histogram."""
+    x = value(input, "histogram")
+    edges = bins if isinstance(bins, int) else np.asarray(raw(bins))
+    counts, at = np.histogram(x.reshape(-1), edges, range, density=density,
+                              weights=None if weight is None else raw(weight).reshape(-1))
+    return HistogramResult(box(input, counts.astype(x.dtype)), box(input, at.astype(x.dtype)))
+
+
+HistogramResult = result("histogram", "hist bin_edges")
+
+
+@public(method=False)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
+         invert: bool = False) -> Any:
+    """True where an element is one of `test_elements`."""
+    like = elements if hasattr(elements, "shape") else test_elements
+    return box(like, np.isin(raw(elements), raw(test_elements), invert=invert))
+
+
+# ------------------------------------------------------------------ cumulative
+def _cumulative(op_: Any, input: Any, dim: Any, dtype: Any, out: Any) -> Any:
+    need(op_.__name__, input)
+    x = cast_to(input, dtype)
+    return finish(out, op_(x, dim=one_dim(x, dim)))
+
+
+@public()
+def cumsum(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
+    """Running sums along an axis.
+
+    >>> import adjoint as ad
+    >>> ad.cumsum(ad.tensor([1.0, 2.0, 3.0]), 0)
+    tensor([1., 3., 6.])
+    """
+    return _cumulative(cumsum_op, input, dim, dtype, out)
+
+
+@public()
+def cumprod(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
+    """Running products along an axis; the gradient is right where elements are 0."""
+    return _cumulative(cumprod_op, input, dim, dtype, out)
+
+
+@public("cumsum_", function=False)
+def cumsum_(self: Any, dim: int, *, dtype: Any = None) -> Any:
+    """In-place `cumsum`."""
+    return inplace(cumsum_op.op, self, (), {"dim": one_dim(self, dim)}, name="cumsum_")
+
+
+@public("cumprod_", function=False)
+def cumprod_(self: Any, dim: int, *, dtype: Any = None) -> Any:
+    """In-place `cumprod`."""
+    return inplace(cumprod_op.op, self, (), {"dim": one_dim(self, dim)}, name="cumprod_")
+
+
+@public()
+def logcumsumexp(input: Any, dim: int, *, out: Any = None) -> Any:
+    """Running log Σ exp along an axis."""
+    return _cumulative(logcumsumexp_op, floating(input), dim, None, out)
+
+
+@public()
+def cummax(input: Any, dim: int, *, out: Any = None) -> Any:
+    """(running maximum, its index) along an axis."""
+    return finish(out, CummaxResult(*cummax_op(input, dim=one_dim(input, dim))))
+
+
+@public()
+def cummin(input: Any, dim: int, *, out: Any = None) -> Any:
+    """(running minimum, its index) along an axis."""
+    return finish(out, CumminResult(*cummin_op(input, dim=one_dim(input, dim))))
+
+
+@public()
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None, *,
+         out: Any = None) -> Any:
+    """n-th differences between neighbours along an axis.
+
+    >>> import adjoint as ad
+    >>> ad.diff(ad.tensor([1, 3, 6]))
+    tensor([2, 3])
+    """
+    from adjoint.ops.api_shape import cat
+    if not len(input.shape):
+        raise ShapeError("diff expects input to be at least one-dimensional")
+    d = one_dim(input, dim)
+    parts = [p for p in (prepend, input, append) if p is not None]
+    x = cat(parts, d) if len(parts) > 1 else input
+    for _ in range(n):
+        k = max(x.shape[d] - 1, 0)
+        later = narrow_op(x, dim=d, start=min(1, x.shape[d]), length=k)
+        earlier = narrow_op(x, dim=d, start=0, length=k)
+        x = logical_xor(later, earlier) if dtype_of(x).kind == "b" else sub(later, earlier)
+    return finish(out, x)
+
+
+@public(method=False)
+def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
+    """The integral of samples by the trapezoid rule."""
+    from adjoint.ops.pointwise import add, mul
+    from adjoint.ops.reduce import sum_op
+    d = one_dim(y, dim)
+    k = y.shape[d] - 1
+    mean = mul(add(narrow_op(y, dim=d, start=0, length=k),
+                   narrow_op(y, dim=d, start=1, length=k)), 0.5)
+    step = dx if x is None else diff(x, dim=-1 if len(x.shape) == 1 and d == len(y.shape) - 1
+                                     else d if len(x.shape) > 1 else 0)
+    if x is not None and len(x.shape) == 1 and d != len(y.shape) - 1:
+        step = reshape(step, (k, *(1,) * (len(y.shape) - d - 1)))
+    return sum_op(mul(mean, step), dim=(d,), keepdim=False)
+
+
+__all__ = ["cumsum", "diff", "median", "sort", "topk", "unique"]

@@ -1,0 +1,142 @@
+"""Records that order: values with the indices they came from; the gradient follows the indices."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import I64
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.ops.reduce import picked_jvp, picked_vjp, reduced_shape
+from adjoint.ops.shape import reshape
+
+
+def order(x: Any, dim: int, descending: bool) -> Any:
+    """Indices that sort `x` stably along an axis; nan counts as largest."""
+    if not descending:
+        return np.argsort(x, axis=dim, kind="stable")
+    back = np.flip(x, dim)
+    return x.shape[dim] - 1 - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
+
+
+def _sort_impl(x: Any, /, *, dim: int, descending: bool) -> Any:
+    if not x.ndim:
+        return np.array(x), np.zeros((), np.int64)
+    at = order(x, dim, descending)
+    return np.take_along_axis(x, at, dim), at
+
+
+def _whole(rule: Any) -> Any:
+    def run(ct: Any, indices: Any, x_aval: Aval, *, dim: int) -> Any:
+        return rule(ct, indices, x_aval, dim=dim, keepdim=True)
+    return run
+
+
+def _batch_dim(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    x = args[0]
+    if len(x.shape) == 1:
+        outs = bind(op_, (reshape(x, (x.shape[0], 1)),), {**attrs, "dim": 1})
+        return tuple(reshape(o, (x.shape[0],)) for o in outs)
+    return bind(op_, args, {**attrs, "dim": attrs["dim"] + 1})
+
+
+WHY = {"indices": "the gradient goes back to where the values came from"}
+sort_op = op(
+    "sort", impl=_sort_impl, outs=("values", "indices"), differentiable=("values",),
+    infer=lambda x, *, dim, descending: (Aval(x.shape, x.dtype), Aval(x.shape, I64)),
+    vjp={"x": _whole(picked_vjp)}, jvp={"x": _whole(picked_jvp)}, batch=_batch_dim,
+    cost=lambda x, **_: 20 * x.size, why=WHY)
+
+
+def _topk_impl(x: Any, /, *, k: int, dim: int, largest: bool) -> Any:
+    if not x.ndim:
+        return np.array(x), np.zeros((), np.int64)
+    n = x.shape[dim]
+    if 0 < k * 8 < n and x.dtype.kind in "fiu" and not (
+            x.dtype.kind == "f" and np.isnan(x).any()):
+        cut = np.argpartition(x, n - k if largest else k - 1, axis=dim)
+        cut = np.take(cut, range(n - k, n) if largest else range(k), axis=dim)
+        inner = order(np.take_along_axis(x, cut, dim), dim, largest)
+        at = np.take_along_axis(cut, inner, dim)
+    else:
+        at = np.take(order(x, dim, largest), range(k), axis=dim)
+    return np.take_along_axis(x, at, dim), at
+
+
+def _topk_infer(x: Aval, *, k: int, dim: int, largest: bool) -> Any:
+    shape = tuple(k if i == dim else n for i, n in enumerate(x.shape))
+    return Aval(shape, x.dtype), Aval(shape, I64)
+
+
+topk_op = op(
+    "topk", impl=_topk_impl, infer=_topk_infer, outs=("values", "indices"),
+    differentiable=("values",), vjp={"x": _whole(picked_vjp)}, jvp={"x": _whole(picked_jvp)},
+    batch=_batch_dim, cost=lambda x, **_: 10 * x.size, why=WHY)
+
+
+# ------------------------------------------------------------------ one value per row
+def _kth(x: Any, k: int, dim: int) -> Any:
+    return np.take(order(x, dim, False), [k - 1], axis=dim)
+
+
+def _median_at(x: Any, dim: int, skip_nan: bool) -> Any:
+    at = order(x, dim, False)
+    n = x.shape[dim]
+    if x.dtype.kind == "f":
+        bad = np.isnan(x).sum(axis=dim, keepdims=True)
+        middle = np.maximum(n - bad - 1, 0) // 2 if skip_nan else np.where(bad, n - bad,
+                                                                           (n - 1) // 2)
+        return np.take_along_axis(at, middle, dim)
+    return np.take(at, [(n - 1) // 2], axis=dim)
+
+
+def _mode_at(x: Any, dim: int) -> Any:
+    at = order(x, dim, False)
+    s = np.moveaxis(np.take_along_axis(x, at, dim), dim, -1)
+    rows = s.reshape(-1, s.shape[-1])
+    best = np.empty(len(rows), np.int64)
+    for i, row in enumerate(rows):
+        starts = np.flatnonzero(np.concatenate(([True], row[1:] != row[:-1])))
+        counts = np.diff(np.append(starts, len(row)))
+        j = int(np.argmax(counts))
+        best[i] = starts[j] + counts[j] - 1
+    chosen = np.moveaxis(best.reshape(*s.shape[:-1], 1), -1, dim)
+    return np.take_along_axis(at, chosen, dim)
+
+
+def _one(place: Any) -> Any:
+    def impl(x: Any, /, *, dim: int, keepdim: bool, k: int) -> Any:
+        if not x.ndim:
+            return np.array(x), np.zeros((), np.int64)
+        at = place(x, k, dim)
+        values = np.take_along_axis(x, at, dim)
+        return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
+    return impl
+
+
+def _one_infer(x: Aval, *, dim: int, keepdim: bool, k: int) -> Any:
+    shape = reduced_shape(x.shape, (dim,), keepdim)
+    return Aval(shape, x.dtype), Aval(shape, I64)
+
+
+def _batch_one(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    x = args[0]
+    if len(x.shape) == 1:
+        return bind(op_, (reshape(x, (x.shape[0], 1)),), {**attrs, "dim": 1, "keepdim": False})
+    return bind(op_, args, {**attrs, "dim": attrs["dim"] + 1})
+
+
+def _declare_one(name: str, place: Any) -> Any:
+    return op(
+        name, impl=_one(place), infer=_one_infer, outs=("values", "indices"),
+        differentiable=("values",), vjp={"x": picked_vjp}, jvp={"x": picked_jvp},
+        batch=_batch_one, cost=lambda x, **_: 20 * x.size, why=WHY)
+
+
+kthvalue_op = _declare_one("kthvalue", lambda x, k, dim: _kth(x, k, dim))
+median_op = _declare_one("median", lambda x, k, dim: _median_at(x, dim, False))
+nanmedian_op = _declare_one("nanmedian", lambda x, k, dim: _median_at(x, dim, True))
+mode_op = _declare_one("mode", lambda x, k, dim: _mode_at(x, dim))

@@ -1,0 +1,285 @@
+"""Row kernels (softmax, cross-entropy, norms), dropout, embedding, optimizers."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adjoint.kernels import channels, dropout, embedding, llvm, multi, norm, softmax
+
+pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
+SHAPES = [(5, 7), (3, 1), (33, 64), (2, 1000), (100, 257), (4, 3, 17), (1, 70000), (2000, 3)]
+KINDS = [(np.float32, 3e-7), (np.float64, 1e-15), (np.float16, 1e-3)]
+
+
+def draw(shape: Any, dtype: Any, seed: int = 0, scale: float = 1.0) -> Any:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(dtype)
+
+
+def wide(a: Any) -> Any:
+    return None if a is None else np.asarray(a).astype(np.longdouble)
+
+
+def soft(x: Any) -> Any:
+    e = np.exp(wide(x) - wide(x).max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype,tol", KINDS, ids=["f32", "f64", "f16"])
+def test_softmax_and_log_softmax(shape: Any, dtype: Any, tol: float) -> None:
+    x, ct = draw(shape, dtype, 0, 3.0), draw(shape, dtype, 1)
+    p = soft(x)
+    y = softmax.softmax(x)
+    assert y.dtype == dtype and y.shape == shape and np.max(abs(y - p)) < tol
+    cx = softmax.softmax_backward(ct, y)
+    want = wide(y) * (wide(ct) - (wide(y) * wide(ct)).sum(-1, keepdims=True))
+    assert np.max(abs(cx - want)) < 4 * tol
+    z = softmax.log_softmax(x, axis=len(shape) - 1)
+    scale = float(1 + np.max(abs(np.log(p))))
+    assert np.max(abs(z - np.log(p))) < 2 * tol * scale
+    cx = softmax.log_softmax_backward(ct, z)
+    total = wide(ct).sum(-1, keepdims=True)
+    assert np.max(abs(cx - (wide(ct) - np.exp(wide(z)) * total))) < 8 * tol * float(
+        1 + abs(wide(ct)).sum(-1).max() ** 0.5 + abs(total).max())
+
+
+def test_softmax_of_extreme_rows() -> None:
+    x = np.array([[1e4, -1e4, 0], [-np.inf, 0, 0], [-3e38, -3e38, -3e38]], np.float32)
+    assert np.array_equal(softmax.softmax(x),
+                          np.array([[1, 0, 0], [0, .5, .5], [1 / 3] * 3], np.float32))
+    bad = np.array([[np.nan, 0, 1], [-np.inf] * 3, [np.inf, 0, 0]], np.float32)
+    got = softmax.softmax(bad)
+    assert np.isnan(got).all(axis=1).tolist() == [True] * 3
+    assert softmax.log_softmax(x)[1].tolist() == pytest.approx([-np.inf, -np.log(2), -np.log(2)])
+
+
+def test_what_row_kernels_leave_to_numpy() -> None:
+    x = draw((4, 6), np.float32)
+    for bad in (x.T, x[:, ::2], x[:0], x.astype(np.int32), x.astype(">f4")):
+        assert softmax.softmax(bad) is NotImplemented
+        assert norm.layer_norm(bad) is NotImplemented
+    assert softmax.softmax(x, axis=0) is NotImplemented
+    assert softmax.cross_entropy(x, np.array([0, 1, 2, 6])) is NotImplemented
+    assert softmax.cross_entropy(x, np.array([0, 1, 2, -1])) is NotImplemented
+    assert embedding.embedding(x, np.array([4])) is NotImplemented
+    assert embedding.embedding(x, np.array([-1])) is NotImplemented
+    assert dropout.dropout(x.T, p=0.5, seed=1) is NotImplemented
+    assert multi.sgd([x], [x.T.copy()[:2]], lr=1.0) is NotImplemented
+    assert multi.norm([]) is NotImplemented
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype,tol", [(np.float32, 2e-6), (np.float64, 1e-14)], ids=["f32", "f64"])
+def test_cross_entropy(weighted: bool, smoothing: float, dtype: Any, tol: float) -> None:
+    n, c = 50, 33
+    x = draw((n, c), dtype, 0, 2.0)
+    target = np.random.default_rng(1).integers(0, c, n)
+    target[[3, 17]] = -100
+    w = abs(draw(c, dtype, 2)) if weighted else None
+    loss, lse, share = softmax.cross_entropy(x, target, w, label_smoothing=smoothing)
+    log_p = np.log(soft(x))
+    ws = np.ones(c) if w is None else wide(w)
+    kept = target != -100
+    at = np.where(kept, target, 0)
+    hit = -ws[at] * log_p[np.arange(n), at]
+    want = np.where(kept, (1 - smoothing) * hit - smoothing / c * (ws * log_p).sum(1), 0)
+    assert np.max(abs(loss - want)) < tol * 10
+    assert np.allclose(share, np.where(kept, ws[at], 0).astype(np.float64), rtol=1e-7)
+    scale = draw(n, dtype, 3)
+    cx = softmax.cross_entropy_backward(scale, x, target, lse, w, label_smoothing=smoothing)
+    p = np.exp(log_p)
+    one = np.eye(c)[at]
+    full = ((1 - smoothing) * ws[at][:, None] * (p - one)
+            + smoothing / c * (p * ws.sum() - ws))
+    assert np.max(abs(cx - np.where(kept, scale, 0)[:, None] * full)) < tol * 3
+    assert not cx[~kept].any()
+
+
+def norm_reference(ct: Any, x: Any, w: Any, b: Any, rms: bool) -> tuple[Any, ...]:
+    eps = 1e-6 if rms else 1e-5
+    x, ct = wide(x), wide(ct)
+    centred = x if rms else x - x.mean(-1, keepdims=True)
+    rstd = 1 / np.sqrt((centred ** 2).mean(-1, keepdims=True) + eps)
+    hat = centred * rstd
+    h = ct if w is None else ct * wide(w)
+    cx = h - hat * (h * hat).mean(-1, keepdims=True)
+    cx = rstd * (cx if rms else cx - h.mean(-1, keepdims=True))
+    y = (hat if w is None else hat * wide(w)) + (0 if b is None else wide(b))
+    return y, cx, (ct * hat).sum(0), ct.sum(0)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (33, 64), (2, 1000), (100, 257), (300, 48), (1, 20000)])
+@pytest.mark.parametrize("dtype,tol", [(np.float32, 3e-6), (np.float64, 5e-15)], ids=["f32", "f64"])
+@pytest.mark.parametrize("affine", ["", "w", "wb"])
+def test_layer_norm_and_rms_norm(shape: Any, dtype: Any, tol: float, affine: str) -> None:
+    x, ct = draw(shape, dtype, 0, 3.0) + dtype(1), draw(shape, dtype, 1)
+    w = draw(shape[1], dtype, 2) if "w" in affine else None
+    b = draw(shape[1], dtype, 3) if "b" in affine else None
+    y, cx, cw, cb = norm_reference(ct, x, w, b, rms=False)
+    out, mean, rstd = norm.layer_norm(x, w, b)
+    assert np.max(abs(out - y)) < tol * 3
+    got = norm.layer_norm_backward(ct, x, mean, rstd, w, bias=b is not None)
+    many = shape[0] ** 0.5
+    assert np.max(abs(got[0] - cx)) < tol * 3
+    assert (got[1] is None) == (w is None) and (got[2] is None) == (b is None)
+    assert w is None or np.max(abs(got[1] - cw)) < tol * 3 * many
+    assert b is None or np.max(abs(got[2] - cb)) < tol * 3 * many
+    only = norm.layer_norm_backward(ct, x, mean, rstd, w, bias=b is not None, gradients=False)
+    assert np.array_equal(only[0], got[0]) and only[1:] == (None, None)
+    if b is None:
+        y, cx, cw, _ = norm_reference(ct, x, w, None, rms=True)
+        out, rstd = norm.rms_norm(x, w)
+        assert np.max(abs(out - y)) < tol * 3
+        got = norm.rms_norm_backward(ct, x, rstd, w)
+        assert np.max(abs(got[0] - cx)) < tol * 3
+        assert w is None or np.max(abs(got[1] - cw)) < tol * 3 * many
+
+
+def test_layer_norm_does_not_cancel_and_takes_several_axes() -> None:
+    x = draw((8, 512), np.float32) + np.float32(1e4)
+    y, *_ = norm_reference(x, x, None, None, rms=False)
+    assert np.max(abs(norm.layer_norm(x)[0] - y)) < 2e-3   # x itself is rounded to 1e-3
+    z = draw((6, 4, 5), np.float64)
+    out, mean, _ = norm.layer_norm(z, columns=20)
+    want, *_ = norm_reference(z.reshape(6, 20), z.reshape(6, 20), None, None, rms=False)
+    assert mean.shape == (6,) and np.allclose(out.reshape(6, 20), want.astype(float), atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (4, 3, 7), (2, 6, 5, 7), (64, 10), (3, 64, 9, 9)], ids=str)
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_batch_and_group_norm(shape: tuple[int, ...], affine: bool, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+    dtype, tol = (torch.float32, 2e-5) if kind == "f32" else (torch.float64, 1e-11)
+    torch.manual_seed(0)
+    x = (torch.randn(*shape, dtype=dtype) * 2 + 1).requires_grad_()
+    ct = torch.randn(*shape, dtype=dtype)
+    c = shape[1]
+    w, b = ((torch.randn(c, dtype=dtype, requires_grad=True) for _ in range(2)) if affine
+            else (None, None))
+
+    def raw(t: Any) -> Any:
+        return None if t is None else t.detach().numpy()
+
+    def compare(y: Any, out: Any, cotangents: Any) -> None:
+        wanted = torch.autograd.grad(y, [t for t in (x, w, b) if t is not None], ct)
+        assert np.max(abs(out - raw(y))) < tol
+        for got, want in zip(cotangents, wanted, strict=False):
+            assert np.max(abs(got - raw(want))) < tol * 10 * (1 + abs(raw(want)).max())
+    out, mean, rstd, _ = channels.batch_norm(raw(x), raw(w), raw(b))
+    compare(functional.batch_norm(x, None, None, w, b, training=True), out,
+            channels.batch_norm_backward(raw(ct), raw(x), mean, rstd, raw(w)))
+    m, v = torch.randn(c, dtype=dtype), torch.rand(c, dtype=dtype) + 0.1
+    out, mean, rstd, _ = channels.batch_norm(raw(x), raw(w), raw(b), mean=raw(m), var=raw(v))
+    compare(functional.batch_norm(x, m, v, w, b), out, channels.batch_norm_backward(
+        raw(ct), raw(x), mean, rstd, raw(w), training=False))
+    for groups in {1, c, 2 if c % 2 == 0 else 1}:
+        if x.numel() > shape[0] * groups:
+            out, mean, rstd = norm.group_norm(raw(x), groups, raw(w), raw(b))
+            compare(functional.group_norm(x, groups, w, b), out, channels.group_norm_backward(
+                raw(ct), raw(x), groups, mean, rstd, raw(w)))
+
+
+# -- dropout ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("size", [1, 15, 16, 63, 64, 65, 1000, 100003])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_dropout_is_the_numpy_reference(size: int, dtype: Any) -> None:
+    x = draw(size, dtype) + dtype(4)
+    args: dict[str, Any] = {"p": 0.3, "seed": 2**63 + 12345, "offset": 2**40 + 77}
+    got, want = dropout.dropout(x, **args), dropout.dropout_numpy(x, **args)
+    assert np.array_equal(got == 0, want == 0)
+    assert np.allclose(got, want, rtol=1e-3 if dtype == np.float16 else 1e-7)
+
+
+def test_dropout_statistics() -> None:
+    x = np.ones(1 << 20, np.float32)
+    y = dropout.dropout(x, p=0.1, seed=1)
+    n = x.size
+    assert abs((y == 0).mean() - 0.1) < 5 * (0.09 / n) ** 0.5
+    assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.9)}
+    other, later = dropout.dropout(x, p=0.1, seed=2), dropout.dropout(x, p=0.1, seed=1, offset=1)
+    for z in (other, later, np.roll(y, 1), np.roll(y, 16), np.roll(y, 64)):
+        both = ((y == 0) & (z == 0)).mean()
+        assert abs(both - 0.01) < 6 * (0.01 / n) ** 0.5
+    assert not dropout.dropout(x, p=1.0, seed=1).any()
+    assert (dropout.dropout(x, p=0.0, seed=1) == 1).all()
+
+
+def test_philox_known_answer() -> None:
+    """Words of Philox4x32-7 for counter 0 and key 0, from the definition in plain integers."""
+    x, k = [0, 0, 0, 0], [0, 0]
+    for _ in range(7):
+        a, b = x[0] * 0xD2511F53, x[2] * 0xCD9E8D57
+        x = [(b >> 32) ^ x[1] ^ k[0], b & 0xFFFFFFFF, (a >> 32) ^ x[3] ^ k[1], a & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    for word, bits in enumerate(x):
+        p = bits / 2**32
+        assert dropout.keep_numpy(64, p, 0, 0)[16 * word]
+        assert not dropout.keep_numpy(64, (bits + 1) / 2**32, 0, 0)[16 * word]
+
+
+# -- embedding -------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_embedding_and_its_transpose(dtype: Any) -> None:
+    w = draw((100, 33), dtype)
+    index = np.random.default_rng(1).integers(0, 100, (7, 50))
+    index[0] = 5
+    assert np.array_equal(embedding.embedding(w, index), w[index])
+    ct = draw((7, 50, 33), dtype, 2)
+    want = np.zeros((100, 33))
+    np.add.at(want, index, ct.astype(np.float64))
+    got = embedding.embedding_backward(ct, index, 100)
+    assert np.allclose(got, want, atol=2e-2 if dtype == np.float16 else 3e-5)
+    padded = embedding.embedding_backward(ct, index, 100, padding_idx=5)
+    assert not padded[5].any() and np.array_equal(np.delete(padded, 5, 0), np.delete(got, 5, 0))
+
+
+# -- optimizers ------------------------------------------------------------------------------
+STEPS = [("SGD", {}), ("SGD", {"weight_decay": 0.1, "maximize": True}), ("SGD", {"momentum": 0.9}),
+         ("SGD", {"momentum": 0.9, "dampening": 0.3, "weight_decay": 0.01}),
+         ("SGD", {"momentum": 0.9, "nesterov": True}), ("Adam", {}),
+         ("Adam", {"weight_decay": 0.1, "betas": (0.8, 0.99)}), ("AdamW", {"weight_decay": 0.1}),
+         ("AdamW", {"amsgrad": True, "weight_decay": 0.0}), ("Adam", {"maximize": True})]
+
+
+@pytest.mark.parametrize("name,options", STEPS, ids=str)
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_optimizer_steps_are_those_of_pytorch(name: str, options: Any, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    dtype = getattr(torch, kind)
+    theirs = [torch.randn(s, dtype=dtype, requires_grad=True) for s in
+              ((3,), (50, 70), (40000,), (1,), ())]
+    ours = [p.detach().numpy().copy() for p in theirs]
+    state = [[np.zeros_like(p) for p in ours] for _ in range(3)]
+    optimizer = getattr(torch.optim, name)(theirs, lr=0.01, **options)
+    for step in range(1, 4):
+        for p in theirs:
+            p.grad = torch.randn_like(p)
+        grads = [p.grad.numpy() for p in theirs]
+        optimizer.step()
+        if name == "SGD":
+            done = multi.sgd(ours, grads, state[0], lr=0.01, first=step == 1, **options)
+        else:
+            rest = {k: v for k, v in options.items() if k != "amsgrad"}
+            done = multi.adam(ours, grads, state[0], state[1],
+                              state[2] if "amsgrad" in options else None, step=step, lr=0.01,
+                              decoupled=name == "AdamW", **rest)
+        assert done is None
+    tol = 2e-6 if kind == "float32" else 1e-13
+    for a, t in zip(ours, theirs, strict=True):
+        assert np.allclose(a, t.detach().numpy(), rtol=tol, atol=tol)
+
+
+def test_norm_of_gradients_and_scaling() -> None:
+    grads = [draw(1000, np.float32) * np.float32(1e19), draw((33, 5), np.float32),
+             np.array(2, np.float32)]
+    want = float(np.sqrt(sum((g.astype(np.longdouble) ** 2).sum() for g in grads)))
+    assert multi.norm(grads) == pytest.approx(want, rel=1e-12)
+    before = [g.copy() for g in grads]
+    assert multi.scale_(grads, 0.5) is None
+    assert all(np.array_equal(g, b * np.float32(0.5)) for g, b in zip(grads, before, strict=True))
