@@ -75,7 +75,7 @@ def assert_same_end(folder, whole):
     assert state_of(folder) == state_of(whole)
 
 
-def test_what_a_run_shows_and_writes(whole):
+def test_what_a_run_shows_and_writes(text, whole):
     folder, out = whole
     assert sorted(os.listdir(folder)) == [".lock", CHECKPOINT, "loss.svg", "model.safetensors",
                                           "sample.txt"]
@@ -86,7 +86,9 @@ def test_what_a_run_shows_and_writes(whole):
     losses = [v for _, v, _ in state_of(folder)["losses"]]
     assert len(losses) == 300 and np.mean(losses[-20:]) < losses[0] - 1.5
     assert "validation loss" in out and "--- sample ---" in out and "\x1b" not in out
-    assert (folder / "sample.txt").read_text().startswith("the quick brown"[:4]) or True
+    held_out = Path(text).read_bytes()[-180:][:12].decode()
+    sample = (folder / "sample.txt").read_bytes().decode()
+    assert sample.startswith(held_out) and held_out in out.split("--- sample ---")[1]
     assert (folder / "loss.svg").read_text().startswith("<svg")
 
 
@@ -170,10 +172,9 @@ def test_bad_folders(text, whole, tmp_path):
     assert "there is no" in fails("--resume", "--out", str(tmp_path / "none"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission(text, tmp_path):
-    tmp_path.chmod(0o500)
-    assert "ermission" in fails("--text", text, *TINY, "--out", str(tmp_path / "run"))
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder nobody can write to")
+def test_a_folder_without_permission(text):
+    assert "--out /proc/run" in fails("--text", text, *TINY, "--out", "/proc/run")
 
 
 def test_resuming_with_other_sizes_or_text(text, whole, tmp_path):
@@ -263,7 +264,8 @@ def test_a_terminal_gets_a_live_bar(text, tmp_path):
     code, shown = on_terminal("--text", text, *TINY, "--steps", "40", "--out", str(tmp_path / "r"))
     assert code == 0, shown
     assert "\x1b[" in shown and "40/40" in shown and "tok/s" in shown and "loss" in shown
-    assert "grad_norm=" not in shown and shown.rstrip().endswith("\x1b[?25h") is False
+    assert "grad_norm=" not in shown
+    assert "\x1b[?25l" in shown and "\x1b[?25h" in shown  # the cursor was hidden and came back
     code, shown = on_terminal("--text", text, *TINY, "--steps", "40", "--plain", "--out",
                               str(tmp_path / "p"))
     assert code == 0 and "grad_norm=" in shown and "\x1b[" not in shown

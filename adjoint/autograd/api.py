@@ -116,8 +116,11 @@ def _capture(targets: Sequence[Any]) -> dict[Any, list[int]]:
     places: dict[Any, list[int]] = {}
     ports: dict[tuple[Node, int], Port] = {}
     for i, t in enumerate(targets):
-        if hasattr(t, "edges") and not isinstance(t, Tensor):     # a node or GradientEdge
-            places.setdefault(t, []).append(i)
+        if isinstance(t, tuple) and len(t) == 2 and not isinstance(t, Tensor):   # GradientEdge
+            node, index = t
+            e = ports.setdefault((node, index), Port(node, index, None, None)) \
+                if node.ports else node
+            places.setdefault(e, []).append(i)
             continue
         if not isinstance(t, Tensor) or not t._rg:
             raise AutogradError(f"One of the differentiated Tensors does not require grad "

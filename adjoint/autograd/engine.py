@@ -44,6 +44,7 @@ class Backward:
     outputs, is captured or builds a graph of its own goes through `visit`."""
 
     place: Any = None
+    ends: Any = frozenset()      # captured nodes below which nothing is asked for
 
     def __init__(self, keep: bool, create: bool, capture: dict[Any, list[int]] | None,
                  accumulate: bool) -> None:
@@ -95,13 +96,16 @@ class Backward:
 
     def _restrict(self) -> None:
         """With `inputs=`: keep the nodes from which some input can be reached, and no others."""
-        needed: set[Any] = {k.node if type(k) is Port else k for k in self.capture}
+        inputs: set[Any] = {k.node if type(k) is Port else k for k in self.capture}
+        leads: set[Any] = set()
         for node in reversed(self.order):
             for e in node.edges:
-                if e is not None and (e.node if type(e) is Port else e) in needed:
-                    needed.add(node)
+                target = e.node if type(e) is Port else e
+                if target is not None and (target in inputs or target in leads):
+                    leads.add(node)
                     break
-        self.order = [n for n in self.order if n in needed]
+        self.order = [n for n in self.order if n in leads or n in inputs]
+        self.ends = inputs - leads
 
     # -------------------------------------------------------------- the walk
     def run(self) -> None:
@@ -175,7 +179,7 @@ class Backward:
     def visit(self, node: Any, ct: Any) -> None:
         """Run any node: hooks, capture, several outputs, custom functions, graphs of graphs."""
         ct = self._arrived(node, ct)
-        if ct is None or (node.ports and all(c is None for c in ct)):
+        if ct is None or node in self.ends or (node.ports and all(c is None for c in ct)):
             return
         results = self._call(node, ct)
         results = [None if c is None or e is None else

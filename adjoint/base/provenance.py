@@ -12,21 +12,20 @@ from types import CodeType, FrameType
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-class _Inside(dict[str, bool]):
-    """filename -> is it one of ours? Filled on the first miss."""
+def _own_files() -> set[str]:
+    """File names of this package's modules, and of the code it generates."""
+    found = {"<adjoint rule>"}
+    for folder, _, names in os.walk(PACKAGE):
+        found.update(os.path.join(folder, n) for n in names if n.endswith(".py"))
+    return found
 
-    def __missing__(self, filename: str) -> bool:
-        inside = filename.startswith((PACKAGE, "<adjoint"))
-        self[filename] = inside
-        return inside
 
-
-inside = _Inside()
+inside = _own_files()
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The nearest frame outside of the package, from `frame` outwards."""
-    while frame is not None and inside[frame.f_code.co_filename]:
+    while frame is not None and frame.f_code.co_filename in inside:
         frame = frame.f_back
     return frame
 

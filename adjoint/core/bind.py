@@ -44,6 +44,7 @@ from adjoint.core.versions import verify
 ndarray = np.ndarray
 _new = object.__new__
 _getframe = sys._getframe
+_asarray = np.asarray
 _inside = provenance.inside
 
 
@@ -267,8 +268,8 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
     """The caller of a pointwise op of one operand. `build` gives, at the first call, the raw
     functions and the plans for float32 and float64."""
     node_type = op.node_type
-    raw32: Any = None
-    raw64 = plan32 = plan64 = None
+    plan32: Any = None
+    plan64: Any = None
     keeps_out = keeps_in = differentiable = False
 
     def prepare() -> None:
@@ -278,9 +279,15 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
         keeps_in = op.operands[0] in plan32.names
         differentiable = bool(plan32.wanted)
 
+    def raw32(x: Any) -> Any:
+        prepare()
+        return raw32(x)
+
+    def raw64(x: Any) -> Any:
+        prepare()
+        return raw64(x)
+
     def call(x: Any) -> Any:
-        if raw32 is None:
-            prepare()
         if type(x) is not Tensor:
             if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
                 return (raw32 if x.dtype is F32 else raw64)(x)
@@ -294,10 +301,8 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
             od = raw32(a) if dtype is F32 else raw64(a)
         except TypeError:
             return bind(op, (x,), {})
-        if type(od) is not ndarray:
-            od = np.asarray(od)
         t = _new(Tensor)
-        t.array = od
+        t.array = od if type(od) is ndarray else _asarray(od)
         t._cell = None
         if not (x._rg and mode and differentiable):
             t._rg = False
@@ -322,7 +327,7 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
         node.seq = next_sequence()
         f: Any = _getframe(1)
         code = f.f_code
-        while _inside[code.co_filename]:
+        while code.co_filename in _inside:
             f = f.f_back
             code = f.f_code
         node.code = code
@@ -361,8 +366,6 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
     """The caller of a pointwise op of two operands. Plans are indexed by the wanted operands;
     `plan.pick(a, b, ref)` gathers what to save, `ref` being None where no output is kept."""
     node_type = op.node_type
-    raw32: Any = None
-    raw64: Any = None
     plans32: Any = None
     plans64: Any = None
 
@@ -370,9 +373,15 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
         nonlocal raw32, raw64, plans32, plans64
         raw32, raw64, plans32, plans64 = build()
 
+    def raw32(a: Any, b: Any) -> Any:
+        prepare()
+        return raw32(a, b)
+
+    def raw64(a: Any, b: Any) -> Any:
+        prepare()
+        return raw64(a, b)
+
     def call(a: Any, b: Any) -> Any:
-        if raw32 is None:
-            prepare()
         mode = state()
         if mode > GRAD:
             return bind(op, (a, b), {})
@@ -383,10 +392,10 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
                 bd = b.array
                 if bd.dtype is not dtype:
                     return bind(op, (a, b), {})
-                needs = a._rg + 2 * b._rg
+                needs = a._rg + 2 * b._rg if mode else 0
             elif (type(b) is float or type(b) is int) and (dtype is F32 or dtype is F64):
                 b = bd = SCALARS32[b] if dtype is F32 else SCALARS64[b]
-                needs = a._rg + 0
+                needs = mode if a._rg else 0
             else:
                 return bind(op, (a, b), {})
         elif type(b) is Tensor and (type(a) is float or type(a) is int):
@@ -395,29 +404,28 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
             if dtype is not F32 and dtype is not F64:
                 return bind(op, (a, b), {})
             a = ad = SCALARS32[a] if dtype is F32 else SCALARS64[a]
-            needs = 2 * b._rg
+            needs = 2 * mode if b._rg else 0
         elif type(a) is ndarray and type(b) is ndarray and a.dtype is b.dtype:
             if a.dtype is F32:
                 return raw32(a, b)
             return raw64(a, b) if a.dtype is F64 else bind(op, (a, b), {})
         else:
             return bind(op, (a, b), {})
-        if dtype is F32:
-            raw, plans = raw32, plans32
-        elif dtype is F64:
-            raw, plans = raw64, plans64
-        else:
-            return bind(op, (a, b), {})
         try:
-            od = raw(ad, bd)
+            if dtype is F32:
+                od = raw32(ad, bd)
+                plans = plans32
+            elif dtype is F64:
+                od = raw64(ad, bd)
+                plans = plans64
+            else:
+                return bind(op, (a, b), {})
         except (TypeError, ValueError):
             return bind(op, (a, b), {})
-        if type(od) is not ndarray:
-            od = np.asarray(od)
         t = _new(Tensor)
-        t.array = od
+        t.array = od if type(od) is ndarray else _asarray(od)
         t._cell = None
-        if not (needs and mode and plans[needs]):
+        if not needs or plans[needs] is None:
             t._rg = False
             t._edge = None
             return t
@@ -447,7 +455,7 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
         node.seq = next_sequence()
         f: Any = _getframe(1)
         code = f.f_code
-        while _inside[code.co_filename]:
+        while code.co_filename in _inside:
             f = f.f_back
             code = f.f_code
         node.code = code

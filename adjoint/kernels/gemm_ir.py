@@ -16,6 +16,7 @@ Strides of A and B are arbitrary, so transposed and sliced operands are packed f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ ARGS = (
     "bias residual residual_row offsets work work_bytes b_bytes slot next"
 ).split()
 INDEX = {name: i for i, name in enumerate(ARGS)}
+POINTERS = frozenset("a b c bias residual offsets work koff poff vectors".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,25 +326,29 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
 class Driver:
     """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows."""
 
-    def __init__(self, e: Emit, spec: GemmSpec, tile: Tile) -> None:
-        self.e, self.spec, self.tile = e, spec, tile
+    def __init__(
+        self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS
+    ) -> None:
+        self.e, self.spec, self.tile, self.names = e, spec, tile, names
 
-    def arg(self, name: str) -> str:
-        """Load one slot of the argument block."""
-        kind = "ptr" if name in ("a", "b", "c", "bias", "residual", "offsets", "work") else "i64"
-        return self.e.load(kind, self.e.at("%args", INDEX[name] * 8))
+    def prepare(self) -> None:
+        """What a subclass does once its workspace is known."""
 
     def write(self) -> None:
         """The whole function."""
         e = self.e
         with e.function("void @gemm(ptr %args, i64 %lo, i64 %hi)", "#0"):
-            self.v = {name: self.arg(name) for name in ARGS if name not in ("slot", "next")}
-            v = self.v
+            self.v = v = {
+                name: e.load("ptr" if name in POINTERS else "i64", e.at("%args", i * 8))
+                for i, name in enumerate(self.names)
+                if name not in ("slot", "next")
+            }
             mine = e.op(f"atomicrmw add ptr {e.at('%args', INDEX['slot'] * 8)}, i64 1 monotonic")
             self.bp = e.at(v["work"], e.mul(mine, v["work_bytes"]))
             self.ap = e.at(self.bp, v["b_bytes"])
             self.stage = e.slot(f"[{self.tile.mr * self.tile.nr} x {self.spec.acc}]", None, 64)
             last_block = e.slot("i64", "-1")
+            self.prepare()
             again, some, out = e.label("again"), e.label("some"), e.label("out")
             e.place(again)
             task = e.op(f"atomicrmw add ptr {e.at('%args', INDEX['next'] * 8)}, i64 1 monotonic")
@@ -441,9 +447,8 @@ class Driver:
             choose(heights)
 
 
-def gemm_module(spec: GemmSpec, machine: Machine) -> str:
-    """IR text of a module with one symbol, `gemm(args, lo, hi)`."""
-    e, tile = Emit(), tile_for(machine, spec.acc)
+def write_library(e: Emit, spec: GemmSpec, tile: Tile, machine: Machine) -> None:
+    """The functions below a driver: packing, micro-kernels, strips, the last step to C."""
     if spec.activation:
         e.raw(spec.activation)
     Pack(e, spec.a, spec.acc, tile.lanes, tile.nr, machine.masks).write()
@@ -451,8 +456,11 @@ def gemm_module(spec: GemmSpec, machine: Machine) -> str:
     for height in tile.heights:
         micro(e, tile, spec.acc, height, f"micro_{height}", 1, height)
         strip(e, spec, tile, height)
+
+
+def gemm_module(spec: GemmSpec, machine: Machine) -> str:
+    """IR text of a module with one symbol, `gemm(args, lo, hi)`."""
+    e, tile = Emit(), tile_for(machine, spec.acc)
+    write_library(e, spec, tile, machine)
     Driver(e, spec, tile).write()
     return e.text(machine)
-
-
-__all__ = ["ARGS", "INDEX", "GemmSpec", "Tile", "gemm_module", "Pack", "micro", "tile_for"]

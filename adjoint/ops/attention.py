@@ -84,7 +84,7 @@ def dropout_keep(q: Aval, k: Aval, dropout: float, seed: int) -> Any:
     heads = lead[-1] if lead else 1
     batch = math.prod(lead[:-1])
     spec = attention_numpy.Attend(1.0, False, None, dropout, seed)
-    rows = np.arange(batch * heads * q.shape[-2])
+    rows = np.arange(batch * heads * q.shape[-2], dtype=np.uint64)
     kept = attention_numpy.keep_tile(spec, rows, range(k.shape[-2]))
     return kept.reshape(*q.shape[:-1], k.shape[-2]).astype(q.dtype) / (1 - dropout)
 

@@ -205,7 +205,7 @@ scatter_add_op = op(
     "scatter_add", impl=_scatter_impl(True), infer=_scatter_infer, inplace=_scatter_inplace(True),
     vjp={"x": lambda ct: ct,
          "src": lambda ct, index, src_aval, *, dim: _read_back(ct, index, src_aval, dim)},
-    jvp={"x": None,
+    jvp={"x": lambda t: t,
          "src": lambda t, index, x_aval, *, dim: scatter_add_op(fill_like(x_aval), index, t,
                                                                 dim=dim)},
     batch=_batch_scatter, why={"index": "where src was added"})

@@ -114,15 +114,15 @@ def _matmul_infer(a: Aval, b: Aval) -> Aval:
 
 def _matmul_impl(a: Any, b: Any, /) -> Any:
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous:     # one large product, not many
-        return _matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+        flat = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+        return _matmul(flat, b).reshape(*a.shape[:-1], b.shape[-1])
     return _matmul(a, b)
 
 
 def _fold(a: Any, ct: Any) -> Any:
     """Σ over leading axes of aᴴ·ct, as one product where the other operand had none."""
     if len(a.shape) > 2 and len(a.shape) == len(ct.shape):
-        a = reshape(a, (-1, a.shape[-1])) if math.prod(a.shape) else a
-        ct = reshape(ct, (-1, ct.shape[-1])) if math.prod(ct.shape) else ct
+        a, ct = _rows(a), _rows(ct)
     return matmul_op(mH(a), ct)
 
 

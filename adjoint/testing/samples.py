@@ -164,7 +164,7 @@ def _indexing() -> dict[str, list[Sample]]:
         "scatter": [((r(3, 4), np.array([[0, 1], [3, 2]]), r(2, 2)), {"dim": 1})],
         "scatter_add": [((r(3, 4), np.array([[0, 0], [3, 3]]), r(3, 2)), {"dim": 1})],
         "where": [((mask(2, 3), r(2, 3), r(3)), {})],
-        "embedding": [((r(4, 3), ints(4, 2, 3)), {"padding_idx": 1})],
+        "embedding": [((r(4, 3), ints(4, 2, 3)), {"padding_idx": -1})],
         "embedding_backward": [((r(2, 3, 3), ints(4, 2, 3)), {"rows": 4, "padding_idx": 1})],
         "sort": [((r(2, 5),), {"dim": 1, "descending": d}) for d in (False, True)],
         "topk": [((r(2, 5),), {"dim": 1, "k": 2, "largest": d}) for d in (False, True)],

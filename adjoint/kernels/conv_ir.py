@@ -1,0 +1,304 @@
+"""Generates convolution as LLVM IR: a matrix product whose right operand is gathered while it is packed.
+
+The windows ("im2col") never exist as a whole: a block of them, as large as the L2 cache holds, is packed
+straight from the image. An image that needs padding is first copied, padded, into the thread's
+workspace. A table says for each vector of consecutive output positions how to load it: one load where
+they are adjacent in the image, two or four masked loads where they span rows, else a gather.
+
+    forward: out[image] (O, P)  = weight (O, C K) . windows (C K, P)
+    weight:  dW         (O, C K) = sum over images of ct (O, P) . windows^T (P, C K)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .gemm_emit import BYTES, Emit, Machine, lane_mask, load_wide, short, store_masked, transpose
+from .gemm_ir import ARGS as GEMM_ARGS
+from .gemm_ir import Driver, GemmSpec, Tile, tile_for, write_library
+
+# Beyond the product's arguments: tables, the geometry of an image (strides of the source in bytes,
+# pitches of the padded copy in elements), and how images are grouped into partial sums.
+EXTRA = (
+    "koff poff vectors padded inner chans deep high wide chan_s deep_s high_s wide_s "
+    "chan_p deep_p high_p image_at image_count groups images per_part c_part c_group"
+).split()
+ARGS = [*GEMM_ARGS, *EXTRA]
+INDEX = {name: i for i, name in enumerate(ARGS)}
+ENTRY = 48  # bytes of a table entry: kind, four offsets, four masks (int32 each)
+
+
+class Windows:
+    """Writes the functions that load and pack windows."""
+
+    def __init__(self, e: Emit, tile: Tile, kind: str, machine: Machine) -> None:
+        self.e, self.tile, self.kind, self.machine = e, tile, kind, machine
+        self.n, self.size = tile.lanes, BYTES[kind]
+        self.vec = f"<{self.n} x {kind}>"
+
+    def entry(self, table: str, index: int) -> str:
+        """One int32 of a table entry."""
+        return self.e.load("i32", self.e.at(table, index, "i32"), 4)
+
+    def base(self, source: str, koff: str) -> str:
+        """Where the tap at `koff` starts in the image."""
+        return self.e.at(source, self.e.load("i64", koff, 8), self.kind)
+
+    def segments(self, table: str, count: int) -> list[tuple[str, str]]:
+        """(offset, mask) of the first `count` segments."""
+        e, found = self.e, []
+        for i in range(count):
+            offset = e.op(f"sext i32 {self.entry(table, 1 + i)} to i64")
+            bits = e.op(f"trunc i32 {self.entry(table, 5 + i)} to i{self.n}")
+            found.append((offset, e.op(f"bitcast i{self.n} {bits} to <{self.n} x i1>")))
+        return found
+
+    def joined(self, base: str, segments: list[tuple[str, str]]) -> str:
+        """Masked loads, one over the other."""
+        e, value = self.e, f"{self.vec} zeroinitializer"
+        name = f"llvm.masked.load.v{self.n}{short(self.kind)}.p0"
+        e.declare(f"{self.vec} @{name}(ptr, i32, <{self.n} x i1>, {self.vec})")
+        for offset, mask in segments:
+            where = e.at(base, offset, self.kind)
+            got = e.call(
+                self.vec, name, f"ptr {where}", f"i32 {self.size}", f"<{self.n} x i1> {mask}", value
+            )
+            value = f"{self.vec} {got}"
+        return value.rsplit(" ", 1)[1]
+
+    def gathered(self, base: str, index: str) -> str:
+        """Lane by lane, through a vector of offsets."""
+        e, n = self.e, self.n
+        name = f"llvm.masked.gather.v{n}{short(self.kind)}.v{n}p0"
+        e.declare(f"{self.vec} @{name}(<{n} x ptr>, i32, <{n} x i1>, {self.vec})")
+        where = e.op(f"getelementptr {self.kind}, ptr {base}, <{n} x i32> {index}")
+        on = "<" + ", ".join("i1 true" for _ in range(n)) + ">"
+        return e.call(
+            self.vec, name, f"<{n} x ptr> {where}", f"i32 {self.size}", f"<{n} x i1> {on}",
+            f"{self.vec} poison",
+        )
+
+    def ways(self, table: str, poff: str, body: Any) -> None:
+        """Call `body(load)` in a branch for each way to load a vector; `load(base)` loads one."""
+        e = self.e
+        kind = e.op(f"sext i32 {self.entry(table, 0)} to i64")
+
+        def single() -> None:
+            offset = e.op(f"sext i32 {self.entry(table, 1)} to i64")
+            body(lambda base: e.load(self.vec, e.at(base, offset, self.kind), self.size))
+
+        def pieces(count: int) -> None:
+            found = self.segments(table, count)
+            body(lambda base: self.joined(base, found))
+
+        def lanes() -> None:
+            index = e.load(f"<{self.n} x i32>", poff, 4)
+            body(lambda base: self.gathered(base, index))
+
+        def rest() -> None:
+            if not self.machine.masks:
+                lanes()
+                return
+            e.cond(
+                e.cmp("eq", kind, 2), lambda: pieces(2),
+                lambda: e.cond(e.cmp("eq", kind, 4), lambda: pieces(4), lanes),
+            )
+
+        e.cond(e.cmp("eq", kind, 1), single, rest)
+
+    def pack_down(self) -> None:
+        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of positions, taps down."""
+        e, n = self.e, self.n
+        head = "ptr noalias %dst, ptr noalias %image, ptr %koff, ptr %table, ptr %poff, i64 %depth"
+        with e.function(f"internal void @windows({head})", "#1"):
+            with e.loop(0, self.tile.nv) as v:
+                table, poff = e.at("%table", e.mul(v, ENTRY)), e.at("%poff", e.mul(v, n), "i32")
+                column = e.at("%dst", e.mul(v, n), self.kind)
+
+                def body(load: Any, column: str = column) -> None:
+                    with e.loop(0, "%depth") as k:
+                        base = self.base("%image", e.at("%koff", k, "i64"))
+                        where = e.at(column, e.mul(k, self.tile.nr), self.kind)
+                        e.store(self.vec, load(base), where, self.size)
+
+                self.ways(table, poff, body)
+            e.raw("  ret void")
+
+    def pack_across(self) -> None:
+        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of taps, positions down.
+
+        Vectors of positions are loaded for as many taps as there are lanes and transposed. `depth`
+        is rounded up to whole vectors: the rows beyond it are packed and not used.
+        """
+        e, n, nr = self.e, self.n, self.tile.nr
+        head = "ptr noalias %dst, ptr noalias %image, ptr %koff, ptr %table, ptr %poff, i64 %depth"
+        with e.function(f"internal void @windows({head})", "#1"):
+            stage = e.slot(f"[{n * n} x {self.kind}]", None, 64)
+            with e.loop(0, "%depth", n) as p:
+                table = e.at("%table", e.mul(e.div(p, n), ENTRY))
+                poff = e.at("%poff", p, "i32")
+                with e.loop(0, nr, n) as group:
+                    taps = e.at("%koff", group, "i64")
+
+                    def body(load: Any, taps: str = taps) -> None:
+                        with e.loop(0, n) as i:
+                            got = load(self.base("%image", e.at(taps, i, "i64")))
+                            e.store(self.vec, got, e.at(stage, e.mul(i, n), self.kind), self.size)
+
+                    self.ways(table, poff, body)
+                    rows = [e.load(self.vec, e.at(stage, i * n, self.kind), self.size) for i in range(n)]
+                    target = e.at("%dst", e.add(e.mul(p, nr), group), self.kind)
+                    for i, value in enumerate(transpose(e, self.kind, n, rows)):
+                        e.store(self.vec, value, e.at(target, i * nr, self.kind), self.size)
+            e.raw("  ret void")
+
+    def copy_row(self) -> None:
+        """`void copy_row(dst, src, i64 count, i64 stride)`: a row of an image; stride in bytes."""
+        e, n = self.e, self.n
+        with e.function("internal void @copy_row(ptr %dst, ptr %src, i64 %count, i64 %stride)", "#1"):
+
+            def plain() -> None:
+                whole = e.mul(e.div("%count", n), n)
+                with e.loop(0, whole, n) as i:
+                    value = e.load(self.vec, e.at("%src", i, self.kind), self.size)
+                    e.store(self.vec, value, e.at("%dst", i, self.kind), self.size)
+                if self.machine.masks:
+                    mask = lane_mask(e, n, e.sub("%count", whole))
+                    source = e.at("%src", whole, self.kind)
+                    value = load_wide(e, self.kind, self.kind, n, source, mask)
+                    store_masked(e, self.kind, n, value, e.at("%dst", whole, self.kind), mask)
+                else:
+                    slow(whole)
+
+            def slow(start: str = "0") -> None:
+                with e.loop(start, "%count") as i:
+                    value = e.load(self.kind, e.at("%src", e.mul(i, "%stride")))
+                    e.store(self.kind, value, e.at("%dst", i, self.kind))
+
+            e.cond(e.cmp("eq", "%stride", self.size), plain, slow)
+            e.raw("  ret void")
+
+
+class ConvDriver(Driver):
+    """Tasks of a convolution; see `Driver` for what is shared with the plain product."""
+
+    def prepare(self) -> None:
+        """Place the padded image after the panels and clear it: its border stays zero."""
+        e, v = self.e, self.v
+        self.image = e.at(self.bp, v["image_at"])
+        self.held = e.slot("i64", "-1")
+        with e.loop(0, v["image_count"]) as i:
+            e.store(self.spec.a, "0.0", e.at(self.image, i, self.spec.a))
+
+    def source(self, image: str, origin: str) -> str:
+        """The image to read windows from: in place, or its padded copy, made if it is not there yet."""
+        e, v = self.e, self.v
+        padded = e.cmp("ne", v["padded"], 0)
+        fresh = e.cmp("ne", e.load("i64", self.held), image)
+
+        def copy() -> None:
+            inner = e.at(self.image, v["inner"], self.spec.a)
+            with e.loop(0, v["chans"]) as c, e.loop(0, v["deep"]) as d, e.loop(0, v["high"]) as h:
+                src, dst = origin, inner
+                for i, axis in ((c, "chan"), (d, "deep"), (h, "high")):
+                    src = e.at(src, e.mul(i, v[axis + "_s"]))
+                    dst = e.at(dst, e.mul(i, v[axis + "_p"]), self.spec.a)
+                e.run("copy_row", f"ptr {dst}", f"ptr {src}", f"i64 {v['wide']}", f"i64 {v['wide_s']}")
+
+        e.cond(e.both(padded, fresh), copy)
+        e.store("i64", image, self.held)
+        return e.op(f"select i1 {padded}, ptr {self.image}, ptr {origin}")
+
+    def shifts(self, image: str) -> list[str]:
+        """Byte offsets of the left operand, the image and the output of one image and group."""
+        e = self.e
+        table = e.at(self.v["offsets"], e.mul(image, 32))
+        return [e.load("i64", e.at(table, 8 * i)) for i in range(3)]
+
+    def panels(self, image: str, j0: str, k0: str, cols: str, kc: str, down: bool) -> list[str]:
+        """Pack a block of windows; returns the block's description for `rows`."""
+        e, v, nr = self.e, self.v, self.tile.nr
+        with e.loop(0, cols, nr) as j:
+            tap, place = (k0, e.add(j0, j)) if down else (e.add(j0, j), k0)
+            at = e.div(place, self.tile.lanes)
+            e.run(
+                "windows", f"ptr {e.at(self.bp, e.mul(j, kc), self.spec.acc)}", f"ptr {image}",
+                f"ptr {e.at(v['koff'], tap, 'i64')}", f"ptr {e.at(v['vectors'], e.mul(at, ENTRY))}",
+                f"ptr {e.at(v['poff'], place, 'i32')}", f"i64 {kc}",
+            )
+        size = BYTES[self.spec.acc]
+        full = e.mul(e.div(cols, nr), nr)
+        edge = e.at(self.bp, e.mul(full, kc), self.spec.acc)
+        return [f"ptr {self.bp}", f"i64 {e.mul(kc, size)}", f"i64 {nr * size}", f"ptr {edge}"]
+
+
+class ForwardDriver(ConvDriver):
+    """`C[image] = A . windows(image)`, with a bias per row."""
+
+    def task(self, task: str, last_block: str) -> None:
+        """One block of rows and positions of one image."""
+        e, v, spec = self.e, self.v, self.spec
+        mi, block = e.rem(task, v["tasks_m"]), e.div(task, v["tasks_m"])
+        ni, image = e.rem(block, v["tasks_n"]), e.div(block, v["tasks_n"])
+        i0, j0 = e.mul(mi, v["mb"]), e.mul(ni, v["nb"])
+        rows = e.min(v["mb"], e.sub(v["m"], i0))
+        cols = e.min(v["nb"], e.sub(v["n"], j0))
+        shift, size = self.shifts(image), BYTES[spec.a]
+        source = self.source(image, e.at(v["b"], shift[1]))
+        a_row, a_col, c_row = (e.mul(v[x], size) for x in ("a_row", "a_col", "c_row"))
+        a = e.at(e.at(v["a"], shift[0]), e.mul(i0, a_row))
+        c = e.at(e.at(v["c"], shift[2]), e.add(e.mul(i0, c_row), e.mul(j0, size)))
+        bias = e.at(v["bias"], i0, spec.acc) if spec.bias else v["bias"]
+        with e.loop(0, v["k"], v["kc"]) as k0:
+            kc = e.min(v["kc"], e.sub(v["k"], k0))
+            described = self.panels(source, j0, k0, cols, kc, True)
+            last = e.cmp("sge", e.add(k0, kc), v["k"])
+            flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {e.cmp('sgt', k0, 0)}", f"i1 {last}"]
+            ends = [f"ptr {bias}", "ptr null", "i64 0"]
+            self.rows(described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends)
+
+
+class WeightDriver(ConvDriver):
+    """`C[part] = sum over the part's images of A[image] . windows(image)^T`."""
+
+    def task(self, task: str, last_block: str) -> None:
+        """One part, group and block of taps."""
+        e, v, size = self.e, self.v, BYTES[self.spec.a]
+        ni, rest = e.rem(task, v["tasks_n"]), e.div(task, v["tasks_n"])
+        group, part = e.rem(rest, v["groups"]), e.div(rest, v["groups"])
+        j0 = e.mul(ni, v["nb"])
+        cols = e.min(v["nb"], e.sub(v["n"], j0))
+        a_row, a_col, c_row = (e.mul(v[x], size) for x in ("a_row", "a_col", "c_row"))
+        c = e.at(v["c"], e.add(e.mul(part, v["c_part"]), e.mul(group, v["c_group"])))
+        c = e.at(c, j0, self.spec.c)
+        first = e.mul(part, v["per_part"])
+        stop = e.min(v["images"], e.add(first, v["per_part"]))
+        with e.loop(first, stop) as number:
+            image = e.add(e.mul(number, v["groups"]), group)
+            shift = self.shifts(image)
+            source = self.source(image, e.at(v["b"], shift[1]))
+            a = e.at(v["a"], shift[0])
+            with e.loop(0, v["k"], v["kc"]) as k0:
+                kc = e.min(v["kc"], e.sub(v["k"], k0))
+                # panels hold whole vectors of positions
+                held = e.mul(e.div(e.add(kc, self.tile.lanes - 1), self.tile.lanes), self.tile.lanes)
+                described = self.panels(source, j0, k0, cols, held, False)
+                begun = e.op(f"or i1 {e.cmp('sgt', number, first)}, {e.cmp('sgt', k0, 0)}")
+                flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {begun}", "i1 false"]
+                ends = ["ptr null", "ptr null", "i64 0"]
+                at = e.at(a, e.mul(k0, a_col))
+                self.rows(described, at, a_row, a_col, c, c_row, v["m"], flags, ends)
+
+
+def conv_module(spec: GemmSpec, weight: bool, machine: Machine) -> str:
+    """IR text of a module with one symbol, `gemm(args, lo, hi)`."""
+    e, tile = Emit(), tile_for(machine, spec.acc)
+    write_library(e, spec, tile, machine)
+    windows = Windows(e, tile, spec.a, machine)
+    windows.copy_row()
+    if weight:
+        windows.pack_across()
+    else:
+        windows.pack_down()
+    (WeightDriver if weight else ForwardDriver)(e, spec, tile, ARGS).write()
+    return e.text(machine)
