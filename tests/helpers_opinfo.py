@@ -144,10 +144,8 @@ def is_tensor(value: Any) -> bool:
 def array(value: Any) -> np.ndarray:
     """The numbers of a tensor of either library."""
     value = value.detach()
-    if hasattr(value, "resolve_conj"):
-        value = value.resolve_conj()
-    if hasattr(value, "resolve_neg"):
-        value = value.resolve_neg()
+    if type(value).__module__.startswith("torch"):  # PyTorch conjugates and negates lazily
+        value = value.resolve_conj().resolve_neg()
     return np.asarray(value.numpy(force=True))
 
 
@@ -169,7 +167,8 @@ def differs(mine: Any, theirs: Any, what: str) -> str:
     if np.allclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
         return ""
     wrong = ~np.isclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
-    return f"{what}: {a[wrong][:3]} != {b[wrong][:3]} in {wrong.sum()} of {wrong.size}"
+    text = f"{what}: {a[wrong][:3]} != {b[wrong][:3]} in {wrong.sum()} of {wrong.size}"
+    return " ".join(text.split())
 
 
 def by_pytorch(call: Any) -> Any:

@@ -186,6 +186,21 @@ class TestNumpy:
         y.backward()
         np.testing.assert_allclose(values(x.grad), 3.0 + 1.0 / 3.0)
 
+    def test_lazy_conjugation_is_nothing_to_resolve(self) -> None:
+        z = ad.tensor([1 + 2j])
+        exact(z.resolve_conj(), [1 + 2j])
+        exact(z.conj().resolve_conj(), [1 - 2j])
+        exact(ad.tensor([3.0]).resolve_neg(), [3.0])
+
+    @pytest.mark.parametrize("name", ["double", "float", "half", "long", "int", "bool", "cdouble"])
+    def test_conversion_methods(self, name: str) -> None:
+        dtypes = {"double": "float64", "float": "float32", "half": "float16", "long": "int64"}
+        dtypes |= {"int": "int32", "bool": "bool", "cdouble": "complex128"}
+        for start in (ad.float64, ad.float32, ad.int64):
+            out = getattr(ad.ones(2, dtype=start), name)()
+            assert out.dtype == getattr(ad, dtypes[name])
+            assert out.tolist() == [1, 1]
+
     def test_comparison_with_array(self) -> None:
         out = const([1.0, 2.0]) > const([1.5, 1.5])
         assert out.dtype == ad.bool
@@ -265,4 +280,4 @@ class TestArrayAttribute:
 
     def test_wrapping_shares(self) -> None:
         a = np.ones(3)
-        assert np.shares_memory(ad.Tensor(a).array, a)
+        assert np.shares_memory(ad.from_numpy(a).array, a)

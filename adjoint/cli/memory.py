@@ -48,13 +48,14 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--largest-batch", action="store_true", help="the largest batch that fits")
     p.add_argument("--json", action="store_true", help="print plain data")
     p.add_argument("--html", metavar="FILE", help="write the interactive page (works offline)")
+    p.add_argument("--check", action="store_true", help="exit with 1 if it does not fit")
     p.add_argument("--list", action="store_true", help="list architectures and devices")
     p.add_argument("--sources", action="store_true", help="check the source texts' numbers")
     return p
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run the command with its arguments; 0 on success, 1 if the step does not fit, 2 on misuse.
+    """Run the command with its arguments; 0 on success, 1 if `--check` finds no fit, 2 on misuse.
 
     >>> run(["gpt2", "--seq", "1024", "--expr", "34*s*b*h*L / 1e9"])
     0.320864256
@@ -115,7 +116,7 @@ def _estimate(args: argparse.Namespace) -> int:
             print(f"\nlargest batch that fits {on.name}: {batch}")
         if args.html:
             print(f"\nwrote {args.html}")
-    return 0 if fits else 1
+    return 1 if args.check and not fits else 0
 
 
 # ---------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ class TrainConfig:
 
     text: str = ""            # a file or folder; "": the standard library's source
     max_mb: float = 8.0
-    steps: int = 600
+    steps: int = 700
     batch: int = 16
     context: int = 128
     layers: int = 4

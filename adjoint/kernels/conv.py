@@ -2,6 +2,7 @@
 
 `conv_forward`, `conv_grad_input` and `conv_grad_weight` are the three faces of one trilinear form and
 work for any number of spatial dimensions; a transposed convolution is `conv_grad_input` of its input.
+float32 and float64 run in generated kernels where LLVM is there, else windows are copied and multiplied.
 The pools are re-exported from `conv_pool`.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import conv_numpy
+from . import conv_numpy, conv_run
 from .conv_numpy import Array, Padding, Spatial, conv_spec
 from .conv_pool import (
     adaptive_avg_pool_backward,
@@ -58,6 +59,8 @@ def conv_forward(
     [[[2.0, 3.0, 3.0, 2.0]]]
     """
     spec = conv_spec(x.shape, w.shape, stride, padding, dilation, groups)
+    if conv_run.supported(x, w, spec):
+        return conv_run.forward(x, w, spec, bias)
     out = conv_numpy.forward(x, w, spec)
     if bias is not None:
         out += bias.reshape(-1, *(1,) * spec.dims)
@@ -80,6 +83,8 @@ def conv_grad_input(
     [[[1.0, 2.0, 2.0, 1.0]]]
     """
     spec = conv_spec(x_shape, w.shape, stride, padding, dilation, groups)
+    if conv_run.supported(ct, w, spec):
+        return conv_run.grad_input(ct, w, spec)
     return conv_numpy.grad_input(ct, w, spec)
 
 
@@ -99,4 +104,6 @@ def conv_grad_weight(
     [[[1.0, 3.0, 5.0]]]
     """
     spec = conv_spec(x.shape, w_shape, stride, padding, dilation, groups)
+    if conv_run.supported(x, ct, spec):
+        return conv_run.grad_weight(ct, x, spec)
     return conv_numpy.grad_weight(ct, x, spec)

@@ -20,7 +20,9 @@ _PLACEHOLDER = "/*DATA*/ null"
 
 
 def _row(row: Saved) -> dict[str, Any]:
-    return asdict(row)
+    """The fields that the page reads."""
+    row_data = asdict(row)
+    return {k: v for k, v in row_data.items() if k not in ("group", "lean")}
 
 
 def _architecture(arch: Architecture) -> dict[str, Any]:
@@ -32,25 +34,10 @@ def _architecture(arch: Architecture) -> dict[str, Any]:
         "parts": [asdict(p) for p in arch.parts],
         "flash": [_row(r) for r in arch.block],
         "dense": [_row(r) for r in dense(arch.block, dropout)],
-        "rest": [_row(r) for r in _merged(arch.rest)],
+        "rest": [_row(r) for r in arch.rest],
         "seq": arch.seq,
         "parameters": parameters(arch),
     }
-
-
-def _merged(rows: tuple[Saved, ...]) -> list[Saved]:
-    """Long lists (residual networks) with equal operations added up, to keep the page small."""
-    if len(rows) < 20:
-        return list(rows)
-    sums: dict[tuple[str, str, str], list[str]] = {}
-    for r in rows:
-        sums.setdefault((r.op, r.width, r.group), []).append(r.elements)
-    out = []
-    for (op, width, group), elements in sums.items():
-        batch = sum(int(e[2:]) for e in elements if e.startswith("b*"))
-        fixed = sum(int(e) for e in elements if not e.startswith("b*"))
-        out.append(Saved(op, f"{len(elements)} values", f"b*{batch} + {fixed}", width, group))
-    return out
 
 
 def page(name: str = "llama-3.1-70b", options: Options | None = None, on: str = "H100-80GB") -> str:

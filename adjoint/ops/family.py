@@ -17,6 +17,7 @@ from adjoint.base.aval import Aval, aval_of
 from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import binary, bind, function_of, unary
+from adjoint.core.inplace import zeros_of
 from adjoint.core.op import Op, Plan, register
 from adjoint.core.tensor import Tensor
 from adjoint.kernels import expr as ex
@@ -179,6 +180,9 @@ def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...]
         passed = ", ".join([*kept, *(f"{a}={a}" for a in taken)])
         test = " or ".join(f"is_complex({v})" for v in (ct, *kept))
         scope = {"d": derived, "is_complex": is_complex}
+        if slope.fn == "const" and slope.value == 0:
+            vjp[o] = jvp[o] = _rule("lambda ct: zeros(ct)", {"zeros": _zeros_like})
+            continue
         if slope.fn == "const" and slope.value in (1, -1):
             scope["neg"] = lambda ct: _neg()(ct)
             vjp[o] = jvp[o] = _rule("lambda ct: " + ("ct" if slope.value == 1 else "neg(ct)"), scope)
@@ -194,6 +198,12 @@ def _rule(text: str, scope: dict[str, Any]) -> Any:
     return eval(compile(text, "<adjoint rule>", "eval"), scope)
 
 
+def _zeros_like(ct: Any) -> Any:
+    """Zeros in the shape of a cotangent, without memory to speak of."""
+    dtype = ct.dtype.dtype if isinstance(ct.dtype, DType) else ct.dtype
+    return zeros_of(Aval(tuple(ct.shape), dtype))
+
+
 def _neg() -> Any:
     from adjoint.ops.pointwise import neg
     return neg
@@ -202,8 +212,12 @@ def _neg() -> Any:
 def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[Any]) -> Any:
     """A plan whose whole backward is one generated function of raw arrays of one dtype."""
     plan = Plan(op, needs)
-    if not plan.wanted or op.attrs:
-        return plan if plan.wanted else None
+    if not plan.wanted:
+        return None
+    flat = any(s.fn == "const" and s.value == 0 for o, s in slopes.items()
+               if op.operands.index(o) in plan.wanted)
+    if op.attrs or flat:
+        return plan
     g = _fresh("ct", set(plan.names))
     ct = ex.var(g)
     cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]

@@ -1,0 +1,306 @@
+"""Runs the generated convolution on arrays: tables, argument blocks, and the gradient of the input.
+
+The gradient of the input is itself a convolution, of the cotangent with the flipped weight; with a
+stride there is one for each residue of the input position modulo the stride, on the taps that reach it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import gemm, llvm, threads
+from .conv_ir import ARGS, ENTRY, INDEX, conv_module
+from .conv_numpy import Array, ConvSpec, conv_spec
+from .gemm_emit import BYTES, FLOATS
+from .gemm_ir import GemmSpec, tile_for
+from .gemm_plan import address, blocking, machine, release, workspace
+
+_ArgBlock = ctypes.c_int64 * len(ARGS)
+_plans: dict[Any, _Plan] = {}
+_LEAST = 30_000  # multiply-adds below which NumPy is as good
+
+
+def supported(x: Array, w: Array, spec: ConvSpec) -> bool:
+    """Whether the generated kernels compute this: one float type, up to three dimensions, not tiny."""
+    if x.dtype != w.dtype or x.dtype.char not in "fd" or not x.dtype.isnative or spec.dims > 3:
+        return False
+    if x.size == 0 or w.size == 0 or spec.positions == 0 or not llvm.available():
+        return False
+    return spec.batch * spec.filters * spec.depth * spec.positions >= _LEAST
+
+
+@functools.cache
+def _kernel(kind: str, bias: str, weight: bool) -> int:
+    spec = GemmSpec(kind, kind, kind, bias)
+    key = ("conv", kind, bias, str(weight), str(machine()))
+    made = llvm.compile_spec(key, lambda: conv_module(spec, weight, machine()), name="conv")
+    return made.address("gemm")
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """How windows address an image: pitches of channel and dimensions, and what is copied where."""
+
+    padded: bool
+    pitches: tuple[int, ...]
+    inner: int
+    count: int
+
+
+def _image(x: Array, spec: ConvSpec) -> _Image:
+    """The image in place if it needs no padding and its rows are contiguous, else a padded copy."""
+    size = x.itemsize
+    steps = tuple(s // size for s in x.strides[1:])
+    if not any(spec.lo) and not any(spec.hi) and steps[-1] == 1:
+        return _Image(False, steps, 0, 0)
+    pitches = [1]
+    for length in reversed(spec.padded[1:]):
+        pitches.insert(0, pitches[0] * length)
+    channel = pitches[0] * spec.padded[0]
+    inner = sum(a * p for a, p in zip(spec.lo, pitches, strict=True))
+    group = spec.channels // spec.groups
+    return _Image(True, (channel, *pitches), inner, group * channel + 64)
+
+
+def _tap_offsets(spec: ConvSpec, pitches: tuple[int, ...], pad_to: int) -> Array:
+    """Element offset of every (channel, tap) of a group, repeated at the end up to a multiple."""
+    total = np.arange(spec.channels // spec.groups, dtype=np.int64) * pitches[0]
+    for k, d, p in zip(spec.kernel, spec.dilation, pitches[1:], strict=True):
+        total = (total[..., None] + np.arange(k, dtype=np.int64) * (d * p)).reshape(-1)
+    return np.pad(total, (0, -len(total) % pad_to), mode="edge")
+
+
+def _place_offsets(spec: ConvSpec, pitches: tuple[int, ...]) -> Array:
+    """Element offset of the window of every output position."""
+    total = np.zeros(1, np.int64)
+    for n, s, p in zip(spec.out, spec.stride, pitches[1:], strict=True):
+        total = (total[:, None] + np.arange(n, dtype=np.int64) * (s * p)).reshape(-1)
+    return total
+
+
+def _vector_table(places: Array, lanes: int, pad_to: int, masks: bool) -> tuple[Array, Array]:
+    """How to load each vector of positions (see `conv_ir`), and the positions padded to vectors."""
+    count = len(places)
+    padded = np.pad(places, (0, -count % pad_to), mode="edge").astype(np.int32)
+    table = np.zeros((len(padded) // lanes, ENTRY // 4), np.int32)
+    for row, start in enumerate(range(0, len(padded), lanes)):
+        valid = max(0, min(lanes, count - start))
+        part = padded[start : start + valid]
+        cuts = [0, *(np.flatnonzero(np.diff(part) != 1) + 1).tolist(), valid] if valid else [0, 0]
+        pieces = [(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True) if b > a]
+        if len(pieces) == 1 and valid == lanes:
+            table[row, :2] = 1, part[0]
+        elif masks and len(pieces) <= 4:
+            table[row, 0] = 2 if len(pieces) <= 2 else 4
+            for i, (a, b) in enumerate(pieces):
+                table[row, 1 + i] = int(part[a]) - a
+                table[row, 5 + i] = (1 << b) - (1 << a)
+    return table, padded
+
+
+class _Plan:
+    """One convolution of fixed shapes and strides, forward or gradient of the weight."""
+
+    def __init__(self, x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias: bool) -> None:
+        self.weight = weight
+        kind = FLOATS[x.dtype.name]
+        self.entry = _kernel(kind, "row" if bias else "", weight)
+        tile, size = tile_for(machine(), kind), BYTES[kind]
+        image = _image(x, spec)
+        self.koff = _tap_offsets(spec, image.pitches, tile.nr)
+        places = _place_offsets(spec, image.pitches)
+        self.vectors, self.poff = _vector_table(places, tile.lanes, tile.nr, machine().masks)
+        filters, group = spec.filters // spec.groups, spec.channels // spec.groups
+        m, n, k = filters, spec.positions, spec.depth
+        if weight:
+            n, k = k, n
+        workers = threads.get_num_threads()
+        self.parts = min(spec.batch, 2 * workers) if weight else 1
+        batch = (self.parts if weight else spec.batch) * spec.groups
+        cut = blocking(m, n, k, batch, tile, size, workers, False, False)
+        mb = m if weight else cut.mb
+        kc = min(-(-cut.kc // 16) * 16, -(-k // 16) * 16)
+        self.tasks = -(-m // mb) * -(-n // cut.nb) * batch
+        self.workers = min(cut.workers, self.tasks)
+        nb = -(-min(cut.nb, n) // tile.nr) * tile.nr
+        b_bytes = -(-nb * kc * size // 64) * 64 + 128
+        image_at = -(-(b_bytes + (tile.mr * kc + 4 * tile.lanes) * size) // 64) * 64 + 64
+        work = -(-(image_at + image.count * size) // 64) * 64 + 192
+        self.work_bytes = work * self.workers
+        self.offsets = self._offsets(x, left, out, spec, weight)
+        lengths, strides = [1, 1, *spec.space][-3:], [0, 0, *x.strides[2:]][-3:]
+        pitches = [0, 0, *image.pitches[1:]][-3:]
+        per_part = -(-spec.batch // self.parts)
+        if weight:
+            lead = left.strides[1] // size, 1
+        else:
+            lead = k, 1
+        values = dict(
+            a_row=lead[0], a_col=lead[1], c_row=k if not weight else n, m=m, n=n, k=k, mb=mb, nb=cut.nb,
+            kc=kc, tasks_m=-(-m // mb), tasks_n=-(-n // cut.nb), tasks=self.tasks,
+            offsets=address(self.offsets), work_bytes=work, b_bytes=b_bytes, koff=address(self.koff),
+            poff=address(self.poff), vectors=address(self.vectors), padded=int(image.padded),
+            inner=image.inner, chans=group, deep=lengths[0], high=lengths[1], wide=lengths[2],
+            chan_s=x.strides[1], deep_s=strides[0], high_s=strides[1], wide_s=strides[2],
+            chan_p=image.pitches[0], deep_p=pitches[0], high_p=pitches[1], image_at=image_at,
+            image_count=image.count, groups=spec.groups, images=spec.batch, per_part=per_part,
+            c_part=spec.filters * n * size, c_group=filters * n * size,
+        )  # fmt: skip
+        if not weight:
+            values["c_row"] = n
+        self.values = [values.get(name, 0) for name in ARGS]
+
+    def _offsets(self, x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool) -> Array:
+        """Byte offsets of the left operand, the image and the output for every (image, group)."""
+        number, group = np.divmod(np.arange(spec.batch * spec.groups, dtype=np.int64), spec.groups)
+        filters, channels = spec.filters // spec.groups, spec.channels // spec.groups
+        table = np.zeros((len(number), 4), np.int64)
+        table[:, 1] = number * x.strides[0] + group * channels * x.strides[1]
+        if weight:
+            table[:, 0] = number * left.strides[0] + group * filters * left.strides[1]
+        else:
+            table[:, 0] = group * filters * left.strides[0]
+            table[:, 2] = number * out.strides[0] + group * filters * out.strides[1]
+        return table
+
+    def run(self, left: Array, x: Array, out: Array, bias: Array | None) -> None:
+        """Compute with these operands."""
+        buffer = workspace(self.work_bytes)
+        block = _ArgBlock(*self.values)
+        block[0], block[1], block[2] = address(left), address(x), address(out)
+        block[INDEX["work"]] = address(buffer)
+        if bias is not None:
+            block[INDEX["bias"]] = address(bias)
+        threads.parallel(self.entry, ctypes.addressof(block), self.workers)
+        release(buffer)
+
+
+def _plan(x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias: bool) -> _Plan:
+    key = (x.strides, x.dtype, left.strides, spec, weight, bias, threads.get_num_threads())
+    made = _plans.get(key)
+    if made is None:
+        if len(_plans) > 512:
+            _plans.clear()
+        made = _plans[key] = _Plan(x, left, out, spec, weight, bias)
+    return made
+
+
+def _readable(x: Array) -> Array:
+    """`x`, copied only if a stride is no whole number of elements."""
+    return x if all(s % x.itemsize == 0 for s in x.strides) else np.ascontiguousarray(x)
+
+
+def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None = None) -> Array:
+    """The convolution, `(N, O, *P)`."""
+    x, w = _readable(x), np.ascontiguousarray(w)
+    out = np.empty((spec.batch, spec.filters, *spec.out), x.dtype)
+    fused = bias is not None and spec.groups == 1 and bias.dtype == x.dtype
+    row = np.ascontiguousarray(bias) if fused and bias is not None else None
+    if spec.pointwise and row is None and x.flags.c_contiguous:
+        shape = (spec.batch, spec.groups, spec.channels // spec.groups, spec.positions)
+        kernel = w.reshape(spec.groups, -1, shape[2])
+        target = out.reshape(spec.batch, spec.groups, -1, spec.positions)
+        gemm.matmul(kernel, x.reshape(shape), target)
+    else:
+        _plan(x, w, out, spec, False, row is not None).run(w, x, out, row)
+    if bias is not None and not fused:
+        out += bias.reshape(-1, *(1,) * spec.dims)
+    return out
+
+
+def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
+    """The cotangent of the weight, `(O, C/groups, *K)`."""
+    ct, x = np.ascontiguousarray(ct), _readable(x)
+    parts = min(spec.batch, 2 * threads.get_num_threads())
+    shape = (spec.filters, spec.channels // spec.groups, *spec.kernel)
+    out = np.empty((parts, *shape), x.dtype)
+    made = _plan(x, ct, out, spec, True, False)
+    # with few images per part the last parts may be empty
+    used = -(-spec.batch // -(-spec.batch // parts))
+    if used < parts:
+        out[used:] = 0
+    made.run(ct, x, out, None)
+    return np.asarray(out[0] if parts == 1 else np.add.reduce(out, axis=0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Residue:
+    """One dimension of the gradient for input positions `r + stride * t`."""
+
+    taps: slice
+    dilation: int
+    lo: int
+    hi: int
+    count: int
+
+
+def _residues(length: int, out: int, kernel: int, stride: int, dilation: int, lo: int) -> list[_Residue | None]:
+    """For each residue: the taps that reach it, as a convolution of the cotangent (None: no tap).
+
+    Position r + stride t takes tap k from output t + q(k), q(k) = (r + lo - k dilation) / stride.
+    """
+    found: list[_Residue | None] = []
+    common = math.gcd(stride, dilation)
+    for r in range(min(stride, length)):
+        ks = [k for k in range(kernel) if (r + lo - k * dilation) % stride == 0]
+        if not ks:
+            found.append(None)
+            continue
+        step = stride // common
+        top = (r + lo - ks[0] * dilation) // stride
+        low = (r + lo - ks[-1] * dilation) // stride
+        count = -(-(length - r) // stride)
+        found.append(
+            _Residue(slice(ks[0], None, step), dilation // common, -low, count - out + top, count)
+        )
+    return found
+
+
+def grad_input(ct: Array, w: Array, spec: ConvSpec) -> Array:
+    """The cotangent of the input, `(N, C, *S)`."""
+    group = spec.filters // spec.groups
+    turned = w.reshape(spec.groups, group, -1, *spec.kernel).swapaxes(1, 2)
+    turned = turned.reshape(spec.channels, group, *spec.kernel)
+    axes = [
+        _residues(*sizes)
+        for sizes in zip(
+            spec.space, spec.out, spec.kernel, spec.stride, spec.dilation, spec.lo, strict=True
+        )
+    ]
+    whole = set(spec.stride) <= {1}
+    shape = (spec.batch, spec.channels, *spec.space)
+    out = None if whole else np.zeros(shape, ct.dtype)
+    for where in np.ndindex(*(len(a) for a in axes)):
+        chosen = [axis[i] for axis, i in zip(axes, where, strict=True)]
+        parts = [c for c in chosen if c is not None]
+        if len(parts) < len(chosen):
+            continue
+        value = _one_residue(ct, turned, spec, parts)
+        if out is None:
+            return value
+        picks = tuple(slice(r, None, s) for r, s in zip(where, spec.stride, strict=True))
+        out[(slice(None), slice(None), *picks)] = value
+    return np.zeros(shape, ct.dtype) if out is None else out
+
+
+def _one_residue(ct: Array, turned: Array, spec: ConvSpec, parts: list[_Residue]) -> Array:
+    """The convolution of the cotangent that gives the positions of one residue class."""
+    both = (slice(None), slice(None))
+    kernel = turned[(*both, *(p.taps for p in parts))]
+    kernel = kernel[(*both, *(slice(None, None, -1) for _ in parts))]
+    # negative padding crops the cotangent
+    crop = tuple(
+        slice(max(0, -p.lo), n - max(0, -p.hi)) for p, n in zip(parts, ct.shape[2:], strict=True)
+    )
+    part = ct[(*both, *crop)]
+    padding = [(max(0, p.lo), max(0, p.hi)) for p in parts]
+    inner = conv_spec(part.shape, kernel.shape, 1, padding, [p.dilation for p in parts], spec.groups)
+    if part.size == 0 or inner.positions == 0:
+        return np.zeros((spec.batch, spec.channels, *(p.count for p in parts)), ct.dtype)
+    return forward(part, kernel, inner)
