@@ -16,6 +16,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from adjoint.memory.planner import BudgetError, Planner
 from adjoint.memory.traces import Trace, TraceOp, read_log
@@ -472,8 +473,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"  {ratio:5.2f}  DTR {a:7.4f}  planner {b:7.4f}  extra time {share:5.2f} of DTR's"
             )
         if not args.no_thrash:
-            theirs = thrash_point(lambda b, t=trace: run_dtr(t, b), peak)
-            ours = thrash_point(lambda b, p=planner: planned(p, b), peak)
+            theirs = thrash_point(partial(run_dtr, trace), peak)
+            ours = thrash_point(partial(planned, planner), peak)
             print(
                 f"  thrash point (overhead < 2): DTR {theirs:.2f}, planner {ours:.2f}", flush=True
             )

@@ -1,4 +1,4 @@
-"""The memory calculator: counts, formulas, walks, devices, command and page (F62-F69, F80, F129)."""
+"""The memory calculator: counts, formulas, walks, devices, page (F62-F69, F80, F129)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_published_layer_formulas() -> None:
 
 @pytest.mark.parametrize("attention", ["flash", "dense"])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-@pytest.mark.parametrize("split", [Parallel(), Parallel(tensor=8), Parallel(tensor=8, sequence=True)])
+@pytest.mark.parametrize(
+    "split", [Parallel(), Parallel(tensor=8), Parallel(tensor=8, sequence=True)]
+)
 def test_walk_of_a_gpt_block_is_the_formula(
     attention: str, recompute: str, split: Parallel
 ) -> None:
@@ -161,7 +163,7 @@ def test_walk_equals_what_torch_keeps_for_a_llama_block() -> None:
     f, nn = torch.nn.functional, torch.nn
     b, s, h, a, inner = 2, 64, 64, 4, 176
 
-    class Norm(torch.autograd.Function):  # type: ignore[misc]
+    class Norm(torch.autograd.Function):  # type: ignore[misc, name-defined]
         """Keeps x and rstd, as a norm's rule needs (torch's own also keeps the normalised x)."""
 
         @staticmethod
@@ -211,9 +213,12 @@ def test_model_state_of_70b() -> None:
     assert plain.master == 0 and plain.total == 16 * n
 
 
-@pytest.mark.parametrize(("zero", "per_parameter"), [(0, 16), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 2)])
+@pytest.mark.parametrize(
+    ("zero", "per_parameter"), [(0, 16), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 2)]
+)
 def test_zero_stages(zero: int, per_parameter: float) -> None:
-    total = states(1e9, Parallel(data=8, zero=zero), weight=2, gradient=2, moments=8, master=4).total
+    split = Parallel(data=8, zero=zero)
+    total = states(1e9, split, weight=2, gradient=2, moments=8, master=4).total
     assert total == per_parameter * 1e9
 
 
@@ -303,14 +308,17 @@ def test_offload_time_and_what_hides() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("2+3*4", 14), ("-2**2", -4), ("2^3^2", 512), ("7//2 % 2", 1), ("(s+1)/2", 4.5), ("1e3", 1000)],
+    [("2+3*4", 14), ("-2**2", -4), ("2^3^2", 512), ("7//2 % 2", 1),
+     ("(s+1)/2", 4.5), ("1e3", 1000)],
 )
 def test_expressions(text: str, value: float) -> None:
     assert evaluate(text, {"s": 8}) == value
 
 
 @pytest.mark.parametrize(
-    "text", ["__import__('os')", "s.real", "[1]", "s if s else 1", "lambda: 1", "2**9999", "1/0", "q", "2+"]
+    "text",
+    ["__import__('os')", "s.real", "[1]", "s if s else 1", "lambda: 1", "2**9999", "1/0", "q",
+     "2+"],
 )
 def test_expressions_refuse_everything_else(text: str) -> None:
     with pytest.raises(ArgumentError, match="evaluate:"):
@@ -323,9 +331,11 @@ def test_expressions_refuse_everything_else(text: str) -> None:
 @pytest.mark.parametrize(
     ("part", "number"),
     [
-        ("365 GB", 182_536_110_080), ("total ~785", 16 * 70_553_706_496), ("2-3x the weights", 1.2936),
+        ("365 GB", 182_536_110_080), ("total ~785", 16 * 70_553_706_496),
+        ("2-3x the weights", 1.2936),
         ("none 39", 3_288_334_336), ("exercise 5", 5_133_828_096), ("figure", 201_326_592),
-        ("100 layers", 107_374_182_400), ("age of the universe", 9506.4), ("1.3x an inference", 4 / 3),
+        ("100 layers", 107_374_182_400), ("age of the universe", 9506.4),
+        ("1.3x an inference", 4 / 3),
         ("inference_mode", 0.1185), ("five nodes", 4), ("4-tensor", 3), ("exp overflows", 88.7228),
     ],
 )
@@ -337,7 +347,8 @@ def test_sources_right_numbers(part: str, number: float) -> None:
 
 
 def test_command_prints_the_issue_example(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "llama-3.1-70b --seq 8192 --batch 1 --dtype bf16 --device H100-80GB --recompute selective"
+    line = "llama-3.1-70b --seq 8192 --batch 1 --dtype bf16 --device H100-80GB"
+    line += " --recompute selective"
     assert command.run(line.split()) == 0
     out = capsys.readouterr().out
     assert "70,553,706,496 parameters (as published)" in out

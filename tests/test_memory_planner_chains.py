@@ -111,7 +111,7 @@ def test_dynamic_program_equals_brute_force(seed: int) -> None:
 
 
 def pareto(stages: list[Stage], input_bytes: int) -> list[tuple[float, int]]:
-    """The (seconds, peak) frontier of all persistent schedules, from sets, without a memory axis."""
+    """The (seconds, peak) frontier of all persistent schedules, without a memory axis."""
     size = [input_bytes, *(s.output for s in stages)]
 
     def frontier(points: set[tuple[float, int]]) -> tuple[tuple[float, int], ...]:

@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--sequence-parallel", "--sp", action="store_true")
     p.add_argument("--zero", type=int, default=0, choices=[0, 1, 2, 3])
     p.add_argument("--microbatches", type=int, default=1)
-    p.add_argument("--expr", help="evaluate an expression in the model's symbols, such as 34*s*b*h*L")
+    p.add_argument("--expr", help="evaluate an expression in its symbols, such as 34*s*b*h*L")
     p.add_argument("--largest-batch", action="store_true", help="the largest batch that fits")
     p.add_argument("--json", action="store_true", help="print plain data")
     p.add_argument("--html", metavar="FILE", help="write the interactive page (works offline)")
@@ -184,7 +184,7 @@ def _print_block(found: Estimate) -> None:
     o, arch = found.options, found.architecture
     sbh = o.seq * o.batch * arch.symbols["h"]
     print("\none block, value by value, before recomputation (bytes on a rank)")
-    rows = [("operation: value", "MB", "B per s b h", "expression")]
+    rows: list[Row] = [("operation: value", "MB", "B per s b h", "expression")]
     rows += [
         (x.name, f"{x.nbytes / 1e6:,.2f}", f"{x.nbytes / sbh:.3f}", x.formula) for x in found.block
     ]

@@ -65,18 +65,16 @@ def _run(options: Namespace) -> int:
     corpus = load_corpus(config.text, config.max_mb, config.context)
     set_threads(options.threads)
     _announce(config, corpus)
-    lock = checkpoint.prepare_folder(folder, options.resume)
-    remove_partial(folder)
-    work = Run(config, corpus, folder)
-    if saved is not None:
-        work.restore(*saved)
-        print(f"resumed {folder} at step {work.step} of {config.steps}", flush=True)
-    else:
-        work.save()
-        print(f"run folder {folder}", flush=True)
-    code = _train(work, options)
-    del lock
-    return code
+    with checkpoint.prepare_folder(folder, options.resume):
+        remove_partial(folder)
+        work = Run(config, corpus, folder)
+        if saved is not None:
+            work.restore(*saved)
+            print(f"resumed {folder} at step {work.step} of {config.steps}", flush=True)
+        else:
+            work.save()
+            print(f"run folder {folder}", flush=True)
+        return _train(work, options)
 
 
 def _announce(config: TrainConfig, corpus: Corpus) -> None:
@@ -86,8 +84,8 @@ def _announce(config: TrainConfig, corpus: Corpus) -> None:
           f"{format_bytes(len(corpus.validation))} to validate")
     print(f"model: {cost.parameter_count:,} parameters ({config.layers} layers, {config.heads} "
           f"heads, dim {config.dim}, context {config.context}, {config.dtype})")
-    print(f"memory: a step of {config.batch} x {config.context} bytes takes "
-          f"{format_bytes(cost.peak)} at its peak: parameters {format_bytes(cost.parameters)}, "
+    print(f"memory: the tensors of a step of {config.batch} x {config.context} bytes take "
+          f"{format_bytes(cost.peak)} at their peak: parameters {format_bytes(cost.parameters)}, "
           f"gradients {format_bytes(cost.gradients)}, optimizer {format_bytes(cost.optimizer)}, "
           f"kept for backward {format_bytes(cost.saved)}", flush=True)
     free = available_bytes()

@@ -99,6 +99,12 @@ class FolderLock:
             self._file.close()
             raise BadInput(f"{folder} is in use by another run; choose another --out") from None
 
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
 
 def prepare_folder(folder: Path, resume: bool) -> FolderLock:
     """Make the folder and check that it can be written to; `BadInput` if not."""
@@ -110,6 +116,7 @@ def prepare_folder(folder: Path, resume: bool) -> FolderLock:
     except OSError as error:
         raise BadInput(f"--out {folder}: {error.strerror or error}") from None
     if not resume and (folder / NAME).exists():
+        lock.__exit__()
         raise BadInput(f"{folder} already holds a run; continue it with --resume, or choose "
                        f"another --out")
     return lock

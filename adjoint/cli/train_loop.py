@@ -90,10 +90,12 @@ class Run:
         """Write the checkpoint, in one atomic step."""
         optimizer, rest = checkpoint.flatten_optimizer(self.optimizer.state_dict())
         tensors = {_MODEL + name: t.array for name, t in self.model.state_dict().items()}
-        tensors |= optimizer | {"rng": ad.get_rng_state().array}
+        tensors |= optimizer | {"rng": ad.get_rng_state().array,
+                                "losses": np.array(self.losses, np.float64).reshape(-1, 3),
+                                "validations": np.array(self.validations).reshape(-1, 2)}
         checkpoint.write(self.folder, tensors, {
             "config": self.config.to_json(), "step": self.step, "text": self.corpus.digest,
-            "optimizer": rest, "losses": self.losses, "validations": self.validations})
+            "optimizer": rest})
 
     def restore(self, tensors: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Take over what `save` wrote; `BadInput` if the text is another one."""
@@ -107,7 +109,8 @@ class Run:
             checkpoint.unflatten_optimizer(tensors, state["optimizer"], wrap))
         ad.set_rng_state(wrap(tensors["rng"]))
         self.step = state["step"]
-        self.losses, self.validations = state["losses"], state["validations"]
+        self.losses = tensors["losses"].tolist()
+        self.validations = tensors["validations"].tolist()
 
     def train_step(self) -> tuple[float, float]:
         """One update of all weights; returns the loss and the gradient norm before clipping."""

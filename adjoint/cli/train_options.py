@@ -63,8 +63,9 @@ class TrainConfig:
         return asdict(self)
 
 
-# What a resumed run may change: how long it goes on, not where it goes.
-_FREE = {"text", "max_mb"}
+# What a resumed run may change: how long it goes on, and where its text is found (a digest
+# of the text itself is compared).
+_FREE = {"text", "max_mb", "steps"}
 _HELP = {
     "text": ("FILE|DIR", "text to learn (default: the source of Python's standard library)"),
     "max_mb": ("MB", "read at most this much text"), "steps": ("N", "training steps"),

@@ -63,8 +63,7 @@ class _Installed:
     def __init__(self) -> None:
         module = llvm.compile_ir(alloc_ir.text(sys.platform == "linux"), name="allocator")
         at = module.address
-        self.lock = ctypes.CFUNCTYPE(None)(at("allocator_lock"))
-        self.unlock = ctypes.CFUNCTYPE(None)(at("allocator_unlock"))
+        _hold_during_fork(at("allocator_lock"), at("allocator_unlock"))
         self.trim = ctypes.CFUNCTYPE(None, ctypes.c_int64)(at("allocator_trim"))
         self.reset_peak = ctypes.CFUNCTYPE(None)(at("allocator_reset_peak"))
         state = ctypes.CFUNCTYPE(ctypes.c_void_p)(at("allocator_state"))()
@@ -189,16 +188,15 @@ def set_slack(nbytes: int) -> None:
         _installed.words[alloc_ir.COUNTERS.index("slack")] = nbytes
 
 
-def _before_fork() -> None:
-    if _installed is not None:
-        _installed.lock()
+def _hold_during_fork(lock: int, unlock: int) -> None:
+    """Take the lock right before the system forks, and give it back in both processes right after.
 
-
-def _after_fork() -> None:
-    if _installed is not None:
-        _installed.unlock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork,
-                        after_in_child=_after_fork)
+    This has to be the C library's hook. Between Python's hooks (`os.register_at_fork`) other
+    threads can run: one that allocates would spin on the lock with the GIL that this one needs.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "pthread_atfork"):
+        libc.pthread_atfork(*map(ctypes.c_void_p, (lock, unlock, unlock)))
+    elif hasattr(libc, "__register_atfork"):  # what glibc's static pthread_atfork calls
+        register = getattr(libc, "__register_atfork")  # noqa: B009  (a name Python would mangle)
+        register(*map(ctypes.c_void_p, (lock, unlock, unlock, None)))

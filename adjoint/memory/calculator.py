@@ -74,9 +74,10 @@ class Options:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _LONG.get(value, value))
-        choices = {
-            "dtype": ELEMENT_BYTES, "optimizer": OPTIMIZERS, "attention": ("flash", "dense"),
-            "recompute": RECOMPUTE, "gradient": {**ELEMENT_BYTES, None: 0},
+        choices: dict[str, tuple[str | None, ...]] = {
+            "dtype": tuple(ELEMENT_BYTES), "gradient": (None, *ELEMENT_BYTES),
+            "optimizer": tuple(OPTIMIZERS), "attention": ("flash", "dense"),
+            "recompute": RECOMPUTE,
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:
@@ -116,7 +117,9 @@ def evaluate(expression: str, symbols: Mapping[str, float]) -> float:
     try:
         tree = ast.parse(expression.replace("^", "**"), mode="eval")
     except SyntaxError as error:
-        raise ArgumentError(f"evaluate: {expression!r} is not an expression ({error.msg})") from None
+        raise ArgumentError(
+            f"evaluate: {expression!r} is not an expression ({error.msg})"
+        ) from None
     return _value(tree.body, symbols, expression)
 
 

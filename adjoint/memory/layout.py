@@ -9,6 +9,7 @@ live at each position.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -144,7 +145,7 @@ class Layout:
         self.creates = order < len(made)
         first, last = self.lives()
         size = graph.nbytes[self.tensor[first]]
-        change = np.bincount(self.at[first], size, self.m + 2)
+        change: Floats = np.bincount(self.at[first], size, self.m + 2).astype(np.float64)
         change -= np.bincount(self.at[last] + 1, size, self.m + 2)
         self.profile: Floats = graph.trace.resident + np.cumsum(change)[: self.m + 1]
         self.profile[: self.m] += graph.scratch[which]

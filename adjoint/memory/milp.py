@@ -2,8 +2,8 @@
 
 Stage `t` of a schedule ends with the first run of operation `t`; before it, operations may run
 again in their original order. `R[t, i]`: operation `i` runs in stage `t`; `S[t, x]`: tensor `x` is
-live when stage `t` begins; `F[t, x, i]`: `x` is freed right after `i` in stage `t`; `L[t, x]`: `x` is
-read back from where it was spilled. The formulation follows Checkmate (Jain et al., MLSys 2020,
+live when stage `t` begins; `F[t, x, i]`: `x` is freed right after `i` in stage `t`; `L[t, x]`: `x`
+is read back from where it was spilled. The formulation follows Checkmate (Jain et al., MLSys 2020,
 arXiv 1910.02653, eq. 2-8) with the frees stated one hazard at a time, which is tighter.
 """
 

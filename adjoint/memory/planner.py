@@ -290,7 +290,8 @@ class Planner:
         g = self.graph
         forward = g.forward_end()
         crossing = g.crossing(forward)
-        seeds, segments = [], 2
+        seeds: list[Keys] = []
+        segments = 2
         while segments <= max(2, forward // 2) and len(seeds) < 24:
             seeds.append(g.segment_keys(forward, _boundaries(crossing, segments)))
             segments = max(segments + 1, int(segments * 1.35))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.base.errors import NotSupported
 from adjoint.core.tensor import bump
 from adjoint.optim.optimizer import (
     Closure,
@@ -64,6 +65,10 @@ class Muon(Optimizer):
     def step(self, closure: Closure | None = None) -> Any:
         """One update; see Optimizer.step."""
         loss, groups = self._begin(closure)
+        for _, params in groups:
+            for p in params:
+                if p.array.dtype.kind == "c":
+                    raise NotSupported("Muon does not support complex parameters: use Adam")
         for group, params in groups:
             for p in params:
                 state = self.state[p]

@@ -15,7 +15,8 @@ from adjoint.autograd.modes import enable_grad
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
-from adjoint.core.tensor import RemovableHandle, Tensor, add_hook, bump, wrap
+from adjoint.core.tensor import Tensor, bump, wrap
+from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 from adjoint.optim._rules import Rule, Scratch, run
 
 __all__ = ["Optimizer", "ParamsT", "register_optimizer_step_post_hook",
@@ -33,12 +34,8 @@ class _Required:
 required = _Required()
 
 
-class _GlobalHooks:
-    pre: Any = None
-    post: Any = None
-
-
-GLOBAL = _GlobalHooks()
+GLOBAL_PRE: HookTable = HookTable()
+GLOBAL_POST: HookTable = HookTable()
 _TABLES = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks",
            "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks",
            "_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks")
@@ -47,12 +44,12 @@ _TABLES = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks",
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call ``hook(optimizer, args, kwargs)`` before every step of every optimizer; a returned
     (args, kwargs) replaces them."""
-    return add_hook(GLOBAL, "pre", hook)
+    return add_hook(GLOBAL_PRE, hook)
 
 
 def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call ``hook(optimizer, args, kwargs)`` after every step of every optimizer."""
-    return add_hook(GLOBAL, "post", hook)
+    return add_hook(GLOBAL_POST, hook)
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,10 +59,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True  # what schedulers look at to warn about a wrong order
         if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
-                or GLOBAL.pre or GLOBAL.post):
+                or GLOBAL_PRE or GLOBAL_POST):
             return step(self, *args, **kwargs)
-        for hook in (*(GLOBAL.pre or {}).values(),
-                     *(self._optimizer_step_pre_hooks or {}).values()):
+        for hook in (*GLOBAL_PRE.values(), *(self._optimizer_step_pre_hooks or {}).values()):
             answer = hook(self, args, kwargs)
             if answer is not None:
                 if not (isinstance(answer, tuple) and len(answer) == 2):
@@ -73,8 +69,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                                         f"new_kwargs), but got {answer}.")
                 args, kwargs = answer
         out = step(self, *args, **kwargs)
-        for hook in (*(self._optimizer_step_post_hooks or {}).values(),
-                     *(GLOBAL.post or {}).values()):
+        for hook in (*(self._optimizer_step_post_hooks or {}).values(), *GLOBAL_POST.values()):
             hook(self, args, kwargs)
         return out
 
@@ -302,14 +297,11 @@ class Optimizer:
 
     # -- hooks --------------------------------------------------------------------------------
     def _add(self, table: str, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        handle = add_hook(self, table, hook)
-        if prepend:
-            hooks = getattr(self, table)
-            rest = [(k, v) for k, v in hooks.items() if k != handle.id]
-            for key, value in rest:
-                del hooks[key]
-                hooks[key] = value
-        return handle
+        hooks = getattr(self, table)
+        if hooks is None:
+            hooks = HookTable()
+            setattr(self, table, hooks)
+        return add_hook(hooks, hook, prepend=prepend)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(optimizer, args, kwargs)`` before each step; a returned (args, kwargs)

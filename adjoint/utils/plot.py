@@ -31,6 +31,15 @@ def _label(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) and abs(value) < 1e9 else f"{value:g}"
 
 
+def _thin(points: list[tuple[float, float]], limit: int = 1500) -> list[tuple[float, float]]:
+    """At most `limit` points: means of equally many neighbours."""
+    size = -(-len(points) // limit)
+    if size <= 1:
+        return points
+    groups = [points[i:i + size] for i in range(0, len(points), size)]
+    return [(sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups]
+
+
 class _Scale:
     """Maps a data interval to a pixel interval."""
 
@@ -65,8 +74,9 @@ def line_chart(series: Mapping[str, Points], title: str = "", x_label: str = "",
     >>> picture.startswith("<svg"), "polyline" in picture, "a &lt; b" in picture
     (True, True, True)
     """
-    clean = {name: [(float(x), float(y)) for x, y in points
-                    if math.isfinite(x) and math.isfinite(y)] for name, points in series.items()}
+    clean = {name: _thin([(float(x), float(y)) for x, y in points
+                          if math.isfinite(x) and math.isfinite(y)])
+             for name, points in series.items()}
     every = [p for points in clean.values() for p in points]
     x = _Scale([p[0] for p in every], _LEFT, _WIDTH - _RIGHT)
     y = _Scale([p[1] for p in every], _HEIGHT - _BOTTOM, _TOP)

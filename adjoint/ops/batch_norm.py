@@ -1,0 +1,273 @@
+"""Batch, instance, group, RMS and local response normalization.
+
+Source: S. Ioffe, C. Szegedy, "Batch normalization" (2015); its gradient as in layer norm, with
+channels in the place of rows.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval, MetaArray
+from adjoint.base.dtypes import F32
+from adjoint.base.errors import ShapeError
+from adjoint.core.op import op
+from adjoint.core.tensor import bump
+from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, raw, wide
+from adjoint.ops.norm import layer_norm_op
+from adjoint.ops.pointwise import add, div, mul, pow_op, rsqrt, sub
+from adjoint.ops.reduce import mean_op, sum_op
+from adjoint.ops.shape import batch_loop, reshape
+
+Shape = tuple[int, ...]
+
+
+def _per_channel(v: Any, rank: int) -> Any:
+    return v.reshape(-1, *(1,) * (rank - 2))
+
+
+def _impl(x: Any, weight: Any, bias: Any, /, *, eps: float) -> Any:
+    w = wide(x)
+    axes = (0, *range(2, w.ndim))
+    n = w.size // max(w.shape[1], 1)
+    mean = w.mean(axes)
+    out = w - _per_channel(mean, w.ndim)
+    flat = out.reshape(w.shape[0], w.shape[1], -1)
+    var = np.einsum("ncs,ncs->c", flat, flat) / n
+    scale = 1 / np.sqrt(var + w.dtype.type(eps))
+    if weight is not None:
+        scale = scale * wide(weight)
+    out *= _per_channel(scale, w.ndim)
+    if bias is not None:
+        out += _per_channel(wide(bias), w.ndim)
+    return narrowed(out, x.dtype), mean, var
+
+
+def _infer(x: Aval, weight: Any, bias: Any, *, eps: float) -> Any:
+    one = Aval((x.shape[1],), F32 if x.dtype.itemsize == 2 else x.dtype)
+    return Aval(x.shape, x.dtype), one, one
+
+
+def _grad(ct: Any, x: Any, weight: Any, mean: Any, var: Any, /, *, eps: float,
+          wanted: tuple[bool, ...]) -> Any:
+    g, w = wide(ct), wide(x)
+    axes = (0, *range(2, w.ndim))
+    n = w.size // max(w.shape[1], 1)
+    rstd = 1 / np.sqrt(var + w.dtype.type(eps))
+    xhat = (w - _per_channel(mean, w.ndim)) * _per_channel(rstd, w.ndim)
+    db = g.sum(axes)
+    dw = np.einsum("ncs,ncs->c", g.reshape(w.shape[0], w.shape[1], -1),
+                   xhat.reshape(w.shape[0], w.shape[1], -1))
+    dx = xhat
+    if wanted[0]:
+        scale = rstd if weight is None else rstd * wide(weight)
+        dx *= _per_channel(-dw / n, w.ndim)
+        dx += g
+        dx -= _per_channel(db / n, w.ndim)
+        dx *= _per_channel(scale, w.ndim)
+    return (narrowed(dx, x.dtype), narrowed(dw, x.dtype), narrowed(db, x.dtype))
+
+
+_kernel = kernel("batch_norm_backward", _grad, lambda ct, x, *_, **__: (
+    x, Aval((x.shape[1],), x.dtype), Aval((x.shape[1],), x.dtype)),
+    outs=("dx", "dweight", "dbias"), cost=lambda ct, *_, **__: 9 * ct.size)
+
+
+def _axes(x: Any) -> Shape:
+    return (0, *range(2, len(x.shape)))
+
+
+def _column(v: Any, x: Any) -> Any:
+    return reshape(v, (x.shape[1], *(1,) * (len(x.shape) - 2)))
+
+
+def _normalised(x: Any, eps: float) -> tuple[Any, Any]:
+    centred = sub(x, mean_op(x, dim=_axes(x), keepdim=True))
+    rstd = rsqrt(add(mean_op(mul(centred, centred), dim=_axes(x), keepdim=True), eps))
+    return mul(centred, rstd), rstd
+
+
+def _vjp(cts: Any, x: Any, weight: Any, mean: Any, var: Any, wanted: Any, *, eps: float) -> Any:
+    ct = cts[0]
+    if not is_recorded(ct, x, weight):
+        found = _kernel(ct, x, weight, mean, var, eps=eps, wanted=tuple(wanted))
+    else:
+        xhat, rstd = _normalised(x, eps)
+        g = ct if weight is None else mul(ct, _column(weight, x))
+        pulled = mean_op(mul(g, xhat), dim=_axes(x), keepdim=True)
+        flat = sub(sub(g, mean_op(g, dim=_axes(x), keepdim=True)), mul(xhat, pulled))
+        found = (mul(flat, rstd), sum_op(mul(ct, xhat), dim=_axes(x), keepdim=False),
+                 sum_op(ct, dim=_axes(x), keepdim=False))
+    return tuple(f if w else None for f, w in zip(found, wanted, strict=True))
+
+
+def _jvp(t: Any, x: Any, weight: Any, *, eps: float) -> Any:
+    xhat, rstd = _normalised(x, eps)
+    pulled = mean_op(mul(t, xhat), dim=_axes(x), keepdim=True)
+    moved = mul(sub(sub(t, mean_op(t, dim=_axes(x), keepdim=True)), mul(xhat, pulled)), rstd)
+    return (moved if weight is None else mul(moved, _column(weight, x)), None, None)
+
+
+batch_norm_op = op(
+    "batch_norm", impl=_impl, infer=_infer, outs=("out", "mean", "var"), differentiable=("out",),
+    vjp={("x", "weight", "bias"): _vjp,
+         "bias": lambda cts, x_aval: sum_op(cts[0], dim=_axes(x_aval), keepdim=False)},
+    jvp={"x": _jvp,
+         "weight": lambda t, x, *, eps: (mul(_normalised(x, eps)[0], _column(t, x)), None, None),
+         "bias": lambda t, x_aval: (_column(t, x_aval), None, None)},
+    batch=batch_loop, node="NativeBatchNormBackward0", cost=lambda x, *_, **__: 8 * x.size,
+    why={"x": "x̂ is made again", "weight": "dx̂ = ct·weight", "mean": "for x̂", "var": "for x̂"})
+
+
+def _check_channels(name: str, input: Any, *params: Any) -> None:
+    if len(input.shape) < 2:
+        raise ShapeError(f"{name}: expected an input (N, C, ...), got {list(input.shape)}")
+    for p in params:
+        if p is not None and tuple(p.shape) != (input.shape[1],):
+            raise ShapeError(f"{name}: running statistics, weight and bias should contain "
+                             f"{input.shape[1]} elements (the channels of {list(input.shape)}) not "
+                             f"{list(p.shape)}")
+
+
+def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None,
+               bias: Any = None, training: bool = False, momentum: float = 0.1,
+               eps: float = 1e-5) -> Any:
+    """Normalizes every channel of (N, C, ...) by batch statistics (training) or running ones.
+
+    In training the running statistics move by `momentum` towards the batch's, in place.
+
+    >>> import adjoint as ad
+    >>> x = ad.tensor([[1.0], [3.0]])
+    >>> ad.nn.functional.batch_norm(x, None, None, training=True).shape
+    adjoint.Size([2, 1])
+    """
+    need("batch_norm", input)
+    _check_channels("batch_norm", input, running_mean, running_var, weight, bias)
+    if training:
+        n = math.prod(input.shape) // max(input.shape[1], 1)
+        if n == 1:
+            raise ShapeError("Expected more than 1 value per channel when training, got input size "
+                             f"{list(input.shape)}")
+        out, mean, var = batch_norm_op(input, weight, bias, eps=float(eps))
+        if running_mean is not None and momentum is not None:
+            _track(running_mean, mean, momentum, 1.0)
+            _track(running_var, var, momentum, n / (n - 1))
+        return out
+    if running_mean is None or running_var is None:
+        raise ShapeError("batch_norm: Expected running_mean and running_var to be defined when "
+                         "training=False")
+    scale = rsqrt(add(running_var, eps))
+    if weight is not None:
+        scale = mul(scale, weight)
+    out = mul(sub(input, _column(running_mean, input)), _column(scale, input))
+    return out if bias is None else add(out, _column(bias, input))
+
+
+def _track(running: Any, found: Any, momentum: float, factor: float) -> None:
+    target, value = raw(running), raw(found)
+    if isinstance(target, MetaArray) or isinstance(value, MetaArray):
+        return
+    target *= 1 - momentum
+    target += (momentum * factor * value).astype(target.dtype)
+    if running is not target:
+        bump(running, "batch_norm (running statistics)")
+
+
+def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
+                  weight: Any = None, bias: Any = None, use_input_stats: bool = True,
+                  momentum: float = 0.1, eps: float = 1e-5) -> Any:
+    """Normalizes every channel of every example of (N, C, ...)."""
+    need("instance_norm", input)
+    _check_channels("instance_norm", input, weight, bias)
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    n, c, *rest = input.shape
+    if math.prod(rest) == 1:
+        raise ShapeError("Expected more than 1 spatial element when training, got input size "
+                         f"{list(input.shape)}")
+    if running_mean is not None:
+        array = raw(input)
+        if isinstance(array, np.ndarray):
+            flat = wide(array).reshape(n, c, -1)
+            _track(running_mean, flat.mean(2).mean(0), momentum, 1.0)
+            _track(running_var, flat.var(2, ddof=1).mean(0), momentum, 1.0)
+    return _affine(layer_norm_op(input, None, None, ndim=len(rest), eps=float(eps))[0], weight,
+                   bias)
+
+
+def _affine(x: Any, weight: Any, bias: Any) -> Any:
+    if weight is not None:
+        x = mul(x, _column(weight, x))
+    return x if bias is None else add(x, _column(bias, x))
+
+
+def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None,
+               eps: float = 1e-5) -> Any:
+    """Normalizes groups of channels of every example of (N, C, ...).
+
+    Source: Y. Wu, K. He, "Group normalization" (2018).
+    """
+    need("group_norm", input)
+    _check_channels("group_norm", input, weight, bias)
+    n, c = input.shape[:2]
+    if num_groups < 1 or c % num_groups:
+        raise ShapeError(f"Expected number of channels in input to be divisible by num_groups, but "
+                         f"got input of shape {list(input.shape)} and num_groups={num_groups}")
+    shape = tuple(input.shape)
+    rows = reshape(input, (n, num_groups, math.prod(shape[1:]) // num_groups))
+    out = layer_norm_op(rows, None, None, ndim=1, eps=float(eps))[0]
+    return _affine(reshape(out, shape), weight, bias)
+
+
+def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    """x/√(mean(x²) + eps)·weight over the trailing axes.
+
+    Source: B. Zhang, R. Sennrich, "Root mean square layer normalization" (2019).
+    """
+    need("rms_norm", input)
+    shape = tuple(normalized_shape)
+    if tuple(input.shape)[-len(shape):] != shape:
+        raise ShapeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, "
+                         f"{', '.join(map(str, shape))}], but got input of size"
+                         f"{list(input.shape)}")
+    rank = len(input.shape)
+    dims = tuple(range(rank - len(shape), rank))
+    if eps is None:
+        eps = float(np.finfo(dtype_of(input)).eps)
+    out = mul(input, rsqrt(add(mean_op(mul(input, input), dim=dims, keepdim=True), eps)))
+    return out if weight is None else mul(out, weight)
+
+
+def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75,
+                        k: float = 1.0) -> Any:
+    """x/(k + alpha·mean of x² over `size` neighbouring channels)^beta.
+
+    Source: A. Krizhevsky et al., "ImageNet classification" (2012), section 3.3.
+    """
+    from adjoint.ops.pool import avg_pool_op
+    if len(input.shape) < 3:
+        raise ShapeError(f"Expected 3D or higher dimensionality input (got {len(input.shape)} "
+                         "dimensions)")
+    if not math.prod(input.shape):
+        return input
+    n, c = input.shape[:2]
+    rest = math.prod(input.shape[2:])
+    from adjoint.ops.shape import pad_zero_op
+    square = reshape(mul(input, input), (n, 1, c, rest))
+    padded = pad_zero_op(square, pads=((0, 0), (0, 0), (size // 2, (size - 1) // 2), (0, 0)))
+    mean = avg_pool_op(padded, kernel=(size, 1), stride=(1, 1), padding=(0, 0), ceil_mode=False,
+                       count_include_pad=True, divisor_override=None)
+    scale = pow_op(add(mul(reshape(mean, tuple(input.shape)), alpha), k), beta)
+    return div(input, scale)
+
+
+def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
+              out: Any = None) -> Any:
+    """x/max(‖x‖, eps) along `dim`."""
+    from adjoint.ops.api_common import finish, many_dims
+    from adjoint.ops.moments import norm_op
+    from adjoint.ops.pointwise import clamp_min
+    size = norm_op(input, p=float(p), dim=many_dims(input, dim), keepdim=True)
+    return finish(out, div(input, clamp_min(size, low=eps)))

@@ -1,0 +1,364 @@
+"""Losses. Elementwise ones are pointwise records, so that each is one pass, then a reduction."""
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
+from adjoint.ops.api_common import dtype_of, need, raw
+from adjoint.ops.cross_entropy import check_reduction, legacy_reduction
+from adjoint.ops.family import pointwise
+from adjoint.ops.gather import gather_op
+from adjoint.ops.moments import norm_op
+from adjoint.ops.pointwise import (
+    add, clamp_min, div, exp, log, logsigmoid, mul, neg, pow_op, sub, where_op, xlogy_op,
+)
+from adjoint.ops.reduce import mean_all_op, sum_all_op, sum_op
+from adjoint.ops.shape import reshape, unsqueeze_op
+
+mse_op = pointwise("mse_loss", lambda x, y: (x - y) * (x - y))
+l1_op = pointwise("l1_loss", lambda x, y: abs_(x - y), node="AbsBackward0")
+smooth_l1_op = pointwise("smooth_l1_loss", lambda x, y, *, beta: where_(
+    abs_(x - y) < beta, 0.5 * (x - y) * (x - y) / beta, abs_(x - y) - 0.5 * beta))
+huber_op = pointwise("huber_loss", lambda x, y, *, delta: where_(
+    abs_(x - y) <= delta, 0.5 * (x - y) * (x - y), delta * (abs_(x - y) - 0.5 * delta)))
+bce_op = pointwise("binary_cross_entropy", lambda x, y: -(
+    y * maximum_(log_(x), -100.0) + (1 - y) * maximum_(log1p_(-x), -100.0)), kind="float",
+    slope={"x": lambda x, y: (x - y) / maximum_(x * (1 - x), 1e-12)})
+bce_logits_op = pointwise("binary_cross_entropy_with_logits", lambda x, y: (
+    maximum_(x, 0.0) - x * y + log1p_(exp_(-abs_(x)))), kind="float",
+    slope={"x": lambda x, y: 1 / (1 + exp_(-x)) - y, "y": lambda x: -x})
+soft_margin_op = pointwise("soft_margin_loss", lambda x, y: log1p_(exp_(-x * y)), kind="float")
+
+
+def reduced(x: Any, reduction: str) -> Any:
+    """`x`, its sum or its mean."""
+    if reduction == "none":
+        return x
+    dims = tuple(range(len(x.shape)))
+    return (sum_all_op if reduction == "sum" else mean_all_op)(x, dim=dims, keepdim=False)
+
+
+def _start(name: str, xs: tuple[Any, ...], size_average: Any, reduce: Any, reduction: str) -> str:
+    need(name, *xs)
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    check_reduction(reduction)
+    return reduction
+
+
+def _size_warning(name: str, input: Any, target: Any) -> None:
+    if tuple(input.shape) != tuple(target.shape):
+        warnings.warn(f"Using a target size ({list(target.shape)}) that is different to the input "
+                      f"size ({list(input.shape)}). This will likely lead to incorrect results due "
+                      f"to broadcasting ({name}).", UserWarning, stacklevel=3)
+
+
+def _paired(name: str, record: Any) -> Callable[..., Any]:
+    def loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
+             reduction: str = "mean", weight: Any = None) -> Any:
+        reduction = _start(name, (input, target), size_average, reduce, reduction)
+        _size_warning(name, input, target)
+        found = record(input, target)
+        if weight is not None:
+            found = mul(found, weight)
+            if reduction == "mean":
+                return div(reduced(found, "sum"), reduced(mul(weight, np.ones(
+                    tuple(found.shape), dtype_of(found))), "sum"))
+        return reduced(found, reduction)
+    loss.__name__ = loss.__qualname__ = name
+    return loss
+
+
+mse_loss = _paired("mse_loss", mse_op)
+mse_loss.__doc__ = """(input - target)², reduced; `weight` multiplies each element.
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.mse_loss(ad.tensor([1.0, 3.0]), ad.tensor([1.0, 1.0]))
+    tensor(2.)
+    """
+l1_loss = _paired("l1_loss", l1_op)
+l1_loss.__doc__ = "abs(input - target), reduced; slope 0 where they are equal."
+
+
+def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
+                   reduction: str = "mean", beta: float = 1.0) -> Any:
+    """Quadratic below |x - y| = beta, linear above, reduced."""
+    reduction = _start("smooth_l1_loss", (input, target), size_average, reduce, reduction)
+    if beta < 0:
+        raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
+    _size_warning("smooth_l1_loss", input, target)
+    if beta == 0:
+        return reduced(l1_op(input, target), reduction)
+    return reduced(smooth_l1_op(input, target, beta=float(beta)), reduction)
+
+
+def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0,
+               weight: Any = None) -> Any:
+    """Quadratic up to |x - y| = delta, linear above with slope delta, reduced."""
+    reduction = _start("huber_loss", (input, target), None, None, reduction)
+    if delta <= 0:
+        raise ArgumentError(f"huber_loss does not support non-positive values for delta, got "
+                            f"{delta}")
+    _size_warning("huber_loss", input, target)
+    found = huber_op(input, target, delta=float(delta))
+    if weight is not None:
+        found = mul(found, weight)
+    return reduced(found, reduction)
+
+
+def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Any = None,
+                         reduce: Any = None, reduction: str = "mean") -> Any:
+    """-(y log p + (1-y) log(1-p)) of probabilities p in [0, 1]; logarithms are cut at -100."""
+    reduction = _start("binary_cross_entropy", (input, target), size_average, reduce, reduction)
+    if tuple(input.shape) != tuple(target.shape):
+        raise ShapeError(f"Using a target size ({list(target.shape)}) that is different to the "
+                         f"input size ({list(input.shape)}) is deprecated. Please ensure they have "
+                         "the same size.")
+    p = raw(input)
+    if isinstance(p, np.ndarray) and p.size and not getattr(input, "level", 0) and (
+            p.min() < 0 or p.max() > 1):
+        raise ArgumentError("all elements of input should be between 0 and 1; for logits use "
+                            "binary_cross_entropy_with_logits")
+    found = bce_op(input, target)
+    return reduced(found if weight is None else mul(found, weight), reduction)
+
+
+def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None,
+                                     size_average: Any = None, reduce: Any = None,
+                                     reduction: str = "mean", pos_weight: Any = None) -> Any:
+    """Binary cross entropy of σ(input), without overflow; `pos_weight` multiplies the y term."""
+    name = "binary_cross_entropy_with_logits"
+    reduction = _start(name, (input, target), size_average, reduce, reduction)
+    if tuple(input.shape) != tuple(target.shape):
+        raise ShapeError(f"Target size ({list(target.shape)}) must be the same as input size "
+                         f"({list(input.shape)})")
+    if pos_weight is None:
+        found = bce_logits_op(input, target)
+    else:
+        factor = add(mul(target, sub(pos_weight, 1.0)), 1.0)
+        found = sub(mul(sub(1.0, target), input), mul(factor, logsigmoid(input)))
+    return reduced(found if weight is None else mul(found, weight), reduction)
+
+
+def kl_div(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
+           reduction: str = "mean", log_target: bool = False) -> Any:
+    """target·(log target - input) for log probabilities `input`; "batchmean" divides the sum by N.
+    """
+    batch = reduction == "batchmean"
+    reduction = _start("kl_div", (input, target), size_average, reduce,
+                       "sum" if batch else reduction)
+    if reduction == "mean":
+        warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the "
+                      "support size.'batchmean' divides only by the batch size, and aligns with the"
+                      " KL math definition.", UserWarning, stacklevel=2)
+    if log_target:
+        found = mul(exp(target), sub(target, input))
+    else:
+        found = sub(xlogy_op(target, target), mul(target, input))
+    out = reduced(found, reduction)
+    return div(out, float(input.shape[0])) if batch and len(input.shape) else out
+
+
+def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool = False,
+                     size_average: Any = None, eps: float = 1e-8, reduce: Any = None,
+                     reduction: str = "mean") -> Any:
+    """exp(x) - y·x (or x - y·log x), with Stirling's term for y > 1 if `full`."""
+    reduction = _start("poisson_nll_loss", (input, target), size_average, reduce, reduction)
+    if log_input:
+        found = sub(exp(input), mul(target, input))
+    else:
+        found = sub(input, mul(target, log(add(input, eps))))
+    if full:
+        y = np.asarray(raw(target), dtype_of(found))
+        with np.errstate(all="ignore"):
+            stirling = y * np.log(y) - y + 0.5 * np.log(2 * math.pi * y)
+        found = add(found, np.where(y <= 1, 0, stirling).astype(dtype_of(found)))
+    return reduced(found, reduction)
+
+
+def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6,
+                      reduction: str = "mean") -> Any:
+    """½(log var + (x - y)²/var); var is kept above eps, which its gradient does not see."""
+    check_reduction(reduction)
+    if isinstance(var, (int, float)):
+        var = np.full(tuple(input.shape), var, dtype_of(input))
+    if tuple(var.shape) != tuple(input.shape):
+        if tuple(input.shape[:-1]) == tuple(var.shape):
+            var = unsqueeze_op(var, dim=len(var.shape))
+        elif len(var.shape) != len(input.shape) or any(
+                v not in (1, n) for v, n in zip(var.shape, input.shape, strict=True)):
+            raise ShapeError(f"var is of incorrect size: {list(var.shape)} for input "
+                             f"{list(input.shape)}")
+    if np.any(np.asarray(raw(var)) < 0):
+        raise ArgumentError("var has negative entry/entries")
+    low = np.maximum(np.asarray(raw(var)), eps)
+    var = add(var, low - np.asarray(raw(var)))
+    found = mul(add(log(var), div(mse_op(input, target), var)), 0.5)
+    if full:
+        found = add(found, 0.5 * math.log(2 * math.pi))
+    return reduced(found, reduction)
+
+
+def soft_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
+                     reduction: str = "mean") -> Any:
+    """log(1 + exp(-y·x)), reduced."""
+    reduction = _start("soft_margin_loss", (input, target), size_average, reduce, reduction)
+    return reduced(soft_margin_op(input, target), reduction)
+
+
+def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_average: Any = None,
+                         reduce: Any = None, reduction: str = "mean") -> Any:
+    """x where y = 1, max(0, margin - x) where y = -1."""
+    reduction = _start("hinge_embedding_loss", (input, target), size_average, reduce, reduction)
+    y = np.asarray(raw(target))
+    far = where_op(y != 1, clamp_min(sub(margin, input), low=0.0), 0.0)
+    return reduced(add(far, where_op(y != -1, input, 0.0)), reduction)
+
+
+def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0,
+                        size_average: Any = None, reduce: Any = None,
+                        reduction: str = "mean") -> Any:
+    """max(0, -y·(x1 - x2) + margin)."""
+    reduction = _start("margin_ranking_loss", (input1, input2, target), size_average, reduce,
+                       reduction)
+    found = clamp_min(add(mul(neg(target), sub(input1, input2)), margin), low=0.0)
+    return reduced(found, reduction)
+
+
+def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
+                                size_average: Any = None, reduce: Any = None,
+                                reduction: str = "mean") -> Any:
+    """Mean over classes of the binary cross entropy of σ(x)."""
+    reduction = _start("multilabel_soft_margin_loss", (input, target), size_average, reduce,
+                       reduction)
+    found = bce_logits_op(input, target)
+    if weight is not None:
+        found = mul(found, weight)
+    last = len(found.shape) - 1
+    classes = found.shape[last]
+    return reduced(div(sum_op(found, dim=(last,), keepdim=False), float(classes)), reduction)
+
+
+def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None,
+                      size_average: Any = None, reduce: Any = None,
+                      reduction: str = "mean") -> Any:
+    """Σ over classes i ≠ y of max(0, margin - x[y] + x[i])ᵖ / C."""
+    reduction = _start("multi_margin_loss", (input, target), size_average, reduce, reduction)
+    if p not in (1, 2):
+        raise ArgumentError("only p == 1 and p == 2 supported")
+    single = len(input.shape) == 1
+    x = reshape(input, (1, -1)) if single else input
+    t = np.asarray(raw(target)).reshape(-1, 1)
+    n, classes = x.shape
+    gap = clamp_min(add(sub(x, gather_op(x, t, dim=1)), margin), low=0.0)
+    if p == 2:
+        gap = mul(gap, gap)
+    if weight is not None:
+        gap = mul(gap, gather_op(reshape(weight, (-1,)), t[:, 0], dim=0) if n == 1 else unsqueeze_op(
+            gather_op(weight, t[:, 0], dim=0), dim=1))
+    gap = where_op(np.arange(classes) == t, 0.0, gap)
+    found = div(sum_op(gap, dim=(1,), keepdim=False), float(classes))
+    return reduced(reshape(found, ()) if single else found, reduction)
+
+
+def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
+                           reduction: str = "mean") -> Any:
+    """Σ over target classes j and others i of max(0, 1 - (x[j] - x[i])) / C; targets end at -1."""
+    reduction = _start("multilabel_margin_loss", (input, target), size_average, reduce, reduction)
+    single = len(input.shape) == 1
+    x = reshape(input, (1, -1)) if single else input
+    t = np.asarray(raw(target)).reshape(tuple(x.shape))
+    n, classes = t.shape
+    listed = np.cumprod(t >= 0, axis=1).astype(bool)
+    is_target = np.zeros((n, classes), bool)
+    rows = np.broadcast_to(np.arange(n)[:, None], t.shape)
+    is_target[rows[listed], t[listed]] = True
+    chosen = gather_op(x, np.where(listed, t, 0), dim=1)
+    gap = clamp_min(add(sub(unsqueeze_op(x, dim=1), unsqueeze_op(chosen, dim=2)), 1.0), low=0.0)
+    use = listed[:, :, None] & ~is_target[:, None, :]
+    total = sum_op(where_op(use, gap, 0.0), dim=(1, 2), keepdim=False)
+    found = div(total, float(classes))
+    return reduced(reshape(found, ()) if single else found, reduction)
+
+
+# ------------------------------------------------------------------ distances
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """x1·x2 / (max(‖x1‖, eps)·max(‖x2‖, eps)) along `dim`.
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.cosine_similarity(ad.tensor([[1.0, 0.0]]), ad.tensor([[2.0, 0.0]]))
+    tensor([1.])
+    """
+    need("cosine_similarity", x1, x2)
+    rank = max(len(x1.shape), len(x2.shape))
+    d = (dim % rank,)
+    a, b = (reshape(t, (*(1,) * (rank - len(t.shape)), *t.shape)) for t in (x1, x2))
+    na, nb = (clamp_min(norm_op(t, p=2.0, dim=d, keepdim=True), low=eps) for t in (a, b))
+    return sum_op(mul(div(a, na), div(b, nb)), dim=d, keepdim=False)
+
+
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6,
+                      keepdim: bool = False) -> Any:
+    """The p-norm of x1 - x2 + eps over the last axis."""
+    gap = add(sub(x1, x2), eps)
+    return norm_op(gap, p=float(p), dim=(len(gap.shape) - 1,), keepdim=keepdim)
+
+
+def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0,
+                          size_average: Any = None, reduce: Any = None,
+                          reduction: str = "mean") -> Any:
+    """1 - cos where y = 1, max(0, cos - margin) where y = -1."""
+    reduction = _start("cosine_embedding_loss", (input1, input2, target), size_average, reduce,
+                       reduction)
+    d = len(input1.shape) - 1
+    if len(target.shape) != d:
+        raise ShapeError(f"cosine_embedding_loss: {d}-d target expected for {d + 1}-d inputs, got "
+                         f"target {list(target.shape)}")
+    eps = 1e-12
+    inner = sum_op(mul(input1, input2), dim=(d,), keepdim=False)
+    sizes = [add(sum_op(mul(t, t), dim=(d,), keepdim=False), eps) for t in (input1, input2)]
+    cos = div(inner, pow_op(mul(*sizes), 0.5))
+    y = np.asarray(raw(target))
+    near = where_op(y == 1, sub(1.0, cos), 0.0)
+    return reduced(add(near, where_op(y == -1, clamp_min(sub(cos, margin), low=0.0), 0.0)),
+                   reduction)
+
+
+def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0,
+                        p: float = 2, eps: float = 1e-6, swap: bool = False,
+                        size_average: Any = None, reduce: Any = None,
+                        reduction: str = "mean") -> Any:
+    """max(0, d(a, p) - d(a, n) + margin) with p-norm distances."""
+    reduction = _start("triplet_margin_loss", (anchor, positive, negative), size_average, reduce,
+                       reduction)
+    if margin <= 0:
+        raise ArgumentError(f"triplet_margin_loss: margin must be greater than 0, got {margin}")
+
+    def distance(a: Any, b: Any) -> Any:
+        return pairwise_distance(a, b, p, eps)
+    return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
+
+
+def _triplet(a: Any, pos: Any, other: Any, distance: Callable[..., Any], margin: float, swap: bool,
+             reduction: str) -> Any:
+    from adjoint.ops.pointwise import minimum
+    near, far = distance(a, pos), distance(a, other)
+    if swap:
+        far = minimum(far, distance(pos, other))
+    return reduced(clamp_min(add(sub(near, far), margin), low=0.0), reduction)
+
+
+def triplet_margin_with_distance_loss(anchor: Any, positive: Any, negative: Any, *,
+                                      distance_function: Any = None, margin: float = 1.0,
+                                      swap: bool = False, reduction: str = "mean") -> Any:
+    """`triplet_margin_loss` with a distance of one's own."""
+    check_reduction(reduction)
+    if margin <= 0:
+        raise ArgumentError(f"margin must be greater than 0, got {margin}")
+    return _triplet(anchor, positive, negative, distance_function or pairwise_distance, margin,
+                    swap, reduction)

@@ -1,0 +1,261 @@
+"""Pooling: maximum, mean, adaptive and power-mean windows."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import I64
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.kernels import conv as k
+from adjoint.kernels.conv_numpy import per_dim
+from adjoint.ops.api_common import need
+from adjoint.ops.gather import gather_op, put_along_op, scatter_op
+from adjoint.ops.pointwise import abs_op, mul, pow_op, sign
+from adjoint.ops.public import public
+from adjoint.ops.shape import reshape, squeeze_op, unsqueeze_op
+
+Shape = tuple[int, ...]
+
+
+def _batch_first(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    """Examples join the batch axis that pooling has anyway."""
+    x = args[0]
+    b, n = x.shape[:2]
+    if "x_shape" in attrs:
+        attrs = {**attrs, "x_shape": (b * n, *attrs["x_shape"][1:])}
+    out = bind(op_, (reshape(x, (b * n, *x.shape[2:])),), attrs)
+    if isinstance(out, tuple):
+        return tuple(reshape(o, (b, n, *o.shape[1:])) for o in out)
+    return reshape(out, (b, n, *out.shape[1:]))
+
+
+def _planes(x: Any) -> Any:
+    return reshape(x, (x.shape[0], x.shape[1], math.prod(x.shape[2:])))
+
+
+def _max_vjp(cts: Any, indices: Any, x_aval: Aval) -> Any:
+    n, c, *space = x_aval.shape
+    flat = put_along_op(_planes(cts[0]), _planes(indices), dim=2, shape=(n, c, math.prod(space)))
+    return reshape(flat, x_aval.shape)
+
+
+def _max_jvp(t: Any, indices: Any) -> Any:
+    return reshape(gather_op(_planes(t), _planes(indices), dim=2), tuple(indices.shape)), None
+
+
+def _max_infer(x: Aval, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape,
+               ceil_mode: bool) -> Any:
+    space = tuple(k.pool_size(*s, ceil_mode=ceil_mode) for s in zip(
+        x.shape[2:], kernel, stride, padding, dilation, strict=True))
+    shape = (*x.shape[:2], *space)
+    return Aval(shape, x.dtype), Aval(shape, I64)
+
+
+WHY = {"indices": "the gradient goes to the element that won"}
+max_pool_op = op(
+    "max_pool", impl=lambda x, /, *, kernel, stride, padding, dilation, ceil_mode:
+    k.max_pool_forward(x, kernel, stride, padding, dilation, ceil_mode),
+    infer=_max_infer, outs=("out", "indices"), differentiable=("out",), vjp={"x": _max_vjp},
+    jvp={"x": _max_jvp}, batch=_batch_first, node="MaxPool2DWithIndicesBackward0",
+    cost=lambda x, *, kernel, **_: x.size * math.prod(kernel), why=WHY)
+adaptive_max_pool_op = op(
+    "adaptive_max_pool", impl=lambda x, /, *, size: k.adaptive_max_pool_forward(x, size),
+    infer=lambda x, *, size: (Aval((*x.shape[:2], *size), x.dtype),
+                              Aval((*x.shape[:2], *size), I64)),
+    outs=("out", "indices"), differentiable=("out",), vjp={"x": _max_vjp}, jvp={"x": _max_jvp},
+    batch=_batch_first, node="AdaptiveMaxPool2DBackward0", cost=lambda x, **_: x.size, why=WHY)
+
+
+def _avg_shape(x: Aval, kernel: Shape, stride: Shape, padding: Shape, ceil_mode: bool) -> Shape:
+    return (*x.shape[:2], *(k.pool_size(n, w, s, p, 1, ceil_mode) for n, w, s, p in zip(
+        x.shape[2:], kernel, stride, padding, strict=True)))
+
+
+avg_pool_op = op(
+    "avg_pool", impl=lambda x, /, *, kernel, stride, padding, ceil_mode, count_include_pad,
+    divisor_override: k.avg_pool_forward(x, kernel, stride, padding, ceil_mode, count_include_pad,
+                                         divisor_override),
+    infer=lambda x, *, kernel, stride, padding, ceil_mode, **_: Aval(
+        _avg_shape(x, kernel, stride, padding, ceil_mode), x.dtype),
+    vjp={"x": lambda ct, x_aval, **attrs: avg_unpool_op(ct, x_shape=x_aval.shape, **attrs)},
+    jvp={"x": None}, batch=_batch_first, node="AvgPool2DBackward0",
+    cost=lambda x, *, kernel, **_: x.size * math.prod(kernel))
+
+
+def _pool_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v for n, v in attrs.items() if n != "x_shape"}
+
+
+avg_unpool_op = op(
+    "avg_pool_backward",
+    impl=lambda ct, /, *, x_shape, kernel, stride, padding, ceil_mode, count_include_pad,
+    divisor_override: k.avg_pool_backward(ct, x_shape, kernel, stride, padding, ceil_mode,
+                                          count_include_pad, divisor_override),
+    infer=lambda ct, *, x_shape, **_: Aval(x_shape, ct.dtype),
+    vjp={"ct": lambda g, **attrs: avg_pool_op(g, **_pool_attrs(attrs))}, jvp={"ct": None},
+    batch=_batch_first, cost=lambda ct, *, kernel, **_: ct.size * math.prod(kernel))
+adaptive_avg_op = op(
+    "adaptive_avg_pool", impl=lambda x, /, *, size: k.adaptive_avg_pool_forward(x, size),
+    infer=lambda x, *, size: Aval((*x.shape[:2], *size), x.dtype),
+    vjp={"x": lambda ct, x_aval: adaptive_avg_back_op(ct, x_shape=x_aval.shape)},
+    jvp={"x": None}, batch=_batch_first, node="AdaptiveAvgPool2DBackward0",
+    cost=lambda x, **_: x.size)
+adaptive_avg_back_op = op(
+    "adaptive_avg_pool_backward",
+    impl=lambda ct, /, *, x_shape: k.adaptive_avg_pool_backward(ct, x_shape),
+    infer=lambda ct, *, x_shape: Aval(x_shape, ct.dtype),
+    vjp={"ct": lambda g, ct_aval: adaptive_avg_op(g, size=ct_aval.shape[2:])}, jvp={"ct": None},
+    batch=_batch_first, cost=lambda ct, *, x_shape: math.prod(x_shape))
+
+
+# ------------------------------------------------------------------ public
+def _ready(name: str, input: Any, dims: int) -> tuple[Any, bool]:
+    need(name, input)
+    rank = len(input.shape)
+    if rank not in (dims + 1, dims + 2):
+        raise ShapeError(f"{name}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor, but got"
+                         f" input of size {list(input.shape)}")
+    return (unsqueeze_op(input, dim=0), True) if rank == dims + 1 else (input, False)
+
+
+def _window(name: str, kernel: Any, stride: Any, padding: Any, dims: int,
+            ) -> tuple[Shape, Shape, Shape]:
+    w = per_dim(kernel, dims)
+    empty = stride is None or (isinstance(stride, (tuple, list)) and not stride)
+    s = w if empty else per_dim(stride, dims)
+    p = per_dim(padding, dims)
+    for what, given in (("kernel_size", w), ("stride", s), ("padding", p)):
+        if len(given) != dims:
+            raise ArgumentError(f"{name}: {what} must be an int or {dims} ints, got {given}")
+    if min(w) < 1 or min(s) < 1:
+        raise ArgumentError(f"{name}: kernel size and stride should be greater than zero, got "
+                            f"{w} and {s}")
+    if any(2 * q > n for q, n in zip(p, w, strict=True)) or min(p) < 0:
+        raise ArgumentError(f"{name}: pad should be at most half of effective kernel size, but got "
+                            f"pad={max(p)}, kernel_size={min(w)}")
+    return w, s, p
+
+
+def _nonempty(name: str, x: Any, shape: Shape) -> None:
+    if min(shape, default=1) < 1:
+        raise ShapeError(f"Given input size: {list(x.shape)}. Calculated output size: "
+                         f"{list(shape)}. Output size is too small ({name})")
+
+
+def _max(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any,
+         ceil_mode: bool, return_indices: bool) -> Any:
+    x, single = _ready(name, input, dims)
+    w, s, p = _window(name, kernel, stride, padding, dims)
+    d = per_dim(dilation, dims)
+    _nonempty(name, x, tuple(k.pool_size(*z, ceil_mode=ceil_mode) for z in zip(
+        x.shape[2:], w, s, p, d, strict=True)))
+    outs = max_pool_op(x, kernel=w, stride=s, padding=p, dilation=d, ceil_mode=ceil_mode)
+    if single:
+        outs = tuple(squeeze_op(o, dims=(0,)) for o in outs)
+    return outs if return_indices else outs[0]
+
+
+def _avg(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: Any,
+         ceil_mode: bool, include: bool, divisor: Any) -> Any:
+    x, single = _ready(name, input, dims)
+    w, s, p = _window(name, kernel, stride, padding, dims)
+    if divisor == 0:
+        raise ArgumentError("divisor must be not zero")
+    _nonempty(name, x, tuple(k.pool_size(*z, 1, ceil_mode) for z in zip(
+        x.shape[2:], w, s, p, strict=True)))
+    out = avg_pool_op(x, kernel=w, stride=s, padding=p, ceil_mode=ceil_mode,
+                      count_include_pad=include, divisor_override=divisor)
+    return squeeze_op(out, dims=(0,)) if single else out
+
+
+def _size(x: Any, size: Any, dims: int) -> Shape:
+    if size is None or isinstance(size, int):
+        size = (size,) * dims
+    return tuple(n if s is None else int(s) for s, n in zip(size, x.shape[2:], strict=True))
+
+
+def _adaptive(name: str, dims: int, input: Any, size: Any, maximum: bool, indices: bool) -> Any:
+    x, single = _ready(name, input, dims)
+    record = adaptive_max_pool_op if maximum else adaptive_avg_op
+    out = record(x, size=_size(x, size, dims))
+    outs = out if isinstance(out, tuple) else (out,)
+    if single:
+        outs = tuple(squeeze_op(o, dims=(0,)) for o in outs)
+    return outs if indices else outs[0]
+
+
+def _declare(dims: int) -> dict[str, Any]:
+    def max_pool(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                 dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False) -> Any:
+        return _max(f"max_pool{dims}d", dims, input, kernel_size, stride, padding, dilation,
+                    ceil_mode, return_indices)
+
+    def avg_pool(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True,
+                 divisor_override: Any = None) -> Any:
+        return _avg(f"avg_pool{dims}d", dims, input, kernel_size, stride, padding, ceil_mode,
+                    count_include_pad, divisor_override)
+
+    def adaptive_avg(input: Any, output_size: Any) -> Any:
+        return _adaptive(f"adaptive_avg_pool{dims}d", dims, input, output_size, False, False)
+
+    def adaptive_max(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+        return _adaptive(f"adaptive_max_pool{dims}d", dims, input, output_size, True,
+                         return_indices)
+
+    def lp_pool(input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
+                ceil_mode: bool = False) -> Any:
+        w = per_dim(kernel_size, dims)
+        mean = _avg(f"lp_pool{dims}d", dims, pow_op(input, float(norm_type)), w, stride, 0,
+                    ceil_mode, True, 1)
+        total = mul(sign(mean), _relu(abs_op(mean)))
+        return pow_op(total, 1.0 / norm_type)
+
+    def unpool(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+               output_size: Any = None) -> Any:
+        return _unpool(dims, input, indices, kernel_size, stride, padding, output_size)
+    made = {f"max_pool{dims}d": max_pool, f"avg_pool{dims}d": avg_pool,
+            f"adaptive_avg_pool{dims}d": adaptive_avg, f"adaptive_max_pool{dims}d": adaptive_max,
+            f"lp_pool{dims}d": lp_pool, f"max_unpool{dims}d": unpool}
+    docs = {"max_pool": "Maximum of every window", "avg_pool": "Mean of every window",
+            "adaptive_avg_pool": "Mean over `output_size` nearly equal windows",
+            "adaptive_max_pool": "Maximum over `output_size` nearly equal windows",
+            "lp_pool": "(Σ xᵖ)^(1/p) of every window",
+            "max_unpool": "Values put back to the places that a max pool took them from"}
+    for name, f in made.items():
+        f.__name__ = f.__qualname__ = name
+        f.__doc__ = (f"{docs[name[:-2]]}, over the last {dims} "
+                     f"{'axis' if dims == 1 else 'axes'} of (N, C, ...) or (C, ...).")
+        public(name, method=False)(f)
+    return made
+
+
+def _relu(x: Any) -> Any:
+    from adjoint.ops.pointwise import relu
+    return relu(x)
+
+
+def _unpool(dims: int, input: Any, indices: Any, kernel: Any, stride: Any, padding: Any,
+            size: Any) -> Any:
+    x, single = _ready(f"max_unpool{dims}d", input, dims)
+    at = unsqueeze_op(indices, dim=0) if single else indices
+    w, s, p = _window(f"max_unpool{dims}d", kernel, stride, padding, dims)
+    space = tuple((n - 1) * b - 2 * c + a for n, a, b, c in zip(x.shape[2:], w, s, p, strict=True))
+    if size is not None:
+        space = tuple(int(n) for n in size)[-dims:]
+    shape = (*x.shape[:2], math.prod(space))
+    from adjoint.ops.api_common import dtype_of
+    flat = scatter_op(np.zeros(shape, dtype_of(x)), _planes(at), _planes(x), dim=2)
+    out = reshape(flat, (*x.shape[:2], *space))
+    return squeeze_op(out, dims=(0,)) if single else out
+
+
+_made = {n: f for dims in (1, 2, 3) for n, f in _declare(dims).items()}
+globals().update(_made)
+__all__ = ["adaptive_avg_op", "adaptive_max_pool_op", "avg_pool_op", "max_pool_op", *_made]

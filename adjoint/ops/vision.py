@@ -1,0 +1,472 @@
+"""Padding, resampling and rearranging of images; all of it linear in the image."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.op import op
+from adjoint.kernels.conv_numpy import per_dim
+from adjoint.ops.api_common import dtype_of, need
+from adjoint.ops.gather import gather_op
+from adjoint.ops.index import index_op, unindex_op
+from adjoint.ops.linalg import matmul_op
+from adjoint.ops.pointwise import (
+    add, cast, clamp_op, floor, ge, le, logical_and, mul, round_op, sub, where_op,
+)
+from adjoint.ops.public import public
+from adjoint.ops.shape import (
+    expand_op, narrow_op, permute_op, reshape, transpose_op, unpad, unsqueeze_op,
+)
+
+Shape = tuple[int, ...]
+
+constant_pad_op = op(
+    "constant_pad", impl=lambda x, /, *, pads, value: np.pad(x, pads, constant_values=value),
+    infer=lambda x, *, pads, value: Aval(tuple(n + a + b for n, (a, b) in zip(
+        x.shape, pads, strict=True)), x.dtype),
+    vjp={"x": lambda ct, x_aval, *, pads: unpad(ct, pads, x_aval.shape)},
+    jvp={"x": lambda t, *, pads: constant_pad_op(t, pads=pads, value=0)},
+    batch=lambda op_, args, b, attrs: op_.call(args[0], pads=((0, 0), *attrs["pads"]),
+                                               value=attrs["value"]),
+    node="ConstantPadNdBackward0")
+
+
+def _pairs(name: str, pad: Sequence[int], rank: int) -> list[tuple[int, int]]:
+    pad = [int(p) for p in pad]
+    if len(pad) % 2:
+        raise ArgumentError("Padding length must be divisible by 2")
+    if len(pad) // 2 > rank:
+        raise ShapeError(f"{name}: Padding length should be less than or equal to two times the "
+                         f"input dimension but got padding length {len(pad)} and input of "
+                         f"dimension {rank}")
+    pairs = [(0, 0)] * rank
+    for i in range(len(pad) // 2):
+        pairs[rank - 1 - i] = (pad[2 * i], pad[2 * i + 1])
+    return pairs
+
+
+@public("pad", method=False, function=False)
+def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Pads the last axes by (left, right, top, bottom, ...); negative amounts crop.
+
+    mode: "constant" (`value`, 0 by default), "reflect", "replicate", "circular".
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.pad(ad.ones(2), (1, 2))
+    tensor([0., 1., 1., 0., 0.])
+    """
+    need("pad", input)
+    rank = len(input.shape)
+    pairs = _pairs("pad", pad, rank)
+    if mode != "constant" and value is not None and value != 0:
+        raise ArgumentError(f"Padding mode {mode!r} doesn't take in value argument")
+    if mode == "constant":
+        return _constant(input, pairs, 0 if value is None else value)
+    if mode not in ("reflect", "replicate", "circular"):
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    x = input
+    for d, (a, b) in enumerate(pairs):
+        if a or b:
+            x = index_op(x, _pad_positions(x.shape[d], a, b, mode, d), dims=(d,))
+    return x
+
+
+def _constant(x: Any, pairs: list[tuple[int, int]], value: Any) -> Any:
+    for d, (a, b) in enumerate(pairs):
+        low, high = max(-a, 0), max(-b, 0)
+        if low or high:
+            if x.shape[d] < low + high:
+                raise ShapeError(f"pad: cannot crop {low + high} elements from axis {d} of size "
+                                 f"{x.shape[d]}")
+            x = narrow_op(x, dim=d, start=low, length=x.shape[d] - low - high)
+    return constant_pad_op(x, pads=tuple((max(a, 0), max(b, 0)) for a, b in pairs), value=value)
+
+
+def _pad_positions(n: int, a: int, b: int, mode: str, d: int) -> Any:
+    at = np.arange(-a, n + b)
+    if mode == "replicate":
+        return np.clip(at, 0, n - 1)
+    if mode == "circular":
+        if a > n or b > n:
+            raise ShapeError("Padding value causes wrapping around more than once: padding "
+                             f"({a}, {b}) on axis {d} of size {n}")
+        return at % n
+    if a >= n or b >= n:
+        raise ShapeError(f"Argument #4: Padding size should be less than the corresponding input "
+                         f"dimension, but got: padding ({a}, {b}) at dimension {d} of size {n}")
+    at = np.abs(at)
+    return np.where(at >= n, 2 * (n - 1) - at, at)
+
+
+# ------------------------------------------------------------------ resampling
+def _sources(n: int, out: int, scale: float | None, align: bool) -> Any:
+    """Positions in the source, of every output position."""
+    at = np.arange(out, dtype=np.float64)
+    if align:
+        return at * ((n - 1) / (out - 1) if out > 1 else 0.0)
+    return (at + 0.5) * (1 / scale if scale else n / out) - 0.5
+
+
+def _cubic(t: Any, a: float) -> Any:
+    t = np.abs(t)
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+
+def _matrix(n: int, out: int, scale: float | None, kind: str, align: bool, smooth: bool) -> Any:
+    """(out, n): the weight of every source element in every output element."""
+    at = _sources(n, out, scale, align)
+    m = np.zeros((out, n))
+    rows = np.arange(out)
+    if smooth:
+        return _smooth_matrix(n, out, scale, kind, align)
+    if kind == "linear":
+        at = np.maximum(at, 0)
+        low = np.minimum(np.floor(at).astype(int), n - 1)
+        high, part = np.minimum(low + 1, n - 1), at - low
+        np.add.at(m, (rows, low), 1 - part)
+        np.add.at(m, (rows, high), part)
+        return m
+    low = np.floor(at).astype(int)
+    for k in range(-1, 3):
+        np.add.at(m, (rows, np.clip(low + k, 0, n - 1)), _cubic(at - (low + k), -0.75))
+    return m
+
+
+def _smooth_matrix(n: int, out: int, scale: float | None, kind: str, align: bool) -> Any:
+    step = (n - 1) / (out - 1) if align and out > 1 else (1 / scale if scale else n / out)
+    wide = max(step, 1.0)
+    support = (1.0 if kind == "linear" else 2.0) * wide
+    centre = (np.arange(out) + 0.5) * step
+    m = np.zeros((out, n))
+    for i, c in enumerate(centre):
+        low, high = max(int(c - support + 0.5), 0), min(int(c + support + 0.5), n)
+        t = (np.arange(low, high) - c + 0.5) / wide
+        w = np.maximum(1 - np.abs(t), 0) if kind == "linear" else _cubic(t, -0.5)
+        m[i, low:high] = w / w.sum()
+    return m
+
+
+def _along(x: Any, d: int, matrix: Any) -> Any:
+    """x with axis d multiplied by a matrix."""
+    last = len(x.shape) - 1
+    moved = x if d == last else transpose_op(x, dim0=d, dim1=last)
+    out = matmul_op(moved, np.ascontiguousarray(matrix.T).astype(dtype_of(x)))
+    return out if d == last else transpose_op(out, dim0=d, dim1=last)
+
+
+def _target(x: Any, size: Any, factor: Any, recompute: Any) -> tuple[Shape, list[float | None]]:
+    dims = len(x.shape) - 2
+    if (size is None) == (factor is None):
+        raise ArgumentError("only one of size or scale_factor should be defined" if size is not None
+                            else "either size or scale_factor should be defined")
+    if size is not None:
+        return per_dim(size, dims), [None] * dims
+    factors = [float(factor)] * dims if isinstance(factor, (int, float)) else [
+        float(f) for f in factor]
+    if len(factors) != dims:
+        raise ArgumentError(f"Input and scale_factor must have the same number of spatial "
+                            f"dimensions, but got input with spatial dimensions of "
+                            f"{list(x.shape[2:])} and scale_factor of shape {factor}")
+    out = tuple(int(math.floor(n * f)) for n, f in zip(x.shape[2:], factors, strict=True))
+    return out, [None] * dims if recompute else list(factors)
+
+
+MODES = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+
+def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+                align_corners: Any = None, recompute_scale_factor: Any = None,
+                antialias: bool = False) -> Any:
+    """Resamples the spatial axes of (N, C, ...) to `size` or by `scale_factor`.
+
+    mode: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, area.
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.interpolate(ad.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1., 1., 2., 2.]]])
+    """
+    need("interpolate", input)
+    dims = len(input.shape) - 2
+    if dims not in (1, 2, 3):
+        raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
+                                  f"{len(input.shape)}D) for the mode {mode}")
+    if mode in ("nearest", "nearest-exact", "area") and align_corners is not None:
+        raise ArgumentError("align_corners option can only be set with the interpolating modes: "
+                            "linear | bilinear | bicubic | trilinear")
+    if mode in MODES and MODES[mode] != dims:
+        raise NotImplementedError(f"Got {dims + 2}D input, but {mode} mode needs "
+                                  f"{MODES[mode] + 2}D input")
+    if mode not in MODES and mode not in ("nearest", "nearest-exact", "area"):
+        raise NotImplementedError(f"Unknown interpolation mode {mode!r}")
+    out, scales = _target(input, size, scale_factor, recompute_scale_factor)
+    if min(out) < 1:
+        raise ShapeError(f"interpolate: output size {list(out)} must be positive")
+    if mode == "area":
+        from adjoint.ops.pool import adaptive_avg_op
+        return adaptive_avg_op(input, size=out)
+    x = input
+    for i, (m, s) in enumerate(zip(out, scales, strict=True)):
+        n = x.shape[2 + i]
+        if mode in ("nearest", "nearest-exact"):
+            shift = 0.5 if mode == "nearest-exact" else 0.0
+            step = np.float32(1 / s if s else n / m)
+            at = np.floor((np.arange(m, dtype=np.float32) + np.float32(shift)) * step)
+            x = index_op(x, np.minimum(at.astype(np.int64), n - 1), dims=(2 + i,))
+        elif n != m or s is not None or mode == "bicubic":
+            kind = "cubic" if mode == "bicubic" else "linear"
+            x = _along(x, 2 + i, _matrix(n, m, s, kind, bool(align_corners), antialias))
+    return x
+
+
+upsample = interpolate
+
+
+def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:
+    """Sampling positions (N, H, W, 2) or (N, D, H, W, 3) of an affine map theta (N, 2, 3)/(N, 3, 4).
+
+    Positions run from -1 to 1; x is the first of the last axis.
+    """
+    space = tuple(int(s) for s in size)[2:]
+    axes = []
+    for n in space:
+        line = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
+        axes.append(line if align_corners or n <= 1 else line * (n - 1) / n)
+    mesh = np.meshgrid(*axes, indexing="ij")
+    base = np.stack([*reversed(mesh), np.ones(space)], -1).reshape(-1, len(space) + 1)
+    out = matmul_op(base.astype(dtype_of(theta))[None], transpose_op(theta, dim0=1, dim1=2))
+    return reshape(out, (size[0], *space, len(space)))
+
+
+def _unnormalize(g: Any, n: int, align: bool) -> Any:
+    if align:
+        return mul(add(g, 1.0), (n - 1) / 2)
+    return sub(mul(add(g, 1.0), n / 2), 0.5)
+
+
+def _reflect(x: Any, low: float, high: float) -> Any:
+    """Positions reflected at low and high until they lie between."""
+    from adjoint.ops.pointwise import abs_op, eq, fmod
+    span = high - low
+    if span <= 0:
+        return mul(x, 0.0)
+    away = abs_op(sub(x, low))
+    extra = fmod(away, span)
+    flips = floor(mul(away, 1 / span))
+    odd = eq(fmod(flips, 2.0), 1.0)
+    return where_op(odd, sub(high, extra), add(extra, low))
+
+
+def _place(x: Any, n: int, padding: str, align: bool) -> Any:
+    if padding == "border":
+        return clamp_op(x, low=0.0, high=n - 1.0)
+    if padding == "reflection":
+        x = _reflect(x, 0.0, n - 1.0) if align else _reflect(x, -0.5, n - 0.5)
+        return clamp_op(x, low=0.0, high=n - 1.0)
+    return x
+
+
+def _read(x: Any, corners: list[Any], space: Shape) -> Any:
+    """x[n, c, corner] (0 outside), for integer-valued positions (N, P) per axis."""
+    inside: Any = None
+    flat: Any = None
+    for at, n in zip(corners, space, strict=True):
+        here = logical_and(ge(at, 0.0), le(at, n - 1.0))
+        inside = here if inside is None else logical_and(inside, here)
+        safe = clamp_op(at, low=0.0, high=n - 1.0)
+        flat = safe if flat is None else add(mul(flat, float(n)), safe)
+    index = cast(flat, dtype=np.dtype(np.int64))
+    n, c = x.shape[:2]
+    p = index.shape[1]
+    planes = reshape(x, (n, c, math.prod(space)))
+    found = gather_op(planes, expand_op(unsqueeze_op(index, dim=1), shape=(n, c, p)), dim=2)
+    return where_op(unsqueeze_op(inside, dim=1), found, 0.0)
+
+
+def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
+                align_corners: Any = None) -> Any:
+    """Reads (N, C, H, W) or (N, C, D, H, W) at positions grid (N, ..., 2 or 3) in [-1, 1].
+
+    mode: bilinear, nearest or bicubic (4-d only); padding_mode: zeros, border or reflection.
+    """
+    need("grid_sample", input, grid)
+    dims = len(input.shape) - 2
+    if dims not in (2, 3) or len(grid.shape) != dims + 2 or grid.shape[-1] != dims:
+        raise ShapeError(f"grid_sampler(): expected input (N, C, H, W) and grid (N, H', W', 2), or "
+                         f"one axis more of each, got {list(input.shape)} and {list(grid.shape)}")
+    if grid.shape[0] != input.shape[0]:
+        raise ShapeError("grid_sampler(): expected grid and input to have same batch size, but got "
+                         f"{list(input.shape)} and {list(grid.shape)}")
+    if mode not in ("bilinear", "nearest", "bicubic") or mode == "bicubic" and dims == 3:
+        raise ArgumentError(f"nn.functional.grid_sample(): unknown mode {mode!r} for {dims + 2}-d "
+                            "input")
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise ArgumentError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', "
+                            f"'border', or 'reflection', but got: '{padding_mode}'")
+    align = bool(align_corners)
+    space = tuple(input.shape[2:])
+    n, c = input.shape[:2]
+    out_space = tuple(grid.shape[1:-1])
+    flat = reshape(grid, (n, math.prod(out_space), dims))
+    at = [_unnormalize(reshape(narrow_op(flat, dim=2, start=dims - 1 - i, length=1), (n, -1)),
+                       s, align) for i, s in enumerate(space)]
+    if mode == "bicubic":
+        out = _sample_cubic(input, at, space, padding_mode, align)
+    else:
+        at = [_place(a, s, padding_mode, align) for a, s in zip(at, space, strict=True)]
+        if mode == "nearest":
+            out = _read(input, [round_op(a) for a in at], space)
+        else:
+            out = _sample_linear(input, at, space)
+    return reshape(out, (n, c, *out_space))
+
+
+def _sample_linear(x: Any, at: list[Any], space: Shape) -> Any:
+    low = [floor(a) for a in at]
+    part = [sub(a, b) for a, b in zip(at, low, strict=True)]
+    total: Any = None
+    for corner in np.ndindex(*(2,) * len(space)):
+        weight: Any = None
+        for up, p in zip(corner, part, strict=True):
+            share = p if up else sub(1.0, p)
+            weight = share if weight is None else mul(weight, share)
+        places = [add(b, float(up)) for b, up in zip(low, corner, strict=True)]
+        term = mul(_read(x, places, space), unsqueeze_op(weight, dim=1))
+        total = term if total is None else add(total, term)
+    return total
+
+
+def _cubic_weights(t: Any) -> list[Any]:
+    a = -0.75
+
+    def near(u: Any) -> Any:
+        return add(mul(mul(sub(mul(u, a + 2), a + 3), u), u), 1.0)
+
+    def far(u: Any) -> Any:
+        return sub(mul(add(mul(sub(mul(u, a), 5 * a), u), 8 * a), u), 4 * a)
+    return [far(add(t, 1.0)), near(t), near(sub(1.0, t)), far(sub(2.0, t))]
+
+
+def _sample_cubic(x: Any, at: list[Any], space: Shape, padding: str, align: bool) -> Any:
+    low = [floor(a) for a in at]
+    weights = [_cubic_weights(sub(a, b)) for a, b in zip(at, low, strict=True)]
+    total: Any = None
+    for i in range(4):
+        for j in range(4):
+            places = [_place(add(b, float(k - 1)), n, padding, align)
+                      for b, k, n in zip(low, (i, j), space, strict=True)]
+            weight = unsqueeze_op(mul(weights[0][i], weights[1][j]), dim=1)
+            term = mul(_read(x, [round_op(p) for p in places], space), weight)
+            total = term if total is None else add(total, term)
+    return total
+
+
+# ------------------------------------------------------------------ rearranging
+@public("pixel_shuffle", method=False)
+def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+    """(..., C·r², H, W) -> (..., C, H·r, W·r)."""
+    r = upscale_factor
+    *lead, c, h, w = input.shape
+    if r < 1 or c % (r * r):
+        raise ShapeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by "
+                         f"the square of upscale_factor, but input.size(-3)={c} is not divisible by"
+                         f" {r * r}")
+    k = len(lead)
+    x = reshape(input, (*lead, c // (r * r), r, r, h, w))
+    x = permute_op(x, dims=(*range(k), k, k + 3, k + 1, k + 4, k + 2))
+    return reshape(x, (*lead, c // (r * r), h * r, w * r))
+
+
+@public("pixel_unshuffle", method=False)
+def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+    """(..., C, H·r, W·r) -> (..., C·r², H, W)."""
+    r = downscale_factor
+    *lead, c, h, w = input.shape
+    if r < 1 or h % r or w % r:
+        raise ShapeError("pixel_unshuffle expects height and width to be divisible by "
+                         f"downscale_factor, but input.size(-2)={h}, input.size(-1)={w} are not "
+                         f"divisible by {r}")
+    k = len(lead)
+    x = reshape(input, (*lead, c, h // r, r, w // r, r))
+    x = permute_op(x, dims=(*range(k), k, k + 2, k + 4, k + 1, k + 3))
+    return reshape(x, (*lead, c * r * r, h // r, w // r))
+
+
+@public("channel_shuffle", method=False)
+def channel_shuffle(input: Any, groups: int) -> Any:
+    """Channels of (N, C, ...) dealt out: group by group becomes one of each group."""
+    n, c, *rest = input.shape
+    if c % groups:
+        raise ShapeError(f"channel_shuffle: {c} channels are not divisible by groups={groups}")
+    x = transpose_op(reshape(input, (n, groups, c // groups, *rest)), dim0=1, dim1=2)
+    return reshape(x, tuple(input.shape))
+
+
+def _patches(space: Shape, kernel: Shape, dilation: Shape, padding: Shape,
+             stride: Shape) -> tuple[Any, Shape]:
+    """(positions in the padded plane of every kernel element and patch, padded extent)."""
+    padded = tuple(n + 2 * p for n, p in zip(space, padding, strict=True))
+    counts = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(
+        padded, dilation, kernel, stride, strict=True)]
+    if min(counts) < 1:
+        raise ShapeError(f"unfold: the kernel {list(kernel)} (dilation {list(dilation)}) is larger "
+                         f"than the padded input {list(padded)}")
+    rows = np.arange(kernel[0])[:, None] * dilation[0] + np.arange(counts[0]) * stride[0]
+    cols = np.arange(kernel[1])[:, None] * dilation[1] + np.arange(counts[1]) * stride[1]
+    at = rows[:, None, :, None] * padded[1] + cols[None, :, None, :]
+    return at.reshape(math.prod(kernel), math.prod(counts)), padded
+
+
+def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
+           stride: Any = 1) -> Any:
+    """Patches of (N, C, H, W) as columns: (N, C·kh·kw, L).
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.unfold(ad.ones(1, 2, 3, 3), 2).shape
+    adjoint.Size([1, 8, 4])
+    """
+    need("unfold", input)
+    single = len(input.shape) == 3
+    x = unsqueeze_op(input, dim=0) if single else input
+    if len(x.shape) != 4:
+        raise ShapeError(f"unfold: Expected 3D or 4D (batch mode) tensor, got {list(input.shape)}")
+    k, d, p, s = (per_dim(v, 2) for v in (kernel_size, dilation, padding, stride))
+    at, padded = _patches(tuple(x.shape[2:]), k, d, p, s)
+    n, c = x.shape[:2]
+    x = _constant(x, [(0, 0), (0, 0), (p[0], p[0]), (p[1], p[1])], 0)
+    out = index_op(reshape(x, (n, c, math.prod(padded))), at, dims=(2,))
+    out = reshape(out, (n, c * at.shape[0], at.shape[1]))
+    return reshape(out, tuple(out.shape[1:])) if single else out
+
+
+def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
+         stride: Any = 1) -> Any:
+    """The adjoint of `unfold`: columns (N, C·kh·kw, L) added up to (N, C, H, W)."""
+    need("fold", input)
+    single = len(input.shape) == 2
+    x = unsqueeze_op(input, dim=0) if single else input
+    k, d, p, s = (per_dim(v, 2) for v in (kernel_size, dilation, padding, stride))
+    h, w = per_dim(output_size, 2)
+    at, padded = _patches((h, w), k, d, p, s)
+    n, columns, length = x.shape
+    taps = math.prod(k)
+    if columns % taps:
+        raise ShapeError(f"fold: Expected size of input's dimension 1 to be divisible by the "
+                         f"product of kernel_size, but got input.size(1)={columns} and "
+                         f"kernel_size={k}")
+    if length != at.shape[1]:
+        raise ShapeError(f"fold: Given output_size={(h, w)}, kernel_size={k}, dilation={d}, "
+                         f"padding={p}, stride={s}, expected size of input's dimension 2 to match "
+                         f"the calculated number of sliding blocks {at.shape[1]}, but got {length}")
+    c = columns // taps
+    cols = reshape(x, (n, c, taps, length))
+    out = unindex_op(cols, at, shape=(n, c, math.prod(padded)), dims=(2,))
+    out = reshape(out, (n, c, *padded))
+    out = narrow_op(narrow_op(out, dim=2, start=p[0], length=h), dim=3, start=p[1], length=w)
+    return reshape(out, tuple(out.shape[1:])) if single else out

@@ -1,0 +1,234 @@
+"""Optimizer: groups, closures, hooks, state, errors (F96)."""
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import adjoint as ad
+from adjoint import nn, optim
+from helpers_nn import plain
+
+
+def param(*shape: int) -> Any:
+    return nn.Parameter(ad.ones(*shape))
+
+
+@pytest.mark.parametrize(("act", "error", "words"), [
+    (lambda p: optim.SGD(p), TypeError, "should be an iterable of Tensors or dicts"),
+    (lambda p: optim.SGD([]), ValueError, "optimizer got an empty parameter list"),
+    (lambda p: optim.SGD([3]), TypeError, "can only optimize Tensors, but one of the params is int"),
+    (lambda p: optim.SGD([p * 1]), ValueError, "can't optimize a non-leaf Tensor"),
+    (lambda p: optim.SGD([p], lr=-1), ValueError, "Invalid learning rate: -1"),
+    (lambda p: optim.SGD([p], momentum=-1), ValueError, "Invalid momentum value: -1"),
+    (lambda p: optim.SGD([p], weight_decay=-1), ValueError, "Invalid weight_decay value: -1"),
+    (lambda p: optim.SGD([p], nesterov=True), ValueError, "requires a momentum and zero dampening"),
+    (lambda p: optim.SGD([p], differentiable=True), NotImplementedError, "not recorded"),
+    (lambda p: optim.SGD([p], fused=True, foreach=True), RuntimeError, "cannot be `True` together"),
+    (lambda p: optim.SGD([{"params": [p]}, {"params": [p]}]), ValueError,
+     "appear in more than one parameter group"),
+    (lambda p: optim.SGD([{"params": {p}}]), TypeError, "ordered collections"),
+    (lambda p: optim.SGD([("a", p), p]), ValueError, "Some param names are missing"),
+    (lambda p: optim.SGD([p]).add_param_group(3), TypeError, "param_group must be a dict"),
+    (lambda p: optim.Adam([p], betas=(1, 0.5)), ValueError, "Invalid beta parameter at index 0: 1"),
+    (lambda p: optim.Adam([p], betas=(0.5, 2)), ValueError, "Invalid beta parameter at index 1: 2"),
+    (lambda p: optim.Adam([p], eps=-1), ValueError, "Invalid epsilon value: -1"),
+    (lambda p: optim.Adagrad([p], lr_decay=-1), ValueError, "Invalid lr_decay value: -1"),
+    (lambda p: optim.Adadelta([p], rho=2), ValueError, "Invalid rho value: 2"),
+    (lambda p: optim.RMSprop([p], alpha=-1), ValueError, "Invalid alpha value: -1"),
+    (lambda p: optim.Rprop([p], etas=(1, 2)), ValueError, "Invalid eta values: 1, 2"),
+    (lambda p: optim.NAdam([p], momentum_decay=-1), ValueError, "Invalid momentum_decay value: -1"),
+    (lambda p: optim.Muon([param(2)]), ValueError, "Muon only supports 2D parameters"),
+    (lambda p: optim.Adafactor([p], d=0.5), ValueError, "Clipping threshold d should be >= 1"),
+])
+def test_errors_begin_with_torch_s_words(act: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        act(param(2, 2))
+
+
+def test_groups_override_defaults_and_repr_is_torch_s() -> None:
+    torch = pytest.importorskip("torch")
+
+    def make(lib: Any) -> Any:
+        ps = [lib.nn.Parameter(lib.ones(1)) for _ in range(3)]
+        opt = lib.optim.Adam([{"params": ps[0]}, {"params": [ps[1]], "lr": 3.0}], lr=0.5)
+        opt.add_param_group({"params": [ps[2]], "betas": (0.1, 0.2), "mine": "kept"})
+        return opt
+
+    ours, peer = make(ad), make(torch)
+    assert plain(repr(ours)) == plain(repr(peer))
+    assert ([g["lr"] for g in ours.param_groups] == [0.5, 3.0, 0.5]
+            and ours.param_groups[2]["mine"] == "kept")
+    groups = [{k: v for k, v in g.items() if k != "params"} for g in peer.param_groups]
+    assert [{k: v for k, v in g.items() if k != "params"} for g in ours.param_groups] == groups
+    assert ours.state_dict()["param_groups"] == peer.state_dict()["param_groups"]
+
+
+def test_named_parameters_are_kept() -> None:
+    m = nn.Linear(2, 1)
+    opt = optim.SGD(m.named_parameters())
+    assert opt.param_groups[0]["param_names"] == ["weight", "bias"]
+    with pytest.raises(ValueError, match="with/without names"):
+        opt.add_param_group({"params": [param(1)]})
+
+
+def test_closure_runs_with_gradients_and_its_loss_is_returned() -> None:
+    w = param(2)
+    opt = optim.SGD([w], lr=0.5)
+
+    def closure() -> Any:
+        opt.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        return loss
+
+    with ad.no_grad():
+        assert opt.step(closure).item() == 2.0
+    assert w.tolist() == [0.0, 0.0]
+
+
+def test_parameters_without_gradient_are_left_alone() -> None:
+    a, b = param(1), param(1)
+    opt = optim.Adam([a, b])
+    a.grad = ad.ones(1)
+    opt.step()
+    assert b.item() == 1.0 and b not in opt.state and len(opt.state) == 1
+
+
+def test_a_gradient_that_does_not_fit_stops_the_step_before_anything_changes() -> None:
+    a, b = param(2), param(2)
+    opt = optim.SGD([a, b], lr=0.1)
+    a.grad = ad.ones(2)
+    b._grad = ad.ones(3)  # past the check of the setter
+    with pytest.raises(ValueError, match=r"shape \(2,\) has a gradient of shape \(3,\)"):
+        opt.step()
+    assert a.tolist() == [1.0, 1.0]
+
+
+def test_zero_grad_both_ways() -> None:
+    w = param(2)
+    opt = optim.SGD([w])
+    w.grad = ad.ones(2)
+    opt.zero_grad(set_to_none=False)
+    assert w.grad.tolist() == [0.0, 0.0]
+    opt.zero_grad()
+    assert w.grad is None
+
+
+def test_step_hooks_run_in_order_and_may_replace_arguments() -> None:
+    log: list[str] = []
+    w = param(1)
+    opt = optim.SGD([w])
+    handles = [opt.register_step_pre_hook(lambda o, a, k: log.append("pre")),
+               opt.register_step_post_hook(lambda o, a, k: log.append("post")),
+               optim.optimizer.register_optimizer_step_pre_hook(
+                   lambda o, a, k: log.append("global pre")),
+               optim.optimizer.register_optimizer_step_post_hook(
+                   lambda o, a, k: log.append("global post"))]
+    opt.register_step_pre_hook(lambda o, a, k: ((lambda: log.append("closure"),), k))
+    opt.step()
+    assert log == ["global pre", "pre", "closure", "post", "global post"]
+    for handle in handles:
+        handle.remove()
+    opt.step()
+    assert log[5:] == ["closure"]
+    opt.register_step_pre_hook(lambda o, a, k: 3)
+    with pytest.raises(RuntimeError, match="must return None or a tuple"):
+        opt.step()
+
+
+def test_hooks_also_wrap_a_user_s_step() -> None:
+    log: list[str] = []
+
+    class Mine(optim.Optimizer):
+        def step(self, closure: Any = None) -> None:
+            log.append("step")
+
+    opt = Mine([param(1)], {"lr": 1.0})
+    opt.register_step_post_hook(lambda o, a, k: log.append("post"))
+    opt.step()
+    assert log == ["step", "post"]
+
+
+def test_state_dict_hooks() -> None:
+    opt = optim.SGD([param(1)], lr=0.5)
+    log: list[str] = []
+    opt.register_state_dict_pre_hook(lambda o: log.append("b"))
+    opt.register_state_dict_pre_hook(lambda o: log.append("a"), prepend=True)
+    opt.register_state_dict_post_hook(lambda o, sd: {**sd, "more": 1})
+    state = opt.state_dict()
+    assert log == ["a", "b"] and state["more"] == 1
+    opt.register_load_state_dict_pre_hook(
+        lambda o, sd: {**sd, "param_groups": [{**sd["param_groups"][0], "lr": 0.25}]})
+    opt.register_load_state_dict_post_hook(lambda o: log.append("loaded"))
+    opt.load_state_dict(state)
+    assert opt.param_groups[0]["lr"] == 0.25 and log[-1] == "loaded"
+
+
+def test_load_state_dict_checks_first_and_copies() -> None:
+    w = param(2)
+    opt = optim.Adam([w])
+    w.grad = ad.ones(2)
+    opt.step()
+    state = opt.state_dict()
+    other = optim.Adam([param(2)], lr=7.0)
+    bad = copy.deepcopy(state)
+    bad["param_groups"][0]["params"] = [0, 1]
+    with pytest.raises(ValueError, match="doesn't match the size of optimizer's group"):
+        other.load_state_dict(bad)
+    bad["param_groups"] = []
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        other.load_state_dict(bad)
+    assert other.param_groups[0]["lr"] == 7.0 and not other.state
+    other.load_state_dict(state)
+    p = other.param_groups[0]["params"][0]
+    assert other.param_groups[0]["lr"] == 1e-3
+    assert other.state[p]["exp_avg"] is not opt.state[w]["exp_avg"]
+    half = optim.Adam([nn.Parameter(ad.ones(2, dtype=ad.float64))])
+    half.load_state_dict(state)
+    loaded = half.state[half.param_groups[0]["params"][0]]
+    assert loaded["exp_avg"].dtype == ad.float64 and loaded["step"].dtype == ad.float32
+
+
+def test_pickle_and_deepcopy() -> None:
+    w = param(2)
+    opt = optim.AdamW([w])
+    w.grad = ad.ones(2)
+    opt.step()
+    for made in (pickle.loads(pickle.dumps(opt)), copy.deepcopy(opt)):
+        p = made.param_groups[0]["params"][0]
+        p.grad = ad.ones(2)
+        made.step()
+        assert made.state[p]["step"].item() == 2.0
+    assert opt.state[w]["step"].item() == 1.0
+
+
+def test_tensor_settings_are_read_at_each_step() -> None:
+    w = param(1)
+    lr = ad.tensor(0.5)
+    opt = optim.SGD([w], lr=lr)
+    w.grad = ad.ones(1)
+    opt.step()
+    lr.fill_(0.25)
+    opt.step()
+    assert w.item() == 0.25
+
+
+def test_all_torch_optimizers_are_here_or_named_as_absent() -> None:
+    torch = pytest.importorskip("torch")
+    names = {n for n in dir(torch.optim) if isinstance(getattr(torch.optim, n), type)}
+    assert names - set(dir(optim)) == {"SparseAdam"}  # needs sparse gradients
+    schedulers = {n for n in torch.optim.lr_scheduler.__all__}
+    assert schedulers <= set(optim.lr_scheduler.__all__)
+    from inspect import signature
+    for name in sorted(names - {"SparseAdam"}):
+        ours, peer = (signature(getattr(lib, name)).parameters for lib in (optim, torch.optim))
+        assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+            (p.name, p.kind, p.default) for p in peer.values()], name
+    for name in sorted(schedulers):
+        ours, peer = (signature(getattr(lib.lr_scheduler, name)).parameters
+                      for lib in (optim, torch.optim))
+        assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+            (p.name, p.kind, p.default) for p in peer.values()], name
