@@ -278,7 +278,7 @@ def real_of(self: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------ to Python and NumPy
-def _values(self: Tensor, what: str) -> Any:
+def values_of(self: Tensor, what: str) -> Any:
     if self.level:
         return self.trace.value(self, what)  # type: ignore[attr-defined]  # func
     if type(self.array) is MetaArray:
@@ -290,7 +290,7 @@ def _values(self: Tensor, what: str) -> Any:
 @member
 def item(self: Tensor) -> Any:
     """The one element as a Python number."""
-    array = _values(self, "item()")
+    array = values_of(self, "item()")
     if array.size != 1:
         raise ShapeError(f"a Tensor with {array.size} elements cannot be converted to Scalar "
                          f"(shape {list(array.shape)}); reduce it first")
@@ -301,7 +301,7 @@ def item(self: Tensor) -> Any:
 @member
 def tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers (a number for a 0-d tensor)."""
-    array = _values(self, "tolist()")
+    array = values_of(self, "tolist()")
     return (array.astype(np.float32) if array.dtype.kind == "V" else array).tolist()
 
 
@@ -309,7 +309,7 @@ def tolist(self: Tensor) -> Any:
 def numpy(self: Tensor, *, force: bool = False) -> Any:
     """A NumPy array on the same memory; a write to it that would corrupt a gradient is found
     in backward."""
-    array = _values(self, "numpy()")
+    array = values_of(self, "numpy()")
     if self._rg and not force:
         raise AutogradError("Can't call numpy() on Tensor that requires grad. Use "
                             "tensor.detach().numpy() instead.")
@@ -319,7 +319,7 @@ def numpy(self: Tensor, *, force: bool = False) -> Any:
 
 @member
 def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
-    array = _values(self, "__array__()")
+    array = values_of(self, "__array__()")
     if self._rg and state() & GRAD:
         raise AutogradError("Can't call numpy() on Tensor that requires grad. Use "
                             "tensor.detach().numpy() instead.")
@@ -344,7 +344,7 @@ for _name, _convert in (("__float__", float), ("__int__", int), ("__complex__", 
 
 @member
 def __bool__(self: Tensor) -> bool:
-    array = _values(self, "bool()")
+    array = values_of(self, "bool()")
     if array.size != 1:
         kind = "no values" if array.size == 0 else "more than one value"
         raise ShapeError(f"Boolean value of Tensor with {kind} is ambiguous (shape "
@@ -354,7 +354,7 @@ def __bool__(self: Tensor) -> bool:
 
 @member
 def __index__(self: Tensor) -> int:
-    array = _values(self, "index")
+    array = values_of(self, "index")
     if array.size != 1 or array.dtype.kind not in "iub":
         raise TypeError("only integer tensors of a single element can be converted to an index, "
                         f"this one is {self.dtype} {list(array.shape)}")
@@ -378,7 +378,7 @@ def __iter__(self: Tensor) -> Iterator[Tensor]:
 
 @member
 def __contains__(self: Tensor, element: Any) -> bool:
-    return bool((_values(self, "in") == (element.array if isinstance(element, Tensor)
+    return bool((values_of(self, "in") == (element.array if isinstance(element, Tensor)
                                          else element)).any())
 
 
@@ -539,3 +539,15 @@ def attach_registry() -> None:
 
 __all__ = ["AccumulateGrad", "Size", "attach_registry", "getter", "inplace", "is_inexact",
            "member", "of_numpy", "wrap"]
+
+
+def _transposed(self: Tensor) -> Tensor:
+    """All axes reversed."""
+    return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))  # type: ignore[no-any-return]
+
+
+for _name, _prop in (
+        ("T", _transposed), ("mT", lambda self: METHODS["transpose"](self, -2, -1)),
+        ("H", lambda self: pw.conj(METHODS["transpose"](self, -2, -1))),
+        ("mH", lambda self: pw.conj(METHODS["transpose"](self, -2, -1)))):
+    setattr(Tensor, _name, property(_prop))

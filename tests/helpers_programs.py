@@ -204,10 +204,49 @@ class Builder:
         value = self.choose(["0.25", *([f"{other}.sin()"] * 3 if other else [])])
         self.lines.append(f"{name}[{place}] = {value}")
 
+    # What only a comparison with PyTorch can judge: kinks, ties, and values cut from the graph.
+
+    def kink(self) -> None:
+        name = self.variable(lambda shape: len(shape) >= 1)
+        if name is None:
+            return
+        call = self.choose(
+            ["relu()", "abs()", "clamp(-0.5, 0.5)", "sort(dim=-1).values", "cummax(0)[0]"]
+        )
+        self.let(f"{name}.{call}", self.shapes[name])
+
+    def extreme(self) -> None:
+        name = self.variable(lambda shape: len(shape) >= 1)
+        if name is not None:
+            function = self.choose(["amax(dim=0)", "max(dim=0).values", "min(dim=0)[0]"])
+            self.let(f"{name}.{function}", self.shapes[name][1:])
+
+    def detach(self) -> None:
+        name = self.variable()
+        self.let(f"{name}.detach()", self.shapes[name], view_of=name)
+
+    def quiet_write(self) -> None:
+        name = self.target()
+        if name is not None:
+            self.lines.append(f"with ad.no_grad(): {name}.{self.choose(SMOOTH_IN_PLACE)}()")
+
+    def pieces(self) -> None:
+        name = self.variable(lambda shape: len(shape) >= 1 and shape[0] == 2)
+        if name is not None:
+            k = self.choose([0, 1])
+            form = self.choose([f"{name}.unbind(0)[{k}]", f"{name}.chunk(2)[{k}].squeeze(0)"])
+            self.let(form, self.shapes[name][1:], freeze=True)
+
+    def choice(self) -> None:
+        a = self.variable()
+        b = self.variable(lambda shape: shape == self.shapes[a])
+        self.let(f"ad.where({a} > {b}, {a} * 2.0, {b})", self.shapes[a])
+
 
 FRESH = ["unary", "binary", "binary", "product", "reduce", "rows", "join", "scan", "copy"]
 VIEWS = ["view", "view", "expand"]
 WRITES = ["write_unary", "write_binary", "write_binary", "write_index", "write_index"]
+CUTS = ["kink", "kink", "extreme", "detach", "detach", "quiet_write", "pieces", "choice"]
 
 
 @dataclass(frozen=True)
@@ -229,14 +268,20 @@ class Program:
 
 
 @st.composite
-def programs(draw: Callable[..., Any], writes: bool = True, length: int = 12) -> Program:
-    """Programs with fan-out, broadcasting and views, and, with `writes`, in-place operations."""
+def programs(
+    draw: Callable[..., Any], writes: bool = True, cuts: bool = False, length: int = 12
+) -> Program:
+    """Programs with fan-out, broadcasting and views.
+
+    With `writes` also in-place operations; with `cuts` also kinks, detach and no_grad, for which
+    finite differences say nothing.
+    """
     builder = Builder(draw)
     shapes = draw(st.lists(st.sampled_from(LEAF_SHAPES), min_size=1, max_size=3))
     for k, shape in enumerate(shapes):
         builder.shapes[f"x{k}"] = shape
         builder.frozen.add(f"x{k}")
-    kinds = FRESH * 2 + VIEWS + (WRITES * 3 if writes else [])
+    kinds = FRESH * 2 + VIEWS + (WRITES * 3 if writes else []) + (CUTS * 2 if cuts else [])
     for _ in range(draw(st.integers(1, length))):
         getattr(builder, draw(st.sampled_from(kinds)))()
     terms = [

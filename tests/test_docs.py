@@ -103,7 +103,8 @@ def subgradient_rows() -> list[tuple[str, str, str]]:
 
 def gradient(module: ModuleType, expression: str, values: str) -> Any:
     functional = importlib.import_module(module.__name__ + ".nn.functional")
-    x = module.tensor(eval(values), dtype=module.float64, requires_grad=True)
+    numbers = eval(values, {"inf": float("inf")})
+    x = module.tensor(numbers, dtype=module.float64, requires_grad=True)
     with np.errstate(all="ignore"):
         eval(expression, {"ad": module, "F": functional, "x": x}).sum().backward()
     return x.grad.tolist()
@@ -124,7 +125,7 @@ def test_subgradients_that_are_pytorchs_are_pytorchs() -> None:
     rows = _ROW.findall(section[1])
     assert len(rows) > 30
     for expression, values, expected in rows:
-        wanted = eval(expected, {"inf": float("inf")})
+        wanted = eval(expected, {"inf": float("inf"), "nan": float("nan")})
         np.testing.assert_array_equal(gradient(torch, expression, values), wanted, expression)
 
 

@@ -320,6 +320,35 @@ class TestLongChains:
         y.sum().backward()
         exact(x.grad, [1.0, 1.0])
 
+    def test_long_chain_of_writes_through_views(self) -> None:
+        x = leaf([1.0, 2.0])
+        y = x * 1.0
+        for _ in range(1_000):
+            y[:1].add_(1.0)
+            y[1:].mul_(1.0)
+        y.sum().backward()
+        exact(x.grad, [1.0, 1.0])
+
+    def test_second_order_through_a_long_chain(self) -> None:
+        """F16: the graph of the gradient is as long as the chain; both are run and freed in loops."""
+        x = leaf(1.0)
+        y = x
+        for _ in range(2_000):
+            y = y * 1.0
+        (g,) = ad.autograd.grad(y * y, x, create_graph=True)
+        (h,) = ad.autograd.grad(g, x)
+        assert (g.item(), h.item()) == (2.0, 2.0)
+        del y, g, h
+
+    def test_long_recurrence_with_many_live_views(self) -> None:
+        x = leaf(np.zeros(200))
+        y = x * 1.0
+        parts = [y[k : k + 1] for k in range(200)]
+        for part in parts[::2]:
+            part.add_(1.0)
+        sum(part.sum() for part in parts).backward()
+        exact(x.grad, np.ones(200))
+
     def test_wide_fan_in(self) -> None:
         x = leaf(1.0)
         ad.stack([x * float(k) for k in range(3_000)]).sum().backward()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers_engine import const, exact, leaf, values
+from helpers_engine import const, exact, leaf, only_ours, values
 
 import adjoint as ad
 
@@ -408,6 +408,19 @@ class TestFailures:
         handle.remove()
         loss.backward()
         exact(x.grad, [2.0])
+
+    @only_ours
+    def test_partly_finished_backward_says_so(self) -> None:
+        """Nothing is lost silently: where some .grad was already written, the exception has a note."""
+        x, w = leaf([1.0]), leaf([2.0])
+        y = x * 3.0
+        y.register_hook(lambda g: 1 // 0)
+        z = y * w  # w is finished before y is reached
+        with pytest.raises(ZeroDivisionError) as caught:
+            z.sum().backward()
+        assert x.grad is None
+        notes = " ".join(getattr(caught.value, "__notes__", []))
+        assert (w.grad is None) != ("accumulated" in notes)
 
     def test_exception_in_post_accumulate_leaves_the_accumulated_grad(self) -> None:
         x = leaf([1.0])

@@ -1,4 +1,6 @@
-"""Attention kernels against PyTorch, plain float64 softmax, and finite memory (F57, F83; issue 3, item 4)."""
+"""Attention kernels against PyTorch, plain float64 softmax, and finite memory (F57, F83; issue 3,
+item 4).
+"""
 
 from __future__ import annotations
 
@@ -87,9 +89,17 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matches_textbook(shape: tuple[int, ...], causal: bool, dtype: str) -> None:
     b, h, hk, s, t, e, ev = shape
-    q, k, v = rand(b, h, s, e, dtype=dtype), rand(b, hk, t, e, dtype=dtype), rand(b, hk, t, ev, dtype=dtype)
+    q, k, v = (
+        rand(b, h, s, e, dtype=dtype),
+        rand(b, hk, t, e, dtype=dtype),
+        rand(b, hk, t, ev, dtype=dtype),
+    )
     ct = rand(b, h, s, ev, dtype=dtype)
-    check(run(q, k, v, ct, causal=causal), naive(q, k, v, ct, None, causal), 3e-6 if dtype == "float32" else 1e-13)
+    check(
+        run(q, k, v, ct, causal=causal),
+        naive(q, k, v, ct, None, causal),
+        3e-6 if dtype == "float32" else 1e-13,
+    )
 
 
 @pytest.mark.parametrize("kind", ["bool", "float", "row", "head"])
@@ -112,7 +122,13 @@ def test_masks(kind: str, causal: bool) -> None:
 
 def test_mask_cotangent_matches_torch() -> None:
     torch = pytest.importorskip("torch")
-    q, k, v, ct, mask = rand(2, 3, 20, 8), rand(2, 3, 30, 8), rand(2, 3, 30, 8), rand(2, 3, 20, 8), rand(3, 1, 30)
+    q, k, v, ct, mask = (
+        rand(2, 3, 20, 8),
+        rand(2, 3, 30, 8),
+        rand(2, 3, 30, 8),
+        rand(2, 3, 20, 8),
+        rand(3, 1, 30),
+    )
     out, lse = attention.attention_forward(q, k, v, mask=mask)
     grads = attention.attention_backward(ct, q, k, v, out, lse, mask=mask, mask_grad=True)
     tq, tk, tv, tm = (torch.from_numpy(a).requires_grad_() for a in (q, k, v, mask))
@@ -144,7 +160,10 @@ def test_dropout_is_a_function_of_seed_and_position(causal: bool) -> None:
 def test_dropout_bits_are_independent() -> None:
     """Neighbours in both directions, other seeds and other rows agree as often as chance says."""
     rows = np.arange(512, dtype=np.uint64)
-    half = [attention_numpy.keep_tile(attention_numpy.Attend(1, dropout=0.5, seed=s), rows, range(512)) for s in (0, 1)]
+    half = [
+        attention_numpy.keep_tile(attention_numpy.Attend(1, dropout=0.5, seed=s), rows, range(512))
+        for s in (0, 1)
+    ]
     pairs = [(half[0], half[1]), (half[0][1:], half[0][:-1]), (half[0][:, 1:], half[0][:, :-1])]
     for a, b in pairs:
         assert abs((a == b).mean() - 0.5) < 5 * 0.5 / np.sqrt(a.size)
@@ -177,7 +196,11 @@ def test_other_ranks_and_half_precision() -> None:
     out, lse = attention.attention_forward(q, q, q)
     assert out.shape == (5, 20, 8) and lse.shape == (5, 20)
     six = rand(2, 3, 2, 20, 8)
-    check([attention.attention_forward(six, six, six)[0][1, 2]], [attention.attention_forward(six[1, 2], six[1, 2], six[1, 2])[0]], 1e-6)
+    check(
+        [attention.attention_forward(six, six, six)[0][1, 2]],
+        [attention.attention_forward(six[1, 2], six[1, 2], six[1, 2])[0]],
+        1e-6,
+    )
     half = q.astype("float16")
     out16, lse16 = attention.attention_forward(half, half, half)
     assert out16.dtype == np.float16 and lse16.dtype == np.float32

@@ -1,11 +1,13 @@
-"""Convolution and pooling kernels against PyTorch and against their own transposes (issue 3, item 5)."""
+"""Convolution and pooling kernels against PyTorch and against their own transposes (issue 3, item
+5).
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from adjoint.kernels import conv
+from adjoint.kernels import conv, conv_run, llvm, threads
 
 RNG = np.random.default_rng(7)
 
@@ -21,7 +23,25 @@ CASES = [
     ((4, 16, 14, 14), (20, 16, 3, 3), 1, 1, 1, 1),
     ((2, 16, 8, 8), (33, 16, 3, 3), 1, 1, 1, 1),
     ((2, 3, 4, 4), (2, 3, 4, 4), 1, 0, 1, 1),
+    ((2, 3, 20, 21), (5, 3, 3, 3), 2, 1, 1, 1),
+    ((2, 3, 20, 21), (5, 3, 3, 3), 3, 2, 2, 1),
+    ((2, 4, 9, 9), (6, 4, 1, 1), 2, 0, 1, 1),
+    ((9, 1, 28, 28), (6, 1, 5, 5), 1, 2, 1, 1),
+    ((3, 6, 14, 14), (16, 6, 5, 5), 1, 0, 1, 1),
+    ((2, 64, 16, 16), (40, 64, 3, 3), 1, 1, 1, 1),
+    ((3, 4, 17, 3), (8, 4, 3, 2), 1, 1, 1, 1),
 ]
+
+
+@pytest.fixture(params=["generated", "numpy"], autouse=True)
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs with the generated kernels (at any size) and with the NumPy windows."""
+    if request.param == "generated" and not llvm.available():
+        pytest.skip("no llvmlite, or ADJOINT_JIT=0")
+    monkeypatch.setattr(conv_run, "_LEAST", 0)
+    if request.param == "numpy":
+        monkeypatch.setattr(conv_run, "supported", lambda *args: False)
+    return str(request.param)
 
 
 def rand(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
@@ -64,8 +84,12 @@ def test_conv_transposes_are_adjoint(case: tuple) -> None:
     y = conv.conv_forward(x, w, *args)
     ct = rand(y.shape, "float64")
     want = np.vdot(ct, y)
-    assert abs(np.vdot(conv.conv_grad_input(ct, w, xs, *args), x) - want) <= 1e-11 * abs(want) + 1e-9
-    assert abs(np.vdot(conv.conv_grad_weight(ct, x, ws, *args), w) - want) <= 1e-11 * abs(want) + 1e-9
+    assert (
+        abs(np.vdot(conv.conv_grad_input(ct, w, xs, *args), x) - want) <= 1e-11 * abs(want) + 1e-9
+    )
+    assert (
+        abs(np.vdot(conv.conv_grad_weight(ct, x, ws, *args), w) - want) <= 1e-11 * abs(want) + 1e-9
+    )
 
 
 def test_conv_uneven_padding_and_layout() -> None:
@@ -75,7 +99,9 @@ def test_conv_uneven_padding_and_layout() -> None:
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     close(conv.conv_forward(last, w, 1, 1), conv.conv_forward(x, w, 1, 1))
     ct = rand(conv.conv_forward(x, w, 1, 1).shape)
-    close(conv.conv_grad_weight(ct, last, w.shape, 1, 1), conv.conv_grad_weight(ct, x, w.shape, 1, 1))
+    close(
+        conv.conv_grad_weight(ct, last, w.shape, 1, 1), conv.conv_grad_weight(ct, x, w.shape, 1, 1)
+    )
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 5, 5), (2, 0, 5, 5), (2, 3, 2, 5)])
@@ -170,3 +196,59 @@ def test_adaptive_pools_match_torch(out: int | tuple[int, int]) -> None:
     y, index = conv.adaptive_max_pool_forward(x, out)
     np.testing.assert_array_equal(y, ty.detach().numpy())
     np.testing.assert_array_equal(index, ti.numpy())
+
+
+def test_conv_same_bits_for_the_same_threads_and_none_left_over(mode: str) -> None:
+    x, w = rand((5, 8, 12, 12)), rand((8, 8, 3, 3))
+    ct = rand((5, 8, 12, 12))
+    before, sums = threads.get_num_threads(), []
+    try:
+        for n in (1, 1, 2, 2, 3, 3):
+            threads.set_num_threads(n)
+            y = conv.conv_forward(x, w, 1, 1)
+            sums.append((y, conv.conv_grad_weight(ct, x, w.shape, 1, 1)))
+    finally:
+        threads.set_num_threads(before)
+    for first, again in zip(sums[::2], sums[1::2], strict=True):
+        np.testing.assert_array_equal(first[0], sums[0][0])
+        np.testing.assert_array_equal(first[1], again[1])
+        close(first[1], sums[0][1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_conv_stays_inside_its_workspace(
+    mode: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workspace ends in a guard that no shape may touch."""
+    if mode == "numpy":
+        pytest.skip("the generated kernels' workspace")
+    guards: list[np.ndarray] = []
+
+    def guarded(nbytes: int) -> np.ndarray:
+        raw = np.empty(nbytes + 8192, np.uint8)
+        start = -raw.ctypes.data % 64
+        raw[start + nbytes :] = 0xA5
+        guards.append(raw[start + nbytes :])
+        return raw[start : start + nbytes]
+
+    monkeypatch.setattr(conv_run, "workspace", guarded)
+    monkeypatch.setattr(conv_run, "release", lambda buffer: None)
+    for xs, ws, *args in CASES:
+        x, w = rand(xs, dtype), rand(ws, dtype)
+        ct = rand(conv.conv_forward(x, w, *args).shape, dtype)
+        conv.conv_grad_input(ct, w, xs, *args)
+        conv.conv_grad_weight(ct, x, ws, *args)
+        assert all((g == 0xA5).all() for g in guards)
+        guards.clear()
+
+
+def test_conv_reads_nothing_beyond_its_operands(mode: str) -> None:
+    """Operands surrounded by nan: no neighbouring element may enter a result."""
+    for xs, ws, *args in CASES:
+        whole = np.full((*xs[:-1], xs[-1] + 9), np.nan, "float32")
+        x = whole[..., 4 : 4 + xs[-1]]
+        x[...] = rand(xs)
+        w = rand(ws)
+        y = conv.conv_forward(x, w, *args)
+        assert np.isfinite(y).all()
+        assert np.isfinite(conv.conv_grad_weight(np.ones_like(y), x, ws, *args)).all()

@@ -1,4 +1,6 @@
-"""The matrix product kernel against float64 (issue 3, item 3): types, layouts, batches, epilogues, limits."""
+"""The matrix product kernel against float64 (issue 3, item 3): types, layouts, batches, epilogues,
+limits.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def rand(shape: tuple[int, ...], name: str = "float32", layout: str = "n") -> np
     """A random array: plain, transposed in its last two axes, or a slice with gaps."""
     dtype = dtype_of(name)
     if layout == "t":
-        return np.swapaxes(RNG.standard_normal((*shape[:-2], shape[-1], shape[-2])).astype(dtype), -1, -2)
+        return np.swapaxes(
+            RNG.standard_normal((*shape[:-2], shape[-1], shape[-2])).astype(dtype), -1, -2
+        )
     if layout == "s":
         big = RNG.standard_normal((*shape[:-2], 2 * shape[-2] + 1, 3 * shape[-1] + 2)).astype(dtype)
         return big[..., 1::2, 2::3]
@@ -54,7 +58,17 @@ def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, name: str, extra: Any =
     assert (np.abs(got.astype("float64") - want) / size).max(initial=0) <= BOUND[name]
 
 
-SIZES = [(1, 1, 1), (3, 5, 7), (12, 32, 16), (13, 33, 17), (1, 300, 70), (70, 1, 300), (64, 64, 1), (97, 65, 130), (25, 200, 1100)]
+SIZES = [
+    (1, 1, 1),
+    (3, 5, 7),
+    (12, 32, 16),
+    (13, 33, 17),
+    (1, 300, 70),
+    (70, 1, 300),
+    (64, 64, 1),
+    (97, 65, 130),
+    (25, 200, 1100),
+]
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
@@ -199,7 +213,9 @@ def test_mixed_types_and_integers_follow_numpy(mode: str) -> None:
 
 
 @needs_jit
-def test_blocks_of_k_and_same_bits_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_k_and_same_bits_for_any_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(gemm, "_MODE", "generated")
     a, b = rand((200, 1300)), rand((1300, 300))
     before, got = threads.get_num_threads(), []

@@ -41,9 +41,10 @@ def check_exact(a: Any, b: Any) -> None:
     assert all(same(g, w) for g, w in zip(got, want, strict=True))
 
 
-SHAPES = [((7,), (7,)), ((), (3,)), ((3, 4), (4,)), ((5, 1, 7), (1, 6, 1)), ((2, 3, 4, 5), (3, 1, 1)),
-          ((1000, 3), (3,)), ((33, 65), (33, 1)), ((2, 100000), (2, 1)), ((1, 1), (1,)),
-          ((4, 1, 3, 1, 2, 5), (6, 1, 2, 1, 5)), ((16,), ()), ((50000,), (50000,))]
+SHAPES = [((7,), (7,)), ((), (3,)), ((3, 4), (4,)), ((5, 1, 7), (1, 6, 1)),
+          ((2, 3, 4, 5), (3, 1, 1)), ((1000, 3), (3,)), ((33, 65), (33, 1)),
+          ((2, 100000), (2, 1)), ((1, 1), (1,)), ((4, 1, 3, 1, 2, 5), (6, 1, 2, 1, 5)), ((16,), ()),
+          ((50000,), (50000,))]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -344,8 +345,28 @@ def test_hybrid_switches_by_size_and_keeps_gaps() -> None:
 
 
 def test_text_of_expressions_tells_them_apart() -> None:
-    texts = {codegen.text_of([e]) for e in (A + B, B + A, A - B, A * 1.5, A * 1.5000001, (A + B) * A)}
+    exprs = (A + B, B + A, A - B, A * 1.5, A * 1.5000001, (A + B) * A)
+    texts = {codegen.text_of([e]) for e in exprs}
     assert len(texts) == 6
     assert choose.report()["kernels"] == "generated (LLVM)"
     assert set(choose.names()) >= {"softmax", "gelu_backward", "adam", "sum"}
     assert choose.lookup("no such op") is None
+
+
+def test_results_go_where_they_are_wanted() -> None:
+    kernel = loops.pointwise("both", ["a", "b"], [A + B, A - B], single=False)
+    assert kernel is not None
+    x = draw = np.random.default_rng(8).standard_normal((50, 30)).astype(np.float32)
+    y = draw[::-1].copy()
+    wide = np.zeros((50, 60), np.float32)
+    assert kernel(x, y, out=[wide[:, :30], wide[:, 30:]]) is not NotImplemented
+    assert np.array_equal(wide, np.hstack([x + y, x - y]))
+    total, difference = x + y, x - y
+    kernel(x, y, out=[x, y])                       # in place
+    assert np.array_equal(x, total) and np.array_equal(y, difference)
+    assert kernel(x, y, out=[x.T, y]) is NotImplemented
+    assert kernel(x, y, out=[wide[:, ::2], y]) is NotImplemented
+    assert kernel(x, y, out=[x]) is NotImplemented
+    locked = x.copy()
+    locked.flags.writeable = False
+    assert kernel(x, y, out=[locked, y]) is NotImplemented

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adjoint.kernels import channels, dropout, embedding, llvm, multi, norm, softmax
+from adjoint.kernels import cells, channels, dropout, embedding, llvm, multi, norm, softmax
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
 SHAPES = [(5, 7), (3, 1), (33, 64), (2, 1000), (100, 257), (4, 3, 17), (1, 70000), (2000, 3)]
@@ -148,7 +148,8 @@ def test_layer_norm_does_not_cancel_and_takes_several_axes() -> None:
     assert mean.shape == (6,) and np.allclose(out.reshape(6, 20), want.astype(float), atol=1e-13)
 
 
-@pytest.mark.parametrize("shape", [(6, 5), (4, 3, 7), (2, 6, 5, 7), (64, 10), (3, 64, 9, 9)], ids=str)
+@pytest.mark.parametrize("shape", [(6, 5), (4, 3, 7), (2, 6, 5, 7), (64, 10), (3, 64, 9, 9)],
+                         ids=str)
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_batch_and_group_norm(shape: tuple[int, ...], affine: bool, kind: str) -> None:
@@ -283,3 +284,39 @@ def test_norm_of_gradients_and_scaling() -> None:
     before = [g.copy() for g in grads]
     assert multi.scale_(grads, 0.5) is None
     assert all(np.array_equal(g, b * np.float32(0.5)) for g, b in zip(grads, before, strict=True))
+
+
+# -- recurrent cells -------------------------------------------------------------------------
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (7, 64), (2, 3, 17)], ids=str)
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_recurrent_cells(shape: tuple[int, ...], kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    tol = 2e-6 if kind == "float32" else 1e-14
+    *lead, h = shape
+
+    def leaf(width: int) -> Any:
+        return torch.randn(*lead, width, dtype=getattr(torch, kind), requires_grad=True)
+
+    def compare(got: Any, want: Any) -> None:
+        for a, b in zip(got, want, strict=True):
+            assert np.max(abs(a - b.detach().numpy())) < tol
+    gates, c = leaf(4 * h), leaf(h)
+    i, f, g, o = gates.chunk(4, -1)
+    new = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    out = o.sigmoid() * new.tanh()
+    raw = [t.detach().numpy() for t in (gates, c)]
+    got = cells.lstm_cell(*raw)
+    compare(got, (out, new))
+    ch, cc = torch.randn_like(out), torch.randn_like(new)
+    compare(cells.lstm_cell_backward(ch.numpy(), cc.numpy(), *raw, got[1]),
+            torch.autograd.grad((out, new), (gates, c), (ch, cc)))
+    x, y, old = leaf(3 * h), leaf(3 * h), leaf(h)
+    (r, z, n), (hr, hz, hn) = x.chunk(3, -1), y.chunk(3, -1)
+    keep = (z + hz).sigmoid()
+    made = (n + (r + hr).sigmoid() * hn).tanh()
+    out = (1 - keep) * made + keep * old
+    raw = [t.detach().numpy() for t in (x, y, old)]
+    compare([cells.gru_cell(*raw)], [out])
+    compare(cells.gru_cell_backward(ch.numpy(), *raw), torch.autograd.grad(out, (x, y, old), ch))
+    assert cells.lstm_cell(np.ones((3, 8)), np.ones((3, 3))) is NotImplemented

@@ -5,10 +5,10 @@ from collections import OrderedDict
 from typing import Any
 
 import pytest
+from helpers_nn import plain
 
 import adjoint as ad
 from adjoint import nn
-from helpers_nn import plain
 
 
 def sequential(lib: Any) -> list[Any]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers_nn import both, close, grads_close, total, twins
 
 from adjoint import nn
-from helpers_nn import both, close, grads_close, total, twins
 
 torch = pytest.importorskip("torch")
 
@@ -185,7 +185,8 @@ TABLE = [(name, case) for table in (CASES, LOSSES) for name, rows in sorted(tabl
 
 
 @pytest.mark.parametrize(("name", "case"), TABLE, ids=[n for n, _ in TABLE])
-@pytest.mark.filterwarnings("ignore:.*:UserWarning:torch")
+@pytest.mark.filterwarnings("ignore:reduction. .mean. divides",
+                            "ignore:.*:UserWarning:torch")
 def test_layer_equals_torch(name: str, case: tuple[Any, ...], rng: np.random.Generator) -> None:
     args, kwargs, *specs = case
     peer, ours = getattr(torch.nn, name)(*args, **kwargs), getattr(nn, name)(*args, **kwargs)

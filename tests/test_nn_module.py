@@ -10,11 +10,11 @@ import warnings
 from typing import Any
 
 import pytest
+from helpers_nn import plain
 
 import adjoint as ad
 from adjoint import nn
 from adjoint.base.errors import AdjointError
-from helpers_nn import plain
 
 
 class Inner(nn.Module):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers_nn import both, close, grads_close, total, twins
 
 import adjoint as ad
 from adjoint import nn
 from adjoint.nn.utils import rnn
-from helpers_nn import both, close, grads_close, total, twins
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:torch")

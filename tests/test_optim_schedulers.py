@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers_nn import close
 
 import adjoint as ad
 from adjoint import nn, optim
-from helpers_nn import close
 
 SWALR = "swa_utils.SWALR"
 CASES: list[tuple[str, dict[str, Any]]] = [

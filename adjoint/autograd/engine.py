@@ -19,7 +19,7 @@ from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
-from adjoint.core.bind import value_of
+from adjoint.core.bind import level_value, value_of
 from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.tensor import (
     AccumulateGrad,
@@ -47,7 +47,8 @@ class Backward:
     ends: Any = frozenset()      # captured nodes below which nothing is asked for
 
     def __init__(self, keep: bool, create: bool, capture: dict[Any, list[int]] | None,
-                 accumulate: bool) -> None:
+                 accumulate: bool, levels: bool = False) -> None:
+        self.levels = levels     # values of a transform: tensors, though no graph is built
         self.keep, self.create, self.accumulate = keep, create, accumulate
         self.capture = capture or {}
         self.captured: dict[int, Any] = {}
@@ -56,7 +57,7 @@ class Backward:
         self.last: dict[Any, list[AccumulateGrad]] = {}
         self.stored: list[AccumulateGrad] = []
         self.final: list[Callable[[], None]] = []
-        self.special = create or bool(self.capture) or bool(state() & WATCH)
+        self.special = create or bool(self.capture) or levels or bool(state() & WATCH)
 
     # -------------------------------------------------------------- preparation
     def arrange(self, roots: Sequence[Any]) -> None:
@@ -204,7 +205,7 @@ class Backward:
             return node.apply(self, ct)        # type: ignore[no-any-return]  # autograd.function
         if node.saved is None and node.plan.names:
             raise AutogradError(freed_message(node))
-        read = tensor_of if self.create else value_of
+        read = tensor_of if self.create else level_value if self.levels else value_of
         vals = [read(s, node) for s in node.saved or ()]
         n = len(node.edges)
         if node.plan.fast is not None and not self.create and type(ct) is ndarray:
@@ -301,7 +302,7 @@ class Backward:
 
     def unboxed(self, ct: Any) -> Any:
         """What user code returned, as this walk passes it on."""
-        if isinstance(ct, Tensor) and not self.create and not ct.level:
+        if isinstance(ct, Tensor) and not self.create and not self.levels:
             return ct.array
         return ct
 
@@ -323,7 +324,10 @@ def tensor_of(saved: Any, node: Any) -> Any:
     kind = type(saved)
     if kind is OutRef:
         value_of(saved, node)
-        t = wrap(saved.array)
+        if isinstance(saved.array, Tensor):
+            t = saved.array.trace.strip(saved.array)  # type: ignore[attr-defined]  # of a level
+        else:
+            t = wrap(saved.array)
         t._cell = saved.cell
         t._rg = True
         t._edge = Port(node, saved.index, saved.array.shape, saved.array.dtype) \
@@ -363,18 +367,19 @@ def freed_message(node: Node) -> str:
 
 
 def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
-         capture: dict[Any, list[int]] | None = None, accumulate: bool = True
-         ) -> dict[int, Any]:
+         capture: dict[Any, list[int]] | None = None, accumulate: bool = True,
+         levels: bool = False) -> dict[int, Any]:
     """Run a backward pass from `(edge, cotangent)` pairs; returns what was captured.
 
     The state of gradients while it runs is `create`, as in PyTorch.
     """
     from adjoint.core.modes import GRAD, change, restore
     frame = provenance.user_frame(sys._getframe(2))
-    self = Backward(keep, create, capture, accumulate)
+    self = Backward(keep, create, capture, accumulate, levels)
     self.place = (frame.f_code, frame.f_lasti) if frame else None
     outer = state()
-    token = change(set_bits=GRAD if create else 0, clear_bits=0 if create else GRAD)
+    record = create or levels
+    token = change(set_bits=GRAD if record else 0, clear_bits=0 if record else GRAD)
     previous = getattr(_current, "walk", None)
     _current.walk = self
     try:

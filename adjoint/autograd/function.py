@@ -232,6 +232,11 @@ class Function(metaclass=_FunctionMeta):
         return _apply(cls, args, separate)
 
 
+def run_function(cls: Any, args: tuple[Any, ...]) -> Any:
+    """Record a call of `cls` on values of any level, running its own code on them."""
+    return _apply(cls, args, cls.setup_context is not Function.setup_context)
+
+
 def _positional(forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
                 skip: int) -> tuple[Any, ...]:
     """Keyword arguments put in the order of forward's parameters."""
@@ -299,7 +304,7 @@ def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: 
 def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording: bool) -> Any:
     nondiff = any(o is t for t in node.ctx._nondiff) or not is_inexact(o.array.dtype)
     if is_input and not is_dirty:
-        o = alias(o)                    # an input returned as it is becomes a view of itself
+        o = _twin(o)                    # an input returned as it is becomes a view of itself
     if not recording or nondiff:
         if nondiff and not is_input:
             o._edge, o._rg = None, False
@@ -311,9 +316,14 @@ def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording
         rebase(o, made)
         return o
     if o._base is not None or o._edge is not None:
-        o = alias(o)
+        o = _twin(o)
     o._edge, o._rg = edge, True
     return o
+
+
+def _twin(t: Any) -> Any:
+    """A second object for a value, without its place in the tape."""
+    return t.trace.strip(t) if t.level else alias(t)
 
 
 def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]) -> None:
@@ -330,8 +340,9 @@ def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]
         if t is None:
             saved.append(None)
         elif index is not None and outs[index]._rg:
-            cell: Cell = share_cell(outs[index])
-            saved.append(OutRef(t.array, cell, index, cell.version))
+            out = outs[index]
+            cell: Cell = share_cell(out)
+            saved.append(OutRef(_twin(out) if out.level else t.array, cell, index, cell.version))
         else:
             saved.append(keep(t, node.name()))
     ctx._to_save = ()

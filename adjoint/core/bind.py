@@ -67,7 +67,7 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         bit <<= 1
     if level:
         top = next(a for a in args if isinstance(a, Tensor) and a.level == level)
-        return top.trace.process(op, args, attrs)  # type: ignore[attr-defined]  # func.Trace
+        return _bind_level(op, args, attrs, needs, top.trace)  # type: ignore[attr-defined]
     mode = state()
     outs = compute(op, arrays, attrs, tensors)
     if not tensors:
@@ -78,6 +78,83 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     if not plan.wanted:
         return _plain(op, args, outs, mode, attrs)
     return record(op, plan, args, attrs, outs, mode)
+
+
+def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: int,
+                trace: Any) -> Any:
+    """An op on values of a transform: its rule, and a node over those values if one wants a
+    gradient. Views are tied to their base, so that in-place ops reach it."""
+    if not trace.alive:
+        trace.check(next(a for a in args if isinstance(a, Tensor) and a.level == trace.level))
+    mode = state()
+    plan = op.plan(needs) if needs and mode & GRAD else None
+    if plan is None or not plan.wanted:
+        outs = trace.process(op, args, attrs)
+        made = outs if op.multi else (outs,)
+    else:
+        full = op.exposed
+        found = trace.process(full, args, attrs)
+        every = tuple(found) if full.multi else (found,)
+        made = _record_level(op, plan, args, attrs, every, trace)
+    if op.view and args and isinstance(args[0], Tensor):
+        for i, t in enumerate(made):
+            _tie(t, args[0], op, attrs, i if op.multi else -1)
+    return tuple(made) if op.multi else made[0]
+
+
+def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
+                  outs: tuple[Any, ...], trace: Any) -> list[Any]:
+    node: Any = _new(op.node_type)
+    node.plan = plan.general() if plan.fast is not None else plan
+    if attrs:
+        node.attrs = attrs
+    node.edges = tuple([edge_of(a) if plan.needs >> i & 1 and isinstance(a, Tensor) else None
+                        for i, a in enumerate(args)])
+    node.seq = next_sequence()
+    frame = provenance.user_frame(_getframe(3))
+    node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
+    outs = tuple([trace.strip(o) if isinstance(o, Tensor) and o._rg and o.level else o
+                  for o in outs])
+    _save(node, plan, args, tuple(_lower(o) for o in outs))
+    visible = outs[: len(op.outs)] if not op.variadic_out else outs
+    many = op.multi
+    avals = [_aval(o) for o in visible]
+    node.shape = tuple(a.shape for a in avals) if many else avals[0].shape
+    node.dtype = tuple(a.dtype for a in avals) if many else avals[0].dtype
+    node.ports = len(visible) if many else 0
+    made = []
+    for i, (o, a) in enumerate(zip(visible, avals, strict=True)):
+        if op.carries(i):
+            o = _own(o)
+            o._rg = True
+            o._edge = Port(node, i, a.shape, a.dtype) if many else node
+        made.append(o)
+    return made
+
+
+def _lower(o: Any) -> Any:
+    """A value of a transform as a residual: without the node that will own it."""
+    return o.trace.strip(o) if isinstance(o, Tensor) and o.level else (
+        o.array if isinstance(o, Tensor) and not o._rg else o)
+
+
+def _own(o: Any) -> Any:
+    """A tensor object whose place in the tape may be set."""
+    if o.level:
+        return o.trace.strip(o)
+    t: Any = _new(Tensor)
+    t.array, t._cell, t._rg, t._edge = o.array, o._cell, False, None
+    return t
+
+
+def _tie(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int) -> None:
+    """Remember which view of which base a value of a transform is."""
+    root = parent if parent._base is None else parent._base
+    t._base = root
+    t._steps = (*parent._steps, (op, attrs, index))
+    if root._kids is None:
+        root._kids = []
+    root._kids.append(weakref.ref(t))
 
 
 def _visible(op: Op, outs: Sequence[Any]) -> int:
@@ -477,17 +554,31 @@ def value_of(saved: Any, node: Any) -> Any:
         cell = saved.tensor._cell
         if cell.exposed or cell.version != saved.version:
             verify(saved, node)
-        saved = saved.tensor
-        return saved.array if not saved.level else saved
+        return saved.tensor.array
     if isinstance(saved, Tensor):
         if saved._cell is not None and saved._cell.touched:
             verify(saved, node)
-        return saved.array if not saved.level else saved
+        return saved.array if not saved.level else saved.trace.strip(saved)
     if kind is tuple:
         return tuple([value_of(s, node) for s in saved])
     if kind is Packed:
         return saved.hook.unpack(saved, node).array
     return saved
+
+
+def level_value(saved: Any, node: Any) -> Any:
+    """A residual for a walk over values of a transform: plain tensors stay tensors, for an outer
+    tape may want them; values of the level lose their place in the tape that is walked."""
+    kind = type(saved)
+    if kind is OutRef:
+        return value_of(saved, node)
+    if isinstance(saved, Tensor) or kind is Kept:
+        value_of(saved, node)
+        t = saved.tensor if kind is Kept else saved
+        return t.trace.strip(t) if t.level else t
+    if kind is tuple:
+        return tuple([level_value(s, node) for s in saved])
+    return value_of(saved, node)
 
 
 def release(node: Any) -> None:

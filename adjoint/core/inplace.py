@@ -24,6 +24,7 @@ from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.modes import GRAD, INFERENCE, WATCH, state
 from adjoint.core.op import Op, op
+from adjoint.core.trace import become
 from adjoint.core.tensor import (
     INFERENCE_CELL,
     AccumulateGrad,
@@ -43,10 +44,8 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     attrs = attrs or {}
     args = [*others[:position], target, *others[position:]]
     label = name or op_.name + "_"
-    top = max((a.level for a in args if isinstance(a, Tensor)), default=0)
-    if top:
-        owner = next(a for a in args if isinstance(a, Tensor) and a.level == top)
-        return owner.trace.inplace(op_, target, args, attrs)  # type: ignore[attr-defined]  # func
+    if any(isinstance(a, Tensor) and a.level for a in args):
+        return _inplace_level(op_, target, args, attrs)
     mode = state()
     recording = check_writable(target, args, mode)
     arrays = [a.array if isinstance(a, Tensor) else a for a in args]
@@ -72,6 +71,38 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     _share_output_cell(node, target)
     rebase(target, made)
     return target
+
+
+def _inplace_level(op_: Op, target: Tensor, args: Sequence[Any],
+                   attrs: Mapping[str, Any]) -> Tensor:
+    """In-place ops on values of a transform: the new value is computed beside the old one, and
+    the target, its base and the base's views are made to show it."""
+    made = bind(op_, args, attrs)
+    made = made[0] if isinstance(made, tuple) else made
+    if tuple(made.shape) != tuple(target.shape):
+        raise ShapeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape"
+                         f" {list(made.shape)} ({op_.name}_ inside of a transform)")
+    root = target._base
+    if root is None:
+        become(target, made)
+        root = target
+    else:
+        become(root, bind(scatter_into.op, (root, made),  # type: ignore[attr-defined]  # record
+                          {"steps": target._steps}))
+    for ref in list(root._kids or ()):
+        kid = ref()
+        if kid is not None:
+            become(kid, replay(shadow_level(root), kid._steps))
+    return target
+
+
+def shadow_level(root: Any) -> Any:
+    """A second object for the value of `root`, so that views of it register elsewhere."""
+    if not root.level:
+        return shadow_edge(root)
+    twin = root.trace.strip(root)
+    twin._rg, twin._edge = root._rg, root._edge
+    return twin
 
 
 def shadow(t: Tensor) -> Tensor:

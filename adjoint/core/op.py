@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adjoint.base.aval import Aval, aval_of
@@ -52,6 +52,7 @@ class Op:
     scalar: Any = None                   # kernels.expr expression, for the pointwise family
     domain: Any = None                   # sample inputs for the law table: () -> [(args, attrs)]
     doc: str = ""
+    _exposed: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         params = inspect.signature(self.impl).parameters.values()
@@ -99,6 +100,26 @@ class Op:
         if found is None:
             found = self.plans[needs] = Plan(self, needs)
         return found
+
+    @property
+    def exposed(self) -> Op:
+        """This op with its hidden results among its outputs: for transforms, whose rules read
+        hidden values at their own level."""
+        if not self.hidden:
+            return self
+        if self._exposed is None:
+            def first(rule: Rule) -> Rule:
+                def lifted(cts: Any, *args: Any, **attrs: Any) -> Any:
+                    return rule(cts[0] if len(self.outs) == 1 else cts[:len(self.outs)],
+                                *args, **attrs)
+                lifted.__signature__ = inspect.signature(rule)  # type: ignore[attr-defined]
+                # (so that the residuals are read off as from the rule itself)
+                return lifted
+            self._exposed = replace(
+                self, outs=(*self.outs, *self.hidden), hidden=(),
+                vjp={k: first(r) for k, r in self.vjp.items()},
+                differentiable=self.differentiable or self.outs)
+        return self._exposed  # type: ignore[no-any-return]  # an Op
 
     def carries(self, index: int) -> bool:
         """True if output `index` has a gradient."""

@@ -1,9 +1,9 @@
 """Scaled dot-product attention on raw arrays: what the op record calls.
 
 `attention_forward` returns the output and the log-sum-exp of every row of scores; these, with the
-operands, are all that `attention_backward` needs. Neither ever holds a `(S, T)` matrix. float32 (and the
-16-bit floats, through it) runs in generated kernels where LLVM is there; else, for float64 and for the
-cotangent of a float mask, tiles are computed by NumPy.
+operands, are all that `attention_backward` needs. Neither ever holds a `(S, T)` matrix. float32
+(and the 16-bit floats, through it) runs in generated kernels where LLVM is there; else, for float64
+and for the cotangent of a float mask, tiles are computed by NumPy.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def attention_forward(
     """`softmax(scale * q k^T + mask) v` and the log-sum-exp of the rows of scores.
 
     `q` is `(B, H, S, E)`, `k` `(B, Hk, T, E)`, `v` `(B, Hk, T, Ev)` with `Hk` dividing `H` (grouped
-    heads); fewer or more leading axes are allowed. `mask` broadcasts to `(B, H, S, T)`: boolean keeps
-    where True, float is added. `causal` keeps key j <= query i. `scale` defaults to `1/sqrt(E)`.
-    Dropout keeps a pattern that depends only on `seed` (64 bits) and the position.
+    heads); fewer or more leading axes are allowed. `mask` broadcasts to `(B, H, S, T)`: boolean
+    keeps where True, float is added. `causal` keeps key j <= query i. `scale` defaults to
+    `1/sqrt(E)`. Dropout keeps a pattern that depends only on `seed` (64 bits) and the position.
     Output `(B, H, S, Ev)` in the type of `q`; log-sum-exp `(B, H, S)`, float32 or float64.
 
     >>> q = np.zeros((1, 1, 2, 4), np.float32)
@@ -101,7 +101,8 @@ def attention_backward(
     seed: int = 0,
     mask_grad: bool = False,
 ) -> tuple[Any, ...]:
-    """Cotangents `(dq, dk, dv)` from that of the output; with `mask_grad` also that of the float mask.
+    """Cotangents `(dq, dk, dv)` from that of the output; with `mask_grad` also that of the float
+    mask.
 
     `out` and `lse` are what `attention_forward` returned for the same arguments.
 

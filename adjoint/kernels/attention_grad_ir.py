@@ -1,7 +1,7 @@
 """Generates the backward of tiled attention as LLVM IR.
 
-A task is one key/value head: a block of keys is held while all queries that see it pass by, so that the
-cotangents of keys and values are summed in cache, and those of the queries in place. Scores are
+A task is one key/value head: a block of keys is held while all queries that see it pass by, so that
+the cotangents of keys and values are summed in cache, and those of the queries in place. Scores are
 recomputed with queries down and keys across: a row's log-sum-exp and delta are then scalars.
 
     P = 2**(factor S - lse)      S = Q K^T        dP = ct V^T
@@ -55,21 +55,27 @@ class Backward(Kernel):
             e.raw("  ret void")
 
     def slopes(self, name: str, masked: bool) -> None:
-        """`void name(s, ds, i64 rows, lse, delta, float factor, float scale, mask, keys, i64 key, ...)`.
+        """`void name(s, ds, i64 rows, lse, delta, float factor, float scale, mask, keys, i64 key,
+        ...)`.
 
         Turns a tile of scores into probabilities (dropped and rescaled where asked) and the tile of
         their cotangents into `scale * dS`.
         """
         e, x = self.e, self.x
         head = (
-            "ptr %s, ptr %ds, i64 %rows, ptr %lse, ptr %delta, float %factor, float %scale, ptr %mask, "
-            "ptr %keys, i64 %key, i64 %query, i64 %threshold, float %survive"
+            "ptr %s, ptr %ds, i64 %rows, ptr %lse, ptr %delta, float %factor, float %scale, "
+            "ptr %mask, ptr %keys, i64 %key, i64 %query, i64 %threshold, float %survive"
         )
         with e.function(f"internal void @{name}({head})", "#1"):
             f, scale = e.splat("float", x.n, "%factor"), e.splat("float", x.n, "%scale")
-            keys = [
-                x.int("add", x.spread(e.add("%key", j * x.n)), x.steps()) for j in range(self.across)
-            ] if masked or self.spec.dropout else [""] * self.across
+            keys = (
+                [
+                    x.int("add", x.spread(e.add("%key", j * x.n)), x.steps())
+                    for j in range(self.across)
+                ]
+                if masked or self.spec.dropout
+                else [""] * self.across
+            )
             with e.loop(0, "%rows") as r:
                 lse = e.op(f"fneg {x.f} {x.splat(e.at('%lse', r, 'float'))}")
                 delta = x.splat(e.at("%delta", r, "float"))
@@ -114,12 +120,16 @@ class Backward(Kernel):
         return x.pick(keep, scaled, x.const(0.0))
 
     def write_rows(self) -> None:
-        """`void write_rows(dst, i64 stride, src, i64 width, i64 rows)`: copy a block of sums out."""
+        """`void write_rows(dst, i64 stride, src, i64 width, i64 rows)`: copy a block of sums out.
+        """
         e, x = self.e, self.x
         head = "ptr %dst, i64 %stride, ptr %src, i64 %width, i64 %rows"
         with e.function(f"internal void @write_rows({head})", "#1"):
             with e.loop(0, "%rows") as r:
-                src, dst = e.at("%src", e.mul(r, "%width"), "float"), e.at("%dst", e.mul(r, "%stride"))
+                src, dst = (
+                    e.at("%src", e.mul(r, "%width"), "float"),
+                    e.at("%dst", e.mul(r, "%stride")),
+                )
                 with e.loop(0, "%width", x.n) as j:
                     x.store(x.load(e.at(src, j, "float")), e.at(dst, j, "float"))
             e.raw("  ret void")
@@ -234,7 +244,8 @@ class Backward(Kernel):
         delta = e.at(self.delta, e.add(e.mul(g, v["rows"]), q0), "float")
         call = [
             f"ptr {self.scores}", f"ptr {self.slope}", f"i64 {nq}",
-            f"ptr {e.at(v['top'], row, 'float')}", f"ptr {delta}", f"float {self.factor(v, 'factor')}",
+            f"ptr {e.at(v['top'], row, 'float')}", f"ptr {delta}",
+            f"float {self.factor(v, 'factor')}",
             f"float {self.factor(v, 'scale')}", f"ptr {self.mask}", f"ptr {self.keys}", f"i64 {k0}",
             f"i64 {seen}", f"i64 {v['threshold']}", f"float {self.factor(v, 'survive')}",
         ]  # fmt: skip
@@ -247,7 +258,16 @@ class Backward(Kernel):
         e.cond(diagonal, lambda: e.run("slopes_masked", *call), lambda: e.run("slopes", *call))
 
     def sums(
-        self, out: str, tile: str, rows: str, stride: str, width: str, k0: str, nk: str, nq: str, seen: str
+        self,
+        out: str,
+        tile: str,
+        rows: str,
+        stride: str,
+        width: str,
+        k0: str,
+        nk: str,
+        nq: str,
+        seen: str,
     ) -> None:
         """`out[key] += sum over queries of tile[query, key] * rows[query]`."""
         e, mr, nr = self.e, self.tile.mr, self.tile.nr
@@ -267,7 +287,9 @@ class Backward(Kernel):
             e.cond(e.cmp("sgt", depth, 0), panel)
 
     def queries(self, dq: str, keys: str, k0: str, nk: str, nq: str, seen: str) -> None:
-        """`dq[query] += sum over keys of slope[query, key] * keys[key]`, the first block without +=."""
+        """`dq[query] += sum over keys of slope[query, key] * keys[key]`, the first block without
+        +=.
+        """
         e, v, mr, nr = self.e, self.v, self.tile.mr, self.tile.nr
         add = e.cmp("sgt", k0, 0)
         with e.loop(0, nq, mr) as i:
@@ -285,7 +307,8 @@ class Backward(Kernel):
                 def staged(panel: list[str] = panel, c: str = c, left: str = left) -> None:
                     e.run("micro_across", *panel, f"ptr {self.stage}", f"i64 {nr * 4}", "i1 false")
                     e.run(
-                        "finish", f"ptr {self.stage}", f"ptr {c}", f"i64 {v['dq_s']}", f"i64 {left}",
+                        "finish", f"ptr {self.stage}", f"ptr {c}", f"i64 {v['dq_s']}",
+                        f"i64 {left}",
                         f"i64 {nr}", f"i1 {add}", "i1 false", "ptr null", "ptr null", "i64 0",
                     )  # fmt: skip
 

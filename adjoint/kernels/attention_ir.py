@@ -1,10 +1,10 @@
 """Generates tiled attention as LLVM IR: what the forward and the backward share, and the forward.
 
-Everything is float32 and built from the micro-kernel of the matrix product. A tile is 96 queries by 96
-keys, a multiple of every register tile. The forward works on transposed scores, keys down and queries
-across the vector lanes: running maxima and sums are then lane-wise, and the probabilities lie as the
-packed left operand that the product with the values wants. Exponentials are powers of two, with
-`scale * log2(e)` folded into one factor.
+Everything is float32 and built from the micro-kernel of the matrix product. A tile is 96 queries by
+96 keys, a multiple of every register tile. The forward works on transposed scores, keys down and
+queries across the vector lanes: running maxima and sums are then lane-wise, and the probabilities
+lie as the packed left operand that the product with the values wants. Exponentials are powers of
+two, with `scale * log2(e)` folded into one factor.
 
 Feature widths are multiples of the register tile (callers pad), rows have unit stride.
 """
@@ -40,7 +40,9 @@ EXP2 = (
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """One generated module: the mask's element type ("", "float", "i8") and whether there is dropout."""
+    """One generated module: the mask's element type ("", "float", "i8") and whether there is
+    dropout.
+    """
 
     mask: str
     dropout: bool
@@ -114,7 +116,9 @@ class Vectors:
         low = self.cmp("olt", x, self.const(-125.0))
         # the conversion of nan or -inf is poison: freeze it, the lane is replaced or nan already
         n = e.op(f"freeze {self.i} {e.op(f'fptosi {self.f} {whole} to {self.i}')}")
-        bits = self.int("add", e.op(f"bitcast {self.f} {p} to {self.i}"), self.int("shl", n, self.ints(23)))
+        bits = self.int(
+            "add", e.op(f"bitcast {self.f} {p} to {self.i}"), self.int("shl", n, self.ints(23))
+        )
         y = self.pick(low, self.const(0.0), e.op(f"bitcast {self.i} {bits} to {self.f}"))
         return self.pick(self.cmp("uno", x, x), x, y)
 
@@ -174,7 +178,9 @@ class Kernel:
             if name not in ("slot", "next")
         }
 
-    def tasks(self, v: dict[str, str], prepare: Callable[[str], None], body: Callable[[str], None]) -> None:
+    def tasks(
+        self, v: dict[str, str], prepare: Callable[[str], None], body: Callable[[str], None]
+    ) -> None:
         """Claim a workspace, then tasks until there are none."""
         e = self.e
         mine = e.op(f"atomicrmw add ptr {e.at('%args', INDEX['slot'] * 8)}, i64 1 monotonic")
@@ -210,10 +216,9 @@ class Kernel:
                 f"i64 {depth}", f"i64 {width}",
             )  # fmt: skip
 
-    def mask_tile(
-        self, dst: str, src: str, across: str, along: str, wide: str, deep: str
-    ) -> None:
-        """Copy a tile of the mask to floats: panels of the register tile's width, one after another.
+    def mask_tile(self, dst: str, src: str, across: str, along: str, wide: str, deep: str) -> None:
+        """Copy a tile of the mask to floats: panels of the register tile's width, one after
+        another.
 
         Element (i, k) of the tile lies at `i * across + k * along`; `i < wide` runs across lanes.
         """
@@ -254,15 +259,22 @@ class Kernel:
         return self.e.op(f"icmp uge {x.i} {h}, {threshold}")
 
     def grid(
-        self, rows: str, cols: str, body: Callable[[str, str], None], start: Callable[[str], str] | None = None
+        self,
+        rows: str,
+        cols: str,
+        body: Callable[[str, str], None],
+        start: Callable[[str], str] | None = None,
     ) -> None:
-        """Loop over register tiles: row panels of `rows`, column panels of `cols` from `start(i)`."""
+        """Loop over register tiles: row panels of `rows`, column panels of `cols` from `start(i)`.
+        """
         e = self.e
         with e.loop(0, rows, self.tile.mr) as i:
             with e.loop(start(i) if start else 0, cols, self.tile.nr) as j:
                 body(i, j)
 
-    def product(self, name: str, depth: str, a: str, b: str, ldb: str, c: str, ldc: str, add: bool) -> None:
+    def product(
+        self, name: str, depth: str, a: str, b: str, ldb: str, c: str, ldc: str, add: bool
+    ) -> None:
         """One register tile."""
         self.e.run(
             name, f"i64 {depth}", f"ptr {a}", f"ptr {b}", f"i64 {ldb}", f"ptr {c}", f"i64 {ldc}",
@@ -288,17 +300,24 @@ class Forward(Kernel):
     def highest(self, name: str, masked: bool) -> None:
         """`void name(s, high, i64 rows, float factor, mask, i64 key, i64 query)`: maxima per lane.
 
-        The masked version stores `factor * s + mask` (in base 2), -inf where key > query; `key` is the
-        number of the first key and `query` that of the first query plus the causal limit.
+        The masked version stores `factor * s + mask` (in base 2), -inf where key > query; `key` is
+        the number of the first key and `query` that of the first query plus the causal limit.
         """
         e, x = self.e, self.x
         head = "ptr %s, ptr %high, i64 %rows, float %factor, ptr %mask, i64 %key, i64 %query"
         with e.function(f"internal void @{name}({head})", "#1"):
             f = e.splat("float", x.n, "%factor")
-            acc = [e.slot(x.f, x.load(e.at("%high", j * x.n, "float")), 64) for j in range(self.across)]
-            lanes = [
-                x.int("add", x.spread(e.add("%query", j * x.n)), x.steps()) for j in range(self.across)
-            ] if masked else []
+            acc = [
+                e.slot(x.f, x.load(e.at("%high", j * x.n, "float")), 64) for j in range(self.across)
+            ]
+            lanes = (
+                [
+                    x.int("add", x.spread(e.add("%query", j * x.n)), x.steps())
+                    for j in range(self.across)
+                ]
+                if masked
+                else []
+            )
             with e.loop(0, "%rows") as r:
                 row = e.at("%s", e.mul(r, PITCH))
                 key = x.spread(e.add("%key", r)) if masked else ""
@@ -323,10 +342,11 @@ class Forward(Kernel):
         return x.pick(x.above(key, query), x.const(float("-inf")), t)
 
     def powers(self) -> None:
-        """`void powers(s, high, total, i64 rows, float factor, keys, i64 key, i64 threshold, float survive)`.
+        """`void powers(s, high, total, i64 rows, float factor, keys, i64 key, i64 threshold, float
+        survive)`.
 
-        Replaces scores by 2**(factor * s - high) and adds their sums per lane to `total`; then, with
-        dropout, drops and rescales.
+        Replaces scores by 2**(factor * s - high) and adds their sums per lane to `total`; then,
+        with dropout, drops and rescales.
         """
         e, x = self.e, self.x
         head = (
@@ -389,7 +409,9 @@ class Forward(Kernel):
         k, vv = self.place(v, "k", batch, group), self.place(v, "v", batch, group)
         pair = e.div(hb, v["groups"])
         fresh = e.cmp("ne", pair, e.load("i64", self.last))
-        e.cond(fresh, lambda: self.pack_rows(self.packed, k, v["k_s"], v["cols"], v["e"], self.tile.mr))
+        e.cond(
+            fresh, lambda: self.pack_rows(self.packed, k, v["k_s"], v["cols"], v["e"], self.tile.mr)
+        )
         e.store("i64", pair, self.last)
         q0 = e.mul(block, SIDE)
         nq = e.min(SIDE, e.sub(v["rows"], q0))
@@ -517,7 +539,12 @@ class Forward(Kernel):
                 x.store(x.bin("fmul", x.load(e.at(src, j, "float")), s), e.at(dst, j, "float"))
             at = e.add(first, r)
             e.store("float", total, e.at(v["total"], at, "float"), 4)
-            e.store("float", e.load("float", e.at(self.high, r, "float"), 4), e.at(v["top"], at, "float"), 4)
+            e.store(
+                "float",
+                e.load("float", e.at(self.high, r, "float"), 4),
+                e.at(v["top"], at, "float"),
+                4,
+            )
 
 
 def forward_module(spec: AttentionSpec, machine: Machine) -> str:

@@ -1,10 +1,10 @@
 """Scaled dot-product attention in tiles, forward and backward, on raw NumPy arrays.
 
-The reference for the generated kernels and the fallback without them. Scores exist only one tile at a
-time: the forward keeps a running maximum and sum per query row (Rabe and Staats 2021; Dao et al. 2022,
-"FlashAttention", algorithm 1) and hands back the log-sum-exp of each row, from which the backward
-recomputes every tile (Dao 2023, algorithm 2): with P = exp(S - lse) and D_i = <ct_i, out_i>,
-dV = P^T ct, dP = ct V^T, dS = P * (dP - D), dQ = scale * dS K, dK = scale * dS^T Q.
+The reference for the generated kernels and the fallback without them. Scores exist only one tile at
+a time: the forward keeps a running maximum and sum per query row (Rabe and Staats 2021; Dao et al.
+2022, "FlashAttention", algorithm 1) and hands back the log-sum-exp of each row, from which the
+backward recomputes every tile (Dao 2023, algorithm 2): with P = exp(S - lse) and D_i = <ct_i,
+out_i>, dV = P^T ct, dP = ct V^T, dS = P * (dP - D), dQ = scale * dS K, dK = scale * dS^T Q.
 
 Shapes: query `(B, H, S, E)`, key `(B, Hk, T, E)`, value `(B, Hk, T, Ev)`, `Hk` dividing `H`.
 """
@@ -22,6 +22,7 @@ Array = np.ndarray[Any, Any]
 
 TILE_BYTES = 4 << 20
 _GOLDEN = np.uint32(0x9E3779B9)
+_NO_KEY = np.uint32(0)
 _M1, _M2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
 
 
@@ -29,8 +30,9 @@ _M1, _M2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
 class Attend:
     """What modifies the scores: `scale`, a causal limit, a mask `(B, H, S, T)` view, and dropout.
 
-    A boolean mask keeps where True; a float mask is added. `seed` selects the dropout pattern, which
-    is a pure function of `(seed, batch, head, query, key)`, so that nothing is stored for backward.
+    A boolean mask keeps where True; a float mask is added. `seed` selects the dropout pattern,
+    which is a pure function of `(seed, batch, head, query, key)`, so that nothing is stored for
+    backward.
     """
 
     scale: float
@@ -40,7 +42,7 @@ class Attend:
     seed: int = 0
 
 
-def mix(x: Array, key: Array | np.uint32 = np.uint32(0)) -> Array:
+def mix(x: Array, key: Array | np.uint32 = _NO_KEY) -> Array:
     """A 32-bit bijection with good avalanche (multipliers of C. Wellons' "lowbias32" search).
 
     `key` enters between the rounds, so that two rows whose counters overlap still differ.
@@ -77,8 +79,11 @@ def keep_tile(spec: Attend, rows: Array, cols: range) -> Array:
     return hashes >= np.uint32(threshold(spec.dropout))
 
 
-def _tiles(spec: Attend, heads: int, rows: int, cols: int, itemsize: int) -> Iterator[tuple[range, range]]:
-    """Tiles `(query range, key range)`, query-major; those wholly above the diagonal are skipped."""
+def _tiles(
+    spec: Attend, heads: int, rows: int, cols: int, itemsize: int
+) -> Iterator[tuple[range, range]]:
+    """Tiles `(query range, key range)`, query-major; those wholly above the diagonal are skipped.
+    """
     side = max(16, min(512, math.isqrt(TILE_BYTES // (max(1, heads) * itemsize))))
     for i in range(0, rows, side):
         stop = min(i + side, rows)
@@ -115,7 +120,9 @@ def _drop(p: Array, spec: Attend, batch: int, rows: int, i: range, j: range) -> 
 
 
 def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
-    """Output `(B, H, S, Ev)` and log-sum-exp `(B, H, S)`; rows with nothing to attend to give 0, -inf."""
+    """Output `(B, H, S, Ev)` and log-sum-exp `(B, H, S)`; rows with nothing to attend to give 0,
+    -inf.
+    """
     batch, heads, rows, _ = q.shape
     groups, cols = (k.shape[1], heads // max(1, k.shape[1])), k.shape[2]
     out = np.zeros((batch, heads, rows, v.shape[3]), q.dtype)
@@ -156,7 +163,8 @@ def backward(
     spec: Attend,
     mask_ct: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Cotangents of query, key and value; if `mask_ct` is given, that of the float mask is added to it.
+    """Cotangents of query, key and value; if `mask_ct` is given, that of the float mask is added to
+    it.
 
     `mask_ct` is a `(B, H, S, T)` view whose broadcast axes have stride 0.
     """

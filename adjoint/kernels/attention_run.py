@@ -142,6 +142,8 @@ def backward(
     block.array(o=out, ct=ct, dq=grads[0], dk=grads[1], dv=grads[2])
     block.set(top=address(top))
     tile, groups = tile_for(machine(), "float"), q.shape[1] // k.shape[1]
-    block.run(q.shape[0] * k.shape[1], backward_bytes(q.shape[3], v.shape[3], q.shape[2], groups, tile))
+    block.run(
+        q.shape[0] * k.shape[1], backward_bytes(q.shape[3], v.shape[3], q.shape[2], groups, tile)
+    )
     done = [g if w == g.shape[3] else g[..., :w].copy() for g, w in zip(grads, widths, strict=True)]
     return done[0], done[1], done[2]

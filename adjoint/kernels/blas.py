@@ -1,9 +1,9 @@
 """NumPy's bundled OpenBLAS through ctypes: products that NumPy itself does not offer.
 
 `gemm` adds into an existing array (beta = 1) and reads transposed operands in place; `one_thread`
-keeps OpenBLAS on the calling thread while our own threads share out a batch. The library is looked for
-only inside the NumPy that is imported; where it is not found (a NumPy built against another BLAS),
-`library()` is None and callers use `np.matmul`.
+keeps OpenBLAS on the calling thread while our own threads share out a batch. The library is looked
+for only inside the NumPy that is imported; where it is not found (a NumPy built against another
+BLAS), `library()` is None and callers use `np.matmul`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Blas:
         return int(self._get())
 
     def gemm(self, a: Array, b: Array, c: Array, *, alpha: float = 1.0, beta: float = 0.0) -> bool:
-        """`c = alpha * a b + beta * c` in place; False (and nothing done) if a layout is not BLAS's.
+        """`c = alpha * a b + beta * c` in place; False (and nothing done) if a layout is not
+        BLAS's.
 
         `a` `(M, K)` and `b` `(K, N)` may be transposed views; `c` `(M, N)` has contiguous rows. All
         are float32 or all float64.

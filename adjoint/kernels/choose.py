@@ -20,6 +20,8 @@ the rest keyword-only; `->` what comes back):
 | batch_norm | `(x, weight, bias, mean=, var=, eps=) -> (y, mean, rstd, var)` |
 | batch_norm_backward | `(ct, x, mean, rstd, weight, training=) -> (cx, cweight, cbias)` |
 | dropout | `(x, p=, seed=, offset=) -> y`; the backward is the same call on ct |
+| lstm_cell; lstm_cell_backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c, new) -> (cgates, cc)` |
+| gru_cell; gru_cell_backward | `(from_x, from_h, h) -> h`; `(ch, from_x, from_h, h) -> three` |
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
 | sum mean amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | sgd, adam | lists of arrays, in place: see `multi` |
@@ -40,6 +42,7 @@ import numpy as np
 from adjoint.kernels import (
     activations,
     alloc,
+    cells,
     channels,
     codegen,
     dropout,
@@ -66,6 +69,8 @@ _DIRECT: dict[str, Kernel] = {
     "group_norm": norm.group_norm, "group_norm_backward": channels.group_norm_backward,
     "batch_norm": channels.batch_norm, "batch_norm_backward": channels.batch_norm_backward,
     "dropout": dropout.dropout,
+    "lstm_cell": cells.lstm_cell, "lstm_cell_backward": cells.lstm_cell_backward,
+    "gru_cell": cells.gru_cell, "gru_cell_backward": cells.gru_cell_backward,
     "embedding": embedding.embedding, "embedding_backward": embedding.embedding_backward,
     "sgd": multi.sgd, "adam": multi.adam, "clip_norm": multi.norm, "scale_": multi.scale_,
 }

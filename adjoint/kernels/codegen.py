@@ -236,10 +236,12 @@ def fence(f: Function) -> None:
 
 
 # -- expressions -------------------------------------------------------------------------------
-_ARITHMETIC: dict[str, Callable[..., Value]] = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-               "div": lambda a, b: a / b, "neg": lambda a: -a, "conj": lambda a: a}
+_ARITHMETIC: dict[str, Callable[..., Value]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b, "neg": lambda a: -a, "conj": lambda a: a}
 _COMPARE = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
-_LOGIC: dict[str, Callable[..., Value]] = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: a ^ True}
+_LOGIC: dict[str, Callable[..., Value]] = {
+    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: a ^ True}
 _OWN = frozenset("where sign isnan mod var const".split())
 _EXACT = frozenset([*_ARITHMETIC, *_COMPARE, *_LOGIC, *_OWN, "sqrt", "abs", "maximum", "minimum",
                     "floor", "ceil", "trunc", "round", "copysign"])

@@ -1,9 +1,9 @@
 """Convolution and pooling on raw arrays: what the op records call.
 
-`conv_forward`, `conv_grad_input` and `conv_grad_weight` are the three faces of one trilinear form and
-work for any number of spatial dimensions; a transposed convolution is `conv_grad_input` of its input.
-float32 and float64 run in generated kernels where LLVM is there, else windows are copied and multiplied.
-The pools are re-exported from `conv_pool`.
+`conv_forward`, `conv_grad_input` and `conv_grad_weight` are the three faces of one trilinear form
+and work for any number of spatial dimensions; a transposed convolution is `conv_grad_input` of its
+input. float32 and float64 run in generated kernels where LLVM is there, else windows are copied and
+multiplied. The pools are re-exported from `conv_pool`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def conv_forward(
     groups: int = 1,
     bias: Array | None = None,
 ) -> Array:
-    """Cross-correlate `x` `(N, C, *S)` with `w` `(O, C/groups, *K)`: `(N, O, *P)`, plus `bias` `(O,)`.
+    """Cross-correlate `x` `(N, C, *S)` with `w` `(O, C/groups, *K)`: `(N, O, *P)`, plus `bias`
+    `(O,)`.
 
     `padding` is a number, one per dimension, or `(before, after)` pairs. Shapes are trusted.
 

@@ -1,9 +1,11 @@
-"""Generates convolution as LLVM IR: a matrix product whose right operand is gathered while it is packed.
+"""Generates convolution as LLVM IR: a matrix product whose right operand is gathered while it is
+packed.
 
-The windows ("im2col") never exist as a whole: a block of them, as large as the L2 cache holds, is packed
-straight from the image. An image that needs padding is first copied, padded, into the thread's
-workspace. A table says for each vector of consecutive output positions how to load it: one load where
-they are adjacent in the image, two or four masked loads where they span rows, else a gather.
+The windows ("im2col") never exist as a whole: a block of them, as large as the L2 cache holds, is
+packed straight from the image. An image that needs padding is first copied, padded, into the
+thread's workspace. A table says for each vector of consecutive output positions how to load it: one
+load where they are adjacent in the image, two to four masked loads where they span rows, else a
+gather.
 
     forward: out[image] (O, P)  = weight (O, C K) . windows (C K, P)
     weight:  dW         (O, C K) = sum over images of ct (O, P) . windows^T (P, C K)
@@ -21,7 +23,7 @@ from .gemm_ir import Driver, GemmSpec, Tile, tile_for, write_library
 # pitches of the padded copy in elements), and how images are grouped into partial sums.
 EXTRA = (
     "koff poff vectors padded inner chans deep high wide chan_s deep_s high_s wide_s "
-    "chan_p deep_p high_p image_at image_count groups images per_part c_part c_group"
+    "chan_p deep_p high_p image_at image_count groups images per_part c_part c_group keep"
 ).split()
 ARGS = [*GEMM_ARGS, *EXTRA]
 INDEX = {name: i for i, name in enumerate(ARGS)}
@@ -74,7 +76,11 @@ class Windows:
         where = e.op(f"getelementptr {self.kind}, ptr {base}, <{n} x i32> {index}")
         on = "<" + ", ".join("i1 true" for _ in range(n)) + ">"
         return e.call(
-            self.vec, name, f"<{n} x ptr> {where}", f"i32 {self.size}", f"<{n} x i1> {on}",
+            self.vec,
+            name,
+            f"<{n} x ptr> {where}",
+            f"i32 {self.size}",
+            f"<{n} x i1> {on}",
             f"{self.vec} poison",
         )
 
@@ -100,14 +106,21 @@ class Windows:
                 lanes()
                 return
             e.cond(
-                e.cmp("eq", kind, 2), lambda: pieces(2),
-                lambda: e.cond(e.cmp("eq", kind, 4), lambda: pieces(4), lanes),
+                e.cmp("eq", kind, 2),
+                lambda: pieces(2),
+                lambda: e.cond(
+                    e.cmp("eq", kind, 3),
+                    lambda: pieces(3),
+                    lambda: e.cond(e.cmp("eq", kind, 4), lambda: pieces(4), lanes),
+                ),
             )
 
         e.cond(e.cmp("eq", kind, 1), single, rest)
 
     def pack_down(self) -> None:
-        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of positions, taps down."""
+        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of positions, taps
+        down.
+        """
         e, n = self.e, self.n
         head = "ptr noalias %dst, ptr noalias %image, ptr %koff, ptr %table, ptr %poff, i64 %depth"
         with e.function(f"internal void @windows({head})", "#1"):
@@ -125,7 +138,8 @@ class Windows:
             e.raw("  ret void")
 
     def pack_across(self) -> None:
-        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of taps, positions down.
+        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of taps, positions
+        down.
 
         Vectors of positions are loaded for as many taps as there are lanes and transposed. `depth`
         is rounded up to whole vectors: the rows beyond it are packed and not used.
@@ -146,7 +160,9 @@ class Windows:
                             e.store(self.vec, got, e.at(stage, e.mul(i, n), self.kind), self.size)
 
                     self.ways(table, poff, body)
-                    rows = [e.load(self.vec, e.at(stage, i * n, self.kind), self.size) for i in range(n)]
+                    rows = [
+                        e.load(self.vec, e.at(stage, i * n, self.kind), self.size) for i in range(n)
+                    ]
                     target = e.at("%dst", e.add(e.mul(p, nr), group), self.kind)
                     for i, value in enumerate(transpose(e, self.kind, n, rows)):
                         e.store(self.vec, value, e.at(target, i * nr, self.kind), self.size)
@@ -155,7 +171,9 @@ class Windows:
     def copy_row(self) -> None:
         """`void copy_row(dst, src, i64 count, i64 stride)`: a row of an image; stride in bytes."""
         e, n = self.e, self.n
-        with e.function("internal void @copy_row(ptr %dst, ptr %src, i64 %count, i64 %stride)", "#1"):
+        with e.function(
+            "internal void @copy_row(ptr %dst, ptr %src, i64 %count, i64 %stride)", "#1"
+        ):
 
             def plain() -> None:
                 whole = e.mul(e.div("%count", n), n)
@@ -191,7 +209,9 @@ class ConvDriver(Driver):
             e.store(self.spec.a, "0.0", e.at(self.image, i, self.spec.a))
 
     def source(self, image: str, origin: str) -> str:
-        """The image to read windows from: in place, or its padded copy, made if it is not there yet."""
+        """The image to read windows from: in place, or its padded copy, made if it is not there
+        yet.
+        """
         e, v = self.e, self.v
         padded = e.cmp("ne", v["padded"], 0)
         fresh = e.cmp("ne", e.load("i64", self.held), image)
@@ -203,7 +223,9 @@ class ConvDriver(Driver):
                 for i, axis in ((c, "chan"), (d, "deep"), (h, "high")):
                     src = e.at(src, e.mul(i, v[axis + "_s"]))
                     dst = e.at(dst, e.mul(i, v[axis + "_p"]), self.spec.a)
-                e.run("copy_row", f"ptr {dst}", f"ptr {src}", f"i64 {v['wide']}", f"i64 {v['wide_s']}")
+                e.run(
+                    "copy_row", f"ptr {dst}", f"ptr {src}", f"i64 {v['wide']}", f"i64 {v['wide_s']}"
+                )
 
         e.cond(e.both(padded, fresh), copy)
         e.store("i64", image, self.held)
@@ -222,9 +244,13 @@ class ConvDriver(Driver):
             tap, place = (k0, e.add(j0, j)) if down else (e.add(j0, j), k0)
             at = e.div(place, self.tile.lanes)
             e.run(
-                "windows", f"ptr {e.at(self.bp, e.mul(j, kc), self.spec.acc)}", f"ptr {image}",
-                f"ptr {e.at(v['koff'], tap, 'i64')}", f"ptr {e.at(v['vectors'], e.mul(at, ENTRY))}",
-                f"ptr {e.at(v['poff'], place, 'i32')}", f"i64 {kc}",
+                "windows",
+                f"ptr {e.at(self.bp, e.mul(j, kc), self.spec.acc)}",
+                f"ptr {image}",
+                f"ptr {e.at(v['koff'], tap, 'i64')}",
+                f"ptr {e.at(v['vectors'], e.mul(at, ENTRY))}",
+                f"ptr {e.at(v['poff'], place, 'i32')}",
+                f"i64 {kc}",
             )
         size = BYTES[self.spec.acc]
         full = e.mul(e.div(cols, nr), nr)
@@ -233,7 +259,28 @@ class ConvDriver(Driver):
 
 
 class ForwardDriver(ConvDriver):
-    """`C[image] = A . windows(image)`, with a bias per row."""
+    """`C[image] = A . windows(image)`, with a bias per row.
+
+    With `keep`, A is the same for all tasks: a thread packs it once, in its first task.
+    """
+
+    def prepare(self) -> None:
+        """Note that A is not packed yet."""
+        super().prepare()
+        self.ready = self.e.slot("i64", "0")
+        self.start, self.depth = self.e.slot("i64", "0"), self.e.slot("i64", "0")
+
+    def panel_of_a(self, i: str) -> str:
+        """One place for all panels, or a place for each, in the order in which they are packed.
+
+        (A panel's packing may spill into what follows it.)
+        """
+        e, v, mr = self.e, self.v, self.tile.mr
+        padded = e.mul(e.div(e.add(v["m"], mr - 1), mr), mr)
+        before = e.add(
+            e.mul(e.load("i64", self.start), padded), e.mul(i, e.load("i64", self.depth))
+        )
+        return e.at(self.ap, e.mul(before, v["keep"]), self.spec.acc)
 
     def task(self, task: str, last_block: str) -> None:
         """One block of rows and positions of one image."""
@@ -249,13 +296,20 @@ class ForwardDriver(ConvDriver):
         a = e.at(e.at(v["a"], shift[0]), e.mul(i0, a_row))
         c = e.at(e.at(v["c"], shift[2]), e.add(e.mul(i0, c_row), e.mul(j0, size)))
         bias = e.at(v["bias"], i0, spec.acc) if spec.bias else v["bias"]
+        kept = e.cmp("ne", e.mul(v["keep"], e.load("i64", self.ready)), 0)
+        self.packing = e.op(f"xor i1 {kept}, true")
+        e.store("i64", "1", self.ready)
         with e.loop(0, v["k"], v["kc"]) as k0:
             kc = e.min(v["kc"], e.sub(v["k"], k0))
+            e.store("i64", k0, self.start)
+            e.store("i64", kc, self.depth)
             described = self.panels(source, j0, k0, cols, kc, True)
             last = e.cmp("sge", e.add(k0, kc), v["k"])
             flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {e.cmp('sgt', k0, 0)}", f"i1 {last}"]
             ends = [f"ptr {bias}", "ptr null", "i64 0"]
-            self.rows(described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends)
+            self.rows(
+                described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends
+            )
 
 
 class WeightDriver(ConvDriver):
@@ -281,7 +335,9 @@ class WeightDriver(ConvDriver):
             with e.loop(0, v["k"], v["kc"]) as k0:
                 kc = e.min(v["kc"], e.sub(v["k"], k0))
                 # panels hold whole vectors of positions
-                held = e.mul(e.div(e.add(kc, self.tile.lanes - 1), self.tile.lanes), self.tile.lanes)
+                held = e.mul(
+                    e.div(e.add(kc, self.tile.lanes - 1), self.tile.lanes), self.tile.lanes
+                )
                 described = self.panels(source, j0, k0, cols, held, False)
                 begun = e.op(f"or i1 {e.cmp('sgt', number, first)}, {e.cmp('sgt', k0, 0)}")
                 flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {begun}", "i1 false"]

@@ -1,8 +1,10 @@
-"""Convolution in any number of spatial dimensions on raw NumPy arrays: the reference and the fallback.
+"""Convolution in any number of spatial dimensions on raw NumPy arrays: the reference and the
+fallback.
 
-Each function lowers to a matrix product over *windows*: a strided view of the padded input that shows,
-for every output position, the elements under the kernel. The view is copied ("im2col", Chellapilla,
-Puri, Simard 2006) a few images at a time, so that the copy never exceeds `WORKSPACE_BYTES`.
+Each function lowers to a matrix product over *windows*: a strided view of the padded input that
+shows, for every output position, the elements under the kernel. The view is copied ("im2col",
+Chellapilla, Puri, Simard 2006) a few images at a time, so that the copy never exceeds
+`WORKSPACE_BYTES`.
 
 Shapes: input `(N, C, *S)`, weight `(O, C/groups, *K)`, output `(N, O, *P)` with
 `P = floor((S + lo + hi - dilation * (K - 1) - 1) / stride) + 1` for each spatial dimension.
@@ -72,7 +74,9 @@ class ConvSpec:
 
     @property
     def pointwise(self) -> bool:
-        """True if every window is a single element taken in place (1x1 kernel, stride 1, no padding)."""
+        """True if every window is a single element taken in place (1x1 kernel, stride 1, no
+        padding).
+        """
         return self.taps == 1 and set(self.stride) <= {1} and not any(self.lo) and not any(self.hi)
 
 
@@ -89,7 +93,8 @@ def per_dim(value: Spatial, dims: int) -> tuple[int, ...]:
 
 
 def per_side(padding: Padding, dims: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding before and after each spatial dimension; an entry is a number or a `(before, after)` pair.
+    """Padding before and after each spatial dimension; an entry is a number or a `(before, after)`
+    pair.
 
     >>> per_side(1, 2), per_side([(0, 1), 2], 2)
     (((1, 1), (1, 1)), ((0, 2), (1, 2)))

@@ -1,4 +1,5 @@
-"""Max and average pooling over any number of spatial dimensions, forward and backward, on raw arrays.
+"""Max and average pooling over any number of spatial dimensions, forward and backward, on raw
+arrays.
 
 Inputs are `(N, C, *S)`. One pass is made over the input per element of the kernel, so the cost is
 `prod(kernel)` streams and the temporary memory one output. Padding, `ceil_mode`, the index of the

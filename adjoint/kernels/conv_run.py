@@ -1,7 +1,8 @@
 """Runs the generated convolution on arrays: tables, argument blocks, and the gradient of the input.
 
 The gradient of the input is itself a convolution, of the cotangent with the flipped weight; with a
-stride there is one for each residue of the input position modulo the stride, on the taps that reach it.
+stride there is one for each residue of the input position modulo the stride, on the taps that reach
+it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from .gemm_plan import address, blocking, machine, release, workspace
 
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 _plans: dict[Any, _Plan] = {}
+_KEEP_BYTES = 2 << 20
 _LEAST = 30_000  # multiply-adds below which NumPy is as good
 
 
 def supported(x: Array, w: Array, spec: ConvSpec) -> bool:
-    """Whether the generated kernels compute this: one float type, up to three dimensions, not tiny."""
+    """Whether the generated kernels compute this: one float type, up to three dimensions, not tiny.
+    """
     if x.dtype != w.dtype or x.dtype.char not in "fd" or not x.dtype.isnative or spec.dims > 3:
         return False
     if x.size == 0 or w.size == 0 or spec.positions == 0 or not llvm.available():
@@ -97,7 +100,7 @@ def _vector_table(places: Array, lanes: int, pad_to: int, masks: bool) -> tuple[
         if len(pieces) == 1 and valid == lanes:
             table[row, :2] = 1, part[0]
         elif masks and len(pieces) <= 4:
-            table[row, 0] = 2 if len(pieces) <= 2 else 4
+            table[row, 0] = max(2, len(pieces))
             for i, (a, b) in enumerate(pieces):
                 table[row, 1 + i] = int(part[a]) - a
                 table[row, 5 + i] = (1 << b) - (1 << a)
@@ -107,7 +110,9 @@ def _vector_table(places: Array, lanes: int, pad_to: int, masks: bool) -> tuple[
 class _Plan:
     """One convolution of fixed shapes and strides, forward or gradient of the weight."""
 
-    def __init__(self, x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias: bool) -> None:
+    def __init__(
+        self, x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias: bool
+    ) -> None:
         self.weight = weight
         kind = FLOATS[x.dtype.name]
         self.entry = _kernel(kind, "row" if bias else "", weight)
@@ -130,30 +135,29 @@ class _Plan:
         self.workers = min(cut.workers, self.tasks)
         nb = -(-min(cut.nb, n) // tile.nr) * tile.nr
         b_bytes = -(-nb * kc * size // 64) * 64 + 128
-        image_at = -(-(b_bytes + (tile.mr * kc + 4 * tile.lanes) * size) // 64) * 64 + 64
+        # a small weight, the same for all tasks, stays packed in each thread's cache
+        rows = -(-m // tile.mr) * tile.mr
+        keep = not weight and spec.groups == 1 and mb >= m and rows * k * size <= _KEEP_BYTES
+        panel = rows * k if keep else tile.mr * kc
+        image_at = -(-(b_bytes + (panel + 4 * tile.lanes) * size) // 64) * 64 + 64
         work = -(-(image_at + image.count * size) // 64) * 64 + 192
         self.work_bytes = work * self.workers
         self.offsets = self._offsets(x, left, out, spec, weight)
         lengths, strides = [1, 1, *spec.space][-3:], [0, 0, *x.strides[2:]][-3:]
         pitches = [0, 0, *image.pitches[1:]][-3:]
         per_part = -(-spec.batch // self.parts)
-        if weight:
-            lead = left.strides[1] // size, 1
-        else:
-            lead = k, 1
         values = dict(
-            a_row=lead[0], a_col=lead[1], c_row=k if not weight else n, m=m, n=n, k=k, mb=mb, nb=cut.nb,
-            kc=kc, tasks_m=-(-m // mb), tasks_n=-(-n // cut.nb), tasks=self.tasks,
-            offsets=address(self.offsets), work_bytes=work, b_bytes=b_bytes, koff=address(self.koff),
+            a_row=left.strides[1] // size if weight else k, a_col=1, c_row=n, m=m, n=n, k=k,
+            mb=mb, nb=cut.nb, kc=kc, tasks_m=-(-m // mb), tasks_n=-(-n // cut.nb), tasks=self.tasks,
+            offsets=address(self.offsets), work_bytes=work, b_bytes=b_bytes,
+            koff=address(self.koff),
             poff=address(self.poff), vectors=address(self.vectors), padded=int(image.padded),
             inner=image.inner, chans=group, deep=lengths[0], high=lengths[1], wide=lengths[2],
             chan_s=x.strides[1], deep_s=strides[0], high_s=strides[1], wide_s=strides[2],
             chan_p=image.pitches[0], deep_p=pitches[0], high_p=pitches[1], image_at=image_at,
             image_count=image.count, groups=spec.groups, images=spec.batch, per_part=per_part,
-            c_part=spec.filters * n * size, c_group=filters * n * size,
+            c_part=spec.filters * n * size, c_group=filters * n * size, keep=int(keep),
         )  # fmt: skip
-        if not weight:
-            values["c_row"] = n
         self.values = [values.get(name, 0) for name in ARGS]
 
     def _offsets(self, x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool) -> Array:
@@ -240,7 +244,9 @@ class _Residue:
     count: int
 
 
-def _residues(length: int, out: int, kernel: int, stride: int, dilation: int, lo: int) -> list[_Residue | None]:
+def _residues(
+    length: int, out: int, kernel: int, stride: int, dilation: int, lo: int
+) -> list[_Residue | None]:
     """For each residue: the taps that reach it, as a convolution of the cotangent (None: no tap).
 
     Position r + stride t takes tap k from output t + q(k), q(k) = (r + lo - k dilation) / stride.
@@ -300,7 +306,9 @@ def _one_residue(ct: Array, turned: Array, spec: ConvSpec, parts: list[_Residue]
     )
     part = ct[(*both, *crop)]
     padding = [(max(0, p.lo), max(0, p.hi)) for p in parts]
-    inner = conv_spec(part.shape, kernel.shape, 1, padding, [p.dilation for p in parts], spec.groups)
+    inner = conv_spec(
+        part.shape, kernel.shape, 1, padding, [p.dilation for p in parts], spec.groups
+    )
     if part.size == 0 or inner.positions == 0:
         return np.zeros((spec.batch, spec.channels, *(p.count for p in parts)), ct.dtype)
     return forward(part, kernel, inner)

@@ -1,12 +1,12 @@
 """Matrix products of raw arrays: the generated kernel, NumPy, or OpenBLAS, whichever is fastest.
 
-`matmul` has NumPy's semantics (stacks of matrices, vectors, broadcasting) and adds what a training step
-wants: `accumulate` into an existing gradient, and a fused epilogue `activation(a b + bias) + residual`.
-Operands are read through their strides, so transposed and sliced views are not copied. 16-bit floats
-are summed in float32.
+`matmul` has NumPy's semantics (stacks of matrices, vectors, broadcasting) and adds what a training
+step wants: `accumulate` into an existing gradient, and a fused epilogue `activation(a b + bias) +
+residual`. Operands are read through their strides, so transposed and sliced views are not copied.
+16-bit floats are summed in float32.
 
-Small and middle sizes are decided by measuring once per class of shapes on this machine; the verdicts
-are kept beside the kernel cache. `ADJOINT_GEMM=generated` or `numpy` decides for all.
+Small and middle sizes are decided by measuring once per class of shapes on this machine; the
+verdicts are kept beside the kernel cache. `ADJOINT_GEMM=generated` or `numpy` decides for all.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def matmul(
 ) -> Array:
     """`activation(a @ b + bias) + residual`; with `accumulate`, `out` is added before the epilogue.
 
-    `a` is `(..., M, K)` or `(K,)`, `b` `(..., K, N)` or `(K,)`; `out`, if given, has the shape and type
-    of the product and may be any view. `bias` is `(N,)`, `residual` has the shape of the result.
-    Shapes are trusted; ops check them. Returns `out` or a new C-contiguous array.
+    `a` is `(..., M, K)` or `(K,)`, `b` `(..., K, N)` or `(K,)`; `out`, if given, has the shape and
+    type of the product and may be any view. `bias` is `(N,)`, `residual` has the shape of the
+    result. Shapes are trusted; ops check them. Returns `out` or a new C-contiguous array.
 
     >>> a = np.arange(6, dtype=np.float32).reshape(2, 3)
     >>> matmul(a, a.T, bias=np.array([1, 2], np.float32)).tolist()
@@ -129,7 +129,12 @@ class _Reference:
         self.accumulate, self.activation = accumulate, activation
 
     def __call__(
-        self, a: Array, b: Array, out: Array | None, bias: Array | None = None, residual: Array | None = None
+        self,
+        a: Array,
+        b: Array,
+        out: Array | None,
+        bias: Array | None = None,
+        residual: Array | None = None,
     ) -> Array:
         if not self.accumulate and bias is None and self.activation is None and residual is None:
             return _product(a, b, out)
@@ -195,7 +200,8 @@ class _Generated:
         cls, a: Array, b: Array, out: Array | None, accumulate: bool, bias: Array | None,
         activation: Activation | None, residual: Array | None,
     ) -> _Generated | _Detour | None:  # fmt: skip
-        """A ready plan, a detour through a temporary, or None where the generator does not apply."""
+        """A ready plan, a detour through a temporary, or None where the generator does not apply.
+        """
         if a.dtype != b.dtype or a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
             return None
         left = a if a.ndim > 1 else a[None]
@@ -265,12 +271,19 @@ class _Generated:
         return self
 
     def __call__(
-        self, a: Array, b: Array, out: Array | None, bias: Array | None = None, residual: Array | None = None
+        self,
+        a: Array,
+        b: Array,
+        out: Array | None,
+        bias: Array | None = None,
+        residual: Array | None = None,
     ) -> Array:
         if out is None:
             c = np.empty(self.shape, self.dtype)
         elif np.may_share_memory(out, a) or np.may_share_memory(out, b):
-            held = self(a.copy(), b.copy(), None if not self.accumulate else out.copy(), bias, residual)
+            held = self(
+                a.copy(), b.copy(), None if not self.accumulate else out.copy(), bias, residual
+            )
             np.copyto(out, held)
             return out
         else:
@@ -304,7 +317,12 @@ class _Vector:
         return None
 
     def __call__(
-        self, a: Array, b: Array, out: Array | None, bias: Array | None = None, residual: Array | None = None
+        self,
+        a: Array,
+        b: Array,
+        out: Array | None,
+        bias: Array | None = None,
+        residual: Array | None = None,
     ) -> Array:
         y = gemm_vec.matvec(b.T, a.reshape(-1)) if self.flip else gemm_vec.matvec(a, b.reshape(-1))
         y = y.reshape(self.shape)
@@ -327,7 +345,12 @@ class _Detour:
         self.wide = _wide(a.dtype) if a.shape[-1] > 4096 else a.dtype
 
     def __call__(
-        self, a: Array, b: Array, out: Array | None, bias: Array | None = None, residual: Array | None = None
+        self,
+        a: Array,
+        b: Array,
+        out: Array | None,
+        bias: Array | None = None,
+        residual: Array | None = None,
     ) -> Array:
         wide = self.wide
         kept = None if residual is None else np.ascontiguousarray(residual.astype(wide))
@@ -375,9 +398,7 @@ def _merge_rows(stack: list[Array]) -> list[Array]:
         return stack
     for x in (a, *stack[2:]):
         sizes, steps = x.shape[:-1], x.strides[:-1]
-        if any(
-            steps[i] != sizes[i + 1] * steps[i + 1] for i in range(len(lead)) if sizes[i] > 1
-        ):
+        if any(steps[i] != sizes[i + 1] * steps[i + 1] for i in range(len(lead)) if sizes[i] > 1):
             return stack
     flat = [x.reshape(-1, x.shape[-1]) for x in (a, *stack[2:])]
     return [flat[0], b.reshape(b.shape[-2:]) if b.ndim > 2 else b, *flat[1:]]

@@ -75,7 +75,8 @@ def generated_is_faster(
     operands: tuple[Any, ...],
     work: int,
 ) -> bool:
-    """Whether to use the generated kernel for a class of shapes; measures on `operands` if unknown."""
+    """Whether to use the generated kernel for a class of shapes; measures on `operands` if unknown.
+    """
     global _verdicts
     if work >= CERTAIN or not shape_class:
         return True

@@ -17,7 +17,8 @@ BYTES = {"float": 4, "double": 8, "half": 2, "i16": 2, "i8": 1}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the generators have to know of a CPU: vector width in bits, and whether masks are cheap."""
+    """What the generators have to know of a CPU: vector width in bits, and whether masks are cheap.
+    """
 
     bits: int
     masks: bool
@@ -166,7 +167,9 @@ class Emit:
         self.goto(head)
         self.place(end, jump=False)
 
-    def cond(self, condition: str, yes: Callable[[], None], no: Callable[[], None] | None = None) -> None:
+    def cond(
+        self, condition: str, yes: Callable[[], None], no: Callable[[], None] | None = None
+    ) -> None:
         """`if condition: yes() else: no()`."""
         a, b, end = self.label("then"), self.label("else"), self.label("fi")
         self.branch(condition, a, b if no else end)
@@ -191,8 +194,11 @@ class Emit:
         return "\n".join(heads + self.lines + tail) + "\n"
 
 
-def load_wide(e: Emit, src: str, acc: str, lanes: int, pointer: str, mask: str | None = None) -> str:
-    """Load `lanes` elements of type `src` and widen them to the accumulator type; off lanes are 0."""
+def load_wide(
+    e: Emit, src: str, acc: str, lanes: int, pointer: str, mask: str | None = None
+) -> str:
+    """Load `lanes` elements of type `src` and widen them to the accumulator type; off lanes are 0.
+    """
     kind = f"<{lanes} x {src}>" if lanes > 1 else src
     if mask is None:
         raw = e.load(kind, pointer, BYTES[src])
@@ -200,7 +206,11 @@ def load_wide(e: Emit, src: str, acc: str, lanes: int, pointer: str, mask: str |
         name = f"llvm.masked.load.v{lanes}{short(src)}.p0"
         e.declare(f"{kind} @{name}(ptr, i32, <{lanes} x i1>, {kind})")
         raw = e.call(
-            kind, name, f"ptr {pointer}", f"i32 {BYTES[src]}", f"<{lanes} x i1> {mask}",
+            kind,
+            name,
+            f"ptr {pointer}",
+            f"i32 {BYTES[src]}",
+            f"<{lanes} x i1> {mask}",
             f"{kind} zeroinitializer",
         )
     return widen(e, src, acc, lanes, raw)
@@ -217,7 +227,9 @@ def widen(e: Emit, src: str, acc: str, lanes: int, raw: str) -> str:
     if src == "i8":
         keep = e.op(f"icmp ne {kind} {raw}, {const('i8', lanes, 0)}")
         low = fconst("float", lanes, float("-inf"))
-        return e.op(f"select {shaped('i1', lanes)} {keep}, {wide} {fconst(acc, lanes, 0.0)}, {wide} {low}")
+        return e.op(
+            f"select {shaped('i1', lanes)} {keep}, {wide} {fconst(acc, lanes, 0.0)}, {wide} {low}"
+        )
     if src == "half":
         return e.op(f"fpext {kind} {raw} to {wide}")
     bits = e.op(f"zext {kind} {raw} to {shaped('i32', lanes)}")
@@ -268,7 +280,9 @@ def fconst(kind: str, lanes: int, value: float) -> str:
 
 def short(kind: str) -> str:
     """LLVM's suffix of a type in intrinsic names."""
-    return {"float": "f32", "double": "f64", "half": "f16", "i16": "i16", "i8": "i8", "i32": "i32"}[kind]
+    return {"float": "f32", "double": "f64", "half": "f16", "i16": "i16", "i8": "i8", "i32": "i32"}[
+        kind
+    ]
 
 
 def lane_mask(e: Emit, lanes: int, count: str) -> str:
@@ -291,7 +305,8 @@ def store_masked(e: Emit, kind: str, lanes: int, value: str, pointer: str, mask:
 
 
 def transpose(e: Emit, kind: str, lanes: int, rows: list[str]) -> list[str]:
-    """Transpose `lanes` vectors of `lanes` elements with log2(lanes) rounds of two-vector shuffles."""
+    """Transpose `lanes` vectors of `lanes` elements with log2(lanes) rounds of two-vector shuffles.
+    """
     vec = f"<{lanes} x {kind}>"
     half = lanes // 2
     low = [x for i in range(half) for x in (i, lanes + i)]

@@ -1,10 +1,10 @@
 """Generates the blocked matrix product as LLVM IR, for a vector width and a combination of types.
 
-The scheme is that of BLIS (Van Zee and van de Geijn 2015): a micro-kernel keeps an `mr x nr` tile of C
-in registers and adds rank-1 updates from two packed panels. What differs: B is packed in blocks of
-`kc x nb` that stay in a core's L2 cache, A is packed one `mr x kc` panel at a time into L1, just before
-the panel is swept over the block, so that no packed copy of A ever exists; tasks are blocks of C, taken
-by the threads from a shared counter.
+The scheme is that of BLIS (Van Zee and van de Geijn 2015): a micro-kernel keeps an `mr x nr` tile
+of C in registers and adds rank-1 updates from two packed panels. What differs: B is packed in
+blocks of `kc x nb` that stay in a core's L2 cache, A is packed one `mr x kc` panel at a time into
+L1, just before the panel is swept over the block, so that no packed copy of A ever exists; tasks
+are blocks of C, taken by the threads from a shared counter.
 
     gemm(args, lo, hi)                 one thread's share
       for each task (image, columns, rows):
@@ -44,7 +44,8 @@ POINTERS = frozenset("a b c bias residual offsets work koff poff vectors".split(
 
 @dataclass(frozen=True, slots=True)
 class GemmSpec:
-    """One generated module: types (LLVM names) of both operands, of C and of the sums, and what is done to C before it is stored.
+    """One generated module: types (LLVM names) of both operands, of C and of the sums, and what is
+    done to C before it is stored.
 
     `bias` is "", "col" (one per column) or "row"; `activation` is the IR text of an
     `alwaysinline` function `@activation(<lanes x acc>)`, or "".
@@ -91,8 +92,8 @@ def tile_for(machine: Machine, acc: str) -> Tile:
 def micro(e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_step: int) -> None:
     """`void name(i64 kc, a, b, i64 ldb, c, i64 ldc, i1 add)`: C tile (+)= A panel . B panel.
 
-    Element (i, k) of A lies at `i * a_row + k * a_step` elements; row k of B at `k * ldb` bytes; row i
-    of C at `i * ldc` bytes. `kc` is at least 1.
+    Element (i, k) of A lies at `i * a_row + k * a_step` elements; row k of B at `k * ldb` bytes;
+    row i of C at `i * ldc` bytes. `kc` is at least 1.
     """
     size, vec = BYTES[acc], f"<{tile.lanes} x {acc}>"
     fma = f"llvm.fma.v{tile.lanes}{short(acc)}"
@@ -134,15 +135,22 @@ def micro(e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_ste
 class Pack:
     """Writes `void pack(dst, p, i64 across, i64 along, i64 valid, i64 depth, i64 width)`.
 
-    Element (i, k) of a panel is read at `p + i * across + k * along` (bytes) and written to
-    `dst[k * width + i]`. For `i >= valid` anything finite-or-not may be written: what is computed from
-    it is never stored. Vectors may be written one vector past the end of the panel, and where a panel is
-    no multiple of the vector they reach into its next row: hence rows in ascending order, and the last
-    group of lanes first.
+    Element (i, k) of a panel is read at `p + i * across + k * along` (bytes) and written to `dst[k
+    * width + i]`. For `i >= valid` anything finite-or-not may be written: what is computed from it
+    is never stored. Vectors may be written one vector past the end of the panel, and where a panel
+    is no multiple of the vector they reach into its next row: hence rows in ascending order, and
+    the last group of lanes first.
     """
 
     def __init__(self, e: Emit, src: str, acc: str, lanes: int, wide: int, masks: bool) -> None:
-        self.e, self.src, self.acc, self.lanes, self.wide, self.masks = e, src, acc, lanes, wide, masks
+        self.e, self.src, self.acc, self.lanes, self.wide, self.masks = (
+            e,
+            src,
+            acc,
+            lanes,
+            wide,
+            masks,
+        )
 
     def write(self) -> None:
         """The whole function: three ways to read, by which stride is one element."""
@@ -153,10 +161,14 @@ class Pack:
         )
         with e.function(f"internal void @pack({head})", "#1"):
             beside = e.cmp("eq", "%across", size)
-            full = e.both(e.both(beside, e.cmp("eq", "%valid", "%width")), e.cmp("eq", "%width", self.wide))
+            full = e.both(
+                e.both(beside, e.cmp("eq", "%valid", "%width")), e.cmp("eq", "%width", self.wide)
+            )
             deep = e.both(e.cmp("eq", "%along", size), e.cmp("sge", "%depth", self.lanes))
-            rest = (lambda: e.cond(beside, self.copy_masked, lambda: self.scalar("0"))) if self.masks else (
-                lambda: self.scalar("0")
+            rest = (
+                (lambda: e.cond(beside, self.copy_masked, lambda: self.scalar("0")))
+                if self.masks
+                else (lambda: self.scalar("0"))
             )
             e.cond(full, self.copy, lambda: e.cond(deep, self.turn, rest))
             e.raw("  ret void")
@@ -220,7 +232,8 @@ class Pack:
 
 
 def finish(e: Emit, spec: GemmSpec, tile: Tile) -> None:
-    """`void finish(tile, c, i64 ldc, i64 rows, i64 cols, i1 add, i1 last, bias, residual, i64 ldr)`.
+    """`void finish(tile, c, i64 ldc, i64 rows, i64 cols, i1 add, i1 last, bias, residual, i64
+    ldr)`.
 
     Moves a tile of accumulators to C: adds the old C if asked, and where `last`, the epilogue.
     """
@@ -242,9 +255,7 @@ def finish(e: Emit, spec: GemmSpec, tile: Tile) -> None:
         e.raw("  ret void")
 
 
-def _finish_vector(
-    e: Emit, spec: GemmSpec, tile: Tile, i: str, j: int, mask: str | None
-) -> None:
+def _finish_vector(e: Emit, spec: GemmSpec, tile: Tile, i: str, j: int, mask: str | None) -> None:
     """One vector of a row of the tile, from the accumulators to C."""
     n, acc, vec = tile.lanes, spec.acc, f"<{tile.lanes} x {spec.acc}>"
     at = e.add(e.mul(i, tile.nr), j * n)
@@ -277,22 +288,21 @@ def _finish_vector(
 
 
 def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
-    """`void strip_<height>(...)`: packs a panel of A and sweeps it over a block of B.
+    """`void strip_<height>(...)`: packs a panel of A, if asked, and sweeps it over a block of B.
 
-    Panel j of the block lies at `bp + j * panel`, its rows `ldb` bytes apart; a last panel that is not
-    full lies packed at `edge`.
+    Panel j of the block lies at `bp + j * panel`, its rows `ldb` bytes apart; a last panel that is
+    not full lies packed at `edge`.
     """
     size = BYTES[spec.acc]
     head = (
-        "ptr %ap, ptr %bp, i64 %panel, i64 %ldb, ptr %edge, "
-        "ptr noalias %tile, ptr %a, i64 %across, i64 %along, ptr %c, i64 %ldc, i64 %rows, i64 %cols, i64 %kc, i1 %add, i1 %last, "
+        "ptr %ap, i1 %packing, ptr %bp, i64 %panel, i64 %ldb, ptr %edge, ptr noalias %tile, "
+        "ptr %a, i64 %across, i64 %along, ptr %c, i64 %ldc, i64 %rows, i64 %cols, i64 %kc, "
+        "i1 %add, i1 %last, "
         "ptr %bias, ptr %residual, i64 %ldr"
     )
     with e.function(f"internal void @strip_{height}({head})", "#1"):
-        e.run(
-            "pack", "ptr %ap", "ptr %a", "i64 %across", "i64 %along", "i64 %rows", "i64 %kc",
-            f"i64 {height}",
-        )
+        source = ["ptr %ap", "ptr %a", "i64 %across", "i64 %along", "i64 %rows", "i64 %kc"]
+        e.cond("%packing", lambda: e.run("pack", *source, f"i64 {height}"))
         whole = e.cmp("eq", "%rows", height)
         if spec.epilogue:
             whole = e.both(whole, e.op("xor i1 %last, true")) if spec.c == spec.acc else "false"
@@ -314,9 +324,17 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
                 bias = e.at("%bias", j, spec.acc) if spec.bias == "col" else "%bias"
                 residual = e.at("%residual", j, spec.c) if spec.residual else "%residual"
                 e.run(
-                    "finish", "ptr %tile", f"ptr {c}", "i64 %ldc", "i64 %rows",
-                    f"i64 {e.min(left, tile.nr)}", "i1 %add", "i1 %last", f"ptr {bias}",
-                    f"ptr {residual}", "i64 %ldr",
+                    "finish",
+                    "ptr %tile",
+                    f"ptr {c}",
+                    "i64 %ldc",
+                    "i64 %rows",
+                    f"i64 {e.min(left, tile.nr)}",
+                    "i1 %add",
+                    "i1 %last",
+                    f"ptr {bias}",
+                    f"ptr {residual}",
+                    "i64 %ldr",
                 )
 
             e.cond(direct, straight, staged)
@@ -326,13 +344,17 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
 class Driver:
     """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows."""
 
-    def __init__(
-        self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS
-    ) -> None:
+    def __init__(self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS) -> None:
         self.e, self.spec, self.tile, self.names = e, spec, tile, names
+
+        self.packing = "true"
 
     def prepare(self) -> None:
         """What a subclass does once its workspace is known."""
+
+    def panel_of_a(self, i: str) -> str:
+        """Where the panel of A that starts at row `i` is packed."""
+        return self.ap
 
     def write(self) -> None:
         """The whole function."""
@@ -360,7 +382,8 @@ class Driver:
             e.raw("  ret void")
 
     def task(self, task: str, last_block: str) -> None:
-        """One block of C: consecutive tasks share their block of B, packed once if K is one block."""
+        """One block of C: consecutive tasks share their block of B, packed once if K is one block.
+        """
         e, v, spec = self.e, self.v, self.spec
         mi, block = e.rem(task, v["tasks_m"]), e.div(task, v["tasks_m"])
         ni, image = e.rem(block, v["tasks_n"]), e.div(block, v["tasks_n"])
@@ -394,7 +417,7 @@ class Driver:
             first = e.op(f"select i1 {in_place}, i64 {full}, i64 0")
             e.cond(repack, lambda: self.pack_b(first, src, b_row, b_col, cols, kc))
             packed_panel, packed_row = e.mul(kc, BYTES[spec.acc]), self.tile.nr * BYTES[spec.acc]
-            block = [
+            described = [
                 f"ptr {e.op(f'select i1 {in_place}, ptr {src}, ptr {self.bp}')}",
                 f"i64 {e.op(f'select i1 {in_place}, i64 {BYTES[spec.a]}, i64 {packed_panel}')}",
                 f"i64 {e.op(f'select i1 {in_place}, i64 {b_row}, i64 {packed_row}')}",
@@ -404,7 +427,7 @@ class Driver:
             add = e.op(f"or i1 {e.cmp('sgt', k0, 0)}, {e.cmp('ne', v['accumulate'], 0)}")
             flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {add}", f"i1 {last}"]
             ends = [f"ptr {bias}", f"ptr {residual}", f"i64 {ldr}"]
-            self.rows(block, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends)
+            self.rows(described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends)
 
     def pack_b(self, first: str, src: str, b_row: str, b_col: str, cols: str, kc: str) -> None:
         """Pack a block of B panel by panel, from column `first` on."""
@@ -413,13 +436,27 @@ class Driver:
             dst = e.at(self.bp, e.mul(e.sub(j, first), kc), self.spec.acc)
             valid = e.min(nr, e.sub(cols, j))
             e.run(
-                "pack", f"ptr {dst}", f"ptr {e.at(src, e.mul(j, b_col))}", f"i64 {b_col}",
-                f"i64 {b_row}", f"i64 {valid}", f"i64 {kc}", f"i64 {nr}",
+                "pack",
+                f"ptr {dst}",
+                f"ptr {e.at(src, e.mul(j, b_col))}",
+                f"i64 {b_col}",
+                f"i64 {b_row}",
+                f"i64 {valid}",
+                f"i64 {kc}",
+                f"i64 {nr}",
             )
 
     def rows(
-        self, block: list[str], a: str, a_row: str, a_col: str, c: str, c_row: str, rows: str,
-        flags: list[str], ends: list[str],
+        self,
+        block: list[str],
+        a: str,
+        a_row: str,
+        a_col: str,
+        c: str,
+        c_row: str,
+        rows: str,
+        flags: list[str],
+        ends: list[str],
     ) -> None:
         """All panels of rows of a task; the last takes the smallest height that holds it."""
         e, heights = self.e, self.tile.heights
@@ -429,10 +466,20 @@ class Driver:
             bias = e.at(bias, i, self.spec.acc) if self.spec.bias == "row" else bias
             residual = e.at(residual, e.mul(i, ldr)) if self.spec.residual else residual
             call = [
-                f"ptr {self.ap}", *block, f"ptr {self.stage}",
-                f"ptr {e.at(a, e.mul(i, a_row))}", f"i64 {a_row}", f"i64 {a_col}",
-                f"ptr {e.at(c, e.mul(i, c_row))}", f"i64 {c_row}", f"i64 {left}", *flags,
-                f"ptr {bias}", f"ptr {residual}", ends[2],
+                f"ptr {self.panel_of_a(i)}",
+                f"i1 {self.packing}",
+                *block,
+                f"ptr {self.stage}",
+                f"ptr {e.at(a, e.mul(i, a_row))}",
+                f"i64 {a_row}",
+                f"i64 {a_col}",
+                f"ptr {e.at(c, e.mul(i, c_row))}",
+                f"i64 {c_row}",
+                f"i64 {left}",
+                *flags,
+                f"ptr {bias}",
+                f"ptr {residual}",
+                ends[2],
             ]
 
             def choose(options: tuple[int, ...], call: list[str] = call, left: str = left) -> None:

@@ -88,7 +88,9 @@ def _rounded(count: int, tile: Tile) -> float:
     return full * tile.mr + rest * 1.15
 
 
-def _cost(m: int, n: int, k: int, mb: int, nb: int, tile: Tile, tasks: int, workers: int, in_place: bool) -> float:
+def _cost(
+    m: int, n: int, k: int, mb: int, nb: int, tile: Tile, tasks: int, workers: int, in_place: bool
+) -> float:
     """Estimated time of the slowest thread, in multiply-add vectors."""
     rounds = -(-tasks // workers)
     flops = _rounded(min(mb, m), tile) * -(-min(nb, n) // tile.nr) * tile.nv * k
@@ -108,7 +110,8 @@ def blocking(
     `beside`: rows of B are contiguous (so B can be read in place); `single`: K must be one block.
     """
     depth = HALF_DEPTH if single else DEPTH * 4 // acc_bytes
-    kc = k if k <= depth * 5 // 4 else -(-(-(-k // -(-k // depth))) // 8) * 8
+    parts = -(-k // depth)
+    kc = k if k <= depth * 5 // 4 else -(-k // (8 * parts)) * 8
     if single:
         kc = k
     widest = max(tile.nr, BLOCK_BYTES // (acc_bytes * max(1, kc)) // tile.nr * tile.nr)
@@ -148,7 +151,11 @@ def kernel(spec: GemmSpec) -> Any:
 
 
 def spec_for(
-    dtype: np.dtype[Any], out: np.dtype[Any], bias: str = "", activation: str = "", residual: bool = False
+    dtype: np.dtype[Any],
+    out: np.dtype[Any],
+    bias: str = "",
+    activation: str = "",
+    residual: bool = False,
 ) -> GemmSpec | None:
     """The module for operand and output types; None if the generator does not know them."""
     a, c = FLOATS.get(dtype.name), FLOATS.get(out.name)
@@ -176,9 +183,7 @@ class Plan:
         size = BYTES[spec.acc]
         tile = tile_for(machine(), spec.acc)
         beside = b_col == 1 and spec.a == spec.acc
-        cut = blocking(
-            m, n, k, len(offsets), tile, size, workers, beside, spec.c != spec.acc
-        )
+        cut = blocking(m, n, k, len(offsets), tile, size, workers, beside, spec.c != spec.acc)
         self.function, self.address = kernel(spec)
         self.workers, self.offsets = cut.workers, offsets
         parts_m, parts_n = -(-m // cut.mb), -(-n // cut.nb)

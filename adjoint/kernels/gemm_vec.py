@@ -1,8 +1,9 @@
-"""Matrix-vector products: bound by memory, so both kernels stream the matrix once, in address order.
+"""Matrix-vector products: bound by memory, so both kernels stream the matrix once, in address
+order.
 
-`dots`: rows are contiguous along the contraction, four rows at a time against the vector.
-`sums`: rows are contiguous along the result, four rows at a time added to it; each chunk of rows has
-its own partial result, and the number of chunks depends only on the shape.
+`dots`: rows are contiguous along the contraction, four rows at a time against the vector. `sums`:
+rows are contiguous along the result, four rows at a time added to it; each chunk of rows has its
+own partial result, and the number of chunks depends only on the shape.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class _Writer:
         for name, body in (("dots", self.dots), ("sums", self.sums)):
             with self.e.function(f"void @{name}(ptr %args, i64 %lo, i64 %hi)", "#0"):
                 v = {
-                    a: self.e.load("ptr" if a in ("matrix", "vector", "out") else "i64", self.e.at("%args", 8 * i))
+                    a: self.e.load(
+                        "ptr" if a in ("matrix", "vector", "out") else "i64",
+                        self.e.at("%args", 8 * i),
+                    )
                     for i, a in enumerate(ARGS)
                 }
                 with self.e.loop("%lo", "%hi") as task:
@@ -53,7 +57,11 @@ class _Writer:
     def add_product(self, a: str, b: str, slot: str) -> None:
         """`slot += a * b`."""
         e, vec = self.e, self.vec
-        e.store(vec, e.call(vec, self.fma(), f"{vec} {a}", f"{vec} {b}", f"{vec} {e.load(vec, slot)}"), slot)
+        e.store(
+            vec,
+            e.call(vec, self.fma(), f"{vec} {a}", f"{vec} {b}", f"{vec} {e.load(vec, slot)}"),
+            slot,
+        )
 
     def dots(self, v: dict[str, str], task: str) -> None:
         """out[i] = <matrix[i], vector> for a chunk of rows i."""
@@ -75,7 +83,9 @@ class _Writer:
             with e.loop(0, whole, n) as k:
                 x = load_wide(e, self.src, self.acc, n, e.at(v["vector"], k, self.src))
                 for row, slot in zip(rows, acc, strict=True):
-                    self.add_product(load_wide(e, self.src, self.acc, n, e.at(row, k, self.src)), x, slot)
+                    self.add_product(
+                        load_wide(e, self.src, self.acc, n, e.at(row, k, self.src)), x, slot
+                    )
             self.dots_tail(v, rows, acc, whole)
             for r, slot in enumerate(acc):
                 lanes = e.load(vec, slot)
@@ -111,7 +121,10 @@ class _Writer:
         full = e.add(first, e.mul(e.div(e.sub(stop, first), _SUMS), _SUMS))
         for start, end, step in ((first, full, _SUMS), (full, stop, 1)):
             with e.loop(start, end, step) as k:
-                rows = [e.at(v["matrix"], e.mul(e.mul(e.add(k, r), v["stride"]), size)) for r in range(step)]
+                rows = [
+                    e.at(v["matrix"], e.mul(e.mul(e.add(k, r), v["stride"]), size))
+                    for r in range(step)
+                ]
                 scalars = [
                     load_wide(e, self.src, self.acc, 1, e.at(v["vector"], e.add(k, r), self.src))
                     for r in range(step)

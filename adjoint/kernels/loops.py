@@ -103,29 +103,32 @@ class Pointwise:
         self._plans: dict[Any, _Plan | None] = {}
         self.__name__ = name
 
-    def __call__(self, *args: Any, **attrs: Any) -> Any:
+    def __call__(self, *args: Any, out: Sequence[Array] | None = None, **attrs: Any) -> Any:
+        """The values, in new arrays or in those of `out` (one per expression; they may be
+        operands, and views whose innermost axis is contiguous)."""
         key = tuple([(a.shape, a.strides, a.dtype) if type(a) is np.ndarray else type(a)
-                     for a in args])
+                     for a in (args if out is None else (*args, None, *out))])
         try:
             plan = self._plans[key]
         except KeyError:
-            plan = self._remember(key, args)
-        if plan is None:
+            plan = self._remember(key, args, out)
+        if plan is None or (out is not None and not all([o.flags.writeable for o in out])):
             return NotImplemented
-        outs = [_empty(plan.shape, plan.order, d) for d in plan.dtypes]
+        outs = out or [_empty(plan.shape, plan.order, d) for d in plan.dtypes]
         operands = [id(a) for a in args if type(a) is np.ndarray]
         scalars = [a for a in args if type(a) is not np.ndarray]
         scalars += [attrs[k] for k in self.keyword]
         plan.entry(threads.entry(), plan.address, *operands, *map(id, outs), *scalars)
         return outs[0] if self.single else tuple(outs)
 
-    def _remember(self, key: Any, args: Sequence[Any]) -> _Plan | None:
+    def _remember(self, key: Any, args: Sequence[Any],
+                  out: Sequence[Array] | None) -> _Plan | None:
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = self._make(args) if llvm.available() else None
+        plan = self._plans[key] = self._make(args, out) if llvm.available() else None
         return plan
 
-    def _make(self, args: Sequence[Any]) -> _Plan | None:
+    def _make(self, args: Sequence[Any], out: Sequence[Array] | None) -> _Plan | None:
         arrays = [a for a in args if type(a) is np.ndarray]
         if not arrays or any(type(a) not in (np.ndarray, int, float, bool) for a in args):
             return None
@@ -141,20 +144,27 @@ class Pointwise:
             return None
         if any(s == 0 for s in shape):
             return None
-        return self._fit(args, arrays, shape, dtype)
-
-    def _fit(self, args: Sequence[Any], arrays: list[Array], shape: tuple[int, ...],
-             dtype: np.dtype[Any]) -> _Plan | None:
-        order = _walking_order(arrays, shape)
         dtypes = tuple(BOOL if t else dtype for t in self._truths)
+        if out is not None and (len(out) != len(dtypes) or any(
+                type(o) is not np.ndarray or o.shape != shape or o.dtype != d
+                or not o.flags.behaved for o, d in zip(out, dtypes, strict=True))):
+            return None
+        return self._fit(args, arrays, out, shape, dtype, dtypes)
+
+    def _fit(self, args: Sequence[Any], arrays: list[Array], out: Sequence[Array] | None,
+             shape: tuple[int, ...], dtype: np.dtype[Any],
+             dtypes: tuple[np.dtype[Any], ...]) -> _Plan | None:
+        order = _walking_order(arrays if out is None else out, shape)
         axes = order if order is not None else tuple(range(len(shape)))
         walked = tuple(shape[i] for i in axes)
         strides = [tuple(broadcast_strides(a, shape)[i] for i in axes) for a in arrays]
-        strides += [_dense(walked, d.itemsize) for d in dtypes]
+        strides += ([_dense(walked, d.itemsize) for d in dtypes] if out is None
+                    else [tuple(o.strides[i] for i in axes) for o in out])
         lay = layout(walked, strides)
-        if len(lay.outer) > _MAX_OUTER:
-            return None
         sizes = [a.dtype.itemsize for a in arrays] + [d.itemsize for d in dtypes]
+        if len(lay.outer) > _MAX_OUTER or (
+                lay.inner > 1 and set(lay.modes(sizes)[len(arrays):]) != {"c"}):
+            return None
         entry = self._kernel(args, arrays, lay, sizes, dtypes, dtype, shape)
         words, address = geometry(_words(lay))
         return _Plan(entry, words, address, shape, order, dtypes)

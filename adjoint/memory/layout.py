@@ -294,22 +294,25 @@ class Layout:
                 return False
         return True
 
-    def ruin(self, rng: np.random.Generator) -> Layout | None:
-        """Remove some runs: at random, around one stage, or around one operation."""
-        g = self.graph
-        extra = np.setdiff1d(self.keys, g.base)
+    def ruin(self, rng: np.random.Generator, most: int = 12) -> Layout | None:
+        """Remove up to `most` runs: at random, near one in time, or near one in the forward part.
+
+        None if nothing was run again.
+        """
+        width = self.graph.width
+        extra = np.setdiff1d(self.keys, self.graph.base)
         if not len(extra):
             return None
-        kind, pick = rng.random(), int(extra[rng.integers(len(extra))])
-        if kind < 0.4:
-            gone = rng.random(len(extra)) < rng.uniform(0.1, 0.6)
-        elif kind < 0.7:
-            reach = int(rng.integers(1, max(2, g.n // 4)))
-            gone = np.abs(extra // g.width - pick // g.width) <= reach
-        else:
-            reach = int(rng.integers(1, max(2, g.n // 6)))
-            gone = np.abs(extra % g.width - pick % g.width) <= reach
-        return self.without(extra[gone].tolist())
+        kind, pick = int(rng.integers(3)), int(extra[rng.integers(len(extra))])
+        count = int(rng.integers(1, most))
+        stage = np.abs(extra // width - pick // width)
+        index = np.abs(extra % width - pick % width)
+        order = (
+            rng.permutation(len(extra)),
+            np.argsort(stage * width + index, kind="stable"),
+            np.argsort(index * (self.graph.n + 1) + stage, kind="stable"),
+        )[kind]
+        return self.without(extra[order[:count]].tolist())
 
     def steps(self) -> list[Step]:
         """The plan as a schedule for `traces.replay`."""

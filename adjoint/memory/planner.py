@@ -131,9 +131,8 @@ class Planner:
         self._random = np.random.default_rng(0)
         self._limit = slowest * max(self.graph.cost(self.graph.base), 1e-300)
         self._breadth = 8
-        self._repairs = int(effort * min(40.0, 1600 / max(self.graph.n, 1)))
+        self._repairs = int(effort * min(16.0, 2500 / max(self.graph.n, 1)))
         full = self._note(Layout(self.graph, self.graph.base))
-        self._full = full.peak
         self._seeds = [self._note(Layout(self.graph, k)) for k in self._segment_seeds()]
         self._descend(full.peak, rungs)
 
@@ -177,14 +176,16 @@ class Planner:
         lowest = self.trace.floor()
         for k in range(rungs - 1, 0, -1):
             budget = peak * k // rungs
-            if budget < lowest or not self._rung(budget):
+            often = self.graph.n <= 300 or k % 5 == 0
+            from_base = self.graph.n <= 100 or (often and k > 0.35 * rungs)
+            if budget < lowest or not self._rung(budget, from_base):
                 break
 
-    def _rung(self, budget: int) -> bool:
+    def _rung(self, budget: int, from_base: bool) -> bool:
         """Search one budget; False if no plan was found that meets it."""
         g = self.graph
         known = self._frontier.best(budget)
-        starts = [g.base] if g.n <= 100 or budget > 0.35 * self._full else []
+        starts = [g.base] if from_base else []
         nearest = [p for p in self._frontier.points if p.peak > budget][:1]
         starts += [p.keys for p in (known, *nearest) if p is not None]
         if g.n <= 600 or known is None:
@@ -208,7 +209,7 @@ class Planner:
     ) -> Layout | None:
         """Add runs until the peak fits; None if stuck or beyond the time limit."""
         limit = self._limit if limit is None else limit
-        patience = [self._breadth, 4 * self._breadth, 0]
+        patience = [self._breadth] if noise else [self._breadth, 4 * self._breadth, 0]
         while layout.peak > budget:
             breadth = patience[0]
             better = self._improve(layout, budget, breadth, noise) if breadth else None
@@ -321,7 +322,7 @@ def make_plan(graph: Graph, keys: Keys) -> Plan:
     return Plan(
         peak=layout.peak,
         seconds=layout.cost,
-        base_seconds=graph.trace.seconds,
+        base_seconds=graph.cost(graph.base),
         runs=frozenset(runs),
         loads=frozenset(loads),
         steps=tuple(layout.steps()),

@@ -14,6 +14,7 @@ from adjoint.ops import api_linalg as api_linalg
 from adjoint.ops import gather as gather
 from adjoint.ops import index as index
 from adjoint.ops import api_index as api_index
+from adjoint.ops import api_scatter as api_scatter
 from adjoint.ops import softmax as softmax
 from adjoint.ops import cross_entropy as cross_entropy
 from adjoint.ops import norm as norm
@@ -24,3 +25,12 @@ from adjoint.ops import activation as activation
 from adjoint.ops import cumulative as cumulative
 from adjoint.ops import sort as sort
 from adjoint.ops import api_sort as api_sort
+from adjoint.ops import loss as loss
+from adjoint.ops import batch_norm as batch_norm
+from adjoint.ops import conv as conv
+from adjoint.ops import pool as pool
+from adjoint.ops import vision as vision
+from adjoint.ops import network as network
+from adjoint.ops import arrange as arrange
+from adjoint.ops import einsum as einsum
+from adjoint.ops import api_arrange as api_arrange

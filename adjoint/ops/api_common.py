@@ -73,7 +73,7 @@ def cast_to(x: Any, dtype: Any) -> Any:
     """`x` in `dtype` (None: as it is)."""
     if dtype is None:
         return x
-    wanted = to_numpy(dtype)
+    wanted = dtype if isinstance(dtype, np.dtype) else to_numpy(dtype)
     if dtype_of(x) == wanted:
         return x
     from adjoint.ops.pointwise import cast

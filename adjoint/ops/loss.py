@@ -174,10 +174,10 @@ def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool
     else:
         found = sub(input, mul(target, log(add(input, eps))))
     if full:
-        y = np.asarray(raw(target), dtype_of(found))
-        with np.errstate(all="ignore"):
-            stirling = y * np.log(y) - y + 0.5 * np.log(2 * math.pi * y)
-        found = add(found, np.where(y <= 1, 0, stirling).astype(dtype_of(found)))
+        small = np.asarray(raw(target)) <= 1
+        y = where_op(small, 2.0, target)
+        stirling = add(sub(mul(y, log(y)), y), mul(log(mul(y, 2 * math.pi)), 0.5))
+        found = add(found, where_op(small, 0.0, stirling))
     return reduced(found, reduction)
 
 

@@ -256,6 +256,4 @@ def _unpool(dims: int, input: Any, indices: Any, kernel: Any, stride: Any, paddi
     return squeeze_op(out, dims=(0,)) if single else out
 
 
-_made = {n: f for dims in (1, 2, 3) for n, f in _declare(dims).items()}
-globals().update(_made)
-__all__ = ["adaptive_avg_op", "adaptive_max_pool_op", "avg_pool_op", "max_pool_op", *_made]
+POOLS = {n: f for dims in (1, 2, 3) for n, f in _declare(dims).items()}

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from adjoint.core.tensor import Tensor
 from adjoint.optim import _rules
 from adjoint.optim.optimizer import (
@@ -57,6 +59,7 @@ class ASGD(Optimizer):
                 self._update(_rules.asgd, p, [state["ax"]], 2, lambd=group["lambd"],
                              eta=float(state["eta"].array), mu=float(state["mu"].array),
                              weight_decay=group["weight_decay"], maximize=group["maximize"])
-                state["eta"].array[...] = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
-                state["mu"].array[...] = 1 / max(1, step - group["t0"])
+                eta = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
+                state["eta"].array[...] = np.float32(eta)  # single precision, also where the
+                state["mu"].array[...] = np.float32(1 / max(1, step - group["t0"]))  # state is not
         return loss

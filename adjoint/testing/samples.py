@@ -47,6 +47,7 @@ DOMAIN: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "lgamma", "digamma",
                      "polygamma"), pos),
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), unit),
+    "binary_cross_entropy": lambda *s: np.asarray(_rng.uniform(0.1, 0.9, s)),
     "log1p": pos, "acosh": lambda *s: pos(*s) + 1.1,
     "logit": lambda *s: np.asarray(_rng.uniform(0.1, 0.9, s)),
     "tan": unit,
@@ -57,6 +58,7 @@ ATTRS: dict[str, dict[str, Any]] = {
     "clamp": {"low": -0.5, "high": 0.5}, "softplus": {"beta": 1.5, "threshold": 20.0},
     "elu": {"alpha": 1.2, "scale": 1.0, "input_scale": 0.8}, "leaky_relu": {"negative_slope": 0.1},
     "hardtanh": {"low": -0.5, "high": 0.5}, "softshrink": {"lambd": 0.3},
+    "smooth_l1_loss": {"beta": 0.7}, "huber_loss": {"delta": 0.7},
     "hardshrink": {"lambd": 0.3}, "threshold": {"threshold": 0.1, "value": 0.2},
 }
 POSITIVE_FIRST = {"pow"}
@@ -219,6 +221,35 @@ def _networks() -> dict[str, list[Sample]]:
     }
 
 
+def _images() -> dict[str, list[Sample]]:
+    conv = {"stride": (2,), "padding": ((1, 1),), "dilation": (1,), "groups": 1}
+    two = {"stride": (1, 2), "padding": ((1, 0), (0, 1)), "dilation": (1, 1), "groups": 2}
+    pool = {"kernel": (2, 3), "stride": (2, 2), "padding": (0, 1), "ceil_mode": False}
+    mean = {**pool, "count_include_pad": False, "divisor_override": None}
+    return {
+        "convolution": [((r(2, 3, 5), r(4, 3, 3), r(4)), conv), ((r(2, 3, 5), r(4, 3, 3), None),
+                                                                conv),
+                        ((r(2, 2, 4, 5), r(4, 1, 2, 2), r(4)), two)],
+        "convolution_input": [((r(2, 4, 3), r(4, 3, 3)), {**conv, "x_shape": (2, 3, 5)})],
+        "convolution_weight": [((r(2, 4, 3), r(2, 3, 5)), {**conv, "w_shape": (4, 3, 3)}),
+                               ((r(2, 4, 4, 3), r(2, 2, 4, 5)), {**two, "w_shape": (4, 1, 2, 2)})],
+        "max_pool": [((r(2, 2, 4, 5),), {**pool, "dilation": (1, 1)})],
+        "avg_pool": [((r(2, 2, 4, 5),), mean)],
+        "avg_pool_backward": [((r(2, 2, 2, 3),), {**mean, "x_shape": (2, 2, 4, 5)})],
+        "adaptive_max_pool": [((r(2, 2, 4, 5),), {"size": (2, 3)})],
+        "adaptive_avg_pool": [((r(2, 2, 4, 5),), {"size": (2, 3)})],
+        "adaptive_avg_pool_backward": [((r(2, 2, 2, 3),), {"x_shape": (2, 2, 4, 5)})],
+        "constant_pad": [((r(2, 3),), {"pads": ((1, 0), (0, 2)), "value": 3.0})],
+        "batch_norm": [((r(3, 2, 4), r(2), r(2)), {"eps": 1e-5}),
+                       ((r(3, 2), None, None), {"eps": 1e-5})],
+        "diagonal": [((r(2, 3, 4),), {"offset": 1, "dim1": 0, "dim2": 2})],
+        "diagonal_backward": [((r(3, 2),), {"offset": 1, "dim1": 0, "dim2": 2,
+                                            "shape": (2, 3, 4)})],
+        "unfold": [((r(2, 5),), {"dim": 1, "size": 3, "step": 1})],
+        "as_strided": [((r(3, 4),), {"size": (3, 2), "stride": (2, 1), "offset": 3})],
+    }
+
+
 def _rest() -> dict[str, list[Sample]]:
     integer = [((ints(8, 2, 3), ints(3, 3)), {})]
     out: dict[str, list[Sample]] = {
@@ -247,7 +278,7 @@ def _rest() -> dict[str, list[Sample]]:
 def table() -> dict[str, list[Sample]]:
     """Samples by op name, for every registered op that has any."""
     rows: dict[str, list[Sample]] = {}
-    for part in (_reductions, _views, _indexing, _products, _networks, _rest):
+    for part in (_reductions, _views, _indexing, _products, _networks, _images, _rest):
         rows.update(part())
     for name, op in OPS.items():
         if op.domain is not None:

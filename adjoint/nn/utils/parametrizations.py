@@ -6,9 +6,10 @@ from typing import Any
 import adjoint.nn.functional as F
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.tensor import Tensor
+from adjoint.nn._core import no_grad
 from adjoint.nn.modules.module import Module
 from adjoint.nn.utils.parametrize import register_parametrization
-from adjoint.nn.utils.spectral_norm import as_matrix, power_iterations, start_vectors
+from adjoint.nn.utils.spectral_norm import as_matrix, start_vectors
 from adjoint.nn.utils.weight_norm import norm_except
 
 __all__ = ["spectral_norm", "weight_norm"]
@@ -74,14 +75,21 @@ class _SpectralNorm(Module):
             u, v = start_vectors(matrix, eps)
             self.register_buffer("_u", u)
             self.register_buffer("_v", v)
-            power_iterations(matrix, self._u, self._v, 15, eps)
+            self._iterate(matrix, 15)
+
+    def _iterate(self, matrix: Tensor, n: int) -> None:
+        """Power iterations, left vector first (the hook version begins with the right one)."""
+        with no_grad():
+            for _ in range(n):
+                self._u.copy_(F.normalize(matrix @ self._v, dim=0, eps=self.eps))
+                self._v.copy_(F.normalize(matrix.t() @ self._u, dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
         matrix = as_matrix(weight, self.dim)
         if self.training:
-            power_iterations(matrix.detach(), self._u, self._v, self.n_power_iterations, self.eps)
+            self._iterate(matrix.detach(), self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()  # the graph keeps these; the buffers move on
         return weight / (u * (matrix @ v)).sum()
 

@@ -1,0 +1,162 @@
+"""Trees of containers: dicts, lists, tuples, namedtuples, dataclasses, None, user-registered types.
+
+`flatten(tree)` gives the leaves in order and a `Spec` that puts them back. Dicts are walked in
+their own order, None is a tree without leaves.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from adjoint.base.errors import ArgumentError
+
+
+class Spec(NamedTuple):
+    """The structure of a tree: node type, what rebuilds it, its children. A leaf has kind None."""
+
+    kind: Any
+    meta: Any
+    children: tuple[Spec, ...]
+
+    @property
+    def leaves(self) -> int:
+        """Number of leaves below."""
+        return 1 if self.kind is None else sum(c.leaves for c in self.children)
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """The tree with these leaves."""
+        return unflatten(list(leaves), self)
+
+
+LEAF = Spec(None, None, ())
+_REGISTRY: dict[type, tuple[Callable[[Any], tuple[Sequence[Any], Any]],
+                            Callable[[Any, Sequence[Any]], Any]]] = {}
+
+
+def register_node(kind: type, flatten_node: Callable[[Any], tuple[Sequence[Any], Any]],
+                  unflatten_node: Callable[[Any, Sequence[Any]], Any]) -> None:
+    """Make instances of `kind` trees: `flatten_node(x) -> (children, meta)` and
+    `unflatten_node(meta, children) -> x`.
+
+    >>> class Pair:
+    ...     def __init__(self, a, b): self.a, self.b = a, b
+    >>> register_node(Pair, lambda p: ((p.a, p.b), None), lambda _, c: Pair(*c))
+    >>> flatten(Pair(1, 2))[0]
+    [1, 2]
+    """
+    if kind in _REGISTRY:
+        raise ArgumentError(f"{kind.__name__} is already registered as a tree node")
+    _REGISTRY[kind] = (flatten_node, unflatten_node)
+
+
+def _split(x: Any) -> tuple[Any, Any, Sequence[Any]] | None:
+    """(kind, meta, children) of an inner node; None for a leaf."""
+    kind = type(x)
+    if x is None:
+        return type(None), None, ()
+    if kind in (list, tuple):
+        return kind, None, x
+    if kind in (dict, OrderedDict):
+        return kind, tuple(x), tuple(x.values())
+    if kind in _REGISTRY:
+        children, meta = _REGISTRY[kind][0](x)
+        return kind, meta, tuple(children)
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return kind, None, x
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        names = tuple(f.name for f in dataclasses.fields(x))
+        return kind, names, tuple(getattr(x, n) for n in names)
+    return None
+
+
+def _join(kind: Any, meta: Any, children: Sequence[Any]) -> Any:
+    if kind is type(None):
+        return None
+    if kind in (list, tuple):
+        return kind(children)
+    if kind in (dict, OrderedDict):
+        return kind(zip(meta, children, strict=True))
+    if kind in _REGISTRY:
+        return _REGISTRY[kind][1](meta, children)
+    if meta is None:
+        return kind(*children)
+    made = object.__new__(kind)
+    for name, value in zip(meta, children, strict=True):
+        object.__setattr__(made, name, value)
+    return made
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Spec]:
+    """Leaves in order, and the structure.
+
+    >>> flatten({"a": 1, "b": (2, None)})[0]
+    [1, 2]
+    """
+    leaves: list[Any] = []
+
+    def visit(x: Any) -> Spec:
+        parts = None if is_leaf is not None and is_leaf(x) else _split(x)
+        if parts is None:
+            leaves.append(x)
+            return LEAF
+        kind, meta, children = parts
+        return Spec(kind, meta, tuple([visit(c) for c in children]))
+
+    spec = visit(tree)
+    return leaves, spec
+
+
+def unflatten(leaves: Sequence[Any], spec: Spec) -> Any:
+    """The tree of structure `spec` with these leaves."""
+    rest = iter(leaves)
+
+    def build(s: Spec) -> Any:
+        if s.kind is None:
+            return next(rest)
+        return _join(s.kind, s.meta, [build(c) for c in s.children])
+
+    if len(leaves) != spec.leaves:
+        raise ArgumentError(f"unflatten: the structure has {spec.leaves} leaves, got "
+                            f"{len(leaves)}")
+    return build(spec)
+
+
+def tree_map(f: Callable[..., Any], tree: Any, *rest: Any,
+             is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """`f` at every leaf, of several trees of one structure."""
+    leaves, spec = flatten(tree, is_leaf)
+    others = []
+    for r in rest:
+        other, other_spec = flatten(r, is_leaf)
+        if other_spec != spec:
+            raise ArgumentError(f"tree_map: structures differ: {spec} and {other_spec}")
+        others.append(other)
+    return unflatten([f(*xs) for xs in zip(leaves, *others, strict=True)], spec)
+
+
+def tree_leaves(tree: Any) -> list[Any]:
+    """The leaves in order."""
+    return flatten(tree)[0]
+
+
+def broadcast_prefix(prefix: Any, spec: Spec, what: str) -> list[Any]:
+    """One entry of `prefix` per leaf of `spec`: `prefix` may stop where the tree goes on (as
+    `in_dims=0` for a whole tuple)."""
+    out: list[Any] = []
+
+    def visit(p: Any, s: Spec) -> None:
+        parts = None if p is None or isinstance(p, int) else _split(p)
+        if s.kind is None or parts is None:
+            out.extend([p] * s.leaves)
+            return
+        kind, _, children = parts
+        same = kind is s.kind or {kind, s.kind} <= {list, tuple}
+        if not same or len(children) != len(s.children):
+            raise ArgumentError(f"{what} {prefix!r} does not match the structure of the arguments")
+        for c, child in zip(children, s.children, strict=True):
+            visit(c, child)
+
+    visit(prefix, spec)
+    return out

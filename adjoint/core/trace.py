@@ -1,0 +1,153 @@
+"""Transform levels. A value of a transform is a tensor of a higher level that shows a value of the
+level below; ops on it are processed by its trace, which calls the same ops one level down.
+
+    Forward (func.jvp)   value + tangent
+    Batch   (func.vmap)  value with the mapped axis in front
+
+Reverse mode needs no level of its own: the tape records ops on tensors of every level alike (a
+node's residuals and cotangents are then values of that level), and `grad` differentiates with
+respect to fresh leaves, so that perturbations of different calls cannot be confused.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from adjoint.base import provenance
+from adjoint.base.aval import MetaArray
+from adjoint.base.errors import AutogradError
+from adjoint.core.op import Op
+from adjoint.core.tensor import Size, Tensor
+
+_depth: ContextVar[int] = ContextVar("adjoint_level", default=0)
+
+
+class LevelArray(MetaArray):
+    """What `.array` of a tensor of a transform is: shape and dtype, and an error for its values."""
+
+    __slots__ = ("owner",)
+
+    def _no_value(self, *_: Any, **__: Any) -> Any:
+        owner = self.owner
+        raise AutogradError(owner.trace.no_value(owner, "its NumPy array"))
+
+    __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
+    item = tolist = _no_value
+
+
+class Trace:
+    """One call of a transform: its level, and whether the call is still running."""
+
+    name = "transform"
+
+    def __init__(self) -> None:
+        self.level = _depth.get() + 1
+        self.alive = True
+        frame = provenance.user_frame(sys._getframe(1))
+        self.code, self.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
+
+    def __enter__(self) -> Trace:
+        self._token = _depth.set(self.level)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.alive = False
+        _depth.reset(self._token)
+
+    # what each transform defines
+    def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """The op on values of this level."""
+        raise NotImplementedError
+
+    def custom(self, cls: Any, args: tuple[Any, ...]) -> Any:
+        """A user's autograd.Function on values of this level."""
+        raise NotImplementedError
+
+    def strip(self, t: Any) -> Any:
+        """`t` without its place in the tape."""
+        raise NotImplementedError
+
+    def value(self, t: Any, what: str) -> Any:
+        """The NumPy array behind `t`, where there is one answer."""
+        raise AutogradError(self.no_value(t, what))
+
+    def detach(self, t: Any) -> Any:
+        """`t` cut from every derivative."""
+        raise NotImplementedError
+
+    def no_value(self, t: Any, what: str) -> str:
+        """Why a value cannot be given, in words."""
+        return (f"{what} of a tensor inside of {self.name} was asked for at "
+                f"{provenance.here(sys._getframe(2))}")
+
+    def describe(self, t: Any) -> str:
+        """`repr` of a tensor of this level."""
+        return f"{type(t).__name__}(level={self.level}, value={t.value!r})"
+
+    def check(self, t: Any) -> None:
+        """Raise for a value that outlived its transform."""
+        if not t.trace.alive:
+            raise AutogradError(
+                f"a tensor of {t.trace.name} called at "
+                f"{provenance.locate(t.trace.code, t.trace.lasti)} was used after that call ended; "
+                "it has no meaning outside. Return it from the function instead of storing it")
+
+
+class LevelTensor(Tensor):
+    """A tensor of a transform. Its class may be assigned to a plain tensor that is written to
+    inside of a transform, so it adds no slots: `value`, `trace`, `tangent` sit in the dict."""
+
+    __slots__ = ()
+    level = 1
+
+    @property
+    def array(self) -> Any:  # type: ignore[override]  # shows the logical shape, never data
+        """Shape and dtype of the logical value."""
+        shape, dtype = self.trace.aval(self)
+        found = LevelArray(shape, dtype)
+        found.owner = self
+        return found
+
+    @property
+    def shape(self) -> Size:
+        """Logical extent along each axis."""
+        return Size(self.trace.aval(self)[0])
+
+
+def make(kind: type[LevelTensor], trace: Trace, **fields: Any) -> Any:
+    """A tensor of a level, with no place in the tape."""
+    t: Any = object.__new__(kind)
+    t._edge = t._cell = None
+    t._rg = False
+    t.__dict__.update(fields, trace=trace, level=trace.level)
+    return t
+
+
+def become(target: Any, new: Any) -> None:
+    """Make `target` show what `new` shows: in-place ops on values of a transform."""
+    keep = {k: target.__dict__[k] for k in ("_base", "_steps", "_kids", "_creation")
+            if k in target.__dict__}
+    if isinstance(new, LevelTensor):
+        if target.__class__ is not new.__class__:
+            target.__class__ = new.__class__
+        for name in ("value", "tangent", "trace", "level"):
+            if name in new.__dict__:
+                target.__dict__[name] = new.__dict__[name]
+    else:
+        target.__class__ = type(new)
+        for name in ("value", "tangent", "trace", "level"):
+            target.__dict__.pop(name, None)
+        target.array = new.array
+    target.__dict__.update(keep)
+    target._edge, target._rg = new._edge, new._rg
+
+
+def top_level(args: Sequence[Any]) -> Any:
+    """The trace of the highest level among tensors (looking into sequences), or None."""
+    best: Any = None
+    for a in args:
+        if isinstance(a, Tensor) and a.level and (best is None or a.level > best.level):
+            best = a.trace  # type: ignore[attr-defined]  # level tensors have one
+    return best

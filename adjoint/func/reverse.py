@@ -1,0 +1,250 @@
+"""grad, value_and_grad, vjp: reverse mode as functions of functions.
+
+The function is run on fresh leaves; the tape that records it is the one tape there is, at whatever
+level the arguments live. A derivative graph is built only where something outside can ask for it:
+when the result depends on other tensors that require a gradient.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from adjoint.autograd.engine import walk
+from adjoint.autograd.modes import enable_grad
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
+from adjoint.base.tree import Spec, flatten, unflatten
+from adjoint.core.inplace import zeros_of
+from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
+from adjoint.func.forward import aval_of_value
+from adjoint.ops.shape import identity_op
+
+
+def as_tensor(x: Any, what: str) -> Tensor:
+    """A differentiable argument as a tensor."""
+    if isinstance(x, Tensor):
+        t = x
+    elif isinstance(x, (float, complex, np.ndarray, np.generic)):
+        from adjoint.ops.create import tensor
+        t = tensor(x)
+    else:
+        raise DTypeError(f"{what}: expected tensors of floating dtype at the leaves, got "
+                         f"{type(x).__name__}")
+    if not is_inexact(t.array.dtype):
+        raise DTypeError(f"{what}: only Tensors of floating point and complex dtype can be "
+                         f"differentiated, got {t.dtype}; cast the argument, or leave it out of "
+                         "argnums")
+    return t
+
+
+def fresh(t: Tensor) -> Tensor:
+    """A new variable with the value of `t`, connected to `t` where an outer tape may ask."""
+    if t._rg:
+        with enable_grad():
+            return identity_op(t)  # type: ignore[no-any-return]  # one tensor
+    new = t.trace.strip(t) if t.level else wrap(t.array)  # type: ignore[attr-defined]  # level
+    if not t.level:
+        new._cell = t._cell
+    new._rg = True
+    return new
+
+
+def foreign_leaves(roots: Sequence[Any], own: set[Any]) -> bool:
+    """True if the graph below `roots` reaches a variable that is not one of `own`."""
+    seen: set[Any] = set()
+    stack = [r.node if type(r) is Port else r for r in roots]
+    while stack:
+        node = stack.pop()
+        if node in seen or node in own:
+            continue
+        seen.add(node)
+        if type(node) is AccumulateGrad:
+            return True
+        stack.extend(e.node if type(e) is Port else e for e in node.edges if e is not None)
+    return False
+
+
+class Pull:
+    """Outputs of a run on fresh variables, and how to pull cotangents back."""
+
+    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+                 argnums: tuple[int, ...], what: str, has_aux: bool) -> None:
+        self.what = what
+        self.sources: list[Tensor] = []
+        self.variables: list[Tensor] = []
+        full = list(args)
+        self.specs: list[Spec] = []
+        for i in argnums:
+            if not -len(args) <= i < len(args):
+                raise ArgumentError(f"{what}: argnums has {i}, but the function was called with "
+                                    f"{len(args)} positional arguments")
+            leaves, spec = flatten(args[i])
+            tensors = [as_tensor(x, what) for x in leaves]
+            new = [fresh(t) for t in tensors]
+            self.sources += tensors
+            self.variables += new
+            self.specs.append(spec)
+            full[i] = unflatten(new, spec)
+        with enable_grad():
+            out = f(*full, **kwargs)
+        self.aux: Any = None
+        if has_aux:
+            if not isinstance(out, tuple) or len(out) != 2:
+                raise ArgumentError(f"{what}: with has_aux=True the function must return "
+                                    "(output, aux)")
+            out, self.aux = out
+        self.outputs, self.out_spec = flatten(out)
+        self.edges = [edge_of(o) if isinstance(o, Tensor) and o._rg else None
+                      for o in self.outputs]
+        own = {e.node if type(e) is Port else e for e in map(edge_of, self.variables)}
+        roots = [e for e in self.edges if e is not None]
+        self.open = any(t._rg for t in self.sources) or foreign_leaves(roots, own)
+
+    def plain(self, x: Any) -> Any:
+        """An output for the caller: without the tape of this call, unless an outer one goes on."""
+        if not isinstance(x, Tensor) or self.open or not x._rg:
+            return x
+        return x.trace.strip(x) if x.level else x.detach()  # type: ignore[attr-defined]  # level
+
+    def value(self) -> Any:
+        """The function's output."""
+        return unflatten([self.plain(o) for o in self.outputs], self.out_spec)
+
+    def aux_value(self) -> Any:
+        """The auxiliary output."""
+        leaves, spec = flatten(self.aux)
+        return unflatten([self.plain(o) for o in leaves], spec)
+
+    def back(self, cts: Sequence[Any], keep: bool) -> list[Any]:
+        """Cotangents of the variables, in the order of the flattened arguments."""
+        capture: dict[Any, list[int]] = {}
+        for i, v in enumerate(self.variables):
+            capture.setdefault(edge_of(v), []).append(i)
+        levels = any(isinstance(c, Tensor) and c.level for c in cts) or any(
+            v.level for v in self.variables) or any(
+            isinstance(o, Tensor) and o.level for o in self.outputs)
+        roots = []
+        for e, c in zip(self.edges, cts, strict=True):
+            if e is not None and c is not None:
+                tensors = self.open or levels
+                roots.append((e, c if tensors or not isinstance(c, Tensor) else c.array))
+        found = walk(roots, keep=keep or self.open, create=self.open, capture=capture, accumulate=False,
+                     levels=levels and not self.open) if roots else {}
+        return [self._grad(found.get(i), v) for i, v in enumerate(self.variables)]
+
+    def _grad(self, ct: Any, v: Tensor) -> Any:
+        if ct is None:
+            return wrap(np.array(zeros_of(aval_of_value(v))))
+        if isinstance(ct, Tensor):
+            return ct
+        ct = np.asarray(ct)
+        return wrap(ct if ct.base is None and ct.flags.writeable else np.array(ct))
+
+    def regroup(self, grads: Sequence[Any]) -> list[Any]:
+        """Gradients in the trees of the arguments."""
+        out, start = [], 0
+        for spec in self.specs:
+            out.append(unflatten(list(grads[start:start + spec.leaves]), spec))
+            start += spec.leaves
+        return out
+
+
+def _argnums(argnums: Any) -> tuple[tuple[int, ...], bool]:
+    if isinstance(argnums, int):
+        return (argnums,), True
+    return tuple(argnums), False
+
+
+def _unit(p: Pull) -> Any:
+    if len(p.outputs) != 1 or not isinstance(p.outputs[0], Tensor):
+        raise AutogradError(f"{p.what}: Expected the function to return a single tensor, got "
+                            f"{p.out_spec.leaves} outputs")
+    y = p.outputs[0]
+    if tuple(y.shape) != ():
+        raise AutogradError(f"{p.what}: Expected the function to return a scalar tensor with 0 "
+                            f"elements of shape, got shape {list(y.shape)}; reduce it (.sum()), or "
+                            "use jacrev for a Jacobian".replace("with 0 elements of shape, ", ""))
+    return wrap(np.ones((), y.array.dtype))
+
+
+def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False
+                   ) -> Callable[..., Any]:
+    """(value, gradient) of a scalar function (JAX's order).
+
+    argnums  which positional arguments (trees of tensors) to differentiate: an int or several
+    has_aux  the function returns (value, aux); the result is ((value, aux), gradient)
+
+    >>> import adjoint as ad
+    >>> ad.func.value_and_grad(lambda x: (x * x).sum())(ad.tensor([1.0, 2.0]))
+    (tensor(5.), tensor([2., 4.]))
+    """
+    nums, single = _argnums(argnums)
+
+    @wraps(func)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        p = Pull(func, args, kwargs, nums, "grad", has_aux)
+        grads = p.regroup(p.back([_unit(p)], keep=False))
+        g = grads[0] if single else tuple(grads)
+        return ((p.value(), p.aux_value()), g) if has_aux else (p.value(), g)
+    return run
+
+
+def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False
+                   ) -> Callable[..., Any]:
+    """(gradient, value) of a scalar function (PyTorch's order)."""
+    inner = value_and_grad(func, argnums, has_aux)
+
+    @wraps(func)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value, g = inner(*args, **kwargs)
+        return g, value
+    return run
+
+
+def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a scalar function, as a function of the same arguments.
+
+    >>> import adjoint as ad
+    >>> ad.func.grad(ad.func.grad(lambda x: x ** 3))(ad.tensor(2.0))
+    tensor(12.)
+    """
+    inner = value_and_grad(func, argnums, has_aux)
+
+    @wraps(func)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value, g = inner(*args, **kwargs)
+        return (g, value[1]) if has_aux else g
+    return run
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """(output, pull): `pull(cotangent)` gives one cotangent per primal. `pull` may be called
+    again and again.
+
+    >>> import adjoint as ad
+    >>> y, pull = ad.func.vjp(lambda x: x * x, ad.tensor([1.0, 2.0]))
+    >>> pull(ad.tensor([1.0, 1.0]))
+    (tensor([2., 4.]),)
+    """
+    p = Pull(func, primals, {}, tuple(range(len(primals))), "vjp", has_aux)
+    value = p.value()
+
+    def pull(cotangents: Any, *more: Any) -> tuple[Any, ...]:
+        given = (cotangents, *more) if more else cotangents
+        leaves, spec = flatten(given)
+        if spec != p.out_spec and len(leaves) != len(p.outputs):
+            raise ArgumentError("vjp: Expected cotangents to have the structure of the output: "
+                                f"{p.out_spec.leaves} leaves, got {len(leaves)}")
+        for i, (c, o) in enumerate(zip(leaves, p.outputs, strict=True)):
+            if c is not None and tuple(c.shape) != tuple(o.shape):
+                raise ArgumentError(f"vjp: cotangent {i} has shape {list(c.shape)}, the output "
+                                    f"{list(o.shape)}")
+        return tuple(p.regroup(p.back(leaves, keep=True)))
+
+    return (value, pull, p.aux_value()) if has_aux else (value, pull)
+
+
+__all__ = ["Node", "grad", "grad_and_value", "value_and_grad", "vjp"]

@@ -1,0 +1,186 @@
+"""vmap: a function of one example, run on many at once."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.base.tree import broadcast_prefix, flatten, unflatten
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.func.batch import Batch, BatchTensor
+from adjoint.ops.shape import cat_op, expand_op, permute_op, unsqueeze_op
+
+_axes: ContextVar[tuple[Batch, ...]] = ContextVar("adjoint_axes", default=())
+
+
+def move_axis(x: Any, source: int, target: int) -> Any:
+    """`x` with one axis moved (a view)."""
+    n = len(x.shape)
+    source, target = source % n, target % n
+    if source == target:
+        return x
+    dims = [d for d in range(n) if d != source]
+    dims.insert(target, source)
+    return permute_op(x, dims=tuple(dims))
+
+
+def _sizes(leaves: Sequence[Any], dims: Sequence[Any]) -> int:
+    sizes: dict[int, int] = {}
+    for i, (x, d) in enumerate(zip(leaves, dims, strict=True)):
+        if d is None:
+            continue
+        if not isinstance(x, (Tensor, np.ndarray)):
+            raise ArgumentError(f"vmap: Got in_dim={d} for input {i}, which is of type "
+                                f"{type(x).__name__}; mapped inputs must be tensors (use None)")
+        if not -len(x.shape) <= d < len(x.shape):
+            raise ArgumentError(f"vmap: Got in_dim={d} for input {i}, which is a tensor of "
+                                f"dimensionality {len(x.shape)} (shape {list(x.shape)})")
+        sizes[i] = int(x.shape[d])
+    if not sizes:
+        raise ArgumentError("vmap: in_dims are all None: at least one input must be mapped")
+    if len(set(sizes.values())) > 1:
+        raise ArgumentError("vmap: Expected all tensors to have the same size in the mapped "
+                            f"dimension, got sizes {list(sizes.values())} for the mapped inputs "
+                            f"{list(sizes)}")
+    return next(iter(sizes.values()))
+
+
+def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
+         randomness: str = "error", *, chunk_size: int | None = None,
+         axis_name: Any = None) -> Callable[..., Any]:
+    """`func` of one example -> a function of a batch, without a loop.
+
+    in_dims     which axis of each argument is mapped (a tree prefix); None: shared by all
+    out_dims    where the axis goes in each output
+    randomness  "error", "different" (a draw per example) or "same"
+    chunk_size  examples per pass: bounds the memory
+    axis_name   name of the mapped axis for psum, pmean, pmax
+
+    >>> import adjoint as ad
+    >>> ad.func.vmap(lambda a, b: (a * b).sum())(ad.ones(3, 2), ad.ones(3, 2))
+    tensor([2., 2., 2.])
+    """
+    if randomness not in ("error", "different", "same"):
+        raise ArgumentError("Only allowed values for randomness are 'error', 'different', or "
+                            f"'same'. Got {randomness}")
+    if chunk_size is not None and chunk_size <= 0:
+        raise ArgumentError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+
+    @wraps(func)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, spec = flatten(args)
+        if isinstance(in_dims, list):
+            raise ArgumentError("vmap: in_dims must be an int or a tuple, got a list")
+        dims = broadcast_prefix(in_dims, spec, "vmap: in_dims")
+        named, named_spec = flatten(kwargs)
+        size = _sizes(leaves + named, dims + [0 if isinstance(k, Tensor) else None
+                                              for k in named])
+        front = [x if d is None else move_axis(_tensor(x), d, 0)
+                 for x, d in zip(leaves, dims, strict=True)]
+        mask = [d is not None for d in dims]
+
+        def run(chunk: Sequence[Any], extra: Sequence[Any], n: int) -> tuple[list[Any], Any]:
+            return _run(func, chunk, mask, spec, extra, named_spec, n, randomness, axis_name)
+
+        if chunk_size is None or chunk_size >= size:
+            outs, out_spec = run(front, named, size)
+        else:
+            outs, out_spec = _chunked(run, front, mask, named, size, chunk_size)
+        places = broadcast_prefix(out_dims, out_spec, "vmap: out_dims")
+        return unflatten([o if p is None else move_axis(o, 0, p)
+                          for o, p in zip(outs, places, strict=True)], out_spec)
+    return mapped
+
+
+def _tensor(x: Any) -> Any:
+    return wrap(x) if isinstance(x, np.ndarray) else x
+
+
+def _chunked(run: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool],
+             named: Sequence[Any], size: int, step: int) -> tuple[list[Any], Any]:
+    pieces: list[list[Any]] = []
+    out_spec: Any = None
+    for start in range(0, size, step):
+        end = min(start + step, size)
+        part = [x[start:end] if m else x for x, m in zip(front, mask, strict=True)]
+        extra = [k[start:end] if isinstance(k, Tensor) else k for k in named]
+        outs, out_spec = run(part, extra, end - start)
+        pieces.append(outs)
+    return [cat_op(*column, dim=0) for column in zip(*pieces, strict=True)], out_spec
+
+
+def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], spec: Any,
+         named: Sequence[Any], named_spec: Any, size: int, randomness: str, axis_name: Any
+         ) -> tuple[list[Any], Any]:
+    with Batch(size, randomness, axis_name) as trace:
+        token = _axes.set((*_axes.get(), trace))  # type: ignore[arg-type]  # __enter__ -> Batch
+        try:
+            args = unflatten([trace.lift(x) if m else x  # type: ignore[attr-defined]
+                              for x, m in zip(front, mask, strict=True)], spec)
+            kwargs = unflatten([trace.lift(k) if isinstance(k, Tensor) else k  # type: ignore[attr-defined]
+                                for k in named], named_spec)
+            leaves, out_spec = flatten(func(*args, **kwargs))
+        finally:
+            _axes.reset(token)
+        return [_out(trace, o, size) for o in leaves], out_spec
+
+
+def _out(trace: Any, o: Any, size: int) -> Any:
+    if isinstance(o, BatchTensor) and o.trace is trace:
+        return o.value
+    if isinstance(o, (int, float, complex, np.ndarray)):
+        from adjoint.ops.create import tensor
+        o = tensor(o)
+    if not isinstance(o, Tensor):
+        raise AutogradError(f"vmap: the function must only return Tensors, got type "
+                            f"{type(o).__name__} as a return")
+    return expand_op(unsqueeze_op(o, dim=0), shape=(size, *o.shape))
+
+
+# ------------------------------------------------------------------ collectives over an axis
+def _collective(name: str, x: Any, axis_name: Any, reduce: Callable[[Any], Any]) -> Any:
+    trace = next((t for t in reversed(_axes.get()) if t.axis_name == axis_name), None)
+    if trace is None:
+        raise ArgumentError(f"{name}: no vmap with axis_name={axis_name!r} is active")
+    if not (isinstance(x, BatchTensor) and x.trace is trace):
+        if isinstance(x, Tensor) and x.level > trace.level:
+            raise AutogradError(f"{name}: the value belongs to an inner transform; apply {name} "
+                                "outside of it")
+        x = trace.lift(expand_op(unsqueeze_op(x, dim=0), shape=(trace.size, *x.shape)))
+    return reduce(x.value)
+
+
+def psum(x: Any, axis_name: Any) -> Any:
+    """The sum of `x` over the mapped axis of that name, the same for every example."""
+    return _collective("psum", x, axis_name, lambda v: v.sum(0))
+
+
+def pmean(x: Any, axis_name: Any) -> Any:
+    """The mean of `x` over the mapped axis of that name."""
+    return _collective("pmean", x, axis_name, lambda v: v.mean(0))
+
+
+def pmax(x: Any, axis_name: Any) -> Any:
+    """The maximum of `x` over the mapped axis of that name."""
+    return _collective("pmax", x, axis_name, lambda v: v.amax(0))
+
+
+def current_batch() -> Batch | None:
+    """The innermost active vmap of this thread."""
+    held = _axes.get()
+    return held[-1] if held else None
+
+
+@contextmanager
+def hidden_axes() -> Any:
+    """Run a block as if no vmap were active."""
+    token = _axes.set(())
+    try:
+        yield
+    finally:
+        _axes.reset(token)

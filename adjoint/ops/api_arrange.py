@@ -1,0 +1,381 @@
+"""Public functions: diagonals, windows, grids, and products over several axes."""
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import I64, promote_dtypes, to_numpy
+from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
+from adjoint.core.tensor import wrap
+from adjoint.ops.api_common import (
+    cast_to, dtype_of, finish, need, numel, one_dim, raw, same_dtype,
+)
+from adjoint.ops.arrange import as_strided_op, diagonal_op, undiagonal_op, windows_op
+from adjoint.ops.index import index_op
+from adjoint.ops.linalg import matmul_op
+from adjoint.ops.moments import norm_op
+from adjoint.ops.pointwise import add, clamp_min, mul, sqrt, sub
+from adjoint.ops.public import public
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import (
+    cat_op, expand_op, mT, normalize_dim, permute_op, reshape, roll_op, stack_op, unsqueeze_op,
+)
+
+
+@public()
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A view of the diagonals of two axes, as the last axis.
+
+    >>> import adjoint as ad
+    >>> ad.diagonal(ad.arange(4).reshape(2, 2))
+    tensor([0, 3])
+    """
+    need("diagonal", input)
+    a, b = one_dim(input, dim1), one_dim(input, dim2)
+    if a == b:
+        raise ArgumentError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return diagonal_op(input, offset=offset, dim1=a, dim2=b)
+
+
+@public()
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """Matrices with the last axis of `input` on a diagonal, zeros elsewhere."""
+    need("diag_embed", input)
+    rank = len(input.shape) + 1
+    a, b = normalize_dim(dim1, rank), normalize_dim(dim2, rank)
+    if a == b:
+        raise ArgumentError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    if a > b:
+        a, b, offset = b, a, -offset
+    n = input.shape[-1] + abs(offset)
+    rest = list(input.shape[:-1])
+    rest.insert(a, n)
+    rest.insert(b, n)
+    return undiagonal_op(input, shape=tuple(rest), offset=offset, dim1=a, dim2=b)
+
+
+@public()
+def diag(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
+    """A matrix with a vector on its diagonal; or the diagonal of a matrix (a copy).
+
+    >>> import adjoint as ad
+    >>> ad.diag(ad.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
+    need("diag", input)
+    if len(input.shape) == 1:
+        return finish(out, diag_embed(input, diagonal))
+    if len(input.shape) != 2:
+        raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {len(input.shape)}D")
+    from adjoint.ops.shape import clone_op
+    return finish(out, clone_op(diagonal_op(input, offset=diagonal, dim1=0, dim2=1)))
+
+
+@public()
+def diagflat(input: Any, offset: int = 0) -> Any:
+    """A matrix with all elements of `input` on a diagonal."""
+    return diag_embed(reshape(input, (numel(input),)), offset)
+
+
+@public()
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A copy of `input` with `src` on the diagonals of two axes."""
+    a, b = one_dim(input, dim1), one_dim(input, dim2)
+    shape = tuple(input.shape)
+    hole = undiagonal_op(np.ones(tuple(src.shape), dtype_of(input)), shape=shape, offset=offset,
+                         dim1=a, dim2=b)
+    kept = mul(input, (1 - np.asarray(hole)).astype(dtype_of(input)))
+    return add(kept, undiagonal_op(src, shape=shape, offset=offset, dim1=a, dim2=b))
+
+
+@public()
+def trace(input: Any) -> Any:
+    """The sum of the diagonal of a matrix."""
+    if len(input.shape) != 2:
+        raise ShapeError("trace: expected a matrix, but got tensor with dim "
+                         f"{len(input.shape)}")
+    return sum_op(diagonal_op(input, offset=0, dim1=0, dim2=1), dim=(0,), keepdim=False)
+
+
+@public("unfold", function=False)
+def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+    """A view of windows of `size` elements every `step` along an axis, as a new last axis.
+
+    >>> import adjoint as ad
+    >>> ad.arange(4).unfold(0, 2, 1)
+    tensor([[0, 1],
+            [1, 2],
+            [2, 3]])
+    """
+    d = one_dim(input, dimension)
+    if not len(input.shape):
+        return reshape(input, (1,))
+    n = input.shape[d]
+    if step <= 0:
+        raise ArgumentError(f"step is {step} but must be > 0")
+    if not 0 <= size <= n:
+        raise ShapeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
+    return windows_op(input, dim=d, size=int(size), step=int(step))
+
+
+@public()
+def as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """A view with sizes and strides (in elements) of one's own, of a contiguous tensor."""
+    array = raw(input)
+    if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
+        raise NotSupported("as_strided: only of contiguous tensors; call .contiguous() first")
+    size, stride = tuple(int(s) for s in size), tuple(int(s) for s in stride)
+    offset = int(storage_offset or 0)
+    if len(size) != len(stride):
+        raise ArgumentError("mismatch in length of strides and shape")
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if 0 not in size and (min(stride, default=0) < 0 or last >= numel(input)):
+        raise ShapeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset "
+                         f"{offset} reach element {last} of a tensor of {numel(input)} elements")
+    return as_strided_op(input, size=size, stride=stride, offset=offset)
+
+
+# ------------------------------------------------------------------ repeats and grids
+@public()
+def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
+                      output_size: Any = None) -> Any:
+    """Every element (or slice along dim) several times in a row.
+
+    >>> import adjoint as ad
+    >>> ad.repeat_interleave(ad.tensor([1, 2]), 2)
+    tensor([1, 1, 2, 2])
+    """
+    if repeats is None:
+        counts = np.asarray(raw(input))
+        return wrap(np.repeat(np.arange(len(counts)), counts).astype(np.int64))
+    x = reshape(input, (numel(input),)) if dim is None else input
+    d = 0 if dim is None else one_dim(input, dim)
+    counts = np.asarray(raw(repeats))
+    n = x.shape[d]
+    if counts.size not in (1, n):
+        raise ShapeError(f"repeats must have the same size as input along dim, but got "
+                         f"repeats.size(0) = {counts.size} and input.size({d}) = {n}")
+    if counts.size and counts.min() < 0:
+        raise ArgumentError("repeats can not be negative")
+    at = np.repeat(np.arange(n), counts.reshape(-1) if counts.size > 1 else int(counts.reshape(-1)[0]))
+    return index_op(x, at, dims=(d,))
+
+
+@public(method=False)
+def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
+    """Grids of coordinates from vectors; indexing "ij" (default) or "xy".
+
+    >>> import adjoint as ad
+    >>> [g.shape for g in ad.meshgrid(ad.arange(2), ad.arange(3), indexing="ij")]
+    [adjoint.Size([2, 3]), adjoint.Size([2, 3])]
+    """
+    ts = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) \
+        else list(tensors)
+    swap = indexing == "xy" and len(ts) > 1
+    if indexing not in (None, "ij", "xy"):
+        raise ArgumentError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but "
+                            f"received: {indexing}")
+    shape = tuple(numel(t) for t in ts)
+    out = [expand_op(reshape(t, tuple(-1 if k == i else 1 for k in range(len(ts)))), shape=shape)
+           for i, t in enumerate(ts)]
+    if swap:
+        order = (1, 0, *range(2, len(ts)))
+        out = [permute_op(o, dims=order) for o in out]
+    return tuple(out)
+
+
+@public(method=False)
+def cartesian_prod(*tensors: Any) -> Any:
+    """All combinations of elements of vectors, one per row."""
+    if len(tensors) == 1:
+        return tensors[0]
+    grids = meshgrid(*tensors, indexing="ij")
+    return stack_op(*[reshape(g, (numel(g),)) for g in grids], dim=1)
+
+
+@public(method=False)
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+    """All combinations of r elements of a vector, one per row."""
+    pick = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    at = np.array(list(pick(range(input.shape[0]), r)), np.int64).reshape(-1, r)
+    return index_op(input, at, dims=(0,))
+
+
+def _triangle(f: Any, row: int, col: int, offset: int, dtype: Any) -> Any:
+    found = np.stack(f(row, offset, col))
+    return wrap(found.astype(I64 if dtype is None else to_numpy(dtype)))
+
+
+@public(method=False)
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
+                 layout: Any = None) -> Any:
+    """Row and column numbers of the lower triangle: (2, count)."""
+    return _triangle(np.tril_indices, row, col, offset, dtype)
+
+
+@public(method=False)
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
+                 layout: Any = None) -> Any:
+    """Row and column numbers of the upper triangle: (2, count)."""
+    return _triangle(np.triu_indices, row, col, offset, dtype)
+
+
+@public(method=False)
+def block_diag(*tensors: Any) -> Any:
+    """A matrix with the operands as blocks on its diagonal."""
+    blocks = [reshape(t, (1, -1)) if len(t.shape) < 2 else t for t in tensors]
+    width = sum(b.shape[1] for b in blocks)
+    rows, start = [], 0
+    dtype = promote_dtypes(*(dtype_of(b) for b in blocks))
+    from adjoint.ops.shape import pad_zero_op
+    for b in blocks:
+        after = width - start - b.shape[1]
+        rows.append(pad_zero_op(cast_to(b, dtype), pads=((0, 0), (start, after))))
+        start += b.shape[1]
+    return cat_op(*rows, dim=0)
+
+
+@public(method=False)
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
+    """Powers of a vector as columns."""
+    from adjoint.ops.pointwise import pow_op
+    n = x.shape[0] if N is None else N
+    powers = np.arange(n) if increasing else np.arange(n)[::-1]
+    return pow_op(unsqueeze_op(x, dim=1), powers.astype(dtype_of(x)))
+
+
+# ------------------------------------------------------------------ products
+@public()
+def kron(input: Any, other: Any, *, out: Any = None) -> Any:
+    """The Kronecker product."""
+    rank = max(len(input.shape), len(other.shape))
+    a, b = (reshape(t, (*(1,) * (rank - len(t.shape)), *t.shape)) for t in (input, other))
+    left = reshape(a, tuple(v for n in a.shape for v in (n, 1)))
+    right = reshape(b, tuple(v for n in b.shape for v in (1, n)))
+    shape = tuple(n * m for n, m in zip(a.shape, b.shape, strict=True))
+    return finish(out, reshape(mul(left, right), shape))
+
+
+@public(method=False)
+def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
+    """Sums of products over the last `dims` axes of a and the first of b, or over listed axes.
+
+    >>> import adjoint as ad
+    >>> ad.tensordot(ad.ones(2, 3), ad.ones(3, 4), dims=1).shape
+    adjoint.Size([2, 4])
+    """
+    same_dtype("tensordot", a, b)
+    given = raw(dims)
+    given = given.tolist() if isinstance(given, np.ndarray) else given
+    if isinstance(given, int):
+        da = tuple(range(len(a.shape) - given, len(a.shape)))
+        db = tuple(range(given))
+    else:
+        first, second = given
+        first, second = ([first], [second]) if isinstance(first, int) else (first, second)
+        da = tuple(one_dim(a, d) for d in first)
+        db = tuple(one_dim(b, d) for d in second)
+    if len(da) != len(db) or any(a.shape[i] != b.shape[j] for i, j in zip(da, db, strict=True)):
+        raise ShapeError(f"tensordot: contracted dimensions need to match, but first has size "
+                         f"{[a.shape[i] for i in da]} in dims {list(da)} and second has size "
+                         f"{[b.shape[j] for j in db]} in dims {list(db)}")
+    ra = [d for d in range(len(a.shape)) if d not in da]
+    rb = [d for d in range(len(b.shape)) if d not in db]
+    inner = math.prod(a.shape[d] for d in da)
+    left = reshape(permute_op(a, dims=(*ra, *da)), (math.prod(a.shape[d] for d in ra), inner))
+    right = reshape(permute_op(b, dims=(*db, *rb)), (inner, math.prod(b.shape[d] for d in rb)))
+    shape = (*(a.shape[d] for d in ra), *(b.shape[d] for d in rb))
+    return finish(out, reshape(matmul_op(left, right), shape))
+
+
+@public()
+def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
+    """The cross product along an axis of size 3 (the first of that size if dim is None)."""
+    if dim is None:
+        found = [i for i, n in enumerate(input.shape) if n == 3]
+        if not found:
+            raise ShapeError("no dimension of size 3 in input")
+        d = found[0]
+    else:
+        d = one_dim(input, dim)
+    if input.shape[d] != 3 or other.shape[d] != 3:
+        raise ShapeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got "
+                         f"{input.shape[d]} and {other.shape[d]}")
+
+    def turn(x: Any, by: int) -> Any:
+        return roll_op(x, shifts=(by,), dims=(d,))
+    return finish(out, sub(mul(turn(input, -1), turn(other, -2)),
+                           mul(turn(input, -2), turn(other, -1))))
+
+
+@public(method=False)
+def cdist(x1: Any, x2: Any, p: float = 2.0,
+          compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Any:
+    """Distances of all pairs of rows: (..., n, d), (..., m, d) -> (..., n, m); gradient 0 at 0.
+
+    Large Euclidean distances go through a matrix product, which never holds (n, m, d).
+    """
+    need("cdist", x1, x2)
+    if x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
+                         f"{x2.shape[-1]}")
+    n, m = x1.shape[-2], x2.shape[-2]
+    product = p == 2 and (compute_mode == "use_mm_for_euclid_dist" or (
+        compute_mode == "use_mm_for_euclid_dist_if_necessary" and (n > 25 or m > 25)))
+    if product:
+        last = len(x1.shape) - 1
+        a = sum_op(mul(x1, x1), dim=(last,), keepdim=True)
+        b = sum_op(mul(x2, x2), dim=(len(x2.shape) - 1,), keepdim=True)
+        square = sub(add(a, mT(b)), mul(matmul_op(x1, mT(x2)), 2.0))
+        from adjoint.ops.pointwise import le, where_op
+        zero = le(square, 0.0)
+        return where_op(zero, 0.0, sqrt(where_op(zero, 1.0, clamp_min(square, low=0.0))))
+    gap = sub(unsqueeze_op(x1, dim=len(x1.shape) - 1), unsqueeze_op(x2, dim=len(x2.shape) - 2))
+    return norm_op(gap, p=float(p), dim=(len(gap.shape) - 1,), keepdim=False)
+
+
+@public(method=False)
+def cov(input: Any, *, correction: int = 1) -> Any:
+    """The covariance matrix of the rows (variables) over the columns (observations)."""
+    from adjoint.ops.reduce import mean_op
+    x = reshape(input, (1, -1)) if len(input.shape) < 2 else input
+    centred = sub(x, mean_op(x, dim=(1,), keepdim=True))
+    out = mul(matmul_op(centred, mT(centred)), 1.0 / max(x.shape[1] - correction, 0) if
+              x.shape[1] > correction else math.inf)
+    return reshape(out, ()) if len(input.shape) < 2 else out
+
+
+@public(method=False)
+def corrcoef(input: Any) -> Any:
+    """The correlation matrix of the rows."""
+    from adjoint.ops.pointwise import div
+    c = cov(input)
+    if not len(c.shape):
+        return div(c, c)
+    d = sqrt(diagonal_op(c, offset=0, dim1=0, dim2=1))
+    return div(div(c, unsqueeze_op(d, dim=1)), d)
+
+
+# ------------------------------------------------------------------ complex as pairs
+@public()
+def view_as_real(input: Any) -> Any:
+    """Complex (...) as real (..., 2)."""
+    from adjoint.ops.pointwise import imag_part, real_part
+    return stack_op(real_part(input), imag_part(input), dim=len(input.shape))
+
+
+@public()
+def view_as_complex(input: Any) -> Any:
+    """Real (..., 2) as complex (...)."""
+    from adjoint.ops.pointwise import to_complex
+    from adjoint.ops.shape import select_op
+    d = len(input.shape) - 1
+    re, im = (to_complex(select_op(input, dim=d, index=i)) for i in (0, 1))
+    return add(re, mul(im, 1j))
+
+
+__all__ = ["diag", "diagonal", "meshgrid", "repeat_interleave"]

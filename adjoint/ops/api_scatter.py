@@ -1,0 +1,413 @@
+"""Public functions that pick or place elements along an axis: gather, scatter, index_* and take."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import I64, of_numpy
+from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.inplace import inplace
+from adjoint.ops.api_common import (
+    box, cast_to, choice, dtype_of, finish, need, numel, one_dim, raw, value,
+)
+from adjoint.ops.api_index import FULL, Parsed, positions, setitem
+from adjoint.ops.gather import fits, flat_places, gather_op, scatter_add_op, scatter_op
+from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
+from adjoint.ops.pointwise import add, cast, div, eq, mul, where_op
+from adjoint.ops.public import public
+from adjoint.ops.shape import expand_op, reshape
+
+
+# ------------------------------------------------------------------ along one axis
+def _index_of(name: str, index: Any) -> Any:
+    need(name, index, argument="index")
+    if dtype_of(index).kind not in "iu":
+        raise DTypeError(f"{name}(): Expected dtype int64 for index, got "
+                         f"{of_numpy(dtype_of(index)).name}")
+    return index
+
+
+@public()
+def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> Any:
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on.
+
+    >>> import adjoint as ad
+    >>> ad.gather(ad.tensor([[1, 2], [3, 4]]), 1, ad.tensor([[0, 0], [1, 0]]))
+    tensor([[1, 1],
+            [4, 3]])
+    """
+    need("gather", input)
+    d = one_dim(input, dim)
+    index = _index_of("gather", index)
+    if len(input.shape) and len(index.shape):
+        fits("gather", tuple(input.shape), tuple(index.shape), d)
+    return finish(out, gather_op(input, index, dim=d))
+
+
+@public()
+def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None) -> Any:
+    """`gather` whose operands broadcast off `dim`; without dim, of the flattened tensor."""
+    index = _index_of("take_along_dim", indices)
+    if dim is None:
+        x, index = reshape(input, (numel(input),)), reshape(index, (numel(index),))
+        return finish(out, gather_op(x, index, dim=0))
+    d = one_dim(input, dim)
+    a, b = list(input.shape), list(index.shape)
+    if len(a) != len(b):
+        raise ShapeError("torch.take_along_dim(): input and indices should have the same number of "
+                         f"dimensions, but got {len(a)} dimensions for input, and {len(b)}")
+    common = list(np.broadcast_shapes(*([*s[:d], 1, *s[d + 1:]] for s in (a, b))))
+    xs, js = tuple([*common[:d], a[d], *common[d + 1:]]), tuple([*common[:d], b[d], *common[d + 1:]])
+    x = input if tuple(a) == xs else expand_op(input, shape=xs)
+    j = index if tuple(b) == js else expand_op(index, shape=js)
+    return finish(out, gather_op(x, j, dim=d))
+
+
+def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add_to: bool) -> Any:
+    d = one_dim(x, dim)
+    index = _index_of(name, index)
+    if reduce is not None:
+        choice(name, "reduce", reduce, ("add", "multiply"))
+        if reduce == "multiply":
+            return _multiply, d, index, src
+        add_to = True
+    if hasattr(src, "shape") and dtype_of(src) != dtype_of(x):
+        raise DTypeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got "
+                         f"{of_numpy(dtype_of(x)).name} and {of_numpy(dtype_of(src)).name}")
+    return (scatter_add_op if add_to else scatter_op), d, index, src
+
+
+@public()
+def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
+            reduce: Any = None, out: Any = None) -> Any:
+    """A copy of `input` with src (or a number) written to the places `index` names along dim.
+
+    >>> import adjoint as ad
+    >>> ad.zeros(2, 3).scatter(1, ad.tensor([[1], [2]]), 5.0)
+    tensor([[0., 5., 0.],
+            [0., 0., 5.]])
+    """
+    op_, d, index, src = _scatter("scatter", input, dim, index, value if src is None else src,
+                                  reduce, False)
+    return finish(out, op_(input, index, src, dim=d))
+
+
+@public("scatter_", function=False)
+def scatter_(self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
+             reduce: Any = None) -> Any:
+    """In-place `scatter`."""
+    op_, d, index, src = _scatter("scatter_", self, dim, index, value if src is None else src,
+                                  reduce, False)
+    if not hasattr(op_, "op"):
+        return setitem(self, Ellipsis, op_(self, index, src, dim=d)) or self
+    return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_")
+
+
+@public()
+def scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) -> Any:
+    """A copy of `input` with src added to the places `index` names along dim."""
+    op_, d, index, src = _scatter("scatter_add", input, dim, index, src, None, True)
+    return finish(out, op_(input, index, src, dim=d))
+
+
+@public("scatter_add_", function=False)
+def scatter_add_(self: Any, dim: int, index: Any, src: Any) -> Any:
+    """In-place `scatter_add`."""
+    op_, d, index, src = _scatter("scatter_add_", self, dim, index, src, None, True)
+    return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_add_")
+
+
+def wrapped_index(name: str, index: Any, size: int, *, negative: bool = False) -> Any:
+    """A 1-d index with its bounds checked."""
+    index = _index_of(name, index)
+    if len(index.shape) > 1:
+        raise IndexOutOfRange(f"{name}(): Index is supposed to be a vector, got "
+                              f"{len(index.shape)}-d")
+    flat = raw(index)
+    if isinstance(flat, np.ndarray) and flat.size and not getattr(index, "level", 0):
+        low, high = int(flat.min()), int(flat.max())
+        if low < (-size if negative else 0) or high >= size:
+            raise IndexOutOfRange(f"{name}(): index out of range in self: {low}..{high} for size "
+                                  f"{size}")
+        if low < 0:
+            index = box(index, np.where(flat < 0, flat + size, flat))
+    return cast_to(index, np.int64) if dtype_of(index) != I64 else index
+
+
+@public()
+def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
+    """The slices along `dim` that a vector of indices names.
+
+    >>> import adjoint as ad
+    >>> ad.index_select(ad.arange(6).reshape(2, 3), 1, ad.tensor([0, 2]))
+    tensor([[0, 2],
+            [3, 5]])
+    """
+    need("index_select", input)
+    if not len(input.shape):
+        wrapped_index("index_select", index, 1)
+        return finish(out, reshape(input, ()))
+    d = one_dim(input, dim)
+    index = wrapped_index("index_select", index, input.shape[d])
+    if not len(index.shape):
+        index = reshape(index, (1,))
+    return finish(out, index_select_op(input, index, dims=(d,)))
+
+
+@public()
+def take(input: Any, index: Any, *, out: Any = None) -> Any:
+    """Elements of the flattened tensor, in the shape of `index`."""
+    need("take", input)
+    index = _index_of("take", index)
+    flat = reshape(input, (numel(input),))
+    lin = positions((numel(input),), Parsed((FULL,), (0,), [index]))
+    return finish(out, take_op(flat, lin, dims=(0,)))
+
+
+@public("put_", function=False)
+def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """Write to positions of the flattened tensor, in place."""
+    from adjoint.ops.api_shape import view
+    lin = positions((numel(self),), Parsed((FULL,), (0,), [_index_of("put_", index)]))
+    inplace(index_put_op.op, view(self, -1), (lin, reshape(source, tuple(lin.shape))),
+            {"dims": (0,), "accumulate": accumulate}, name="put_")
+    return self
+
+
+@public()
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """A copy with positions of the flattened tensor overwritten."""
+    lin = positions((numel(input),), Parsed((FULL,), (0,), [_index_of("put", index)]))
+    flat = index_put_op(reshape(input, (numel(input),)), lin, reshape(source, tuple(lin.shape)),
+                        dims=(0,), accumulate=accumulate)
+    return reshape(flat, tuple(input.shape))
+
+
+def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
+    d = one_dim(x, dim)
+    lin = wrapped_index(name, index, x.shape[d])
+    if dtype_of(source) != dtype_of(x):
+        raise DTypeError(f"{name}(): self ({of_numpy(dtype_of(x)).name}) and source "
+                         f"({of_numpy(dtype_of(source)).name}) must have the same scalar type")
+    expected = (*x.shape[:d], numel(lin), *x.shape[d + 1:])
+    if tuple(source.shape) != expected:
+        raise ShapeError(f"{name}(): source tensor shape must match self tensor shape, excluding "
+                         f"the specified dimension. Got self.shape = {list(x.shape)} source.shape ="
+                         f" {list(source.shape)}, expected {list(expected)}")
+    return d, lin, source if alpha == 1 else mul(source, alpha)
+
+
+@public()
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1,
+              out: Any = None) -> Any:
+    """A copy of `input` with alpha·source[i] added to slice index[i] along dim."""
+    d, lin, src = _add_parts("index_add", input, dim, index, source, alpha)
+    return finish(out, index_put_op(input, lin, src, dims=(d,), accumulate=True))
+
+
+@public("index_add_", function=False)
+def index_add_(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    """In-place `index_add`."""
+    d, lin, src = _add_parts("index_add_", self, dim, index, source, alpha)
+    return inplace(index_put_op.op, self, (lin, src), {"dims": (d,), "accumulate": True},
+                   name="index_add_")
+
+
+@public()
+def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None) -> Any:
+    """A copy of `input` whose slices index[i] along dim are source[i]."""
+    d, lin, src = _add_parts("index_copy", input, dim, index, source, 1)
+    return finish(out, index_put_op(input, lin, src, dims=(d,), accumulate=False))
+
+
+@public("index_copy_", function=False)
+def index_copy_(self: Any, dim: int, index: Any, source: Any) -> Any:
+    """In-place `index_copy`."""
+    d, lin, src = _add_parts("index_copy_", self, dim, index, source, 1)
+    return inplace(index_put_op.op, self, (lin, src), {"dims": (d,), "accumulate": False},
+                   name="index_copy_")
+
+
+@public()
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+    """A copy of `input` whose slices index[i] along dim are full of one value."""
+    d = one_dim(input, dim)
+    lin = wrapped_index("index_fill", index, input.shape[d], negative=True)
+    return index_put_op(input, lin, value, dims=(d,), accumulate=False)
+
+
+@public("index_fill_", function=False)
+def index_fill_(self: Any, dim: int, index: Any, value: Any) -> Any:
+    """In-place `index_fill`."""
+    d = one_dim(self, dim)
+    lin = wrapped_index("index_fill_", index, self.shape[d], negative=True)
+    return inplace(index_put_op.op, self, (lin, value), {"dims": (d,), "accumulate": False},
+                   name="index_fill_")
+
+
+# ------------------------------------------------------------------ scatter with a reduction
+def _multiply(x: Any, index: Any, src: Any, *, dim: int) -> Any:
+    if not hasattr(src, "shape"):
+        src = np.full(tuple(index.shape), src, dtype_of(x))
+    return scatter_reduce(x, dim, index, src, "prod")
+
+
+def _cut(src: Any, index: Any) -> Any:
+    from adjoint.ops.index import slice_op
+    if tuple(src.shape) == tuple(index.shape):
+        return src
+    return slice_op(src, index=tuple(slice(0, n) for n in index.shape))
+
+
+def _touched(x: Any, index: Any, d: int) -> Any:
+    """How many elements of src arrive at each place."""
+    ones = np.ones(tuple(index.shape), dtype_of(x))
+    return np.asarray(scatter_add_op(np.zeros(tuple(x.shape), dtype_of(x)), raw(index), ones,
+                                     dim=d))
+
+
+def _extreme(x: Any, index: Any, src: Any, d: int, include: bool, f: Any) -> Any:
+    """The extreme value, as a mean over the places that hold it: so ties share the gradient."""
+    from adjoint.ops.pointwise import logical_and
+    array, at = np.array(raw(x)), raw(index)
+    count = _touched(x, index, d)
+    if not include:
+        low = -np.inf if f is np.maximum else np.inf
+        if array.dtype.kind not in "fc":
+            info = np.iinfo(array.dtype)
+            low = info.min if f is np.maximum else info.max
+        array[count > 0] = low
+    flat = array.reshape(-1)
+    f.at(flat, flat_places(at, d, array.shape).reshape(-1), np.asarray(raw(src)).reshape(-1))
+    hit_src = eq(src, np.take_along_axis(array, at, d))
+    hit_self = eq(x, array)
+    if not include:
+        hit_self = logical_and(hit_self, count == 0)
+    if dtype_of(x).kind not in "fc":
+        return box(x, array)
+    zero = np.zeros(array.shape, array.dtype)
+    shares = add(scatter_add_op(zero, index, cast(hit_src, dtype=array.dtype), dim=d),
+                 cast(hit_self, dtype=array.dtype))
+    total = add(where_op(hit_self, x, 0.0),
+                scatter_add_op(zero, index, where_op(hit_src, src, 0.0), dim=d))
+    return div(total, shares)
+
+
+def _product(x: Any, index: Any, src: Any, d: int) -> Any:
+    """Factors multiplied in round by round, each round with distinct places."""
+    at = flat_places(raw(index), d, tuple(x.shape)).reshape(-1)
+    order = np.argsort(at, kind="stable")
+    found = at[order]
+    starts = np.flatnonzero(np.concatenate(([True], found[1:] != found[:-1])))
+    turn = np.empty(len(at), np.int64)
+    turn[order] = np.arange(len(at)) - np.repeat(starts, np.diff(np.append(starts, len(at))))
+    flat, factors = reshape(x, (numel(x),)), reshape(src, (numel(src),))
+    for k in range(int(turn.max()) + 1 if len(turn) else 0):
+        now = np.flatnonzero(turn == k)
+        ones = np.ones(flat.shape, dtype_of(x))
+        picked = index_op(factors, now, dims=(0,))
+        flat = mul(flat, index_put_op(ones, at[now], picked, dims=(0,), accumulate=False))
+    return reshape(flat, tuple(x.shape))
+
+
+@public()
+def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
+                   include_self: bool = True, out: Any = None) -> Any:
+    """A copy of `input` with src reduced into the places `index` names along dim.
+
+    reduce: "sum", "prod", "mean", "amax" or "amin"; without include_self the old values of places
+    that are written to do not count. Ties of amax and amin share the gradient.
+
+    >>> import adjoint as ad
+    >>> ad.zeros(2).scatter_reduce(0, ad.tensor([0, 0]), ad.tensor([1.0, 2.0]), "amax")
+    tensor([2., 0.])
+    """
+    choice("scatter_reduce", "reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
+    op_, d, index, src = _scatter("scatter_reduce", input, dim, index, src, None, True)
+    if not len(input.shape):
+        one = scatter_reduce(reshape(input, (1,)), 0, reshape(index, (-1,)), reshape(src, (-1,)),
+                             reduce, include_self=include_self)
+        return finish(out, reshape(one, ()))
+    src = _cut(src, index)
+    if reduce in ("amax", "amin"):
+        f = np.maximum if reduce == "amax" else np.minimum
+        return finish(out, _extreme(input, index, src, d, include_self, f))
+    count = None if include_self and reduce in ("sum", "prod") else _touched(input, index, d)
+    x = input
+    if not include_self:
+        x = where_op(count > 0, 1 if reduce == "prod" else 0, x)
+    if reduce == "prod":
+        return finish(out, _product(x, index, src, d))
+    total = op_(x, index, src, dim=d)
+    if reduce == "mean":
+        number = np.maximum(count + (1 if include_self else 0), 1)
+        if dtype_of(x).kind in "iu":
+            from adjoint.ops.pointwise import floor_divide_op
+            total = floor_divide_op(total, number.astype(dtype_of(x)))
+        else:
+            total = div(total, number)
+    return finish(out, total)
+
+
+@public("scatter_reduce_", function=False)
+def scatter_reduce_(self: Any, dim: int, index: Any, src: Any, reduce: str, *,
+                    include_self: bool = True) -> Any:
+    """In-place `scatter_reduce`."""
+    setitem(self, Ellipsis, scatter_reduce(self, dim, index, src, reduce,
+                                           include_self=include_self))
+    return self
+
+
+@public()
+def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
+                 include_self: bool = True, out: Any = None) -> Any:
+    """A copy of `input` with source[i] reduced into slice index[i] along dim."""
+    d = one_dim(input, dim)
+    shape = (*(1,) * d, -1, *(1,) * (len(input.shape) - d - 1))
+    wide = expand_op(reshape(index, shape), shape=tuple(source.shape))
+    return finish(out, scatter_reduce(input, d, wide, source, reduce, include_self=include_self))
+
+
+@public()
+def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+    """`input` with the elements of `source`, in order, where the mask is True."""
+    shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
+    at = np.flatnonzero(np.broadcast_to(value(mask, "masked_scatter"), shape))
+    if len(at) > numel(source):
+        raise ShapeError(f"masked_scatter: expected self and source to have the same number of "
+                         f"elements or more in source: the mask has {len(at)} True values, source "
+                         f"{numel(source)} elements")
+    x = input if tuple(input.shape) == shape else expand_op(input, shape=shape)
+    picked = index_op(reshape(source, (numel(source),)), np.arange(len(at)), dims=(0,))
+    flat = index_put_op(reshape(x, (int(np.prod(shape)),)), at, picked, dims=(0,),
+                        accumulate=False)
+    return reshape(flat, shape)
+
+
+@public("masked_scatter_", function=False)
+def masked_scatter_(self: Any, mask: Any, source: Any) -> Any:
+    """In-place `masked_scatter`."""
+    setitem(self, Ellipsis, masked_scatter(self, mask, source))
+    return self
+
+
+@public()
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+    """A copy of `input` with `src` in the place of one slice along dim."""
+    from adjoint.ops.index import slice_put_op
+    d = one_dim(input, dim)
+    return slice_put_op(input, src, index=(*(FULL,) * d, index % input.shape[d]))
+
+
+@public()
+def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None,
+                  step: int = 1) -> Any:
+    """A copy of `input` with `src` in the place of a range along dim."""
+    from adjoint.ops.index import slice_put_op
+    d = one_dim(input, dim)
+    cut = slice(*slice(start, end, step).indices(input.shape[d]))
+    return slice_put_op(input, src, index=(*(FULL,) * d, cut))
+
+
+__all__ = ["gather", "index_select", "scatter", "scatter_reduce", "take"]

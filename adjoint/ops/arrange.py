@@ -1,0 +1,124 @@
+"""Records of unusual views: diagonals, sliding windows, strides of one's own."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from adjoint.base.aval import Aval
+from adjoint.core.op import Op, op
+from adjoint.ops.index import index_op, unindex_op
+from adjoint.ops.shape import permute_op, reshape
+
+Shape = tuple[int, ...]
+
+
+def diagonal_length(shape: Shape, offset: int, dim1: int, dim2: int) -> int:
+    """Elements of a diagonal."""
+    n, m = shape[dim1], shape[dim2]
+    return max(0, min(n, m - offset) if offset >= 0 else min(n + offset, m))
+
+
+def _diagonal(x: Any, /, *, offset: int, dim1: int, dim2: int) -> Any:
+    """A writable view of the diagonals, the diagonal axis last."""
+    n = diagonal_length(x.shape, offset, dim1, dim2)
+    start = [slice(None)] * x.ndim
+    start[dim1], start[dim2] = slice(max(-offset, 0), None), slice(max(offset, 0), None)
+    y = x[tuple(start)]
+    rest = [d for d in range(x.ndim) if d not in (dim1, dim2)]
+    shape = (*(x.shape[d] for d in rest), n)
+    steps = (*(x.strides[d] for d in rest), x.strides[dim1] + x.strides[dim2])
+    return as_strided(y, shape, steps, writeable=bool(x.flags.writeable))
+
+
+def _diagonal_shape(x: Any, offset: int, dim1: int, dim2: int) -> Shape:
+    rest = tuple(n for d, n in enumerate(x.shape) if d not in (dim1, dim2))
+    return (*rest, diagonal_length(x.shape, offset, dim1, dim2))
+
+
+def _undiagonal(ct: Any, /, *, shape: Shape, offset: int, dim1: int, dim2: int) -> Any:
+    out = np.zeros(shape, ct.dtype)
+    _diagonal(out, offset=offset, dim1=dim1, dim2=dim2)[...] = ct
+    return out
+
+
+def _deeper(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    new = {**attrs, "dim1": attrs["dim1"] + 1, "dim2": attrs["dim2"] + 1}
+    if "shape" in attrs:
+        new["shape"] = (args[0].shape[0], *attrs["shape"])
+    return op_.call(args[0], **new)  # type: ignore[attr-defined]  # set by register
+
+
+diagonal_op = op(
+    "diagonal", impl=_diagonal, infer=lambda x, *, offset, dim1, dim2: Aval(
+        _diagonal_shape(x, offset, dim1, dim2), x.dtype),
+    vjp={"x": lambda ct, x_aval, *, offset, dim1, dim2: undiagonal_op(
+        ct, shape=x_aval.shape, offset=offset, dim1=dim1, dim2=dim2)},
+    jvp={"x": None}, view=True, batch=_deeper)
+undiagonal_op = op(
+    "diagonal_backward", impl=_undiagonal,
+    infer=lambda ct, *, shape, **_: Aval(shape, ct.dtype),
+    vjp={"ct": lambda ct, *, offset, dim1, dim2: diagonal_op(ct, offset=offset, dim1=dim1,
+                                                             dim2=dim2)},
+    jvp={"ct": None}, batch=_deeper, node="DiagonalBackwardBackward0")
+
+
+# ------------------------------------------------------------------ sliding windows
+def _windows(x: Any, /, *, dim: int, size: int, step: int) -> Any:
+    count = (x.shape[dim] - size) // step + 1
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1:], size)
+    steps = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1:], x.strides[dim])
+    return as_strided(x, shape, steps, writeable=bool(x.flags.writeable))
+
+
+def _windows_vjp(ct: Any, x_aval: Aval, *, dim: int, size: int, step: int) -> Any:
+    rank = x_aval.ndim
+    count = (x_aval.shape[dim] - size) // step + 1
+    at = np.arange(count)[:, None] * step + np.arange(size)
+    moved = permute_op(ct, dims=(*range(dim + 1), rank, *range(dim + 1, rank)))
+    return unindex_op(moved, at, shape=x_aval.shape, dims=(dim,))
+
+
+windows_op = op(
+    "unfold", impl=_windows, infer=lambda x, *, dim, size, step: Aval(
+        (*x.shape[:dim], (x.shape[dim] - size) // step + 1, *x.shape[dim + 1:], size), x.dtype),
+    vjp={"x": _windows_vjp}, jvp={"x": None}, view=True,
+    batch=lambda op_, args, b, attrs: op_.call(args[0], **{**attrs, "dim": attrs["dim"] + 1}))
+
+
+# ------------------------------------------------------------------ as_strided
+def _strided(x: Any, /, *, size: Shape, stride: Shape, offset: int) -> Any:
+    flat = np.ascontiguousarray(x).reshape(-1)[offset:]
+    return as_strided(flat, size, tuple(s * x.itemsize for s in stride),
+                      writeable=bool(x.flags.writeable))
+
+
+def strided_places(size: Shape, stride: Shape, offset: int) -> Any:
+    """Positions in the flat operand that a strided view shows."""
+    at = np.full((1,) * len(size), offset, np.int64)
+    for d, (n, s) in enumerate(zip(size, stride, strict=True)):
+        at = at + (np.arange(n) * s).reshape((-1, *(1,) * (len(size) - d - 1)))
+    return np.broadcast_to(at, size)
+
+
+def _strided_vjp(ct: Any, x_aval: Aval, *, size: Shape, stride: Shape, offset: int) -> Any:
+    at = strided_places(size, stride, offset)
+    flat = unindex_op(ct, at, shape=(x_aval.size,), dims=(0,))
+    return reshape(flat, x_aval.shape)
+
+
+def _batch_strided(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    x = args[0]
+    flat = reshape(x, (x.shape[0], math.prod(x.shape[1:])))
+    at = strided_places(attrs["size"], attrs["stride"], attrs["offset"])
+    return index_op(flat, at, dims=(1,))
+
+
+as_strided_op = op(
+    "as_strided", impl=_strided, infer=lambda x, *, size, **_: Aval(size, x.dtype),
+    vjp={"x": _strided_vjp}, jvp={"x": None}, view=True, batch=_batch_strided)
+__all__ = ["as_strided_op", "diagonal_length", "diagonal_op", "strided_places",
+           "undiagonal_op", "windows_op"]

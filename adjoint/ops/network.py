@@ -1,0 +1,309 @@
+"""Larger functions of networks, composed of records: bilinear forms, bags, CTC, attention blocks."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import BOOL
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.ops.api_common import dtype_of, need, raw
+from adjoint.ops.api_linalg import linear
+from adjoint.ops.attention import scaled_dot_product_attention
+from adjoint.ops.dropout import dropout
+from adjoint.ops.embedding import embedding
+from adjoint.ops.gather import gather_op
+from adjoint.ops.index import index_op, masked_fill_op, unindex_op
+from adjoint.ops.linalg import matmul_op
+from adjoint.ops.loss import reduced
+from adjoint.ops.moments import logsumexp_op, norm_op
+from adjoint.ops.pointwise import add, div, mul, neg, sub, where_op
+from adjoint.ops.reduce import mean_op, sum_op
+from adjoint.ops.shape import (
+    cat_op, expand_op, mT, narrow_op, permute_op, reshape, select_op, squeeze_op, stack_op,
+    unsqueeze_op,
+)
+from adjoint.ops.softmax import softmax_op
+
+
+def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+    """y[k] = x1ᵀ·W[k]·x2 + b[k]: (..., i), (..., j), weight (k, i, j) -> (..., k)."""
+    need("bilinear", input1, input2, weight)
+    k, i, j = weight.shape
+    if input1.shape[-1] != i or input2.shape[-1] != j:
+        raise ShapeError(f"bilinear(): input1 size {input1.shape[-1]} and input2 size "
+                         f"{input2.shape[-1]} do not match weight {list(weight.shape)}")
+    lead = tuple(input1.shape[:-1])
+    n = math.prod(lead)
+    a, b = reshape(input1, (n, i)), reshape(input2, (n, j))
+    table = reshape(permute_op(weight, dims=(1, 0, 2)), (i, k * j))
+    left = reshape(matmul_op(a, table), (n, k, j))
+    out = reshape(sum_op(mul(left, unsqueeze_op(b, dim=1)), dim=(2,), keepdim=False), (*lead, k))
+    return out if bias is None else add(out, bias)
+
+
+def pdist(input: Any, p: float = 2.0) -> Any:
+    """The p-norm distances of all pairs of rows i < j."""
+    n = input.shape[0]
+    i, j = np.triu_indices(n, 1)
+    gap = sub(index_op(input, i, dims=(0,)), index_op(input, j, dims=(0,)))
+    return norm_op(gap, p=float(p), dim=(1,), keepdim=False)
+
+
+# ------------------------------------------------------------------ bags
+def _bags(index: Any, offsets: Any, include_last: bool) -> tuple[Any, int]:
+    """(which bag each index is in, number of bags)."""
+    if index.ndim == 2:
+        return np.repeat(np.arange(len(index)), index.shape[1]), len(index)
+    at = np.asarray(raw(offsets))
+    if at.ndim != 1 or (len(at) and at[0] != 0):
+        raise ArgumentError("embedding_bag: offsets has to be a 1D Tensor whose first entry is 0")
+    bags = len(at) - 1 if include_last else len(at)
+    return np.searchsorted(at[:bags], np.arange(index.size), "right") - 1, bags
+
+
+def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = None,
+                  norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
+                  sparse: bool = False, per_sample_weights: Any = None,
+                  include_last_offset: bool = False, padding_idx: Any = None) -> Any:
+    """Sums, means or maxima of bags of embedding rows.
+
+    input (B, L): a bag per row; or (N,) with `offsets` (B,) where bags begin. Rows at
+    `padding_idx` do not count. per_sample_weights only with mode "sum".
+    """
+    need("embedding_bag", input, weight)
+    if mode not in ("sum", "mean", "max"):
+        raise ArgumentError("mode has to be one of sum, mean or max")
+    if per_sample_weights is not None and mode != "sum":
+        raise NotImplementedError("embedding_bag: per_sample_weights was not None. "
+                                  "per_sample_weights is only supported for mode='sum' (got "
+                                  f"mode='{mode}').")
+    index = np.asarray(raw(input))
+    if index.ndim == 1 and offsets is None:
+        raise ArgumentError("offsets has to be a 1D Tensor but got None")
+    if index.ndim == 2 and offsets is not None:
+        raise ArgumentError("if input is 2D, then offsets has to be None, as input is treated is a "
+                            "mini-batch of fixed length sequences. However, found offsets")
+    bag, bags = _bags(index, offsets, include_last_offset)
+    flat = index.reshape(-1)
+    if padding_idx is not None:
+        keep = flat != padding_idx % weight.shape[0]
+        kept = np.flatnonzero(keep)
+    else:
+        kept = np.arange(flat.size)
+    bag = bag[kept]
+    rows = embedding(flat[kept], weight, None, max_norm, norm_type, scale_grad_by_freq)
+    if mode == "max":
+        return _bag_max(rows, bag, bags, weight)
+    if per_sample_weights is not None:
+        given = index_op(reshape(per_sample_weights, (-1,)), kept, dims=(0,))
+        rows = mul(rows, unsqueeze_op(given, dim=1))
+    total = unindex_op(rows, bag, shape=(bags, weight.shape[1]), dims=(0,))
+    if mode == "mean":
+        counts = np.maximum(np.bincount(bag, minlength=bags), 1).astype(dtype_of(weight))
+        total = div(total, counts[:, None])
+    return total
+
+
+def _bag_max(rows: Any, bag: Any, bags: int, weight: Any) -> Any:
+    values = np.asarray(raw(rows))
+    best = np.zeros((bags, values.shape[1]), np.int64)
+    for b in range(bags):
+        members = np.flatnonzero(bag == b)
+        if len(members):
+            best[b] = members[values[members].argmax(0)]
+    empty = np.bincount(bag, minlength=bags) == 0
+    if not len(values):
+        return np.zeros((bags, weight.shape[1]), dtype_of(weight))
+    return masked_fill_op(gather_op(rows, best, dim=0), empty[:, None], 0.0)
+
+
+# ------------------------------------------------------------------ CTC
+def _ctc_one(logp: Any, target: Any, blank: int) -> Any:
+    """-log p(target) by the forward recursion over the target with blanks between."""
+    steps, n = logp.shape[0], len(target)
+    states = np.full(2 * n + 1, blank, np.int64)
+    states[1::2] = target
+    skip = np.zeros(2 * n + 1, bool)
+    skip[3::2] = target[1:] != target[:-1]
+    emit = index_op(logp, states, dims=(1,))
+    first = np.arange(2 * n + 1) < min(2, 2 * n + 1)
+    alpha = where_op(first, select_op(emit, dim=0, index=0), -np.inf)
+    low = np.full(2, -np.inf, dtype_of(logp))
+    for t in range(1, steps):
+        padded = cat_op(low, alpha, dim=0)
+        one = narrow_op(padded, dim=0, start=1, length=2 * n + 1)
+        two = where_op(skip, narrow_op(padded, dim=0, start=0, length=2 * n + 1), -np.inf)
+        paths = stack_op(alpha, one, two, dim=0)
+        alpha = add(logsumexp_op(paths, dim=(0,), keepdim=False),
+                    select_op(emit, dim=0, index=t))
+    last = narrow_op(alpha, dim=0, start=2 * n - 1 if n else 0, length=2 if n else 1)
+    return neg(logsumexp_op(last, dim=(0,), keepdim=False))
+
+
+def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+             reduction: str = "mean", zero_infinity: bool = False) -> Any:
+    """Connectionist temporal classification: log_probs (T, N, C), targets (N, S) or joined.
+
+    "mean" divides every loss by its target length first.
+    Source: A. Graves et al., "Connectionist temporal classification" (2006), eq. 6-8.
+    """
+    need("ctc_loss", log_probs, targets)
+    single = len(log_probs.shape) == 2
+    x = unsqueeze_op(log_probs, dim=1) if single else log_probs
+    steps, n, classes = x.shape
+    if not 0 <= blank < classes:
+        raise ArgumentError(f"ctc_loss: blank must be in label range [0, {classes}), got {blank}")
+    ts = np.asarray(raw(targets))
+    il, tl = (np.asarray(raw(v)).reshape(-1).astype(int) for v in (input_lengths, target_lengths))
+    if len(il) != n or len(tl) != n:
+        raise ArgumentError(f"ctc_loss: expected {n} input_lengths and target_lengths, got "
+                            f"{len(il)} and {len(tl)}")
+    if il.size and il.max() > steps:
+        raise ArgumentError(f"ctc_loss: Expected input_lengths to have value at most {steps}, but "
+                            f"got value {il.max()}")
+    ends = np.concatenate(([0], np.cumsum(tl)))
+    losses = []
+    for b in range(n):
+        own = ts[b, :tl[b]] if ts.ndim == 2 else ts[ends[b]:ends[b + 1]]
+        rows = narrow_op(select_op(x, dim=1, index=b), dim=0, start=0, length=int(il[b]))
+        losses.append(_ctc_one(rows, own, blank))
+    found = stack_op(*losses, dim=0)
+    if zero_infinity:
+        found = where_op(np.isinf(np.asarray(raw(found))), 0.0, found)
+    if reduction == "mean":
+        found = div(found, np.maximum(tl, 1).astype(dtype_of(x)))
+    out = reduced(found, reduction)
+    return reshape(out, ()) if single and reduction == "none" else out
+
+
+# ------------------------------------------------------------------ multi-head attention
+def _projected(query: Any, key: Any, value: Any, embed: int, w: Any, b: Any, separate: bool,
+               parts: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    xs = (query, key, value)
+    if separate:
+        biases: list[Any] = [None] * 3 if b is None else [
+            narrow_op(b, dim=0, start=i * embed, length=embed) for i in range(3)]
+        q, k, v = (linear(x, p, c) for x, p, c in zip(xs, parts, biases, strict=True))
+        return q, k, v
+    if query is key and key is value:
+        joint = linear(query, w, b)
+        q, k, v = (narrow_op(joint, dim=len(joint.shape) - 1, start=i * embed, length=embed)
+                   for i in range(3))
+        return q, k, v
+    cut = [(narrow_op(w, dim=0, start=i * embed, length=embed),
+            None if b is None else narrow_op(b, dim=0, start=i * embed, length=embed))
+           for i in range(3)]
+    q, k, v = (linear(x, p, c) for x, (p, c) in zip(xs, cut, strict=True))
+    return q, k, v
+
+
+def _heads(x: Any, n: int, heads: int, width: int) -> Any:
+    """(L, N, E) -> (N, heads, L, width)."""
+    return permute_op(reshape(x, (x.shape[0], n, heads, width)), dims=(1, 2, 0, 3))
+
+
+def _as_float(mask: Any, dtype: Any) -> Any:
+    if mask is None or dtype_of(mask) != BOOL:
+        return mask
+    return np.where(np.asarray(raw(mask)), -np.inf, 0.0).astype(dtype)
+
+
+def _joint_mask(attn: Any, padding: Any, n: int, heads: int, target: int, source: int,
+                dtype: Any) -> Any:
+    attn, padding = _as_float(attn, dtype), _as_float(padding, dtype)
+    if attn is not None:
+        if len(attn.shape) == 2:
+            if tuple(attn.shape) != (target, source):
+                raise ShapeError(f"The shape of the 2D attn_mask is {tuple(attn.shape)}, but should"
+                                 f" be {(target, source)}.")
+            attn = reshape(attn, (1, 1, target, source))
+        else:
+            if tuple(attn.shape) != (n * heads, target, source):
+                raise ShapeError(f"The shape of the 3D attn_mask is {tuple(attn.shape)}, but should"
+                                 f" be {(n * heads, target, source)}.")
+            attn = reshape(attn, (n, heads, target, source))
+    if padding is not None:
+        padding = reshape(padding, (n, 1, 1, source))
+        attn = padding if attn is None else add(attn, padding)
+    return attn
+
+
+def _extended(x: Any, extra: Any, n: int) -> Any:
+    return cat_op(x, expand_op(extra, shape=(1, n, x.shape[2])), dim=0)
+
+
+def _padded(mask: Any, by: int) -> Any:
+    if mask is None:
+        return None
+    shape = (*mask.shape[:-1], by)
+    return cat_op(mask, np.zeros(shape, dtype_of(mask)), dim=len(shape) - 1)
+
+
+def multi_head_attention_forward(
+        query: Any, key: Any, value: Any, embed_dim_to_check: int, num_heads: int,
+        in_proj_weight: Any, in_proj_bias: Any, bias_k: Any, bias_v: Any, add_zero_attn: bool,
+        dropout_p: float, out_proj_weight: Any, out_proj_bias: Any, training: bool = True,
+        key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
+        use_separate_proj_weight: bool = False, q_proj_weight: Any = None,
+        k_proj_weight: Any = None, v_proj_weight: Any = None, static_k: Any = None,
+        static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False) -> Any:
+    """Multi-head attention of (L, N, E) queries on (S, N, E) keys: (output, weights or None).
+
+    Boolean masks drop where True, float masks are added.
+    Source: A. Vaswani et al., "Attention is all you need" (2017), section 3.2.2.
+    """
+    batched = len(query.shape) == 3
+    if not batched:
+        same_k, same_v = key is query, value is key
+        query = unsqueeze_op(query, dim=1)
+        key = query if same_k else unsqueeze_op(key, dim=1)
+        value = key if same_v else unsqueeze_op(value, dim=1)
+        if key_padding_mask is not None:
+            key_padding_mask = unsqueeze_op(key_padding_mask, dim=0)
+    length, n, embed = query.shape
+    if embed != embed_dim_to_check:
+        raise ShapeError(f"was expecting embedding dimension of {embed_dim_to_check}, but got "
+                         f"{embed}")
+    if embed % num_heads:
+        raise ShapeError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
+    width = embed // num_heads
+    if is_causal and attn_mask is None:
+        raise ArgumentError("Need attn_mask if specifying the is_causal hint.")
+    q, k, v = _projected(query, key, value, embed, in_proj_weight, in_proj_bias,
+                         use_separate_proj_weight, (q_proj_weight, k_proj_weight, v_proj_weight))
+    if bias_k is not None and bias_v is not None:
+        k, v = _extended(k, bias_k, n), _extended(v, bias_v, n)
+        attn_mask, key_padding_mask = _padded(attn_mask, 1), _padded(key_padding_mask, 1)
+    q = _heads(q, n, num_heads, width)
+    k = _heads(k, n, num_heads, width) if static_k is None else reshape(
+        static_k, (n, num_heads, static_k.shape[1], width))
+    v = _heads(v, n, num_heads, width) if static_v is None else reshape(
+        static_v, (n, num_heads, static_v.shape[1], width))
+    if add_zero_attn:
+        zero = np.zeros((n, num_heads, 1, width), dtype_of(q))
+        k, v = cat_op(k, zero, dim=2), cat_op(v, zero, dim=2)
+        attn_mask, key_padding_mask = _padded(attn_mask, 1), _padded(key_padding_mask, 1)
+    mask = _joint_mask(attn_mask, key_padding_mask, n, num_heads, length, k.shape[2], dtype_of(q))
+    rate = dropout_p if training else 0.0
+    weights = None
+    if need_weights:
+        scores = matmul_op(mul(q, 1.0 / math.sqrt(width)), mT(k))
+        weights = softmax_op(scores if mask is None else add(scores, mask), dim=3)
+        if rate:
+            weights = dropout(weights, rate)
+        attended = matmul_op(weights, v)
+        if average_attn_weights:
+            weights = mean_op(weights, dim=(1,), keepdim=False)
+        if not batched:
+            weights = squeeze_op(weights, dims=(0,))
+    else:
+        attended = scaled_dot_product_attention(q, k, v, mask, rate)
+    merged = reshape(permute_op(attended, dims=(2, 0, 1, 3)), (length, n, embed))
+    out = linear(merged, out_proj_weight, out_proj_bias)
+    return (out if batched else squeeze_op(out, dims=(1,))), weights
+
+
+__all__ = ["bilinear", "ctc_loss", "embedding_bag", "multi_head_attention_forward",
+           "pdist"]
