@@ -42,6 +42,7 @@ ARGUMENT_ORDER = {  # PyTorch's table calls these through a lambda
     "polygamma": lambda f: lambda x, n: f(n, x),
     "special.polygamma": lambda f: lambda x, n: f(n, x),
     "nn.functional.embedding": lambda f: lambda weight, index, **kw: f(index, weight, **kw),
+    "nn.functional.embedding_bag": lambda f: lambda weight, index, **kw: f(index, weight, **kw),
 }
 TIED = ("sort", "argsort", "topk", "kthvalue", "median", "nanmedian", "mode")  # indices of equals
 TOLERANCE = {
@@ -116,6 +117,8 @@ def convert(value: Any, ad: Any, leaves: list[tuple[Any, Any]]) -> Any:
         return tuple(value)
     if isinstance(value, torch.device):
         return "cpu"
+    if isinstance(value, torch.nn.Module):
+        raise Unsupported("a module of PyTorch as an argument")
     if isinstance(value, torch.layout | torch.memory_format | torch.Generator):
         raise Unsupported(str(value))
     if isinstance(value, tuple | list):
@@ -241,6 +244,62 @@ def check_sample(reference: Any, function: Any, sample: Any, ad: Any, ties: bool
     return compare_gradients(mine, theirs, leaves, ad)
 
 
+def exchanged(value: Any, new: dict[int, Any]) -> Any:
+    """The same arguments with some tensors replaced, by identity."""
+    if id(value) in new:
+        return new[id(value)]
+    if isinstance(value, tuple | list):
+        return type(value)(exchanged(v, new) for v in value)
+    if isinstance(value, dict):
+        return {k: exchanged(v, new) for k, v in value.items()}
+    return value
+
+
+def check_tangents(reference: Any, function: Any, sample: Any, ad: Any) -> str:
+    """Forward mode against PyTorch's forward mode on one sample."""
+    import torch
+    from torch.autograd import forward_ad
+
+    leaves: list[tuple[Any, Any]] = []
+    if sample.kwargs.get("dropout_p"):
+        raise Unsupported("random")
+    theirs = ((sample.input, *sample.args), dict(sample.kwargs))
+    mine = convert(theirs, ad, leaves)
+    if not leaves:
+        raise Unsupported("no tangent")
+    rng = np.random.default_rng(1)
+    steps = [rng.standard_normal(t.shape).astype(array(t).dtype) for _, t in leaves]
+
+    def dual() -> list[Any]:
+        with forward_ad.dual_level():
+            new = {
+                id(t): forward_ad.make_dual(t.detach(), torch.from_numpy(d))
+                for (_, t), d in zip(leaves, steps, strict=True)
+            }
+            args, kwargs = exchanged(theirs, new)
+            outs = [o for o in flat(reference(*args, **kwargs)) if is_tensor(o)]
+            found = [forward_ad.unpack_dual(o).tangent for o in outs]
+            return [None if t is None else t.detach().clone() for t in found]
+
+    want = by_pytorch(dual)
+
+    def program(*xs: Any) -> Any:
+        args, kwargs = exchanged(mine, {id(m): x for (m, _), x in zip(leaves, xs, strict=True)})
+        return tuple(o for o in flat(function(*args, **kwargs)) if is_tensor(o))
+
+    for t in want:
+        by_pytorch(lambda t=t: None if t is None else array(t))
+    primals = tuple(m.detach() for m, _ in leaves)
+    _, got = ad.func.jvp(program, primals, tuple(ad.from_numpy(d) for d in steps))
+    for k, (g, w) in enumerate(zip(got, want, strict=True)):
+        if w is None:
+            if g is not None and np.abs(array(g)).max(initial=0.0) > 0:
+                return f"tangent {k}: PyTorch has none"
+        elif reason := differs(g, w, f"tangent {k}"):
+            return reason
+    return ""
+
+
 def check_error(function: Any, case: Any, ad: Any) -> str:
     """Why a bad call is not refused as PyTorch refuses it, or an empty string."""
     sample = case.sample_input
@@ -302,9 +361,11 @@ def cases_of(op: Any, dtype_name: str, mode: str) -> list[Any]:
 def check(
     op: Any, ad: Any, dtype_name: str = "float64", limit: int = 10**6, mode: str = "call"
 ) -> Verdict:
-    """One operation on up to `limit` of its samples; `mode` is call, inplace or errors."""
+    """One operation on up to `limit` of its samples; `mode` is call, jvp, inplace or errors."""
     name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
     if op.name in RANDOM or name in NOT_COMPARABLE:
+        return Verdict(name, "skipped")
+    if mode == "jvp" and not op.supports_forward_ad:
         return Verdict(name, "skipped")
     function = ours(op.name, ad)
     pair = (op.op, function) if mode != "inplace" else written(op, ad)
@@ -326,6 +387,8 @@ def check(
             try:
                 if mode == "errors":
                     reason = check_error(function, case, ad)
+                elif mode == "jvp":
+                    reason = check_tangents(reference, function, sample, ad)
                 else:
                     reason = check_sample(reference, function, sample, ad, ties)
             except Unsupported:
@@ -345,7 +408,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="operations; all when none is given")
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--samples", type=int, default=10**6, help="at most so many per operation")
-    parser.add_argument("--mode", choices=["call", "inplace", "errors"], default="call")
+    parser.add_argument("--mode", choices=["call", "jvp", "inplace", "errors"], default="call")
     parser.add_argument("--all", action="store_true", help="print the operations that pass, too")
     parser.add_argument("--missing", action="store_true", help="print the names that adjoint lacks")
     options = parser.parse_args(argv)

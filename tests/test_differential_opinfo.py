@@ -88,10 +88,28 @@ def test_in_place_forms(name: str, table: dict[str, list[Any]]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+FORWARD = (
+    "add mul div exp log sin tanh sigmoid sum mean var prod logsumexp cumsum softmax log_softmax sort"
+    " gather where cat stack reshape matmul bmm einsum norm nn.functional.gelu"
+    " nn.functional.layer_norm nn.functional.cross_entropy nn.functional.linear"
+    " nn.functional.scaled_dot_product_attention __getitem__ index_put"
+).split()
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward_mode(name: str, table: dict[str, list[Any]]) -> None:
+    """F10, F123: the tangent that jvp gives is the one of PyTorch's forward mode."""
+    found = [helpers_opinfo.check(op, ad, "float64", 4, "jvp") for op in table[name]]
+    wrong = [
+        f"{v.name}: {v.state}: {v.reason}" for v in found if v.state not in ("pass", "skipped")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["inplace", "errors"])
-def test_every_in_place_form_and_bad_call(mode: str, table: dict[str, list[Any]]) -> None:
-    """F123: all samples of all in-place forms; every bad call is refused with PyTorch's builtin."""
+@pytest.mark.parametrize("mode", ["inplace", "errors", "jvp"])
+def test_every_other_form(mode: str, table: dict[str, list[Any]]) -> None:
+    """F10, F123: all in-place forms, all tangents, and every bad call, with PyTorch's builtin."""
     ops = {id(op): op for group in table.values() for op in group}.values()
     found = [helpers_opinfo.check(op, ad, "float64", 10**6, mode) for op in ops]
     known = REFUSED_OTHERWISE if mode == "errors" else {}

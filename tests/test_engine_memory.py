@@ -330,7 +330,7 @@ class TestLongChains:
         exact(x.grad, [1.0, 1.0])
 
     def test_second_order_through_a_long_chain(self) -> None:
-        """F16: the graph of the gradient is as long as the chain; both are run and freed in loops."""
+        """F16: the graph of the gradient is as long as the chain; both are walked in loops."""
         x = leaf(1.0)
         y = x
         for _ in range(2_000):

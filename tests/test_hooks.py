@@ -411,7 +411,7 @@ class TestFailures:
 
     @only_ours
     def test_partly_finished_backward_says_so(self) -> None:
-        """Nothing is lost silently: where some .grad was already written, the exception has a note."""
+        """Nothing is lost silently: where some .grad was written, the exception has a note."""
         x, w = leaf([1.0]), leaf([2.0])
         y = x * 3.0
         y.register_hook(lambda g: 1 // 0)

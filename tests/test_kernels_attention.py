@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adjoint.kernels import attention, attention_numpy, attention_run, llvm, threads
+from adjoint.kernels import attention, attention_numpy, attention_run, gemm_plan, threads
 
 RNG = np.random.default_rng(3)
 
@@ -18,7 +18,7 @@ RNG = np.random.default_rng(3)
 @pytest.fixture(params=["generated", "numpy"], autouse=True)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test runs with the generated kernels and with the NumPy tiles."""
-    if request.param == "generated" and not llvm.available():
+    if request.param == "generated" and not gemm_plan.usable():
         pytest.skip("no llvmlite, or ADJOINT_JIT=0")
     if request.param == "numpy":
         monkeypatch.setattr(attention_run, "supported", lambda *args: False)

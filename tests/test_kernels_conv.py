@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adjoint.kernels import conv, conv_run, llvm, threads
+from adjoint.kernels import conv, conv_run, gemm_plan, threads
 
 RNG = np.random.default_rng(7)
 
@@ -36,7 +36,7 @@ CASES = [
 @pytest.fixture(params=["generated", "numpy"], autouse=True)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test runs with the generated kernels (at any size) and with the NumPy windows."""
-    if request.param == "generated" and not llvm.available():
+    if request.param == "generated" and not gemm_plan.usable():
         pytest.skip("no llvmlite, or ADJOINT_JIT=0")
     monkeypatch.setattr(conv_run, "_LEAST", 0)
     if request.param == "numpy":

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adjoint.kernels import blas, gemm, gemm_choose, gemm_plan, llvm, threads
+from adjoint.kernels import blas, gemm, gemm_choose, gemm_plan, threads
 from adjoint.kernels.gemm import RELU, matmul
 
 RNG = np.random.default_rng(11)
 BOUND = {"float32": 6e-7, "float64": 1e-15, "float16": 1e-3, "bfloat16": 8e-3}
 
-needs_jit = pytest.mark.skipif(not llvm.available(), reason="no llvmlite, or ADJOINT_JIT=0")
+needs_jit = pytest.mark.skipif(not gemm_plan.usable(), reason="no llvmlite, or ADJOINT_JIT=0")
 
 
 @pytest.fixture(params=["generated", "numpy"])
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Every test runs with the generated kernel and with the NumPy fallback."""
-    if request.param == "generated" and not llvm.available():
+    if request.param == "generated" and not gemm_plan.usable():
         pytest.skip("no llvmlite, or ADJOINT_JIT=0")
     monkeypatch.setattr(gemm, "_MODE", request.param)
     monkeypatch.setattr(gemm, "_plans", {})

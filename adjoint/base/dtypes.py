@@ -135,7 +135,7 @@ def to_numpy(dtype: Any) -> np.dtype[Any]:
     """The NumPy dtype of a DType, a NumPy dtype, a Python type or a name."""
     if type(dtype) is DType:
         return dtype.dtype
-    if dtype in (float, complex):
+    if dtype is float or dtype is complex:
         return default_of("c" if dtype is complex else "f")
     if isinstance(dtype, str) and dtype in _OF_NAME:
         return _OF_NAME[dtype].dtype

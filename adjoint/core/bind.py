@@ -347,11 +347,15 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
     node_type = op.node_type
     plan32: Any = None
     plan64: Any = None
+    large32: Any = None
+    large64: Any = None
+    limit = 1 << 62
     keeps_out = keeps_in = differentiable = False
 
     def prepare() -> None:
-        nonlocal raw32, raw64, plan32, plan64, keeps_out, keeps_in, differentiable
-        raw32, raw64, plan32, plan64 = build()
+        nonlocal raw32, raw64, large32, large64, limit, plan32, plan64
+        nonlocal keeps_out, keeps_in, differentiable
+        (raw32, large32, limit), (raw64, large64, _), plan32, plan64 = build()
         keeps_out = "out" in plan32.names
         keeps_in = op.operands[0] in plan32.names
         differentiable = bool(plan32.wanted)
@@ -367,6 +371,8 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
     def call(x: Any) -> Any:
         if type(x) is not Tensor:
             if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
+                if x.size >= limit:
+                    return (large32 if x.dtype is F32 else large64)(x)
                 return (raw32 if x.dtype is F32 else raw64)(x)
             return bind(op, (x,), {})
         a = x.array
@@ -375,7 +381,10 @@ def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
         if mode > GRAD or (dtype is not F32 and dtype is not F64):
             return bind(op, (x,), {})
         try:
-            od = raw32(a) if dtype is F32 else raw64(a)
+            if a.size < limit:
+                od = raw32(a) if dtype is F32 else raw64(a)
+            else:
+                od = large32(a) if dtype is F32 else large64(a)
         except TypeError:
             return bind(op, (x,), {})
         t = _new(Tensor)
@@ -445,10 +454,13 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
     node_type = op.node_type
     plans32: Any = None
     plans64: Any = None
+    large32: Any = None
+    large64: Any = None
+    limit = 1 << 62
 
     def prepare() -> None:
-        nonlocal raw32, raw64, plans32, plans64
-        raw32, raw64, plans32, plans64 = build()
+        nonlocal raw32, raw64, large32, large64, limit, plans32, plans64
+        (raw32, large32, limit), (raw64, large64, _), plans32, plans64 = build()
 
     def raw32(a: Any, b: Any) -> Any:
         prepare()
@@ -484,16 +496,16 @@ def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
             needs = 2 * mode if b._rg else 0
         elif type(a) is ndarray and type(b) is ndarray and a.dtype is b.dtype:
             if a.dtype is F32:
-                return raw32(a, b)
+                return (raw32 if a.size < limit else large32)(a, b)
             return raw64(a, b) if a.dtype is F64 else bind(op, (a, b), {})
         else:
             return bind(op, (a, b), {})
         try:
             if dtype is F32:
-                od = raw32(ad, bd)
+                od = raw32(ad, bd) if ad.size < limit else large32(ad, bd)
                 plans = plans32
             elif dtype is F64:
-                od = raw64(ad, bd)
+                od = raw64(ad, bd) if ad.size < limit else large64(ad, bd)
                 plans = plans64
             else:
                 return bind(op, (a, b), {})

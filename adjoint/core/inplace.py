@@ -56,8 +56,11 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     needs = sum(1 << i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg)
     plan = op_.plan(needs)
     before = list(args)
-    if any(kind == "in" and before[i] is target for kind, i in plan.sources):
-        before[position] = shadow(target)         # the rule reads the value that is overwritten
+    for kind, i in plan.sources:                  # a rule reads the value that is overwritten
+        a = before[i] if kind == "in" else None
+        if isinstance(a, Tensor) and (a is target or a._cell is not None
+                                      and a._cell is target._cell):
+            before[i] = shadow(a)
     outs = write(op_, target, arrays, attrs, label)
     bump(target, label)
     if not plan.wanted:                           # the new value depends on nothing that counts

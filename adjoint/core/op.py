@@ -174,11 +174,13 @@ class Plan:
     """
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
-                 "keeps_out", "keeps_a", "keeps_b", "dtype")
+                 "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit")
 
     def __init__(self, op: Op, needs: int) -> None:
         self.op, self.needs = op, needs
         self.fast: Rule | None = None
+        self.large: Rule | None = None   # `fast` by a generated kernel, from `limit` elements
+        self.limit = 1 << 62
         self.pick: Rule | None = None
         self.dtype: Any = None     # of operands and output, where `fast` is set
         table = op.compact[0]

@@ -112,16 +112,16 @@ def attention_backward(
     [[1.0, 1.0], [1.0, 1.0]]
     """
     spec = _attend(q, k, mask, causal, scale, dropout, seed)
-    arrays = [_wide(_four(a)) for a in (ct, q, k, v, out)]
-    rows = lse.reshape(arrays[1].shape[:-1])
+    ct4, q4, k4, v4, out4 = (_wide(_four(a)) for a in (ct, q, k, v, out))
+    rows = lse.reshape(q4.shape[:-1])
     mask_ct = full = None
     if mask_grad and mask is not None:
-        mask_ct = np.zeros(mask.shape, arrays[1].dtype)
+        mask_ct = np.zeros(mask.shape, q4.dtype)
         full = _four(_writable_broadcast(mask_ct, (*q.shape[:-1], k.shape[-2])))
-    if full is None and attention_run.supported(arrays[1], arrays[2], arrays[3], spec):
-        dq, dk, dv = attention_run.backward(*arrays, rows, spec)
+    if full is None and attention_run.supported(q4, k4, v4, spec):
+        dq, dk, dv = attention_run.backward(ct4, q4, k4, v4, out4, rows, spec)
     else:
-        dq, dk, dv = attention_numpy.backward(*arrays, rows, spec, full)
+        dq, dk, dv = attention_numpy.backward(ct4, q4, k4, v4, out4, rows, spec, full)
     grads = tuple(
         g.astype(a.dtype, copy=False).reshape(a.shape)
         for g, a in zip((dq, dk, dv), (q, k, v), strict=True)

@@ -506,8 +506,8 @@ class Forward(Kernel):
         with e.loop(0, nq) as r:
             ratio = x.splat(e.at(self.old, r, "float"))
             row = e.at(self.acc, e.mul(r, v["ev"]), "float")
-            with e.loop(0, v["ev"], x.n) as j:
-                where = e.at(row, j, "float")
+            with e.loop(0, v["ev"], x.n) as column:
+                where = e.at(row, column, "float")
                 x.store(x.bin("fmul", x.load(where), ratio), where)
 
     def tile_values(self, k0: str, nk: str, nq: str, seen: str, values: str) -> None:

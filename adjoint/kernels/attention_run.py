@@ -14,7 +14,7 @@ from .attention_grad_ir import backward_bytes, backward_module
 from .attention_ir import ARGS, INDEX, SIDE, AttentionSpec, forward_bytes, forward_module
 from .attention_numpy import Array, Attend, threshold
 from .gemm_ir import tile_for
-from .gemm_plan import address, machine, release, workspace
+from .gemm_plan import address, machine, release, usable, workspace
 
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 _NO_LIMIT = 1 << 30  # causal limit of attention that is not causal; positions stay below 2**31
@@ -33,7 +33,7 @@ def _entry(which: str, spec: AttentionSpec) -> int:
 
 def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:
     """Whether the generated kernels compute this: float32, not empty, not tiny."""
-    if not all(x.dtype == np.float32 for x in (q, k, v)) or not llvm.available():
+    if not all(x.dtype == np.float32 for x in (q, k, v)) or not usable():
         return False
     if q.size == 0 or k.size == 0 or v.size == 0 or SIDE % tile_for(machine(), "float").mr:
         return False
@@ -133,10 +133,10 @@ def backward(
     ct: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, spec: Attend
 ) -> tuple[Array, Array, Array]:
     """Cotangents of query, key and value, as `attention_numpy.backward`."""
-    widths = (q.shape[3], k.shape[3], v.shape[3])
+    widths = [int(x.shape[3]) for x in (q, k, v)]
     ct, q, k, v, out = (rows_of(x) for x in (ct, q, k, v, out))
-    grads = [np.empty(x.shape, np.float32) for x in (q, k, v)]
-    top = lse * np.float32(math.log2(math.e))
+    grads: list[Array] = [np.empty(x.shape, np.float32) for x in (q, k, v)]
+    top = np.ascontiguousarray(lse) * np.float32(math.log2(math.e))
     top[top == -np.inf] = np.inf  # rows that see nothing: every power of two is 0
     block = Block("backward", spec, q, k, v)
     block.array(o=out, ct=ct, dq=grads[0], dk=grads[1], dv=grads[2])

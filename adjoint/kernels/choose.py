@@ -195,8 +195,8 @@ def _with_gaps(f: Kernel, exprs: Sequence[Expr | None]) -> Kernel:
 def report() -> dict[str, Any]:
     """What is in use here: for `doctor env` and bug reports.
 
-    >>> sorted(report())[:3]
-    ['allocator', 'cache', 'cpu']
+    >>> report()["kernels"] in ("generated (LLVM)", "NumPy")
+    True
     """
     on = llvm.available()
     store = llvm.store()
@@ -213,3 +213,21 @@ def report() -> dict[str, Any]:
         "allocator": "caching" if alloc.installed() else "NumPy's",
         "loaded": [m.name for m in llvm.loaded()],
     }
+
+
+def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
+          dtype: np.dtype[Any] | None = None, single: bool = True) -> tuple[Kernel, Kernel, int]:
+    """(small, large, minimum): the two functions that `hybrid` chooses from, for callers that
+    look at the size themselves; `large` pays from `minimum` elements of the largest operand."""
+    present = [e for e in exprs if e is not None]
+    small = compile_numpy(name, params, exprs, dtype=dtype, single=single)
+    if not llvm.available() or not present or not codegen.can_lower(present):
+        return small, small, 1 << 62
+    weight = codegen.weight(present)
+    if not weight:
+        return small, small, 1 << 62
+    minimum = max(64, 16384 // weight ** 2)
+    plain = compile_numpy(name, params, present, dtype=dtype, single=single)
+    run = _Hybrid(name, tuple(params), tuple(present), (), single, plain, minimum)
+    large = _with_gaps(run.large, exprs) if len(present) < len(exprs) else run.large
+    return small, large, minimum

@@ -223,6 +223,11 @@ def scatter_windows(cols: Array, padded: Array, spec: ConvSpec) -> None:
         padded[(slice(None), slice(None), *where)] += cols[(slice(None), slice(None), *tap)]
 
 
+def _images_inside(x: Array) -> Array:
+    """`(n, groups, rows, positions)` as `(groups, rows, n * positions)`."""
+    return np.moveaxis(x, 0, 2).reshape(*x.shape[1:3], -1)
+
+
 def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
     """Cotangent of the weight `(O, C/groups, *K)`, summed over images and positions."""
     dtype = compute_dtype(ct, x)
@@ -234,11 +239,9 @@ def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
             break
         view = windows(pad_space(x[part], spec, dtype), spec)
         count = len(view)
-        cols = np.moveaxis(view.reshape(count, spec.groups, spec.depth, spec.positions), 0, 2)
-        cols = cols.reshape(spec.groups, spec.depth, count * spec.positions)
-        rows = ct[part].reshape(count, spec.groups, per_group, spec.positions)
-        rows = np.moveaxis(rows.astype(dtype, copy=False), 0, 2)
-        rows = rows.reshape(spec.groups, per_group, count * spec.positions)
+        cols = _images_inside(view.reshape(count, spec.groups, spec.depth, spec.positions))
+        rows = ct[part].astype(dtype, copy=False)
+        rows = _images_inside(rows.reshape(count, spec.groups, per_group, spec.positions))
         total += np.matmul(rows, cols.swapaxes(1, 2))
     shape = (spec.filters, spec.channels // spec.groups, *spec.kernel)
     return total.reshape(shape).astype(result, copy=False)

@@ -20,7 +20,7 @@ from .conv_ir import ARGS, ENTRY, INDEX, conv_module
 from .conv_numpy import Array, ConvSpec, conv_spec
 from .gemm_emit import BYTES, FLOATS
 from .gemm_ir import GemmSpec, tile_for
-from .gemm_plan import address, blocking, machine, release, workspace
+from .gemm_plan import address, blocking, machine, release, usable, workspace
 
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 _plans: dict[Any, _Plan] = {}
@@ -33,7 +33,7 @@ def supported(x: Array, w: Array, spec: ConvSpec) -> bool:
     """
     if x.dtype != w.dtype or x.dtype.char not in "fd" or not x.dtype.isnative or spec.dims > 3:
         return False
-    if x.size == 0 or w.size == 0 or spec.positions == 0 or not llvm.available():
+    if x.size == 0 or w.size == 0 or spec.positions == 0 or not usable():
         return False
     return spec.batch * spec.filters * spec.depth * spec.positions >= _LEAST
 

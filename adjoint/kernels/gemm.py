@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from . import blas, gemm_choose, gemm_vec, llvm, threads
+from . import blas, gemm_choose, gemm_vec, threads
 from .gemm_emit import BYTES
-from .gemm_plan import Array, Plan, address, spec_for
+from .gemm_plan import Array, Plan, address, machine, spec_for, usable
 
 __all__ = ["RELU", "Activation", "matmul"]
 
@@ -104,7 +104,7 @@ def _decide(
     if b.ndim > 2:
         work = max(work, math.prod(b.shape) * (a.shape[-2] if a.ndim > 1 else 1))
     blas_type = a.dtype == b.dtype and a.dtype.char in "fd"
-    if work == 0 or _MODE == "numpy" or not llvm.available():
+    if work == 0 or _MODE == "numpy" or not usable():
         return reference
     if work < _TINY and blas_type and not _MODE:
         return reference
@@ -367,8 +367,6 @@ class _Detour:
 def _activation_text(activation: Activation | None, dtype: np.dtype[Any]) -> str:
     if activation is None:
         return ""
-    from .gemm_plan import machine
-
     kind = "double" if dtype.itemsize == 8 else "float"
     return activation.ir(kind, machine().bits // (8 * BYTES[kind]))
 

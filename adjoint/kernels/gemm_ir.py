@@ -427,7 +427,9 @@ class Driver:
             add = e.op(f"or i1 {e.cmp('sgt', k0, 0)}, {e.cmp('ne', v['accumulate'], 0)}")
             flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {add}", f"i1 {last}"]
             ends = [f"ptr {bias}", f"ptr {residual}", f"i64 {ldr}"]
-            self.rows(described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends)
+            self.rows(
+                described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends
+            )
 
     def pack_b(self, first: str, src: str, b_row: str, b_col: str, cols: str, kc: str) -> None:
         """Pack a block of B panel by panel, from column `first` on."""

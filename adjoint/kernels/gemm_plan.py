@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import platform
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,14 @@ def machine() -> Machine:
     """The CPU that kernels are generated for."""
     bits = llvm.vector_bits()
     return Machine(bits, bits >= 256)
+
+
+@functools.cache
+def usable() -> bool:
+    """Whether generated products can win: LLVM is there, and the CPU fuses multiply and add."""
+    if not llvm.available():
+        return False
+    return "fma" in llvm.host_features() or platform.machine().lower() in ("aarch64", "arm64")
 
 
 def _address_fast(x: Array) -> int:

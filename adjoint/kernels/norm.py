@@ -161,8 +161,10 @@ def _affine(weight: Array | None, bias: Array | None) -> str:
 def _fits(x: Array, columns: int, *operands: Array | None) -> bool:
     if x.size == 0 or columns == 0 or not rows.plain(x):
         return False
-    return all(a is None or (rows.plain(a) and a.dtype == x.dtype and a.size == columns)
-               for a in operands)
+    for a in operands:
+        if a is not None and (not rows.plain(a) or a.dtype != x.dtype or a.size != columns):
+            return False
+    return True
 
 
 def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, *,
@@ -209,7 +211,7 @@ def _norm(rms: bool, x: Array, weight: Array | None, bias: Array | None, eps: fl
     count = x.size // n
     out = np.empty(x.shape, x.dtype)
     stats = [np.empty(count, _compute_dtype(x)) for _ in range(1 if rms else 2)]
-    operands = [x, *(a for a in (weight, bias) if a is not None), out, *stats]
+    operands = [x, *[a for a in (weight, bias) if a is not None], out, *stats]
     entry(rows.run_address(), rows.row_geometry(count, n, x.itemsize)[1], *map(id, operands), eps)
     return (out, *stats)
 
@@ -247,7 +249,7 @@ def _norm_backward(rms: bool, ct: Array, x: Array, stats: list[Array], weight: A
         return NotImplemented
     count = x.size // n
     compute = _compute_dtype(x)
-    if ct.size != x.size or any(s.size != count or s.dtype != compute for s in stats):
+    if ct.size != x.size or [s for s in stats if s.size != count or s.dtype != compute]:
         return NotImplemented
     gradients = gradients and bool(affine)
     arrays = 3 + len(stats) + ("w" in affine) + (len(affine) if gradients else 0)
@@ -260,8 +262,8 @@ def _norm_backward(rms: bool, ct: Array, x: Array, stats: list[Array], weight: A
     partial = [np.empty((chunks, n), compute) for _ in affine] if gradients else []
     operands = [ct, x, *stats, *([weight] if weight is not None else []), out, *partial]
     entry(rows.run_address(), address, *map(id, operands))
-    sums = {k: p.sum(0).astype(x.dtype, copy=False)
-            for k, p in zip(affine, partial, strict=bool(partial))} if gradients else {}
+    total = [p[0] if chunks == 1 else np.add.reduce(p, axis=0) for p in partial]
+    sums = dict(zip(affine, [t.astype(x.dtype, copy=False) for t in total], strict=False))
     return out, sums.get("w"), sums.get("b")
 
 

@@ -29,6 +29,8 @@ _SEGMENT = 1 << 15           # elements that a chunk reduces
 _BLOCK = 2048                # elements between foldings of a float64 row sum
 _COLUMNS = 512               # columns of a chunk of the column form
 _IDENTITY = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
+_UFUNC: dict[str, np.ufunc] = {"add": np.add, "mean": np.add, "mul": np.multiply,
+                              "max": np.maximum, "min": np.minimum}
 _MAX_PLANS = 4096
 
 
@@ -77,8 +79,13 @@ class Reduce:
                    *[attrs[k] for k in self.keyword])
         shape = plan.shape_keep if keepdims else plan.shape
         dtype = plan.wide if wide else plan.dtype
-        return tuple([_join(how, out, plan).astype(dtype, copy=False).reshape(shape)
-                      for how, out in zip(self.how, outs, strict=True)])
+        results = []
+        for how, out in zip(self.how, outs, strict=True):
+            total = out if plan.partial[0] == 1 else _UFUNC[how].reduce(out, axis=0)
+            if how == "mean":
+                total = total / plan.size
+            results.append(total.astype(dtype, copy=False).reshape(shape))
+        return tuple(results)
 
     def _make(self, args: Sequence[Any], axis: int | tuple[int, ...] | None) -> _Plan | None:
         if not args or any(type(a) is not np.ndarray for a in args):
@@ -206,13 +213,6 @@ def _words(form: _Form) -> list[int]:
     chunks = -(-kept // group) * segments * blocks
     return [chunks, segments, blocks, part, rows, step, inner, kept, group,
             *form.kept, *form.reduced, *(s for operand in form.strides for s in operand)]
-
-
-def _join(how: str, partial: Array, plan: _Plan) -> Array:
-    ufunc = {"add": np.add, "mean": np.add, "mul": np.multiply, "max": np.maximum,
-             "min": np.minimum}[how]
-    total: Array = partial[0] if len(partial) == 1 else ufunc.reduce(partial, axis=0)
-    return total / plan.size if how == "mean" else total
 
 
 class _Job(NamedTuple):

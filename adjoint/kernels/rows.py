@@ -173,7 +173,10 @@ def as_rows(x: Array) -> tuple[int, int]:
 
 def plain(*arrays: Any) -> bool:
     """Whether every operand is a C-contiguous native aligned ndarray."""
-    return all(type(a) is np.ndarray and a.flags.carray for a in arrays)
+    for a in arrays:  # a generator would cost more than the checks
+        if type(a) is not np.ndarray or not a.flags.carray:
+            return False
+    return True
 
 
 def last_axis(x: Array, axis: int) -> bool:

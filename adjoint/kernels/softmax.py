@@ -235,7 +235,7 @@ def log_softmax_backward(ct: Array, out: Array, *, axis: int = -1) -> Any:
 def _targets_fit(target: Array, columns: int, ignore_index: int) -> bool:
     if target.size == 0:
         return False
-    low, high = int(target.min()), int(target.max())
+    low, high = int(np.minimum.reduce(target)), int(np.maximum.reduce(target))
     if 0 <= low and high < columns:
         return True
     kept = target[target != ignore_index]
@@ -252,7 +252,7 @@ def cross_entropy(x: Array, target: Array, weight: Array | None = None, *,
         the mean divides by. NotImplemented where strides, dtypes or a target do not fit.
 
     >>> r = cross_entropy(np.zeros((1, 4), np.float32), np.array([2]))
-    >>> r is NotImplemented or abs(float(r[0][0]) - np.log(4)) < 1e-6
+    >>> r is NotImplemented or abs(float(r[0][0]) - 1.3862944) < 1e-6
     True
     """
     if not _fits(x, target, weight) or not _targets_fit(target, x.shape[1], ignore_index):

@@ -34,3 +34,9 @@ from adjoint.ops import network as network
 from adjoint.ops import arrange as arrange
 from adjoint.ops import einsum as einsum
 from adjoint.ops import api_arrange as api_arrange
+from adjoint.ops import accelerate as accelerate
+
+accelerate.install()
+from adjoint.ops import decompose as decompose
+from adjoint.ops import api_decompose as api_decompose
+from adjoint.ops import fourier as fourier

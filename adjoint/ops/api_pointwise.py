@@ -516,7 +516,13 @@ def conj(input: Any) -> Any:
     return p.conj_op(input) if is_complex_like(input) else input
 
 
-@public(aliases=("conj_physical", "resolve_conj"), name="conj_physical")
+@public(aliases=("resolve_neg",), name="resolve_conj")
+def resolve_conj(input: Any) -> Any:
+    """The tensor itself: conjugation and negation are never lazy here."""
+    return input
+
+
+@public(name="conj_physical")
 def conj_physical(input: Any, *, out: Any = None) -> Any:
     """The complex conjugate, in memory."""
     return conj(input)

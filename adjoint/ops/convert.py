@@ -149,11 +149,15 @@ def _copied(t: Any, x: Any) -> Any:
 
 
 def _batch_copy(args: Any, batched: Any) -> Any:
+    from adjoint.ops.shape import expand_op, reshape
     x, src = args
+    logical = tuple(x.shape[1:]) if batched[0] else tuple(x.shape)
+    size = x.shape[0] if batched[0] else src.shape[0]
     if batched[1]:
-        return src
-    from adjoint.ops.shape import expand_op, unsqueeze_op
-    return expand_op(unsqueeze_op(src, dim=0), shape=tuple(x.shape))
+        own = tuple(src.shape[1:])
+        src = reshape(src, (src.shape[0], *(1,) * (len(logical) - len(own)), *own))
+    dtype = x.dtype.dtype if isinstance(x.dtype, DType) else x.dtype
+    return cast(expand_op(src, shape=(size, *logical)), dtype=dtype)
 
 
 @public(function=False, name="copy_")

@@ -8,6 +8,7 @@ taken, then the cheaper one.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from adjoint.kernels import expr as ex
 from adjoint.kernels.expr import Expr
 
 NUMBER = (bool, int, float, complex)
+GENERATED = os.environ.get("ADJOINT_JIT", "1") != "0"
 
 
 def broadcast_shapes(name: str, *avals: Aval) -> tuple[int, ...]:
@@ -214,6 +216,9 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     plan = Plan(op, needs)
     if not plan.wanted:
         return None
+    picks = {"in0": "a", "in1": "b", "out0": "ref"}
+    parts = [picks[f"{kind}{i}"] for kind, i in plan.sources] if len(op.operands) <= 2 else []
+    plan.pick = eval(f"lambda a, b, ref: ({', '.join(parts)},)") if parts else None
     flat = any(s.fn == "const" and s.value == 0 for o, s in slopes.items()
                if op.operands.index(o) in plan.wanted)
     if op.attrs or flat:
@@ -222,12 +227,19 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     ct = ex.var(g)
     cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
     plan.dtype = dtype
-    plan.fast = ex.compile_numpy(f"{op.name}_backward", [g, *plan.names], cts, dtype=dtype,
-                                 single=False)
-    picks = {"in0": "a", "in1": "b", "out0": "ref"}
-    parts = [picks[f"{kind}{i}"] for kind, i in plan.sources] if len(op.operands) <= 2 else []
-    plan.pick = eval(f"lambda a, b, ref: ({', '.join(parts)},)") if parts else None
+    plan.fast, plan.large, plan.limit = raw_functions(
+        f"{op.name}_backward", [g, *plan.names], cts, dtype, single=False)
     return plan
+
+
+def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any], dtype: np.dtype[Any],
+                  single: bool = True) -> tuple[Any, Any, int]:
+    """(function for small arrays, function for large ones, size from which the second pays)."""
+    if not GENERATED:
+        small = ex.compile_numpy(name, params, exprs, dtype=dtype, single=single)
+        return small, small, 1 << 62
+    from adjoint.kernels.choose import parts    # the compiler's modules load when first needed
+    return parts(name, params, exprs, dtype=dtype, single=single)
 
 
 def _infer(name: str, kind: str) -> Callable[..., Aval]:
@@ -275,7 +287,7 @@ def _caller(op: Op, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...],
         return function_of(op)
 
     def build() -> tuple[Any, ...]:
-        raws = [ex.compile_numpy(op.name, operands, [e], dtype=d) for d in (F32, F64)]
+        raws = [raw_functions(op.name, operands, [e], d) for d in (F32, F64)]
         if len(operands) == 1:
             plans: list[Any] = [_fast_plan(op, 1, slopes, d) or op.plan(0) for d in (F32, F64)]
         else:

@@ -35,7 +35,7 @@ def _deeper(index: Any) -> Any:
 
 
 slice_op = op(
-    "slice", impl=lambda x, /, *, index: x[index],
+    "slice", impl=lambda x, /, *, index: x[(*index, ...)] if Ellipsis not in index else x[index],
     infer=lambda x, *, index: Aval(sliced_shape(x.shape, index), x.dtype),
     vjp={"x": lambda ct, x_aval, *, index: unslice_op(ct, index=index, shape=x_aval.shape)},
     jvp={"x": None}, view=True, cost=lambda x, **_: 0,

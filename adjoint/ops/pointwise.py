@@ -23,8 +23,8 @@ add = pointwise("add", lambda a, b: a + b)
 sub = pointwise("sub", lambda a, b: a - b)
 mul = pointwise("mul", lambda a, b: a * b, why={"a": "db = ct·a", "b": "da = ct·b"})
 div = pointwise("div", lambda a, b: a / b, kind="float",
-                slope={"b": lambda b, out: -(out / b)},
-                why={"b": "da = ct/b and db = -ct·out/b", "out": "db = -ct·out/b"})
+                slope={"b": lambda a, b: -(a / b) / b},   # not from out: it may be written to
+                why={"b": "da = ct/b and db = -ct·a/b²", "a": "db = -ct·a/b²"})
 neg = pointwise("neg", lambda x: -x)
 pow_op = pointwise("pow", lambda a, b: a ** b,
                    why={"a": "da = ct·b·a^(b-1)", "b": "both slopes need the exponent",

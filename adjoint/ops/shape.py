@@ -259,7 +259,7 @@ narrow_op = op(
     jvp={"x": None}, view=True, node="SliceBackward0",
     batch=lambda op_, args, b, attrs: op_.call(args[0], **{**attrs, "dim": attrs["dim"] + 1}))
 select_op = op(
-    "select", impl=lambda x, /, *, dim, index: x[_slicer(dim, index)],
+    "select", impl=lambda x, /, *, dim, index: x[(*_slicer(dim, index), ...)],
     infer=lambda x, *, dim, index: Aval((*x.shape[:dim], *x.shape[dim + 1:]), x.dtype),
     vjp={"x": lambda ct, x_aval, *, dim, index: pad_zero(
         unsqueeze_op(ct, dim=dim), dim, index % x_aval.shape[dim],
@@ -325,9 +325,8 @@ split_op = _declare_split(
     infer=lambda x, *, sizes, dim: tuple(_resized(x, dim, n) for n in sizes),
     vjp={"x": _split_vjp}, jvp={"x": None}, batch=batch_shift_dim, view=True)
 unbind_op = _declare_split(
-    "unbind", impl=lambda x, /, *, dim: tuple(np.moveaxis(x, dim, 0)[i]
-                                              for i in range(x.shape[dim]))
-    if x.ndim > 1 else tuple(x[i:i + 1].reshape(()) for i in range(x.shape[0])),
+    "unbind", impl=lambda x, /, *, dim: tuple(np.moveaxis(x, dim, 0)[i, ...]
+                                              for i in range(x.shape[dim])),
     infer=lambda x, *, dim: (Aval((*x.shape[:dim], *x.shape[dim + 1:]), x.dtype),) * x.shape[dim],
     vjp={"x": lambda cts, x_aval, *, dim: stack_op(
         *[np.zeros((*x_aval.shape[:dim], *x_aval.shape[dim + 1:]), x_aval.dtype)

@@ -171,7 +171,8 @@ class ReduceLROnPlateau(LRScheduler):
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+    def step(self, metrics: Any,  # type: ignore[override]  # this scheduler needs a metric
+             epoch: int | None = None) -> None:
         """Look at the metric (a number or one-element tensor) and reduce if it is time."""
         current = float(metrics)
         if epoch is None:

@@ -120,7 +120,7 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         step = cls.__dict__.get("step")
         if callable(step) and not getattr(step, "hooked", False):
-            cls.step = _with_hooks(step)  # type: ignore[method-assign]
+            cls.step = _with_hooks(step)  # type: ignore[method-assign]  # once per class
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
@@ -231,8 +231,9 @@ class Optimizer:
                 **numbers: Any) -> None:
         """Run an elementwise rule on the arrays of p, its gradient and its state, in place."""
         tensors = list(state)
-        run(rule, [p.array, p.grad.array, *(s.array for s in tensors)],  # type: ignore[attr-defined]
-            self._scratch, scratch, numbers)
+        grad: Any = p.grad
+        run(rule, [p.array, grad.array, *(s.array for s in tensors)], self._scratch, scratch,
+            numbers)
         for t in (p, *tensors):
             bump(t, f"{type(self).__name__}.step")
 

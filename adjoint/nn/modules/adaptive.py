@@ -28,8 +28,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     (N,))`` returns (log-probability of each target, mean negative log-likelihood).
 
     >>> import adjoint as ad
-    >>> m = ad.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10])
-    >>> tuple(m.log_prob(ad.zeros(3, 8)).shape)
+    >>> m = ad.nn.AdaptiveLogSoftmaxWithLoss(16, 20, [5, 10])
+    >>> tuple(m.log_prob(ad.zeros(3, 16)).shape)
     (3, 20)
     """
 

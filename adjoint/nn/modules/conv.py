@@ -30,6 +30,11 @@ def _check_sizes(layer: str, in_channels: int, out_channels: int, groups: int) -
                             f"{groups} = {out_channels % groups}")
 
 
+def _each_positive(layer: str, name: str, values: Sequence[int], zero_ok: bool = False) -> None:
+    sizes: dict[str, Any] = {f"{name}[{i}]": v for i, v in enumerate(values)}
+    positive(layer, zero_ok=zero_ok, **sizes)
+
+
 class _ConvNd(Module):
     """Sizes, parameters and checks that all convolutions share."""
 
@@ -47,7 +52,7 @@ class _ConvNd(Module):
             (kernel_size, "kernel_size"), (stride, "stride")))
         spread = ints(dilation, n, layer, "dilation")
         for name, values in (("kernel_size", kernel), ("stride", steps), ("dilation", spread)):
-            positive(layer, **{f"{name}[{i}]": v for i, v in enumerate(values)})
+            _each_positive(layer, name, values)
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
                 raise ArgumentError(f"{layer}: Invalid padding string {padding!r}, should be one "
@@ -58,8 +63,7 @@ class _ConvNd(Module):
             self_padding: tuple[int, ...] | str = padding
         else:
             self_padding = ints(padding, n, layer, "padding")
-            positive(layer, zero_ok=True,
-                     **{f"padding[{i}]": v for i, v in enumerate(self_padding)})
+            _each_positive(layer, "padding", self_padding, zero_ok=True)
         if padding_mode not in _PADDING_MODES:
             raise ArgumentError(f"padding_mode must be one of {set(_PADDING_MODES)}, but got "
                                 f"padding_mode='{padding_mode}'")

@@ -89,9 +89,10 @@ class RNNBase(Module):
         for layer in range(num_layers):
             inputs = input_size if layer == 0 else state * directions
             for suffix in ("", "_reverse")[:directions]:
-                shapes = {"weight_ih": (gates, inputs), "weight_hh": (gates, state)}
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (gates, inputs),
+                                                      "weight_hh": (gates, state)}
                 if bias:
-                    shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}  # type: ignore[dict-item]
+                    shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
                 if proj_size:
                     shapes["weight_hr"] = (proj_size, hidden_size)
                 names = []

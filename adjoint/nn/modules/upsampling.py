@@ -29,11 +29,11 @@ class Upsample(Module):
         super().__init__()
         self.name = type(self).__name__
         self.size = size
-        if isinstance(scale_factor, (tuple, list)):
-            self.scale_factor: float | tuple[float, ...] | None = tuple(
-                float(f) for f in scale_factor)
+        self.scale_factor: float | tuple[float, ...] | None
+        if isinstance(scale_factor, Sequence):
+            self.scale_factor = tuple(float(f) for f in scale_factor)
         else:
-            self.scale_factor = float(scale_factor) if scale_factor else None  # type: ignore[arg-type]
+            self.scale_factor = float(scale_factor) if scale_factor else None
         self.mode = mode
         self.align_corners = align_corners
         self.recompute_scale_factor = recompute_scale_factor

@@ -179,7 +179,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
     ...     def forward(self, x):
     ...         return x.triu() + x.triu(1).transpose(-1, -2)
     >>> m = register_parametrization(ad.nn.Linear(3, 3), "weight", Symmetric())
-    >>> bool((m.weight == m.weight.T).all())
+    >>> bool((m.weight == m.weight.t()).all())
     True
     """
     parametrization.train(module.training)

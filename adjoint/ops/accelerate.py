@@ -1,0 +1,196 @@
+"""Which records are computed by generated kernels, and from which size.
+
+Every record keeps its NumPy `impl`: the reference, and what runs on small arrays, where a kernel
+refuses (NotImplemented), where llvmlite is missing and with ADJOINT_JIT=0.
+"""
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import F32, F64
+from adjoint.core.op import OPS, Op
+from adjoint.ops import cross_entropy, norm
+
+ON = os.environ.get("ADJOINT_JIT", "1") != "0"
+Adapter = Callable[..., Any]
+_SMALL = 4096      # elements below which a launch costs more than it saves
+
+
+@functools.cache
+def kernel(name: str) -> Any:
+    """The generated kernel of that name, or None; the compiler is imported at its first use."""
+    from adjoint.kernels import choose
+    return choose.lookup(name)
+
+
+def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
+    """Let `adapter(kernel, *arrays, **attrs)` compute an op where its first operand has at least
+    `minimum` elements."""
+    slow, kernel_name = record.impl, record.name
+
+    def impl(*arrays: Any, **attrs: Any) -> Any:
+        if arrays[0].size >= minimum:
+            k = kernel(kernel_name)
+            if k is not None:
+                got = adapter(k, *arrays, **attrs)
+                if got is not NotImplemented:
+                    return got
+        return slow(*arrays, **attrs)
+    record.impl = impl
+
+
+def _last(x: Any, dim: int) -> bool:
+    return dim == x.ndim - 1 and x.flags.c_contiguous
+
+
+def _softmax(k: Any, x: Any, *, dim: int) -> Any:
+    return k(x, axis=-1) if _last(x, dim) else NotImplemented
+
+
+def _softmax_backward(k: Any, ct: Any, out: Any, *, dim: int) -> Any:
+    if not _last(out, dim):
+        return NotImplemented
+    return k(np.ascontiguousarray(ct), out, axis=-1)
+
+
+def _layer_norm(k: Any, x: Any, weight: Any, bias: Any, *, ndim: int, eps: float) -> Any:
+    columns = math.prod(x.shape[x.ndim - ndim:])
+    if not columns or not x.flags.c_contiguous:
+        return NotImplemented
+    got = k(x, _flat(weight), _flat(bias), eps=eps, columns=columns)
+    if got is NotImplemented:
+        return got
+    y, mean, rstd = got
+    return y.reshape(x.shape), mean.reshape(-1), rstd.reshape(-1)
+
+
+def _flat(x: Any) -> Any:
+    return None if x is None else x.reshape(-1)
+
+
+def _layer_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, *, ndim: int,
+                         wanted: tuple[bool, ...]) -> Any:
+    columns = math.prod(x.shape[x.ndim - ndim:])
+    if not columns or not x.flags.c_contiguous:
+        return NotImplemented
+    got = k(np.ascontiguousarray(ct), x, mean, rstd, _flat(weight), bias=bool(wanted[2]),
+            gradients=bool(wanted[1] or wanted[2]), columns=columns)
+    if got is NotImplemented:
+        return got
+    inner = x.shape[x.ndim - ndim:]
+    dx, dw, db = got
+    if (wanted[1] and dw is None) or (wanted[2] and db is None):
+        return NotImplemented
+    empty = np.zeros(inner, x.dtype)
+    return (dx.reshape(x.shape), empty if dw is None else dw.reshape(inner),
+            empty if db is None else db.reshape(inner))
+
+
+def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int,
+                   label_smoothing: float) -> Any:
+    if x.ndim != 2 or not x.flags.c_contiguous:
+        return NotImplemented
+    got = k(x, target, weight, ignore_index=ignore_index, label_smoothing=label_smoothing)
+    if got is NotImplemented:
+        return got
+    loss, lse, share = got
+    if reduction == "none":
+        return loss.astype(x.dtype, copy=False), lse
+    with np.errstate(invalid="ignore", divide="ignore"):
+        total = loss.sum() / share.sum() if reduction == "mean" else loss.sum()
+    return np.asarray(total, x.dtype), lse
+
+
+def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, lse: Any, *,
+                            reduction: str, ignore_index: int, label_smoothing: float) -> Any:
+    if x.ndim != 2 or not x.flags.c_contiguous or target.ndim != 1:
+        return NotImplemented
+    scale = np.asarray(ct, lse.dtype).reshape(-1)
+    if reduction == "mean":
+        used = target != ignore_index
+        share = used.sum() if weight is None else weight[np.where(used, target, 0)][used].sum()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scale = (scale / lse.dtype.type(share)).astype(lse.dtype, copy=False)
+    full = np.ascontiguousarray(np.broadcast_to(scale, (len(x),)))
+    return k(full, x, target, lse, weight, ignore_index=ignore_index,
+             label_smoothing=label_smoothing)
+
+
+def _embedding(k: Any, weight: Any, index: Any, *, padding_idx: Any) -> Any:
+    return k(weight, index)
+
+
+def _embedding_backward(k: Any, ct: Any, index: Any, *, rows: int, padding_idx: Any) -> Any:
+    return k(np.ascontiguousarray(ct), index, rows,
+             padding_idx=None if padding_idx is None or padding_idx < 0 else padding_idx)
+
+
+def _reduce(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
+    if x.dtype is not F32 and x.dtype is not F64:
+        return NotImplemented
+    return k(x, axis=tuple(dim), keepdims=keepdim)
+
+
+def _product(name: str, arrange: Callable[..., Any]) -> None:
+    """Matrix products in float32 and float64 go to `kernels.gemm`, which picks by measurement."""
+    record = OPS[name]
+    slow = record.impl
+
+    def impl(*arrays: Any, **attrs: Any) -> Any:
+        a = arrays[-2] if name not in ("linear",) else arrays[0]
+        if a.size >= 2048 and (a.dtype is F32 or a.dtype is F64):
+            got = arrange(_gemm(), *arrays, **attrs)
+            if got is not NotImplemented:
+                return got
+        return slow(*arrays, **attrs)
+    record.impl = impl
+
+
+@functools.cache
+def _gemm() -> Any:
+    from adjoint.kernels import gemm
+    return gemm.matmul
+
+
+def _pair(mm: Any, a: Any, b: Any) -> Any:
+    if a.ndim < 2 or b.ndim < 2 or a.dtype is not b.dtype or a.shape[-1] != b.shape[-2]:
+        return NotImplemented
+    if not b.size:
+        return NotImplemented
+    return mm(a, b)
+
+
+def _linear(mm: Any, x: Any, weight: Any, bias: Any) -> Any:
+    if (x.ndim < 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[1] or not weight.size
+            or weight.dtype is not x.dtype):
+        return NotImplemented
+    if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype is not x.dtype):
+        return NotImplemented
+    rows = x.reshape(-1, x.shape[-1])
+    return mm(rows, weight.T, bias=bias).reshape(*x.shape[:-1], weight.shape[0])
+
+
+def install() -> None:
+    """Put the kernels behind the records (once, when the ops have been declared)."""
+    if not ON:
+        return
+    for name, adapter in (
+            ("softmax", _softmax), ("log_softmax", _softmax),
+            ("softmax_backward", _softmax_backward),
+            ("log_softmax_backward", _softmax_backward), ("layer_norm", _layer_norm),
+            ("cross_entropy", _cross_entropy),
+            ("embedding", _embedding), ("embedding_backward", _embedding_backward),
+            ("sum", _reduce), ("mean", _reduce)):
+        accelerate(OPS[name], adapter)
+    accelerate(norm._kernel.op, _layer_norm_backward)  # type: ignore[attr-defined]  # record
+    accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)  # type: ignore[attr-defined]
+    _product("mm", _pair)
+    _product("bmm", _pair)
+    _product("matmul", _pair)
+    _product("linear", _linear)

@@ -1,0 +1,477 @@
+"""Public linear algebra: the functions of `linalg`, and their older names at the top level."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.ops.api_common import (
+    box, cast_to, choice, dtype_of, finish, many_dims, need, need_float, one_dim, raw, result,
+    value,
+)
+from adjoint.ops.decompose import (
+    LinAlgError, cholesky_op, det_op, eig_op, eigh_op, expm_op, inv_op, pinv_op, qr_op,
+    slogdet_op, solve_op, svd_op, triangular_op,
+)
+from adjoint.ops.linalg import conj, mH, matmul_op
+from adjoint.ops.moments import norm_op
+from adjoint.ops.pointwise import abs_op, div, log, mul
+from adjoint.ops.public import public
+from adjoint.ops.reduce import amax_op, amin_op, sum_op
+from adjoint.ops.shape import permute_op, reshape, squeeze_op, unsqueeze_op
+
+QRResult = result("linalg_qr", "Q R")
+SVDResult = result("linalg_svd", "U S Vh")
+EighResult = result("linalg_eigh", "eigenvalues eigenvectors")
+EigResult = result("linalg_eig", "eigenvalues eigenvectors")
+SlogdetResult = result("linalg_slogdet", "sign logabsdet")
+LstsqResult = result("linalg_lstsq", "solution residuals rank singular_values")
+LINALG: dict[str, Callable[..., Any]] = {}
+
+
+def linalg(name: str = "", *, top: Sequence[str] = (), method: bool = True) -> Any:
+    """Enter a function as `linalg.<name>`, and at the top level under the names of `top`."""
+    def enter(f: Callable[..., Any]) -> Callable[..., Any]:
+        LINALG[name or f.__name__] = f
+        if top:
+            public(top[0], aliases=tuple(top[1:]), method=method)(f)
+        return f
+    return enter
+
+
+def _matrix(name: str, *xs: Any) -> None:
+    need(f"linalg.{name}", *xs)
+    for x in xs:
+        need_float(f"linalg.{name}", x)
+        if len(x.shape) < 2:
+            raise ShapeError(f"linalg.{name}: The input tensor A must have at least 2 dimensions, "
+                             f"got {list(x.shape)}")
+
+
+def _square(name: str, x: Any) -> None:
+    _matrix(name, x)
+    if x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"linalg.{name}: A must be batches of square matrices, but they are "
+                         f"{x.shape[-2]} by {x.shape[-1]} matrices")
+
+
+# ------------------------------------------------------------------ systems
+@linalg()
+def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
+    """X with A·X = B (X·A = B with left=False); B is a matrix, or a vector per matrix.
+
+    Raises LinAlgError (a RuntimeError) for a singular matrix.
+
+    >>> import adjoint as ad
+    >>> ad.linalg.solve(ad.tensor([[2.0, 0.0], [0.0, 4.0]]), ad.tensor([2.0, 4.0]))
+    tensor([1., 1.])
+    """
+    _square("solve", A)
+    need("linalg.solve", B, argument="B")
+    vector = len(B.shape) == 1 or (len(B.shape) == len(A.shape) - 1
+                                   and tuple(B.shape) == tuple(A.shape[:-1]))
+    b = unsqueeze_op(B, dim=len(B.shape)) if vector else B
+    if not left:
+        if vector:
+            raise ArgumentError("linalg.solve: Vector broadcasting of the left hand side is not "
+                                "supported for left=False")
+        return finish(out, mH(solve_op(mH(A), mH(b))))
+    x = solve_op(A, b)
+    return finish(out, squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else x)
+
+
+@linalg()
+def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True,
+                     unitriangular: bool = False, out: Any = None) -> Any:
+    """X with A·X = B for the upper or lower triangle of A."""
+    _square("solve_triangular", A)
+    if left:
+        return finish(out, triangular_op(A, B, upper=upper, unit=unitriangular))
+    x = triangular_op(_mT(A), _mT(B), upper=not upper, unit=unitriangular)
+    return finish(out, _mT(x))
+
+
+def _mT(x: Any) -> Any:
+    from adjoint.ops.shape import mT
+    return mT(x)
+
+
+@public(method=True)
+def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False,
+                     unitriangular: bool = False) -> Any:
+    """(X with A·X = b for a triangle of A, a copy of A)."""
+    a = _mT(A) if transpose else A
+    x = triangular_op(a, b, upper=upper != transpose, unit=unitriangular)
+    return x, A
+
+
+@linalg(top=("inverse",))
+def inv(A: Any, *, out: Any = None) -> Any:
+    """The inverse of square matrices; prefer `solve` to a product with it.
+
+    >>> import adjoint as ad
+    >>> ad.linalg.inv(ad.tensor([[2.0]]))
+    tensor([[0.5000]])
+    """
+    _square("inv", A)
+    return finish(out, inv_op(A))
+
+
+@linalg(top=("det",))
+def det(A: Any, *, out: Any = None) -> Any:
+    """The determinant; its gradient is right for singular matrices too."""
+    _square("det", A)
+    return finish(out, det_op(A))
+
+
+@linalg(top=("slogdet",))
+def slogdet(A: Any, *, out: Any = None) -> Any:
+    """(sign, log of the absolute value) of the determinant; the gradient is that of the second."""
+    _square("slogdet", A)
+    return finish(out, SlogdetResult(*slogdet_op(A)))
+
+
+@public()
+def logdet(input: Any) -> Any:
+    """log of the determinant: nan where it is negative."""
+    _square("logdet", input)
+    return log(det_op(input))
+
+
+@linalg()
+def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
+    """L with L·Lᴴ = A for Hermitian positive definite A (Lᴴ with upper=True)."""
+    _square("cholesky", A)
+    low = cholesky_op(A)
+    return finish(out, mH(low) if upper else low)
+
+
+@public("cholesky")
+def top_cholesky(input: Any, upper: bool = False, *, out: Any = None) -> Any:
+    """`linalg.cholesky` under its older name."""
+    return cholesky(input, upper=upper, out=out)
+
+
+@public()
+def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> Any:
+    """X with L·Lᴴ·X = B."""
+    low = mH(L) if upper else L
+    half = triangular_op(low, B, upper=False, unit=False)
+    return finish(out, triangular_op(mH(low), half, upper=True, unit=False))
+
+
+@public()
+def cholesky_inverse(L: Any, upper: bool = False, *, out: Any = None) -> Any:
+    """(L·Lᴴ)⁻¹."""
+    eye = np.broadcast_to(np.eye(L.shape[-1], dtype=dtype_of(L)), tuple(L.shape))
+    return finish(out, cholesky_solve(eye, L, upper))
+
+
+@linalg()
+def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
+    """X that minimises ‖A·X - B‖: (solution, residuals, rank, singular_values).
+
+    Through the pseudo-inverse: the solution of least norm where A is rank deficient.
+    """
+    _matrix("lstsq", A)
+    vector = len(B.shape) == len(A.shape) - 1
+    b = unsqueeze_op(B, dim=len(B.shape)) if vector else B
+    m, n = A.shape[-2:]
+    rtol = float(np.finfo(dtype_of(A)).eps) * max(m, n) if rcond is None else float(rcond)
+    x = matmul_op(pinv_op(A, rtol=rtol), b)
+    rank = matrix_rank(A)
+    from adjoint.ops.pointwise import sub
+    empty = box(A, np.empty(0, dtype_of(A)))
+    residuals = empty
+    if m > n and np.all(np.asarray(raw(rank)) == n):
+        gap = sub(matmul_op(A, x), b)
+        residuals = sum_op(mul(gap, conj(gap)), dim=(len(gap.shape) - 2,), keepdim=False)
+    x = squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else x
+    return LstsqResult(x, residuals, rank, empty)
+
+
+# ------------------------------------------------------------------ decompositions
+@linalg()
+def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
+    """(Q, R) with Q·R = A; mode "reduced", "complete" (no gradient for tall A) or "r"."""
+    _matrix("qr", A)
+    choice("linalg.qr", "mode", mode, ("reduced", "complete", "r"))
+    if mode == "complete" and A.shape[-2] > A.shape[-1]:
+        if getattr(A, "requires_grad", False):
+            raise NotImplementedError("linalg.qr: the QR decomposition is not differentiable when "
+                                      "mode='complete' and nrows > ncols")
+        q, r = np.linalg.qr(raw(A), "complete")
+        return finish(out, QRResult(box(A, q), box(A, r)))
+    q, r = qr_op(A)
+    if mode == "r":
+        q = box(A, np.empty(0, dtype_of(A)))
+    return finish(out, QRResult(q, r))
+
+
+@public("qr")
+def top_qr(input: Any, some: bool = True, *, out: Any = None) -> Any:
+    """`linalg.qr` under its older name."""
+    return qr(input, "reduced" if some else "complete", out=out)
+
+
+@linalg()
+def svd(A: Any, full_matrices: bool = True, *, driver: Any = None, out: Any = None) -> Any:
+    """(U, S, Vᴴ) with U·diag(S)·Vᴴ = A, singular values descending.
+
+    With full_matrices the vectors beyond min(m, n) carry no gradient.
+    """
+    _matrix("svd", A)
+    u, s, vh = svd_op(A)
+    if full_matrices and A.shape[-1] != A.shape[-2]:
+        fu, _, fvh = np.linalg.svd(raw(A), full_matrices=True)
+        from adjoint.ops.shape import cat_op
+        k = s.shape[-1]
+        last = len(A.shape) - 1
+        if A.shape[-2] > k:
+            u = cat_op(u, fu[..., k:], dim=last)
+        else:
+            vh = cat_op(vh, fvh[..., k:, :], dim=last - 1)
+    return finish(out, SVDResult(u, s, vh))
+
+
+@public("svd")
+def top_svd(input: Any, some: bool = True, compute_uv: bool = True, *, out: Any = None) -> Any:
+    """(U, S, V) with U·diag(S)·Vᴴ = input."""
+    u, s, vh = svd(input, not some)
+    return finish(out, TopSVD(u, s, mH(vh)))
+
+
+TopSVD = result("svd", "U S V")
+
+
+@linalg()
+def svdvals(A: Any, *, driver: Any = None, out: Any = None) -> Any:
+    """Singular values, descending."""
+    _matrix("svdvals", A)
+    return finish(out, svd_op(A)[1])
+
+
+def _uplo(A: Any, UPLO: str) -> Any:
+    from adjoint.ops.index import tril_op, triu_op
+    from adjoint.ops.pointwise import add
+    choice("linalg.eigh", "UPLO", UPLO.upper(), ("L", "U"))
+    if UPLO.upper() == "L":
+        return add(tril_op(A, diagonal=0), mH(tril_op(A, diagonal=-1)))
+    return add(triu_op(A, diagonal=0), mH(triu_op(A, diagonal=1)))
+
+
+def _hermitian(A: Any, UPLO: str) -> Any:
+    """The matrix that one triangle stands for (the record reads the mean of both)."""
+    array = raw(A)
+    if isinstance(array, np.ndarray) and not getattr(A, "level", 0) and np.array_equal(
+            array, np.conj(np.swapaxes(array, -1, -2))):
+        return A
+    return _uplo(A, UPLO)
+
+
+@linalg()
+def eigh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
+    """(eigenvalues ascending, eigenvectors) of a Hermitian matrix, read from one triangle.
+
+    The gradient treats equal eigenvalues as uncoupled, so it is finite for degenerate spectra.
+    """
+    _square("eigh", A)
+    return finish(out, EighResult(*eigh_op(_hermitian(A, UPLO))))
+
+
+@linalg()
+def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
+    """Eigenvalues of a Hermitian matrix, ascending."""
+    _square("eigvalsh", A)
+    return finish(out, eigh_op(_hermitian(A, UPLO))[0])
+
+
+@linalg()
+def eig(A: Any, *, out: Any = None) -> Any:
+    """(eigenvalues, eigenvectors of norm 1) of a square matrix, complex."""
+    _square("eig", A)
+    return finish(out, EigResult(*eig_op(A)))
+
+
+@linalg()
+def eigvals(A: Any, *, out: Any = None) -> Any:
+    """Eigenvalues of a square matrix, complex."""
+    _square("eigvals", A)
+    return finish(out, eig_op(A)[0])
+
+
+@linalg(top=("matrix_exp",))
+def matrix_exp(A: Any) -> Any:
+    """Σ Aᵏ/k!, by scaling and squaring."""
+    _square("matrix_exp", A)
+    return expm_op(A)
+
+
+@linalg(top=("pinverse",))
+def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
+         out: Any = None) -> Any:
+    """The Moore-Penrose inverse; singular values below rtol of the largest count as 0."""
+    _matrix("pinv", A)
+    m, n = A.shape[-2:]
+    limit = float(np.finfo(dtype_of(A)).eps) * max(m, n) if rtol is None else float(raw(rtol))
+    if atol is not None:
+        top = float(np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1)).max())
+        limit = max(0.0 if rtol is None else limit, float(raw(atol)) / top if top else limit)
+    return finish(out, pinv_op(A, rtol=limit))
+
+
+@linalg()
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None,
+                rtol: Any = None, out: Any = None) -> Any:
+    """How many singular values exceed the tolerance (eps·max(m, n) of the largest)."""
+    _matrix("matrix_rank", A)
+    s = np.linalg.svd(value(A, "linalg.matrix_rank"), compute_uv=False)
+    top = s.max(-1, keepdims=True) if s.shape[-1] else np.zeros((*s.shape[:-1], 1))
+    relative = np.finfo(s.dtype).eps * max(A.shape[-2:]) if rtol is None else raw(rtol)
+    limit = top * (relative if atol is None and tol is None or rtol is not None else 0.0)
+    absolute = raw(tol) if tol is not None else raw(atol) if atol is not None else 0.0
+    return finish(out, box(A, np.asarray((s > np.maximum(limit, absolute)).sum(-1), np.int64)))
+
+
+# ------------------------------------------------------------------ norms
+@linalg()
+def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *,
+                dtype: Any = None, out: Any = None) -> Any:
+    """The p-norm of elements over axes; its gradient at 0 is 0."""
+    need("linalg.vector_norm", x)
+    x = cast_to(x, dtype)
+    need_float("linalg.vector_norm", x)
+    return finish(out, norm_op(x, p=float(ord), dim=many_dims(x, dim), keepdim=keepdim))
+
+
+@linalg()
+def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
+                dtype: Any = None, out: Any = None) -> Any:
+    """Norms of matrices: "fro", "nuc", 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows).
+    """
+    x = cast_to(A, dtype)
+    _matrix("matrix_norm", x)
+    a, b = many_dims(x, dim)
+    if ord == "fro":
+        return finish(out, norm_op(x, p=2.0, dim=(a, b), keepdim=keepdim))
+    if ord in ("nuc", 2, -2):
+        rest = [d for d in range(len(x.shape)) if d not in (a, b)]
+        s = svd_op(permute_op(x, dims=(*rest, a, b)))[1]
+        last = (len(s.shape) - 1,)
+        f = sum_op if ord == "nuc" else amax_op if ord == 2 else amin_op
+        found = f(s, dim=last, keepdim=False)
+        if keepdim:
+            found = reshape(found, tuple(1 if d in (a, b) else n for d, n in enumerate(x.shape)))
+        return finish(out, found)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ArgumentError(f"linalg.matrix_norm: Order {ord} not supported.")
+    inner, outer = (a, b) if abs(ord) == 1 else (b, a)
+    sums = sum_op(abs_op(x), dim=(inner,), keepdim=True)
+    f = amax_op if ord > 0 else amin_op
+    found = f(sums, dim=(outer,), keepdim=True)
+    return finish(out, found if keepdim else squeeze_op(found, dims=tuple(sorted((a, b)))))
+
+
+@linalg()
+def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out: Any = None,
+         dtype: Any = None) -> Any:
+    """`vector_norm` or `matrix_norm`, by `ord` and `dim`."""
+    two = dim is not None and not isinstance(dim, int) and len(dim) == 2
+    if ord is None:
+        return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
+    if isinstance(ord, str) or two or dim is None and len(A.shape) == 2:
+        return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype, out=out)
+    return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
+
+
+@linalg()
+def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
+    """‖A‖·‖A⁻¹‖; the ratio of extreme singular values for p None, 2 or -2."""
+    _matrix("cond", A)
+    if p in (None, 2, -2):
+        s = svd_op(A)[1]
+        last = (len(s.shape) - 1,)
+        high, low = amax_op(s, dim=last, keepdim=False), amin_op(s, dim=last, keepdim=False)
+        return finish(out, div(low, high) if p == -2 else div(high, low))
+    return finish(out, mul(matrix_norm(A, p), matrix_norm(inv_op(A), p)))
+
+
+# ------------------------------------------------------------------ products
+@linalg(method=False)
+def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
+    """Product of several matrices in the order with the fewest multiplications (T. Cormen et al.,
+    "Introduction to algorithms", 15.2); the first and last may be vectors."""
+    xs = list(tensors)
+    if len(xs) < 2:
+        raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(xs)}")
+    first, last = len(xs[0].shape) == 1, len(xs[-1].shape) == 1
+    xs[0] = unsqueeze_op(xs[0], dim=0) if first else xs[0]
+    xs[-1] = unsqueeze_op(xs[-1], dim=1) if last else xs[-1]
+    sizes = [x.shape[0] for x in xs] + [xs[-1].shape[1]]
+    best: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(xs))}
+    for width in range(1, len(xs)):
+        for i in range(len(xs) - width):
+            j = i + width
+            best[i, j] = min((best[i, k][0] + best[k + 1, j][0]
+                              + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j))
+
+    def product(i: int, j: int) -> Any:
+        if i == j:
+            return xs[i]
+        k = best[i, j][1]
+        return matmul_op(product(i, k), product(k + 1, j))
+    found = product(0, len(xs) - 1)
+    drop = ((0,) if first else ()) + ((1,) if last else ())
+    return finish(out, squeeze_op(found, dims=drop) if drop else found)
+
+
+@linalg(top=("matrix_power",))
+def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
+    """A multiplied n times with itself; the inverse's power for negative n."""
+    _square("matrix_power", A)
+    if n < 0:
+        A, n = inv_op(A), -n
+    found: Any = None
+    square = A
+    while n:
+        if n & 1:
+            found = square if found is None else matmul_op(found, square)
+        n >>= 1
+        square = matmul_op(square, square) if n else square
+    if found is None:
+        eye = np.eye(A.shape[-1], dtype=dtype_of(A))
+        found = box(A, np.broadcast_to(eye, tuple(A.shape)).copy())
+    return finish(out, found)
+
+
+@linalg(method=False)
+def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
+    """Σ conj(x)·y along an axis."""
+    product = mul(conj(x), y)
+    return finish(out, sum_op(product, dim=(one_dim(product, dim),), keepdim=False))
+
+
+@linalg()
+def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
+    """X with tensordot(A, X, X.ndim) = B."""
+    if dims is not None:
+        moved = [one_dim(A, d) for d in dims]
+        A = permute_op(A, dims=(*(d for d in range(len(A.shape)) if d not in moved), *moved))
+    rest = tuple(A.shape[len(B.shape):])
+    n = math.prod(rest)
+    x = solve_op(reshape(A, (n, n)), reshape(B, (n, 1)))
+    return finish(out, reshape(x, rest))
+
+
+@linalg()
+def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:
+    """The inverse of A as a map between its last and first axes."""
+    shape = tuple(A.shape)
+    found = inv_op(reshape(A, (math.prod(shape[:ind]), math.prod(shape[ind:]))))
+    return finish(out, reshape(found, (*shape[ind:], *shape[:ind])))
+
+
+__all__ = ["LINALG", "LinAlgError", "matrix_norm", "multi_dot"]

@@ -1,0 +1,249 @@
+"""Fourier transforms: three records, linear, each with its adjoint; and the functions of `fft`.
+
+The adjoint of a transform is the opposite transform with the scaling of the same direction: of
+"backward" (1 forward, 1/n back) it is "forward", of "ortho" it is "ortho".
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import default_dtype, is_inexact, to_numpy
+from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.core.op import op
+from adjoint.core.tensor import wrap
+from adjoint.ops.api_common import cast_to, dtype_of, finish, many_dims, need, one_dim
+from adjoint.ops.linalg import conj
+from adjoint.ops.pointwise import mul, real_part, to_complex
+from adjoint.ops.shape import narrow_op, pad_zero, roll_op
+
+Shape = tuple[int, ...]
+FLIP = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+FFT: dict[str, Callable[..., Any]] = {}
+
+
+def _complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype("c16") if dtype.itemsize >= 8 and dtype.kind == "f" or dtype == np.dtype(
+        "c16") else np.dtype("c8")
+
+
+def _real_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"f{dtype.itemsize // 2}")
+
+
+def _shift(op_: Any, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    new = dict(attrs)
+    new["dims"] = tuple(d + 1 for d in attrs["dims"])
+    return op_.call(args[0], **new)
+
+
+def _cost(x: Aval, **_: Any) -> int:
+    return int(5 * x.size * max(1, np.log2(max(2, x.size))))
+
+
+def _c2c(x: Any, /, *, dims: Shape, norm: str, inverse: bool) -> Any:
+    f = np.fft.ifftn if inverse else np.fft.fftn
+    return f(x, axes=dims, norm=norm).astype(x.dtype, copy=False) if x.size else x.copy()
+
+
+c2c_op = op(
+    "fft_c2c", impl=_c2c, infer=lambda x, **_: Aval(x.shape, x.dtype),
+    vjp={"x": lambda ct, *, dims, norm, inverse: c2c_op(ct, dims=dims, norm=FLIP[norm],
+                                                        inverse=not inverse)},
+    jvp={"x": None}, batch=_shift, cost=_cost)
+
+
+def _half(shape: Shape, dims: Shape) -> Shape:
+    d = dims[-1]
+    return (*shape[:d], shape[d] // 2 + 1, *shape[d + 1:])
+
+
+def _r2c_vjp(ct: Any, x_aval: Aval, *, dims: Shape, norm: str) -> Any:
+    d = dims[-1]
+    full = pad_zero(ct, d, 0, x_aval.shape[d] - ct.shape[d])
+    return real_part(c2c_op(full, dims=dims, norm=FLIP[norm], inverse=True))
+
+
+r2c_op = op(
+    "fft_r2c", impl=lambda x, /, *, dims, norm: np.fft.rfftn(x, axes=dims, norm=norm).astype(
+        _complex_of(x.dtype), copy=False),
+    infer=lambda x, *, dims, norm: Aval(_half(x.shape, dims), _complex_of(x.dtype)),
+    vjp={"x": _r2c_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)
+
+
+def _c2r_shape(x: Aval, dims: Shape, n: int) -> Shape:
+    d = dims[-1]
+    return (*x.shape[:d], n, *x.shape[d + 1:])
+
+
+def _c2r_vjp(ct: Any, *, dims: Shape, norm: str, n: int) -> Any:
+    """Frequencies that stand for a conjugate pair count twice."""
+    found = r2c_op(ct, dims=dims, norm=FLIP[norm])
+    d = dims[-1]
+    twice = np.ones(n // 2 + 1, _real_of(dtype_of(found)))
+    twice[1:(n + 1) // 2] = 2
+    return mul(found, twice.reshape((-1, *(1,) * (len(ct.shape) - d - 1))))
+
+
+def _c2r(x: Any, /, *, dims: Shape, norm: str, n: int) -> Any:
+    sizes = [x.shape[d] for d in dims[:-1]] + [n]
+    return np.fft.irfftn(x, sizes, dims, norm=norm).astype(_real_of(x.dtype), copy=False)
+
+
+c2r_op = op(
+    "fft_c2r", impl=_c2r,
+    infer=lambda x, *, dims, norm, n: Aval(_c2r_shape(x, dims, n), _real_of(x.dtype)),
+    vjp={"x": _c2r_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)
+
+
+# ------------------------------------------------------------------ public
+def _ready(name: str, x: Any, complex_wanted: bool) -> Any:
+    need(f"fft.{name}", x)
+    if not is_inexact(dtype_of(x)):
+        x = cast_to(x, default_dtype())
+    if dtype_of(x).itemsize == 2:
+        raise DTypeError(f"fft.{name}: 16-bit floats are not supported; call .float() first")
+    return to_complex(x) if complex_wanted and dtype_of(x).kind != "c" else x
+
+
+def _norm(norm: Any) -> str:
+    if norm not in (None, "backward", "forward", "ortho"):
+        raise ArgumentError(f'Invalid normalization mode: "{norm}"')
+    return "backward" if norm is None else norm
+
+
+def _sized(x: Any, n: int, d: int) -> Any:
+    if n < 1:
+        raise ArgumentError(f"Invalid number of data points ({n}) specified")
+    have = x.shape[d]
+    if n < have:
+        return narrow_op(x, dim=d, start=0, length=n)
+    return pad_zero(x, d, 0, n - have) if n > have else x
+
+
+def _plan(x: Any, s: Any, dim: Any) -> tuple[Shape, list[int] | None]:
+    if dim is None:
+        count = len(x.shape) if s is None else len(s)
+        dims = tuple(range(len(x.shape) - count, len(x.shape)))
+    else:
+        dims = many_dims(x, dim)
+    if s is not None and len(s) != len(dims):
+        raise ArgumentError("When given, dim and shape arguments must have the same length")
+    return dims, None if s is None else [x.shape[d] if n == -1 else int(n)
+                                         for n, d in zip(s, dims, strict=True)]
+
+
+def _complex_n(name: str, x: Any, s: Any, dim: Any, norm: Any, inverse: bool) -> Any:
+    x = _ready(name, x, True)
+    dims, sizes = _plan(x, s, dim)
+    for d, n in zip(dims, sizes or (), strict=False):
+        x = _sized(x, n, d)
+    return c2c_op(x, dims=dims, norm=_norm(norm), inverse=inverse) if dims else x
+
+
+def _real_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
+    x = _ready(name, x, False)
+    if dtype_of(x).kind == "c":
+        raise DTypeError(f"{name} expects a real input tensor, but got {x.dtype}")
+    dims, sizes = _plan(x, s, dim)
+    for d, n in zip(dims, sizes or (), strict=False):
+        x = _sized(x, n, d)
+    return r2c_op(x, dims=dims, norm=_norm(norm))
+
+
+def _back_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
+    x = _ready(name, x, True)
+    dims, sizes = _plan(x, s, dim)
+    last = dims[-1]
+    n = 2 * (x.shape[last] - 1) if sizes is None or (s is not None and s[-1] == -1) else sizes[-1]
+    if n < 1:
+        raise ArgumentError(f"Invalid number of data points ({n}) specified")
+    for d, m in zip(dims[:-1], (sizes or ())[:-1], strict=False):
+        x = _sized(x, m, d)
+    return c2r_op(_sized(x, n // 2 + 1, last), dims=dims, norm=_norm(norm), n=n)
+
+
+def _enter(f: Callable[..., Any]) -> Callable[..., Any]:
+    FFT[f.__name__] = f
+    return f
+
+
+def _declare() -> None:
+    kinds: list[tuple[str, Callable[..., Any]]] = [
+        ("fft", lambda x, s, d, m: _complex_n("fft", x, s, d, m, False)),
+        ("ifft", lambda x, s, d, m: _complex_n("ifft", x, s, d, m, True)),
+        ("rfft", lambda x, s, d, m: _real_n("rfft", x, s, d, m)),
+        ("irfft", lambda x, s, d, m: _back_n("irfft", x, s, d, m)),
+        ("hfft", lambda x, s, d, m: _back_n("hfft", conj(x), s, d, FLIP[_norm(m)])),
+        ("ihfft", lambda x, s, d, m: conj(_real_n("ihfft", x, s, d, FLIP[_norm(m)])))]
+    for name, run in kinds:
+        _declare_three(name, run)
+
+
+def _declare_three(name: str, run: Callable[..., Any]) -> None:
+    def one(input: Any, n: Any = None, dim: int = -1, norm: Any = None, *, out: Any = None) -> Any:
+        size = None if n is None else [int(n)]
+        return finish(out, run(input, size, (one_dim(input, dim),), norm))
+
+    def two(input: Any, s: Any = None, dim: Any = (-2, -1), norm: Any = None, *,
+            out: Any = None) -> Any:
+        return finish(out, run(input, s, dim, norm))
+
+    def many(input: Any, s: Any = None, dim: Any = None, norm: Any = None, *,
+             out: Any = None) -> Any:
+        return finish(out, run(input, s, dim, norm))
+    what = {"fft": "Discrete Fourier transform", "ifft": "Inverse transform",
+            "rfft": "Transform of a real signal: its non-negative frequencies",
+            "irfft": "Real signal from non-negative frequencies",
+            "hfft": "Transform of a Hermitian-symmetric signal: real",
+            "ihfft": "Inverse of `hfft`"}[name]
+    for f, own, where in ((one, name, "an axis"), (two, name + "2", "two axes"),
+                          (many, name + "n", "axes")):
+        f.__name__ = f.__qualname__ = own
+        f.__doc__ = f"{what}, over {where}; norm is \"backward\", \"ortho\" or \"forward\"."
+        _enter(f)
+
+
+_declare()
+
+
+def _turn(input: Any, dim: Any, sign: int) -> Any:
+    dims = many_dims(input, dim)
+    shifts = tuple(input.shape[d] // 2 if sign > 0 else -(input.shape[d] // 2) for d in dims)
+    return roll_op(input, shifts=shifts, dims=dims)
+
+
+@_enter
+def fftshift(input: Any, dim: Any = None) -> Any:
+    """Frequency 0 moved to the middle."""
+    return _turn(input, dim, 1)
+
+
+@_enter
+def ifftshift(input: Any, dim: Any = None) -> Any:
+    """The inverse of `fftshift`."""
+    return _turn(input, dim, -1)
+
+
+def _frequencies(f: Callable[..., Any], n: int, d: float, dtype: Any, requires_grad: bool) -> Any:
+    kind = default_dtype() if dtype is None else to_numpy(dtype)
+    return wrap(f(n, d).astype(kind), requires_grad)
+
+
+@_enter
+def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, layout: Any = None,
+            requires_grad: bool = False, out: Any = None) -> Any:
+    """The frequencies of `fft` of n samples d apart."""
+    return finish(out, _frequencies(np.fft.fftfreq, n, d, dtype, requires_grad))
+
+
+@_enter
+def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, layout: Any = None,
+             requires_grad: bool = False, out: Any = None) -> Any:
+    """The frequencies of `rfft` of n samples d apart."""
+    return finish(out, _frequencies(np.fft.rfftfreq, n, d, dtype, requires_grad))
+
+
