@@ -39,6 +39,9 @@ def test_softmax_and_log_softmax(shape: Any, dtype: Any, tol: float) -> None:
     z = softmax.log_softmax(x, axis=len(shape) - 1)
     scale = float(1 + np.max(abs(np.log(p))))
     assert np.max(abs(z - np.log(p))) < 2 * tol * scale
+    top = wide(x).max(-1)
+    want = top + np.log(np.exp(wide(x) - top[..., None]).sum(-1))
+    assert np.max(abs(softmax.logsumexp(x) - want)) < 2 * tol * scale
     cx = softmax.log_softmax_backward(ct, z)
     total = wide(ct).sum(-1, keepdims=True)
     assert np.max(abs(cx - (wide(ct) - np.exp(wide(z)) * total))) < 8 * tol * float(
@@ -52,6 +55,9 @@ def test_softmax_of_extreme_rows() -> None:
     bad = np.array([[np.nan, 0, 1], [-np.inf] * 3, [np.inf, 0, 0]], np.float32)
     got = softmax.softmax(bad)
     assert np.isnan(got).all(axis=1).tolist() == [True] * 3
+    edge = softmax.logsumexp(bad)
+    assert np.isnan(edge[0]) and edge[1:].tolist() == [-np.inf, np.inf]
+    assert softmax.logsumexp(x, keepdims=True).shape == (3, 1)
     assert softmax.log_softmax(x)[1].tolist() == pytest.approx([-np.inf, -np.log(2), -np.log(2)])
 
 

@@ -21,16 +21,16 @@ class TrainConfig:
 
     text: str = ""            # a file or folder; "": the standard library's source
     max_mb: float = 8.0
-    steps: int = 700
-    batch: int = 16
-    context: int = 128
+    steps: int = 1500
+    batch: int = 12
+    context: int = 64
     layers: int = 4
     heads: int = 4
     dim: int = 128
     dropout: float = 0.0
-    lr: float = 2e-3
+    lr: float = 4e-3
     weight_decay: float = 0.1
-    warmup: int = 40
+    warmup: int = 60
     clip: float = 1.0
     seed: int = 1337
     dtype: str = "float32"
@@ -94,10 +94,10 @@ def parser() -> argparse.ArgumentParser:
                        help=text + shown, **extra)
     p.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/gpt-NNN)")
     p.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
-    p.add_argument("--every", type=int, default=20, metavar="N", help="steps between log lines "
-                   "(default: 20)")
-    p.add_argument("--save-every", type=int, default=100, metavar="N",
-                   help="steps between checkpoints and validations (default: 100)")
+    p.add_argument("--every", type=int, default=50, metavar="N", help="steps between log lines "
+                   "(default: 50)")
+    p.add_argument("--save-every", type=int, default=250, metavar="N",
+                   help="steps between checkpoints and validations (default: 250)")
     p.add_argument("--threads", type=int, metavar="N", help="threads of the matrix products "
                    "(default: all cores); a resumed run is bit-equal for the same number")
     p.add_argument("--sample", type=int, default=400, metavar="N",

@@ -120,7 +120,7 @@ def batch_at(data: np.ndarray, step: int, seed: int, batch: int, context: int
     return windows(data, draw.integers(0, len(data) - context, batch), context)
 
 
-def validation_batches(data: np.ndarray, batch: int, context: int, limit: int = 64
+def validation_batches(data: np.ndarray, batch: int, context: int, limit: int = 128
                        ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Windows evenly spread over `data`, always the same ones, at most `limit`."""
     count = max(1, min(limit, (len(data) - 1) // context))

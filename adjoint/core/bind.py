@@ -161,7 +161,7 @@ def _visible(op: Op, outs: Sequence[Any]) -> int:
     return len(outs) - len(op.hidden)
 
 
-def function_of(op: Op) -> Callable[..., Any]:
+def function_of(op: Op) -> Any:
     """The general caller of an op: operands positional, attributes by keyword."""
     def call(*args: Any, **attrs: Any) -> Any:
         return bind(op, args, attrs)

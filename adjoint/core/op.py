@@ -11,12 +11,24 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from adjoint.base.aval import Aval, aval_of
 from adjoint.core.tensor import Node
 
 Rule = Callable[..., Any]
+
+
+class OpFunction(Protocol):
+    """The function that runs an op; `op` is its record."""
+
+    op: Op
+    __name__: str
+    __qualname__: str
+
+    def __call__(self, *args: Any, **attrs: Any) -> Any: ...
+
+
 Key = str | tuple[str, ...]
 OPS: dict[str, Op] = {}
 
@@ -69,6 +81,7 @@ class Op:
         self._verify()
 
     variadic_out = False
+    call: Any = field(default=None, init=False, repr=False)
 
     @property
     def legal(self) -> set[str]:
@@ -266,7 +279,7 @@ def _source(op: Op, name: str) -> tuple[str, int]:
 
 def op(name: str, impl: Rule, infer: Rule, vjp: Mapping[Any, Rule] | None = None,
        jvp: Mapping[Any, Rule | None] | None = None, batch: Rule | None = None,
-       **fields: Any) -> Callable[..., Any]:
+       **fields: Any) -> OpFunction:
     """Declare an op; returns the function that runs it (its record is ``function.op``).
 
     >>> from adjoint.core.op import OPS
@@ -278,15 +291,15 @@ def op(name: str, impl: Rule, infer: Rule, vjp: Mapping[Any, Rule] | None = None
     return register(record, function_of(record))
 
 
-def register(record: Op, function: Callable[..., Any]) -> Callable[..., Any]:
+def register(record: Op, function: Any) -> OpFunction:
     """Enter a record and the function that runs it into the registry."""
     if record.name in OPS:
         raise TypeError(f"op {record.name!r} is declared twice")
     OPS[record.name] = record
     function.__name__ = function.__qualname__ = record.name
-    function.op = record  # type: ignore[attr-defined]  # functions take attributes
-    record.call = function  # type: ignore[attr-defined]  # set once, here
-    return function
+    function.op = record
+    record.call = function
+    return function  # type: ignore[no-any-return]  # a function with a record
 
 
 def avals(args: Sequence[Any]) -> list[Aval]:

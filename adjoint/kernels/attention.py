@@ -8,15 +8,24 @@ and for the cotangent of a float mask, tiles are computed by NumPy.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from . import attention_numpy, attention_run
+from . import attention_numpy
 from .attention_numpy import Array, Attend
 
 __all__ = ["attention_backward", "attention_forward"]
+
+
+@functools.cache
+def _kernels() -> Any:
+    """The generated kernels; the compiler's modules are loaded when first needed."""
+    from . import attention_run
+
+    return attention_run
 
 
 def _four(x: Array) -> Array:
@@ -79,8 +88,8 @@ def attention_forward(
     """
     spec = _attend(q, k, mask, causal, scale, dropout, seed)
     q4, k4, v4 = (_wide(_four(a)) for a in (q, k, v))
-    generated = attention_run.supported(q4, k4, v4, spec)
-    forward = attention_run.forward if generated else attention_numpy.forward
+    generated = _kernels().supported(q4, k4, v4, spec)
+    forward = _kernels().forward if generated else attention_numpy.forward
     out, lse = forward(q4, k4, v4, spec)
     shape = (*q.shape[:-1], v.shape[-1])
     return out.astype(q.dtype, copy=False).reshape(shape), lse.reshape(shape[:-1])
@@ -118,8 +127,8 @@ def attention_backward(
     if mask_grad and mask is not None:
         mask_ct = np.zeros(mask.shape, q4.dtype)
         full = _four(_writable_broadcast(mask_ct, (*q.shape[:-1], k.shape[-2])))
-    if full is None and attention_run.supported(q4, k4, v4, spec):
-        dq, dk, dv = attention_run.backward(ct4, q4, k4, v4, out4, rows, spec)
+    if full is None and _kernels().supported(q4, k4, v4, spec):
+        dq, dk, dv = _kernels().backward(ct4, q4, k4, v4, out4, rows, spec)
     else:
         dq, dk, dv = attention_numpy.backward(ct4, q4, k4, v4, out4, rows, spec, full)
     grads = tuple(

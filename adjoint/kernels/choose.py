@@ -9,7 +9,7 @@ the rest keyword-only; `->` what comes back):
 | --- | --- |
 | activations: relu leaky_relu elu celu selu gelu gelu_tanh silu mish sigmoid tanh softplus ... | `(x, **attrs) -> y` |
 | the same with `_backward` | `(ct, x, **attrs) -> cx` |
-| softmax, log_softmax | `(x, axis=-1) -> y` |
+| softmax, log_softmax, logsumexp | `(x, axis=-1) -> y` (logsumexp: `keepdims=`) |
 | softmax_backward, log_softmax_backward | `(ct, out, axis=-1) -> cx` |
 | cross_entropy | `(x, target, weight, ignore_index=, label_smoothing=) -> (loss, lse, share)` rows |
 | cross_entropy_backward | `(scale, x, target, lse, weight, ignore_index=, label_smoothing=) -> cx` |
@@ -62,7 +62,7 @@ Kernel = Callable[..., Any]
 _DIRECT: dict[str, Kernel] = {
     "softmax": softmax.softmax, "softmax_backward": softmax.softmax_backward,
     "log_softmax": softmax.log_softmax, "log_softmax_backward": softmax.log_softmax_backward,
-    "cross_entropy": softmax.cross_entropy,
+    "logsumexp": softmax.logsumexp, "cross_entropy": softmax.cross_entropy,
     "cross_entropy_backward": softmax.cross_entropy_backward,
     "layer_norm": norm.layer_norm, "layer_norm_backward": norm.layer_norm_backward,
     "rms_norm": norm.rms_norm, "rms_norm_backward": norm.rms_norm_backward,

@@ -8,9 +8,11 @@ multiplied. The pools are re-exported from `conv_pool`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
-from . import conv_numpy, conv_run
+from . import conv_numpy
 from .conv_numpy import Array, Padding, Spatial, conv_spec
 from .conv_pool import (
     adaptive_avg_pool_backward,
@@ -41,6 +43,14 @@ __all__ = [
 ]
 
 
+@functools.cache
+def _kernels() -> Any:
+    """The generated kernels; the compiler's modules are loaded when first needed."""
+    from . import conv_run
+
+    return conv_run
+
+
 def conv_forward(
     x: Array,
     w: Array,
@@ -60,8 +70,8 @@ def conv_forward(
     [[[2.0, 3.0, 3.0, 2.0]]]
     """
     spec = conv_spec(x.shape, w.shape, stride, padding, dilation, groups)
-    if conv_run.supported(x, w, spec):
-        return conv_run.forward(x, w, spec, bias)
+    if _kernels().supported(x, w, spec):
+        return _kernels().forward(x, w, spec, bias)
     out = conv_numpy.forward(x, w, spec)
     if bias is not None:
         out += bias.reshape(-1, *(1,) * spec.dims)
@@ -84,8 +94,8 @@ def conv_grad_input(
     [[[1.0, 2.0, 2.0, 1.0]]]
     """
     spec = conv_spec(x_shape, w.shape, stride, padding, dilation, groups)
-    if conv_run.supported(ct, w, spec):
-        return conv_run.grad_input(ct, w, spec)
+    if _kernels().supported(ct, w, spec):
+        return _kernels().grad_input(ct, w, spec)
     return conv_numpy.grad_input(ct, w, spec)
 
 
@@ -105,6 +115,6 @@ def conv_grad_weight(
     [[[1.0, 3.0, 5.0]]]
     """
     spec = conv_spec(x.shape, w_shape, stride, padding, dilation, groups)
-    if conv_run.supported(x, ct, spec):
-        return conv_run.grad_weight(ct, x, spec)
+    if _kernels().supported(x, ct, spec):
+        return _kernels().grad_weight(ct, x, spec)
     return conv_numpy.grad_weight(ct, x, spec)

@@ -169,14 +169,16 @@ def _product(a: Array, b: Array, out: Array | None) -> Array:
     dtype = np.result_type(a, b)
     wide = _wide(dtype)
     if wide != dtype:
-        y = np.matmul(a.astype(wide), b.astype(wide)).astype(dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            y = np.matmul(a.astype(wide), b.astype(wide)).astype(dtype)
         if out is None:
             return y
         np.copyto(out, y, casting="same_kind")
         return out
     count = a.shape[0] if a.ndim == 3 else 0
     if b.ndim != 3 or b.shape[0] != count or count < 2 or a[0].size * b.shape[2] < 200_000:
-        return np.asarray(np.matmul(a, b) if out is None else np.matmul(a, b, out=out))
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.asarray(np.matmul(a, b) if out is None else np.matmul(a, b, out=out))
     target = np.empty((count, a.shape[1], b.shape[2]), dtype) if out is None else out
     # OpenBLAS splits each small matrix over its threads; whole matrices per thread are faster
     with blas.one_thread():

@@ -6,9 +6,10 @@ innermost axis and walks down it. Either way a chunk owns a segment of the reduc
 one partial result, and the partial results are joined in order, so the result depends on the shape
 and not on the threads.
 
-Accuracy: sums of float32 (half, bfloat16) accumulate in float64; sums of float64 along
-rows run over independent partial sums that are folded every 2048 elements into a compensated total
-(Neumaier, ZAMM 54, 1974), sums down columns are compensated at every row. max and min keep a nan.
+Accuracy: sums of float32 (half, bfloat16) accumulate in float64; sums of float64 along rows run
+over independent partial sums that are folded every 2048 elements into a compensated total
+(Neumaier, ZAMM 54, 1974). Down columns, eight rows are added pairwise first. max and min keep a
+nan.
 """
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ Array = NDArray[Any]
 _SEGMENT = 1 << 15           # elements that a chunk reduces
 _BLOCK = 2048                # elements between foldings of a float64 row sum
 _COLUMNS = 512               # columns of a chunk of the column form
+_TOGETHER = 8                # rows that the column form joins at once
 _IDENTITY = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 _UFUNC: dict[str, np.ufunc] = {"add": np.add, "mean": np.add, "mul": np.multiply,
                               "max": np.maximum, "min": np.minimum}
@@ -378,45 +380,62 @@ class _Job(NamedTuple):
     def _column(self, frame: Frame, words: list[Value], dims: list[Value],
                 steps: list[list[Value]], at: list[Value], env: dict[str, Value],
                 segment: Value, index: Value, block: Value, n: int) -> None:
+        """Eight rows at a time are joined in registers and then with the float64 totals, which
+        lie in the result: few enough columns to stay in the first-level cache."""
         f, k = frame.f, self.kept
         _, _, _, part, rows, _, inner, kept, _ = words
         first = segment * part
         last = f.intrinsic("smin", first + part, rows)
         c0 = block * _COLUMNS
         c1 = f.intrinsic("smin", c0 + _COLUMNS, inner)
-        wide = vec(n, "double")
         spot = (segment * kept + index) * inner
+        outs = [f.at(frame.array(len(self.stored) + i), "double", spot)
+                for i in range(len(self.how))]
+        wide = vec(n, "double")
+        inner_steps = [s[-1] for s in steps]
 
-        def columns(j: Value, mask: Value | None, wanted: int) -> list[Value]:
-            places = [j + n * u if u else j for u in range(wanted)]
-            start = [f.const(wide, _IDENTITY[_op(h)]) for h in self.how] * wanted
-            start += [f.const(wide, 0.0)] * len(start)
-            how = self.how * wanted
-
-            def down(r: Value, carried: list[Value]) -> list[Value]:
-                here = [f.at(p, "i8", _offset(f, r, dims[k:], s[k:]))
-                        for p, s in zip(at, steps, strict=True)]
-                values: list[Value] = []
-                for place in places:
-                    values += self._values(f, here, [s[-1] for s in steps], env, place, c1,
-                                           mask, n)
-                if self.register == "float":
-                    values = [f.cast("fpext", v, wide) for v in values]
-                    return [f.join(_op(h), c, v) for h, c, v in zip(
-                        how, carried[:len(how)], values, strict=True)] + carried[len(how):]
-                return self._fold(f, carried, values, how)
-            got = f.loop(first, last, 1, start, down)
-            for i, h in enumerate(how):
-                v = got[i] + got[len(how) + i] if _op(h) == "add" else got[i]
-                out = frame.array(len(self.stored) + i % len(self.how))
-                place = places[i // len(self.how)]
-                f.store(v, f.at(out, "double", spot + place), mask=mask)
+        def clear(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
+            for h, out in zip(self.how, outs, strict=True):
+                f.store(f.const(wide, _IDENTITY[_op(h)]), f.at(out, "double", j), mask=mask)
             return []
+        f.vector_loop(c0, c1, n, [], clear)
 
-        several = 4 if len(self.how) == 1 else 2
-        middle = c0 + ((c1 - c0) / (n * several)) * (n * several)
-        f.loop(c0, middle, n * several, [], lambda j, _: columns(j, None, several))
-        f.vector_loop(middle, c1, n, [], lambda j, m, _: columns(j, m, 1))
+        def together(count: int) -> Callable[[Value, list[Value]], list[Value]]:
+            def run(r: Value, _: list[Value]) -> list[Value]:
+                here = [[f.at(p, "i8", _offset(f, r + i if i else r, dims[k:], s[k:]))
+                         for p, s in zip(at, steps, strict=True)] for i in range(count)]
+
+                def columns(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
+                    values = [self._values(f, row, inner_steps, env, j, c1, mask, n)
+                              for row in here]
+                    for i, (h, out) in enumerate(zip(self.how, outs, strict=True)):
+                        q = f.at(out, "double", j)
+                        total = f.load(q, wide, mask=mask)
+                        joined = _tree(f, _op(h), [v[i] for v in values])
+                        f.store(_joined(f, _op(h), total, joined), q, mask=mask)
+                    return []
+                f.vector_loop(c0, c1, n, [], columns)
+                return []
+            return run
+        middle = first + ((last - first) / _TOGETHER) * _TOGETHER
+        f.loop(first, middle, _TOGETHER, [], together(_TOGETHER))
+        f.loop(middle, last, 1, [], together(1))
+
+
+def _tree(f: Function, op: str, values: list[Value]) -> list[Value]:
+    """Join pairwise in the type of registers; products stay apart (they would overflow)."""
+    if op == "mul":
+        return values
+    while len(values) > 1:
+        values = [f.join(op, a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+    return values
+
+
+def _joined(f: Function, op: str, total: Value, values: list[Value]) -> Value:
+    for v in values:
+        wide = v if v.ty == total.ty else f.cast("fpext", v, total.ty)
+        total = f.join(op, total, wide)
+    return total
 
 
 def _op(how: str) -> str:

@@ -68,6 +68,22 @@ def _softmax_backward(k: Rows) -> None:
     k.each(row)
 
 
+def _logsumexp(k: Rows) -> None:
+    xs, ys = k.frame.array(0), k.frame.array(1)
+
+    def row(r: Value) -> None:
+        f = k.f
+        x = k.row(xs, r)
+        top, = k.reduce(["max"], lambda j, m: [k.load(x, j, m)])
+        finite = f.intrinsic("fabs", top).compare("olt", float("inf"))
+        shift = f.select(finite, top, k.number(0.0))   # rows of -inf give -inf, of inf give inf
+        wide = k.wide(shift)
+        total, = k.reduce(["add"], lambda j, m: [apply(f, "exp", k.load(x, j, m) - wide)],
+                          unroll=2)
+        k.put(shift + apply(f, "log", total), ys, r, k.stored)
+    k.each(row)
+
+
 def _log_softmax(k: Rows) -> None:
     xs, ys = k.frame.array(0), k.frame.array(1)
 
@@ -230,6 +246,23 @@ def log_softmax(x: Array, *, axis: int = -1) -> Any:
 def log_softmax_backward(ct: Array, out: Array, *, axis: int = -1) -> Any:
     """ct - exp(out) * sum(ct) along the last axis; NotImplemented like `softmax`."""
     return _unary_backward(_log_softmax_backward, "log_softmax_backward", ct, out, axis)
+
+
+def logsumexp(x: Array, *, axis: int = -1, keepdims: bool = False) -> Any:
+    """log(sum(exp(x))) along the last axis; NotImplemented like `softmax`.
+
+    >>> y = logsumexp(np.zeros((2, 1), np.float32))
+    >>> y is NotImplemented or y.tolist() == [0.0, 0.0]
+    True
+    """
+    if not rows.plain(x) or not rows.last_axis(x, axis) or x.size == 0:
+        return NotImplemented
+    entry = rows.compiled(_logsumexp, "logsumexp", x.dtype, 2)
+    if entry is None:
+        return NotImplemented
+    out = np.empty((*x.shape[:-1], 1) if keepdims else x.shape[:-1], x.dtype)
+    entry(rows.run_address(), rows.row_geometry(*rows.as_rows(x), x.itemsize)[1], id(x), id(out))
+    return out
 
 
 def _targets_fit(target: Array, columns: int, ignore_index: int) -> bool:

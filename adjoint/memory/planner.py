@@ -93,8 +93,8 @@ class Planner:
     """Plans for every budget of one trace.
 
     Args: `trace`; `bandwidth` in bytes per second to spill to and load from (None: no spilling);
-    `rungs` budgets between 0 and the full peak that are searched (plans in between come from the
-    same frontier); `effort` scales the ruin-and-repair search (0 leaves greedy plans);
+    `rungs` budgets between 0 and the full peak that are searched (None: 40 up to 100 operations,
+    20 beyond; plans in between come from the same frontier); `effort` scales the ruin-and-repair search (0 leaves greedy plans);
     `slowest` stops the descent at that many times the step's time (None: 4 up to 100 operations,
     2 beyond).
 
@@ -114,12 +114,14 @@ class Planner:
         trace: Trace,
         *,
         bandwidth: float | None = None,
-        rungs: int = 40,
+        rungs: int | None = None,
         effort: float = 1.0,
         slowest: float | None = None,
     ) -> None:
         if slowest is None:
             slowest = 4.0 if len(trace.ops) <= 100 else 2.0
+        if rungs is None:
+            rungs = 40 if len(trace.ops) <= 100 else 20
         if rungs < 1 or effort < 0 or slowest < 1:
             raise ArgumentError(
                 f"Planner: rungs={rungs}, effort={effort}, slowest={slowest}; they have to be at "
@@ -130,7 +132,7 @@ class Planner:
         self._frontier = _Frontier()
         self._random = np.random.default_rng(0)
         self._limit = slowest * max(self.graph.cost(self.graph.base), 1e-300)
-        self._breadth = 8
+        self._breadth = 8 if self.graph.n <= 100 else 4
         self._repairs = int(effort * min(16.0, 2500 / max(self.graph.n, 1)))
         full = self._note(Layout(self.graph, self.graph.base))
         self._seeds = [self._note(Layout(self.graph, k)) for k in self._segment_seeds()]

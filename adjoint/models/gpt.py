@@ -104,11 +104,13 @@ class GPT(nn.Module):
         self._initialize()
 
     def _initialize(self) -> None:
-        small = 0.02 / math.sqrt(2 * self.config.layers)
+        # GPT-2's 0.02 at width 768, kept in proportion to 1 / sqrt(width) for small models.
+        wide = 0.7 / math.sqrt(self.config.dim)
+        small = wide / math.sqrt(2 * self.config.layers)
         for name, p in self.named_parameters():
             if p.ndim >= 2:
-                residual = name.endswith(("proj.weight", "down.weight"))
-                nn.init.normal_(p, 0.0, small if residual else 0.02)
+                last = name.endswith(("proj.weight", "down.weight", "head.weight"))
+                nn.init.normal_(p, 0.0, small if last else wide)
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 

@@ -19,7 +19,7 @@ from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import binary, bind, function_of, unary
 from adjoint.core.inplace import zeros_of
-from adjoint.core.op import Op, Plan, register
+from adjoint.core.op import Op, OpFunction, Plan, register
 from adjoint.core.tensor import Tensor
 from adjoint.kernels import expr as ex
 from adjoint.kernels.expr import Expr
@@ -255,7 +255,7 @@ def _infer(name: str, kind: str) -> Callable[..., Aval]:
 
 def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Expr,
            given: Mapping[str, Any], fields: Mapping[str, Any], kind: str,
-           public: bool) -> Callable[..., Any]:
+           public: bool) -> Any:
     raw = ex.compile_numpy(name, operands, [e], keyword=attrs)
     vjp, jvp, slopes = ({}, {}, {}) if kind == "bool" else _rules(name, e, operands, attrs, given)
     head = ", ".join([*operands, "/", *(["*", *attrs] if attrs else [])])
@@ -299,7 +299,7 @@ def _caller(op: Op, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...],
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,
-              kind: str = "promote", **fields: Any) -> Callable[..., Any]:
+              kind: str = "promote", **fields: Any) -> OpFunction:
     """Declare a pointwise op from a scalar expression; returns the function that runs it.
 
     kind    "promote": result in the promoted dtype; "float": integers become the default float;

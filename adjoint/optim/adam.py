@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.core.tensor import Tensor
+from adjoint.kernels import multi
 from adjoint.optim import _rules
 from adjoint.optim.optimizer import (
     Closure,
@@ -52,18 +53,28 @@ class Adam(Optimizer):
         """One update; see Optimizer.step."""
         loss, groups = self._begin(closure)
         for group, params in groups:
-            beta1, beta2 = group["betas"]
-            numbers = {
-                "lr": number(group["lr"]), "beta1": number(beta1), "beta2": number(beta2),
-                "eps": group["eps"], "weight_decay": group["weight_decay"],
-                "decoupled": group["decoupled_weight_decay"], "maximize": group["maximize"]}
             names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else [])]
+            by_step: dict[float, list[tuple[Tensor, list[Tensor]]]] = {}
             for p in params:
                 state = self.state[p]
                 if not state:
                     state["step"] = counter()
                     for name in names:
                         state[name] = zeros_like(p)
-                self._update(_rules.adam, p, [state[name] for name in names], 2,
-                             step=advance(state["step"]), **numbers)
+                held = [state[name] for name in names]
+                by_step.setdefault(advance(state["step"]), []).append((p, held))
+            for step, work in by_step.items():
+                self._update_all(group, step, work)
         return loss
+
+    def _update_all(self, group: dict[str, Any], step: float,
+                    work: list[tuple[Tensor, list[Tensor]]]) -> None:
+        """Update parameters that are at the same step: in one compiled call if that is possible."""
+        beta1, beta2 = map(number, group["betas"])
+        shared = {"lr": number(group["lr"]), "eps": group["eps"], "step": step,
+                  "weight_decay": group["weight_decay"], "maximize": group["maximize"],
+                  "decoupled": group["decoupled_weight_decay"]}
+        if self._together(multi.adam, work, betas=(beta1, beta2), **shared):
+            return
+        for p, held in work:
+            self._update(_rules.adam, p, held, 2, beta1=beta1, beta2=beta2, **shared)

@@ -234,8 +234,28 @@ class Optimizer:
         grad: Any = p.grad
         run(rule, [p.array, grad.array, *(s.array for s in tensors)], self._scratch, scratch,
             numbers)
-        for t in (p, *tensors):
-            bump(t, f"{type(self).__name__}.step")
+        self._written(p, tensors)
+
+    def _together(self, kernel: Callable[..., Any], work: list[tuple[Tensor, list[Tensor]]],
+                  **numbers: Any) -> bool:
+        """Update all (parameter, state) of ``work`` in one call of a kernel over many arrays;
+        False, and nothing changed, where the kernel does not take them."""
+        grads: list[Any] = [p.grad for p, _ in work]
+        lists = [[p.array for p, _ in work], [g.array for g in grads]]
+        lists += [[held[i].array for _, held in work] for i in range(len(work[0][1]))]
+        if kernel(*lists, **numbers) is NotImplemented:
+            return False
+        for p, held in work:
+            self._written(p, held)
+        return True
+
+    def _written(self, p: Tensor, state: list[Tensor]) -> None:
+        """Count the write, so that a backward through an earlier forward is refused."""
+        what = f"{type(self).__name__}.step"
+        bump(p, what)
+        for s in state:
+            if s._cell is not None:  # else nobody ever looked at it
+                bump(s, what)
 
     # -- saving and loading -------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:

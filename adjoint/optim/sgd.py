@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.core.tensor import Tensor
+from adjoint.kernels import multi
 from adjoint.optim import _rules
 from adjoint.optim.optimizer import (
     Closure,
@@ -52,14 +53,28 @@ class SGD(Optimizer):
         """One update; see Optimizer.step."""
         loss, groups = self._begin(closure)
         for group, params in groups:
-            momentum = group["momentum"]
+            fresh: list[tuple[Tensor, list[Tensor]]] = []
+            known: list[tuple[Tensor, list[Tensor]]] = []
             for p in params:
-                state, first = self.state[p] if momentum else {}, False
-                if momentum and state.get("momentum_buffer") is None:
-                    state["momentum_buffer"], first = zeros_like(p), True
-                self._update(
-                    _rules.sgd, p, [state["momentum_buffer"]] if momentum else [], 2,
-                    lr=number(group["lr"]), momentum=momentum, dampening=group["dampening"],
-                    weight_decay=number(group["weight_decay"]), nesterov=group["nesterov"],
-                    maximize=group["maximize"], first=first)
+                if not group["momentum"]:
+                    known.append((p, []))
+                    continue
+                state = self.state[p]
+                first = state.get("momentum_buffer") is None
+                if first:
+                    state["momentum_buffer"] = zeros_like(p)
+                (fresh if first else known).append((p, [state["momentum_buffer"]]))
+            self._update_all(group, fresh, True)
+            self._update_all(group, known, False)
         return loss
+
+    def _update_all(self, group: dict[str, Any], work: list[tuple[Tensor, list[Tensor]]],
+                    first: bool) -> None:
+        """Update these parameters: in one compiled call if that is possible."""
+        numbers = {
+            "lr": number(group["lr"]), "momentum": group["momentum"],
+            "dampening": group["dampening"], "weight_decay": number(group["weight_decay"]),
+            "nesterov": group["nesterov"], "maximize": group["maximize"], "first": first}
+        if work and not self._together(multi.sgd, work, **numbers):
+            for p, held in work:
+                self._update(_rules.sgd, p, held, 2, **numbers)

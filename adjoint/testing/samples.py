@@ -250,6 +250,37 @@ def _images() -> dict[str, list[Sample]]:
     }
 
 
+def _spd(*shape: int) -> Any:
+    """Symmetric positive definite matrices."""
+    a = r(*shape)
+    return a @ np.swapaxes(a, -1, -2) + np.eye(shape[-1])
+
+
+def _systems() -> dict[str, list[Sample]]:
+    tri = {"upper": True, "unit": False}
+    whole = {"dims": (0, 1), "norm": "ortho", "inverse": False}
+    return {
+        "linalg_solve": [((r(2, 3, 3), r(2, 3, 2)), {}), ((c(3, 3), c(3, 2)), {})],
+        "linalg_solve_triangular": [((_spd(3, 3), r(3, 2)), tri),
+                                    ((_spd(3, 3), r(3, 2)), {"upper": False, "unit": True})],
+        "linalg_inv": [((r(2, 3, 3),), {}), ((c(3, 3),), {})],
+        "linalg_det": [((r(2, 3, 3),), {}), ((c(3, 3),), {})],
+        "linalg_slogdet": [((r(2, 3, 3),), {})],
+        "linalg_cholesky": [((_spd(2, 3, 3),), {})],
+        "linalg_qr": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
+        "linalg_eigh": [((_spd(2, 3, 3),), {})], "linalg_eig": [((_spd(3, 3),), {})],
+        "linalg_svd": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
+        "linalg_matrix_exp": [((r(2, 3, 3),), {}), ((c(2, 2),), {})],
+        "linalg_pinv": [((r(4, 2),), {"rtol": 1e-12}), ((r(2, 4),), {"rtol": 1e-12})],
+        "fft_c2c": [((c(3, 4),), whole), ((c(5),), {"dims": (0,), "norm": "backward",
+                                                  "inverse": True})],
+        "fft_r2c": [((r(3, 4),), {"dims": (0, 1), "norm": "backward"}),
+                    ((r(2, 5),), {"dims": (1,), "norm": "forward"})],
+        "fft_c2r": [((c(2, 3),), {"dims": (0, 1), "norm": "backward", "n": 4}),
+                    ((c(2, 3),), {"dims": (1,), "norm": "ortho", "n": 5})],
+    }
+
+
 def _rest() -> dict[str, list[Sample]]:
     integer = [((ints(8, 2, 3), ints(3, 3)), {})]
     out: dict[str, list[Sample]] = {
@@ -278,7 +309,7 @@ def _rest() -> dict[str, list[Sample]]:
 def table() -> dict[str, list[Sample]]:
     """Samples by op name, for every registered op that has any."""
     rows: dict[str, list[Sample]] = {}
-    for part in (_reductions, _views, _indexing, _products, _networks, _images, _rest):
+    for part in (_reductions, _views, _indexing, _products, _networks, _images, _systems, _rest):
         rows.update(part())
     for name, op in OPS.items():
         if op.domain is not None:

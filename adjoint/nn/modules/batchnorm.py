@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 import adjoint.nn.functional as F
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.nn import _core, init
@@ -105,7 +106,8 @@ class _BatchNorm(_NormBase):
             with no_grad():
                 self.num_batches_tracked.add_(1)
             if self.momentum is None:  # cumulative average
-                momentum = 1.0 / float(self.num_batches_tracked)
+                count = self.num_batches_tracked.array
+                momentum = 1.0 if type(count) is MetaArray else 1.0 / float(count)
         update = not self.training or self.track_running_stats
         return F.batch_norm(input, self.running_mean if update else None,
                             self.running_var if update else None, self.weight, self.bias,

@@ -11,6 +11,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor, bump, wrap
+from adjoint.kernels import multi
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
            "get_total_norm"]
@@ -64,7 +65,9 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
     real = np.empty(0, arrays[0].dtype).real.dtype
     if any(type(a) is MetaArray for a in arrays):
         return wrap(MetaArray((), real))
-    total = _together([_norm(a, norm_type) for a in arrays], norm_type)
+    total = multi.norm(arrays) if norm_type == 2 else NotImplemented
+    if total is NotImplemented:
+        total = _together([_norm(a, norm_type) for a in arrays], norm_type)
     if error_if_nonfinite and not math.isfinite(total):
         raise ArgumentError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
@@ -82,8 +85,10 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
     scale = float(max_norm) / (float(total_norm.array) + 1e-6)
     if scale >= 1.0:
         return
+    if multi.scale_([g.array for g in grads], scale) is NotImplemented:
+        for g in grads:
+            np.multiply(g.array, scale, out=g.array)
     for g in grads:
-        np.multiply(g.array, scale, out=g.array)
         bump(g, "clip_grads_with_norm_")
 
 
