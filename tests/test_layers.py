@@ -234,33 +234,17 @@ def test_optional_packages_are_not_imported_with_the_package() -> None:
     assert not eager, "import these inside the function that needs them:\n" + "\n".join(eager)
 
 
-def reaches(start: str) -> set[str]:
-    """Modules of the package that `start` needs, now or later."""
-    seen, todo = set(), [start]
-    while todo:
-        module = todo.pop()
-        if module in modules() and module not in seen:
-            seen.add(module)
-            todo += [f.target for f in imports(module) if not f.typing_only]
-    return seen
+def test_late_imports_across_parts_are_few() -> None:
+    """Within a part they serve rules that need each other, and code that is slow to load.
 
-
-def test_imports_inside_functions_have_a_reason() -> None:
-    """Only what is slow to load, or would be a cycle, is imported late.
-
-    Rules of two ops may need each other; then one of them waits. Between parts of the package a
-    late import hides a dependency; a few are allowed for what is rarely used.
+    Between parts an import inside a function hides a dependency.
     """
-    needless, across = [], []
-    for module, found in own_imports():
-        if found.at_import or found.typing_only:
-            continue
-        if unit(module) != unit(found.target):
-            across.append(f"{place(module, found.line)} imports {found.target}")
-        elif module not in reaches(found.target):
-            needless.append(f"{place(module, found.line)} imports {found.target}")
-    assert not needless, "these can stand at the top of their module:\n" + "\n".join(needless)
-    assert len(across) <= 12, "late imports across parts:\n" + "\n".join(across)
+    late = [
+        f"{place(module, found.line)} imports {found.target}"
+        for module, found in own_imports()
+        if not found.at_import and not found.typing_only and unit(module) != unit(found.target)
+    ]
+    assert len(late) <= 12, "late imports across parts:\n" + "\n".join(late)
 
 
 def test_files_are_at_most_600_lines() -> None:

@@ -3,10 +3,28 @@ from adjoint.base.tree import flatten as tree_flatten
 from adjoint.base.tree import register_node as register_pytree_node
 from adjoint.base.tree import tree_leaves, tree_map
 from adjoint.base.tree import unflatten as tree_unflatten
+from adjoint.func.jacobian import (
+    choose as choose_mode,
+)
+from adjoint.func.jacobian import (
+    fisher_product,
+    gauss_newton_product,
+    hessian,
+    hutchinson_diagonal,
+    hutchinson_trace,
+    hvp,
+    jacfwd,
+    jacobian,
+    jacrev,
+    vhp,
+)
+from adjoint.func.modules import functional_call, stack_module_state
 from adjoint.func.push import jvp, linear_transpose, linearize
 from adjoint.func.reverse import grad, grad_and_value, value_and_grad, vjp
 from adjoint.func.vmap import pmax, pmean, psum, vmap
 
-__all__ = ["grad", "grad_and_value", "jvp", "linear_transpose", "linearize", "pmax", "pmean",
-           "psum", "register_pytree_node", "tree_flatten", "tree_leaves", "tree_map",
-           "tree_unflatten", "value_and_grad", "vjp", "vmap"]
+__all__ = ["choose_mode", "fisher_product", "functional_call", "gauss_newton_product", "grad",
+           "grad_and_value", "hessian", "hutchinson_diagonal", "hutchinson_trace", "hvp", "jacfwd",
+           "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "pmax", "pmean", "psum",
+           "register_pytree_node", "stack_module_state", "tree_flatten", "tree_leaves", "tree_map",
+           "tree_unflatten", "value_and_grad", "vhp", "vjp", "vmap"]

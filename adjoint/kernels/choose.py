@@ -34,47 +34,38 @@ code above.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from adjoint.kernels import (
-    activations,
-    alloc,
-    cells,
-    channels,
-    codegen,
-    dropout,
-    embedding,
-    llvm,
-    multi,
-    norm,
-    reduce,
-    softmax,
-    threads,
-)
-from adjoint.kernels.expr import Expr, compile_numpy, var
-from adjoint.kernels.loops import Pointwise, pointwise
+from adjoint.kernels.expr import Expr, compile_numpy, schedule, var
 
 Kernel = Callable[..., Any]
 
-_DIRECT: dict[str, Kernel] = {
-    "softmax": softmax.softmax, "softmax_backward": softmax.softmax_backward,
-    "log_softmax": softmax.log_softmax, "log_softmax_backward": softmax.log_softmax_backward,
-    "logsumexp": softmax.logsumexp, "cross_entropy": softmax.cross_entropy,
-    "cross_entropy_backward": softmax.cross_entropy_backward,
-    "layer_norm": norm.layer_norm, "layer_norm_backward": norm.layer_norm_backward,
-    "rms_norm": norm.rms_norm, "rms_norm_backward": norm.rms_norm_backward,
-    "group_norm": norm.group_norm, "group_norm_backward": channels.group_norm_backward,
-    "batch_norm": channels.batch_norm, "batch_norm_backward": channels.batch_norm_backward,
-    "dropout": dropout.dropout,
-    "lstm_cell": cells.lstm_cell, "lstm_cell_backward": cells.lstm_cell_backward,
-    "gru_cell": cells.gru_cell, "gru_cell_backward": cells.gru_cell_backward,
-    "embedding": embedding.embedding, "embedding_backward": embedding.embedding_backward,
-    "sgd": multi.sgd, "adam": multi.adam, "clip_norm": multi.norm, "scale_": multi.scale_,
+# name -> module of this folder, function; modules are imported when first asked for, because
+# importing the package must cost little
+_DIRECT: dict[str, tuple[str, str]] = {
+    **{n: ("softmax", n) for n in (
+        "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "logsumexp",
+        "cross_entropy", "cross_entropy_backward")},
+    **{n: ("norm", n) for n in (
+        "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "group_norm")},
+    **{n: ("channels", n) for n in (
+        "group_norm_backward", "batch_norm", "batch_norm_backward")},
+    **{n: ("cells", n) for n in (
+        "lstm_cell", "lstm_cell_backward", "gru_cell", "gru_cell_backward")},
+    **{n: ("embedding", n) for n in ("embedding", "embedding_backward")},
+    **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
+    "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }
 _REDUCTIONS = {"sum": "add", "mean": "mean", "amax": "max", "amin": "min", "prod": "mul"}
+_NOTHING = 1 << 62                       # a size that no array reaches
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module("adjoint.kernels." + name)
 
 
 @functools.cache
@@ -85,21 +76,26 @@ def lookup(name: str) -> Kernel | None:
     >>> f is None or f(np.zeros((1, 2), np.float32)).tolist() == [[0.5, 0.5]]
     True
     """
-    if not llvm.available():
+    if not _module("llvm").available():
         return None
-    alloc.install()
+    _module("alloc").install()
     if name in _REDUCTIONS:
         return _reducer(name, _REDUCTIONS[name])
-    return _DIRECT.get(name) or activations.kernel(name)
+    if name in _DIRECT:
+        module, function = _DIRECT[name]
+        kernel: Kernel = getattr(_module(module), function)
+        return kernel
+    found: Kernel | None = _module("activations").kernel(name)
+    return found
 
 
 def names() -> tuple[str, ...]:
     """Every name that `lookup` knows."""
-    return (*_DIRECT, *_REDUCTIONS, *activations.names())
+    return (*_DIRECT, *_REDUCTIONS, *_module("activations").names())
 
 
 def _reducer(name: str, how: str) -> Kernel | None:
-    kernel = reduce.reduction(name, ["x"], [var("x")], [how])
+    kernel = _module("reduce").reduction(name, ["x"], [var("x")], [how])
     if kernel is None:
         return None
 
@@ -125,11 +121,13 @@ def hybrid(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
     """
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, present, keyword=keyword, dtype=dtype, single=single)
-    if not present or not codegen.can_lower(present):
-        return _with_gaps(small, exprs) if len(present) < len(exprs) else small
-    minimum = max(64, 16384 // codegen.weight(present) ** 2) if codegen.weight(present) else 1 << 62
-    run = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, small, minimum)
-    return _with_gaps(run, exprs) if len(present) < len(exprs) else run.call
+    weight = sum(e.fn not in ("var", "const") for e in schedule(present))
+    call = small
+    if weight:
+        minimum = max(64, 16384 // weight ** 2)
+        call = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, small,
+                       minimum).call
+    return _with_gaps(call, exprs) if len(present) < len(exprs) else call
 
 
 class _Hybrid:
@@ -139,17 +137,19 @@ class _Hybrid:
                  keyword: tuple[str, ...], single: bool, small: Kernel, minimum: int) -> None:
         self._what = (name, params, exprs)
         self._how = (keyword, single)
-        self._kernel: Pointwise | None = None
+        self._kernel: Kernel | None = None
         self._tried = False
         self.small, self.minimum = small, minimum
         self.call = self._unary() if len(params) == 1 else self._general()
 
-    def _build(self) -> Pointwise | None:
+    def _build(self) -> Kernel | None:
         if not self._tried:
             keyword, single = self._how
-            self._kernel = pointwise(*self._what, keyword=keyword, single=single)
-            if self._kernel is not None:
-                alloc.install()
+            self._kernel = _module("loops").pointwise(*self._what, keyword=keyword, single=single)
+            if self._kernel is None:
+                self.minimum = _NOTHING
+            else:
+                _module("alloc").install()
             self._tried = True
         return self._kernel
 
@@ -160,26 +160,23 @@ class _Hybrid:
         return self.small(*args, **attrs) if out is NotImplemented else out
 
     def _unary(self) -> Kernel:
-        small, large, minimum = self.small, self.large, self.minimum
+        small, large = self.small, self.large
 
         def call(x: Any, **attrs: Any) -> Any:
-            if type(x) is np.ndarray and x.size >= minimum:
+            if type(x) is np.ndarray and x.size >= self.minimum:
                 return large(x, **attrs)
             return small(x, **attrs)
         return call
 
     def _general(self) -> Kernel:
-        small, large, minimum = self.small, self.large, self.minimum
+        small, large = self.small, self.large
 
         def call(*args: Any, **attrs: Any) -> Any:
             for x in args[:2]:
-                if type(x) is np.ndarray and x.size >= minimum:
+                if type(x) is np.ndarray and x.size >= self.minimum:
                     return large(*args, **attrs)
             return small(*args, **attrs)
         return call
-
-    def __call__(self, *args: Any, **attrs: Any) -> Any:
-        return self.call(*args, **attrs)
 
 
 def _with_gaps(f: Kernel, exprs: Sequence[Expr | None]) -> Kernel:
@@ -198,6 +195,7 @@ def report() -> dict[str, Any]:
     >>> report()["kernels"] in ("generated (LLVM)", "NumPy")
     True
     """
+    llvm, threads, alloc = _module("llvm"), _module("threads"), _module("alloc")
     on = llvm.available()
     store = llvm.store()
     files = store.files() if on else []

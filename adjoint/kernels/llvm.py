@@ -16,7 +16,6 @@ import ctypes
 import functools
 import hashlib
 import importlib
-import importlib.metadata
 import os
 import platform
 import re
@@ -160,9 +159,10 @@ def fingerprint() -> str:
 
 
 def _version(package: str) -> str:
+    metadata = importlib.import_module("importlib.metadata")  # 20 ms that importing must not cost
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return str(metadata.version(package))
+    except metadata.PackageNotFoundError:
         return "source"
 
 

@@ -34,6 +34,7 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
     `minimum` elements."""
     slow, kernel_name = record.impl, record.name
 
+    @functools.wraps(slow)          # the record reads its operands off the signature
     def impl(*arrays: Any, **attrs: Any) -> Any:
         if arrays[0].size >= minimum:
             k = kernel(kernel_name)
@@ -142,6 +143,7 @@ def _product(name: str, arrange: Callable[..., Any]) -> None:
     record = OPS[name]
     slow = record.impl
 
+    @functools.wraps(slow)          # the record reads its operands off the signature
     def impl(*arrays: Any, **attrs: Any) -> Any:
         a = arrays[-2] if name not in ("linear",) else arrays[0]
         if a.size >= 2048 and (a.dtype is F32 or a.dtype is F64):

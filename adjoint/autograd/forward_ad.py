@@ -1,0 +1,122 @@
+"""Forward mode as a context: `dual_level`, `make_dual`, `unpack_dual` (torch.autograd.forward_ad).
+
+A dual tensor carries its tangent through every op while its level is open; nothing is stored.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.base.errors import AutogradError, GradcheckError, ShapeError
+from adjoint.core.tensor import Tensor, wrap
+
+_open: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_dual_levels", default=())
+
+
+class UnpackedDualTensor(NamedTuple):
+    """What `unpack_dual` returns; `tangent` is None for a tensor without one."""
+
+    primal: Any
+    tangent: Any
+
+
+def _forward() -> Any:
+    from adjoint.func.forward import Forward    # a layer above: forward mode lives with transforms
+    return Forward()
+
+
+def enter_dual_level() -> int:
+    """Open a level; returns its number."""
+    trace = _forward()
+    trace.__enter__()
+    _open.set((*_open.get(), trace))
+    return len(_open.get()) - 1
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """Close the innermost level: its tangents are gone."""
+    held = _open.get()
+    if not held:
+        raise AutogradError("Trying to exit a forward AD level but none is active")
+    held[-1].__exit__(None, None, None)
+    _open.set(held[:-1])
+
+
+class dual_level:
+    """Context in which dual tensors exist.
+
+    >>> import adjoint as ad
+    >>> import adjoint.autograd.forward_ad as fwAD
+    >>> with fwAD.dual_level():
+    ...     x = fwAD.make_dual(ad.tensor(2.0), ad.tensor(1.0))
+    ...     fwAD.unpack_dual(x * x).tangent
+    tensor(4.)
+    """
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *exc: object) -> None:
+        exit_dual_level()
+
+
+def _level(level: int | None) -> Any:
+    held = _open.get()
+    if not held:
+        raise AutogradError("Trying to create a dual Tensor for forward AD but no level exists, "
+                            "make sure to enter_dual_level() first.")
+    return held[-1 if level is None else level]
+
+
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Any:
+    """`tensor` with a tangent, at the innermost open level."""
+    trace = _level(level)
+    if tuple(tensor.shape) != tuple(tangent.shape):
+        raise ShapeError(f"make_dual: the tangent has shape {list(tangent.shape)}, the primal "
+                         f"{list(tensor.shape)}; they must be equal")
+    return trace.lift(tensor, tangent)
+
+
+def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
+    """(primal, tangent) of a tensor at the innermost open level."""
+    held = _open.get()
+    if not held:
+        return UnpackedDualTensor(tensor, None)
+    trace = held[-1 if level is None else level]
+    if getattr(tensor, "trace", None) is trace:
+        return UnpackedDualTensor(tensor.value, tensor.tangent)
+    return UnpackedDualTensor(tensor, None)
+
+
+def check_forward(func: Callable[..., Any], given: tuple[Any, ...],
+                  picked: Sequence[tuple[int, Tensor]], eps: float, atol: float,
+                  rtol: float) -> None:
+    """Compare forward-mode derivatives with central differences (for `gradcheck`)."""
+    from adjoint.autograd.gradcheck import _outputs, numerical_jacobian
+    outs = _outputs(func, given)
+    for i, t in picked:
+        numeric = numerical_jacobian(func, given, t, eps, len(outs))
+        for row, at in enumerate(np.ndindex(t.array.shape)):
+            seed = np.zeros(t.array.shape, t.array.dtype)
+            seed[at] = 1
+            with dual_level():
+                args = [make_dual(a.detach(), wrap(seed)) if k == i else a
+                        for k, a in enumerate(given)]
+                tangents = [unpack_dual(o).tangent for _, o in _dual_outputs(func, args)]
+            for k, (tangent, n) in enumerate(zip(tangents, numeric, strict=True)):
+                got = np.zeros(n.shape[1]) if tangent is None else tangent.array.reshape(-1)
+                want = n[row]
+                if not np.allclose(got, want, rtol=rtol, atol=atol):
+                    raise GradcheckError(
+                        f"Jacobian computed with forward mode mismatch for output {k} with respect "
+                        f"to input {i}, index {at}:\n  numerical: {want}\n  analytical: {got}")
+
+
+def _dual_outputs(func: Callable[..., Any], args: Sequence[Any]) -> list[tuple[int, Any]]:
+    out = func(*args)
+    many = out if isinstance(out, (tuple, list)) else (out,)
+    return [(k, o) for k, o in enumerate(many) if isinstance(o, Tensor)
+            and (o.dtype.is_floating_point or o.dtype.is_complex)]

@@ -1,0 +1,271 @@
+"""Jacobians, Hessians and products with them.
+
+jacfwd pushes one tangent per input element, jacrev pulls one cotangent per output element;
+`jacobian` takes the cheaper one (n inputs, m outputs: forward for n <= m) and says which.
+Both run their passes batched, at most `chunk_size` at a time.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.base.tree import Spec, flatten, unflatten
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.func.push import jvp
+from adjoint.func.reverse import Pull, as_tensor, grad
+from adjoint.func.vmap import vmap
+from adjoint.ops.shape import cat_op, reshape
+
+CHUNK = 1 << 10
+
+
+def _basis(t: Tensor, size: int, start: int, rows: int) -> Tensor:
+    """Rows start .. start + rows of the identity of size `size`, shaped like `t`."""
+    eye = np.zeros((rows, size), t.array.dtype)
+    eye[np.arange(rows), np.arange(start, start + rows)] = 1
+    return wrap(eye.reshape(rows, *t.shape))
+
+
+def _zeros(t: Tensor, rows: int) -> Tensor:
+    return wrap(np.zeros((rows, *t.shape), t.array.dtype))
+
+
+def _numbers(argnums: Any) -> tuple[tuple[int, ...], bool]:
+    return ((argnums,), True) if isinstance(argnums, int) else (tuple(argnums), False)
+
+
+def _per_output(out_spec: Spec, blocks: Sequence[Sequence[Any]], specs: Sequence[Spec],
+                single: bool) -> Any:
+    """A tree of the outputs, holding trees of the arguments."""
+    made = []
+    for row in blocks:
+        trees, at = [], 0
+        for s in specs:
+            trees.append(unflatten(list(row[at:at + s.leaves]), s))
+            at += s.leaves
+        made.append(trees[0] if single else tuple(trees))
+    return unflatten(made, out_spec)
+
+
+def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
+           randomness: str = "error", chunk_size: int | None = None) -> Callable[..., Any]:
+    """The Jacobian by forward mode: entry [out..., in...] per output and argument leaf.
+
+    Costs one jvp per input element (batched); memory does not grow with the depth of `func`.
+
+    >>> import adjoint as ad
+    >>> ad.func.jacfwd(lambda x: x * x)(ad.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+    nums, single = _numbers(argnums)
+
+    @wraps(func)
+    def run(*args: Any) -> Any:
+        trees = [flatten(args[i]) for i in nums]
+        leaves = [as_tensor(x, "jacfwd") for found, _ in trees for x in found]
+        specs = [s for _, s in trees]
+
+        def along(*tangents: Any) -> Any:
+            def of(*xs: Any) -> Any:
+                full, at = list(args), 0
+                for i, s in zip(nums, specs, strict=True):
+                    full[i] = unflatten(list(xs[at:at + s.leaves]), s)
+                    at += s.leaves
+                return func(*full)
+            found = jvp(of, tuple(leaves), tangents, has_aux=has_aux)
+            return (found[1], found[2]) if has_aux else found[1]
+
+        columns: list[list[Any]] = []
+        out_spec: Spec | None = None
+        aux: Any = None
+        for k, leaf in enumerate(leaves):
+            parts: list[list[Any]] = []
+            size = leaf.array.size
+            step = min(chunk_size or CHUNK, size) or 1
+            for start in range(0, max(size, 1), step):
+                rows = min(step, size - start)
+                seeds = [_basis(t, size, start, rows) if j == k else _zeros(t, rows)
+                         for j, t in enumerate(leaves)]
+                found = vmap(along, randomness=randomness)(*seeds)
+                if has_aux:
+                    found, aux = found
+                flat, out_spec = flatten(found)
+                parts.append(flat)
+            columns.append([_columns(list(p), leaf) for p in zip(*parts, strict=True)])
+        assert out_spec is not None
+        result = _per_output(out_spec, list(zip(*columns, strict=True)), specs, single)
+        return (result, _first(aux)) if has_aux else result
+    return run
+
+
+def _first(aux: Any) -> Any:
+    leaves, spec = flatten(aux)
+    return unflatten([x[0] for x in leaves], spec)
+
+
+def _columns(parts: list[Any], leaf: Tensor) -> Any:
+    """Stacked tangents (n, *out) as (*out, *in)."""
+    whole = parts[0] if len(parts) == 1 else cat_op(*parts, dim=0)
+    out = tuple(whole.shape[1:])
+    moved = whole.permute(*range(1, len(out) + 1), 0)
+    return reshape(moved, (*out, *leaf.shape))
+
+
+def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
+           chunk_size: int | None = None) -> Callable[..., Any]:
+    """The Jacobian by reverse mode: entry [out..., in...] per output and argument leaf.
+
+    Costs one pull per output element (batched over one recorded forward).
+
+    >>> import adjoint as ad
+    >>> ad.func.jacrev(lambda x: x * x)(ad.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+    nums, single = _numbers(argnums)
+
+    @wraps(func)
+    def run(*args: Any) -> Any:
+        p = Pull(func, args, {}, nums, "jacrev", has_aux)
+        blocks = []
+        for k, out in enumerate(p.outputs):
+            size = math.prod(out.shape)
+            step = min(chunk_size or CHUNK, size) or 1
+            parts: list[list[Any]] = []
+            for start in range(0, max(size, 1), step):
+                rows = min(step, size - start)
+                seeds = _basis(out, size, start, rows)
+
+                def pull(seed: Any, k: int = k) -> Any:
+                    cts = [seed if j == k else None for j in range(len(p.outputs))]
+                    return tuple(p.back(cts, keep=True))
+                parts.append(list(vmap(pull)(seeds)))
+            rows_of = [c[0] if len(c) == 1 else cat_op(*c, dim=0)
+                       for c in zip(*parts, strict=True)]
+            blocks.append([reshape(r, (*out.shape, *v.shape))
+                           for r, v in zip(rows_of, p.variables, strict=True)])
+        result = _per_output(p.out_spec, blocks, p.specs, single)
+        return (result, p.aux_value()) if has_aux else result
+    return run
+
+
+class Choice(NamedTuple):
+    """What `jacobian` chose and why."""
+
+    mode: str
+    inputs: int
+    outputs: int
+
+    def __str__(self) -> str:
+        sign = "<=" if self.mode == "forward" else ">"
+        return (f"{self.mode} mode: {self.inputs} inputs {sign} {self.outputs} outputs, so "
+                f"{min(self.inputs, self.outputs)} passes")
+
+
+def choose(func: Callable[..., Any], *args: Any) -> Choice:
+    """Forward or reverse for the Jacobian of `func` in its first argument (F11)."""
+    from adjoint.autograd.modes import no_grad
+    with no_grad():
+        out = func(*args)
+    n = sum(math.prod(x.shape) for x in flatten(args[0])[0])
+    m = sum(math.prod(x.shape) for x in flatten(out)[0])
+    return Choice("forward" if n <= m else "reverse", n, m)
+
+
+def jacobian(func: Callable[..., Any], argnums: Any = 0, *, chunk_size: int | None = None,
+             explain: bool = False) -> Callable[..., Any]:
+    """The Jacobian by the cheaper of the two modes; `explain=True` returns (jacobian, choice).
+
+    >>> import adjoint as ad
+    >>> j, why = ad.func.jacobian(lambda x: x.sum(), explain=True)(ad.ones(3)); str(why)
+    'reverse mode: 3 inputs > 1 outputs, so 1 passes'
+    """
+    @wraps(func)
+    def run(*args: Any) -> Any:
+        order = args if isinstance(argnums, int) and argnums == 0 else (args[
+            argnums if isinstance(argnums, int) else argnums[0]],)
+        choice = choose(func, *args) if order is args else Choice("reverse", 0, 0)
+        mode = jacfwd if choice.mode == "forward" else jacrev
+        result = mode(func, argnums, chunk_size=chunk_size)(*args)
+        return (result, choice) if explain else result
+    return run
+
+
+def hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+    """The matrix of second derivatives of a scalar function, forward over reverse.
+
+    >>> import adjoint as ad
+    >>> ad.func.hessian(lambda x: (x ** 3).sum())(ad.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
+    return jacfwd(jacrev(func, argnums), argnums)
+
+
+def hvp(func: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """(gradient, Hessian times tangents) of a scalar function, forward over reverse: the cost of
+    a few gradients, never a matrix.
+
+    >>> import adjoint as ad
+    >>> ad.func.hvp(lambda x: (x ** 3).sum(), (ad.tensor([1.0, 2.0]),), (ad.ones(2),))[1]
+    (tensor([ 6., 12.]),)
+    """
+    nums = tuple(range(len(primals)))
+    return jvp(grad(func, argnums=nums), tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
+
+
+def vhp(func: Callable[..., Any], primals: Any, cotangents: Any) -> tuple[Any, Any]:
+    """(gradient, cotangents times Hessian), reverse over reverse."""
+    nums = tuple(range(len(primals)))
+    p = Pull(grad(func, argnums=nums), tuple(primals), {}, nums, "vhp", False)
+    leaves, _ = flatten(tuple(cotangents))
+    return p.value(), tuple(p.regroup(p.back(leaves, keep=False)))
+
+
+def gauss_newton_product(outputs: Callable[..., Any], loss: Callable[..., Any], primals: Any,
+                         tangents: Any) -> Any:
+    """Jᵀ H J v for loss(outputs(primals)): the Gauss-Newton matrix times a vector (Schraudolph
+    2002, "Fast curvature matrix-vector products"), H the Hessian of the loss in the outputs."""
+    out, push = jvp(outputs, tuple(primals), tuple(tangents))
+    _, (h,) = hvp(loss, (out,), (push,))
+    p = Pull(outputs, tuple(primals), {}, tuple(range(len(primals))), "gauss_newton", False)
+    return tuple(p.regroup(p.back(flatten(h)[0], keep=False)))
+
+
+def fisher_product(log_likelihood: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+    """(1/N) Σ g gᵀ v, the empirical Fisher matrix times a vector; `log_likelihood(*primals)` gives
+    one value per example (N,)."""
+    out, push = jvp(log_likelihood, tuple(primals), tuple(tangents))
+    p = Pull(log_likelihood, tuple(primals), {}, tuple(range(len(primals))), "fisher", False)
+    return tuple(p.regroup(p.back([push / out.shape[0]], keep=False)))
+
+
+def hutchinson_trace(matvec: Callable[[Any], Any], like: Tensor, samples: int = 16,
+                     generator: Any = None) -> Any:
+    """An unbiased estimate of tr(A) from products A z with random signs z (Hutchinson 1990)."""
+    total: Any = 0.0
+    for _ in range(samples):
+        z = _signs(like, generator)
+        total = total + (z * matvec(z)).sum()
+    return total / samples
+
+
+def hutchinson_diagonal(matvec: Callable[[Any], Any], like: Tensor, samples: int = 16,
+                        generator: Any = None) -> Any:
+    """An unbiased estimate of diag(A) (Bekas, Kokiopoulou, Saad 2007)."""
+    total: Any = 0.0
+    for _ in range(samples):
+        z = _signs(like, generator)
+        total = total + z * matvec(z)
+    return total / samples
+
+
+def _signs(like: Tensor, generator: Any) -> Any:
+    from adjoint.ops.random import source
+    bits = source(generator).integers(0, 2, tuple(like.shape))
+    return wrap((2 * bits - 1).astype(like.array.dtype))
