@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.autograd.forward import Forward
 from adjoint.base.errors import AutogradError, GradcheckError, ShapeError
 from adjoint.core.tensor import Tensor, wrap
 
@@ -23,14 +24,9 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Any
 
 
-def _forward() -> Any:
-    from adjoint.func.forward import Forward    # a layer above: forward mode lives with transforms
-    return Forward()
-
-
 def enter_dual_level() -> int:
     """Open a level; returns its number."""
-    trace = _forward()
+    trace = Forward()
     trace.__enter__()
     _open.set((*_open.get(), trace))
     return len(_open.get()) - 1

@@ -1,33 +1,10 @@
-"""autograd.Function under transforms: its `jvp` and `vmap` staticmethods, or its own code."""
+"""autograd.Function under vmap: its `vmap` staticmethod, or its own code on mapped values."""
 from __future__ import annotations
 
 from typing import Any
 
-from adjoint.autograd.function import Function, FunctionCtx, run_function
-from adjoint.base.errors import NotSupported
+from adjoint.autograd.function import run_function
 from adjoint.core.tensor import Tensor
-
-
-def forward_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
-    """Forward mode through a Function: primals by `apply`, tangents by its `jvp`."""
-    parts = [trace.parts(a) if isinstance(a, Tensor) else (a, None) for a in args]
-    primals = tuple(p for p, _ in parts)
-    tangents = tuple(t for _, t in parts)
-    if cls.jvp is Function.jvp:
-        raise NotSupported(f"You are trying to use jvp with {cls.__name__}, which has no jvp "
-                           "staticmethod; define jvp(ctx, *tangents) to push tangents through it")
-    ctx = FunctionCtx()
-    if cls.setup_context is Function.setup_context:
-        out = cls.forward(ctx, *primals)
-    else:
-        out = cls.forward(*primals)
-        cls.setup_context(ctx, primals, out)
-    if not ctx._to_save:
-        ctx._to_save = ctx._for_forward
-    ts = cls.jvp(ctx, *tangents)
-    if isinstance(out, tuple):
-        return tuple(o if t is None else trace.lift(o, t) for o, t in zip(out, ts, strict=True))
-    return out if ts is None else trace.lift(out, ts)
 
 
 class Info:

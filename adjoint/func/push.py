@@ -10,7 +10,7 @@ from adjoint.base.errors import ArgumentError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.func.forward import Forward, ForwardTensor, aval_of_value
+from adjoint.autograd.forward import Forward, ForwardTensor, aval_of_value
 from adjoint.func.reverse import as_tensor, vjp
 
 

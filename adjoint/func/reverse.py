@@ -19,7 +19,7 @@ from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
 from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
-from adjoint.func.forward import aval_of_value
+from adjoint.autograd.forward import aval_of_value
 from adjoint.ops.shape import identity_op
 
 

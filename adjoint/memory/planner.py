@@ -94,8 +94,8 @@ class Planner:
 
     Args: `trace`; `bandwidth` in bytes per second to spill to and load from (None: no spilling);
     `rungs` budgets between 0 and the full peak that are searched (None: 40 up to 100 operations,
-    20 beyond; plans in between come from the same frontier); `effort` scales the ruin-and-repair search (0 leaves greedy plans);
-    `slowest` stops the descent at that many times the step's time (None: 4 up to 100 operations,
+    20 beyond; plans in between come from the same frontier); `effort` scales the
+    ruin-and-repair search (0 leaves greedy plans); `slowest` stops the descent at that many times the step's time (None: 4 up to 100 operations,
     2 beyond).
 
     Deterministic: the same trace and settings give the same plans.

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from adjoint.autograd.function import Function, FunctionCtx
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import NotSupported
@@ -141,8 +142,7 @@ class Forward(Trace):
 
     def custom(self, cls: Any, args: tuple[Any, ...]) -> Any:
         """An autograd.Function: its `jvp` staticmethod gives the tangent."""
-        from adjoint.func.custom import forward_function
-        return forward_function(self, cls, args)
+        return through_function(self, cls, args)
 
     def strip(self, t: Any) -> Any:
         return self.lift(t.value, t.tangent)
@@ -151,10 +151,32 @@ class Forward(Trace):
         return t.value.detach()
 
     def value(self, t: Any, what: str) -> Any:
-        from adjoint.tensor import values_of
-        return values_of(t.value, what)
+        inner = t.value
+        return inner.trace.value(inner, what) if inner.level else inner.array
 
 
 def _plus(a: Any, b: Any) -> Any:
     from adjoint.ops.pointwise import add
     return add(a, b)
+
+
+def through_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
+    """Forward mode through a Function: primals by `apply`, tangents by its `jvp`."""
+    parts = [trace.parts(a) if isinstance(a, Tensor) else (a, None) for a in args]
+    primals = tuple(p for p, _ in parts)
+    tangents = tuple(t for _, t in parts)
+    if cls.jvp is Function.jvp:
+        raise NotSupported(f"You are trying to use jvp with {cls.__name__}, which has no jvp "
+                           "staticmethod; define jvp(ctx, *tangents) to push tangents through it")
+    ctx = FunctionCtx()
+    if cls.setup_context is Function.setup_context:
+        out = cls.forward(ctx, *primals)
+    else:
+        out = cls.forward(*primals)
+        cls.setup_context(ctx, primals, out)
+    if not ctx._to_save:
+        ctx._to_save = ctx._for_forward
+    ts = cls.jvp(ctx, *tangents)
+    if isinstance(out, tuple):
+        return tuple(o if t is None else trace.lift(o, t) for o, t in zip(out, ts, strict=True))
+    return out if ts is None else trace.lift(out, ts)
