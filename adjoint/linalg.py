@@ -8,10 +8,9 @@ from __future__ import annotations
 from adjoint.ops import einsum as _einsum  # noqa: F401 - registers
 from adjoint.ops.api_arrange import cross as cross
 from adjoint.ops.api_arrange import diagonal as diagonal
-from adjoint.ops.api_arrange import vander as vander
 from adjoint.ops.api_decompose import LINALG as _LINALG
 from adjoint.ops.api_decompose import LinAlgError as LinAlgError
 from adjoint.ops.api_linalg import matmul as matmul
 
 globals().update(_LINALG)
-__all__ = ["LinAlgError", "cross", "diagonal", "matmul", "vander", *sorted(_LINALG)]  # noqa: PLE0604
+__all__ = ["LinAlgError", "cross", "diagonal", "matmul", *sorted(_LINALG)]  # noqa: PLE0604

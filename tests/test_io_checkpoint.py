@@ -346,3 +346,37 @@ def test_torchs_sparse_and_old_format_are_refused_clearly(torch):
     buffer.seek(0)
     with pytest.raises(FileFormatError, match="old format"):
         load(buffer)
+
+
+def test_a_pytorch_checkpoint_trained_one_step_and_read_back_by_pytorch(torch, tmp_path):
+    """Issue 7, must show: weights and optimizer state go both ways."""
+    import adjoint as ad
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    x, y = torch.randn(7, 3), torch.randn(7, 2)
+
+    def step():
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+               tmp_path / "theirs.pt")
+    held = load(tmp_path / "theirs.pt")
+    ours = ad.nn.Sequential(ad.nn.Linear(3, 5), ad.nn.Tanh(), ad.nn.Linear(5, 2))
+    ours.load_state_dict(held["model"])
+    our_optimizer = ad.optim.Adam(ours.parameters(), lr=0.1)
+    our_optimizer.load_state_dict(held["optimizer"])
+    ad.nn.functional.mse_loss(ours(wrap(x.numpy())), wrap(y.numpy())).backward()
+    our_optimizer.step()
+    save({"model": ours.state_dict(), "optimizer": our_optimizer.state_dict()},
+         tmp_path / "ours.pt")
+    step()
+    back = torch.load(tmp_path / "ours.pt", weights_only=True)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(back["model"][name], tensor, rtol=1e-5, atol=1e-6)
+    model.load_state_dict(back["model"])
+    optimizer.load_state_dict(back["optimizer"])
+    assert int(back["optimizer"]["state"][0]["step"]) == 2
+    step()

@@ -4,9 +4,8 @@ all raw arrays           -> the kernel, nothing else
 plain tensors            -> the kernel on their data, then a Node if a gradient is wanted
 a tensor of a transform  -> that transform's rule, which calls ops one level down
 
-`type(a) is Tensor` is the only test on the plain path. `unary` and `binary` make the functions
-of pointwise ops: the same steps as `bind`, unrolled for one and two operands of one float
-dtype, because a call costs as much as a small kernel.
+No global mode is consulted on the way. `core/callers.py` has the same steps unrolled for pointwise
+ops of one and two operands.
 """
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
-from adjoint.base.dtypes import F32, F64
 from adjoint.base.errors import AdjointError, AutogradError, ShapeError
 from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.op import Op, Plan
@@ -44,8 +42,6 @@ from adjoint.core.versions import verify
 ndarray = np.ndarray
 _new = object.__new__
 _getframe = sys._getframe
-_asarray = np.asarray
-_inside = provenance.inside
 
 
 def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -341,220 +337,6 @@ def _light(saved: Any) -> Any:
     return t._edge if t._rg else None
 
 
-def unary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
-    """The caller of a pointwise op of one operand. `build` gives, at the first call, the raw
-    functions and the plans for float32 and float64."""
-    node_type = op.node_type
-    plan32: Any = None
-    plan64: Any = None
-    large32: Any = None
-    large64: Any = None
-    limit = 1 << 62
-    keeps_out = keeps_in = differentiable = False
-
-    def prepare() -> None:
-        nonlocal raw32, raw64, large32, large64, limit, plan32, plan64
-        nonlocal keeps_out, keeps_in, differentiable
-        (raw32, large32, limit), (raw64, large64, _), plan32, plan64 = build()
-        keeps_out = "out" in plan32.names
-        keeps_in = op.operands[0] in plan32.names
-        differentiable = bool(plan32.wanted)
-
-    def raw32(x: Any) -> Any:
-        prepare()
-        return raw32(x)
-
-    def raw64(x: Any) -> Any:
-        prepare()
-        return raw64(x)
-
-    def call(x: Any) -> Any:
-        if type(x) is not Tensor:
-            if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
-                if x.size >= limit:
-                    return (large32 if x.dtype is F32 else large64)(x)
-                return (raw32 if x.dtype is F32 else raw64)(x)
-            return bind(op, (x,), {})
-        a = x.array
-        dtype = a.dtype
-        mode = state()
-        if mode > GRAD or (dtype is not F32 and dtype is not F64):
-            return bind(op, (x,), {})
-        try:
-            if a.size < limit:
-                od = raw32(a) if dtype is F32 else raw64(a)
-            else:
-                od = large32(a) if dtype is F32 else large64(a)
-        except TypeError:
-            return bind(op, (x,), {})
-        t = _new(Tensor)
-        t.array = od if type(od) is ndarray else _asarray(od)
-        t._cell = None
-        if not (x._rg and mode and differentiable):
-            t._rg = False
-            t._edge = None
-            return t
-        node: Any = _new(node_type)
-        node.plan = plan32 if dtype is F32 else plan64
-        e = x._edge
-        node.edges = (e if e is not None else edge_of(x),)
-        if keeps_out:
-            t._cell = cell = Cell()
-            ref = OutRef(od, cell, 0)
-            if keeps_in:
-                node.saved = _order(node.plan, x if x._cell is None else keep(x, op.name), ref)
-            else:
-                node.saved = (ref,)
-        elif keeps_in:
-            node.saved = (x if x._cell is None else keep(x, op.name),)
-        else:
-            node.saved = None
-        node.shape = od.shape
-        node.seq = next_sequence()
-        f: Any = _getframe(1)
-        code = f.f_code
-        while code.co_filename in _inside:
-            f = f.f_back
-            code = f.f_code
-        node.code = code
-        node.lasti = f.f_lasti
-        t._rg = True
-        t._edge = node
-        return t
-    return call
-
-
-class _Scalars(dict[Any, Any]):
-    """Python number -> 0-d array: NumPy converts a number anew at every call, which costs as
-    much as the operation on a small array. Zeros are not kept: -0.0 and 0.0 are one key."""
-
-    def __init__(self, dtype: Any) -> None:
-        super().__init__()
-        self.dtype = dtype
-
-    def __missing__(self, number: Any) -> Any:
-        array = np.array(number, self.dtype)
-        if number:
-            if len(self) > 4096:
-                self.clear()
-            self[number] = array
-        return array
-
-
-SCALARS32, SCALARS64 = _Scalars(F32), _Scalars(F64)
-
-
-def _order(plan: Plan, x: Any, ref: OutRef) -> tuple[Any, Any]:
-    return (x, ref) if plan.sources[0][0] == "in" else (ref, x)
-
-
-def binary(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
-    """The caller of a pointwise op of two operands. Plans are indexed by the wanted operands;
-    `plan.pick(a, b, ref)` gathers what to save, `ref` being None where no output is kept."""
-    node_type = op.node_type
-    plans32: Any = None
-    plans64: Any = None
-    large32: Any = None
-    large64: Any = None
-    limit = 1 << 62
-
-    def prepare() -> None:
-        nonlocal raw32, raw64, large32, large64, limit, plans32, plans64
-        (raw32, large32, limit), (raw64, large64, _), plans32, plans64 = build()
-
-    def raw32(a: Any, b: Any) -> Any:
-        prepare()
-        return raw32(a, b)
-
-    def raw64(a: Any, b: Any) -> Any:
-        prepare()
-        return raw64(a, b)
-
-    def call(a: Any, b: Any) -> Any:
-        mode = state()
-        if mode > GRAD:
-            return bind(op, (a, b), {})
-        if type(a) is Tensor:
-            ad = a.array
-            dtype = ad.dtype
-            if type(b) is Tensor:
-                bd = b.array
-                if bd.dtype is not dtype:
-                    return bind(op, (a, b), {})
-                needs = a._rg + 2 * b._rg if mode else 0
-            elif (type(b) is float or type(b) is int) and (dtype is F32 or dtype is F64):
-                b = bd = SCALARS32[b] if dtype is F32 else SCALARS64[b]
-                needs = mode if a._rg else 0
-            else:
-                return bind(op, (a, b), {})
-        elif type(b) is Tensor and (type(a) is float or type(a) is int):
-            bd = b.array
-            dtype = bd.dtype
-            if dtype is not F32 and dtype is not F64:
-                return bind(op, (a, b), {})
-            a = ad = SCALARS32[a] if dtype is F32 else SCALARS64[a]
-            needs = 2 * mode if b._rg else 0
-        elif type(a) is ndarray and type(b) is ndarray and a.dtype is b.dtype:
-            if a.dtype is F32:
-                return (raw32 if a.size < limit else large32)(a, b)
-            return raw64(a, b) if a.dtype is F64 else bind(op, (a, b), {})
-        else:
-            return bind(op, (a, b), {})
-        try:
-            if dtype is F32:
-                od = raw32(ad, bd) if ad.size < limit else large32(ad, bd)
-                plans = plans32
-            elif dtype is F64:
-                od = raw64(ad, bd) if ad.size < limit else large64(ad, bd)
-                plans = plans64
-            else:
-                return bind(op, (a, b), {})
-        except (TypeError, ValueError):
-            return bind(op, (a, b), {})
-        t = _new(Tensor)
-        t.array = od if type(od) is ndarray else _asarray(od)
-        t._cell = None
-        if not needs or plans[needs] is None:
-            t._rg = False
-            t._edge = None
-            return t
-        node: Any = _new(node_type)
-        plan = node.plan = plans[needs]
-        if needs == 3:
-            ea, eb = a._edge, b._edge
-            node.edges = (ea if ea is not None else edge_of(a),
-                          eb if eb is not None else edge_of(b))
-        elif needs == 1:
-            node.edges = (a._edge or edge_of(a), None)
-        else:
-            node.edges = (None, b._edge or edge_of(b))
-        if plan.pick is None:
-            node.saved = None
-        else:
-            ref = None
-            if plan.keeps_out:
-                t._cell = cell = Cell()
-                ref = OutRef(od, cell, 0)
-            if type(a) is Tensor and a._cell is not None and plan.keeps_a:
-                a = keep(a, op.name)
-            if type(b) is Tensor and b._cell is not None and plan.keeps_b:
-                b = keep(b, op.name)
-            node.saved = plan.pick(a, b, ref)
-        node.shape = od.shape
-        node.seq = next_sequence()
-        f: Any = _getframe(1)
-        code = f.f_code
-        while code.co_filename in _inside:
-            f = f.f_back
-            code = f.f_code
-        node.code = code
-        node.lasti = f.f_lasti
-        t._rg = True
-        t._edge = node
-        return t
-    return call
-
-
 def value_of(saved: Any, node: Any) -> Any:
     """The array of a residual after its version was checked; numbers and avals pass through."""
     kind = type(saved)
@@ -598,5 +380,5 @@ def release(node: Any) -> None:
     node.saved = None
 
 
-__all__ = ["AccumulateGrad", "AutogradError", "binary", "bind", "compute", "function_of",
-           "record", "release", "unary", "value_of", "watch"]
+__all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "level_value",
+           "record", "release", "value_of", "watch"]

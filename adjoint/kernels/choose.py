@@ -121,13 +121,18 @@ def hybrid(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
     """
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, present, keyword=keyword, dtype=dtype, single=single)
-    weight = sum(e.fn not in ("var", "const") for e in schedule(present))
+    weight = _weight(present)
     call = small
     if weight:
         minimum = max(64, 16384 // weight ** 2)
         call = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, small,
                        minimum).call
     return _with_gaps(call, exprs) if len(present) < len(exprs) else call
+
+
+def _weight(exprs: Sequence[Expr]) -> int:
+    """How many NumPy calls the expressions stand for."""
+    return sum(e.fn not in ("var", "const") for e in schedule(exprs))
 
 
 class _Hybrid:
@@ -216,14 +221,14 @@ def report() -> dict[str, Any]:
 def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
           dtype: np.dtype[Any] | None = None, single: bool = True) -> tuple[Kernel, Kernel, int]:
     """(small, large, minimum): the two functions that `hybrid` chooses from, for callers that
-    look at the size themselves; `large` pays from `minimum` elements of the largest operand."""
+    look at the size themselves; `large` pays from `minimum` elements of the largest operand, and
+    computes with NumPy where there is no generated code. The compiler is imported by its first
+    call."""
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, exprs, dtype=dtype, single=single)
-    if not llvm.available() or not present or not codegen.can_lower(present):
-        return small, small, 1 << 62
-    weight = codegen.weight(present)
+    weight = _weight(present)
     if not weight:
-        return small, small, 1 << 62
+        return small, small, _NOTHING
     minimum = max(64, 16384 // weight ** 2)
     plain = compile_numpy(name, params, present, dtype=dtype, single=single)
     run = _Hybrid(name, tuple(params), tuple(present), (), single, plain, minimum)

@@ -17,7 +17,7 @@ from .gemm_ir import ARGS, INDEX, GemmSpec, Tile, gemm_module, tile_for
 Array = np.ndarray[Any, Any]
 
 DEPTH = 512  # longest block of K: a panel of A (12 x 512 float32) takes three quarters of L1
-BLOCK_BYTES = 1 << 20  # packed block of B: what a core's L2 holds
+BLOCK_BYTES = 2 << 20  # packed block of B: twice a usual L2, as its panels stream well from L3
 HALF_DEPTH = 4096  # 16-bit outputs are written once, so K is one block up to here
 _SERIAL = 6e5  # multiply-adds below which a second thread costs more than it brings
 _HEAD = object.__basicsize__
@@ -125,7 +125,7 @@ def blocking(
         kc = k
     widest = max(tile.nr, BLOCK_BYTES // (acc_bytes * max(1, kc)) // tile.nr * tile.nr)
     # panels read in place cost a page per row: worth it while each is read few times
-    in_place = beside and m <= 384
+    in_place = beside and m <= 192
     if batch * m * n * k < _SERIAL:
         workers = 1
     best: tuple[float, int, int] | None = None

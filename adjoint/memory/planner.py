@@ -94,9 +94,9 @@ class Planner:
 
     Args: `trace`; `bandwidth` in bytes per second to spill to and load from (None: no spilling);
     `rungs` budgets between 0 and the full peak that are searched (None: 40 up to 100 operations,
-    20 beyond; plans in between come from the same frontier); `effort` scales the
-    ruin-and-repair search (0 leaves greedy plans); `slowest` stops the descent at that many times the step's time (None: 4 up to 100 operations,
-    2 beyond).
+    20 beyond; plans in between come from the same frontier); `effort` scales the ruin-and-repair
+    search (0 leaves greedy plans); `slowest` stops the descent at that many times the step's time
+    (None: 4 up to 100 operations, 2 beyond).
 
     Deterministic: the same trace and settings give the same plans.
 
@@ -194,7 +194,8 @@ class Planner:
             starts += [s.keys for s in self._nearest_seeds(budget)]
         found: list[Layout] = []
         for keys in _distinct(starts):
-            layout = self._greedy(Layout(g, keys), budget)
+            wide = 16 if keys is g.base and g.n <= 600 else self._breadth
+            layout = self._greedy(Layout(g, keys), budget, wide)
             if layout is not None:
                 found.append(self._prune(layout, budget))
         if not found:
@@ -207,11 +208,16 @@ class Planner:
         return ranked[:2]
 
     def _greedy(
-        self, layout: Layout, budget: int, noise: float = 0.0, limit: float | None = None
+        self, layout: Layout, budget: int, width: int, noise: float = 0.0,
+        limit: float | None = None,
     ) -> Layout | None:
-        """Add runs until the peak fits; None if stuck or beyond the time limit."""
+        """Add runs until the peak fits; None if stuck or beyond the time limit.
+
+        `width` candidates are tried for each run; without noise four times as many when none
+        helps, and once more after tidying up.
+        """
         limit = self._limit if limit is None else limit
-        patience = [self._breadth] if noise else [self._breadth, 4 * self._breadth, 0]
+        patience = [width] if noise else [width, 4 * width, 0]
         while layout.peak > budget:
             breadth = patience[0]
             better = self._improve(layout, budget, breadth, noise) if breadth else None
@@ -222,7 +228,7 @@ class Planner:
             elif len(patience) > 1:
                 patience.pop(0)
                 if patience == [0]:
-                    layout, patience = self._tidy(layout, budget), [4 * self._breadth]
+                    layout, patience = self._tidy(layout, budget), [4 * width]
             else:
                 return None
         return layout
@@ -275,7 +281,9 @@ class Planner:
             if ruined is None:
                 return
             noise = (0.1, 0.3, 0.8)[int(rng.integers(3))]
-            layout = self._greedy(ruined, budget, noise, limit=current.cost * 1.03)
+            layout = self._greedy(
+                ruined, budget, self._breadth, noise, limit=current.cost * 1.03
+            )
             if layout is None:
                 continue
             layout = self._prune(layout, budget)

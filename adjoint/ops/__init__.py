@@ -40,3 +40,4 @@ accelerate.install()
 from adjoint.ops import decompose as decompose
 from adjoint.ops import api_decompose as api_decompose
 from adjoint.ops import fourier as fourier
+from adjoint.ops import more as more

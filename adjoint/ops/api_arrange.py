@@ -279,6 +279,10 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
         first, second = ([first], [second]) if isinstance(first, int) else (first, second)
         da = tuple(one_dim(a, d) for d in first)
         db = tuple(one_dim(b, d) for d in second)
+    for i, j in zip(da, db, strict=False):          # a contracted axis of size 1 broadcasts
+        if a.shape[i] != b.shape[j]:
+            a = sum_op(a, dim=(i,), keepdim=True) if b.shape[j] == 1 else a
+            b = sum_op(b, dim=(j,), keepdim=True) if a.shape[i] == 1 else b
     if len(da) != len(db) or any(a.shape[i] != b.shape[j] for i, j in zip(da, db, strict=True)):
         raise ShapeError(f"tensordot: contracted dimensions need to match, but first has size "
                          f"{[a.shape[i] for i in da]} in dims {list(da)} and second has size "
@@ -338,18 +342,36 @@ def cdist(x1: Any, x2: Any, p: float = 2.0,
     return norm_op(gap, p=float(p), dim=(len(gap.shape) - 1,), keepdim=False)
 
 
-@public(method=False)
-def cov(input: Any, *, correction: int = 1) -> Any:
-    """The covariance matrix of the rows (variables) over the columns (observations)."""
-    from adjoint.ops.reduce import mean_op
-    x = reshape(input, (1, -1)) if len(input.shape) < 2 else input
-    centred = sub(x, mean_op(x, dim=(1,), keepdim=True))
-    out = mul(matmul_op(centred, mT(centred)), 1.0 / max(x.shape[1] - correction, 0) if
-              x.shape[1] > correction else math.inf)
-    return reshape(out, ()) if len(input.shape) < 2 else out
+@public()
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    """The covariance matrix of the rows (variables) over the columns (observations).
+
+    fweights count how often a column was observed, aweights how much it matters.
+    """
+    from adjoint.ops.pointwise import div
+    x = reshape(input, (1, numel(input))) if len(input.shape) < 2 else input
+    f = 1.0 if fweights is None else cast_to(fweights, dtype_of(x))
+    a = 1.0 if aweights is None else aweights
+    w = mul(mul(np.ones(x.shape[1], dtype_of(x)), f), a)
+    total = sum_op(w, dim=(0,), keepdim=False)
+    mean = div(sum_op(mul(x, w), dim=(1,), keepdim=True), total)
+    if aweights is None:
+        left: Any = sub(total, float(correction))
+    else:
+        both = sum_op(mul(w, a), dim=(0,), keepdim=False)
+        left = sub(total, mul(div(both, total), float(correction)))
+    centred = sub(x, mean)
+    out = div(matmul_op(centred, mT(_conj(mul(centred, w)))), clamp_min(left, low=0.0)
+              if dtype_of(left).kind != "c" else left)
+    return reshape(out, ()) if tuple(out.shape) == (1, 1) else out
 
 
-@public(method=False)
+def _conj(x: Any) -> Any:
+    from adjoint.ops.linalg import conj
+    return conj(x)
+
+
+@public()
 def corrcoef(input: Any) -> Any:
     """The correlation matrix of the rows."""
     from adjoint.ops.pointwise import div

@@ -52,7 +52,12 @@ def sizes(args: Sequence[Any]) -> Shape:
     """A shape given as `f(2, 3)` or `f((2, 3))`."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
-    return tuple(int(a) for a in args)
+    return tuple(int(raw(a)) for a in args)
+
+
+def given(args: tuple[Any, ...], keyword: Any) -> tuple[Any, ...]:
+    """Positional sizes, or the same by keyword."""
+    return args if keyword is None else (keyword,)
 
 
 def one_dim(x: Any, dim: Any) -> int:

@@ -105,7 +105,7 @@ def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False
     """(X with A·X = b for a triangle of A, a copy of A)."""
     a = _mT(A) if transpose else A
     x = triangular_op(a, b, upper=upper != transpose, unit=unitriangular)
-    return x, A
+    return x, box(A, raw(A).copy())
 
 
 @linalg(top=("inverse",))
@@ -145,7 +145,7 @@ def logdet(input: Any) -> Any:
 def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
     """L with L·Lᴴ = A for Hermitian positive definite A (Lᴴ with upper=True)."""
     _square("cholesky", A)
-    low = cholesky_op(A)
+    low = cholesky_op(_hermitian(A, "L"))
     return finish(out, mH(low) if upper else low)
 
 
@@ -190,6 +190,10 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
         gap = sub(matmul_op(A, x), b)
         residuals = sum_op(mul(gap, conj(gap)), dim=(len(gap.shape) - 2,), keepdim=False)
     x = squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else x
+    if driver == "gels":
+        rank = box(A, np.empty(0, np.int64))
+    if driver in ("gelsd", "gelss"):
+        empty = box(A, np.linalg.svd(raw(A), compute_uv=False))
     return LstsqResult(x, residuals, rank, empty)
 
 
@@ -254,22 +258,24 @@ def svdvals(A: Any, *, driver: Any = None, out: Any = None) -> Any:
     return finish(out, svd_op(A)[1])
 
 
-def _uplo(A: Any, UPLO: str) -> Any:
-    from adjoint.ops.index import tril_op, triu_op
-    from adjoint.ops.pointwise import add
-    choice("linalg.eigh", "UPLO", UPLO.upper(), ("L", "U"))
-    if UPLO.upper() == "L":
-        return add(tril_op(A, diagonal=0), mH(tril_op(A, diagonal=-1)))
-    return add(triu_op(A, diagonal=0), mH(triu_op(A, diagonal=1)))
-
-
 def _hermitian(A: Any, UPLO: str) -> Any:
-    """The matrix that one triangle stands for (the record reads the mean of both)."""
+    """The matrix that one triangle stands for; its gradient is that of a Hermitian operand, as in
+    PyTorch: shared by both triangles."""
+    from adjoint.ops.pointwise import add
     array = raw(A)
-    if isinstance(array, np.ndarray) and not getattr(A, "level", 0) and np.array_equal(
-            array, np.conj(np.swapaxes(array, -1, -2))):
+    if not isinstance(array, np.ndarray) or getattr(A, "level", 0):
         return A
-    return _uplo(A, UPLO)
+    choice("linalg.eigh", "UPLO", UPLO.upper(), ("L", "U"))
+    whole = _whole(array, UPLO.upper())
+    return A if np.array_equal(array, whole) else add(A, whole - array)
+
+
+def _whole(a: Any, uplo: str) -> Any:
+    half = np.tril(a, -1) if uplo == "L" else np.triu(a, 1)
+    n = a.shape[-1]
+    out = half + np.conj(np.swapaxes(half, -1, -2))
+    out[..., range(n), range(n)] = a[..., range(n), range(n)].real
+    return out
 
 
 @linalg()
@@ -320,7 +326,7 @@ def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
     if atol is not None:
         top = float(np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1)).max())
         limit = max(0.0 if rtol is None else limit, float(raw(atol)) / top if top else limit)
-    return finish(out, pinv_op(A, rtol=limit))
+    return finish(out, pinv_op(_hermitian(A, "L") if hermitian else A, rtol=limit))
 
 
 @linalg()
@@ -442,8 +448,8 @@ def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
         n >>= 1
         square = matmul_op(square, square) if n else square
     if found is None:
-        eye = np.eye(A.shape[-1], dtype=dtype_of(A))
-        found = box(A, np.broadcast_to(eye, tuple(A.shape)).copy())
+        from adjoint.ops.pointwise import add
+        found = add(mul(A, 0.0), np.eye(A.shape[-1], dtype=dtype_of(A)))
     return finish(out, found)
 
 
@@ -452,6 +458,16 @@ def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
     """Σ conj(x)·y along an axis."""
     product = mul(conj(x), y)
     return finish(out, sum_op(product, dim=(one_dim(product, dim),), keepdim=False))
+
+
+@linalg(method=False)
+def vander(x: Any, *, N: Any = None) -> Any:
+    """Powers 0..N-1 of the elements of the last axis, as rows."""
+    from adjoint.ops.pointwise import pow_op
+    if not len(x.shape):
+        x = reshape(x, (1,))
+    n = x.shape[-1] if N is None else int(N)
+    return pow_op(unsqueeze_op(x, dim=len(x.shape)), np.arange(n).astype(dtype_of(x)))
 
 
 @linalg()

@@ -1,6 +1,7 @@
 """Public functions that pick or place elements along an axis: gather, scatter, index_* and take."""
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from adjoint.ops.api_common import (
 from adjoint.ops.api_index import FULL, Parsed, positions, setitem
 from adjoint.ops.gather import fits, flat_places, gather_op, scatter_add_op, scatter_op
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
-from adjoint.ops.pointwise import add, cast, div, eq, mul, where_op
+from adjoint.ops.pointwise import add, cast, div, eq, lt, mul, where_op
 from adjoint.ops.public import public
 from adjoint.ops.shape import expand_op, reshape
 
@@ -40,7 +41,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: 
     need("gather", input)
     d = one_dim(input, dim)
     index = _index_of("gather", index)
-    if len(input.shape) and len(index.shape):
+    if len(input.shape) and numel(index):
         fits("gather", tuple(input.shape), tuple(index.shape), d)
     return finish(out, gather_op(input, index, dim=d))
 
@@ -60,6 +61,7 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None
     common = list(np.broadcast_shapes(*([*s[:d], 1, *s[d + 1:]] for s in (a, b))))
     xs, js = tuple([*common[:d], a[d], *common[d + 1:]]), tuple([*common[:d], b[d], *common[d + 1:]])
     x = input if tuple(a) == xs else expand_op(input, shape=xs)
+    index = where_op(lt(index, 0), add(index, a[d]), index)
     j = index if tuple(b) == js else expand_op(index, shape=js)
     return finish(out, gather_op(x, j, dim=d))
 
@@ -184,6 +186,22 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     return reshape(flat, tuple(input.shape))
 
 
+def _as_vector(f: Any) -> Any:
+    """A 0-d operand is treated as a vector of one element."""
+    @functools.wraps(f)
+    def run(input: Any, dim: int, index: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(input.shape):
+            return f(input, dim, index, *args, **kwargs)
+        one_dim(input, dim)
+        args = tuple(reshape(a, (1,)) if hasattr(a, "shape") and f.__name__ != "index_fill" else a
+                     for a in args)
+        if "source" in kwargs:
+            kwargs["source"] = reshape(kwargs["source"], (1,))
+        out = f(reshape(input, (1,)), 0, reshape(index, (-1,)), *args, **kwargs)
+        return reshape(out, ())
+    return run
+
+
 def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
     d = one_dim(x, dim)
     lin = wrapped_index(name, index, x.shape[d])
@@ -199,6 +217,7 @@ def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any)
 
 
 @public()
+@_as_vector
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1,
               out: Any = None) -> Any:
     """A copy of `input` with alpha·source[i] added to slice index[i] along dim."""
@@ -215,6 +234,7 @@ def index_add_(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 
 
 @public()
+@_as_vector
 def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None) -> Any:
     """A copy of `input` whose slices index[i] along dim are source[i]."""
     d, lin, src = _add_parts("index_copy", input, dim, index, source, 1)
@@ -230,6 +250,7 @@ def index_copy_(self: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 @public()
+@_as_vector
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     """A copy of `input` whose slices index[i] along dim are full of one value."""
     d = one_dim(input, dim)
@@ -280,7 +301,7 @@ def _extreme(x: Any, index: Any, src: Any, d: int, include: bool, f: Any) -> Any
         array[count > 0] = low
     flat = array.reshape(-1)
     f.at(flat, flat_places(at, d, array.shape).reshape(-1), np.asarray(raw(src)).reshape(-1))
-    hit_src = eq(src, np.take_along_axis(array, at, d))
+    hit_src = eq(src, np.asarray(gather_op(array, at, dim=d)))
     hit_self = eq(x, array)
     if not include:
         hit_self = logical_and(hit_self, count == 0)
@@ -360,6 +381,7 @@ def scatter_reduce_(self: Any, dim: int, index: Any, src: Any, reduce: str, *,
 
 
 @public()
+@_as_vector
 def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
                  include_self: bool = True, out: Any = None) -> Any:
     """A copy of `input` with source[i] reduced into slice index[i] along dim."""

@@ -11,7 +11,7 @@ from adjoint.base.dtypes import promote_dtypes
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
-    cast_to, dtype_of, finish, need, numel, one_dim, raw, sizes,
+    cast_to, dtype_of, finish, given, need, numel, one_dim, raw, sizes,
 )
 from adjoint.ops.public import public
 from adjoint.ops.shape import (
@@ -23,7 +23,7 @@ from adjoint.ops.shape import (
 
 # ------------------------------------------------------------------ shapes
 @public("reshape")
-def reshape_(input: Any, *shape: Any) -> Any:
+def reshape_(input: Any, *args: Any, shape: Any = None) -> Any:
     """The same elements in another shape; one size may be -1. A view where strides allow it.
 
     >>> import adjoint as ad
@@ -31,7 +31,7 @@ def reshape_(input: Any, *shape: Any) -> Any:
     adjoint.Size([2, 3])
     """
     need("reshape", input)
-    return reshape(input, sizes(shape))
+    return reshape(input, sizes(given(args, shape)))
 
 
 def _viewable(array: Any, shape: Sequence[int]) -> bool:
@@ -41,7 +41,7 @@ def _viewable(array: Any, shape: Sequence[int]) -> bool:
 
 
 @public("view", function=False)
-def view(input: Any, *shape: Any) -> Any:
+def view(input: Any, *args: Any, shape: Any = None) -> Any:
     """The same memory in another shape, or its bytes as another dtype.
 
     Raises ShapeError where the strides do not allow a view; `reshape` copies there.
@@ -50,9 +50,9 @@ def view(input: Any, *shape: Any) -> Any:
     >>> ad.zeros(4, 2).view(8).shape
     adjoint.Size([8])
     """
-    if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list, np.integer)):
-        return _view_dtype(input, shape[0])
-    new = infer_size(sizes(shape), numel(input), tuple(input.shape))
+    if len(args) == 1 and not isinstance(args[0], (int, tuple, list, np.integer)):
+        return _view_dtype(input, args[0])
+    new = infer_size(sizes(given(args, shape)), numel(input), tuple(input.shape))
     if type(input) is Tensor and not _viewable(input.array, new):
         raise ShapeError("view size is not compatible with input tensor's size and stride (at "
                          "least one dimension spans across two contiguous subspaces). Use "
@@ -162,14 +162,14 @@ def squeeze(input: Any, dim: Any = None) -> Any:
 
 
 @public()
-def expand(input: Any, *size: Any, implicit: bool = False) -> Any:
+def expand(input: Any, *args: Any, size: Any = None, implicit: bool = False) -> Any:
     """Axes of size 1 repeated without memory; -1 keeps a size, new axes go in front.
 
     >>> import adjoint as ad
     >>> ad.zeros(3, 1).expand(-1, 4).shape
     adjoint.Size([3, 4])
     """
-    wanted, have = sizes(size), tuple(input.shape)
+    wanted, have = sizes(given(args, size)), tuple(input.shape)
     lead = len(wanted) - len(have)
     if lead < 0:
         raise ShapeError(f"expand(tensor{list(have)}, size={list(wanted)}): the number of sizes "
@@ -256,14 +256,14 @@ def t(input: Any) -> Any:
 
 
 @public()
-def permute(input: Any, *dims: Any) -> Any:
+def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     """The axes in another order.
 
     >>> import adjoint as ad
     >>> ad.zeros(2, 3, 5).permute(2, 0, 1).shape
     adjoint.Size([5, 2, 3])
     """
-    order = normalize_dims(sizes(dims), len(input.shape))
+    order = normalize_dims(sizes(given(args, dims)), len(input.shape))
     if len(order) != len(input.shape):
         raise ShapeError(f"permute(sparse_coo): number of dimensions in the tensor input does not "
                          f"match the length of the desired ordering of dimensions i.e. input.dim() "
@@ -311,14 +311,14 @@ def adjoint_of(input: Any) -> Any:
 
 
 @public()
-def flip(input: Any, *dims: Any) -> Any:
+def flip(input: Any, *args: Any, dims: Any = None) -> Any:
     """Reversed along axes (a copy).
 
     >>> import adjoint as ad
     >>> ad.flip(ad.arange(3), 0)
     tensor([2, 1, 0])
     """
-    return flip_op(input, dims=normalize_dims(sizes(dims), len(input.shape)))
+    return flip_op(input, dims=normalize_dims(sizes(given(args, dims)), len(input.shape)))
 
 
 @public()
@@ -600,14 +600,14 @@ def select(input: Any, dim: int, index: int) -> Any:
 
 # ------------------------------------------------------------------ repeats
 @public("repeat", function=False)
-def repeat(input: Any, *repeats: Any) -> Any:
+def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     """The tensor several times along each axis (a copy); new axes go in front.
 
     >>> import adjoint as ad
     >>> ad.zeros(3).repeat(4, 2).shape
     adjoint.Size([4, 6])
     """
-    reps = sizes(repeats)
+    reps = sizes(given(args, repeats))
     if len(reps) < len(input.shape):
         raise ShapeError("Number of dimensions of repeat dims can not be smaller than number of "
                          f"dimensions of tensor ({len(reps)} < {len(input.shape)})")
@@ -617,14 +617,14 @@ def repeat(input: Any, *repeats: Any) -> Any:
 
 
 @public()
-def tile(input: Any, *dims: Any) -> Any:
+def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     """`repeat`, with missing leading repeats taken as 1.
 
     >>> import adjoint as ad
     >>> ad.tile(ad.zeros(2, 3), (2,)).shape
     adjoint.Size([2, 6])
     """
-    reps = sizes(dims)
+    reps = sizes(given(args, dims))
     return repeat_op(input, reps=(1,) * (len(input.shape) - len(reps)) + reps)
 
 

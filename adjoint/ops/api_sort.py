@@ -135,7 +135,7 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
     qs = np.asarray(raw(q), np.float64)
     if qs.size and (qs.min() < 0 or qs.max() > 1):
         raise ArgumentError("quantile() q must be in the range [0, 1]")
-    x = reshape(input, (numel(input),)) if dim is None else input
+    x = reshape(input, (numel(input),)) if dim is None or not len(input.shape) else input
     d = 0 if dim is None else one_dim(input, dim)
     ordered = sort_op(x, dim=d, descending=False)[0]
     parts = []
@@ -153,7 +153,7 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
             b = narrow_op(ordered, dim=d, start=low + 1, length=1)
             a = add(a, mul(sub(b, a), weight))
         rank = len(input.shape)
-        kept = (1,) * rank if dim is None else tuple(a.shape)
+        kept = (1,) * rank if dim is None or not rank else tuple(a.shape)
         parts.append(reshape(a, kept if keepdim else tuple(
             n for i, n in enumerate(a.shape) if i != d)))
     return finish(out, parts[0] if not qs.ndim else stack_op(*parts, dim=0))

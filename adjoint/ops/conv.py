@@ -20,7 +20,7 @@ from adjoint.ops.api_common import dtype_of, need
 from adjoint.ops.linalg import conj
 from adjoint.ops.public import public
 from adjoint.ops.reduce import sum_op
-from adjoint.ops.shape import lift_all, reshape, squeeze_op, transpose_op, unsqueeze_op
+from adjoint.ops.shape import lift_all, pad_zero_op, reshape, squeeze_op, transpose_op, unsqueeze_op
 
 Shape = tuple[int, ...]
 
@@ -252,14 +252,19 @@ def _transposed(name: str, dims: int, input: Any, weight: Any, bias: Any, stride
                                 f" got output_padding {extra}, stride {step}, dilation {gap}")
     single = len(input.shape) == dims + 1
     x = unsqueeze_op(input, dim=0) if single else input
+    inside = tuple(min(e, p) for e, p in zip(extra, pad, strict=True))
     space = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in zip(
-        x.shape[2:], step, pad, gap, weight.shape[2:], extra, strict=True))
+        x.shape[2:], step, pad, gap, weight.shape[2:], inside, strict=True))
     if min(space) <= 0:
         raise ShapeError(f"{name}: the output would have size {list(space)}: padding {list(pad)} "
                          "takes away more than there is")
     out = conv_input_op(x, weight, x_shape=(x.shape[0], weight.shape[1] * groups, *space),
-                        stride=step, padding=tuple((p, p) for p in pad), dilation=gap,
-                        groups=groups)
+                        stride=step, padding=tuple((p, p - e) for p, e in zip(pad, inside,
+                                                                              strict=True)),
+                        dilation=gap, groups=groups)
+    beyond = tuple((0, e - i) for e, i in zip(extra, inside, strict=True))
+    if any(b for _, b in beyond):                   # out of reach of the kernel
+        out = pad_zero_op(out, pads=((0, 0), (0, 0), *beyond))
     if bias is not None:
         out = add(out, reshape(bias, (-1, *(1,) * dims)))
     return squeeze_op(out, dims=(0,)) if single else out

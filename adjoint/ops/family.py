@@ -17,7 +17,8 @@ import numpy as np
 from adjoint.base.aval import Aval, aval_of
 from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
 from adjoint.base.errors import DTypeError, ShapeError
-from adjoint.core.bind import binary, bind, function_of, unary
+from adjoint.core.bind import bind, function_of
+from adjoint.core.callers import caller
 from adjoint.core.inplace import zeros_of
 from adjoint.core.op import Op, OpFunction, Plan, register
 from adjoint.core.tensor import Tensor
@@ -295,7 +296,7 @@ def _caller(op: Op, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...],
                      for d in (F32, F64)]
         return (*raws, *plans)
 
-    return unary(op, build) if len(operands) == 1 else binary(op, build)
+    return caller(op, build)
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,

@@ -44,6 +44,8 @@ def _cut(x: Any, index: Any, dim: int) -> Any:
 def _gather_impl(x: Any, index: Any, /, *, dim: int) -> Any:
     if not x.ndim or not index.ndim:
         return np.broadcast_to(x, index.shape).copy()
+    if not index.size:
+        return np.zeros(index.shape, x.dtype)
     fits("gather", x.shape, index.shape, dim)
     check_bounds("gather", index, x.shape[dim], dim)
     return np.take_along_axis(_cut(x, index, dim), index, dim)
@@ -72,7 +74,7 @@ gather_op = op(
 
 
 def _gather_infer(x: Aval, index: Aval, dim: int) -> Aval:
-    if x.ndim and index.ndim:
+    if x.ndim and index.ndim and index.size:
         fits("gather", x.shape, index.shape, dim)
     return Aval(index.shape, x.dtype)
 
@@ -98,6 +100,8 @@ def add_at(flat: Any, places: Any, values: Any) -> None:
 def _put_impl(src: Any, index: Any, /, *, dim: int, shape: Shape) -> Any:
     w = wide(src)
     out = np.zeros(shape, w.dtype)
+    if not index.size:
+        return narrowed(out, src.dtype)
     if not shape or not index.ndim:
         out[...] = w.sum()
         return narrowed(out, src.dtype)

@@ -251,7 +251,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     reduction = _start("multi_margin_loss", (input, target), size_average, reduce, reduction)
     if p not in (1, 2):
         raise ArgumentError("only p == 1 and p == 2 supported")
-    single = len(input.shape) == 1
+    single = len(input.shape) < 2
     x = reshape(input, (1, -1)) if single else input
     t = np.asarray(raw(target)).reshape(-1, 1)
     n, classes = x.shape
@@ -270,7 +270,7 @@ def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, re
                            reduction: str = "mean") -> Any:
     """Σ over target classes j and others i of max(0, 1 - (x[j] - x[i])) / C; targets end at -1."""
     reduction = _start("multilabel_margin_loss", (input, target), size_average, reduce, reduction)
-    single = len(input.shape) == 1
+    single = len(input.shape) < 2
     x = reshape(input, (1, -1)) if single else input
     t = np.asarray(raw(target)).reshape(tuple(x.shape))
     n, classes = t.shape
@@ -296,6 +296,8 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """
     need("cosine_similarity", x1, x2)
     rank = max(len(x1.shape), len(x2.shape))
+    if not rank:
+        return reshape(cosine_similarity(reshape(x1, (1,)), reshape(x2, (1,)), 0, eps), ())
     d = (dim % rank,)
     a, b = (reshape(t, (*(1,) * (rank - len(t.shape)), *t.shape)) for t in (x1, x2))
     na, nb = (clamp_min(norm_op(t, p=2.0, dim=d, keepdim=True), low=eps) for t in (a, b))

@@ -70,6 +70,9 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     x = input
+    if mode == "circular" and any(min(p) < 0 for p in pairs):
+        x = _constant(x, [(min(a, 0), min(b, 0)) for a, b in pairs], 0)
+        pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
     for d, (a, b) in enumerate(pairs):
         if a or b:
             x = index_op(x, _pad_positions(x.shape[d], a, b, mode, d), dims=(d,))

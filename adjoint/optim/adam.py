@@ -4,7 +4,6 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.core.tensor import Tensor
-from adjoint.kernels import multi
 from adjoint.optim import _rules
 from adjoint.optim.optimizer import (
     Closure,
@@ -74,7 +73,7 @@ class Adam(Optimizer):
         shared = {"lr": number(group["lr"]), "eps": group["eps"], "step": step,
                   "weight_decay": group["weight_decay"], "maximize": group["maximize"],
                   "decoupled": group["decoupled_weight_decay"]}
-        if self._together(multi.adam, work, betas=(beta1, beta2), **shared):
+        if self._together("adam", work, betas=(beta1, beta2), **shared):
             return
         for p, held in work:
             self._update(_rules.adam, p, held, 2, beta1=beta1, beta2=beta2, **shared)

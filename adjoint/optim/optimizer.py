@@ -17,6 +17,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
+from adjoint.ops.accelerate import kernel
 from adjoint.optim._rules import Rule, Scratch, run
 
 __all__ = ["Optimizer", "ParamsT", "register_optimizer_step_post_hook",
@@ -236,14 +237,17 @@ class Optimizer:
             numbers)
         self._written(p, tensors)
 
-    def _together(self, kernel: Callable[..., Any], work: list[tuple[Tensor, list[Tensor]]],
-                  **numbers: Any) -> bool:
-        """Update all (parameter, state) of ``work`` in one call of a kernel over many arrays;
-        False, and nothing changed, where the kernel does not take them."""
+    def _together(self, name: str, work: list[tuple[Tensor, list[Tensor]]], **numbers: Any
+                  ) -> bool:
+        """Update all (parameter, state) of ``work`` in one call of the compiled kernel ``name``;
+        False, and nothing changed, where there is none or it does not take these arrays."""
+        together = kernel(name)
+        if together is None:
+            return False
         grads: list[Any] = [p.grad for p, _ in work]
         lists = [[p.array for p, _ in work], [g.array for g in grads]]
         lists += [[held[i].array for _, held in work] for i in range(len(work[0][1]))]
-        if kernel(*lists, **numbers) is NotImplemented:
+        if together(*lists, **numbers) is NotImplemented:
             return False
         for p, held in work:
             self._written(p, held)

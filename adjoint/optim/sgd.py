@@ -4,7 +4,6 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.core.tensor import Tensor
-from adjoint.kernels import multi
 from adjoint.optim import _rules
 from adjoint.optim.optimizer import (
     Closure,
@@ -75,6 +74,6 @@ class SGD(Optimizer):
             "lr": number(group["lr"]), "momentum": group["momentum"],
             "dampening": group["dampening"], "weight_decay": number(group["weight_decay"]),
             "nesterov": group["nesterov"], "maximize": group["maximize"], "first": first}
-        if work and not self._together(multi.sgd, work, **numbers):
+        if work and not self._together("sgd", work, **numbers):
             for p, held in work:
                 self._update(_rules.sgd, p, held, 2, **numbers)

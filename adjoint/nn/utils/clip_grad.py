@@ -11,7 +11,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor, bump, wrap
-from adjoint.kernels import multi
+from adjoint.ops.accelerate import kernel
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
            "get_total_norm"]
@@ -65,7 +65,8 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
     real = np.empty(0, arrays[0].dtype).real.dtype
     if any(type(a) is MetaArray for a in arrays):
         return wrap(MetaArray((), real))
-    total = multi.norm(arrays) if norm_type == 2 else NotImplemented
+    together = kernel("clip_norm") if norm_type == 2 else None
+    total = NotImplemented if together is None else together(arrays)
     if total is NotImplemented:
         total = _together([_norm(a, norm_type) for a in arrays], norm_type)
     if error_if_nonfinite and not math.isfinite(total):
@@ -85,7 +86,8 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
     scale = float(max_norm) / (float(total_norm.array) + 1e-6)
     if scale >= 1.0:
         return
-    if multi.scale_([g.array for g in grads], scale) is NotImplemented:
+    together = kernel("scale_")
+    if together is None or together([g.array for g in grads], scale) is NotImplemented:
         for g in grads:
             np.multiply(g.array, scale, out=g.array)
     for g in grads:

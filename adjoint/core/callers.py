@@ -1,0 +1,228 @@
+"""The functions of pointwise ops of one and two operands: `bind`, unrolled.
+
+A call costs as much as a small kernel, so the steps of `core/bind.py` stand here in one piece: look
+at the operands, compute, make the tensor, make its node. The two templates below are copied per
+op; what differs between ops is their last parameter's default.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from adjoint.base import provenance
+from adjoint.base.dtypes import F32, F64
+from adjoint.core.bind import bind
+from adjoint.core.modes import GRAD, state
+from adjoint.core.op import Op
+from adjoint.core.tensor import Cell, OutRef, Tensor, edge_of, keep, next_sequence
+
+ndarray = np.ndarray
+_new = object.__new__
+_getframe = sys._getframe
+_asarray = np.asarray
+_inside = provenance.inside
+
+
+class _Scalars(dict[Any, Any]):
+    """Python number -> 0-d array: NumPy converts a number anew at every call, which costs as
+    much as the operation on a small array. Zeros are not kept: -0.0 and 0.0 are one key."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def __missing__(self, number: Any) -> Any:
+        array = np.array(number, self.dtype)
+        if number:
+            if len(self) > 4096:
+                self.clear()
+            self[number] = array
+        return array
+
+
+SCALARS32, SCALARS64 = _Scalars(F32), _Scalars(F64)
+
+
+class Own:
+    """What one op brings to its template: raw functions per dtype (`large*` from `limit` elements
+    on), plans by wanted operands. Built at the first call."""
+
+    __slots__ = ("op", "build", "node_type", "raw32", "raw64", "large32", "large64", "limit",
+                 "plans32", "plans64")
+
+    def __init__(self, op: Op, build: Callable[[], tuple[Any, ...]]) -> None:
+        self.op, self.build, self.node_type = op, build, op.node_type
+        self.raw32 = self.raw64 = self.large32 = self.large64 = self._first
+        self.limit = 1 << 62
+        self.plans32: Any = None
+        self.plans64: Any = None
+
+    def _first(self, *arrays: Any) -> Any:
+        """Stands in for the raw functions until they exist."""
+        (self.raw32, self.large32, self.limit), (self.raw64, self.large64, _), self.plans32, \
+            self.plans64 = self.build()
+        return self.raw(arrays[0].dtype)(*arrays)
+
+    def raw(self, dtype: Any) -> Any:
+        """The function for small arrays of a dtype."""
+        return self.raw32 if dtype is F32 else self.raw64
+
+    def run(self, dtype: Any, *arrays: Any) -> Any:
+        """Compute on raw arrays of one dtype."""
+        if arrays[0].size < self.limit:
+            return (self.raw32 if dtype is F32 else self.raw64)(*arrays)
+        return (self.large32 if dtype is F32 else self.large64)(*arrays)
+
+    def operands(self, a: Any, b: Any, mode: int) -> Any:
+        """The pairs that are not two tensors: (a, b, arrays, dtype, needs) for a tensor and a
+        number, the raw result for two arrays, None for what `bind` has to sort out."""
+        if mode > GRAD:
+            return None
+        if type(a) is Tensor and type(b) in (float, int):
+            dtype = a.array.dtype
+            if dtype is F32 or dtype is F64:
+                b = SCALARS32[b] if dtype is F32 else SCALARS64[b]
+                return a, b, a.array, b, dtype, mode if a._rg else 0
+        elif type(b) is Tensor and type(a) in (float, int):
+            dtype = b.array.dtype
+            if dtype is F32 or dtype is F64:
+                a = SCALARS32[a] if dtype is F32 else SCALARS64[a]
+                return a, b, a, b.array, dtype, 2 * mode if b._rg else 0
+        elif type(a) is ndarray and type(b) is ndarray:
+            dtype = a.dtype
+            if dtype is b.dtype and (dtype is F32 or dtype is F64):
+                return self.run(dtype, a, b)
+        return None
+
+
+def _unary(x: Any, own: Any = None) -> Any:
+    """Template of ops of one operand."""
+    mode = state()
+    if type(x) is not Tensor or mode > GRAD:
+        if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
+            return own.run(x.dtype, x)
+        return bind(own.op, (x,), {})
+    a = x.array
+    dtype = a.dtype
+    try:
+        if dtype is F32:
+            od = own.raw32(a) if a.size < own.limit else own.large32(a)
+            plan = own.plans32
+        elif dtype is F64:
+            od = own.raw64(a) if a.size < own.limit else own.large64(a)
+            plan = own.plans64
+        else:
+            return bind(own.op, (x,), {})
+    except TypeError:
+        return bind(own.op, (x,), {})
+    t = _new(Tensor)
+    t.array = od if type(od) is ndarray else _asarray(od)
+    t._cell = None
+    if not (x._rg and mode and plan.wanted):
+        t._rg = False
+        t._edge = None
+        return t
+    node: Any = _new(own.node_type)
+    node.plan = plan
+    e = x._edge
+    node.edges = (e if e is not None else edge_of(x),)
+    if plan.pick is None:
+        node.saved = None
+    else:
+        ref = None
+        if plan.keeps_out:
+            t._cell = cell = Cell()
+            ref = OutRef(t.array, cell, 0)
+        node.saved = plan.pick(x if x._cell is None or not plan.keeps_a
+                               else keep(x, own.op.name), None, ref)
+    node.shape = od.shape
+    node.seq = next_sequence()
+    f: Any = _getframe(1)
+    code = f.f_code
+    while code.co_filename in _inside:
+        f = f.f_back
+        code = f.f_code
+    node.code = code
+    node.lasti = f.f_lasti
+    t._rg = True
+    t._edge = node
+    return t
+
+
+def _binary(a: Any, b: Any, own: Any = None) -> Any:
+    """Template of ops of two operands."""
+    mode = state()
+    if type(a) is Tensor and type(b) is Tensor and mode <= GRAD:
+        ad, bd = a.array, b.array
+        dtype = ad.dtype
+        if bd.dtype is not dtype:
+            return bind(own.op, (a, b), {})
+        needs = a._rg + 2 * b._rg if mode else 0
+    else:
+        found = own.operands(a, b, mode)
+        if type(found) is not tuple:
+            return bind(own.op, (a, b), {}) if found is None else found
+        a, b, ad, bd, dtype, needs = found
+    try:
+        if dtype is F32:
+            od = own.raw32(ad, bd) if ad.size < own.limit else own.large32(ad, bd)
+            plans = own.plans32
+        elif dtype is F64:
+            od = own.raw64(ad, bd) if ad.size < own.limit else own.large64(ad, bd)
+            plans = own.plans64
+        else:
+            return bind(own.op, (a, b), {})
+    except (TypeError, ValueError):
+        return bind(own.op, (a, b), {})
+    t = _new(Tensor)
+    t.array = od if type(od) is ndarray else _asarray(od)
+    t._cell = None
+    if not needs or (plan := plans[needs]) is None:
+        t._rg = False
+        t._edge = None
+        return t
+    node: Any = _new(own.node_type)
+    node.plan = plan
+    if needs == 3:
+        ea, eb = a._edge, b._edge
+        node.edges = (ea if ea is not None else edge_of(a), eb if eb is not None else edge_of(b))
+    else:
+        node.edges = (edge_of(a), None) if needs == 1 else (None, edge_of(b))
+    node.saved = None if plan.pick is None else _residuals(plan, a, b, t, own)
+    node.shape = od.shape
+    node.seq = next_sequence()
+    f: Any = _getframe(1)
+    code = f.f_code
+    while code.co_filename in _inside:
+        f = f.f_back
+        code = f.f_code
+    node.code = code
+    node.lasti = f.f_lasti
+    t._rg = True
+    t._edge = node
+    return t
+
+
+def _residuals(plan: Any, a: Any, b: Any, t: Any, own: Any) -> Any:
+    """What a binary node keeps."""
+    if plan.keeps_a and type(a) is not ndarray and a._cell is not None:
+        a = keep(a, own.op.name)
+    if plan.keeps_b and type(b) is not ndarray and b._cell is not None:
+        b = keep(b, own.op.name)
+    if not plan.keeps_out:
+        return plan.pick(a, b, None)
+    t._cell = cell = Cell()
+    return plan.pick(a, b, OutRef(t.array, cell, 0))
+
+
+def caller(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
+    """The function that runs a pointwise op of one or two operands. `build()` gives
+    (small, large, limit) for float32 and for float64, then the plans for the two dtypes: one plan
+    for one operand, a list indexed by the wanted operands' bits for two."""
+    template = _unary if len(op.operands) == 1 else _binary
+    defaults = (Own(op, build),)
+    return FunctionType(template.__code__, globals(), op.name, defaults)

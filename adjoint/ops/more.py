@@ -1,0 +1,220 @@
+"""Public functions built from others: short-time transforms, finite differences, copies of views."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.ops.api_common import dtype_of, finish, many_dims, numel, one_dim, raw
+from adjoint.ops.arrange import windows_op
+from adjoint.ops.fourier import FFT
+from adjoint.ops.index import unindex_op
+from adjoint.ops.pointwise import add, div, mul, sub
+from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import (
+    cat_op, clone_op, mT, narrow_op, pad_zero_op, reshape, squeeze_op, transpose_op, unsqueeze_op,
+)
+
+
+@public()
+def sum_to_size(input: Any, *size: Any) -> Any:
+    """Summed down to a shape that broadcasts to the operand's."""
+    want = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    have = tuple(input.shape)
+    lead = len(have) - len(want)
+    dims = (*range(lead), *(i + lead for i, n in enumerate(want) if n == 1 and have[i + lead] != 1))
+    if lead < 0 or any(n not in (1, m) for n, m in zip(want, have[lead:], strict=True)):
+        raise ShapeError(f"size {{{list(want)}}} is not expandable to size {{{list(have)}}}.")
+    return reshape(sum_op(input, dim=dims, keepdim=False), want) if dims else input
+
+
+@public()
+def positive(input: Any) -> Any:
+    """The operand itself."""
+    return input
+
+
+def _copies() -> None:
+    """`<view>_copy`: the values of a view in memory of their own."""
+    def declare(name: str, view: Any) -> None:
+        def f(*args: Any, **kwargs: Any) -> Any:
+            found = view(*args, **kwargs)
+            return tuple(map(clone_op, found)) if isinstance(found, tuple) else clone_op(found)
+        f.__name__ = f.__qualname__ = name
+        f.__doc__ = f"`{view.__name__.rstrip('_')}`, copied."
+        public(name, method=False)(f)
+    for own in ("expand", "diagonal", "permute", "transpose", "t", "squeeze", "unsqueeze", "select",
+                "narrow", "split", "unbind", "as_strided", "view_as_real", "view_as_complex"):
+        declare(own + "_copy", FUNCTIONS[own])
+
+
+_copies()
+public("unsafe_chunk")(FUNCTIONS["chunk"])
+public("unsafe_split")(FUNCTIONS["split"])
+public("slice_copy", method=False)(lambda input, dim=0, start=None, end=None, step=1: clone_op(
+    input[(*(slice(None),) * one_dim(input, dim), slice(start, end, step))]))
+
+
+@public()
+def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
+                interpolation: str = "linear", out: Any = None) -> Any:
+    """`quantile` of what is not nan, row by row."""
+    from adjoint.ops.shape import stack_op
+    x = reshape(input, (numel(input),)) if dim is None else input
+    d = 0 if dim is None else one_dim(x, dim)
+    bad = np.isnan(np.asarray(raw(x)))
+    if not bad.any():
+        return FUNCTIONS["quantile"](input, q, dim, keepdim, interpolation=interpolation, out=out)
+    moved = transpose_op(x, dim0=d, dim1=len(x.shape) - 1)
+    rest = tuple(moved.shape[:-1])
+    rows = reshape(moved, (-1, moved.shape[-1]))
+    kept = ~np.isnan(np.asarray(raw(rows)))
+    qs = np.asarray(raw(q))
+    found = []
+    for i in range(rows.shape[0]):
+        at = np.flatnonzero(kept[i])
+        row = rows[i][at] if len(at) else rows[i]
+        found.append(FUNCTIONS["quantile"](row, q, 0, interpolation=interpolation))
+    stacked = stack_op(*found, dim=qs.ndim)
+    whole = reshape(stacked, (*qs.shape, *rest))
+    if len(rest):
+        whole = unsqueeze_op(whole, dim=len(whole.shape))
+        whole = transpose_op(whole, dim0=qs.ndim + d, dim1=len(whole.shape) - 1)
+        if not keepdim:
+            whole = squeeze_op(whole, dims=(qs.ndim + d,))
+    elif keepdim:
+        whole = reshape(whole, (*qs.shape, *(1,) * len(input.shape)))
+    return finish(out, whole)
+
+
+# ------------------------------------------------------------------ differences
+def _one_gradient(x: Any, d: int, step: Any, edge_order: int) -> Any:
+    """Second-order differences along one axis; `step` is a number or the coordinates."""
+    n = x.shape[d]
+
+    def cut(t: Any, a: int, k: int) -> Any:
+        return narrow_op(t, dim=d, start=a, length=k)
+    if isinstance(step, np.ndarray) and step.ndim:
+        h = np.diff(step).reshape((-1, *(1,) * (len(x.shape) - d - 1)))
+        left, right = h[:-1], h[1:]
+        a = -right / (left * (left + right))
+        b = (right - left) / (left * right)
+        c = left / (right * (left + right))
+        first, last = h[:1], h[-1:]
+    else:
+        h = float(step)
+        a, b, c = -1 / (2 * h), 0.0, 1 / (2 * h)
+        first = last = left = right = h
+    inner = add(add(mul(cut(x, 0, n - 2), a), mul(cut(x, 1, n - 2), b)), mul(cut(x, 2, n - 2), c))
+    if edge_order == 1:
+        low = div(sub(cut(x, 1, 1), cut(x, 0, 1)), first)
+        high = div(sub(cut(x, n - 1, 1), cut(x, n - 2, 1)), last)
+    else:
+        p, q = (h[:1], h[1:2]) if isinstance(h, np.ndarray) else (h, h)
+        low = add(add(mul(cut(x, 0, 1), -(2 * p + q) / (p * (p + q))),
+                      mul(cut(x, 1, 1), (p + q) / (p * q))),
+                  mul(cut(x, 2, 1), -p / (q * (p + q))))
+        p, q = (h[-2:-1], h[-1:]) if isinstance(h, np.ndarray) else (h, h)
+        high = add(add(mul(cut(x, n - 3, 1), q / (p * (p + q))),
+                       mul(cut(x, n - 2, 1), -(p + q) / (p * q))),
+                   mul(cut(x, n - 1, 1), (2 * q + p) / (q * (p + q))))
+    return cat_op(low, inner, high, dim=d)
+
+
+@public(method=False)
+def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
+    """Finite differences of samples along axes: central inside, one-sided at the edges."""
+    dims = many_dims(input, dim)
+    if isinstance(spacing, (list, tuple)):
+        steps = [np.asarray(raw(s)) if hasattr(s, "shape") else s for s in spacing]
+    else:
+        steps = [spacing] * len(dims)
+    if len(steps) != len(dims):
+        raise ArgumentError(f"torch.gradient expected spacing to be unspecified, a scalar, or a "
+                            f"list of length {len(dims)}, got {len(steps)}")
+    for d in dims:
+        if input.shape[d] < edge_order + 1:
+            raise ShapeError("torch.gradient expected each dimension size to be at least "
+                             "edge_order+1")
+    return tuple(_one_gradient(input, d, s, edge_order) for d, s in zip(dims, steps, strict=True))
+
+
+# ------------------------------------------------------------------ short-time transforms
+def _window(window: Any, win_length: int, n_fft: int, dtype: Any) -> Any:
+    w = np.ones(win_length, dtype) if window is None else window
+    before = (n_fft - win_length) // 2
+    if win_length == n_fft:
+        return w
+    return pad_zero_op(w, pads=((before, n_fft - win_length - before),))
+
+
+@public()
+def stft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None,
+         center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
+         onesided: Any = None, return_complex: Any = None, align_to_window: Any = None) -> Any:
+    """Short-time Fourier transform of (L,) or (B, L): complex (..., frequencies, frames)."""
+    from adjoint.ops.vision import pad
+    hop = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    single = len(input.shape) == 1
+    x = unsqueeze_op(input, dim=0) if single else input
+    if center:
+        x = pad(unsqueeze_op(x, dim=1), (n_fft // 2, n_fft // 2), pad_mode)
+        x = squeeze_op(x, dims=(1,))
+    if not 0 < n_fft <= x.shape[-1] or hop < 1 or not 0 < width <= n_fft:
+        raise ArgumentError(f"stft({list(input.shape)}, n_fft={n_fft}, hop_length={hop}, win_length"
+                            f"={width}): expected 0 < n_fft <= length, hop_length > 0 and "
+                            "0 < win_length <= n_fft")
+    frames = windows_op(x, dim=len(x.shape) - 1, size=n_fft, step=hop)
+    real = dtype_of(x).kind != "c" and (window is None or dtype_of(window).kind != "c")
+    frames = mul(frames, _window(window, width, n_fft, dtype_of(x)))
+    one = real if onesided is None else onesided
+    f = FFT["rfft"] if one else FFT["fft"]
+    out = mT(f(frames, norm="ortho" if normalized else None))
+    out = squeeze_op(out, dims=(0,)) if single else out
+    if return_complex is False:
+        return FUNCTIONS["view_as_real"](out)
+    return out
+
+
+@public()
+def istft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None,
+          window: Any = None, center: bool = True, normalized: bool = False, onesided: Any = None,
+          length: Any = None, return_complex: bool = False) -> Any:
+    """The signal of least squared error whose `stft` is the input (D. Griffin, J. Lim, 1984)."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    single = len(input.shape) == 2
+    x = unsqueeze_op(input, dim=0) if single else input
+    one = x.shape[1] != n_fft if onesided is None else onesided
+    norm = "ortho" if normalized else None
+    spectra = mT(x)
+    frames = FFT["irfft"](spectra, n_fft, norm=norm) if one else FFT["ifft"](spectra, norm=norm)
+    if not one and not return_complex:
+        from adjoint.ops.pointwise import real_part
+        frames = real_part(frames)
+    real = np.dtype(f"f{dtype_of(x).itemsize // 2}")
+    w = _window(window, width, n_fft, real)
+    count = frames.shape[1]
+    total = n_fft + hop * (count - 1)
+    at = np.arange(count)[:, None] * hop + np.arange(n_fft)
+    signal = unindex_op(mul(frames, w), at, shape=(x.shape[0], total), dims=(1,))
+    square = mul(w, w)
+    weight = unindex_op(mul(square, np.ones((count, n_fft), real)), at, shape=(total,), dims=(0,))
+    start = n_fft // 2 if center else 0
+    stop = total - (n_fft // 2 if center else 0) if length is None else start + length
+    keep = min(stop, total) - start
+    signal = narrow_op(signal, dim=1, start=start, length=keep)
+    weight = narrow_op(weight, dim=0, start=start, length=keep)
+    if np.abs(np.asarray(raw(weight))).min(initial=1.0) < 1e-11:
+        raise ArgumentError("istft: window overlap add min: 1 (the squared windows sum to 0 "
+                            "somewhere inside of the signal)")
+    out = div(signal, weight)
+    if stop > total:
+        out = pad_zero_op(out, pads=((0, 0), (0, stop - total)))
+    return squeeze_op(out, dims=(0,)) if single else out
+
+
+__all__ = ["gradient", "istft", "stft"]
