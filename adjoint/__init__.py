@@ -94,6 +94,7 @@ def can_cast(from_: _Any, to: _Any) -> builtins_bool:
 
 
 builtins_bool = type(True)
+ops.accelerate.install()
 _surface.attach_registry()
 _protocols.attach()
 globals().update(_public.FUNCTIONS)

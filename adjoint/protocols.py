@@ -181,8 +181,8 @@ def attach() -> None:
         def backward(self: Any, other: Any) -> Any:
             return matmul(_lift(other), self) if isinstance(other, operand) else NotImplemented
 
-        setattr(Tensor, "__matmul__", forward)
-        setattr(Tensor, "__rmatmul__", backward)
+        Tensor.__matmul__ = forward
+        Tensor.__rmatmul__ = backward
 
 
 __all__ = ["attach", "from_dlpack"]

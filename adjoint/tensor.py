@@ -15,7 +15,7 @@ import numpy as np
 from adjoint.autograd import api
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact, of_numpy
-from adjoint.base.errors import AutogradError, MetaError, ShapeError
+from adjoint.base.errors import AutogradError, IndexOutOfRange, MetaError, ShapeError
 from adjoint.core import tensor as core
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
@@ -195,7 +195,6 @@ def size(self: Tensor, dim: int | None = None) -> Any:
         return shape
     n = len(shape)
     if not -max(n, 1) <= dim < max(n, 1) or n == 0:
-        from adjoint.base.errors import IndexOutOfRange
         raise IndexOutOfRange(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, "
                               f"{max(n, 1) - 1}], but got {dim})")
     return tuple.__getitem__(shape, dim)
@@ -254,22 +253,22 @@ for _name, _value in (("is_cuda", False), ("is_sparse", False), ("is_quantized",
                       ("is_mkldnn", False), ("is_sparse_csr", False), ("names", None),
                       ("name", None), ("layout", "torch.strided")):
     setattr(Tensor, _name, _value)
-setattr(Tensor, "is_meta", property(lambda self: type(self.array) is MetaArray))
-setattr(Tensor, "device", property(lambda self: device_type(device_name(self))))
-setattr(Tensor, "ndim", property(lambda self: len(self.shape)))
-setattr(Tensor, "itemsize", property(element_size))
-setattr(Tensor, "nbytes", property(lambda self: numel(self) * element_size(self)))
-setattr(Tensor, "ndimension", dim)
-setattr(Tensor, "nelement", numel)
-setattr(Tensor, "real", property(pw.real, lambda self, v: real_of(self).copy_(v)))
-setattr(Tensor, "imag", property(pw.imag))
-setattr(Tensor, "get_device", lambda self: -1)
-setattr(Tensor, "is_inference", lambda self: self._cell is core.INFERENCE_CELL)
-setattr(Tensor, "_is_view", lambda self: self._base is not None)
-setattr(Tensor, "is_signed", lambda self: self.dtype.is_signed)
-setattr(Tensor, "is_pinned", lambda self: False)
-setattr(Tensor, "is_shared", lambda self: False)
-setattr(Tensor, "share_memory_", lambda self: self)
+Tensor.is_meta = property(lambda self: type(self.array) is MetaArray)
+Tensor.device = property(lambda self: device_type(device_name(self)))
+Tensor.ndim = property(lambda self: len(self.shape))
+Tensor.itemsize = property(element_size)
+Tensor.nbytes = property(lambda self: numel(self) * element_size(self))
+Tensor.ndimension = dim
+Tensor.nelement = numel
+Tensor.real = property(pw.real, lambda self, v: real_of(self).copy_(v))
+Tensor.imag = property(pw.imag)
+Tensor.get_device = lambda self: -1
+Tensor.is_inference = lambda self: self._cell is core.INFERENCE_CELL
+Tensor._is_view = lambda self: self._base is not None
+Tensor.is_signed = lambda self: self.dtype.is_signed
+Tensor.is_pinned = lambda self: False
+Tensor.is_shared = lambda self: False
+Tensor.share_memory_ = lambda self: self
 
 
 def real_of(self: Tensor) -> Tensor:
@@ -524,11 +523,11 @@ for _name, _f, _other in (("__lt__", p.lt, NotImplemented), ("__le__", p.le, Not
                           ("__gt__", p.gt, NotImplemented), ("__ge__", p.ge, NotImplemented),
                           ("__eq__", p.eq, NotImplemented), ("__ne__", p.ne, NotImplemented)):
     _comparison(_name, _f, _other)
-setattr(Tensor, "__neg__", p.neg)
-setattr(Tensor, "__pos__", lambda self: self)
-setattr(Tensor, "__abs__", p.abs_op)
-setattr(Tensor, "__invert__", p.bitwise_not)
-setattr(Tensor, "__hash__", lambda self: id(self))
+Tensor.__neg__ = p.neg
+Tensor.__pos__ = lambda self: self
+Tensor.__abs__ = p.abs_op
+Tensor.__invert__ = p.bitwise_not
+Tensor.__hash__ = lambda self: id(self)
 
 
 def attach_registry() -> None:

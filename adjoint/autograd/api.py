@@ -12,6 +12,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.tensor import Node, Port, Tensor, edge_of, wrap
+from adjoint.ops.shape import stack_op
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
@@ -217,6 +218,5 @@ def _batched(outputs: Any, targets: tuple[Any, ...], grad_outputs: Any, keep: bo
         row = tuple(None if g is None else g[k] for g in gs)
         rows.append(grad(outputs, targets, row, retain_graph=keep or k < size - 1,
                          create_graph=create, allow_unused=allowed, materialize_grads=zeros))
-    from adjoint.ops.shape import stack_op
     return tuple(None if column[0] is None else stack_op(*column, dim=0)
                  for column in zip(*rows, strict=True))

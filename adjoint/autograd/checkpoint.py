@@ -17,9 +17,10 @@ from adjoint.autograd.modes import enable_grad
 from adjoint.base import provenance
 from adjoint.base.aval import Aval
 from adjoint.base.errors import AutogradError
-from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.bind import value_of
+from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
+from adjoint.ops.random import default_generator
 
 
 class CheckpointError(AutogradError):
@@ -238,9 +239,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
 
     >>> import adjoint as ad
     >>> x = ad.ones(3, requires_grad=True)
-    >>> ad.utils.checkpoint.checkpoint(lambda t: t.exp().sin(), x, use_reentrant=False).sum().backward()
+    >>> y = ad.utils.checkpoint.checkpoint(lambda t: t.exp().sin(), x, use_reentrant=False)
+    >>> y.sum().backward()
     """
-    from adjoint.ops.random import default_generator
     if not state() & GRAD:
         return function(*args, **kwargs)
     forward_context, again_context = context_fn()

@@ -20,7 +20,7 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.core.bind import level_value, value_of
-from adjoint.core.modes import WATCH, state, watchers
+from adjoint.core.modes import GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import (
     AccumulateGrad,
     Kept,
@@ -31,6 +31,7 @@ from adjoint.core.tensor import (
     Tensor,
     wrap,
 )
+from adjoint.ops.pointwise import add as add_op
 
 ndarray = np.ndarray
 _refs = sys.getrefcount
@@ -149,7 +150,7 @@ class Backward:
                             node.saved = None
                             node.freed = self.place
                     ct = None
-                    for edge, c in zip(node.edges, result):
+                    for edge, c in zip(node.edges, result):  # noqa: B905  (hot; lengths are equal)
                         if edge is None:
                             continue
                         if c.shape != edge.shape:
@@ -316,7 +317,6 @@ def add(a: Any, b: Any) -> Any:
         return a + b
     if isinstance(a, MetaArray) and isinstance(b, MetaArray):
         return MetaArray(a.shape, a.dtype)
-    from adjoint.ops.pointwise import add as add_op
     if getattr(a, "is_sparse", False) or getattr(b, "is_sparse", False):
         return a + b
     return add_op(a, b)
@@ -376,7 +376,6 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
 
     The state of gradients while it runs is `create`, as in PyTorch.
     """
-    from adjoint.core.modes import GRAD, change, restore
     frame = provenance.user_frame(sys._getframe(2))
     self = Backward(keep, create, capture, accumulate, levels)
     self.place = (frame.f_code, frame.f_lasti) if frame else None

@@ -9,6 +9,9 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ShapeError
 from adjoint.core.tensor import Tensor
+from adjoint.ops.pointwise import cast, real_part
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import reshape
 
 
 def axes_to_sum(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
@@ -46,9 +49,6 @@ def fit(ct: Any, edge: Any) -> Any:
 
 def fit_tensor(ct: Any, edge: Any) -> Any:
     """A cotangent that is a tensor, fitted by ops so that the graph goes on."""
-    from adjoint.ops.pointwise import cast, real_part
-    from adjoint.ops.reduce import sum_op
-    from adjoint.ops.shape import reshape
     shape = tuple(edge.shape)
     have = tuple(ct.shape)
     if have != shape:

@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from adjoint.autograd.function import Function, FunctionCtx
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import is_inexact
@@ -13,6 +15,8 @@ from adjoint.core.inplace import zeros_of
 from adjoint.core.op import Op, attr_names, reads
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import LevelTensor, Trace, make
+from adjoint.ops.pointwise import add, cast, real_part
+from adjoint.ops.shape import expand_op
 
 
 class ForwardTensor(LevelTensor):
@@ -25,7 +29,6 @@ def aval_of_value(x: Any) -> Aval:
     """Shape and dtype of a tensor of any level, an array or a number."""
     array = x.array if isinstance(x, Tensor) else x
     if not hasattr(array, "shape"):
-        import numpy as np
         array = np.asarray(array)
     return Aval(tuple(array.shape), array.dtype)
 
@@ -131,10 +134,8 @@ class Forward(Trace):
         t = t if isinstance(t, Tensor) else wrap(t)
         want = out.array
         if tuple(t.array.shape) != tuple(want.shape):
-            from adjoint.ops.shape import expand_op
             t = expand_op(t, shape=tuple(want.shape))
         if t.array.dtype != want.dtype and is_inexact(want.dtype):
-            from adjoint.ops.pointwise import cast, real_part
             if t.array.dtype.kind == "c" and want.dtype.kind != "c":
                 t = real_part(t)
             t = cast(t, dtype=want.dtype) if t.array.dtype != want.dtype else t
@@ -156,7 +157,6 @@ class Forward(Trace):
 
 
 def _plus(a: Any, b: Any) -> Any:
-    from adjoint.ops.pointwise import add
     return add(a, b)
 
 

@@ -7,8 +7,18 @@ from typing import Any, NamedTuple
 
 from adjoint.base.errors import AutogradError
 from adjoint.core.modes import watchers
+from adjoint.core.tensor import (
+    Kept,
+    OutRef,
+    Port,
+    RemovableHandle,
+    Tensor,
+    alias,
+    bump,
+    edge_of,
+    wrap,
+)
 from adjoint.core.tensor import Node as Node
-from adjoint.core.tensor import Kept, OutRef, Port, RemovableHandle, Tensor, alias, edge_of, wrap
 
 
 class saved_tensors_hooks:
@@ -141,6 +151,5 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
 
 def increment_version(tensor: Any) -> None:
     """Say that `tensor` (or each of several) was written to by foreign code."""
-    from adjoint.core.tensor import bump
     for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
         bump(t, "increment_version")

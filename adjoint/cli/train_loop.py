@@ -158,9 +158,9 @@ class Run:
         write_bytes(self.folder / "loss.svg", chart.encode())
 
     def sample(self, count: int) -> str:
-        """Text in the style of the corpus, from the beginning of the held-out text."""
+        """Text in the style of the corpus: a function, or on from how the held-out text begins."""
         self.model.eval()
-        prompt = bytes(self.corpus.validation[:min(24, self.config.context)])
+        prompt = bytes(self.corpus.validation[:24]) if self.config.text else b"def "
         draw = np.random.Generator(np.random.Philox(self.config.seed))
         text = self.model.generate(prompt, count, draw=draw)
         self.model.train()

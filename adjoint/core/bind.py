@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,6 @@ from adjoint.core.tensor import (
     next_sequence,
     share_cell,
 )
-
 from adjoint.core.versions import verify
 
 ndarray = np.ndarray

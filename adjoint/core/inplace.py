@@ -24,7 +24,6 @@ from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.modes import GRAD, INFERENCE, WATCH, state
 from adjoint.core.op import Op, op
-from adjoint.core.trace import become
 from adjoint.core.tensor import (
     INFERENCE_CELL,
     AccumulateGrad,
@@ -36,6 +35,7 @@ from adjoint.core.tensor import (
     take_full_path,
     wrap,
 )
+from adjoint.core.trace import become
 
 
 def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),

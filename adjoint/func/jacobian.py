@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.autograd.modes import no_grad
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.push import jvp
 from adjoint.func.reverse import Pull, as_tensor, grad
 from adjoint.func.vmap import vmap
+from adjoint.ops.random import source
 from adjoint.ops.shape import cat_op, reshape
 
 CHUNK = 1 << 10
@@ -169,7 +171,6 @@ class Choice(NamedTuple):
 
 def choose(func: Callable[..., Any], *args: Any) -> Choice:
     """Forward or reverse for the Jacobian of `func` in its first argument (F11)."""
-    from adjoint.autograd.modes import no_grad
     with no_grad():
         out = func(*args)
     n = sum(math.prod(x.shape) for x in flatten(args[0])[0])
@@ -266,6 +267,5 @@ def hutchinson_diagonal(matvec: Callable[[Any], Any], like: Tensor, samples: int
 
 
 def _signs(like: Tensor, generator: Any) -> Any:
-    from adjoint.ops.random import source
     bits = source(generator).integers(0, 2, tuple(like.shape))
     return wrap((2 * bits - 1).astype(like.array.dtype))

@@ -8,6 +8,7 @@ from typing import Any
 
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
+from adjoint.ops.shape import stack_op
 
 
 @contextmanager
@@ -66,7 +67,6 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = No
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(parameters, buffers) of several models of one architecture, stacked along a new first
     axis: what `vmap(functional_call)` maps over."""
-    from adjoint.ops.shape import stack_op
     if not models:
         raise ArgumentError("stack_module_state: Expected at least one model, got 0.")
     if len({type(m) for m in models}) > 1:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.autograd.forward import Forward, ForwardTensor, aval_of_value
 from adjoint.base.errors import ArgumentError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.autograd.forward import Forward, ForwardTensor, aval_of_value
 from adjoint.func.reverse import as_tensor, vjp
 
 

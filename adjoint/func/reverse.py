@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.engine import walk
+from adjoint.autograd.forward import aval_of_value
 from adjoint.autograd.modes import enable_grad
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
 from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
-from adjoint.autograd.forward import aval_of_value
+from adjoint.ops.create import tensor
 from adjoint.ops.shape import identity_op
 
 
@@ -28,7 +29,6 @@ def as_tensor(x: Any, what: str) -> Tensor:
     if isinstance(x, Tensor):
         t = x
     elif isinstance(x, (float, complex, np.ndarray, np.generic)):
-        from adjoint.ops.create import tensor
         t = tensor(x)
     else:
         raise DTypeError(f"{what}: expected tensors of floating dtype at the leaves, got "
@@ -164,9 +164,9 @@ def _unit(p: Pull) -> Any:
                             f"{p.out_spec.leaves} outputs")
     y = p.outputs[0]
     if tuple(y.shape) != ():
-        raise AutogradError(f"{p.what}: Expected the function to return a scalar tensor with 0 "
-                            f"elements of shape, got shape {list(y.shape)}; reduce it (.sum()), or "
-                            "use jacrev for a Jacobian".replace("with 0 elements of shape, ", ""))
+        raise AutogradError(
+            f"{p.what}: Expected the function to return a scalar tensor, got shape {list(y.shape)};"
+            " reduce it (.sum()), or use jacrev for a Jacobian")
     return wrap(np.ones((), y.array.dtype))
 
 

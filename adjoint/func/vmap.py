@@ -13,6 +13,7 @@ from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.base.tree import broadcast_prefix, flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.batch import Batch, BatchTensor
+from adjoint.ops.create import tensor
 from adjoint.ops.shape import cat_op, expand_op, permute_op, unsqueeze_op
 
 _axes: ContextVar[tuple[Batch, ...]] = ContextVar("adjoint_axes", default=())
@@ -69,7 +70,8 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
         raise ArgumentError("Only allowed values for randomness are 'error', 'different', or "
                             f"'same'. Got {randomness}")
     if chunk_size is not None and chunk_size <= 0:
-        raise ArgumentError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+        raise ArgumentError("vmap: chunk_size should be None or greater than 0. (got "
+                            f"{chunk_size})")
 
     @wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -134,7 +136,6 @@ def _out(trace: Any, o: Any, size: int) -> Any:
     if isinstance(o, BatchTensor) and o.trace is trace:
         return o.value
     if isinstance(o, (int, float, complex, np.ndarray)):
-        from adjoint.ops.create import tensor
         o = tensor(o)
     if not isinstance(o, Tensor):
         raise AutogradError(f"vmap: the function must only return Tensors, got type "

@@ -1,11 +1,18 @@
-"""Parameter, and Buffer: a tensor that registers itself as a buffer when assigned to a module."""
+"""Parameter; Buffer, a tensor that becomes a module's buffer by assignment; and parameters and
+buffers whose shape is not known yet."""
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from adjoint.base import dtypes
+from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Parameter, Tensor, share_cell, wrap
+from adjoint.nn import _core
 
-__all__ = ["Buffer", "Parameter"]
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
 
 
 class Buffer(Tensor):
@@ -32,3 +39,87 @@ class Buffer(Tensor):
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
         pass
+
+
+class _Uninitialized:
+    """No shape and no storage until ``materialize``; everything else is refused with a hint."""
+
+    cls_to_become: type[Tensor] = Tensor
+    _later: Any  # the dtype that materialize will use
+
+    def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
+        """Get storage of this shape, with unset values, and become an ordinary tensor."""
+        made = _core.empty(tuple(shape), device=device,
+                           dtype=self._later if dtype is None else dtype)
+        self.__class__ = self.cls_to_become  # type: ignore[assignment]  # same layout
+        self.array = made.array
+
+    def convert(self, fn: Callable[[Tensor], Tensor]) -> None:
+        """Let ``fn``, a conversion of tensors, choose the dtype of the values to come."""
+        self._later = fn(wrap(np.empty(0, dtypes.to_numpy(self._later)))).dtype
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made = type(self)(requires_grad=self._rg, dtype=self._later)  # type: ignore[attr-defined, call-arg]  # of Tensor
+        memo[id(self)] = made
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _remake, (type(self), self._rg, self._later)  # type: ignore[attr-defined]  # of Tensor
+
+
+def _remake(cls: Any, requires_grad: bool, dtype: Any) -> Any:
+    return cls(requires_grad=requires_grad, dtype=dtype)
+
+
+def _no_array(self: Any) -> Any:
+    raise ArgumentError(
+        "Can't access the shape of an uninitialized parameter or buffer, nor compute with it. This "
+        "usually happens when a lazy module is used in load_state_dict of an initialized one, or "
+        "before its first call. Call the module once on a dummy batch to initialize it.")
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A Parameter of a lazy module whose shape follows from the first input.
+
+    >>> p = UninitializedParameter()
+    >>> p.materialize((2, 3)); type(p).__name__, tuple(p.shape)
+    ('Parameter', (2, 3))
+    """
+
+    cls_to_become = Parameter
+    array = property(_no_array)  # type: ignore[assignment]  # hides the slot until there is one
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
+                ) -> UninitializedParameter:
+        t: UninitializedParameter = object.__new__(cls)
+        t._cell, t._edge, t._rg = None, None, requires_grad
+        t._later = dtypes.of_numpy(dtypes.default_dtype()) if dtype is None else dtype
+        return t
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        pass
+
+
+class UninitializedBuffer(_Uninitialized, Tensor):
+    """A buffer of a lazy module whose shape follows from the first input."""
+
+    array = property(_no_array)  # type: ignore[assignment]  # hides the slot until there is one
+
+    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None,
+                persistent: bool = True) -> UninitializedBuffer:
+        t: UninitializedBuffer = object.__new__(cls)
+        t._cell, t._edge, t._rg = None, None, requires_grad
+        t._later = dtypes.of_numpy(dtypes.default_dtype()) if dtype is None else dtype
+        return t
+
+    def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None,
+                 persistent: bool = True) -> None:
+        pass
+
+
+def is_lazy(x: object) -> bool:
+    """True for a parameter or buffer that has no shape yet."""
+    return isinstance(x, _Uninitialized)

@@ -11,7 +11,14 @@ from adjoint.base.dtypes import I64, promote_dtypes, to_numpy
 from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import (
-    cast_to, dtype_of, finish, need, numel, one_dim, raw, same_dtype,
+    cast_to,
+    dtype_of,
+    finish,
+    need,
+    numel,
+    one_dim,
+    raw,
+    same_dtype,
 )
 from adjoint.ops.arrange import as_strided_op, diagonal_op, undiagonal_op, windows_op
 from adjoint.ops.index import index_op
@@ -21,7 +28,15 @@ from adjoint.ops.pointwise import add, clamp_min, mul, sqrt, sub
 from adjoint.ops.public import public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
-    cat_op, expand_op, mT, normalize_dim, permute_op, reshape, roll_op, stack_op, unsqueeze_op,
+    cat_op,
+    expand_op,
+    mT,
+    normalize_dim,
+    permute_op,
+    reshape,
+    roll_op,
+    stack_op,
+    unsqueeze_op,
 )
 
 

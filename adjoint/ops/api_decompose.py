@@ -9,14 +9,35 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.ops.api_common import (
-    box, cast_to, choice, dtype_of, finish, many_dims, need, need_float, one_dim, raw, result,
+    box,
+    cast_to,
+    choice,
+    dtype_of,
+    finish,
+    many_dims,
+    need,
+    need_float,
+    one_dim,
+    raw,
+    result,
     value,
 )
 from adjoint.ops.decompose import (
-    LinAlgError, cholesky_op, det_op, eig_op, eigh_op, expm_op, inv_op, pinv_op, qr_op,
-    slogdet_op, solve_op, svd_op, triangular_op,
+    LinAlgError,
+    cholesky_op,
+    det_op,
+    eig_op,
+    eigh_op,
+    expm_op,
+    inv_op,
+    pinv_op,
+    qr_op,
+    slogdet_op,
+    solve_op,
+    svd_op,
+    triangular_op,
 )
-from adjoint.ops.linalg import conj, mH, matmul_op
+from adjoint.ops.linalg import conj, matmul_op, mH
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import abs_op, div, log, mul
 from adjoint.ops.public import public

@@ -11,16 +11,32 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
-    box, dtype_of, finish, need, raw, value,
+    box,
+    dtype_of,
+    finish,
+    need,
+    raw,
+    value,
 )
 from adjoint.ops.index import (
-    index_op, index_put_op, indexed_shape, masked_fill_op, slice_op, slice_put_op, sliced_shape,
-    tril_op, triu_op,
+    index_op,
+    index_put_op,
+    indexed_shape,
+    masked_fill_op,
+    slice_op,
+    slice_put_op,
+    sliced_shape,
+    tril_op,
+    triu_op,
 )
 from adjoint.ops.pointwise import add, lt, mul, where_op
 from adjoint.ops.public import public
 from adjoint.ops.shape import (
-    expand_op, narrow_op, reshape, select_op, unsqueeze_op,
+    expand_op,
+    narrow_op,
+    reshape,
+    select_op,
+    unsqueeze_op,
 )
 
 FULL = slice(None)

@@ -7,13 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import F64, category, default_dtype, is_inexact, result_type, to_numpy
+from adjoint.base.dtypes import (
+    F64,
+    category,
+    default_dtype,
+    is_inexact,
+    of_numpy,
+    result_type,
+    to_numpy,
+)
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.inplace import inplace
-from adjoint.core.tensor import Tensor
+from adjoint.core.tensor import Tensor, wrap
 from adjoint.kernels.expr import formula
 from adjoint.ops import pointwise as p
 from adjoint.ops.public import METHODS, public, write_out
+from adjoint.ops.shape import clone_op
 
 NUMBER = (bool, int, float, complex)
 
@@ -474,7 +483,6 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
 
 def clone_of(x: Any) -> Any:
     """A copy of a tensor."""
-    from adjoint.ops.shape import clone_op
     return clone_op(x)
 
 
@@ -490,7 +498,6 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
             equal_nan: bool = False) -> Any:
     """|input - other| <= atol + rtol |other|, elementwise."""
     a, b = (np.asarray(x.array if isinstance(x, Tensor) else x) for x in (input, other))
-    from adjoint.core.tensor import wrap
     with np.errstate(all="ignore"):
         return wrap(np.asarray(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)))
 
@@ -557,7 +564,6 @@ def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
 @public(method=False)
 def result_type_(tensor1: Any, tensor2: Any) -> Any:
     """The dtype of an op on the two."""
-    from adjoint.base.dtypes import of_numpy
     return of_numpy(result_type([_raw(tensor1), _raw(tensor2)]))
 
 

@@ -10,14 +10,36 @@ from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
-    cast_to, dtype_of, finish, floating, many_dims, need, need_float, numel, one_dim, result,
+    cast_to,
+    dtype_of,
+    finish,
+    floating,
+    many_dims,
+    need,
+    need_float,
+    numel,
+    one_dim,
+    result,
 )
 from adjoint.ops.moments import logsumexp_op, norm_op, prod_op, std_op, var_op
 from adjoint.ops.pointwise import abs_op, cast, isnan, logical_not, maximum, minimum, where_op
 from adjoint.ops.public import public
 from adjoint.ops.reduce import (
-    all_op, amax_op, amin_op, any_op, argmax_op, argmin_op, count_nonzero_op, max_all_op,
-    max_dim_op, mean_all_op, mean_op, min_all_op, min_dim_op, sum_all_op, sum_op,
+    all_op,
+    amax_op,
+    amin_op,
+    any_op,
+    argmax_op,
+    argmin_op,
+    count_nonzero_op,
+    max_all_op,
+    max_dim_op,
+    mean_all_op,
+    mean_op,
+    min_all_op,
+    min_dim_op,
+    sum_all_op,
+    sum_op,
 )
 from adjoint.ops.shape import reshape
 

@@ -10,7 +10,16 @@ from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.ops.api_common import (
-    box, cast_to, choice, dtype_of, finish, need, numel, one_dim, raw, value,
+    box,
+    cast_to,
+    choice,
+    dtype_of,
+    finish,
+    need,
+    numel,
+    one_dim,
+    raw,
+    value,
 )
 from adjoint.ops.api_index import FULL, Parsed, positions, setitem
 from adjoint.ops.gather import fits, flat_places, gather_op, scatter_add_op, scatter_op

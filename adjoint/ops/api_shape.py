@@ -11,13 +11,40 @@ from adjoint.base.dtypes import promote_dtypes
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
-    cast_to, dtype_of, finish, given, need, numel, one_dim, raw, sizes,
+    cast_to,
+    dtype_of,
+    finish,
+    given,
+    need,
+    numel,
+    one_dim,
+    raw,
+    sizes,
 )
 from adjoint.ops.public import public
 from adjoint.ops.shape import (
-    cat_op, clone_op, expand_op, flip_op, identity_op, infer_size, narrow_op, normalize_dim,
-    normalize_dims, permute_op, repeat_op, reshape, reshape_op, roll_op, select_op, split_op,
-    squeeze_op, stack_op, t_op, transpose_op, unbind_op, unsqueeze_op,
+    cat_op,
+    clone_op,
+    expand_op,
+    flip_op,
+    identity_op,
+    infer_size,
+    narrow_op,
+    normalize_dim,
+    normalize_dims,
+    permute_op,
+    repeat_op,
+    reshape,
+    reshape_op,
+    roll_op,
+    select_op,
+    split_op,
+    squeeze_op,
+    stack_op,
+    t_op,
+    transpose_op,
+    unbind_op,
+    unsqueeze_op,
 )
 
 

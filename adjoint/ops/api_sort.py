@@ -8,7 +8,17 @@ import numpy as np
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.ops.api_common import (
-    box, cast_to, dtype_of, finish, floating, need, numel, one_dim, raw, result, value,
+    box,
+    cast_to,
+    dtype_of,
+    finish,
+    floating,
+    need,
+    numel,
+    one_dim,
+    raw,
+    result,
+    value,
 )
 from adjoint.ops.cumulative import cummax_op, cummin_op, cumprod_op, cumsum_op, logcumsumexp_op
 from adjoint.ops.pointwise import logical_xor, sub

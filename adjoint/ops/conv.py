@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError

@@ -15,7 +15,7 @@ from adjoint.ops.create import device_name
 from adjoint.ops.device import check, device
 from adjoint.ops.pointwise import cast
 from adjoint.ops.public import METHODS, public
-from adjoint.ops.shape import clone_op
+from adjoint.ops.shape import clone_op, expand_op, reshape
 
 LEGACY = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16",
           "BFloat16Tensor": "bfloat16", "LongTensor": "int64", "IntTensor": "int32",
@@ -143,13 +143,11 @@ copy_op = op(
 
 def _copied(t: Any, x: Any) -> Any:
     """The tangent of a broadcast and converted source."""
-    from adjoint.ops.shape import expand_op
     wide = t if tuple(t.shape) == x.shape else expand_op(t, shape=x.shape)
     return cast(wide, dtype=x.dtype)
 
 
 def _batch_copy(args: Any, batched: Any) -> Any:
-    from adjoint.ops.shape import expand_op, reshape
     x, src = args
     logical = tuple(x.shape[1:]) if batched[0] else tuple(x.shape)
     size = x.shape[0] if batched[0] else src.shape[0]

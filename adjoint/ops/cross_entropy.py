@@ -15,7 +15,13 @@ from adjoint.base.dtypes import F32, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.op import op
 from adjoint.ops.api_common import (
-    dtype_of, is_recorded, kernel, narrowed, row_blocks, same_dtype, wide,
+    dtype_of,
+    is_recorded,
+    kernel,
+    narrowed,
+    row_blocks,
+    same_dtype,
+    wide,
 )
 from adjoint.ops.moments import logsumexp_op
 from adjoint.ops.pointwise import add, cast, div, eq, exp, mul, ne, neg, sub

@@ -20,7 +20,7 @@ from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of
 from adjoint.ops.family import batch_broadcast
 from adjoint.ops.index import tril_op, triu_op
-from adjoint.ops.linalg import conj, mH, matmul_op
+from adjoint.ops.linalg import conj, matmul_op, mH
 from adjoint.ops.moments import real_of
 from adjoint.ops.pointwise import abs_op, add, cast, div, le, mul, neg, real_part, sub, where_op
 from adjoint.ops.reduce import sum_op

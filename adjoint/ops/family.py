@@ -239,7 +239,7 @@ def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any], dtype:
     if not GENERATED:
         small = ex.compile_numpy(name, params, exprs, dtype=dtype, single=single)
         return small, small, 1 << 62
-    from adjoint.kernels.choose import parts    # the compiler's modules load when first needed
+    from adjoint.kernels.choose import parts  # the compiler's modules load when first needed
     return parts(name, params, exprs, dtype=dtype, single=single)
 
 

@@ -16,7 +16,18 @@ from adjoint.ops.family import pointwise
 from adjoint.ops.gather import gather_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
-    add, clamp_min, div, exp, log, logsigmoid, mul, neg, pow_op, sub, where_op, xlogy_op,
+    add,
+    clamp_min,
+    div,
+    exp,
+    log,
+    logsigmoid,
+    mul,
+    neg,
+    pow_op,
+    sub,
+    where_op,
+    xlogy_op,
 )
 from adjoint.ops.reduce import mean_all_op, sum_all_op, sum_op
 from adjoint.ops.shape import reshape, unsqueeze_op

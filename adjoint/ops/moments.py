@@ -25,7 +25,15 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.reduce import amax_op, batch_reduce, dtype_of, mean_op, reduced_shape, spread, sum_op
+from adjoint.ops.reduce import (
+    amax_op,
+    batch_reduce,
+    dtype_of,
+    mean_op,
+    reduced_shape,
+    spread,
+    sum_op,
+)
 
 Shape = tuple[int, ...]
 

@@ -14,7 +14,15 @@ from adjoint.ops.pointwise import add, div, mul, sub
 from adjoint.ops.public import FUNCTIONS, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
-    cat_op, clone_op, mT, narrow_op, pad_zero_op, reshape, squeeze_op, transpose_op, unsqueeze_op,
+    cat_op,
+    clone_op,
+    mT,
+    narrow_op,
+    pad_zero_op,
+    reshape,
+    squeeze_op,
+    transpose_op,
+    unsqueeze_op,
 )
 
 

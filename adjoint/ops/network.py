@@ -21,7 +21,15 @@ from adjoint.ops.moments import logsumexp_op, norm_op
 from adjoint.ops.pointwise import add, div, mul, neg, sub, where_op
 from adjoint.ops.reduce import mean_op, sum_op
 from adjoint.ops.shape import (
-    cat_op, expand_op, mT, narrow_op, permute_op, reshape, select_op, squeeze_op, stack_op,
+    cat_op,
+    expand_op,
+    mT,
+    narrow_op,
+    permute_op,
+    reshape,
+    select_op,
+    squeeze_op,
+    stack_op,
     unsqueeze_op,
 )
 from adjoint.ops.softmax import softmax_op

@@ -13,8 +13,27 @@ from adjoint.core.op import op
 from adjoint.kernels import expr as ex
 from adjoint.kernels import special
 from adjoint.kernels.expr import (
-    abs_, atan2_, ceil_, copysign_, exp_, expm1_, floor_, fmod_, hypot_, log1p_, log_, maximum_,
-    minimum_, mod_, rsqrt_, sigmoid_, sign_, sqrt_, tanh_, trunc_, where_,
+    abs_,
+    atan2_,
+    ceil_,
+    copysign_,
+    exp_,
+    expm1_,
+    floor_,
+    fmod_,
+    hypot_,
+    log1p_,
+    log_,
+    maximum_,
+    minimum_,
+    mod_,
+    rsqrt_,
+    sigmoid_,
+    sign_,
+    sqrt_,
+    tanh_,
+    trunc_,
+    where_,
 )
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, is_complex, pointwise, promote
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from adjoint.base.errors import ShapeError
+from adjoint.core.inplace import assign
 from adjoint.core.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,7 +33,6 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
 
 def write_out(out: Any, result: Any) -> Any:
     """Honour `out=`: resize `out` where needed, copy, return it (as PyTorch does)."""
-    from adjoint.core.inplace import assign
     if isinstance(result, tuple):
         return type(result)(write_out(o, r) for o, r in zip(out, result, strict=True))
     if not isinstance(out, Tensor):

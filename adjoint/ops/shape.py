@@ -9,9 +9,9 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
-from adjoint.core.bind import bind
+from adjoint.core.bind import bind, function_of
 from adjoint.core.inplace import scatter_into
-from adjoint.core.op import Op, op
+from adjoint.core.op import Op, op, register
 from adjoint.core.tensor import Tensor
 
 Shape = tuple[int, ...]
@@ -314,8 +314,6 @@ class SplitOp(Op):
 
 
 def _declare_split(name: str, **fields: Any) -> Any:
-    from adjoint.core.bind import function_of
-    from adjoint.core.op import register
     record = SplitOp(name, **fields)
     return register(record, function_of(record))
 

@@ -10,7 +10,14 @@ from adjoint.base.aval import Aval
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import (
-    cast_to, finish, floating, narrowed, need, one_dim, row_blocks, wide,
+    cast_to,
+    finish,
+    floating,
+    narrowed,
+    need,
+    one_dim,
+    row_blocks,
+    wide,
 )
 from adjoint.ops.pointwise import exp, mul, neg, sub
 from adjoint.ops.public import public

@@ -16,11 +16,27 @@ from adjoint.ops.gather import gather_op
 from adjoint.ops.index import index_op, unindex_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import (
-    add, cast, clamp_op, floor, ge, le, logical_and, mul, round_op, sub, where_op,
+    add,
+    cast,
+    clamp_op,
+    floor,
+    ge,
+    le,
+    logical_and,
+    mul,
+    round_op,
+    sub,
+    where_op,
 )
 from adjoint.ops.public import public
 from adjoint.ops.shape import (
-    expand_op, narrow_op, permute_op, reshape, transpose_op, unpad, unsqueeze_op,
+    expand_op,
+    narrow_op,
+    permute_op,
+    reshape,
+    transpose_op,
+    unpad,
+    unsqueeze_op,
 )
 
 Shape = tuple[int, ...]

@@ -13,6 +13,7 @@ from adjoint.core.tensor import Parameter, Tensor, wrap
 from adjoint.nn._core import no_grad
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 from adjoint.nn.modules._tree import ModuleTree
+from adjoint.nn.parameter import is_lazy
 
 EXTRA_STATE = "_extra_state"
 
@@ -111,10 +112,10 @@ class ModuleState(ModuleTree):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, param in self._parameters.items():
             if param is not None:
-                destination[prefix + name] = param if keep_vars else param.detach()
+                destination[prefix + name] = _shown(param, keep_vars)
         for name, buf in self._buffers.items():
             if buf is not None and name not in self._non_persistent_buffers_set:
-                destination[prefix + name] = buf if keep_vars else buf.detach()
+                destination[prefix + name] = _shown(buf, keep_vars)
         if type(self).get_extra_state is not ModuleState.get_extra_state:
             destination[prefix + EXTRA_STATE] = self.get_extra_state()
 
@@ -257,6 +258,10 @@ class ModuleState(ModuleTree):
             error_msgs.copies.append(put)
         else:  # called by user code with a list of its own
             put()
+
+
+def _shown(tensor: Any, keep_vars: bool) -> Any:
+    return tensor if keep_vars or is_lazy(tensor) else tensor.detach()
 
 
 def _load(module: Any, state_dict: Any, prefix: str, metadata: Any, assign: bool,

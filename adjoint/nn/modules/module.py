@@ -19,7 +19,7 @@ from adjoint.nn.modules._hooks import (
 )
 from adjoint.nn.modules._state import ModuleState
 from adjoint.nn.modules._tree import REGISTRATION_HOOKS
-from adjoint.nn.parameter import Buffer
+from adjoint.nn.parameter import Buffer, is_lazy
 
 __all__ = [
     "Module", "RemovableHandle", "register_module_buffer_registration_hook",
@@ -169,6 +169,9 @@ class Module(ModuleHooks, ModuleState):
         for param in self._parameters.values():
             if param is None:
                 continue
+            if is_lazy(param):
+                param.convert(fn)
+                continue
             with no_grad():
                 applied = fn(param)
                 grad = None if param.grad is None else fn(param.grad)
@@ -178,7 +181,9 @@ class Module(ModuleHooks, ModuleState):
                 if grad is not None:
                     param.grad = grad
         for name, buf in self._buffers.items():
-            if buf is not None:
+            if is_lazy(buf):
+                buf.convert(fn)
+            elif buf is not None:
                 self._buffers[name] = fn(buf)
         return self
 

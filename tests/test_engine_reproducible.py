@@ -1,0 +1,102 @@
+"""The same program gives the same bits: on every call, in every process, with and without a graph.
+
+Checkpoints recompute, and a resumed training run starts in a new process: both promise bit equality,
+which holds only if the way a result is computed never depends on what ran before.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers_engine import OURS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+REPEATED = """
+import numpy as np
+import {module} as ad
+
+F = ad.nn.functional
+rng = np.random.default_rng(0)
+names = "gelu silu softplus mish elu selu celu relu hardswish logsigmoid softsign tanh sigmoid".split()
+wrong = []
+for shape in ((7,), (2, 8, 64), (300, 400)):
+    data = rng.standard_normal(shape).astype(np.float32)
+    x = ad.from_numpy(data)
+    last = shape[-1]
+    programs = {{name: getattr(F, name) for name in names}}
+    for name in "exp log1p sin cos erf expm1 rsqrt sqrt log".split():
+        programs[name] = lambda t, f=getattr(ad, name): f(t.abs() + 0.5)
+    programs["gelu tanh"] = lambda t: F.gelu(t, approximate="tanh")
+    programs["softmax"] = lambda t: ad.softmax(t, -1)
+    programs["log_softmax"] = lambda t: ad.log_softmax(t, -1)
+    programs["layer_norm"] = lambda t: F.layer_norm(t, (last,))
+    programs["sum"] = lambda t: t.sum()
+    programs["mean"] = lambda t: t.mean(-1)
+    programs["matmul"] = lambda t: t.reshape(-1, last) @ t.reshape(-1, last).t()
+    programs["chain"] = lambda t: (t * 0.5 + 1.0).tanh() * t
+    for name, program in programs.items():
+        bits = set()
+        for turn in range(4):
+            leaf = ad.from_numpy(data.copy()).requires_grad_()
+            out = program(leaf)
+            (g,) = ad.autograd.grad(out.sum(), leaf)
+            with ad.no_grad():
+                quiet = program(x)
+            bits.add(out.detach().numpy().tobytes() + g.numpy().tobytes())
+            if quiet.numpy().tobytes() != out.detach().numpy().tobytes():
+                wrong.append((name, shape, "no_grad differs", turn))
+        if len(bits) > 1:
+            wrong.append((name, shape, "calls differ"))
+print(wrong)
+"""
+
+TRAINED = """
+import numpy as np
+import {module} as ad
+
+ad.manual_seed(0)
+nn = ad.nn
+model = nn.Sequential(nn.Linear(24, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 5))
+optimizer = ad.optim.AdamW(model.parameters(), lr=1e-2)
+x, y = ad.randn(96, 24), ad.randint(0, 5, (96,))
+for step in range(12):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.detach().numpy().tobytes().hex())
+print([p.detach().numpy().tobytes().hex() for p in model.parameters()])
+"""
+
+
+def fresh(program: str) -> str:
+    """What a new interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(module="adjoint" if OURS else "torch")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_call_is_like_every_other() -> None:
+    """F70: no kernel takes over from another after the first call; a graph changes no bit."""
+    assert fresh(REPEATED).strip() == "[]"
+
+
+def test_two_processes_train_to_the_same_bits() -> None:
+    """Twelve AdamW steps: every loss and every weight."""
+    assert fresh(TRAINED) == fresh(TRAINED)
+
+
+@pytest.mark.slow
+def test_ten_processes_train_to_the_same_bits() -> None:
+    """What is measured at run time (which kernel is faster) must not decide about bits."""
+    assert len({fresh(TRAINED) for _ in range(10)}) == 1
