@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -310,7 +312,7 @@ def test_same_bits_for_any_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize("turns", [300, pytest.param(10000, marks=pytest.mark.slow)])
-def test_kernels_from_many_python_threads(turns: int) -> None:
+def test_kernels_from_many_python_threads_with_forks(turns: int) -> None:
     rng = np.random.default_rng(7)
     x = rng.standard_normal((60, 300)).astype(np.float32)
     jobs: list[Callable[[], Any]] = []
@@ -330,9 +332,25 @@ def test_kernels_from_many_python_threads(turns: int) -> None:
     running = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for t in running:
         t.start()
+    for _ in range(3 if hasattr(os, "fork") else 0):
+        assert fork_and_run(lambda: [job() for job in jobs] == want)
     for t in running:
         t.join(300)
     assert not wrong and not any(t.is_alive() for t in running)
+
+
+def fork_and_run(check: Callable[[], bool]) -> bool:
+    """Whether the check holds in a forked child."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of fork with threads
+        pid = os.fork()
+    if pid == 0:
+        good = False
+        try:
+            good = check()
+        finally:
+            os._exit(0 if good else 1)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def test_hybrid_switches_by_size_and_keeps_gaps() -> None:

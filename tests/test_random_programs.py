@@ -92,7 +92,7 @@ class TestAgainstDifferences:
         check_against_differences(program)
 
     @pytest.mark.slow
-    @settings(max_examples=1500)
+    @settings(max_examples=500)
     @given(programs(length=30))
     def test_many_long(self, program: Program) -> None:
         check_against_differences(program)
@@ -176,13 +176,13 @@ class TestAgainstPyTorch:
         check_against_pytorch(program)
 
     @pytest.mark.slow
-    @settings(max_examples=3000)
+    @settings(max_examples=700)
     @given(programs(length=30))
     def test_many_long(self, program: Program) -> None:
         check_against_pytorch(program)
 
     @pytest.mark.slow
-    @settings(max_examples=3000)
+    @settings(max_examples=700)
     @given(programs(cuts=True, length=30))
     def test_many_long_with_cuts(self, program: Program) -> None:
         check_against_pytorch(program)

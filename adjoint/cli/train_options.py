@@ -21,7 +21,7 @@ class TrainConfig:
 
     text: str = ""            # a file or folder; "": the standard library's source
     max_mb: float = 8.0
-    steps: int = 1500
+    steps: int = 2400
     batch: int = 12
     context: int = 64
     layers: int = 4

@@ -65,11 +65,7 @@ class Own:
         """Stands in for the raw functions until they exist."""
         (self.raw32, self.large32, self.limit), (self.raw64, self.large64, _), self.plans32, \
             self.plans64 = self.build()
-        return self.raw(arrays[0].dtype)(*arrays)
-
-    def raw(self, dtype: Any) -> Any:
-        """The function for small arrays of a dtype."""
-        return self.raw32 if dtype is F32 else self.raw64
+        return self.run(arrays[0].dtype, *arrays)
 
     def run(self, dtype: Any, *arrays: Any) -> Any:
         """Compute on raw arrays of one dtype."""

@@ -11,6 +11,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from adjoint.base.aval import Aval, aval_of
@@ -67,18 +68,22 @@ class Op:
     _exposed: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        params = inspect.signature(self.impl).parameters.values()
-        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
-        self.operands = tuple(p.name for p in params if p.kind is p.POSITIONAL_ONLY)
-        self.attrs = tuple(p.name for p in params if p.kind is p.KEYWORD_ONLY)
+        self.operands, self.attrs, self.variadic = parameters(self.impl)
         self.multi = len(self.outs) + len(self.hidden) > 1 or self.variadic_out
         if not self.node:
             title = "".join(w[:1].upper() + w[1:] for w in self.name.split("_"))
             self.node = f"{title}Backward0"
         self.node_type: type[Node] = type(self.node, (Node,), {"__slots__": (), "op": self})
         self.plans: dict[int, Plan] = {}
-        self.compact = self._compact(self.vjp), self._compact(self.jvp)
-        self._verify()
+
+    @cached_property
+    def compact(self) -> tuple[dict[tuple[str, ...], Rule | None], ...]:
+        """(vjp, jvp) with tuples of operands as keys; verified when they are first needed."""
+        tables = (_tuples(self.vjp), _tuples(self.jvp))
+        for table in tables:
+            for key, rule in table.items():
+                self._verify(key, rule)
+        return tables
 
     variadic_out = False
     call: Any = field(default=None, init=False, repr=False)
@@ -91,21 +96,15 @@ class Op:
             return names | {"xs", "avals", "wanted"}
         return names | {*self.operands, *(f"{o}_aval" for o in self.operands), "wanted"}
 
-    @staticmethod
-    def _compact(table: Mapping[Key, Rule | None]) -> dict[tuple[str, ...], Rule | None]:
-        return {(k,) if isinstance(k, str) else tuple(k): r for k, r in table.items()}
-
-    def _verify(self) -> None:
-        for table in self.compact:
-            for key, rule in table.items():
-                for operand in key:
-                    if operand not in self.operands and operand != "*":
-                        raise TypeError(f"{self.name}: rule for unknown operand {operand!r}, "
-                                        f"has {self.operands}")
-                bad = set(reads(rule)) - self.legal
-                if bad:
-                    raise TypeError(f"{self.name}.{key}: rule reads {sorted(bad)}, legal names "
-                                    f"are {sorted(self.legal)}")
+    def _verify(self, key: tuple[str, ...], rule: Rule | None) -> None:
+        for operand in key:
+            if operand not in self.operands and operand != "*":
+                raise TypeError(f"{self.name}: rule for unknown operand {operand!r}, "
+                                f"has {self.operands}")
+        bad = set(reads(rule)) - self.legal
+        if bad:
+            raise TypeError(f"{self.name}.{key}: rule reads {sorted(bad)}, legal names "
+                            f"are {sorted(self.legal)}")
 
     def plan(self, needs: int) -> Plan:
         """How to differentiate with respect to the operands whose bit is set in `needs`."""
@@ -147,10 +146,44 @@ class Op:
         return f"<op {self.name}>"
 
 
+def _tuples(table: Mapping[Any, Rule | None]) -> dict[tuple[str, ...], Rule | None]:
+    return {(k,) if isinstance(k, str) else tuple(k): r for k, r in table.items()}
+
+
+_VARARGS, _VARKEYWORDS = 4, 8      # co_flags of the code object (inspect.CO_*)
+
+
+def _plain(f: Any) -> Any:
+    """The code object of a plain function; None where only its signature tells (wrappers)."""
+    if hasattr(f, "__wrapped__") or hasattr(f, "__signature__"):
+        return None
+    return getattr(f, "__code__", None)
+
+
+def parameters(f: Rule) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """(positional-only, keyword-only, is variadic) parameters of an impl. Read off the code
+    object: `inspect.signature` for a few hundred records costs as much as importing NumPy."""
+    known = getattr(f, "parameters", None)
+    if known is not None:
+        return known  # type: ignore[no-any-return]  # (operands, attrs, variadic)
+    code = _plain(f)
+    if code is None:
+        params = inspect.signature(f).parameters.values()
+        return (tuple(p.name for p in params if p.kind is p.POSITIONAL_ONLY),
+                tuple(p.name for p in params if p.kind is p.KEYWORD_ONLY),
+                any(p.kind is p.VAR_POSITIONAL for p in params))
+    names, n = code.co_varnames, code.co_argcount
+    return (names[:code.co_posonlyargcount], names[n:n + code.co_kwonlyargcount],
+            bool(code.co_flags & _VARARGS))
+
+
 def reads(rule: Rule | None) -> tuple[str, ...]:
     """The residual names a rule reads: its positional parameters after the first."""
     if rule is None:
         return ()
+    code = _plain(rule)
+    if code is not None:
+        return tuple(code.co_varnames[1:code.co_argcount])
     params = inspect.signature(rule).parameters.values()
     return tuple(p.name for p in params
                  if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))[1:]
@@ -160,6 +193,12 @@ def attr_names(rule: Rule | None, op: Op) -> tuple[str, ...]:
     """The attributes a rule reads: its keyword-only parameters (all, for ``**attrs``)."""
     if rule is None:
         return op.attrs
+    code = _plain(rule)
+    if code is not None:
+        if code.co_flags & _VARKEYWORDS:
+            return op.attrs
+        n = code.co_argcount
+        return tuple(code.co_varnames[n:n + code.co_kwonlyargcount])
     params = list(inspect.signature(rule).parameters.values())
     if any(p.kind is p.VAR_KEYWORD for p in params):
         return op.attrs

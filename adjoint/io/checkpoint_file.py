@@ -258,7 +258,7 @@ class _Reader:
         view, done = raw.data, 0
         with self._zip.open(info) as stream:
             while done < nbytes:
-                got = stream.readinto(view[done:])  # type: ignore[attr-defined]
+                got = stream.readinto(view[done:])  # type: ignore[attr-defined]  # a ZipExtFile
                 if not got:
                     raise FileFormatError(f"the member {member} ends early")
                 done += got

@@ -213,7 +213,7 @@ class PickleWriter:
             return
         padded: tuple[Any, ...] = (*reduced, None, None, None)
         function, args, state, items, pairs = padded[:5]
-        if function is copyreg.__newobj__:  # type: ignore[attr-defined]
+        if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # no stub
             self._save(args[0])
             self._save(tuple(args[1:]))
             self._out.append(b"\x81")

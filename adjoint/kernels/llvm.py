@@ -6,9 +6,9 @@
 
 llvmlite is optional and is imported on first use, never at import of this module. Code is
 compiled for the CPU that runs it. `compile_ir` is keyed by the IR text; `compile_spec` by a short
-description, so that a cached kernel does not even have its IR generated. Both also key on the CPU
-and the versions of LLVM, llvmlite and this package. Symbols that the IR declares and does not
-define are resolved in the running process (libm, malloc, ...).
+description and the sources of this folder, so that a cached kernel does not even have its IR
+generated. Both also key on the CPU and the versions of LLVM and llvmlite. Symbols that the IR
+declares and does not define are resolved in the running process (libm, malloc, ...).
 """
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from typing import Any
 from adjoint.base.errors import NotSupported
 from adjoint.kernels.cache import Entry, Store, default_directory, key_of
 
+_PIPELINE = "1"         # to be raised when `run_passes` or the target options change
 _lock = threading.RLock()
 _state: dict[str, Any] = {}
 _modules: dict[str, Module] = {}
@@ -150,20 +151,12 @@ def vector_bits() -> int:
 
 @functools.cache
 def fingerprint() -> str:
-    """What compiled code depends on beside its text: CPU, LLVM, llvmlite, this package."""
+    """What compiled code depends on beside its text: CPU, LLVM, llvmlite, how we compile."""
     binding = _need()
-    own = _version("adjoint")
-    return "|".join([host_name(binding), host_features_text(binding), _version("llvmlite"),
-                     str(binding.llvm_version_info), own, str(vector_bits()),
-                     str(binding.get_default_triple())])
-
-
-def _version(package: str) -> str:
-    metadata = importlib.import_module("importlib.metadata")  # 20 ms that importing must not cost
-    try:
-        return str(metadata.version(package))
-    except metadata.PackageNotFoundError:
-        return "source"
+    llvmlite = importlib.import_module("llvmlite")
+    return "|".join([_PIPELINE, host_name(binding), host_features_text(binding),
+                     str(llvmlite.__version__), str(binding.llvm_version_info),
+                     str(vector_bits()), str(binding.get_default_triple())])
 
 
 @functools.cache

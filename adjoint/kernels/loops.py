@@ -22,7 +22,7 @@ from adjoint.kernels.ir import Function, Value, vec
 
 Array = NDArray[Any]
 _BLOCK = 16384          # elements of a chunk
-_STREAM = 24 << 20      # results of more bytes than this are written around the cache
+_STREAM = 192 << 20     # results of more bytes than this are written around the cache
 _MAX_OUTER = 7
 _MAX_PLANS = 4096
 

@@ -17,7 +17,7 @@ from adjoint.kernels.mathlib import apply
 from adjoint.kernels.rows import Rows
 
 Array = NDArray[Any]
-_STREAM = 64 << 20
+_STREAM = 192 << 20
 
 
 def _shifted_sum(k: Rows, x: Value) -> tuple[Value, Value]:

@@ -2,34 +2,97 @@
 from __future__ import annotations
 
 from adjoint.ops.activation import (
-    celu, celu_, elu, elu_, gelu, glu, gumbel_softmax, hardshrink, hardsigmoid, hardswish,
-    hardtanh, hardtanh_, leaky_relu, leaky_relu_, logsigmoid, mish, prelu, relu, relu6, relu_,
-    rrelu, rrelu_, selu, selu_, sigmoid, silu, softplus, softshrink, softsign, tanh, tanhshrink,
-    threshold, threshold_,
+    celu,
+    celu_,
+    elu,
+    elu_,
+    gelu,
+    glu,
+    gumbel_softmax,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    hardtanh_,
+    leaky_relu,
+    leaky_relu_,
+    logsigmoid,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    relu_,
+    rrelu,
+    rrelu_,
+    selu,
+    selu_,
+    sigmoid,
+    silu,
+    softplus,
+    softshrink,
+    softsign,
+    tanh,
+    tanhshrink,
+    threshold,
+    threshold_,
 )
 from adjoint.ops.api_index import one_hot
 from adjoint.ops.api_linalg import linear
 from adjoint.ops.attention import scaled_dot_product_attention
 from adjoint.ops.batch_norm import (
-    batch_norm, group_norm, instance_norm, local_response_norm, normalize, rms_norm,
+    batch_norm,
+    group_norm,
+    instance_norm,
+    local_response_norm,
+    normalize,
+    rms_norm,
 )
 from adjoint.ops.conv import (
-    conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
 )
 from adjoint.ops.cross_entropy import cross_entropy, nll_loss
 from adjoint.ops.dropout import (
-    alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout,
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
 )
 from adjoint.ops.embedding import embedding
 from adjoint.ops.loss import (
-    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss,
-    cosine_similarity, gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div, l1_loss,
-    margin_ranking_loss, mse_loss, multi_margin_loss, multilabel_margin_loss,
-    multilabel_soft_margin_loss, pairwise_distance, poisson_nll_loss, smooth_l1_loss,
-    soft_margin_loss, triplet_margin_loss, triplet_margin_with_distance_loss,
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cosine_similarity,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    margin_ranking_loss,
+    mse_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
 )
 from adjoint.ops.network import (
-    bilinear, ctc_loss, embedding_bag, multi_head_attention_forward, pdist,
+    bilinear,
+    ctc_loss,
+    embedding_bag,
+    multi_head_attention_forward,
+    pdist,
 )
 from adjoint.ops.norm import layer_norm
 from adjoint.ops.pool import POOLS as _POOLS
@@ -37,11 +100,36 @@ from adjoint.ops.softmax import f_log_softmax as log_softmax
 from adjoint.ops.softmax import f_softmax as softmax
 from adjoint.ops.softmax import softmin
 from adjoint.ops.vision import (
-    affine_grid, channel_shuffle, fold, grid_sample, interpolate, pad, pixel_shuffle,
-    pixel_unshuffle, unfold, upsample,
+    affine_grid,
+    channel_shuffle,
+    fold,
+    grid_sample,
+    interpolate,
+    pad,
+    pixel_shuffle,
+    pixel_unshuffle,
+    unfold,
+    upsample,
 )
 
-globals().update(_POOLS)
+adaptive_avg_pool1d = _POOLS["adaptive_avg_pool1d"]
+adaptive_avg_pool2d = _POOLS["adaptive_avg_pool2d"]
+adaptive_avg_pool3d = _POOLS["adaptive_avg_pool3d"]
+adaptive_max_pool1d = _POOLS["adaptive_max_pool1d"]
+adaptive_max_pool2d = _POOLS["adaptive_max_pool2d"]
+adaptive_max_pool3d = _POOLS["adaptive_max_pool3d"]
+avg_pool1d = _POOLS["avg_pool1d"]
+avg_pool2d = _POOLS["avg_pool2d"]
+avg_pool3d = _POOLS["avg_pool3d"]
+lp_pool1d = _POOLS["lp_pool1d"]
+lp_pool2d = _POOLS["lp_pool2d"]
+lp_pool3d = _POOLS["lp_pool3d"]
+max_pool1d = _POOLS["max_pool1d"]
+max_pool2d = _POOLS["max_pool2d"]
+max_pool3d = _POOLS["max_pool3d"]
+max_unpool1d = _POOLS["max_unpool1d"]
+max_unpool2d = _POOLS["max_unpool2d"]
+max_unpool3d = _POOLS["max_unpool3d"]
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "affine_grid", "alpha_dropout", "avg_pool1d",

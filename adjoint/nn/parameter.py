@@ -62,12 +62,13 @@ class _Uninitialized:
         return f"<{type(self).__name__}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        made = type(self)(requires_grad=self._rg, dtype=self._later)  # type: ignore[attr-defined, call-arg]  # of Tensor
-        memo[id(self)] = made
+        make, args = self.__reduce_ex__(4)
+        memo[id(self)] = made = make(*args)
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _remake, (type(self), self._rg, self._later)  # type: ignore[attr-defined]  # of Tensor
+        wanted = self._rg  # type: ignore[attr-defined]  # a slot of Tensor
+        return _remake, (type(self), wanted, self._later)
 
 
 def _remake(cls: Any, requires_grad: bool, dtype: Any) -> Any:
@@ -90,7 +91,7 @@ class UninitializedParameter(_Uninitialized, Parameter):
     """
 
     cls_to_become = Parameter
-    array = property(_no_array)  # type: ignore[assignment]  # hides the slot until there is one
+    array = property(_no_array)  # hides the slot until there is one
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
                 ) -> UninitializedParameter:
@@ -106,7 +107,7 @@ class UninitializedParameter(_Uninitialized, Parameter):
 class UninitializedBuffer(_Uninitialized, Tensor):
     """A buffer of a lazy module whose shape follows from the first input."""
 
-    array = property(_no_array)  # type: ignore[assignment]  # hides the slot until there is one
+    array = property(_no_array)  # hides the slot until there is one
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None,
                 persistent: bool = True) -> UninitializedBuffer:

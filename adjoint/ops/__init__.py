@@ -8,6 +8,7 @@ from adjoint.ops import api_pointwise as api_pointwise
 from adjoint.ops import api_reduce as api_reduce
 from adjoint.ops import api_scatter as api_scatter
 from adjoint.ops import api_shape as api_shape
+from adjoint.ops import api_join as api_join
 from adjoint.ops import api_sort as api_sort
 from adjoint.ops import arrange as arrange
 from adjoint.ops import attention as attention
@@ -39,3 +40,4 @@ from adjoint.ops import api_decompose as api_decompose
 from adjoint.ops import decompose as decompose
 from adjoint.ops import fourier as fourier
 from adjoint.ops import more as more
+from adjoint.ops import api_split as api_split

@@ -176,7 +176,8 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
                          f"repeats.size(0) = {counts.size} and input.size({d}) = {n}")
     if counts.size and counts.min() < 0:
         raise ArgumentError("repeats can not be negative")
-    at = np.repeat(np.arange(n), counts.reshape(-1) if counts.size > 1 else int(counts.reshape(-1)[0]))
+    times: Any = counts.reshape(-1) if counts.size > 1 else int(counts.reshape(-1)[0])
+    at = np.repeat(np.arange(n), times)
     return index_op(x, at, dims=(d,))
 
 

@@ -126,7 +126,8 @@ def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False
     """(X with A·X = b for a triangle of A, a copy of A)."""
     a = _mT(A) if transpose else A
     x = triangular_op(a, b, upper=upper != transpose, unit=unitriangular)
-    return x, box(A, raw(A).copy())
+    from adjoint.ops.shape import clone_op
+    return x, clone_op(A)
 
 
 @linalg(top=("inverse",))
@@ -306,14 +307,14 @@ def eigh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
     The gradient treats equal eigenvalues as uncoupled, so it is finite for degenerate spectra.
     """
     _square("eigh", A)
-    return finish(out, EighResult(*eigh_op(_hermitian(A, UPLO))))
+    return finish(out, EighResult(*eigh_op(_hermitian(A, UPLO), uplo=UPLO.upper())))
 
 
 @linalg()
 def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
     """Eigenvalues of a Hermitian matrix, ascending."""
     _square("eigvalsh", A)
-    return finish(out, eigh_op(_hermitian(A, UPLO))[0])
+    return finish(out, eigh_op(_hermitian(A, UPLO), uplo=UPLO.upper())[0])
 
 
 @linalg()
@@ -347,7 +348,19 @@ def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
     if atol is not None:
         top = float(np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1)).max())
         limit = max(0.0 if rtol is None else limit, float(raw(atol)) / top if top else limit)
-    return finish(out, pinv_op(_hermitian(A, "L") if hermitian else A, rtol=limit))
+    if hermitian:
+        return finish(out, _hermitian_pinv(A, limit))
+    return finish(out, pinv_op(A, rtol=limit))
+
+
+def _hermitian_pinv(A: Any, limit: float) -> Any:
+    from adjoint.ops.pointwise import where_op
+    w, v = eigh_op(_hermitian(A, "L"), uplo="L")
+    size = np.abs(raw(w))
+    keep = size > limit * size.max(-1, keepdims=True, initial=0.0)
+    inverse = where_op(keep, div(1.0, where_op(keep, w, 1.0)), 0.0)
+    return matmul_op(mul(v, cast_to(unsqueeze_op(inverse, dim=len(inverse.shape) - 1),
+                                    dtype_of(v))), mH(v))
 
 
 @linalg()

@@ -68,7 +68,7 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None
         raise ShapeError("torch.take_along_dim(): input and indices should have the same number of "
                          f"dimensions, but got {len(a)} dimensions for input, and {len(b)}")
     common = list(np.broadcast_shapes(*([*s[:d], 1, *s[d + 1:]] for s in (a, b))))
-    xs, js = tuple([*common[:d], a[d], *common[d + 1:]]), tuple([*common[:d], b[d], *common[d + 1:]])
+    xs, js = ((*common[:d], s[d], *common[d + 1:]) for s in (a, b))
     x = input if tuple(a) == xs else expand_op(input, shape=xs)
     index = where_op(lt(index, 0), add(index, a[d]), index)
     j = index if tuple(b) == js else expand_op(index, shape=js)
@@ -258,12 +258,19 @@ def index_copy_(self: Any, dim: int, index: Any, source: Any) -> Any:
                    name="index_copy_")
 
 
+def _distinct(index: Any) -> Any:
+    """Every position once, so that the value's gradient counts it once."""
+    array = raw(index)
+    return np.unique(array) if isinstance(array, np.ndarray) and not getattr(
+        index, "level", 0) else index
+
+
 @public()
 @_as_vector
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     """A copy of `input` whose slices index[i] along dim are full of one value."""
     d = one_dim(input, dim)
-    lin = wrapped_index("index_fill", index, input.shape[d], negative=True)
+    lin = _distinct(wrapped_index("index_fill", index, input.shape[d], negative=True))
     return index_put_op(input, lin, value, dims=(d,), accumulate=False)
 
 
@@ -271,7 +278,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 def index_fill_(self: Any, dim: int, index: Any, value: Any) -> Any:
     """In-place `index_fill`."""
     d = one_dim(self, dim)
-    lin = wrapped_index("index_fill_", index, self.shape[d], negative=True)
+    lin = _distinct(wrapped_index("index_fill_", index, self.shape[d], negative=True))
     return inplace(index_put_op.op, self, (lin, value), {"dims": (d,), "accumulate": False},
                    name="index_fill_")
 

@@ -7,13 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import promote_dtypes
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
-    cast_to,
-    dtype_of,
-    finish,
     given,
     need,
     numel,
@@ -23,27 +19,20 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.public import public
 from adjoint.ops.shape import (
-    cat_op,
     clone_op,
     expand_op,
     flip_op,
     identity_op,
     infer_size,
-    narrow_op,
     normalize_dim,
     normalize_dims,
     permute_op,
-    repeat_op,
     reshape,
     reshape_op,
     roll_op,
-    select_op,
-    split_op,
     squeeze_op,
-    stack_op,
     t_op,
     transpose_op,
-    unbind_op,
     unsqueeze_op,
 )
 
@@ -407,254 +396,6 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     return flip_op(transpose_op(input, dim0=a, dim1=b), dims=(b,))
 
 
-# ------------------------------------------------------------------ joining
-def _several(name: str, tensors: Any) -> list[Any]:
-    if isinstance(tensors, Tensor):
-        tensors = list(tensors)
-    xs = list(tensors)
-    if not xs:
-        raise ArgumentError(f"{name}(): expected a non-empty list of Tensors")
-    need(name, *xs, argument="tensors")
-    dtypes = {dtype_of(x) for x in xs}
-    if len(dtypes) > 1:
-        dtype = promote_dtypes(*(dtype_of(x) for x in xs))
-        xs = [cast_to(x, dtype) for x in xs]
-    return xs
-
-
-@public(method=False, aliases=("concat", "concatenate"))
-def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: Any = None) -> Any:
-    """Tensors one after another along an existing axis; dtypes are promoted.
-
-    >>> import adjoint as ad
-    >>> ad.cat([ad.zeros(2, 3), ad.ones(1, 3)]).shape
-    adjoint.Size([3, 3])
-    """
-    xs = _several("cat", tensors)
-    if any(tuple(x.shape) != (0,) for x in xs):      # an empty vector fits everywhere, as in PyTorch
-        xs = [x for x in xs if tuple(x.shape) != (0,)]
-    if not xs[0].shape:
-        raise ShapeError("zero-dimensional tensor (at position 0) cannot be concatenated; use "
-                         "stack")
-    d = one_dim(xs[0], dim if axis is None else axis)
-    return finish(out, cat_op(*xs, dim=d))
-
-
-@public(method=False)
-def stack(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
-    """Tensors of one shape along a new axis.
-
-    >>> import adjoint as ad
-    >>> ad.stack([ad.zeros(3), ad.ones(3)]).shape
-    adjoint.Size([2, 3])
-    """
-    xs = _several("stack", tensors)
-    return finish(out, stack_op(*xs, dim=normalize_dim(dim, len(xs[0].shape) + 1)))
-
-
-def _at_least(x: Any, n: int) -> Any:
-    shape = tuple(x.shape)
-    while len(shape) < n:
-        shape = (1, *shape) if len(shape) != 2 else (*shape, 1)
-    if n == 3 and len(x.shape) == 1:
-        shape = (1, x.shape[0], 1)
-    return reshape(x, shape) if len(x.shape) < n else x
-
-
-def _at_least_all(tensors: Any, n: int) -> Any:
-    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
-        return tuple(_at_least(x, n) for x in tensors[0])
-    done = tuple(_at_least(x, n) for x in tensors)
-    return done[0] if len(done) == 1 else done
-
-
-@public(method=False)
-def atleast_1d(*tensors: Any) -> Any:
-    """Every operand with at least one axis."""
-    return _at_least_all(tensors, 1)
-
-
-@public(method=False)
-def atleast_2d(*tensors: Any) -> Any:
-    """Every operand with at least two axes."""
-    return _at_least_all(tensors, 2)
-
-
-@public(method=False)
-def atleast_3d(*tensors: Any) -> Any:
-    """Every operand with at least three axes."""
-    return _at_least_all(tensors, 3)
-
-
-@public(method=False)
-def hstack(tensors: Any, *, out: Any = None) -> Any:
-    """Joined along axis 1 (axis 0 for vectors)."""
-    xs = [_at_least(x, 1) for x in tensors]
-    return cat(xs, 0 if len(xs[0].shape) == 1 else 1, out=out)
-
-
-@public(method=False, aliases=("row_stack",))
-def vstack(tensors: Any, *, out: Any = None) -> Any:
-    """Joined along axis 0, vectors as rows."""
-    return cat([_at_least(x, 2) for x in tensors], 0, out=out)
-
-
-@public(method=False)
-def dstack(tensors: Any, *, out: Any = None) -> Any:
-    """Joined along axis 2."""
-    return cat([_at_least(x, 3) for x in tensors], 2, out=out)
-
-
-@public(method=False)
-def column_stack(tensors: Any, *, out: Any = None) -> Any:
-    """Joined along axis 1, vectors as columns."""
-    return cat([reshape(x, (numel(x), 1)) if len(x.shape) < 2 else x for x in tensors], 1, out=out)
-
-
-# ------------------------------------------------------------------ splitting
-@public()
-def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
-    """Views of pieces along an axis: of one size (the last may be smaller), or of given sizes.
-
-    >>> import adjoint as ad
-    >>> [p.shape for p in ad.split(ad.zeros(5), 2)]
-    [adjoint.Size([2]), adjoint.Size([2]), adjoint.Size([1])]
-    """
-    need("split", tensor, argument="tensor")
-    d = one_dim(tensor, dim)
-    n = tensor.shape[d] if len(tensor.shape) else 0
-    if isinstance(split_size_or_sections, (int, np.integer)):
-        step = int(split_size_or_sections)
-        if step < 0 or (step == 0 and n):
-            raise ArgumentError(f"split expects split_size be positive, but got split_size={step}")
-        parts = [min(step, n - i) for i in range(0, n, step)] if n else [0]
-    else:
-        parts = [int(s) for s in split_size_or_sections]
-        if sum(parts) != n or any(p < 0 for p in parts):
-            raise ShapeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input "
-                             f"tensor's size at dimension {dim}), but got split_sizes={parts}")
-    return split_op(tensor, sizes=tuple(parts), dim=d)
-
-
-@public("split_with_sizes")
-def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> Any:
-    """`split` with a list of sizes."""
-    return split(input, list(split_sizes), dim)
-
-
-@public()
-def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
-    """At most `chunks` pieces of equal size (the last may be smaller) along an axis.
-
-    >>> import adjoint as ad
-    >>> len(ad.chunk(ad.zeros(6), 3))
-    3
-    """
-    if chunks < 1:
-        raise ArgumentError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    n = input.shape[one_dim(input, dim)]
-    if n == 0:
-        return split(input, [0] * chunks, dim)
-    return split(input, max(1, -(-n // chunks)), dim)
-
-
-@public()
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
-    """Pieces between indices, or `sections` pieces whose sizes differ by at most one."""
-    d = one_dim(input, dim)
-    n = input.shape[d]
-    given = raw(indices_or_sections)
-    given = given.tolist() if isinstance(given, np.ndarray) else given
-    if isinstance(given, int):
-        small, more = divmod(n, given)
-        parts = [small + 1] * more + [small] * (given - more)
-    else:
-        cuts = [min(max(c + n if c < 0 else c, 0), n) for c in given]
-        edges = [0, *cuts, n]
-        return tuple(narrow_op(input, dim=d, start=a, length=max(b - a, 0))
-                     for a, b in zip(edges[:-1], edges[1:], strict=True))
-    return split_op(input, sizes=tuple(parts), dim=d)
-
-
-@public()
-def unbind(input: Any, dim: int = 0) -> Any:
-    """A tuple of the slices along an axis, without it.
-
-    >>> import adjoint as ad
-    >>> len(ad.unbind(ad.zeros(3, 2)))
-    3
-    """
-    if not len(input.shape):
-        raise ShapeError("Dimension specified as 0 but tensor has no dimensions")
-    return unbind_op(input, dim=one_dim(input, dim))
-
-
-@public()
-def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
-    """A view of `length` elements along an axis from `start` on.
-
-    >>> import adjoint as ad
-    >>> ad.narrow(ad.arange(5), 0, 1, 2)
-    tensor([1, 2])
-    """
-    d = one_dim(input, dim)
-    n = input.shape[d]
-    start = int(raw(start))
-    if length < 0:
-        raise ArgumentError("narrow(): length must be non-negative.")
-    if not -n <= start <= n:
-        raise IndexOutOfRange(f"start out of range (expected to be in range of [{-n}, {n}], but got"
-                              f" {start})")
-    start += n if start < 0 else 0
-    if start + length > n:
-        raise ShapeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
-    return narrow_op(input, dim=d, start=start, length=length)
-
-
-@public()
-def select(input: Any, dim: int, index: int) -> Any:
-    """A view of one slice along an axis, without it."""
-    if not len(input.shape):
-        raise IndexOutOfRange("select() cannot be applied to a 0-dim tensor.")
-    d = one_dim(input, dim)
-    n = input.shape[d]
-    index = int(raw(index))
-    if not -n <= index < n:
-        raise IndexOutOfRange(f"select(): index {index} out of range for tensor of size "
-                              f"{list(input.shape)} at dimension {d}")
-    return select_op(input, dim=d, index=index % n)
-
-
-# ------------------------------------------------------------------ repeats
-@public("repeat", function=False)
-def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
-    """The tensor several times along each axis (a copy); new axes go in front.
-
-    >>> import adjoint as ad
-    >>> ad.zeros(3).repeat(4, 2).shape
-    adjoint.Size([4, 6])
-    """
-    reps = sizes(given(args, repeats))
-    if len(reps) < len(input.shape):
-        raise ShapeError("Number of dimensions of repeat dims can not be smaller than number of "
-                         f"dimensions of tensor ({len(reps)} < {len(input.shape)})")
-    if any(r < 0 for r in reps):
-        raise ShapeError(f"Trying to create tensor with negative dimension: repeats {list(reps)}")
-    return repeat_op(input, reps=reps)
-
-
-@public()
-def tile(input: Any, *args: Any, dims: Any = None) -> Any:
-    """`repeat`, with missing leading repeats taken as 1.
-
-    >>> import adjoint as ad
-    >>> ad.tile(ad.zeros(2, 3), (2,)).shape
-    adjoint.Size([2, 6])
-    """
-    reps = sizes(given(args, dims))
-    return repeat_op(input, reps=(1,) * (len(input.shape) - len(reps)) + reps)
-
-
 def _clone_rules() -> Any:
     from adjoint.core.op import op
     return op("contiguous", impl=lambda x, /: np.array(x, order="C"), infer=lambda x: x,
@@ -663,5 +404,4 @@ def _clone_rules() -> Any:
 
 
 c_clone = _clone_rules()
-__all__ = ["DTypeError", "c_clone", "cat", "contiguous_copy", "expand", "movedim", "permute",
-           "reshape_", "split", "stack", "view"]
+__all__ = ["c_clone", "contiguous_copy", "expand", "movedim", "permute", "reshape_", "view"]

@@ -270,7 +270,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 @public()
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
-    """Counts of elements in `bins` equal bins from min to max (of the data where both are equal)."""
+    """Counts of elements in `bins` equal bins from min to max (the data's where they are equal)."""
     x = value(input, "histc").reshape(-1)
     low, high = (x.min(), x.max()) if min == max and x.size else (min, max)
     if low == high:
@@ -364,7 +364,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     >>> ad.diff(ad.tensor([1, 3, 6]))
     tensor([2, 3])
     """
-    from adjoint.ops.api_shape import cat
+    from adjoint.ops.api_join import cat
     if not len(input.shape):
         raise ShapeError("diff expects input to be at least one-dimensional")
     d = one_dim(input, dim)

@@ -52,13 +52,13 @@ def _deeper(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
     return op_.call(args[0], **new)  # type: ignore[attr-defined]  # set by register
 
 
-diagonal_op = op(
+diagonal_op: Any = op(
     "diagonal", impl=_diagonal, infer=lambda x, *, offset, dim1, dim2: Aval(
         _diagonal_shape(x, offset, dim1, dim2), x.dtype),
     vjp={"x": lambda ct, x_aval, *, offset, dim1, dim2: undiagonal_op(
         ct, shape=x_aval.shape, offset=offset, dim1=dim1, dim2=dim2)},
     jvp={"x": None}, view=True, batch=_deeper)
-undiagonal_op = op(
+undiagonal_op: Any = op(
     "diagonal_backward", impl=_undiagonal,
     infer=lambda ct, *, shape, **_: Aval(shape, ct.dtype),
     vjp={"ct": lambda ct, *, offset, dim1, dim2: diagonal_op(ct, offset=offset, dim1=dim1,
@@ -82,7 +82,7 @@ def _windows_vjp(ct: Any, x_aval: Aval, *, dim: int, size: int, step: int) -> An
     return unindex_op(moved, at, shape=x_aval.shape, dims=(dim,))
 
 
-windows_op = op(
+windows_op: Any = op(
     "unfold", impl=_windows, infer=lambda x, *, dim, size, step: Aval(
         (*x.shape[:dim], (x.shape[dim] - size) // step + 1, *x.shape[dim + 1:], size), x.dtype),
     vjp={"x": _windows_vjp}, jvp={"x": None}, view=True,
@@ -117,7 +117,7 @@ def _batch_strided(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
     return index_op(flat, at, dims=(1,))
 
 
-as_strided_op = op(
+as_strided_op: Any = op(
     "as_strided", impl=_strided, infer=lambda x, *, size, **_: Aval(size, x.dtype),
     vjp={"x": _strided_vjp}, jvp={"x": None}, view=True, batch=_batch_strided)
 __all__ = ["as_strided_op", "diagonal_length", "diagonal_op", "strided_places",

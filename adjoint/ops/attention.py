@@ -193,7 +193,7 @@ def batch_loop_one(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
     return batch_loop(op_, args, batched, attrs)
 
 
-attention_op = op(
+attention_op: Any = op(
     "scaled_dot_product_attention", impl=_forward, infer=_infer, hidden=("lse",),
     vjp={("q", "k", "v", "mask"): _attention_vjp},
     jvp={"q": _jvp(0), "k": _jvp(1), "v": _jvp(2), "mask": _jvp(3)}, batch=_batch,

@@ -70,7 +70,7 @@ def _grad(ct: Any, x: Any, weight: Any, mean: Any, var: Any, /, *, eps: float,
     return (narrowed(dx, x.dtype), narrowed(dw, x.dtype), narrowed(db, x.dtype))
 
 
-_kernel = kernel("batch_norm_backward", _grad, lambda ct, x, *_, **__: (
+_kernel: Any = kernel("batch_norm_backward", _grad, lambda ct, x, *_, **__: (
     x, Aval((x.shape[1],), x.dtype), Aval((x.shape[1],), x.dtype)),
     outs=("dx", "dweight", "dbias"), cost=lambda ct, *_, **__: 9 * ct.size)
 
@@ -110,7 +110,7 @@ def _jvp(t: Any, x: Any, weight: Any, *, eps: float) -> Any:
     return (moved if weight is None else mul(moved, _column(weight, x)), None, None)
 
 
-batch_norm_op = op(
+batch_norm_op: Any = op(
     "batch_norm", impl=_impl, infer=_infer, outs=("out", "mean", "var"), differentiable=("out",),
     vjp={("x", "weight", "bias"): _vjp,
          "bias": lambda cts, x_aval: sum_op(cts[0], dim=_axes(x_aval), keepdim=False)},

@@ -104,7 +104,7 @@ def _sum_bias(ct: Any) -> Any:
     return sum_op(ct, dim=(0, *range(2, len(ct.shape))), keepdim=False)
 
 
-conv_op = op(
+conv_op: Any = op(
     "convolution", impl=_forward, infer=_infer, node="ConvolutionBackward0",
     vjp={"x": lambda ct, w, x_aval, **attrs: conv_input_op(ct, conj(w), x_shape=x_aval.shape,
                                                            **_geometry(attrs)),
@@ -115,7 +115,7 @@ conv_op = op(
          "w": lambda t, x, **attrs: conv_op(x, t, None, **_geometry(attrs)),
          "bias": lambda t, x_aval: reshape(t, (-1, *(1,) * (x_aval.ndim - 2)))},
     batch=_batch_conv, cost=_flops, why={"x": "dw = ct ⋆ x", "w": "dx = ct * w"})
-conv_input_op = op(
+conv_input_op: Any = op(
     "convolution_input", node="ConvolutionBackward0",
     impl=lambda ct, w, /, *, x_shape, stride, padding, dilation, groups: raw_conv.conv_grad_input(
         ct, w, x_shape, stride, padding, dilation, groups),
@@ -128,7 +128,7 @@ conv_input_op = op(
     batch=_batch_input, cost=lambda ct, w, *, x_shape, **attrs: _flops(
         Aval(x_shape, ct.dtype), w, **attrs),
     why={"ct": "dw = input ⋆ cotangent", "w": "the adjoint has the same weight"})
-conv_weight_op = op(
+conv_weight_op: Any = op(
     "convolution_weight", node="ConvolutionBackward0",
     impl=lambda ct, x, /, *, w_shape, stride, padding, dilation, groups: raw_conv.conv_grad_weight(
         ct, x, w_shape, stride, padding, dilation, groups),

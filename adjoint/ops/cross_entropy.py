@@ -134,7 +134,7 @@ def _class_grad(ct: Any, x: Any, target: Any, weight: Any, lse: Any, /, *, reduc
     return narrowed(_back(out, x.shape), x.dtype)
 
 
-_class_kernel = kernel("cross_entropy_backward", _class_grad,
+_class_kernel: Any = kernel("cross_entropy_backward", _class_grad,
                        lambda ct, x, *_, **__: Aval(x.shape, x.dtype),
                        cost=lambda ct, x, *_, **__: 12 * x.size)
 
@@ -205,7 +205,7 @@ def _class_jvp(t: Any, x: Any, target: Any, weight: Any, *, reduction: str, igno
     return (sum_op(share, dim=tuple(range(len(x.shape))), keepdim=False),)
 
 
-cross_entropy_op = op(
+cross_entropy_op: Any = op(
     "cross_entropy", impl=_class_impl, infer=_class_infer, hidden=("lse",),
     vjp={"x": _class_vjp}, jvp={"x": _class_jvp}, batch=batch_loop, node="NllLossBackward0",
     cost=lambda x, *_, **__: 25 * x.size,
@@ -261,7 +261,7 @@ def _nll_grad(ct: Any, target: Any, weight: Any, /, *, shape: Shape, reduction: 
     return narrowed(_back(out, shape), ct.dtype)
 
 
-_nll_kernel = kernel("nll_loss_backward", _nll_grad,
+_nll_kernel: Any = kernel("nll_loss_backward", _nll_grad,
                      lambda ct, *_, shape, **__: Aval(shape, ct.dtype))
 
 
@@ -274,7 +274,7 @@ def _nll_jvp(t: Any, target: Any, weight: Any, x_aval: Aval, *, reduction: str,
     return sum_op(share, dim=dims, keepdim=False)
 
 
-nll_loss_op = op(
+nll_loss_op: Any = op(
     "nll_loss", impl=_nll_impl, node="NllLossBackward0",
     infer=lambda x, target, weight, *, reduction, ignore_index: Aval(
         target.shape if reduction == "none" else (), x.dtype),

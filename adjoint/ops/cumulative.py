@@ -65,7 +65,7 @@ def _delayed(x: Any, dim: int, first: float) -> Any:
     return cat_op(head, narrow_op(x, dim=dim, start=0, length=max(n - 1, 0)), dim=dim)
 
 
-scan_op = op(
+scan_op: Any = op(
     "linear_scan", impl=_scan_impl,
     infer=lambda a, b, *, dim: Aval(np.broadcast_shapes(a.shape, b.shape), a.dtype),
     vjp={"a": lambda ct, b, *, dim: _reverse(ct, conj(b), dim),
@@ -102,7 +102,7 @@ def _back_sum(ct: Any, dim: int) -> Any:
     return flip_op(cumsum_op(flip_op(ct, dims=(dim,)), dim=dim), dims=(dim,))
 
 
-cumsum_op = op(
+cumsum_op: Any = op(
     "cumsum", impl=_accumulate(np.add), infer=_along,
     vjp={"x": lambda ct, *, dim: _back_sum(ct, dim)}, jvp={"x": None}, batch=batch_cumulative,
     cost=lambda x, **_: x.size)
@@ -118,7 +118,7 @@ def _cumprod_jvp(t: Any, x: Any, *, dim: int) -> Any:
     return scan_op(mul(t, before), x, dim=dim)
 
 
-cumprod_op = op(
+cumprod_op: Any = op(
     "cumprod", impl=_accumulate(np.multiply), infer=_along, vjp={"x": _cumprod_vjp},
     jvp={"x": _cumprod_jvp}, batch=batch_cumulative, cost=lambda x, **_: x.size,
     why={"x": "the products of all others come from a recurrence in x"})
@@ -145,7 +145,7 @@ def _share(x: Any, out: Any) -> Any:
     return where_op(isnan(ratio), 0.0, ratio)
 
 
-logcumsumexp_op = op(
+logcumsumexp_op: Any = op(
     "logcumsumexp", impl=_lcse_impl, infer=lambda x, *, dim: Aval(x.shape, x.dtype),
     vjp={"x": lambda ct, x, out, *, dim: mul(_reverse(ct, _decay(out, dim), dim),
                                              _share(x, out))},
@@ -188,5 +188,5 @@ def _declare_running(name: str, better: Any) -> Any:
         cost=lambda x, **_: x.size, why={"indices": "where each running extreme came from"})
 
 
-cummax_op = _declare_running("cummax", np.greater_equal)
-cummin_op = _declare_running("cummin", np.less_equal)
+cummax_op: Any = _declare_running("cummax", np.greater_equal)
+cummin_op: Any = _declare_running("cummin", np.less_equal)

@@ -111,7 +111,7 @@ def _solve_infer(a: Aval, b: Aval) -> Aval:
     return Aval((*lead, *b.shape[-2:]), a.dtype)
 
 
-solve_op = op(
+solve_op: Any = op(
     "linalg_solve", impl=lambda a, b, /: guarded("solve", np.linalg.solve, a, b),
     infer=_solve_infer, node="LinalgSolveExBackward0",
     vjp={"a": lambda ct, a, out: neg(mm(solve_op(mH(a), ct), mH(out))),
@@ -134,7 +134,7 @@ def _cut(x: Any, upper: bool, unit: bool) -> Any:
     return triu_op(x, diagonal=int(unit)) if upper else tril_op(x, diagonal=-int(unit))
 
 
-triangular_op = op(
+triangular_op: Any = op(
     "linalg_solve_triangular",
     impl=lambda a, b, /, *, upper, unit: guarded("solve_triangular", np.linalg.solve,
                                                  _triangle(a, upper, unit), b),
@@ -147,7 +147,7 @@ triangular_op = op(
          "b": lambda t, a, *, upper, unit: triangular_op(a, t, upper=upper, unit=unit)},
     batch=batch_broadcast, cost=lambda a, b, **_: a.size * b.shape[-1],
     why={"a": "dB = A⁻ᴴ·ct", "out": "dA = -dB·Xᴴ"})
-inv_op = op(
+inv_op: Any = op(
     "linalg_inv", impl=lambda a, /: guarded("inv", np.linalg.inv, a), infer=_square("inv"),
     vjp={"a": lambda ct, out: neg(mm(mH(out), ct, mH(out)))},
     jvp={"a": lambda t, out: neg(mm(out, t, out))}, batch=batch_leading, cost=_cube,
@@ -178,7 +178,7 @@ def _inner(t: Any, c: Any) -> Any:
     return sum_op(mul(t, conj(c)), dim=(rank - 2, rank - 1), keepdim=False)
 
 
-det_op = op(
+det_op: Any = op(
     "linalg_det", impl=lambda a, /: np.asarray(np.linalg.det(a), a.dtype),
     infer=lambda a: (square_aval("det", a), Aval(a.shape[:-2], a.dtype))[1],
     vjp={"a": lambda ct, a, out: mul(_spread2(ct), _cofactors(a, out))},
@@ -195,7 +195,7 @@ def _real(x: Any) -> Any:
     return real_part(x) if dtype_of(x).kind == "c" else x
 
 
-slogdet_op = op(
+slogdet_op: Any = op(
     "linalg_slogdet", impl=lambda a, /: tuple(np.asarray(v) for v in np.linalg.slogdet(a)),
     infer=_slogdet_infer, outs=("sign", "logabsdet"), differentiable=("logabsdet",),
     vjp={"a": lambda cts, a: mul(_spread2(cts[1]), mH(inv_op(a)))},
@@ -228,7 +228,7 @@ def _cholesky_impl(a: Any, /) -> Any:
     return guarded("cholesky", np.linalg.cholesky, half.astype(a.dtype))
 
 
-cholesky_op = op(
+cholesky_op: Any = op(
     "linalg_cholesky", impl=_cholesky_impl, infer=_square("cholesky"),
     vjp={"a": _cholesky_vjp}, jvp={"a": _cholesky_jvp}, batch=batch_leading, cost=_cube,
     node="LinalgCholeskyExBackward0", why={"out": "dA comes from L alone"})
@@ -303,20 +303,20 @@ def _qr_tall_jvp(t: Any, q: Any, r: Any) -> Any:
     return dq, mm(sub(inner, turn), r)
 
 
-qr_op = op(
+qr_op: Any = op(
     "linalg_qr", impl=lambda a, /: tuple(guarded("qr", np.linalg.qr, a)), infer=_qr_infer,
     outs=("q", "r"), vjp={"a": _qr_vjp}, jvp={"a": _qr_jvp}, batch=batch_leading, cost=_cube,
     why={"q": "the rotation turns with A", "r": "dA = (...)·R⁻ᴴ"})
 
 
 # ------------------------------------------------------------------ eigenvalues
-def _eigh_infer(a: Aval) -> Any:
+def _eigh_infer(a: Aval, *, uplo: str) -> Any:
     square_aval("eigh", a)
     return Aval(a.shape[:-1], real_of(a.dtype)), Aval(a.shape, a.dtype)
 
 
-def _eigh_impl(a: Any, /) -> Any:
-    w, v = guarded("eigh", np.linalg.eigh, (a + np.conj(np.swapaxes(a, -1, -2))) / 2)
+def _eigh_impl(a: Any, /, *, uplo: str) -> Any:
+    w, v = guarded("eigh", np.linalg.eigh, (a + np.conj(np.swapaxes(a, -1, -2))) / 2, uplo)
     return w.astype(real_of(a.dtype), copy=False), v.astype(a.dtype, copy=False)
 
 
@@ -338,9 +338,9 @@ def _eigh_jvp(t: Any, w: Any, v: Any) -> Any:
     return _real(diagonal_of(inner)), mm(v, mul(inner, inverse_gaps(w)))
 
 
-eigh_op = op(
+eigh_op: Any = op(
     "linalg_eigh", impl=_eigh_impl, infer=_eigh_infer, outs=("w", "v"), vjp={"a": _eigh_vjp},
-    jvp={"a": _eigh_jvp}, batch=batch_leading, cost=lambda a: 9 * _cube(a),
+    jvp={"a": _eigh_jvp}, batch=batch_leading, cost=lambda a, **_: 9 * _cube(a),
     why={"w": "vectors turn with 1/(w[j] - w[i])", "v": "dA = V·(...)·Vᴴ"})
 
 
@@ -383,7 +383,7 @@ def _eig_jvp(t: Any, w: Any, v: Any) -> Any:
     return diagonal_of(inner), sub(dv, mul(v, norm))
 
 
-eig_op = op(
+eig_op: Any = op(
     "linalg_eig", impl=_eig_impl, infer=_eig_infer, outs=("w", "v"), vjp={"a": _eig_vjp},
     jvp={"a": _eig_jvp}, batch=batch_leading, cost=lambda a: 25 * _cube(a),
     why={"w": "vectors turn with 1/(w[j] - w[i])", "v": "dA = V⁻ᴴ·(...)·Vᴴ"})
@@ -458,10 +458,11 @@ def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
     return du, ds, mH(dv)
 
 
-svd_op = op(
+svd_op: Any = op(
     "linalg_svd", impl=_svd_impl, infer=_svd_infer, outs=("u", "s", "vh"), vjp={"a": _svd_vjp},
     jvp={"a": _svd_jvp}, batch=batch_leading, cost=lambda a: 20 * a.size * min(a.shape[-2:]),
-    why={"u": "dA = U·(...)·Vᴴ", "s": "vectors turn with 1/(s[j]² - s[i]²)", "vh": "dA = U·(...)·Vᴴ"})
+    why={"u": "dA = U·(...)·Vᴴ", "s": "vectors turn with 1/(s[j]² - s[i]²)",
+         "vh": "dA = U·(...)·Vᴴ"})
 
 
 # ------------------------------------------------------------------ exponential, pseudo-inverse
@@ -501,10 +502,10 @@ def _expm_slope(t: Any, a: Any) -> Any:
     return narrow_op(narrow_op(whole, dim=last - 1, start=0, length=n), dim=last, start=n, length=n)
 
 
-expm_op = op(
+expm_op: Any = op(
     "linalg_matrix_exp", impl=_expm, infer=_square("matrix_exp"),
     vjp={"a": lambda ct, a: _expm_slope(ct, mH(a))}, jvp={"a": lambda t, a: _expm_slope(t, a)},
-    batch=batch_leading, cost=lambda a: 15 * _cube(a), why={"a": "the derivative is exp of a block"})
+    batch=batch_leading, cost=lambda a: 15 * _cube(a), why={"a": "the derivative is a block of exp"})
 
 
 def _pinv_vjp(ct: Any, a: Any, out: Any) -> Any:
@@ -524,7 +525,7 @@ def _pinv_jvp(t: Any, a: Any, out: Any) -> Any:
     return add(first, add(right, left))
 
 
-pinv_op = op(
+pinv_op: Any = op(
     "linalg_pinv", impl=lambda a, /, *, rtol: guarded("pinv", np.linalg.pinv, a, rcond=rtol),
     infer=lambda a, *, rtol: Aval((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype),
     vjp={"a": _pinv_vjp}, jvp={"a": _pinv_jvp}, batch=batch_leading,

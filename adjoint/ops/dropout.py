@@ -23,7 +23,7 @@ def _dropout_impl(x: Any, mask: Any, /, *, scale: float) -> Any:
     return (x * factor).astype(x.dtype, copy=False)
 
 
-dropout_op = op(
+dropout_op: Any = op(
     "dropout", impl=_dropout_impl,
     infer=lambda x, mask, *, scale: Aval(broadcast_shapes("dropout", x, mask), x.dtype),
     vjp={"x": lambda ct, mask, *, scale: dropout_op(ct, mask, scale=scale)},

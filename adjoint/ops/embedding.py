@@ -42,7 +42,7 @@ def _masked_rows(ct: Any, index: Any, padding_idx: int) -> Any:
     return masked_fill_op(rows, unsqueeze_op(eq(index, padding_idx), dim=len(index.shape)), 0.0)
 
 
-embedding_op = op(
+embedding_op: Any = op(
     "embedding", impl=_embedding_impl,
     infer=lambda weight, index, *, padding_idx: Aval((*index.shape, *weight.shape[1:]),
                                                      weight.dtype),
@@ -53,7 +53,7 @@ embedding_op = op(
         index_op(args[0], args[1], dims=(1,)) if not b[1] else batch_loop(op_, args, b, attrs)),
     cost=lambda weight, index, **_: index.size * weight.shape[-1],
     why={"index": "which rows of the table were read"})
-embedding_backward_op = op(
+embedding_backward_op: Any = op(
     "embedding_backward", impl=_scatter_impl,
     infer=lambda ct, index, *, rows, padding_idx: Aval((rows, ct.shape[-1]), ct.dtype),
     vjp={"ct": lambda ct, index, *, padding_idx: _masked_rows(ct, index, padding_idx)},
@@ -110,7 +110,7 @@ def renorm_rows(weight: Any, index: Any, max_norm: float, p: float) -> None:
     bump(weight, "embedding_renorm_")
 
 
-scale_gradient_op = op(
+scale_gradient_op: Any = op(
     "scale_gradient", impl=lambda x, share, /: x.view(), infer=lambda x, share: Aval(x.shape,
                                                                                    x.dtype),
     vjp={"x": lambda ct, share: _times(ct, share)}, jvp={"x": lambda t, share: _times(t, share)},

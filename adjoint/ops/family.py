@@ -7,9 +7,10 @@ taken, then the cheaper one.
 """
 from __future__ import annotations
 
-import inspect
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -254,25 +255,53 @@ def _infer(name: str, kind: str) -> Callable[..., Aval]:
     return infer
 
 
-def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Expr,
+class PointwiseOp(Op):
+    """A record made from a scalar expression. The expression is traced and differentiated, and
+    its NumPy form generated, when they are first needed: importing the package costs little."""
+
+    source: tuple[Any, ...]     # (expression or lambda, given slopes, dtype kind)
+
+    @cached_property
+    def expression(self) -> Expr:
+        """The scalar expression."""
+        made = self.source[0]
+        return made if isinstance(made, Expr) else ex.trace(made)
+
+    @cached_property
+    def rules(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Expr]]:
+        """(vjp, jvp, slopes)."""
+        if self.source[2] == "bool":
+            return {}, {}, {}
+        return _rules(self.name, self.expression, self.operands, self.attrs, self.source[1])
+
+    vjp = property(lambda self: self.rules[0], lambda self, _: None)  # type: ignore[assignment]
+    # (fields of the dataclass, computed here)
+    jvp = property(lambda self: self.rules[1], lambda self, _: None)  # type: ignore[assignment]
+    # (likewise)
+    scalar = property(lambda self: self.expression, lambda self, _: None)
+
+
+def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
            given: Mapping[str, Any], fields: Mapping[str, Any], kind: str,
            public: bool) -> Any:
-    raw = ex.compile_numpy(name, operands, [e], keyword=attrs)
-    vjp, jvp, slopes = ({}, {}, {}) if kind == "bool" else _rules(name, e, operands, attrs, given)
-    head = ", ".join([*operands, "/", *(["*", *attrs] if attrs else [])])
-    passed = ", ".join([*operands, *(f"{a}={a}" for a in attrs)])
-    impl = eval(f"lambda {head}: f({passed})", {"f": through_float32(raw)})
-    flops = ex.flops(e)
-    known = {"prepare": _prepare(kind), "scalar": e,
-             "cost": lambda *a, **_: flops * np.broadcast_shapes(*(x.shape for x in a))
-             and flops * int(np.prod(np.broadcast_shapes(*(x.shape for x in a)))),
-             **fields}
-    op = Op(name, impl, _infer(name, kind), vjp, jvp, batch_broadcast, **known)
-    function = _caller(op, e, operands, attrs, slopes)
+    raw: list[Any] = []
+
+    def impl(*arrays: Any, **values: Any) -> Any:
+        if not raw:
+            raw.append(through_float32(ex.compile_numpy(name, operands, [op.expression],
+                                                        keyword=attrs)))
+        return raw[0](*arrays, **values)
+
+    impl.parameters = (operands, attrs, False)  # type: ignore[attr-defined]  # read by Op
+    op = PointwiseOp(name, impl, _infer(name, kind), batch=batch_broadcast,
+                     prepare=_prepare(kind), cost=lambda *a, **_: ex.flops(op.expression) * math.prod(
+                         np.broadcast_shapes(*(x.shape for x in a))), **fields)
+    op.source = (e, given, kind)
+    function: Any = function_of(op) if attrs or len(operands) > 2 else caller(
+        op, lambda: _callables(op, operands))
     if public:
         return register(op, function)
-    op.call = function  # type: ignore[attr-defined]  # as `register` does
-    function.op = op  # type: ignore[attr-defined]
+    op.call, function.op = function, op
     return function
 
 
@@ -282,21 +311,15 @@ def _prepare(kind: str) -> Callable[..., Any]:
     return promote
 
 
-def _caller(op: Op, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...],
-            slopes: Mapping[str, Expr]) -> Callable[..., Any]:
-    if attrs or len(operands) > 2:
-        return function_of(op)
-
-    def build() -> tuple[Any, ...]:
-        raws = [raw_functions(op.name, operands, [e], d) for d in (F32, F64)]
-        if len(operands) == 1:
-            plans: list[Any] = [_fast_plan(op, 1, slopes, d) or op.plan(0) for d in (F32, F64)]
-        else:
-            plans = [[None, *(_fast_plan(op, n, slopes, d) for n in (1, 2, 3))]
-                     for d in (F32, F64)]
-        return (*raws, *plans)
-
-    return caller(op, build)
+def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
+    """What a caller's template needs: raw functions and plans, for float32 and float64."""
+    e, slopes = op.expression, op.rules[2]
+    raws = [raw_functions(op.name, operands, [e], d) for d in (F32, F64)]
+    if len(operands) == 1:
+        plans: list[Any] = [_fast_plan(op, 1, slopes, d) or op.plan(0) for d in (F32, F64)]
+    else:
+        plans = [[None, *(_fast_plan(op, n, slopes, d) for n in (1, 2, 3))] for d in (F32, F64)]
+    return (*raws, *plans)
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,
@@ -311,10 +334,11 @@ def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | No
     >>> ad.ops.pointwise.mul(ad.tensor([2.0]), ad.tensor([3.0]))
     tensor([6.])
     """
-    params = inspect.signature(f).parameters.values()
-    operands = tuple(p.name for p in params if p.kind is not p.KEYWORD_ONLY)
-    attrs = tuple(p.name for p in params if p.kind is p.KEYWORD_ONLY)
-    return _build(name, operands, attrs, ex.trace(f), slope or {}, fields, kind, public=True)
+    code = f.__code__
+    n = code.co_argcount
+    operands, attrs = code.co_varnames[:n], code.co_varnames[n:n + code.co_kwonlyargcount]
+    return _build(name, operands, attrs, f, slope or {}, fields, kind, public=True)  # type: ignore[no-any-return]
+    # (a function with a record)
 
 
 def need_tensor(name: str, *xs: Any) -> None:

@@ -49,7 +49,7 @@ def _c2c(x: Any, /, *, dims: Shape, norm: str, inverse: bool) -> Any:
     return f(x, axes=dims, norm=norm).astype(x.dtype, copy=False) if x.size else x.copy()
 
 
-c2c_op = op(
+c2c_op: Any = op(
     "fft_c2c", impl=_c2c, infer=lambda x, **_: Aval(x.shape, x.dtype),
     vjp={"x": lambda ct, *, dims, norm, inverse: c2c_op(ct, dims=dims, norm=FLIP[norm],
                                                         inverse=not inverse)},
@@ -67,7 +67,7 @@ def _r2c_vjp(ct: Any, x_aval: Aval, *, dims: Shape, norm: str) -> Any:
     return real_part(c2c_op(full, dims=dims, norm=FLIP[norm], inverse=True))
 
 
-r2c_op = op(
+r2c_op: Any = op(
     "fft_r2c", impl=lambda x, /, *, dims, norm: np.fft.rfftn(x, axes=dims, norm=norm).astype(
         _complex_of(x.dtype), copy=False),
     infer=lambda x, *, dims, norm: Aval(_half(x.shape, dims), _complex_of(x.dtype)),
@@ -93,7 +93,7 @@ def _c2r(x: Any, /, *, dims: Shape, norm: str, n: int) -> Any:
     return np.fft.irfftn(x, sizes, dims, norm=norm).astype(_real_of(x.dtype), copy=False)
 
 
-c2r_op = op(
+c2r_op: Any = op(
     "fft_c2r", impl=_c2r,
     infer=lambda x, *, dims, norm, n: Aval(_c2r_shape(x, dims, n), _real_of(x.dtype)),
     vjp={"x": _c2r_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)

@@ -65,7 +65,7 @@ def _batch_along(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
     return bind(op_, lifted, {**attrs, "dim": attrs["dim"] + 1})
 
 
-gather_op = op(
+gather_op: Any = op(
     "gather", impl=_gather_impl, infer=lambda x, index, *, dim: _gather_infer(x, index, dim),
     vjp={"x": lambda ct, index, x_aval, *, dim: put_along_op(ct, index, dim=dim,
                                                              shape=x_aval.shape)},
@@ -116,7 +116,7 @@ def _put_impl(src: Any, index: Any, /, *, dim: int, shape: Shape) -> Any:
     return narrowed(out, src.dtype)
 
 
-put_along_op = op(
+put_along_op: Any = op(
     "put_along", impl=_put_impl, infer=lambda src, index, *, dim, shape: Aval(shape, src.dtype),
     vjp={"src": lambda ct, index, *, dim: gather_op(ct, index, dim=dim)},
     jvp={"src": lambda t, index, *, dim, shape: put_along_op(t, index, dim=dim, shape=shape)},
@@ -198,14 +198,14 @@ def _zero(src: Aval) -> Any:
     return fill_like(src)
 
 
-scatter_op = op(
+scatter_op: Any = op(
     "scatter", impl=_scatter_impl(False), infer=_scatter_infer, inplace=_scatter_inplace(False),
     vjp={"x": lambda ct, index, *, dim: scatter_op(ct, index, 0.0, dim=dim),
          "src": lambda ct, index, src_aval, *, dim: _read_back(ct, index, src_aval, dim)},
     jvp={"x": lambda t, index, *, dim: scatter_op(t, index, 0.0, dim=dim),
          "src": lambda t, index, x_aval, *, dim: scatter_op(fill_like(x_aval), index, t, dim=dim)},
     batch=_batch_scatter, why={"index": "which places were overwritten"})
-scatter_add_op = op(
+scatter_add_op: Any = op(
     "scatter_add", impl=_scatter_impl(True), infer=_scatter_infer, inplace=_scatter_inplace(True),
     vjp={"x": lambda ct: ct,
          "src": lambda ct, index, src_aval, *, dim: _read_back(ct, index, src_aval, dim)},

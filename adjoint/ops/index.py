@@ -34,7 +34,7 @@ def _deeper(index: Any) -> Any:
     return (slice(None), *index)
 
 
-slice_op = op(
+slice_op: Any = op(
     "slice", impl=lambda x, /, *, index: x[(*index, ...)] if Ellipsis not in index else x[index],
     infer=lambda x, *, index: Aval(sliced_shape(x.shape, index), x.dtype),
     vjp={"x": lambda ct, x_aval, *, index: unslice_op(ct, index=index, shape=x_aval.shape)},
@@ -48,7 +48,7 @@ def _unslice_impl(ct: Any, /, *, index: Any, shape: Shape) -> Any:
     return out
 
 
-unslice_op = op(
+unslice_op: Any = op(
     "unslice", impl=_unslice_impl, infer=lambda ct, *, index, shape: Aval(shape, ct.dtype),
     vjp={"ct": lambda ct, *, index: slice_op(ct, index=index)}, jvp={"ct": None},
     node="SliceBackward0",
@@ -76,7 +76,7 @@ def _batch_assign(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) ->
     return bind(op_, (x, v), {"index": _deeper(attrs["index"])})
 
 
-slice_put_op = op(
+slice_put_op: Any = op(
     "slice_put", impl=_assign_impl, infer=lambda x, v, *, index: Aval(x.shape, x.dtype),
     inplace=_assign_inplace, node="CopySlices",
     vjp={"x": lambda ct, *, index: slice_put_op(ct, 0.0, index=index),
@@ -210,10 +210,10 @@ def _declare_index(name: str, node: str) -> Any:
         why={"index": "the gradient goes back to the rows that were read"})
 
 
-index_op = _declare_index("index", "IndexBackward0")
-index_select_op = _declare_index("index_select", "IndexSelectBackward0")
-take_op = _declare_index("take", "TakeBackward0")
-unindex_op = op(
+index_op: Any = _declare_index("index", "IndexBackward0")
+index_select_op: Any = _declare_index("index_select", "IndexSelectBackward0")
+take_op: Any = _declare_index("take", "TakeBackward0")
+unindex_op: Any = op(
     "unindex", impl=_unindex_impl, infer=lambda ct, index, *, shape, dims: Aval(shape, ct.dtype),
     vjp={"ct": lambda ct, index, *, dims: index_op(ct, index, dims=dims)},
     jvp={"ct": lambda t, index, *, shape, dims: unindex_op(t, index, shape=shape, dims=dims)},
@@ -246,7 +246,7 @@ def _cleared(ct: Any, index: Any, dims: Shape, accumulate: bool) -> Any:
     return ct if accumulate else index_put_op(ct, index, 0.0, dims=dims, accumulate=False)
 
 
-index_put_op = op(
+index_put_op: Any = op(
     "index_put", impl=_index_put_impl, inplace=_index_put_inplace,
     infer=lambda x, index, v, *, dims, accumulate: Aval(x.shape, x.dtype),
     vjp={"x": lambda ct, index, *, dims, accumulate: _cleared(ct, index, dims, accumulate),
@@ -267,7 +267,7 @@ def _masked_fill_impl(x: Any, mask: Any, v: Any, /) -> Any:
     return np.where(mask, np.asarray(v).astype(x.dtype), x)
 
 
-masked_fill_op = op(
+masked_fill_op: Any = op(
     "masked_fill", impl=_masked_fill_impl, inplace=_masked_fill_inplace,
     infer=lambda x, mask, v: Aval(np.broadcast_shapes(x.shape, mask.shape), x.dtype),
     vjp={"x": lambda ct, mask: masked_fill_op(ct, mask, 0.0),

@@ -41,7 +41,7 @@ def _same(name: str, *avals: Aval | None) -> None:
     have = [a.dtype for a in avals if a is not None]
     if any(d != have[0] for d in have):
         raise DTypeError(f"{name}: expected operands to have the same dtype, but got "
-                         f"{' and '.join(of_numpy(d).name for d in have)}; cast one with .to(dtype)")
+                         f"{' and '.join(of_numpy(d).name for d in have)}; cast one of them")
 
 
 def _inner(name: str, a: Aval, b: Aval, m: int, n: int) -> None:
@@ -77,7 +77,7 @@ def _batch_products(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) 
 
 
 WHY = {"a": "db = aᴴ·ct", "b": "da = ct·bᴴ"}
-mm_op = op(
+mm_op: Any = op(
     "mm", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer,
     vjp={"a": lambda ct, b: mm_op(ct, conj(t_op(b))), "b": lambda ct, a: mm_op(conj(t_op(a)), ct)},
     jvp={"a": None, "b": None}, batch=_batch_products, cost=_flops, why=WHY)
@@ -92,7 +92,7 @@ def _bmm_infer(a: Aval, b: Aval) -> Aval:
     return Aval((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
 
 
-bmm_op = op(
+bmm_op: Any = op(
     "bmm", impl=lambda a, b, /: _matmul(a, b), infer=_bmm_infer,
     vjp={"a": lambda ct, b: matmul_op(ct, mH(b)), "b": lambda ct, a: matmul_op(mH(a), ct)},
     jvp={"a": None, "b": None}, batch=_batch_products, cost=_flops, why=WHY)
@@ -126,7 +126,7 @@ def _fold(a: Any, ct: Any) -> Any:
     return matmul_op(mH(a), ct)
 
 
-matmul_op = op(
+matmul_op: Any = op(
     "matmul", impl=_matmul_impl, infer=_matmul_infer, node="UnsafeViewBackward0",
     vjp={"a": lambda ct, b: matmul_op(ct, mH(b)),
          "b": lambda ct, a, b_aval: _fold(a, ct) if b_aval.ndim == 2 else matmul_op(mH(a), ct)},
@@ -154,7 +154,7 @@ def _batch_mv(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
     return squeeze_op(out, dims=(2,))
 
 
-mv_op = op(
+mv_op: Any = op(
     "mv", impl=lambda a, v, /: _matmul(a, v), infer=_mv_infer,
     vjp={"a": lambda ct, v: outer_of(ct, conj(v)), "v": lambda ct, a: mv_op(conj(t_op(a)), ct)},
     jvp={"a": None, "v": None}, batch=_batch_mv, cost=lambda a, v: 2 * a.size,
@@ -175,7 +175,7 @@ def _batch_dot(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
     return sum_op(mul(args[0], args[1]), dim=(1,), keepdim=False)
 
 
-dot_op = op(
+dot_op: Any = op(
     "dot", impl=lambda a, b, /: np.asarray(_matmul(a, b)), infer=_dot_infer,
     vjp={"a": lambda ct, b: mul(ct, conj(b)), "b": lambda ct, a: mul(ct, conj(a))},
     jvp={"a": None, "b": None}, batch=_batch_dot, cost=lambda a, b: 2 * a.size,
@@ -206,7 +206,7 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
 
 def _linear_checked(x: Any, weight: Any, bias: Any, /) -> Any:
     if x.dtype != weight.dtype or bias is not None and bias.dtype != x.dtype:
-        _linear_infer(*(None if a is None else Aval(a.shape, a.dtype) for a in (x, weight, bias)))
+        _linear_infer(x, weight, bias)
     return _linear(x, weight, bias)
 
 
@@ -239,7 +239,7 @@ def _batch_linear(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
     return squeeze_op(out, dims=(len(out.shape) - 2,)) if vector else out
 
 
-linear_op = op(
+linear_op: Any = op(
     "linear", impl=_linear_checked, infer=_linear_infer, node="AddmmBackward0",
     vjp={"x": _linear_dx, "weight": lambda ct, x: mm_op(t_op(_rows(ct)), conj(_rows(x))),
          "bias": lambda ct: sum_op(_rows(ct), dim=(0,), keepdim=False)},
@@ -316,7 +316,7 @@ def _declare_addmm(name: str) -> Any:
         why={"a": "db = alpha·aᴴ·ct", "b": "da = alpha·ct·bᴴ"})
 
 
-addmm_op = _declare_addmm("addmm")
-baddbmm_op = _declare_addmm("baddbmm")
+addmm_op: Any = _declare_addmm("addmm")
+baddbmm_op: Any = _declare_addmm("baddbmm")
 __all__ = ["MetaArray", "addmm_op", "baddbmm_op", "bmm_op", "conj", "dot_op", "linear_op", "mH",
            "matmul_op", "mm_op", "mv_op", "outer_of", "scaled", "select_op", "transpose_op"]

@@ -30,7 +30,7 @@ from adjoint.ops.pointwise import (
     xlogy_op,
 )
 from adjoint.ops.reduce import mean_all_op, sum_all_op, sum_op
-from adjoint.ops.shape import reshape, unsqueeze_op
+from adjoint.ops.shape import expand_op, reshape, unsqueeze_op
 
 mse_op = pointwise("mse_loss", lambda x, y: (x - y) * (x - y))
 l1_op = pointwise("l1_loss", lambda x, y: abs_(x - y), node="AbsBackward0")
@@ -270,8 +270,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     if p == 2:
         gap = mul(gap, gap)
     if weight is not None:
-        gap = mul(gap, gather_op(reshape(weight, (-1,)), t[:, 0], dim=0) if n == 1 else unsqueeze_op(
-            gather_op(weight, t[:, 0], dim=0), dim=1))
+        gap = mul(gap, unsqueeze_op(gather_op(weight, t[:, 0], dim=0), dim=1))
     gap = where_op(np.arange(classes) == t, 0.0, gap)
     found = div(sum_op(gap, dim=(1,), keepdim=False), float(classes))
     return reduced(reshape(found, ()) if single else found, reduction)
@@ -310,7 +309,8 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     if not rank:
         return reshape(cosine_similarity(reshape(x1, (1,)), reshape(x2, (1,)), 0, eps), ())
     d = (dim % rank,)
-    a, b = (reshape(t, (*(1,) * (rank - len(t.shape)), *t.shape)) for t in (x1, x2))
+    shape = np.broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
+    a, b = (t if tuple(t.shape) == shape else expand_op(t, shape=shape) for t in (x1, x2))
     na, nb = (clamp_min(norm_op(t, p=2.0, dim=d, keepdim=True), low=eps) for t in (a, b))
     return sum_op(mul(div(a, na), div(b, nb)), dim=d, keepdim=False)
 

@@ -95,7 +95,7 @@ def _inner(t: Any, x: Any) -> Any:
     return real_part(product) if dtype_of(product).kind == "c" else product
 
 
-var_op = op("var", impl=_var_impl, infer=_reduced_real, vjp={"x": _var_vjp}, jvp={"x": _var_jvp},
+var_op: Any = op("var", impl=_var_impl, infer=_reduced_real, vjp={"x": _var_vjp}, jvp={"x": _var_jvp},
             batch=batch_reduce, cost=lambda x, **_: 4 * x.size, why={"x": "dx = 2(x - mean)/(n-c)"})
 
 
@@ -109,7 +109,7 @@ def _std_jvp(t: Any, x: Any, out: Any, *, dim: Shape, correction: float, keepdim
     return where_op(eq(out, 0.0), 0.0, div(square, mul(out, 2.0)))
 
 
-std_op = op("std", impl=lambda x, /, *, dim, correction, keepdim: np.sqrt(
+std_op: Any = op("std", impl=lambda x, /, *, dim, correction, keepdim: np.sqrt(
                 _var_impl(x, dim=dim, correction=correction, keepdim=keepdim)),
             infer=_reduced_real, vjp={"x": _std_vjp}, jvp={"x": _std_jvp}, batch=batch_reduce,
             cost=lambda x, **_: 4 * x.size,
@@ -159,7 +159,7 @@ def _prod_jvp(t: Any, x: Any, *, dim: Shape, keepdim: bool) -> Any:
     return sum_op(mul(t, _others(x, dim)), dim=dim, keepdim=keepdim)
 
 
-prod_op = op("prod", impl=_prod_impl,
+prod_op: Any = op("prod", impl=_prod_impl,
              infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim),
                                                    _prod_dtype(x.dtype)),
              vjp={"x": _prod_vjp}, jvp={"x": _prod_jvp}, batch=batch_reduce,
@@ -185,7 +185,7 @@ def _lse_weights(x: Any, out: Any, dim: Shape) -> Any:
     return exp(sub(x, where_op(isfinite(full), full, 0.0)))
 
 
-logsumexp_op = op(
+logsumexp_op: Any = op(
     "logsumexp", impl=_lse_impl, infer=_reduced,
     vjp={"x": lambda ct, x, out, *, dim: mul(spread(ct, tuple(x.shape), dim),
                                              _lse_weights(x, out, dim))},
@@ -244,7 +244,7 @@ def share_like(share: Any, x: Any) -> Any:
     return share if dtype_of(share) == wanted else cast(share, dtype=wanted)
 
 
-norm_op = op(
+norm_op: Any = op(
     "linalg_vector_norm", impl=_norm_impl, infer=_reduced_real,
     vjp={"x": lambda ct, x, out, *, p, dim: mul(spread(ct, tuple(x.shape), dim),
                                                 _norm_slope(x, out, p, dim))},

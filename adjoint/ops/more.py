@@ -1,4 +1,4 @@
-"""Public functions built from others: short-time transforms, finite differences, copies of views."""
+"""Functions built from others: short-time transforms, finite differences, copies of views."""
 from __future__ import annotations
 
 from typing import Any
@@ -135,6 +135,7 @@ def _one_gradient(x: Any, d: int, step: Any, edge_order: int) -> Any:
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
     """Finite differences of samples along axes: central inside, one-sided at the edges."""
     dims = many_dims(input, dim)
+    spacing = 1 if spacing is None else spacing
     if isinstance(spacing, (list, tuple)):
         steps = [np.asarray(raw(s)) if hasattr(s, "shape") else s for s in spacing]
     else:

@@ -1,4 +1,4 @@
-"""Larger functions of networks, composed of records: bilinear forms, bags, CTC, attention blocks."""
+"""Functions of networks, composed of records: bilinear forms, bags, CTC, attention blocks."""
 from __future__ import annotations
 
 import math

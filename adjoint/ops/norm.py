@@ -87,7 +87,7 @@ def _grad_infer(ct: Aval, x: Aval, weight: Any, mean: Any, rstd: Any, *, ndim: i
     return Aval(x.shape, x.dtype), inner, inner
 
 
-_kernel = kernel("layer_norm_backward", _layer_norm_grad, _grad_infer,
+_kernel: Any = kernel("layer_norm_backward", _layer_norm_grad, _grad_infer,
                  outs=("dx", "dweight", "dbias"), cost=lambda ct, *_, **__: 9 * ct.size)
 
 
@@ -143,7 +143,7 @@ def _batch_layer_norm(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
     return (plain,)
 
 
-layer_norm_op = op(
+layer_norm_op: Any = op(
     "layer_norm", impl=_layer_norm_impl, infer=_layer_norm_infer, hidden=("mean", "rstd"),
     vjp={("x", "weight"): lambda cts, x, weight, mean, rstd, wanted, *, ndim, eps:
          _layer_norm_vjp(cts, x, weight, mean, rstd, (wanted[0], wanted[1], False), ndim=ndim,

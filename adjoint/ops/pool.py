@@ -58,13 +58,13 @@ def _max_infer(x: Aval, *, kernel: Shape, stride: Shape, padding: Shape, dilatio
 
 
 WHY = {"indices": "the gradient goes to the element that won"}
-max_pool_op = op(
+max_pool_op: Any = op(
     "max_pool", impl=lambda x, /, *, kernel, stride, padding, dilation, ceil_mode:
     k.max_pool_forward(x, kernel, stride, padding, dilation, ceil_mode),
     infer=_max_infer, outs=("out", "indices"), differentiable=("out",), vjp={"x": _max_vjp},
     jvp={"x": _max_jvp}, batch=_batch_first, node="MaxPool2DWithIndicesBackward0",
     cost=lambda x, *, kernel, **_: x.size * math.prod(kernel), why=WHY)
-adaptive_max_pool_op = op(
+adaptive_max_pool_op: Any = op(
     "adaptive_max_pool", impl=lambda x, /, *, size: k.adaptive_max_pool_forward(x, size),
     infer=lambda x, *, size: (Aval((*x.shape[:2], *size), x.dtype),
                               Aval((*x.shape[:2], *size), I64)),
@@ -77,7 +77,7 @@ def _avg_shape(x: Aval, kernel: Shape, stride: Shape, padding: Shape, ceil_mode:
         x.shape[2:], kernel, stride, padding, strict=True)))
 
 
-avg_pool_op = op(
+avg_pool_op: Any = op(
     "avg_pool", impl=lambda x, /, *, kernel, stride, padding, ceil_mode, count_include_pad,
     divisor_override: k.avg_pool_forward(x, kernel, stride, padding, ceil_mode, count_include_pad,
                                          divisor_override),
@@ -92,7 +92,7 @@ def _pool_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in attrs.items() if n != "x_shape"}
 
 
-avg_unpool_op = op(
+avg_unpool_op: Any = op(
     "avg_pool_backward",
     impl=lambda ct, /, *, x_shape, kernel, stride, padding, ceil_mode, count_include_pad,
     divisor_override: k.avg_pool_backward(ct, x_shape, kernel, stride, padding, ceil_mode,
@@ -100,13 +100,13 @@ avg_unpool_op = op(
     infer=lambda ct, *, x_shape, **_: Aval(x_shape, ct.dtype),
     vjp={"ct": lambda g, **attrs: avg_pool_op(g, **_pool_attrs(attrs))}, jvp={"ct": None},
     batch=_batch_first, cost=lambda ct, *, kernel, **_: ct.size * math.prod(kernel))
-adaptive_avg_op = op(
+adaptive_avg_op: Any = op(
     "adaptive_avg_pool", impl=lambda x, /, *, size: k.adaptive_avg_pool_forward(x, size),
     infer=lambda x, *, size: Aval((*x.shape[:2], *size), x.dtype),
     vjp={"x": lambda ct, x_aval: adaptive_avg_back_op(ct, x_shape=x_aval.shape)},
     jvp={"x": None}, batch=_batch_first, node="AdaptiveAvgPool2DBackward0",
     cost=lambda x, **_: x.size)
-adaptive_avg_back_op = op(
+adaptive_avg_back_op: Any = op(
     "adaptive_avg_pool_backward",
     impl=lambda ct, /, *, x_shape: k.adaptive_avg_pool_backward(ct, x_shape),
     infer=lambda ct, *, x_shape: Aval(x_shape, ct.dtype),

@@ -51,8 +51,8 @@ def _declare_sum(name: str, node: str) -> Any:
         batch=batch_reduce, cost=lambda x, **_: x.size)
 
 
-sum_op = _declare_sum("sum", "SumBackward1")
-sum_all_op = _declare_sum("sum_all", "SumBackward0")
+sum_op: Any = _declare_sum("sum", "SumBackward1")
+sum_all_op: Any = _declare_sum("sum_all", "SumBackward0")
 
 
 def _mean_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
@@ -80,8 +80,8 @@ def _declare_mean(name: str, node: str) -> Any:
         vjp={"x": _mean_vjp}, jvp={"x": None}, batch=batch_reduce, cost=lambda x, **_: x.size)
 
 
-mean_op = _declare_mean("mean", "MeanBackward1")
-mean_all_op = _declare_mean("mean_all", "MeanBackward0")
+mean_op: Any = _declare_mean("mean", "MeanBackward1")
+mean_all_op: Any = _declare_mean("mean_all", "MeanBackward0")
 
 
 def no_zero_axis(name: str, x: Aval, dim: Shape) -> None:
@@ -140,10 +140,10 @@ def _declare_extreme(name: str, f: Any, node: str) -> Any:
         why={"x": "which places hold the extreme value", "out": "the extreme value"})
 
 
-amax_op = _declare_extreme("amax", np.maximum, "AmaxBackward0")
-amin_op = _declare_extreme("amin", np.minimum, "AminBackward0")
-max_all_op = _declare_extreme("max_all", np.maximum, "MaxBackward1")
-min_all_op = _declare_extreme("min_all", np.minimum, "MinBackward1")
+amax_op: Any = _declare_extreme("amax", np.maximum, "AmaxBackward0")
+amin_op: Any = _declare_extreme("amin", np.minimum, "AminBackward0")
+max_all_op: Any = _declare_extreme("max_all", np.maximum, "MaxBackward1")
+min_all_op: Any = _declare_extreme("min_all", np.minimum, "MinBackward1")
 
 
 def _pick_impl(f: Any) -> Any:
@@ -202,8 +202,8 @@ def _declare_pick(name: str, f: Any, node: str) -> Any:
         why={"indices": "the gradient goes to the places that were picked"})
 
 
-max_dim_op = _declare_pick("max_dim", np.argmax, "MaxBackward0")
-min_dim_op = _declare_pick("min_dim", np.argmin, "MinBackward0")
+max_dim_op: Any = _declare_pick("max_dim", np.argmax, "MaxBackward0")
+min_dim_op: Any = _declare_pick("min_dim", np.argmin, "MinBackward0")
 
 
 def _declare_arg(name: str, f: Any) -> Any:
@@ -230,8 +230,8 @@ def _declare_arg(name: str, f: Any) -> Any:
     return op(name, impl=impl, infer=infer, batch=batch, cost=lambda x, **_: x.size)
 
 
-argmax_op = _declare_arg("argmax", np.argmax)
-argmin_op = _declare_arg("argmin", np.argmin)
+argmax_op: Any = _declare_arg("argmax", np.argmax)
+argmin_op: Any = _declare_arg("argmin", np.argmin)
 
 
 def _truth(name: str, f: Any) -> Any:
@@ -248,11 +248,12 @@ def _truth_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 all_op, any_op = _truth("all", np.all), _truth("any", np.any)
-count_nonzero_op = op(
+count_nonzero_op: Any = op(
     "count_nonzero", impl=lambda x, /, *, dim, keepdim: np.asarray(
         np.count_nonzero(x, axis=dim, keepdims=keepdim)).astype(np.int64),
     infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim), I64),
     batch=batch_reduce, cost=lambda x, **_: x.size)
 __all__ = ["all_op", "amax_op", "amin_op", "any_op", "argmax_op", "argmin_op", "axis_of",
            "batch_reduce", "count_nonzero_op", "dtype_of", "max_all_op", "max_dim_op",
-           "mean_all_op", "mean_op", "min_all_op", "min_dim_op", "no_zero_axis", "reduced_shape", "spread", "sum_all_op", "sum_op"]
+           "mean_all_op", "mean_op", "min_all_op", "min_dim_op", "no_zero_axis", "reduced_shape",
+           "spread", "sum_all_op", "sum_op"]

@@ -65,7 +65,7 @@ def _batch_reshape(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
     return bind(op_, args, {"shape": (args[0].shape[0], *attrs["shape"])})
 
 
-reshape_op = op(
+reshape_op: Any = op(
     "view", impl=lambda x, /, *, shape: x.reshape(shape),
     infer=lambda x, *, shape: Aval(infer_size(shape, x.size, x.shape), x.dtype),
     vjp={"x": lambda ct, x_aval: reshape_op(ct, shape=x_aval.shape)}, jvp={"x": None},
@@ -82,12 +82,12 @@ def _unsqueezed(x: Aval, dim: int) -> Shape:
     return (*x.shape[:dim], 1, *x.shape[dim:])
 
 
-unsqueeze_op = op(
+unsqueeze_op: Any = op(
     "unsqueeze", impl=lambda x, /, *, dim: np.expand_dims(x, dim),
     infer=lambda x, *, dim: Aval(_unsqueezed(x, dim), x.dtype),
     vjp={"x": lambda ct, *, dim: squeeze_op(ct, dims=(dim,))}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dim=attrs["dim"] + 1), view=True)
-squeeze_op = op(
+squeeze_op: Any = op(
     "squeeze", impl=lambda x, /, *, dims: np.squeeze(x, axis=dims),
     infer=lambda x, *, dims: Aval(tuple(n for i, n in enumerate(x.shape) if i not in dims),
                                   x.dtype),
@@ -108,7 +108,7 @@ def _batch_permute(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
     return bind(op_, args, {"dims": (0, *(d + 1 for d in attrs["dims"]))})
 
 
-permute_op = op(
+permute_op: Any = op(
     "permute", impl=lambda x, /, *, dims: x.transpose(dims),
     infer=lambda x, *, dims: Aval(tuple(x.shape[d] for d in dims), x.dtype),
     vjp={"x": lambda ct, *, dims: permute_op(ct, dims=_inverse(dims))}, jvp={"x": None},
@@ -121,14 +121,14 @@ def _swapped(x: Aval, a: int, b: int) -> Shape:
     return tuple(s)
 
 
-transpose_op = op(
+transpose_op: Any = op(
     "transpose", impl=lambda x, /, *, dim0, dim1: x.swapaxes(dim0, dim1),
     infer=lambda x, *, dim0, dim1: Aval(_swapped(x, dim0, dim1), x.dtype),
     vjp={"x": lambda ct, *, dim0, dim1: transpose_op(ct, dim0=dim0, dim1=dim1)},
     jvp={"x": None}, view=True,
     batch=lambda op_, args, b, attrs: op_.call(args[0], dim0=attrs["dim0"] + 1,
                                                dim1=attrs["dim1"] + 1))
-t_op = op("t", impl=lambda x, /: x.T, infer=lambda x: Aval(x.shape[::-1], x.dtype),
+t_op: Any = op("t", impl=lambda x, /: x.T, infer=lambda x: Aval(x.shape[::-1], x.dtype),
           vjp={"x": lambda ct: t_op(ct)}, jvp={"x": None}, view=True, node="TBackward0",
           batch=lambda op_, args, b, attrs: transpose_op(args[0], dim0=1, dim1=2)
           if len(args[0].shape) == 3 else args[0])
@@ -163,15 +163,15 @@ def _expand_impl(x: Any, /, *, shape: Shape) -> Any:
     return np.lib.stride_tricks.as_strided(x, shape, out.strides) if x.flags.writeable else out
 
 
-expand_op = op(
+expand_op: Any = op(
     "expand", impl=_expand_impl, infer=_expand_infer,
     vjp={"x": lambda ct: ct}, jvp={"x": None}, batch=_batch_expand, view=True,
     why={})                                        # broadcasting is undone by the engine
-flip_op = op(
+flip_op: Any = op(
     "flip", impl=lambda x, /, *, dims: np.flip(x, dims).copy(), infer=lambda x, *, dims: x,
     vjp={"x": lambda ct, *, dims: flip_op(ct, dims=dims)}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dims=tuple(d + 1 for d in attrs["dims"])))
-roll_op = op(
+roll_op: Any = op(
     "roll", impl=lambda x, /, *, shifts, dims: np.roll(x, shifts, dims),
     infer=lambda x, *, shifts, dims: x,
     vjp={"x": lambda ct, *, shifts, dims: roll_op(ct, shifts=tuple(-s for s in shifts),
@@ -179,10 +179,10 @@ roll_op = op(
     jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], shifts=attrs["shifts"],
                                                dims=tuple(d + 1 for d in attrs["dims"])))
-clone_op = op("clone", impl=lambda x, /: np.array(x, order="K"), infer=lambda x: x,
+clone_op: Any = op("clone", impl=lambda x, /: np.array(x, order="K"), infer=lambda x: x,
               vjp={"x": lambda ct: ct}, jvp={"x": None},
               batch=lambda op_, args, b, attrs: op_.call(args[0]))
-identity_op = op("alias", impl=lambda x, /: x.view(), infer=lambda x: x,
+identity_op: Any = op("alias", impl=lambda x, /: x.view(), infer=lambda x: x,
                  vjp={"x": lambda ct: ct}, jvp={"x": None}, view=True,
                  batch=lambda op_, args, b, attrs: op_.call(args[0]))
 
@@ -221,7 +221,7 @@ def _batch_cat(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> An
     return bind(op_, lift_all(args, batched), {"dim": attrs["dim"] + 1})
 
 
-cat_op = op(
+cat_op: Any = op(
     "cat", impl=lambda *xs, dim: np.concatenate(xs, axis=dim), infer=_cat_infer,
     vjp={"*": _cat_vjp}, jvp={"*": None}, batch=_batch_cat)
 
@@ -235,7 +235,7 @@ def _stack_infer(*xs: Aval, dim: int) -> Aval:
     return Aval((*s[:dim], len(xs), *s[dim:]), np.result_type(*(x.dtype for x in xs)))
 
 
-stack_op = op(
+stack_op: Any = op(
     "stack", impl=lambda *xs, dim: np.stack(xs, axis=dim), infer=_stack_infer,
     vjp={"*": lambda ct, avals, *, dim: tuple(select_op(ct, dim=dim, index=i)
                                               for i in range(len(avals)))},
@@ -250,7 +250,7 @@ def _resized(x: Aval, dim: int, n: int) -> Aval:
     return Aval((*x.shape[:dim], n, *x.shape[dim + 1:]), x.dtype)
 
 
-narrow_op = op(
+narrow_op: Any = op(
     "narrow", impl=lambda x, /, *, dim, start, length: x[_slicer(dim, slice(start,
                                                                           start + length))],
     infer=lambda x, *, dim, start, length: _resized(x, dim, length),
@@ -258,7 +258,7 @@ narrow_op = op(
         ct, dim, start, x_aval.shape[dim] - start - length)},
     jvp={"x": None}, view=True, node="SliceBackward0",
     batch=lambda op_, args, b, attrs: op_.call(args[0], **{**attrs, "dim": attrs["dim"] + 1}))
-select_op = op(
+select_op: Any = op(
     "select", impl=lambda x, /, *, dim, index: x[(*_slicer(dim, index), ...)],
     infer=lambda x, *, dim, index: Aval((*x.shape[:dim], *x.shape[dim + 1:]), x.dtype),
     vjp={"x": lambda ct, x_aval, *, dim, index: pad_zero(
@@ -266,7 +266,7 @@ select_op = op(
         x_aval.shape[dim] - 1 - index % x_aval.shape[dim])},
     jvp={"x": None}, view=True,
     batch=lambda op_, args, b, attrs: op_.call(args[0], **{**attrs, "dim": attrs["dim"] + 1}))
-pad_zero_op = op(
+pad_zero_op: Any = op(
     "constant_pad_zero", impl=lambda x, /, *, pads: np.pad(x, pads),
     infer=lambda x, *, pads: Aval(tuple(n + a + b for n, (a, b) in zip(x.shape, pads,
                                                                       strict=True)), x.dtype),
@@ -318,11 +318,11 @@ def _declare_split(name: str, **fields: Any) -> Any:
     return register(record, function_of(record))
 
 
-split_op = _declare_split(
+split_op: Any = _declare_split(
     "split", impl=_split_impl,
     infer=lambda x, *, sizes, dim: tuple(_resized(x, dim, n) for n in sizes),
     vjp={"x": _split_vjp}, jvp={"x": None}, batch=batch_shift_dim, view=True)
-unbind_op = _declare_split(
+unbind_op: Any = _declare_split(
     "unbind", impl=lambda x, /, *, dim: tuple(np.moveaxis(x, dim, 0)[i, ...]
                                               for i in range(x.shape[dim])),
     infer=lambda x, *, dim: (Aval((*x.shape[:dim], *x.shape[dim + 1:]), x.dtype),) * x.shape[dim],
@@ -330,7 +330,7 @@ unbind_op = _declare_split(
         *[np.zeros((*x_aval.shape[:dim], *x_aval.shape[dim + 1:]), x_aval.dtype)
           if c is None else c for c in cts], dim=dim)},
     jvp={"x": None}, batch=batch_shift_dim, view=True)
-repeat_op = op(
+repeat_op: Any = op(
     "repeat", impl=lambda x, /, *, reps: np.tile(x, reps),
     infer=lambda x, *, reps: Aval(tuple(
         n * r for n, r in zip((1,) * (len(reps) - x.ndim) + x.shape, reps, strict=True)), x.dtype),

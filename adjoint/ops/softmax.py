@@ -149,10 +149,10 @@ def _declare_softmax(name: str, log: bool, node: str, backward: Any) -> Any:
         why={"out": "dx = ct - exp(out)·Σct" if log else "dx = out·(ct - Σ ct·out)"})
 
 
-softmax_backward_op = _declare_backward("softmax_backward", False)
-log_softmax_backward_op = _declare_backward("log_softmax_backward", True)
-softmax_op = _declare_softmax("softmax", False, "SoftmaxBackward0", softmax_backward_op)
-log_softmax_op = _declare_softmax("log_softmax", True, "LogSoftmaxBackward0",
+softmax_backward_op: Any = _declare_backward("softmax_backward", False)
+log_softmax_backward_op: Any = _declare_backward("log_softmax_backward", True)
+softmax_op: Any = _declare_softmax("softmax", False, "SoftmaxBackward0", softmax_backward_op)
+log_softmax_op: Any = _declare_softmax("log_softmax", True, "LogSoftmaxBackward0",
                                   log_softmax_backward_op)
 
 

@@ -44,7 +44,7 @@ def _batch_dim(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> An
 
 
 WHY = {"indices": "the gradient goes back to where the values came from"}
-sort_op = op(
+sort_op: Any = op(
     "sort", impl=_sort_impl, outs=("values", "indices"), differentiable=("values",),
     infer=lambda x, *, dim, descending: (Aval(x.shape, x.dtype), Aval(x.shape, I64)),
     vjp={"x": _whole(picked_vjp)}, jvp={"x": _whole(picked_jvp)}, batch=_batch_dim,
@@ -71,7 +71,7 @@ def _topk_infer(x: Aval, *, k: int, dim: int, largest: bool) -> Any:
     return Aval(shape, x.dtype), Aval(shape, I64)
 
 
-topk_op = op(
+topk_op: Any = op(
     "topk", impl=_topk_impl, infer=_topk_infer, outs=("values", "indices"),
     differentiable=("values",), vjp={"x": _whole(picked_vjp)}, jvp={"x": _whole(picked_jvp)},
     batch=_batch_dim, cost=lambda x, **_: 10 * x.size, why=WHY)
@@ -136,7 +136,7 @@ def _declare_one(name: str, place: Any) -> Any:
         batch=_batch_one, cost=lambda x, **_: 20 * x.size, why=WHY)
 
 
-kthvalue_op = _declare_one("kthvalue", lambda x, k, dim: _kth(x, k, dim))
-median_op = _declare_one("median", lambda x, k, dim: _median_at(x, dim, False))
-nanmedian_op = _declare_one("nanmedian", lambda x, k, dim: _median_at(x, dim, True))
-mode_op = _declare_one("mode", lambda x, k, dim: _mode_at(x, dim))
+kthvalue_op: Any = _declare_one("kthvalue", lambda x, k, dim: _kth(x, k, dim))
+median_op: Any = _declare_one("median", lambda x, k, dim: _median_at(x, dim, False))
+nanmedian_op: Any = _declare_one("nanmedian", lambda x, k, dim: _median_at(x, dim, True))
+mode_op: Any = _declare_one("mode", lambda x, k, dim: _mode_at(x, dim))

@@ -41,7 +41,7 @@ from adjoint.ops.shape import (
 
 Shape = tuple[int, ...]
 
-constant_pad_op = op(
+constant_pad_op: Any = op(
     "constant_pad", impl=lambda x, /, *, pads, value: np.pad(x, pads, constant_values=value),
     infer=lambda x, *, pads, value: Aval(tuple(n + a + b for n, (a, b) in zip(
         x.shape, pads, strict=True)), x.dtype),
@@ -248,7 +248,7 @@ upsample = interpolate
 
 
 def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:
-    """Sampling positions (N, H, W, 2) or (N, D, H, W, 3) of an affine map theta (N, 2, 3)/(N, 3, 4).
+    """Positions (N, H, W, 2) or (N, D, H, W, 3) of an affine map theta (N, 2, 3) or (N, 3, 4).
 
     Positions run from -1 to 1; x is the first of the last axis.
     """

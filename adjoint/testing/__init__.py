@@ -1,1 +1,1 @@
-"""Checks that hold for every operation and every program, for this package's tests and for users."""
+"""Checks that hold for every operation and program, for our tests and for users'."""

@@ -71,7 +71,7 @@ class LazyModuleMixin(Module):
         self._load_hook.remove()
         del self._initialize_hook, self._load_hook
         if self.cls_to_become is not None:
-            self.__class__ = self.cls_to_become
+            self.__class__ = self.cls_to_become  # type: ignore[assignment]  # lazy no more
 
 
 class LazyLinear(LazyModuleMixin, Linear):

@@ -181,7 +181,7 @@ class Module(ModuleHooks, ModuleState):
                 if grad is not None:
                     param.grad = grad
         for name, buf in self._buffers.items():
-            if is_lazy(buf):
+            if buf is not None and is_lazy(buf):
                 buf.convert(fn)
             elif buf is not None:
                 self._buffers[name] = fn(buf)

@@ -49,7 +49,7 @@ class IterableDataset(Dataset[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
-    def __add__(self, other: Dataset[Any]) -> ChainDataset:  # type: ignore[override]
+    def __add__(self, other: Dataset[Any]) -> ChainDataset:  # type: ignore[override]  # chains
         return ChainDataset([self, other])
 
 

@@ -166,5 +166,5 @@ class BatchSampler(Sampler[list[int]]):
                 yield batch
 
     def __len__(self) -> int:
-        n = len(self.sampler)  # type: ignore[arg-type]
+        n = len(self.sampler)  # type: ignore[arg-type]  # must be sized
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
