@@ -184,8 +184,8 @@ erf_, erfc_, sigmoid_, abs_, sign_, floor_ = map(
     _fn1, "erf erfc sigmoid abs sign floor".split())
 reciprocal_, log2_, log10_, exp2_, conj_, lgamma_, digamma_, erfinv_ = map(
     _fn1, "reciprocal log2 log10 exp2 conj lgamma digamma erfinv".split())
-trunc_, ceil_, round_, isnan_, trigamma_, logsigmoid_ = map(
-    _fn1, "trunc ceil round isnan trigamma logsigmoid".split())
+trunc_, ceil_, round_, isnan_, logsigmoid_ = map(
+    _fn1, "trunc ceil round isnan logsigmoid".split())
 
 
 def minimum_(a: Any, b: Any) -> Expr: return call("minimum", a, b)
@@ -201,6 +201,12 @@ def copysign_(a: Any, b: Any) -> Expr: return call("copysign", a, b)
 def _half_tie(hit: Callable[[Any, Any], Expr]) -> Callable[[Any, Any, Any], Expr]:
     """Slope of max/min in its first operand: 1 where it wins, 1/2 on a tie (docs/subgradients)."""
     return lambda a, b, out: where_(hit(a, b), 1.0, where_(a.eq(b), 0.5, 0.0))
+
+
+def _over_square(x: Expr, a: Expr, b: Expr) -> Expr:
+    """x / (a² + b²), 0 at the origin."""
+    r = a * a + b * b
+    return where_(r.eq(0), 0.0, x / where_(r.eq(0), 1.0, r))
 
 
 _LN2, _LN10, _2_SQRTPI = math.log(2), math.log(10), 2 / math.sqrt(math.pi)
@@ -239,8 +245,9 @@ FUNCTIONS: dict[str, Fn] = {
     "erfc": Fn(special.erfc, (lambda x, o: -_2_SQRTPI * exp_(-(x * x)),), 20, "erfc({})"),
     "erfinv": Fn(special.erfinv, (lambda x, o: (1 / _2_SQRTPI) * exp_(o * o),), 40, "erfinv({})"),
     "lgamma": Fn(special.lgamma, (lambda x, o: digamma_(x),), 40, "lgamma({})"),
-    "digamma": Fn(special.digamma, (lambda x, o: trigamma_(x),), 40, "digamma({})"),
-    "trigamma": Fn(lambda x: special.polygamma(1, x), (None,), 40, "trigamma({})"),
+    "digamma": Fn(special.digamma, (lambda x, o: call("polygamma", 1, x),), 40, "digamma({})"),
+    "polygamma": Fn(lambda n, x: special.polygamma(int(n), x),
+                    (None, lambda n, x, o: call("polygamma", n + 1, x)), 60, "ψ^({})({})"),
     "sigmoid": Fn(special.sigmoid, (lambda x, o: o * (1.0 - o),), 10, "σ({})"),
     "logsigmoid": Fn(special.logsigmoid, (lambda x, o: sigmoid_(-x),), 20, "logσ({})"),
     "abs": Fn(np.absolute, (lambda x, o: sign_(x),), 1, "|{}|"),
@@ -255,8 +262,8 @@ FUNCTIONS: dict[str, Fn] = {
     "maximum": Fn(np.maximum, (_half_tie(lambda a, b: a > b),
                                lambda a, b, o: _half_tie(lambda p, q: p > q)(b, a, o)),
                   1, "max({}, {})"),
-    "atan2": Fn(np.arctan2, (lambda a, b, o: b / (a * a + b * b),
-                             lambda a, b, o: -(a / (a * a + b * b))), 14, "atan2({}, {})"),
+    "atan2": Fn(np.arctan2, (lambda a, b, o: _over_square(b, a, b),
+                             lambda a, b, o: -_over_square(a, a, b)), 14, "atan2({}, {})"),
     "hypot": Fn(np.hypot, (lambda a, b, o: a / o, lambda a, b, o: b / o), 4, "hypot({}, {})"),
     "fmod": Fn(np.fmod, (lambda a, b, o: 1.0, lambda a, b, o: -trunc_(a / b)), 4, "fmod({}, {})"),
     "mod": Fn(np.mod, (lambda a, b, o: 1.0, lambda a, b, o: -floor_(a / b)), 4, "{} mod {}"),
@@ -284,7 +291,7 @@ _FOLD: dict[str, Callable[..., Any]] = {
 }
 
 
-_NO_SLOPE = {"floordiv", "trigamma", "conj"}
+_NO_SLOPE = {"floordiv", "conj"}
 
 
 def trace(f: Callable[..., Any], names: Iterable[str] | None = None) -> Expr:

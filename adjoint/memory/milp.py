@@ -109,8 +109,10 @@ class _Program:
         self.L: dict[tuple[int, int], int] = {}
         self.F: dict[tuple[int, int, int], int] = {}
         self.peak = self.column(1.0, np.inf, False) if budget is None else -1
+        self.useful = self.useful_tensors()
+        self.calm = self.calm_stages()
         self.columns()
-        for t in range(self.n + 1):
+        for t in range(self.calm, self.n + 1):
             self.stage(t)
 
     def column(self, cost: float, upper: float = 1.0, integral: bool = True) -> int:
@@ -124,22 +126,57 @@ class _Program:
         columns, values = zip(*terms, strict=True)
         self.rows.append((list(columns), list(values), upper))
 
+    def useful_tensors(self) -> list[set[int]]:
+        """For each stage the tensors that it or a later one can need, for runs again too."""
+        made_by, ops = self.trace.producer, self.trace.ops
+        useful: set[int] = set()
+        stages = []
+        for t in range(self.n, -1, -1):
+            waiting = list(self.inputs[t] if t < self.n else self.trace.keep)
+            while waiting:
+                x = waiting.pop()
+                if x in useful or made_by[x] < 0:
+                    continue
+                useful.add(x)
+                if ops[made_by[x]].recomputable:
+                    waiting += self.inputs[made_by[x]]
+            stages.append(set(useful))
+        return stages[::-1]
+
+    def calm_stages(self) -> int:
+        """Number of first stages in which all that can be useful fits: nothing runs again there.
+
+        Dropping is free at any time, so keeping everything until the first tight stage loses
+        nothing.
+        """
+        if self.budget is None:
+            return 0
+        nbytes, made_by = self.trace.nbytes, self.trace.producer
+        for t, op in enumerate(self.trace.ops):
+            live = {x for x in self.useful[t] if made_by[x] < t} | {*self.inputs[t], *op.outputs}
+            level = sum(nbytes[x] for x in live) + op.workspace
+            if level + self.trace.resident > self.budget:
+                return t
+        return self.n
+
     def columns(self) -> None:
         """Make the columns, leaving out what no plan can use."""
         ops, made_by = self.trace.ops, self.trace.producer
         for t in range(self.n + 1):
             for i in range(min(t, self.n - 1) + 1):
-                if i == t or (ops[i].recomputable and ops[i].outputs):
+                again = t >= self.calm and ops[i].recomputable
+                if i == t or (again and not self.useful[t].isdisjoint(ops[i].outputs)):
                     cost = 0.0 if self.budget is None else ops[i].seconds / self.scale
                     self.R[t, i] = self.column(cost)
                     if i == t:
                         self.lower[-1] = 1.0
             for x in self.tensors:
-                if made_by[x] < t:
+                if made_by[x] < t and x in self.useful[t]:
                     self.S[t, x] = self.column(0.0)
-                    if x in self.load_seconds:
+                    self.lower[-1] = float(t < self.calm)
+                    if x in self.load_seconds and t >= self.calm:
                         self.L[t, x] = self.column(self.load_seconds[x] / self.scale)
-        for t in range(self.n):
+        for t in range(self.calm, self.n):
             for i in range(t + 1):
                 if (t, i) in self.R:
                     for x in {*self.inputs[i], *ops[i].outputs}:
@@ -209,11 +246,29 @@ class _Program:
             }
         if t == self.n:
             self.limit(level)
+        else:
+            self.limit(self.floor(t))
+
+    def floor(self, t: int) -> dict[int, float]:
+        """What is certainly live while operation `t` runs, without regard to frees.
+
+        It follows from the other rows for whole numbers, and makes their relaxation much tighter.
+        """
+        op, unit = self.trace.ops[t], self.unit
+        own = {*self.inputs[t], *op.outputs}
+        fixed = sum(self.trace.nbytes[x] for x in own) + op.workspace
+        level = {
+            self.S[t + 1, x]: self.trace.nbytes[x] / unit
+            for x in self.tensors
+            if (t + 1, x) in self.S and x not in own
+        }
+        level[self.R[t, t]] = fixed / unit
+        return level
 
     def limit(self, level: dict[int, float]) -> None:
         if self.budget is None:
             self.row([*level.items(), (self.peak, -1.0)], -self.trace.resident / self.unit)
-        else:
+        elif level:
             # A relative slack far below one byte keeps rounding from excluding exact fits.
             room = (self.budget - self.trace.resident) / self.unit
             self.row([*level.items()], room + 1e-9 * max(room, 1.0))

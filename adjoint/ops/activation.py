@@ -228,5 +228,11 @@ def _in_place(f: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-relu_, elu_, selu_, celu_, leaky_relu_ = map(_in_place, (relu, elu, selu, celu, leaky_relu))
-hardtanh_, rrelu_, threshold_ = map(_in_place, (hardtanh, rrelu, threshold))
+relu_ = _in_place(relu)
+elu_ = _in_place(elu)
+selu_ = _in_place(selu)
+celu_ = _in_place(celu)
+leaky_relu_ = _in_place(leaky_relu)
+hardtanh_ = _in_place(hardtanh)
+rrelu_ = _in_place(rrelu)
+threshold_ = _in_place(threshold)

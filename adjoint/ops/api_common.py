@@ -155,8 +155,8 @@ def kernel(name: str, impl: Callable[..., Any], infer: Callable[..., Any],
     no derivative of its own (rules that are differentiated take their composed form instead)."""
     record = Op(name, impl, infer, **fields)
     call = function_of(record)
-    call.op = record  # type: ignore[attr-defined]  # as registered ops have it
-    record.call = call  # type: ignore[attr-defined]
+    call.op = record
+    record.call = call
     return call
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -51,11 +51,13 @@ EigResult = result("linalg_eig", "eigenvalues eigenvectors")
 SlogdetResult = result("linalg_slogdet", "sign logabsdet")
 LstsqResult = result("linalg_lstsq", "solution residuals rank singular_values")
 LINALG: dict[str, Callable[..., Any]] = {}
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def linalg(name: str = "", *, top: Sequence[str] = (), method: bool = True) -> Any:
+def linalg(name: str = "", *, top: Sequence[str] = (),
+           method: bool = True) -> Callable[[F], F]:
     """Enter a function as `linalg.<name>`, and at the top level under the names of `top`."""
-    def enter(f: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(f: F) -> F:
         LINALG[name or f.__name__] = f
         if top:
             public(top[0], aliases=tuple(top[1:]), method=method)(f)

@@ -168,7 +168,7 @@ def _rounded(a: Any, b: Any, mode: str) -> Any:
 
 
 def _raw(x: Any) -> Any:
-    return x.array if isinstance(x, Tensor) and not x.level else x
+    return x.array if isinstance(x, Tensor) else x
 
 
 @public()

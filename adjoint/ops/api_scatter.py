@@ -370,7 +370,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
     if reduce in ("amax", "amin"):
         f = np.maximum if reduce == "amax" else np.minimum
         return finish(out, _extreme(input, index, src, d, include_self, f))
-    count = None if include_self and reduce in ("sum", "prod") else _touched(input, index, d)
+    count: Any = None if include_self and reduce in ("sum", "prod") else _touched(input, index, d)
     x = input
     if not include_self:
         x = where_op(count > 0, 1 if reduce == "prod" else 0, x)

@@ -226,7 +226,7 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     seq, x = value(sorted_sequence, "searchsorted"), np.asarray(raw(input))
     if sorter is not None:
         seq = np.take_along_axis(seq, raw(sorter), -1)
-    how = side or ("right" if right else "left")
+    how: Any = side or ("right" if right else "left")
     kind = np.int32 if out_int32 else np.int64
     if seq.ndim == 1:
         found = np.searchsorted(seq, x, how)

@@ -49,7 +49,7 @@ def _deeper(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
     new = {**attrs, "dim1": attrs["dim1"] + 1, "dim2": attrs["dim2"] + 1}
     if "shape" in attrs:
         new["shape"] = (args[0].shape[0], *attrs["shape"])
-    return op_.call(args[0], **new)  # type: ignore[attr-defined]  # set by register
+    return op_.call(args[0], **new)
 
 
 diagonal_op: Any = op(

@@ -137,7 +137,7 @@ def _bias(q: Any, k: Any, mask: Any, causal: bool) -> Any:
 def _attention_vjp(cts: Any, q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, wanted: Any, *,
                    causal: bool, scale: float, dropout: float, seed: int) -> Any:
     ct = cts[0]
-    attrs = {"causal": causal, "scale": scale, "dropout": dropout, "seed": seed}
+    attrs: dict[str, Any] = {"causal": causal, "scale": scale, "dropout": dropout, "seed": seed}
     if not is_recorded(ct, q, k, v, mask):
         want_mask = len(wanted) > 3 and wanted[3]
         found = _kernels[bool(want_mask)](ct, q, k, v, mask, out, lse, **attrs)
@@ -164,7 +164,8 @@ def _composed_vjp(ct: Any, q: Any, k: Any, v: Any, mask: Any, wanted: Any,
 def _jvp(which: int) -> Any:
     def rule(t: Any, q: Any, k: Any, v: Any, mask: Any, *, causal: bool, scale: float,
              dropout: float, seed: int) -> Any:
-        attrs = {"causal": causal, "scale": scale, "dropout": dropout, "seed": seed}
+        attrs: dict[str, Any] = {"causal": causal, "scale": scale, "dropout": dropout,
+                                 "seed": seed}
         out, kept, keep = composed(q, k, v, mask, **attrs)
         if which == 2:
             return (matmul_op(kept, _grouped(q, t)),)

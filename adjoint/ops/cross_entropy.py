@@ -76,7 +76,7 @@ def _class_impl(x: Any, target: Any, weight: Any, /, *, reduction: str, ignore_i
     w, safe = _row_weights(target, None if weight is None else wide(weight), ignore_index, c,
                            rows.dtype)
     for b in row_blocks(n, c * rows.itemsize):
-        top = rows[b].max(1) if c else 0
+        top = rows[b].max(1)
         lse[b] = np.log(np.exp(rows[b] - top[:, None]).sum(1)) + top
     picked = lse - rows[np.arange(n), safe] if n else lse
     loss = np.where(w != 0, picked * w, 0)

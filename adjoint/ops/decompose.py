@@ -180,7 +180,7 @@ def _inner(t: Any, c: Any) -> Any:
 
 det_op: Any = op(
     "linalg_det", impl=lambda a, /: np.asarray(np.linalg.det(a), a.dtype),
-    infer=lambda a: (square_aval("det", a), Aval(a.shape[:-2], a.dtype))[1],
+    infer=lambda a: Aval(_square("det")(a).shape[:-2], a.dtype),
     vjp={"a": lambda ct, a, out: mul(_spread2(ct), _cofactors(a, out))},
     jvp={"a": lambda t, a, out: _inner(t, _cofactors(a, out))}, batch=batch_leading, cost=_cube,
     why={"a": "dA = ct·det·A⁻ᴴ", "out": "dA = ct·det·A⁻ᴴ"})
@@ -505,7 +505,8 @@ def _expm_slope(t: Any, a: Any) -> Any:
 expm_op: Any = op(
     "linalg_matrix_exp", impl=_expm, infer=_square("matrix_exp"),
     vjp={"a": lambda ct, a: _expm_slope(ct, mH(a))}, jvp={"a": lambda t, a: _expm_slope(t, a)},
-    batch=batch_leading, cost=lambda a: 15 * _cube(a), why={"a": "the derivative is a block of exp"})
+    batch=batch_leading, cost=lambda a: 15 * _cube(a),
+    why={"a": "the derivative is a block of exp of a larger matrix"})
 
 
 def _pinv_vjp(ct: Any, a: Any, out: Any) -> Any:

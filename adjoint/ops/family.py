@@ -255,6 +255,16 @@ def _infer(name: str, kind: str) -> Callable[..., Aval]:
     return infer
 
 
+def _typed(values: dict[str, Any], arrays: Sequence[Any]) -> dict[str, Any]:
+    """Number attributes in the dtype of the operands: the product of two Python floats would
+    otherwise become a float64 that raises the result."""
+    dtype = getattr(arrays[0], "dtype", None)
+    if not values or dtype is None or dtype.kind not in "fc" or dtype.itemsize < 4:
+        return values
+    return {k: np.array(v, dtype) if isinstance(v, (int, float)) else v
+            for k, v in values.items()}
+
+
 class PointwiseOp(Op):
     """A record made from a scalar expression. The expression is traced and differentiated, and
     its NumPy form generated, when they are first needed: importing the package costs little."""
@@ -290,7 +300,7 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
         if not raw:
             raw.append(through_float32(ex.compile_numpy(name, operands, [op.expression],
                                                         keyword=attrs)))
-        return raw[0](*arrays, **values)
+        return raw[0](*arrays, **_typed(values, arrays))
 
     impl.parameters = (operands, attrs, False)  # type: ignore[attr-defined]  # read by Op
     op = PointwiseOp(name, impl, _infer(name, kind), batch=batch_broadcast,

@@ -44,7 +44,7 @@ def _cost(x: Aval, **_: Any) -> int:
     return int(5 * x.size * max(1, np.log2(max(2, x.size))))
 
 
-def _c2c(x: Any, /, *, dims: Shape, norm: str, inverse: bool) -> Any:
+def _c2c(x: Any, /, *, dims: Shape, norm: Any, inverse: bool) -> Any:
     f = np.fft.ifftn if inverse else np.fft.fftn
     return f(x, axes=dims, norm=norm).astype(x.dtype, copy=False) if x.size else x.copy()
 
@@ -88,7 +88,7 @@ def _c2r_vjp(ct: Any, *, dims: Shape, norm: str, n: int) -> Any:
     return mul(found, twice.reshape((-1, *(1,) * (len(ct.shape) - d - 1))))
 
 
-def _c2r(x: Any, /, *, dims: Shape, norm: str, n: int) -> Any:
+def _c2r(x: Any, /, *, dims: Shape, norm: Any, n: int) -> Any:
     sizes = [x.shape[d] for d in dims[:-1]] + [n]
     return np.fft.irfftn(x, sizes, dims, norm=norm).astype(_real_of(x.dtype), copy=False)
 

@@ -36,6 +36,10 @@ from adjoint.ops.reduce import (
 )
 
 Shape = tuple[int, ...]
+ADD: Any = np.add              # typed loosely: the stubs know too few forms of reduce
+MULTIPLY: Any = np.multiply
+MAXIMUM: Any = np.maximum
+MINIMUM: Any = np.minimum
 
 
 def count(shape: Shape, dim: Shape) -> int:
@@ -64,7 +68,7 @@ def _var_impl(x: Any, /, *, dim: Shape, correction: float, keepdim: bool) -> Any
         centred = w - np.mean(w, axis=dim, keepdims=True) if x.size else w
         square = (np.square(centred) if w.dtype.kind != "c"
                   else np.square(centred.real) + np.square(centred.imag))
-        total = np.asarray(np.add.reduce(square, axis=dim, keepdims=keepdim))
+        total = np.asarray(ADD.reduce(square, axis=dim, keepdims=keepdim))
         out = total / np.asarray(max(n - correction, 0), total.dtype)
     return narrowed(np.asarray(out), real_of(x.dtype))
 
@@ -123,7 +127,7 @@ def _prod_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _prod_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     w = wide(x)
-    return narrowed(np.asarray(np.multiply.reduce(w, axis=dim, keepdims=keepdim,
+    return narrowed(np.asarray(MULTIPLY.reduce(w, axis=dim, keepdims=keepdim,
                                                   dtype=_prod_dtype(w.dtype))),
                     _prod_dtype(x.dtype))
 
@@ -171,12 +175,12 @@ def _lse_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     w = wide(x)
     if not x.size:
         with np.errstate(divide="ignore"):
-            out = np.log(np.add.reduce(np.exp(w), axis=dim, keepdims=keepdim))
+            out = np.log(ADD.reduce(np.exp(w), axis=dim, keepdims=keepdim))
         return narrowed(np.asarray(out), x.dtype)
-    top = np.maximum.reduce(w.real, axis=dim, keepdims=True)
+    top = MAXIMUM.reduce(w.real, axis=dim, keepdims=True)
     top = np.where(np.isfinite(top), top, 0).astype(top.dtype)
     with np.errstate(divide="ignore"):
-        out = np.log(np.add.reduce(np.exp(w - top), axis=dim, keepdims=True)) + top
+        out = np.log(ADD.reduce(np.exp(w - top), axis=dim, keepdims=True)) + top
     return narrowed(out if keepdim else np.asarray(out.squeeze(dim)), x.dtype)
 
 
@@ -199,20 +203,20 @@ logsumexp_op: Any = op(
 def _norm_impl(x: Any, /, *, p: float, dim: Shape, keepdim: bool) -> Any:
     w = wide(x)
     size = np.absolute(w) if p != 2 or w.dtype.kind == "c" else w
-    kind = {"axis": dim, "keepdims": keepdim}
+    kind: dict[str, Any] = {"axis": dim, "keepdims": keepdim}
     if p == 2:
-        out = np.sqrt(np.add.reduce(np.square(size), **kind))
+        out = np.sqrt(ADD.reduce(np.square(size), **kind))
     elif p == math.inf:
-        out = np.maximum.reduce(size, **kind) if x.size else np.add.reduce(size, **kind)
+        out = MAXIMUM.reduce(size, **kind) if x.size else ADD.reduce(size, **kind)
     elif p == -math.inf:
-        out = np.minimum.reduce(size, **kind)
+        out = MINIMUM.reduce(size, **kind)
     elif p == 0:
         out = np.count_nonzero(size, axis=dim, keepdims=keepdim)
     elif p == 1:
-        out = np.add.reduce(size, **kind)
+        out = ADD.reduce(size, **kind)
     else:
         with np.errstate(divide="ignore"):
-            out = np.power(np.add.reduce(np.power(size, p), **kind), 1 / p)
+            out = np.power(ADD.reduce(np.power(size, p), **kind), 1 / p)
     return np.asarray(out).astype(real_of(x.dtype), copy=False)
 
 

@@ -104,6 +104,7 @@ def _one_gradient(x: Any, d: int, step: Any, edge_order: int) -> Any:
 
     def cut(t: Any, a: int, k: int) -> Any:
         return narrow_op(t, dim=d, start=a, length=k)
+    h: Any
     if isinstance(step, np.ndarray) and step.ndim:
         h = np.diff(step).reshape((-1, *(1,) * (len(x.shape) - d - 1)))
         left, right = h[:-1], h[1:]

@@ -175,7 +175,7 @@ where_op = op(
     cost=lambda c, a, b: c.size, why={"c": "the gradient goes where the value came from"})
 
 # ------------------------------------------------------------------ activations
-relu = pointwise("relu", lambda x: maximum_(x, 0.0),
+relu = pointwise("relu", lambda x: maximum_(x, 0),
                  slope={"x": lambda out: where_(out > 0, 1.0, 0.0)},
                  why={"out": "out > 0 exactly where x > 0, so x itself may be freed"})
 SQRT1_2, GELU_C = math.sqrt(0.5), math.sqrt(2 / math.pi)
@@ -206,7 +206,7 @@ hardtanh_op = pointwise("hardtanh", lambda x, *, low, high: minimum_(maximum_(x,
                                                                    1.0, 0.0)})
 hardswish = pointwise(
     "hardswish", lambda x: x * minimum_(maximum_(x + 3.0, 0.0), 6.0) / 6.0,
-    slope={"x": lambda x: where_(x < -3.0, 0.0, where_(x <= 3.0, x / 3.0 + 0.5, 1.0))})
+    slope={"x": lambda x: where_(x <= -3.0, 0.0, where_(x < 3.0, x / 3.0 + 0.5, 1.0))})
 hardsigmoid = pointwise(
     "hardsigmoid", lambda x: minimum_(maximum_(x + 3.0, 0.0), 6.0) / 6.0,
     slope={"x": lambda x: where_((x > -3.0) & (x < 3.0), 1 / 6, 0.0)})
@@ -267,6 +267,7 @@ angle_op = op("angle", impl=lambda x, /: np.angle(x).astype(_real(x.dtype)),
               vjp={"x": lambda ct, x: _angle_rule(ct, x)},
               jvp={"x": lambda t, x: real_part(mul(t, conj_op(_angle_rule(1.0, x))))
                    if is_complex(x) else mul(t, 0.0)},
+              prepare=lambda arrays: promote(arrays, floating=True),
               batch=batch_broadcast, cost=lambda x: 14 * x.size,
               why={"x": "d arg(z) = i·z/|z|²"})
 

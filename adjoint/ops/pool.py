@@ -220,7 +220,7 @@ def _declare(dims: int) -> dict[str, Any]:
     def unpool(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                output_size: Any = None) -> Any:
         return _unpool(dims, input, indices, kernel_size, stride, padding, output_size)
-    made = {f"max_pool{dims}d": max_pool, f"avg_pool{dims}d": avg_pool,
+    made: dict[str, Any] = {f"max_pool{dims}d": max_pool, f"avg_pool{dims}d": avg_pool,
             f"adaptive_avg_pool{dims}d": adaptive_avg, f"adaptive_max_pool{dims}d": adaptive_max,
             f"lp_pool{dims}d": lp_pool, f"max_unpool{dims}d": unpool}
     docs = {"max_pool": "Maximum of every window", "avg_pool": "Mean of every window",
@@ -232,7 +232,7 @@ def _declare(dims: int) -> dict[str, Any]:
         f.__name__ = f.__qualname__ = name
         f.__doc__ = (f"{docs[name[:-2]]}, over the last {dims} "
                      f"{'axis' if dims == 1 else 'axes'} of (N, C, ...) or (C, ...).")
-        public(name, method=False)(f)
+        public(name, method=False)(made[name])
     return made
 
 

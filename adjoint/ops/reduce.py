@@ -14,6 +14,7 @@ from adjoint.core.op import Op, op
 from adjoint.ops.shape import expand_op, reshape
 
 Shape = tuple[int, ...]
+ADD: Any = np.add              # typed loosely: the stubs know too few forms of reduce
 
 
 def reduced_shape(shape: Shape, dim: Shape, keepdim: bool) -> Shape:
@@ -38,8 +39,8 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _sum_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
-        return np.add.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim).astype(x.dtype)
-    return np.add.reduce(x, axis=dim, keepdims=keepdim, dtype=_sum_dtype(x.dtype))
+        return ADD.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim).astype(x.dtype)
+    return ADD.reduce(x, axis=dim, keepdims=keepdim, dtype=_sum_dtype(x.dtype))
 
 
 def _declare_sum(name: str, node: str) -> Any:

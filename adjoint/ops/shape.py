@@ -359,7 +359,7 @@ def batch_loop(op_: Op, args: Sequence[Any], batched: Sequence[bool],
     return stack_op(*rows, dim=0)
 
 
-scatter_into.op.batch = batch_loop  # type: ignore[attr-defined]  # functions carry records
+scatter_into.op.batch = batch_loop
 
 
 def ndim(x: Any) -> int:

@@ -31,8 +31,8 @@ class Adam(Optimizer):
     >>> import adjoint as ad
     >>> w = ad.nn.Parameter(ad.tensor([1.0]))
     >>> opt = ad.optim.Adam([w], lr=0.5)
-    >>> (3 * w).sum().backward(); opt.step(); w.tolist()
-    [0.5]
+    >>> (3 * w).sum().backward(); opt.step(); round(w.item(), 4)
+    0.5
     """
 
     def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3,

@@ -70,12 +70,13 @@ def pointwise_samples(op: Op) -> list[Sample]:
     make = DOMAIN.get(op.name, r)
     attrs = ATTRS.get(op.name, {})
     n = len(op.operands)
-    forms = {1: [((2, 3),), ((),), ((0, 3),)],
+    forms: dict[int, list[tuple[tuple[int, ...], ...]]] = {
+             1: [((2, 3),), ((),), ((0, 3),)],
              2: [((2, 3), (2, 3)), ((2, 1), (3,)), ((), (2,)), ((0, 3), (3,))],
-             3: [((2, 3), (2, 3), (2, 3)), ((2, 1), (3,), ())]}[n]
+             3: [((2, 3), (2, 3), (2, 3)), ((2, 1), (3,), ())]}
     rows = []
-    for shapes in forms:
-        args = [make(*s) for s in shapes]
+    for shapes in forms[n]:
+        args: list[Any] = [make(*s) for s in shapes]
         if op.name in POSITIVE_FIRST:
             args[0] = pos(*shapes[0])
         if op.name in POSITIVE_LAST:
@@ -282,7 +283,7 @@ def _systems() -> dict[str, list[Sample]]:
 
 
 def _rest() -> dict[str, list[Sample]]:
-    integer = [((ints(8, 2, 3), ints(3, 3)), {})]
+    integer: list[Sample] = [((ints(8, 2, 3), ints(3, 3)), {})]
     out: dict[str, list[Sample]] = {
         "scatter_into": [], "polygamma": [((pos(2, 3),), {"n": 1})],
         "xlogy": [((pos(2, 3), pos(3)), {})],
