@@ -18,14 +18,20 @@ ROOT = Path(__file__).resolve().parent.parent
 REPEATED = """
 import numpy as np
 import {module} as ad
+import {module}.utils.checkpoint
 
 F = ad.nn.functional
 rng = np.random.default_rng(0)
 names = "gelu silu softplus mish elu selu celu relu hardswish logsigmoid softsign tanh".split()
 wrong = []
+hooks = ad.autograd.graph.saved_tensors_hooks
+modes = {{
+    "no_grad": ad.no_grad,
+    "inference_mode": ad.inference_mode,
+    "hooks": lambda: hooks(lambda t: t, lambda t: t),
+}}
 for shape in [{shape}]:
     data = rng.standard_normal(shape).astype(np.float32)
-    x = ad.from_numpy(data)
     last = shape[-1]
     programs = {{name: getattr(F, name) for name in names}}
     for name in "exp log1p sin cos erf expm1 rsqrt sqrt log".split():
@@ -44,13 +50,18 @@ for shape in [{shape}]:
             leaf = ad.from_numpy(data.copy()).requires_grad_()
             out = program(leaf)
             (g,) = ad.autograd.grad(out.sum(), leaf)
-            with ad.no_grad():
-                quiet = program(x)
             bits.add(out.detach().numpy().tobytes() + g.numpy().tobytes())
-            if quiet.numpy().tobytes() != out.detach().numpy().tobytes():
-                wrong.append((name, shape, "no_grad differs", turn))
+            for mode in modes:
+                with modes[mode]():
+                    other = program(leaf)
+                if other.detach().numpy().tobytes() != out.detach().numpy().tobytes():
+                    wrong.append((name, mode, turn))
+            again = leaf.detach().requires_grad_()
+            ad.utils.checkpoint.checkpoint(program, again, use_reentrant=False).sum().backward()
+            if again.grad.numpy().tobytes() != g.numpy().tobytes():
+                wrong.append((name, "checkpoint", turn))
         if len(bits) > 1:
-            wrong.append((name, shape, "calls differ"))
+            wrong.append((name, "calls differ"))
 print(wrong)
 """
 
@@ -88,7 +99,8 @@ def fresh(program: str, shape: tuple[int, ...] = ()) -> str:
 
 @pytest.mark.parametrize("shape", [(2, 8, 64), (300, 400)])
 def test_the_first_call_is_like_every_other(shape: tuple[int, ...]) -> None:
-    """F70: no kernel takes over from another after the first call; a graph changes no bit."""
+    """F45, F46, F70: no kernel takes over from another after the first call; neither a graph, nor
+    a mode, nor hooks, nor a checkpoint change a bit."""
     assert fresh(REPEATED, shape).strip() == "[]"
 
 

@@ -19,7 +19,7 @@ from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
-from adjoint.core.bind import level_value, value_of
+from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import (
     AccumulateGrad,
@@ -208,7 +208,7 @@ class Backward:
             return node.apply(self, ct)        # type: ignore[no-any-return]  # autograd.function
         if node.saved is None and node.plan.names:
             raise AutogradError(freed_message(node))
-        read = tensor_of if self.create else level_value if self.levels else value_of
+        read = tensor_of if self.create else value_of
         vals = [read(s, node) for s in node.saved or ()]
         n = len(node.edges)
         plan = node.plan

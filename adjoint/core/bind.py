@@ -359,25 +359,9 @@ def value_of(saved: Any, node: Any) -> Any:
     return saved
 
 
-def level_value(saved: Any, node: Any) -> Any:
-    """A residual for a walk over values of a transform: plain tensors stay tensors, for an outer
-    tape may want them; values of the level lose their place in the tape that is walked."""
-    kind = type(saved)
-    if kind is OutRef:
-        return value_of(saved, node)
-    if isinstance(saved, Tensor) or kind is Kept:
-        value_of(saved, node)
-        t = saved.tensor if kind is Kept else saved
-        return t.trace.strip(t) if t.level else t
-    if kind is tuple:
-        return tuple([level_value(s, node) for s in saved])
-    return value_of(saved, node)
-
-
 def release(node: Any) -> None:
     """Free the residuals of a node."""
     node.saved = None
 
 
-__all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "level_value",
-           "record", "release", "value_of", "watch"]
+__all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "record", "release", "value_of", "watch"]

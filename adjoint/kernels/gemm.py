@@ -76,11 +76,12 @@ def matmul(
     >>> matmul(a, a.T, bias=np.array([1, 2], np.float32)).tolist()
     [[6.0, 16.0], [15.0, 52.0]]
     """
-    plain = bias is None and activation is None and residual is None
-    key = (
+    accumulate = accumulate and out is not None
+    key: Any = (
         a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, threads.get_num_threads(),
-        accumulate, plain or (bias is None, activation, _form(residual)), _form(out),
     )  # fmt: skip
+    if not (out is None and bias is None and activation is None and residual is None):
+        key += (accumulate, bias is None, activation, _form(residual), _form(out))
     made = _plans.get(key)
     if made is None:
         if len(_plans) > 4096:
@@ -106,9 +107,9 @@ def _decide(
     blas_type = a.dtype == b.dtype and a.dtype.char in "fd"
     if work == 0 or _MODE == "numpy" or not usable():
         return reference
-    if work < _TINY and blas_type and not _MODE:
-        return reference
     plain = not accumulate and bias is None and activation is None and residual is None
+    if work < _TINY and blas_type and not _MODE:
+        return _plain if plain else reference
     if plain and (vector := _Vector.make(a, b)) is not None:
         return vector
     made = _Generated.make(a, b, out, accumulate, bias, activation, residual)
@@ -120,6 +121,11 @@ def _decide(
         return made
     faster = gemm_choose.generated_is_faster(made.shape_class, made, reference, (a, b), work)
     return made if faster else reference
+
+
+def _plain(a: Array, b: Array, out: Array | None, *_: Any) -> Array:
+    """`np.matmul` and nothing else: small products are all overhead."""
+    return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
 
 
 class _Reference:
@@ -177,8 +183,7 @@ def _product(a: Array, b: Array, out: Array | None) -> Array:
         return out
     count = a.shape[0] if a.ndim == 3 else 0
     if b.ndim != 3 or b.shape[0] != count or count < 2 or a[0].size * b.shape[2] < 200_000:
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.asarray(np.matmul(a, b) if out is None else np.matmul(a, b, out=out))
+        return np.asarray(np.matmul(a, b) if out is None else np.matmul(a, b, out=out))
     target = np.empty((count, a.shape[1], b.shape[2]), dtype) if out is None else out
     # OpenBLAS splits each small matrix over its threads; whole matrices per thread are faster
     with blas.one_thread():

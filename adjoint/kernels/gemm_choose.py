@@ -1,7 +1,7 @@
 """Which implementation multiplies fastest, by class of shapes: measured once, kept on disk.
 
 A class is the types, the layouts and the sizes rounded to a power of two. Where the answer is known
-(large products: the generated kernel) nothing is measured. The verdicts lie in one small JSON file
+(all but small products: the generated kernel) nothing is measured. The verdicts lie in one small JSON file
 beside the cached kernels, named by the CPU and the versions; a damaged file counts as empty.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from . import llvm
 from .cache import default_directory
 
-CERTAIN = 4_000_000  # multiply-adds from which the generated kernel is taken unmeasured
+CERTAIN = 400_000  # multiply-adds from which the generated kernel is taken unmeasured
 MARGIN = 1.15  # NumPy has to be this much faster to be taken: its threads disturb ours afterwards
 
 _lock = threading.Lock()

@@ -22,6 +22,8 @@ HALF_DEPTH = 4096  # 16-bit outputs are written once, so K is one block up to he
 _SERIAL = 6e5  # multiply-adds below which a second thread costs more than it brings
 _HEAD = object.__basicsize__
 _ArgBlock = ctypes.c_int64 * len(ARGS)
+_WORK, _SLOT, _NEXT = INDEX["work"], INDEX["slot"], INDEX["next"]
+_ACCUMULATE, _BIAS, _RESIDUAL = INDEX["accumulate"], INDEX["bias"], INDEX["residual"]
 _spare: dict[int, list[Array]] = {}
 
 
@@ -61,12 +63,11 @@ address = _address_fast if _probe() else _address_safe
 
 
 def workspace(nbytes: int) -> Array:
-    """A reusable 64-byte aligned buffer of at least `nbytes`; give it back with `release`."""
+    """A reusable page-aligned buffer of at least `nbytes`; give it back with `release`."""
     size = 1 << max(12, (nbytes - 1).bit_length())
-    pool = _spare.setdefault(size, [])
     try:
-        return pool.pop()
-    except IndexError:
+        return _spare[size].pop()
+    except (IndexError, KeyError):
         raw = np.empty(size + 4096, np.uint8)
         skip = -address(raw) % 4096
         return raw[skip : skip + size]
@@ -208,21 +209,25 @@ class Plan:
             offsets=address(offsets), work_bytes=work_bytes, b_bytes=b_bytes,
         )  # fmt: skip
         self.values = [values.get(name, 0) for name in ARGS]
+        self.blocks: list[Any] = []
 
     def run(
         self, a: int, b: int, c: int, accumulate: bool = False, bias: int = 0, residual: int = 0
     ) -> None:
         """Compute with operands at these addresses."""
         buffer = workspace(self.work_bytes)
-        block = _ArgBlock(*self.values)
+        try:
+            block = self.blocks.pop()  # of an earlier call; no other thread has it
+        except IndexError:
+            block = _ArgBlock(*self.values)
         block[0], block[1], block[2] = a, b, c
-        block[INDEX["work"]] = address(buffer)
-        if accumulate:
-            block[INDEX["accumulate"]] = 1
-        if bias or residual:
-            block[INDEX["bias"]], block[INDEX["residual"]] = bias, residual
+        block[_WORK] = address(buffer)
+        block[_SLOT] = block[_NEXT] = 0
+        block[_ACCUMULATE] = accumulate
+        block[_BIAS], block[_RESIDUAL] = bias, residual
         if self.workers == 1:
             self.function(ctypes.addressof(block), 0, 1)
         else:
             threads.parallel(self.address, ctypes.addressof(block), self.workers)
+        self.blocks.append(block)
         release(buffer)

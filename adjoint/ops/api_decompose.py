@@ -287,7 +287,7 @@ def _hermitian(A: Any, UPLO: str) -> Any:
     PyTorch: shared by both triangles."""
     from adjoint.ops.pointwise import add
     array = raw(A)
-    if not isinstance(array, np.ndarray) or getattr(A, "level", 0):
+    if not isinstance(array, np.ndarray) or bool(getattr(A, "level", False)):
         return A
     choice("linalg.eigh", "UPLO", UPLO.upper(), ("L", "U"))
     whole = _whole(array, UPLO.upper())

@@ -158,7 +158,8 @@ def derived_op(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: 
         y = _fresh("y", {*operands, *attrs})
         e = ex.substitute(e, {ex.var("out"): ex.var(y)})
         operands = tuple(y if o == "out" else o for o in operands)
-    return _build(name, operands, attrs, e, {}, {}, kind="promote", public=False)
+    return _build(name, operands, attrs, e, {}, {"node": "MulBackward0"}, kind="promote",
+                  public=False)
 
 
 def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...],

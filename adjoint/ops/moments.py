@@ -99,8 +99,9 @@ def _inner(t: Any, x: Any) -> Any:
     return real_part(product) if dtype_of(product).kind == "c" else product
 
 
-var_op: Any = op("var", impl=_var_impl, infer=_reduced_real, vjp={"x": _var_vjp}, jvp={"x": _var_jvp},
-            batch=batch_reduce, cost=lambda x, **_: 4 * x.size, why={"x": "dx = 2(x - mean)/(n-c)"})
+var_op: Any = op(
+    "var", impl=_var_impl, infer=_reduced_real, vjp={"x": _var_vjp}, jvp={"x": _var_jvp},
+    batch=batch_reduce, cost=lambda x, **_: 4 * x.size, why={"x": "dx = 2(x - mean)/(n-c)"})
 
 
 def _std_vjp(ct: Any, x: Any, out: Any, *, dim: Shape, correction: float) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from adjoint.autograd.modes import enable_grad
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import is_inexact
+from adjoint.base.dtypes import is_float, is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
@@ -247,7 +247,11 @@ class Optimizer:
         grads: list[Any] = [p.grad for p, _ in work]
         lists = [[p.array for p, _ in work], [g.array for g in grads]]
         lists += [[held[i].array for _, held in work] for i in range(len(work[0][1]))]
-        if together(*lists, **numbers) is NotImplemented:
+        if type(lists[0][0]) is MetaArray:  # nothing to compute; as much memory as it would take
+            dtypes = {a.dtype for arrays in lists for a in arrays}
+            if len(dtypes) != 1 or not is_float(dtypes.pop()):
+                return False
+        elif together(*lists, **numbers) is NotImplemented:
             return False
         for p, held in work:
             self._written(p, held)

@@ -67,7 +67,7 @@ POSITIVE_LAST = {"div", "addcdiv", "fmod", "remainder", "floor_divide", "copysig
 
 def pointwise_samples(op: Op) -> list[Sample]:
     """Same shapes, broadcasting, 0-d, zero-size."""
-    make = DOMAIN.get(op.name, r)
+    make: Callable[..., Any] = DOMAIN.get(op.name, r)
     attrs = ATTRS.get(op.name, {})
     n = len(op.operands)
     forms: dict[int, list[tuple[tuple[int, ...], ...]]] = {

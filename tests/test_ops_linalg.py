@@ -1,0 +1,74 @@
+"""Linear algebra and Fourier transforms (F15-F48), against PyTorch: values, gradients, second derivatives."""
+import numpy as np
+import pytest
+from helpers_ops import Cases, R, compare
+
+pytest.importorskip("torch")
+case = Cases()
+
+A, B = R(2, 3, 3), R(2, 3, 2)
+S = A @ A.transpose(0, 2, 1) + np.eye(3)
+FORMS = {
+    "inv": lambda T, F, a: T.linalg.inv(a), "det": lambda T, F, a: T.linalg.det(a),
+    "slogdet": lambda T, F, a: T.linalg.slogdet(a)[1],
+    "qr": lambda T, F, a: T.linalg.qr(a)[0] * 2 + T.linalg.qr(a)[1],
+    "matrix_exp": lambda T, F, a: T.linalg.matrix_exp(a),
+    "matrix_exp large": lambda T, F, a: T.linalg.matrix_exp(a * 8),
+    "cond": lambda T, F, a: T.linalg.cond(a), "power": lambda T, F, a: T.linalg.matrix_power(a, -3),
+    "rank": lambda T, F, a: T.linalg.matrix_rank(a), "norm": lambda T, F, a: T.linalg.norm(a),
+    "norm 3": lambda T, F, a: T.linalg.norm(a, 3, 1),
+    "eigvals": lambda T, F, a: T.sort(T.linalg.eigvals(a).abs(), -1)[0],
+}
+for name, form in FORMS.items():
+    case(name, form, A, tol=1e-8)
+HERMITIAN = {
+    "logdet": lambda T, F, a: T.logdet(a), "cholesky": lambda T, F, a: T.linalg.cholesky(a),
+    "eigh": lambda T, F, a: T.linalg.eigh(a)[1].abs(),
+    "eigvalsh": lambda T, F, a: T.linalg.eigvalsh(a),
+    "eig": lambda T, F, a: T.linalg.eig(a[0])[1].abs(),
+}
+for name, form in HERMITIAN.items():
+    case(name, form, S, tol=1e-8)
+TALL = {
+    "qr tall": lambda T, F, a: T.linalg.qr(a)[0], "pinv": lambda T, F, a: T.linalg.pinv(a),
+    "qr wide": lambda T, F, a: T.linalg.qr(a.mT)[1],
+    "pinv wide": lambda T, F, a: T.linalg.pinv(a.mT),
+    "svdvals": lambda T, F, a: T.linalg.svdvals(a),
+    "svd u": lambda T, F, a: T.linalg.svd(a, full_matrices=False)[0].abs(),
+    "svd vh": lambda T, F, a: T.linalg.svd(a.mT, full_matrices=False)[2].abs(),
+}
+for name, form in TALL.items():
+    case(name, form, R(4, 3), tol=1e-8)
+case("solve", lambda T, F, a, b: T.linalg.solve(a, b), A, B)
+case("solve vector", lambda T, F, a, b: T.linalg.solve(a, b), A[0], B[0, :, 0])
+case("solve right", lambda T, F, a, b: T.linalg.solve(a, b, left=False), A, R(2, 2, 3))
+for u in (True, False):
+    case(f"solve_triangular {u}", lambda T, F, a, b, u=u: T.linalg.solve_triangular(
+        a, b, upper=u), S, B)
+case("det singular", lambda T, F, a: T.linalg.det(a), np.array([[1.0, 2.0], [2.0, 4.0]]),
+     second=False)
+case("lstsq", lambda T, F, a, b: T.linalg.lstsq(a, b)[0], R(4, 3), R(4, 2), tol=1e-8)
+for o in ("fro", "nuc", 2, -2, 1, -1, float("inf"), -float("inf")):
+    case(f"matrix_norm {o}", lambda T, F, a, o=o: T.linalg.matrix_norm(a, o), A, tol=1e-8)
+case("multi_dot", lambda T, F, a, b, c: T.linalg.multi_dot([a, b, c]), R(2, 5), R(5, 3), R(3))
+case("tensorsolve", lambda T, F, a, b: T.linalg.tensorsolve(a, b), R(2, 3, 6), R(2, 3), tol=1e-8)
+case("tensorinv", lambda T, F, a: T.linalg.tensorinv(a), R(2, 3, 3, 2), tol=1e-8)
+X = R(3, 4, 6)
+for norm in ("backward", "ortho", "forward"):
+    for n in ("fft", "ifft", "rfft", "irfft", "hfft", "fft2", "ifft2", "rfft2", "irfft2", "fftn",
+              "rfftn", "irfftn", "ihfft"):
+        kw = {} if n[-1] in "2n" or n == "ihfft" else {"n": 5}
+        case(f"{n} {norm}", lambda T, F, x, n=n, kw={"norm": norm, **kw}: T.abs(
+            getattr(T.fft, n)(x, **kw)), X, tol=1e-8)
+case("fftshift", lambda T, F, x: T.fft.fftshift(x), X)
+WINDOW = np.hanning(9)[:8]
+case("stft", lambda T, F, x: T.abs(T.stft(x, 8, 3, window=T.tensor(WINDOW), return_complex=True)),
+     R(2, 30), tol=1e-8)
+case("istft", lambda T, F, x: T.istft(T.stft(x, 8, 2, window=T.tensor(WINDOW), return_complex=True),
+                                      8, 2, window=T.tensor(WINDOW), length=28), R(2, 30),
+     tol=1e-8)
+
+
+@pytest.mark.parametrize("one", case, ids=repr)
+def test_like_torch(one):
+    compare(one)

@@ -1,0 +1,59 @@
+"""Reductions, cumulative functions and orders (F15-F48), against PyTorch: values, gradients, second derivatives."""
+import numpy as np
+import pytest
+from helpers_ops import Cases, R, compare, ints
+
+pytest.importorskip("torch")
+case = Cases()
+
+ZEROS = R(3, 4)
+ZEROS[0, 1] = ZEROS[1, 1] = ZEROS[1, 2] = 0
+X = R(3, 4, 5)
+for n in ("sum", "mean", "var", "std", "max", "min", "amax", "amin", "prod", "norm"):
+    case(n, lambda T, F, x, n=n: getattr(T, n)(x), R(3, 4))
+for n in ("sum", "mean", "var", "std", "amax", "amin", "prod", "logsumexp"):
+    case(n + " dim", lambda T, F, x, n=n: getattr(T, n)(x, 1), R(3, 4))
+    case(n + " keepdim", lambda T, F, x, n=n: getattr(T, n)(x, dim=0, keepdim=True), R(3, 4))
+for n in ("max", "min"):
+    case(n + " values", lambda T, F, x, n=n: getattr(T, n)(x, 1)[0], R(3, 4))
+    case(n + " indices", lambda T, F, x, n=n: getattr(T, n)(x, 0, True).indices, R(3, 4))
+for p in (1, 2, 3, 0.5, float("inf"), 0):
+    case(f"norm {p}", lambda T, F, x, p=p: T.norm(x, p, 1), R(3, 4))
+case("norm of 0", lambda T, F, x: T.norm(x * 0, 2, 1), R(3, 4), second=False)
+case("std of constants", lambda T, F, x: T.std(x * 0 + 1, 1), R(3, 4), second=False)
+case("prod with zeros", lambda T, F, x: T.prod(x, 1), ZEROS)
+case("cumprod with zeros", lambda T, F, x: T.cumprod(x, 1), ZEROS)
+case("var_mean", lambda T, F, x: T.var_mean(x, 1)[0] + T.var_mean(x, 1, correction=0)[1], R(3, 4))
+case("nansum", lambda T, F, x: T.nansum(T.where(x > 0.5, float("nan"), x), 1), R(3, 4))
+for n in ("cumsum", "cumprod", "logcumsumexp"):
+    case(n, lambda T, F, x, n=n: getattr(T, n)(x, 1), X)
+for n in ("cummax", "cummin"):
+    case(n, lambda T, F, x, n=n: getattr(T, n)(x, 1).values, X)
+    case(n + " indices", lambda T, F, x, n=n: getattr(T, n)(x, 1).indices, np.round(X))
+for down in (False, True):
+    case(f"sort {down}", lambda T, F, x, d=down: T.sort(x, 1, d).values, X)
+    case(f"argsort {down}", lambda T, F, x, d=down: T.sort(x, dim=1, descending=d, stable=True)[1],
+         np.round(X))
+    case(f"topk {down}", lambda T, F, x, d=down: T.topk(x, 2, 1, d).values, X)
+    case(f"topk indices {down}", lambda T, F, x, d=down: T.topk(x, 2, largest=d).indices, R(3, 40))
+case("kthvalue", lambda T, F, x: T.kthvalue(x, 2, 1)[0], X)
+case("median", lambda T, F, x: T.median(x), X)
+case("median dim", lambda T, F, x: T.median(x, 1)[0], X)
+case("mode", lambda T, F, x: T.mode(x, 1)[0], np.round(X))
+case("quantile", lambda T, F, x: T.quantile(x, T.tensor([0.1, 0.5, 0.77], dtype=T.float64), 1), X)
+case("diff", lambda T, F, x: T.diff(x, 2, 1), X)
+case("trapezoid", lambda T, F, x: T.trapezoid(x, dx=0.1), X)
+case("cumulative_trapezoid", lambda T, F, x, y: T.cumulative_trapezoid(x, y), R(3, 4), R(4))
+case("histc", lambda T, F, x: T.histc(x.detach(), 5), X)
+case("unique", lambda T, F, x: T.unique(x, return_inverse=True)[1], ints(4, 3, 5))
+case("unique dim", lambda T, F, x: T.unique(x, dim=1), ints(2, 3, 5))
+case("unique_consecutive", lambda T, F, x: T.unique_consecutive(x, return_counts=True)[1],
+     ints(2, 12))
+case("searchsorted", lambda T, F, x, y: T.searchsorted(T.sort(x, 1)[0], y, right=True),
+     ints(5, 3, 6), ints(5, 3, 2))
+case("bincount", lambda T, F, x: T.bincount(x, minlength=6), ints(4, 9))
+
+
+@pytest.mark.parametrize("one", case, ids=repr)
+def test_like_torch(one):
+    compare(one)

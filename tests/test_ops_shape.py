@@ -1,0 +1,48 @@
+"""Functions that rearrange (F15-F48), against PyTorch: values, gradients, second derivatives."""
+import pytest
+from helpers_ops import Cases, R, compare
+
+pytest.importorskip("torch")
+case = Cases()
+
+X = R(3, 4, 5)
+FORMS = {
+    "split": lambda T, F, x: x.split(2, 1)[1], "chunk": lambda T, F, x: x.chunk(3, 2)[2],
+    "unbind": lambda T, F, x: x.unbind(1)[1], "flatten": lambda T, F, x: x.flatten(1),
+    "permute": lambda T, F, x: x.permute(2, 0, 1), "transpose": lambda T, F, x: x.transpose(0, 2),
+    "unsqueeze": lambda T, F, x: x.unsqueeze(1), "squeeze": lambda T, F, x: x[:, :1].squeeze(),
+    "expand": lambda T, F, x: x[:, :1].expand(-1, 3, -1),
+    "repeat": lambda T, F, x: x.repeat(2, 1, 1, 2), "flip": lambda T, F, x: x.flip(1, 2),
+    "roll": lambda T, F, x: x.roll((1, 2), (0, 1)), "rot90": lambda T, F, x: T.rot90(x, 1, (0, 2)),
+    "movedim": lambda T, F, x: T.movedim(x, 0, 2), "narrow": lambda T, F, x: x.narrow(1, 1, 2),
+    "tensor_split": lambda T, F, x: T.tensor_split(x, 3, 2)[1], "t": lambda T, F, x: x[0].t(),
+    "mT": lambda T, F, x: x.mT, "unflatten": lambda T, F, x: x.unflatten(1, (2, 2)),
+    "dstack": lambda T, F, x: T.dstack([x, x]), "contiguous": lambda T, F, x: x.mT.contiguous(),
+    "reshape": lambda T, F, x: x.reshape(6, 10), "view": lambda T, F, x: x.view(6, 10),
+    "cat": lambda T, F, x: T.cat([x, x[:1]]), "stack": lambda T, F, x: T.stack([x, x * 2], 1),
+    "diagonal": lambda T, F, x: T.diagonal(x, 1, 0, 2),
+    "diag_embed": lambda T, F, x: T.diag_embed(x, -1, 0, 2),
+    "diag": lambda T, F, x: T.diag(x[0], 1), "diag of a vector": lambda T, F, x: T.diag(x[0, 0], 1),
+    "trace": lambda T, F, x: T.trace(x[0]), "unfold": lambda T, F, x: x.unfold(1, 2, 1),
+    "as_strided": lambda T, F, x: T.as_strided(x, (3, 2), (2, 1), 3),
+    "repeat_interleave": lambda T, F, x: T.repeat_interleave(x, T.tensor([1, 0, 2, 1]), 1),
+    "hsplit": lambda T, F, x: T.hsplit(x, 2)[1], "triu": lambda T, F, x: T.triu(x, 1),
+    "tril": lambda T, F, x: T.tril(x, -1),
+    "view_as_real": lambda T, F, x: T.view_as_real(T.view_as_complex(x[..., :2].contiguous())),
+    "block_diag": lambda T, F, x: T.block_diag(x[0], x[1, 0]),
+    "vander": lambda T, F, x: T.linalg.vander(x[0, 0]),
+}
+for name, form in FORMS.items():
+    case(name, form, X)
+case("meshgrid xy", lambda T, F, a, b: T.meshgrid(a, b, indexing="xy")[0], R(3), R(4))
+case("cartesian_prod", lambda T, F, a, b: T.cartesian_prod(a, b), R(3), R(4))
+case("diagonal_scatter", lambda T, F, x, s: T.diagonal_scatter(x, s, 1), R(4, 5), R(4))
+case("select_scatter", lambda T, F, x, s: T.select_scatter(x, s, 1, 2), R(2, 4), R(2))
+case("slice_scatter", lambda T, F, x, s: T.slice_scatter(x, s, 1, 1, 4, 2), R(2, 4), R(2, 2))
+for mode in ("hann", "hamming", "blackman", "bartlett", "kaiser"):
+    case(mode, lambda T, F, x, m=mode: getattr(T, m + "_window")(7, dtype=T.float64) * x, R(7))
+
+
+@pytest.mark.parametrize("one", case, ids=repr)
+def test_like_torch(one):
+    compare(one)
