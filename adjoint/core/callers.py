@@ -215,10 +215,10 @@ def _residuals(plan: Any, a: Any, b: Any, t: Any, own: Any) -> Any:
     return plan.pick(a, b, OutRef(t.array, cell, 0))
 
 
-def caller(op: Op, build: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
-    """The function that runs a pointwise op of one or two operands. `build()` gives
+def caller(op: Op, build: Callable[[], tuple[Any, ...]]) -> tuple[Own, Callable[..., Any]]:
+    """What is an op's own, and the function that runs it, for one or two operands. `build()` gives
     (small, large, limit) for float32 and for float64, then the plans for the two dtypes: one plan
     for one operand, a list indexed by the wanted operands' bits for two."""
     template = _unary if len(op.operands) == 1 else _binary
-    defaults = (Own(op, build),)
-    return FunctionType(template.__code__, globals(), op.name, defaults)
+    own = Own(op, build)
+    return own, FunctionType(template.__code__, globals(), op.name, (own,))

@@ -270,6 +270,7 @@ class PointwiseOp(Op):
     """A record made from a scalar expression. The expression is traced and differentiated, and
     its NumPy form generated, when they are first needed: importing the package costs little."""
 
+    own: Any = None             # core.callers.Own: the raw functions of float32 and float64
     source: tuple[Any, ...]     # (expression or lambda, given slopes, dtype kind)
 
     @cached_property
@@ -298,6 +299,11 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
     raw: list[Any] = []
 
     def impl(*arrays: Any, **values: Any) -> Any:
+        if op.own is not None:          # the same code as the callers run, to the same bits
+            dtype = getattr(arrays[0], "dtype", None)
+            if (dtype is F32 or dtype is F64) and all(
+                    type(a) is np.ndarray and a.dtype is dtype for a in arrays):
+                return op.own.run(dtype, *arrays)
         if not raw:
             raw.append(through_float32(ex.compile_numpy(name, operands, [op.expression],
                                                         keyword=attrs)))
@@ -308,8 +314,10 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
                      prepare=_prepare(kind), cost=lambda *a, **_: ex.flops(op.expression) * math.prod(
                          np.broadcast_shapes(*(x.shape for x in a))), **fields)
     op.source = (e, given, kind)
-    function: Any = function_of(op) if attrs or len(operands) > 2 else caller(
-        op, lambda: _callables(op, operands))
+    if attrs or len(operands) > 2:
+        function: Any = function_of(op)
+    else:
+        op.own, function = caller(op, lambda: _callables(op, operands))
     if public:
         return register(op, function)
     op.call, function.op = function, op
