@@ -1,4 +1,4 @@
-"""Products of matrices (F15-F48), against PyTorch: values, gradients, second derivatives."""
+"""Products of matrices (F15-F48) like PyTorch: values and two derivatives."""
 import pytest
 from helpers_ops import Cases, R, compare
 

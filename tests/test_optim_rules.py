@@ -198,3 +198,25 @@ def test_lbfgs_needs_a_closure_and_one_group() -> None:
         optim.LBFGS([{"params": [p]}, {"params": [ad.nn.Parameter(ad.ones(1))]}])
     with pytest.raises(RuntimeError, match="strong_wolfe"):
         optim.LBFGS([p], line_search_fn="golden")
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_mixed_dtypes_and_strides_in_one_group(name: str, rng: np.random.Generator) -> None:
+    kwargs = {"momentum": 0.9} if name == "SGD" else {}
+    arrays = [rng.standard_normal((3, 4)).astype(d) for d in ("float32", "float64", "float32")]
+    together = [nn_parameter(a, i == 2) for i, a in enumerate(arrays)]
+    alone = [nn_parameter(a, i == 2) for i, a in enumerate(arrays)]
+    opts = [getattr(optim, name)(together, lr=0.1, **kwargs),
+            *(getattr(optim, name)([p], lr=0.1, **kwargs) for p in alone)]
+    for _ in range(3):
+        for p, q in zip(together, alone, strict=True):
+            p.grad = ad.ones(3, 4, dtype=p.dtype)
+            q.grad = ad.ones(3, 4, dtype=q.dtype)
+        for opt in opts:
+            opt.step()
+    for p, q in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(p.array, q.array)
+
+
+def nn_parameter(a: np.ndarray, strided: bool) -> Any:
+    return ad.nn.Parameter(ad.from_numpy(np.repeat(a, 2, 1))[:, ::2] if strided else ad.tensor(a))

@@ -55,7 +55,9 @@ def test_the_prediction_matches_a_real_step(options):
     parameters, saved, state, gradients = measure(config)
     assert gradients == predicted.gradients == predicted.parameters
     assert 0 <= parameters - predicted.parameters < 100
-    assert 0 <= state - predicted.optimizer < 1000
+    assert 2 * predicted.parameters <= predicted.optimizer < 2 * predicted.parameters + 1000
+    scratch = 2 * max(p.array.nbytes for p in make_model(config).parameters())
+    assert 0 <= state - predicted.optimizer < scratch + 1000  # NumPy's kernels keep a buffer
     assert abs(saved - predicted.saved) < 0.1 * saved
     assert predicted.peak > predicted.parameters + predicted.optimizer + predicted.saved
     assert predicted.parameter_count * (8 if options.get("dtype") == "float64" else 4) == (

@@ -14,7 +14,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.cli.train_loop import make_model, make_optimizer
 from adjoint.cli.train_options import TrainConfig
-from adjoint.core.tensor import wrap
+from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn.utils import clip_grad_norm_
 
 
@@ -82,7 +82,7 @@ def predict_step_bytes(config: TrainConfig) -> StepBytes:
         parameters = ledger.live
         optimizer = make_optimizer(model, config)
         tokens = wrap(MetaArray((config.batch, config.context), np.dtype(np.int64)))
-        saved = state = 0
+        saved = 0
         for _ in range(2):
             ledger.peak = ledger.live
             optimizer.zero_grad()
@@ -92,10 +92,10 @@ def predict_step_bytes(config: TrainConfig) -> StepBytes:
             loss.backward()
             clip_grad_norm_(model.parameters(), config.clip)
             del loss
-            before = ledger.live
             optimizer.step()
-            state = max(state, ledger.live - before)
         gradients = sum(p.grad.array.nbytes for p in model.parameters())
+        state = sum(value.array.nbytes for held in optimizer.state.values()
+                    for value in held.values() if isinstance(value, Tensor))
         count = sum(p.numel() for p in model.parameters())
         return StepBytes(count, parameters, gradients, state, saved, ledger.peak)
 

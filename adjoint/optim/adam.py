@@ -9,6 +9,7 @@ from adjoint.optim.optimizer import (
     Closure,
     Optimizer,
     ParamsT,
+    Work,
     advance,
     check_common,
     check_modes,
@@ -53,7 +54,7 @@ class Adam(Optimizer):
         loss, groups = self._begin(closure)
         for group, params in groups:
             names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else [])]
-            by_step: dict[float, list[tuple[Tensor, list[Tensor]]]] = {}
+            by_step: dict[float, Work] = {}
             for p in params:
                 state = self.state[p]
                 if not state:
@@ -66,14 +67,11 @@ class Adam(Optimizer):
                 self._update_all(group, step, work)
         return loss
 
-    def _update_all(self, group: dict[str, Any], step: float,
-                    work: list[tuple[Tensor, list[Tensor]]]) -> None:
+    def _update_all(self, group: dict[str, Any], step: float, work: Work) -> None:
         """Update parameters that are at the same step: in one compiled call if that is possible."""
         beta1, beta2 = map(number, group["betas"])
         shared = {"lr": number(group["lr"]), "eps": group["eps"], "step": step,
                   "weight_decay": group["weight_decay"], "maximize": group["maximize"],
                   "decoupled": group["decoupled_weight_decay"]}
-        if self._together("adam", work, betas=(beta1, beta2), **shared):
-            return
-        for p, held in work:
+        for p, held in self._together("adam", work, betas=(beta1, beta2), **shared):
             self._update(_rules.adam, p, held, 2, beta1=beta1, beta2=beta2, **shared)

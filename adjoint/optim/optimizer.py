@@ -25,6 +25,7 @@ __all__ = ["Optimizer", "ParamsT", "register_optimizer_step_post_hook",
 
 ParamsT = Iterable[Any]
 Closure = Callable[[], Any]
+Work = list[tuple[Tensor, list[Tensor]]]  # parameters, each with the state that its rule updates
 
 
 class _Required:
@@ -237,25 +238,34 @@ class Optimizer:
             numbers)
         self._written(p, tensors)
 
-    def _together(self, name: str, work: list[tuple[Tensor, list[Tensor]]], **numbers: Any
-                  ) -> bool:
-        """Update all (parameter, state) of ``work`` in one call of the compiled kernel ``name``;
-        False, and nothing changed, where there is none or it does not take these arrays."""
+    def _together(self, name: str, work: Work, **numbers: Any) -> Work:
+        """Update (parameter, state) pairs in one call per dtype of the compiled kernel ``name``;
+        returns those that it does not take, unchanged."""
         together = kernel(name)
         if together is None:
-            return False
-        grads: list[Any] = [p.grad for p, _ in work]
-        lists = [[p.array for p, _ in work], [g.array for g in grads]]
-        lists += [[held[i].array for _, held in work] for i in range(len(work[0][1]))]
-        if type(lists[0][0]) is MetaArray:  # nothing to compute; as much memory as it would take
-            dtypes = {a.dtype for arrays in lists for a in arrays}
-            if len(dtypes) != 1 or not is_float(dtypes.pop()):
-                return False
-        elif together(*lists, **numbers) is NotImplemented:
-            return False
-        for p, held in work:
-            self._written(p, held)
-        return True
+            return work
+        left: Work = []
+        buckets: dict[Any, Work] = {}
+        for item in work:
+            p, held = item
+            grad: Any = p.grad
+            arrays = [p.array, grad.array, *(s.array for s in held)]
+            if type(p.array) is MetaArray and is_float(p.array.dtype):
+                self._written(p, held)  # takes no memory either
+            elif any(type(a) is MetaArray or not a.flags.carray for a in arrays):
+                left.append(item)
+            else:
+                buckets.setdefault(p.array.dtype, []).append(item)
+        for items in buckets.values():
+            grads: list[Any] = [p.grad for p, _ in items]
+            lists = [[p.array for p, _ in items], [g.array for g in grads]]
+            lists += [[held[i].array for _, held in items] for i in range(len(items[0][1]))]
+            if together(*lists, **numbers) is NotImplemented:
+                left += items
+                continue
+            for p, held in items:
+                self._written(p, held)
+        return left
 
     def _written(self, p: Tensor, state: list[Tensor]) -> None:
         """Count the write, so that a backward through an earlier forward is refused."""

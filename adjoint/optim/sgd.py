@@ -9,6 +9,7 @@ from adjoint.optim.optimizer import (
     Closure,
     Optimizer,
     ParamsT,
+    Work,
     check,
     check_common,
     check_modes,
@@ -52,8 +53,8 @@ class SGD(Optimizer):
         """One update; see Optimizer.step."""
         loss, groups = self._begin(closure)
         for group, params in groups:
-            fresh: list[tuple[Tensor, list[Tensor]]] = []
-            known: list[tuple[Tensor, list[Tensor]]] = []
+            fresh: Work = []
+            known: Work = []
             for p in params:
                 if not group["momentum"]:
                     known.append((p, []))
@@ -67,13 +68,11 @@ class SGD(Optimizer):
             self._update_all(group, known, False)
         return loss
 
-    def _update_all(self, group: dict[str, Any], work: list[tuple[Tensor, list[Tensor]]],
-                    first: bool) -> None:
+    def _update_all(self, group: dict[str, Any], work: Work, first: bool) -> None:
         """Update these parameters: in one compiled call if that is possible."""
         numbers = {
             "lr": number(group["lr"]), "momentum": group["momentum"],
             "dampening": group["dampening"], "weight_decay": number(group["weight_decay"]),
             "nesterov": group["nesterov"], "maximize": group["maximize"], "first": first}
-        if work and not self._together("sgd", work, **numbers):
-            for p, held in work:
-                self._update(_rules.sgd, p, held, 2, **numbers)
+        for p, held in self._together("sgd", work, **numbers):
+            self._update(_rules.sgd, p, held, 2, **numbers)

@@ -1,0 +1,93 @@
+"""`adjoint run --as-torch script.py [args]`: a PyTorch program, served by this package.
+
+For that process `import torch` and its submodules give this package's; the script is run as
+`__main__` with its own arguments. A name that is not here raises where it is used, with the
+nearest name that is.
+"""
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import importlib.abc
+import importlib.machinery
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import adjoint
+from adjoint.base.dtypes import DType
+
+_RENAMED = {"torch.func": "adjoint.func", "functorch": "adjoint.func"}
+
+
+class _Loader(importlib.abc.Loader):
+    """Gives the module of this package that stands for a torch module."""
+
+    def __init__(self, ours: str) -> None:
+        self.ours = ours
+
+    def create_module(self, spec: Any) -> ModuleType:
+        return importlib.import_module(self.ours)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module is executed already."""
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds `torch` and `torch.*` in this package."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "torch" and not name.startswith("torch.") and name not in _RENAMED:
+            return None
+        ours = _RENAMED.get(name, "adjoint" + name[len("torch"):])
+        try:
+            module = importlib.import_module(ours)
+        except ModuleNotFoundError as error:
+            if error.name and ours.startswith(error.name):
+                raise ModuleNotFoundError(
+                    f"No module named {name!r} here: adjoint has no {ours}; see docs/compat.md",
+                    name=name) from None
+            raise
+        own = module.__spec__
+        spec = importlib.machinery.ModuleSpec(name, _Loader(ours), is_package=hasattr(
+            module, "__path__"))
+        module.__spec__ = own
+        return spec
+
+
+def serve_torch() -> None:
+    """Make `import torch` mean this package in this process."""
+    if not any(isinstance(f, _Finder) for f in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    sys.modules["torch"] = adjoint
+    DType.namespace = "torch"
+
+
+def nearest(module: ModuleType, name: str) -> str:
+    """A hint for a name that a module lacks."""
+    found = difflib.get_close_matches(name, dir(module), 1)
+    return f"; the nearest name is {found[0]!r}" if found else ""
+
+
+def run(argv: Sequence[str]) -> int:
+    """The command: returns the exit code."""
+    parser = argparse.ArgumentParser(prog="adjoint run", description=__doc__.splitlines()[0])
+    parser.add_argument("--as-torch", action="store_true",
+                        help="serve `import torch` from this package")
+    parser.add_argument("script", help="the Python program")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    given = parser.parse_args(argv)
+    path = Path(given.script)
+    if not path.is_file():
+        print(f"adjoint run: no file {given.script}", file=sys.stderr)
+        return 2
+    if given.as_torch:
+        serve_torch()
+    sys.argv = [given.script, *given.args]
+    sys.path.insert(0, str(path.resolve().parent))
+    runpy.run_path(str(path), run_name="__main__")
+    return 0
