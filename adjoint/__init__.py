@@ -8,7 +8,9 @@
 """
 from __future__ import annotations
 
+import builtins as _builtins
 import importlib as _importlib
+import math as _math
 import warnings as _warnings
 from typing import Any as _Any
 
@@ -39,8 +41,7 @@ from adjoint.ops.random import Generator as Generator
 from adjoint.ops.random import default_generator as default_generator
 from adjoint.ops.random import fork_rng as fork_rng
 from adjoint.printing import set_printoptions as set_printoptions
-
-__version__ = "0.1.0"
+from adjoint.version import __version__ as __version__
 
 # NumPy warns where IEEE arithmetic overflows or divides by zero; users of a framework look at
 # the values instead. Only warnings raised from this package's own frames are silenced.
@@ -58,7 +59,7 @@ int16 = short = _dtypes.int16
 int8, uint8 = _dtypes.int8, _dtypes.uint8
 uint16, uint32, uint64 = _dtypes.uint16, _dtypes.uint32, _dtypes.uint64
 bool = _dtypes.bool_
-inf, nan, pi, e = _dtypes.np.inf, _dtypes.np.nan, _dtypes.np.pi, _dtypes.np.e
+inf, nan, pi, e = _math.inf, _math.nan, _math.pi, _math.e
 newaxis = None
 
 
@@ -88,12 +89,11 @@ def result_type(tensor1: _Any, tensor2: _Any) -> dtype:
     return _dtypes.of_numpy(_dtypes.result_type(raw))
 
 
-def can_cast(from_: _Any, to: _Any) -> builtins_bool:
+def can_cast(from_: _Any, to: _Any) -> _builtins.bool:
     """True if a result of dtype `from_` may be stored in a tensor of dtype `to`."""
     return _dtypes.category(_dtypes.to_numpy(from_)) <= _dtypes.category(_dtypes.to_numpy(to))
 
 
-builtins_bool = type(True)
 ops.accelerate.install()
 _surface.attach_registry()
 _protocols.attach()
@@ -121,4 +121,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
 
 
-__all__ = sorted({n for n in globals() if not n.startswith("_")} - {"annotations", "builtins_bool"})
+__all__ = sorted({n for n in globals() if not n.startswith("_")} - {"annotations"})

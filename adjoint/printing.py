@@ -139,7 +139,7 @@ def format_array(array: Any, indent: int) -> str:
 def tensor_repr(t: Tensor) -> str:
     """`repr(tensor)`."""
     if t.level:
-        return t.trace.describe(t)  # type: ignore[attr-defined,no-any-return]  # func
+        return t.trace.describe(t)
     prefix = "Parameter containing:\n" if isinstance(t, Parameter) else ""
     array, suffix = t.array, []
     if type(array) is MetaArray:

@@ -124,7 +124,7 @@ def _array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any)
 
 def _down(x: Any) -> Any:
     if isinstance(x, Tensor):
-        return x.detach().numpy()  # type: ignore[attr-defined]  # registry methods
+        return x.detach().numpy()
     if isinstance(x, (list, tuple)):
         return type(x)(_down(v) for v in x)
     return x
@@ -181,8 +181,8 @@ def attach() -> None:
         def backward(self: Any, other: Any) -> Any:
             return matmul(_lift(other), self) if isinstance(other, operand) else NotImplemented
 
-        Tensor.__matmul__ = forward
-        Tensor.__rmatmul__ = backward
+        for name, operator in (("__matmul__", forward), ("__rmatmul__", backward)):
+            setattr(Tensor, name, operator)
 
 
 __all__ = ["attach", "from_dlpack"]

@@ -99,8 +99,8 @@ def _set_data(self: Tensor, new: Tensor) -> None:
         self._edge.shape, self._edge.dtype = self.array.shape, self.array.dtype
 
 
-Tensor.grad = property(_get_grad, _set_grad, _del_grad)  # type: ignore[attr-defined]  # surface
-Tensor.data = property(_get_data, _set_data)  # type: ignore[attr-defined]  # surface
+Tensor.grad = property(_get_grad, _set_grad, _del_grad)
+Tensor.data = property(_get_data, _set_data)
 
 
 @member
@@ -137,11 +137,11 @@ def retain_grad(self: Tensor) -> None:
     if self.is_leaf or self._retains:
         return
     self._retains = True
-    node = self.grad_fn
-    if node._retain is None:  # type: ignore[union-attr]  # not a leaf
-        node._retain = {}  # type: ignore[union-attr]
+    node: Any = self.grad_fn
+    if node._retain is None:
+        node._retain = {}
         core.take_full_path(node)
-    node._retain[self.output_nr] = weakref.ref(self)  # type: ignore[union-attr]
+    node._retain[self.output_nr] = weakref.ref(self)
 
 
 @getter
@@ -253,33 +253,33 @@ for _name, _value in (("is_cuda", False), ("is_sparse", False), ("is_quantized",
                       ("is_mkldnn", False), ("is_sparse_csr", False), ("names", None),
                       ("name", None), ("layout", "torch.strided")):
     setattr(Tensor, _name, _value)
-Tensor.is_meta = property(lambda self: type(self.array) is MetaArray)
-Tensor.device = property(lambda self: device_type(device_name(self)))
-Tensor.ndim = property(lambda self: len(self.shape))
-Tensor.itemsize = property(element_size)
-Tensor.nbytes = property(lambda self: numel(self) * element_size(self))
-Tensor.ndimension = dim
-Tensor.nelement = numel
-Tensor.real = property(pw.real, lambda self, v: real_of(self).copy_(v))
-Tensor.imag = property(pw.imag)
-Tensor.get_device = lambda self: -1
-Tensor.is_inference = lambda self: self._cell is core.INFERENCE_CELL
-Tensor._is_view = lambda self: self._base is not None
-Tensor.is_signed = lambda self: self.dtype.is_signed
-Tensor.is_pinned = lambda self: False
-Tensor.is_shared = lambda self: False
-Tensor.share_memory_ = lambda self: self
+_SURFACE: dict[str, Any] = {
+    "is_meta": property(lambda self: type(self.array) is MetaArray),
+    "device": property(lambda self: device_type(device_name(self))),
+    "ndim": property(lambda self: len(self.shape)),
+    "itemsize": property(element_size),
+    "nbytes": property(lambda self: numel(self) * element_size(self)),
+    "ndimension": dim, "nelement": numel,
+    "real": property(pw.real, lambda self, v: real_of(self).copy_(v)),
+    "imag": property(pw.imag),
+    "get_device": lambda self: -1,
+    "is_inference": lambda self: self._cell is core.INFERENCE_CELL,
+    "_is_view": lambda self: self._base is not None,
+    "is_signed": lambda self: self.dtype.is_signed,
+    "is_pinned": lambda self: False, "is_shared": lambda self: False,
+    "share_memory_": lambda self: self,
+}
 
 
 def real_of(self: Tensor) -> Tensor:
     """The real part of a tensor (itself for real ones)."""
-    return pw.real(self)  # type: ignore[no-any-return]  # one tensor
+    return pw.real(self)
 
 
 # ------------------------------------------------------------------ to Python and NumPy
 def values_of(self: Tensor, what: str) -> Any:
     if self.level:
-        return self.trace.value(self, what)  # type: ignore[attr-defined]  # func
+        return self.trace.value(self, what)
     if type(self.array) is MetaArray:
         raise MetaError(f"{what}: the tensor {list(self.array.shape)} is on device meta and has no "
                         "values; run this line on real data, or branch on shapes instead")
@@ -372,7 +372,7 @@ def __len__(self: Tensor) -> int:
 def __iter__(self: Tensor) -> Iterator[Tensor]:
     if not self.shape:
         raise TypeError("iteration over a 0-d tensor")
-    return iter(self.unbind(0))  # type: ignore[attr-defined,no-any-return]  # registry method
+    return iter(self.unbind(0))
 
 
 @member
@@ -401,14 +401,14 @@ def __dir__(self: Tensor) -> list[str]:
 # ------------------------------------------------------------------ copies
 @member
 def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
-    if not self.is_leaf:
+    node: Any = self.grad_fn
+    if node is not None:
         raise AutogradError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
             "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
-            f"because of a tensor made by {self.grad_fn.name()} at "  # type: ignore[union-attr]
-            f"{self.grad_fn.where()}; .detach() it first")  # type: ignore[union-attr]  # no leaf
+            f"because of a tensor made by {node.name()} at {node.where()}; .detach() it first")
     if id(self) in memo:
-        return memo[id(self)]  # type: ignore[no-any-return]  # what we stored
+        return memo[id(self)]
     t: Tensor = object.__new__(type(self))
     t.array = _copy_storage(self.array, memo)
     t._edge = t._cell = None
@@ -459,11 +459,11 @@ def rebuild(kind: type[Tensor], array: Any, requires_grad: bool, extra: dict[str
 
 @member
 def __reduce_ex__(self: Tensor, protocol: Any) -> Any:
-    if not self.is_leaf:
-        raise AutogradError("cannot pickle a tensor with history (made by "
-                            f"{self.grad_fn.name()}); "  # type: ignore[union-attr]  # no leaf
+    node: Any = self.grad_fn
+    if node is not None:
+        raise AutogradError(f"cannot pickle a tensor with history (made by {node.name()}); "
                             "detach() it first")
-    array = self.array if type(self.array) is MetaArray else np.ascontiguousarray(self.array)
+    array: Any = self.array if type(self.array) is MetaArray else np.ascontiguousarray(self.array)
     extra = {k: v for k, v in self.__dict__.items() if k not in _OWN}
     return rebuild, (type(self), array.reshape(self.array.shape) if array is not self.array
                      else array, self._rg, extra)
@@ -523,16 +523,14 @@ for _name, _f, _other in (("__lt__", p.lt, NotImplemented), ("__le__", p.le, Not
                           ("__gt__", p.gt, NotImplemented), ("__ge__", p.ge, NotImplemented),
                           ("__eq__", p.eq, NotImplemented), ("__ne__", p.ne, NotImplemented)):
     _comparison(_name, _f, _other)
-Tensor.__neg__ = p.neg
-Tensor.__pos__ = lambda self: self
-Tensor.__abs__ = p.abs_op
-Tensor.__invert__ = p.bitwise_not
-Tensor.__hash__ = lambda self: id(self)
+_SURFACE.update(__neg__=p.neg, __pos__=lambda self: self, __abs__=p.abs_op,
+                __invert__=p.bitwise_not, __hash__=lambda self: id(self))
+
 
 
 def attach_registry() -> None:
     """Make every public function with a method name a method of Tensor."""
-    for name, f in METHODS.items():
+    for name, f in {**METHODS, **_SURFACE}.items():
         setattr(Tensor, name, f)
 
 
@@ -542,7 +540,7 @@ __all__ = ["AccumulateGrad", "Size", "attach_registry", "getter", "inplace", "is
 
 def _transposed(self: Tensor) -> Tensor:
     """All axes reversed."""
-    return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))  # type: ignore[no-any-return]
+    return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))
 
 
 for _name, _prop in (

@@ -33,8 +33,8 @@ RANDOM = (
     " torch.ops.aten._flash_attention_forward"
 ).split()
 NOT_COMPARABLE = (  # other storages, unique only up to a phase, or written to the leaf itself
-    "bfloat16 chalf to_sparse zero_ as_strided.partial_views linalg.eig linalg.pinv.singular"
-    " linalg.lstsq.grad_oriented"
+    "bfloat16 chalf to_sparse zero_ as_strided.partial_views linalg.eig linalg.eigh"
+    " linalg.pinv.singular linalg.lstsq.grad_oriented"
 ).split()
 ARGUMENT_ORDER = {  # PyTorch's table calls these through a lambda
     "einsum": lambda f: lambda tensors, equation: f(equation, *tensors),

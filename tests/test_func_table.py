@@ -11,6 +11,7 @@ import adjoint as ad
 from adjoint import func as af
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 X = np.random.default_rng(3).uniform(0.3, 0.9, size=(2, 3, 4))
 T = np.random.default_rng(4).normal(size=X.shape)
 Program = Callable[[Any, Any], Any]
@@ -53,7 +54,6 @@ OPS.update({
     "conv1d": lambda m, x: m.nn.functional.conv1d(x[None], x[:, None, :2], groups=3),
     "avg_pool1d": lambda m, x: m.nn.functional.avg_pool1d(x[None] ** 2, 2),
 })
-FLAT = {"floor", "sign"}
 
 
 def _dot(m: Any, y: Any) -> Any:
@@ -70,8 +70,6 @@ STACKS: dict[str, Callable[[Any, Any, Program, Any, Any], Any]] = {
     "vmap of vjp": lambda F, m, p, x, t: F.vmap(F.grad(lambda z: _dot(m, p(m, z))))(x),
     "vmap of vmap": lambda F, m, p, x, t: F.vmap(F.vmap(lambda y: p(m, y)))(m.stack([x, x + 0.05])),
 }
-# PyTorch itself has no derivative here
-SKIP = {("vmap", "index"), ("vmap of vmap", "index")}
 
 
 @pytest.mark.parametrize("stack", STACKS)

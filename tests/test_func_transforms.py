@@ -13,9 +13,11 @@ import pytest
 import adjoint as ad
 from adjoint import func as af
 from adjoint.autograd import forward_ad as fw
+from adjoint.base.errors import AutogradError
 from adjoint.utils.checkpoint import checkpoint
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 RNG = np.random.default_rng(7)
 V = RNG.normal(size=3)
 T = RNG.normal(size=3)
@@ -244,7 +246,7 @@ class TestConfusion:
         x = ad.tensor(1.0)
         assert d(lambda x: x * d(lambda y: x + y)(ad.tensor(1.0)))(x).item() == 1.0
 
-    @pytest.mark.parametrize("outer,inner", itertools.product(["grad", "jvp"], repeat=2))
+    @pytest.mark.parametrize("outer,inner", list(itertools.product(["grad", "jvp"], repeat=2)))
     def test_every_pair(self, outer: str, inner: str) -> None:
         def d(h: Any, mode: str) -> Any:
             if mode == "grad":
@@ -274,7 +276,7 @@ class TestConfusion:
             af.vmap(h)(ad.tensor(V))
         else:
             af.jvp(h, (ad.tensor(V),), (ad.tensor(T),))
-        with pytest.raises(ad.autograd.forward_ad.AutogradError,
+        with pytest.raises(AutogradError,
                            match=rf"{kind} called at .*test_func_transforms"):
             held[0] + 1.0
 

@@ -4,6 +4,7 @@ limits.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -250,6 +251,22 @@ def test_called_from_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for w in workers:
         w.join()
     assert not failures
+
+
+@needs_jit
+def test_workspaces_are_private_to_a_process_and_can_be_returned() -> None:
+    buffer = gemm_plan.workspace(10_000)
+    assert buffer.size >= 10_000 and gemm_plan.address(buffer) % 4096 == 0
+    buffer[0] = 1
+    child = os.fork() if hasattr(os, "fork") else 0
+    if child == 0 and hasattr(os, "fork"):
+        buffer[0] = 2
+        os._exit(0)
+    if child:
+        os.waitpid(child, 0)
+    assert buffer[0] == 1
+    gemm_plan.release(buffer)
+    assert gemm_plan.trim() >= 10_000 and gemm_plan.trim() == 0
 
 
 @needs_jit

@@ -19,6 +19,7 @@ from adjoint.memory.traces import Trace, TraceOp, read_log, replay, write_log
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import dtr  # noqa: E402  (the benchmarks are not part of the package)
+from benchmarks.planner import once  # noqa: E402
 
 Node = tuple[list[int], int, float, str]
 
@@ -100,6 +101,7 @@ def planned(trace: Trace) -> Planner:
 
 
 GRAPHS = [chain(8, 0), chain(14, 3), skips(10, 1), skips(12, 5), unet(2)]
+LARGE = [once(dtr.densenet(layers=2), 60), once(dtr.unet(depth=1, side=64), 60)]
 
 
 # ------------------------------------------------------------------ traces and replay
@@ -239,8 +241,8 @@ def test_integer_program_equals_brute_force(seed: int) -> None:
         assert found.seconds <= best * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("trace", GRAPHS, ids=lambda t: t.name)
-@pytest.mark.parametrize("share", [0.8, 0.7])
+@pytest.mark.parametrize("trace", [*GRAPHS, *LARGE], ids=lambda t: t.name)
+@pytest.mark.parametrize("share", [0.8, 0.7, 0.6])
 def test_heuristic_is_within_one_percent_of_the_optimum(trace: Trace, share: float) -> None:
     pytest.importorskip("scipy")
     budget = int(trace.peak() * share)

@@ -219,6 +219,38 @@ def test_layer_equals_torch(name: str, case: tuple[Any, ...], rng: np.random.Gen
         close(ours.eval()(*(q for _, q in leaves)), peer.eval()(*(p for p, _ in leaves)), 1e-11)
 
 
+# What these return or check depends on the values of indices or targets.
+READ_VALUES = {"EmbeddingBag", "CosineEmbeddingLoss", "GaussianNLLLoss", "HingeEmbeddingLoss",
+               "MultiLabelMarginLoss", "MultiMarginLoss"}
+
+
+@pytest.mark.parametrize(("name", "case"), [
+    (n, c) for n, c in TABLE if n not in READ_VALUES and not {"max_norm", "scale_grad_by_freq",
+                                                              "full"} & set(c[1])],
+    ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.filterwarnings("ignore:reduction. .mean. divides")
+@pytest.mark.row("F79")
+def test_layer_runs_on_storage_less_tensors(name: str, case: tuple[Any, ...],
+                                            rng: np.random.Generator) -> None:
+    """Same shapes, dtypes and gradients as a real run, without values."""
+    args, kwargs, *specs = case
+    layer = getattr(nn, name)(*args, **{
+        k: ad.tensor(v) if isinstance(v, np.ndarray) else v for k, v in kwargs.items()}).double()
+    arrays = [make(rng, spec) for spec in specs]
+    runs = []
+    for device in ("cpu", "meta"):
+        layer.to(device)
+        leaves = [ad.tensor(a).to(device).requires_grad_(a.dtype.kind == "f") for a in arrays]
+        out = layer(*leaves)
+        outs = out if isinstance(out, tuple) else (out,)
+        if outs[0].requires_grad:
+            outs[0].sum().backward()
+        grads = [None if t.grad is None else tuple(t.grad.shape)
+                 for t in (*leaves, *layer.parameters())]
+        runs.append(([(tuple(o.shape), o.dtype, o.requires_grad) for o in outs], grads))
+    assert runs[0] == runs[1]
+
+
 @pytest.mark.parametrize("name", sorted(
     n for n in dir(torch.nn) if isinstance(getattr(torch.nn, n), type)
     and issubclass(getattr(torch.nn, n), torch.nn.Module) and hasattr(nn, n)

@@ -1,4 +1,4 @@
-"""Indexing and assignment, gather and scatter (F15-F48) like PyTorch: values and two derivatives."""
+"""Indexing, assignment, gather, scatter (F15-F48) like PyTorch: values and two derivatives."""
 import numpy as np
 import pytest
 from helpers_ops import Cases, R, compare, ints

@@ -1,4 +1,4 @@
-"""Softmax, losses, norms, embedding, attention, activations (F15-F48) like PyTorch: values and two derivatives."""
+"""Functions of networks (F15-F48) like PyTorch: values and two derivatives."""
 import numpy as np
 import pytest
 from helpers_ops import Cases, R, compare, ints

@@ -1,4 +1,4 @@
-"""Reductions, cumulative functions and orders (F15-F48) like PyTorch: values and two derivatives."""
+"""Reductions, cumulative functions, orders (F15-F48) like PyTorch: values and two derivatives."""
 import numpy as np
 import pytest
 from helpers_ops import Cases, R, compare, ints

@@ -58,7 +58,8 @@ NODES = {
     "SliceBackward0": lambda x: x[:, 1:], "UnsqueezeBackward0": lambda x: x[None],
     "IndexBackward0": lambda x: x[LONG], "CatBackward0": lambda x: ad.cat([x, x]),
     "StackBackward0": lambda x: ad.stack([x, x]), "TBackward0": lambda x: x.t(),
-    "TransposeBackward0": lambda x: x.transpose(0, 1), "PermuteBackward0": lambda x: x.permute(1, 0),
+    "TransposeBackward0": lambda x: x.transpose(0, 1),
+    "PermuteBackward0": lambda x: x.permute(1, 0),
     "ViewBackward0": lambda x: x.view(-1), "ExpandBackward0": lambda x: x[None].expand(4, 3, 2),
     "SoftmaxBackward0": lambda x: x.softmax(0), "LogSoftmaxBackward0": lambda x: x.log_softmax(0),
     "NllLossBackward0": lambda x: F.cross_entropy(x, ad.tensor([0, 1, 1])),
@@ -68,8 +69,9 @@ NODES = {
     "ConvolutionBackward0": lambda x: F.conv1d(x[None], x[:, :1][None]),
     "CumsumBackward0": lambda x: x.cumsum(0), "SortBackward0": lambda x: x.sort()[0],
     "LogsumexpBackward0": lambda x: x.logsumexp(0), "MaskedFillBackward0": lambda x: x.masked_fill(
-        x > 0, 0.0), "RepeatBackward0": lambda x: x.repeat(2, 2), "SplitBackward0": lambda x: x.split(
-            1)[0], "UnbindBackward0": lambda x: x.unbind()[0], "DiagonalBackward0": ad.diagonal,
+        x > 0, 0.0), "RepeatBackward0": lambda x: x.repeat(2, 2),
+    "SplitBackward0": lambda x: x.split(1)[0], "UnbindBackward0": lambda x: x.unbind()[0],
+    "DiagonalBackward0": ad.diagonal,
 }
 
 

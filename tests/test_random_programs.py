@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from helpers_engine import const, leaf, only_ours, values
 from helpers_programs import Program, programs
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, given, settings
 
 import adjoint as ad
 from adjoint.utils.checkpoint import checkpoint
 
 MUTATED = "modified by an inplace operation"
+QUICKLY = (Phase.reuse, Phase.generate, Phase.shrink)  # long programs take minutes to be explained
 LARGEST = 1e3  # programs whose loss or gradient is larger are too curved for finite differences
 
 
@@ -92,7 +93,7 @@ class TestAgainstDifferences:
         check_against_differences(program)
 
     @pytest.mark.slow
-    @settings(max_examples=500)
+    @settings(max_examples=500, phases=QUICKLY)
     @given(programs(length=30))
     def test_many_long(self, program: Program) -> None:
         check_against_differences(program)
@@ -176,13 +177,13 @@ class TestAgainstPyTorch:
         check_against_pytorch(program)
 
     @pytest.mark.slow
-    @settings(max_examples=700)
+    @settings(max_examples=700, phases=QUICKLY)
     @given(programs(length=30))
     def test_many_long(self, program: Program) -> None:
         check_against_pytorch(program)
 
     @pytest.mark.slow
-    @settings(max_examples=700)
+    @settings(max_examples=700, phases=QUICKLY)
     @given(programs(cuts=True, length=30))
     def test_many_long_with_cuts(self, program: Program) -> None:
         check_against_pytorch(program)

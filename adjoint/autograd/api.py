@@ -60,7 +60,7 @@ def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
                             f"the same dtype. Mismatch in dtype: grad_output[{i}] has a dtype of "
                             f"{g.dtype} and output[{i}] has a dtype of {t.dtype}.")
     if g.array.dtype != t.array.dtype:
-        g = g.to(t.dtype)  # type: ignore[attr-defined]  # a method made from the registry
+        g = g.to(t.dtype)
     return g if create else g.array
 
 
@@ -119,7 +119,7 @@ def _capture(targets: Sequence[Any]) -> dict[Any, list[int]]:
     for i, t in enumerate(targets):
         if isinstance(t, tuple) and len(t) == 2 and not isinstance(t, Tensor):   # GradientEdge
             node, index = t
-            e = ports.setdefault((node, index), Port(node, index, None, None)) \
+            e = ports.setdefault((node, index), Port(node, index, (), None)) \
                 if node.ports else node
             places.setdefault(e, []).append(i)
             continue

@@ -150,7 +150,7 @@ class Backward:
                             node.saved = None
                             node.freed = self.place
                     ct = None
-                    for edge, c in zip(node.edges, result):  # noqa: B905  (hot; lengths are equal)
+                    for edge, c in zip(node.edges, result):  # noqa: B905  # hot; equal lengths
                         if edge is None:
                             continue
                         if c.shape != edge.shape:
@@ -205,7 +205,7 @@ class Backward:
 
     def _call(self, node: Any, ct: Any) -> list[Any]:
         if node.plan is None:                  # a custom function
-            return node.apply(self, ct)        # type: ignore[no-any-return]  # autograd.function
+            return node.apply(self, ct)
         if node.saved is None and node.plan.names:
             raise AutogradError(freed_message(node))
         read = tensor_of if self.create else value_of
@@ -214,7 +214,7 @@ class Backward:
         plan = node.plan
         if plan.fast is not None and not self.create and not self.levels and type(ct) is ndarray:
             return list((plan.fast if ct.size < plan.limit else plan.large)(ct, *vals))
-        return node.plan.run(ct, vals, node.attrs, n)  # type: ignore[no-any-return]  # Plan
+        return node.plan.run(ct, vals, node.attrs, n)
 
     def _add(self, edge: Any, ct: Any) -> None:
         cts = self.cts
@@ -328,7 +328,7 @@ def tensor_of(saved: Any, node: Any) -> Any:
     if kind is OutRef:
         value_of(saved, node)
         if isinstance(saved.array, Tensor):
-            t = saved.array.trace.strip(saved.array)  # type: ignore[attr-defined]  # of a level
+            t = saved.array.trace.strip(saved.array)
         else:
             t = wrap(saved.array)
         t._cell = saved.cell

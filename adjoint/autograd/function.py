@@ -228,7 +228,7 @@ class Function(metaclass=_FunctionMeta):
         level = max((a.level for a in args if isinstance(a, Tensor)), default=0)
         if level:
             top = next(a for a in args if isinstance(a, Tensor) and a.level == level)
-            return top.trace.custom(cls, args)  # type: ignore[attr-defined]  # func.Trace
+            return top.trace.custom(cls, args)
         return _apply(cls, args, separate)
 
 
@@ -354,6 +354,7 @@ class _Refuse(Node):
     """A node that explains why it cannot be run."""
 
     __slots__ = ("text",)
+    text: str
 
     def apply(self, walk: Any, ct: Any) -> list[Any]:
         raise AutogradError(self.text)

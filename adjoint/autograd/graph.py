@@ -90,7 +90,7 @@ class save_on_cpu(saved_tensors_hooks):
     originals may be overwritten."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
-        super().__init__(lambda t: t.detach().clone(),  # type: ignore[attr-defined]  # registry
+        super().__init__(lambda t: t.detach().clone(),
                          lambda t: t)
 
 
@@ -119,11 +119,15 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
     seen: dict[int, Any] = {}
     fired = [False]
 
+    def reset() -> None:
+        seen.clear()
+        fired[0] = False
+
     def hook_for(i: int) -> Callable[[Tensor], None]:
         def hook(grad: Tensor) -> None:
             from adjoint.autograd.engine import queue_callback
             if not seen and not fired[0]:
-                queue_callback(lambda: (seen.clear(), fired.__setitem__(0, False)) and None)
+                queue_callback(reset)
             if mode == "any":
                 if not fired[0]:
                     fired[0] = True
@@ -134,7 +138,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
                 fn([seen[k] for k in range(len(tensors))])
         return hook
 
-    handles = [t.register_hook(hook_for(i))  # type: ignore[attr-defined]  # surface method
+    handles = [t.register_hook(hook_for(i))
                for i, t in enumerate(tensors)]
 
     class Handles(RemovableHandle):

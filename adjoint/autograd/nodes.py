@@ -65,6 +65,6 @@ def _node_dir(self: Node) -> list[str]:
     return sorted(names)
 
 
-Node.saved_tensors = property(_saved_tensors)  # type: ignore[attr-defined]  # surface of nodes
-Node.__getattr__ = _node_getattr  # type: ignore[attr-defined]
-Node.__dir__ = _node_dir  # type: ignore[assignment]
+for _name, _value in (("saved_tensors", property(_saved_tensors)), ("__getattr__", _node_getattr),
+                      ("__dir__", _node_dir)):
+    setattr(Node, _name, _value)

@@ -255,7 +255,8 @@ class finfo:
         d = default_dtype() if dtype is None else to_numpy(dtype)
         if is_bfloat16(d):
             import ml_dtypes
-            info: Any = ml_dtypes.finfo(d)
+            limits: Any = ml_dtypes.finfo
+            info: Any = limits(d)
         else:
             real = {"c": {8: F32, 16: F64}}.get(d.kind, {}).get(d.itemsize, d)
             if real.kind != "f":

@@ -62,7 +62,7 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         bit <<= 1
     if level:
         top = next(a for a in args if isinstance(a, Tensor) and a.level == level)
-        return _bind_level(op, args, attrs, needs, top.trace)  # type: ignore[attr-defined]
+        return _bind_level(op, args, attrs, needs, top.trace)
     mode = state()
     outs = compute(op, arrays, attrs, tensors)
     if not tensors:

@@ -90,7 +90,7 @@ def _inplace_level(op_: Op, target: Tensor, args: Sequence[Any],
         become(target, made)
         root = target
     else:
-        become(root, bind(scatter_into.op, (root, made),  # type: ignore[attr-defined]  # record
+        become(root, bind(scatter_into.op, (root, made),
                           {"steps": target._steps}))
     for ref in list(root._kids or ()):
         kid = ref()
@@ -264,8 +264,8 @@ def rebase(target: Tensor, made: Tensor) -> None:
     old = shadow_edge(root)
     src = wrap(made.array)
     src._edge, src._rg = made._edge, made._rg
-    plan = scatter_into.op.plan((1 if old._rg else 0) | 2)  # type: ignore[attr-defined]  # record
-    grown = record(scatter_into.op, plan, (old, src),  # type: ignore[attr-defined]  # record
+    plan = scatter_into.op.plan((1 if old._rg else 0) | 2)
+    grown = record(scatter_into.op, plan, (old, src),
                    {"steps": target._steps}, (root.array,), state() & ~WATCH)
     _move(root, grown._edge)
     refresh_views(root, None)

@@ -131,7 +131,7 @@ class Op:
                 self, outs=(*self.outs, *self.hidden), hidden=(),
                 vjp={k: first(r) for k, r in self.vjp.items()},
                 differentiable=self.differentiable or self.outs)
-        return self._exposed  # type: ignore[no-any-return]  # an Op
+        return self._exposed
 
     def carries(self, index: int) -> bool:
         """True if output `index` has a gradient."""
@@ -165,7 +165,7 @@ def parameters(f: Rule) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     object: `inspect.signature` for a few hundred records costs as much as importing NumPy."""
     known = getattr(f, "parameters", None)
     if known is not None:
-        return known  # type: ignore[no-any-return]  # (operands, attrs, variadic)
+        return known
     code = _plain(f)
     if code is None:
         params = inspect.signature(f).parameters.values()
@@ -338,7 +338,7 @@ def register(record: Op, function: Any) -> OpFunction:
     function.__name__ = function.__qualname__ = record.name
     function.op = record
     record.call = function
-    return function  # type: ignore[no-any-return]  # a function with a record
+    return function
 
 
 def avals(args: Sequence[Any]) -> list[Aval]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
@@ -28,6 +28,7 @@ class LevelArray(MetaArray):
     """What `.array` of a tensor of a transform is: shape and dtype, and an error for its values."""
 
     __slots__ = ("owner",)
+    owner: Any
 
     def _no_value(self, *_: Any, **__: Any) -> Any:
         owner = self.owner
@@ -46,9 +47,10 @@ class Trace:
         self.level = _depth.get() + 1
         self.alive = True
         frame = provenance.user_frame(sys._getframe(1))
-        self.code, self.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
+        self.code: Any = frame.f_code if frame else None
+        self.lasti = frame.f_lasti if frame else 0
 
-    def __enter__(self) -> Trace:
+    def __enter__(self) -> Self:
         self._token = _depth.set(self.level)
         return self
 
@@ -103,7 +105,7 @@ class LevelTensor(Tensor):
     level = 1
 
     @property
-    def array(self) -> Any:  # type: ignore[override]  # shows the logical shape, never data
+    def array(self) -> Any:
         """Shape and dtype of the logical value."""
         shape, dtype = self.trace.aval(self)
         found = LevelArray(shape, dtype)
@@ -149,5 +151,5 @@ def top_level(args: Sequence[Any]) -> Any:
     best: Any = None
     for a in args:
         if isinstance(a, Tensor) and a.level and (best is None or a.level > best.level):
-            best = a.trace  # type: ignore[attr-defined]  # level tensors have one
+            best = a.trace
     return best

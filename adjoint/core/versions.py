@@ -18,6 +18,7 @@ _LEGACY = {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "Half
 def verify(saved: Any, node: Any) -> None:
     """Raise AutogradError where the storage of `saved` (an OutRef, Kept or Tensor) was written to
     since it was saved."""
+    cell: Any
     if type(saved) is OutRef:
         cell, version, mark = saved.cell, saved.version, None
     elif type(saved) is Kept:

@@ -21,10 +21,11 @@ from adjoint.func.jacobian import (
 from adjoint.func.modules import functional_call, stack_module_state
 from adjoint.func.push import jvp, linear_transpose, linearize
 from adjoint.func.reverse import grad, grad_and_value, value_and_grad, vjp
+from adjoint.func.rules import custom_jvp, custom_vjp, straight_through
 from adjoint.func.vmap import pmax, pmean, psum, vmap
 
-__all__ = ["choose_mode", "fisher_product", "functional_call", "gauss_newton_product", "grad",
+__all__ = ["choose_mode", "custom_jvp", "custom_vjp", "fisher_product", "functional_call", "gauss_newton_product", "grad",
            "grad_and_value", "hessian", "hutchinson_diagonal", "hutchinson_trace", "hvp", "jacfwd",
            "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "pmax", "pmean", "psum",
-           "register_pytree_node", "stack_module_state", "tree_flatten", "tree_leaves", "tree_map",
+           "register_pytree_node", "stack_module_state", "straight_through", "tree_flatten", "tree_leaves", "tree_map",
            "tree_unflatten", "value_and_grad", "vhp", "vjp", "vmap"]

@@ -217,7 +217,7 @@ def hvp(func: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any
     (tensor([ 6., 12.]),)
     """
     nums = tuple(range(len(primals)))
-    return jvp(grad(func, argnums=nums), tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
+    return jvp(grad(func, argnums=nums), tuple(primals), tuple(tangents))
 
 
 def vhp(func: Callable[..., Any], primals: Any, cotangents: Any) -> tuple[Any, Any]:

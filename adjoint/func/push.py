@@ -43,7 +43,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     ts = [as_tensor(t, "jvp") for t in ts]
     _check(leaves, ts, (spec, t_spec))
     with Forward() as trace:
-        duals = [trace.lift(p, t) for p, t in zip(leaves, ts, strict=True)]  # type: ignore[attr-defined]
+        duals = [trace.lift(p, t) for p, t in zip(leaves, ts, strict=True)]
         # (`Forward.__enter__` returns the Forward)
         out = func(*unflatten(duals, spec))
         aux = None

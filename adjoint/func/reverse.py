@@ -44,8 +44,8 @@ def fresh(t: Tensor) -> Tensor:
     """A new variable with the value of `t`, connected to `t` where an outer tape may ask."""
     if t._rg:
         with enable_grad():
-            return identity_op(t)  # type: ignore[no-any-return]  # one tensor
-    new = t.trace.strip(t) if t.level else wrap(t.array)  # type: ignore[attr-defined]  # level
+            return identity_op(t)
+    new = t.trace.strip(t) if t.level else wrap(t.array)
     if not t.level:
         new._cell = t._cell
     new._rg = True
@@ -107,7 +107,7 @@ class Pull:
         """An output for the caller: without the tape of this call, unless an outer one goes on."""
         if not isinstance(x, Tensor) or self.open or not x._rg:
             return x
-        return x.trace.strip(x) if x.level else x.detach()  # type: ignore[attr-defined]  # level
+        return x.trace.strip(x) if x.level else x.detach()
 
     def value(self) -> Any:
         """The function's output."""

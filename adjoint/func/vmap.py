@@ -120,12 +120,11 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
          named: Sequence[Any], named_spec: Any, size: int, randomness: str, axis_name: Any
          ) -> tuple[list[Any], Any]:
     with Batch(size, randomness, axis_name) as trace:
-        token = _axes.set((*_axes.get(), trace))  # type: ignore[arg-type]  # __enter__ -> Batch
+        token = _axes.set((*_axes.get(), trace))
         try:
-            args = unflatten([trace.lift(x) if m else x  # type: ignore[attr-defined]
-                              for x, m in zip(front, mask, strict=True)], spec)
-            kwargs = unflatten([trace.lift(k) if isinstance(k, Tensor) else k  # type: ignore[attr-defined]
-                                for k in named], named_spec)
+            args = unflatten([trace.lift(x) if m else x for x, m in zip(front, mask, strict=True)], spec)
+            kwargs = unflatten([trace.lift(k) if isinstance(k, Tensor) else k for k in named],
+                               named_spec)
             leaves, out_spec = flatten(func(*args, **kwargs))
         finally:
             _axes.reset(token)

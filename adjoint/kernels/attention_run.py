@@ -38,7 +38,7 @@ def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:
     if q.size == 0 or k.size == 0 or v.size == 0 or SIDE % tile_for(machine(), "float").mr:
         return False
     work = q.shape[1] * q.shape[0] * q.shape[2] * k.shape[2] * (q.shape[3] + v.shape[3])
-    if max(q.shape[2], k.shape[2]) >= _NO_LIMIT or work < 20_000:
+    if max(q.shape[2], k.shape[2]) >= _NO_LIMIT or work < 2_000:
         return False
     return spec.mask is None or spec.mask.dtype in (np.dtype(np.bool_), np.dtype(np.float32))
 

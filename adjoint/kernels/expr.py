@@ -157,7 +157,7 @@ def div(a: Any, b: Any) -> Expr:
 def pow_(a: Any, b: Any) -> Expr:
     a, b = as_expr(a), as_expr(b)
     if b.fn == "const":
-        simple = {1: lambda: a, 2: lambda: mul(a, a), 0.5: lambda: call("sqrt", a),
+        simple: Any = {1: lambda: a, 2: lambda: mul(a, a), 0.5: lambda: call("sqrt", a),
                   -1: lambda: call("reciprocal", a)}.get(b.value)
         if simple is not None:
             return simple()
@@ -326,7 +326,7 @@ def schedule(exprs: Sequence[Expr]) -> list[Expr]:
 def substitute(e: Expr, env: dict[Expr, Expr]) -> Expr:
     """`e` with nodes replaced, constants folded again."""
     done: dict[Expr, Expr] = dict(env)
-    rebuild = {"add": add, "sub": sub, "mul": mul, "div": div, "neg": neg, "pow": pow_,
+    rebuild: dict[str, Callable[..., Expr]] = {"add": add, "sub": sub, "mul": mul, "div": div, "neg": neg, "pow": pow_,
                "where": where_}
     for n in schedule([e]):
         if n in done:

@@ -1,8 +1,9 @@
 """Which implementation multiplies fastest, by class of shapes: measured once, kept on disk.
 
 A class is the types, the layouts and the sizes rounded to a power of two. Where the answer is known
-(all but small products: the generated kernel) nothing is measured. The verdicts lie in one small JSON file
-beside the cached kernels, named by the CPU and the versions; a damaged file counts as empty.
+(all but small products: the generated kernel) nothing is measured. The verdicts lie in one small
+JSON file beside the cached kernels, named by the CPU and the versions; a damaged file counts as
+empty.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import platform
 from dataclasses import dataclass
 from typing import Any
@@ -62,15 +63,25 @@ def _probe() -> bool:
 address = _address_fast if _probe() else _address_safe
 
 
+def _mapped(size: int) -> Array:
+    """Memory from the system, not from NumPy's allocator: no array of the user's, and kept.
+
+    Private: after a fork, parent and child must not write to the same pages.
+    """
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return np.frombuffer(
+            mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8
+        )
+    return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+
+
 def workspace(nbytes: int) -> Array:
     """A reusable page-aligned buffer of at least `nbytes`; give it back with `release`."""
     size = 1 << max(12, (nbytes - 1).bit_length())
     try:
         return _spare[size].pop()
     except (IndexError, KeyError):
-        raw = np.empty(size + 4096, np.uint8)
-        skip = -address(raw) % 4096
-        return raw[skip : skip + size]
+        return _mapped(size)
 
 
 def release(buffer: Array) -> None:
@@ -78,6 +89,13 @@ def release(buffer: Array) -> None:
     pool = _spare.setdefault(buffer.size, [])
     if len(pool) < 4:
         pool.append(buffer)
+
+
+def trim() -> int:
+    """Return the workspaces that nobody uses to the system; how many bytes there were."""
+    held = sum(size * len(pool) for size, pool in _spare.items())
+    _spare.clear()
+    return held
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,23 +311,28 @@ class _Job(NamedTuple):
                 env[name] = f.splat(codegen.load_scalar(f, starts[k], self.stored[k]), n)
 
         def body(j: Value, mask: Value | None, stream: bool) -> list[Value]:
-            here = dict(env)
-            for k, name in enumerate(self.names):
-                kind = self.stored[k]
-                if self.modes[k] == "c":
-                    here[name] = codegen.load(f, f.at(starts[k], kind, j), kind, n, mask=mask)
-                elif self.modes[k] == "g":
-                    p = f.at(starts[k], "i8", j * steps[k])
-                    here[name] = codegen.gather(f, p, kind, n, steps[k], j1 - j)
-            values = codegen.lower(f, self.exprs, here, vec(n, self.register))
+            values = self._values(f, starts, steps, env, j, j1, mask, n)
             for k, v in enumerate(values, inputs):
-                if v.ty in ("i1", self.register):
-                    v = f.splat(v, n)
+                v = f.splat(v, n) if v.ty in ("i1", self.register) else v
                 codegen.store(f, v, f.at(starts[k], self.stored[k], j), self.stored[k],
                               mask=mask, stream=stream)
             return []
 
         codegen.streaming_loop(f, j0, j1, n, starts[inputs:] if self.stream else [], body)
+
+    def _values(self, f: Function, starts: list[Value], steps: list[Value],
+                env: dict[str, Value], j: Value, end: Value, mask: Value | None,
+                n: int) -> list[Value]:
+        """The expressions at columns j to j + n - 1."""
+        here = dict(env)
+        for k, name in enumerate(self.names):
+            kind = self.stored[k]
+            if self.modes[k] == "c":
+                here[name] = codegen.load(f, f.at(starts[k], kind, j), kind, n, mask=mask)
+            elif self.modes[k] == "g":
+                p = f.at(starts[k], "i8", j * steps[k])
+                here[name] = codegen.gather(f, p, kind, n, steps[k], end - j)
+        return codegen.lower(f, self.exprs, here, vec(n, self.register))
 
 
 def _offset(f: Function, r: Value, dims: list[Value], steps: list[Value]) -> Value:

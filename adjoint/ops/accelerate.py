@@ -190,8 +190,8 @@ def install() -> None:
             ("embedding", _embedding), ("embedding_backward", _embedding_backward),
             ("sum", _reduce), ("mean", _reduce)):
         accelerate(OPS[name], adapter)
-    accelerate(norm._kernel.op, _layer_norm_backward)  # type: ignore[attr-defined]  # record
-    accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)  # type: ignore[attr-defined]
+    accelerate(norm._kernel.op, _layer_norm_backward)
+    accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)
     _product("mm", _pair)
     _product("bmm", _pair)
     _product("matmul", _pair)

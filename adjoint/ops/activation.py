@@ -137,6 +137,8 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0,
     """x between min_val and max_val, those outside."""
     if min_val > max_val:
         raise ArgumentError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
+    if dtype_of(input).kind in "iu":
+        return _apply(p.clamp_op, input, inplace, "hardtanh", low=int(min_val), high=int(max_val))
     return _apply(p.hardtanh_op, input, inplace, "hardtanh", low=min_val, high=max_val)
 
 

@@ -322,6 +322,9 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
         d = found[0]
     else:
         d = one_dim(input, dim)
+    if len(input.shape) != len(other.shape):
+        raise ShapeError("linalg.cross: inputs must have the same number of dimensions, got "
+                         f"{list(input.shape)} and {list(other.shape)}")
     if input.shape[d] != 3 or other.shape[d] != 3:
         raise ShapeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got "
                          f"{input.shape[d]} and {other.shape[d]}")
@@ -365,6 +368,9 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     fweights count how often a column was observed, aweights how much it matters.
     """
     from adjoint.ops.pointwise import div
+    if len(input.shape) > 2:
+        raise ShapeError("cov(): expected input to have two or fewer dimensions but got an input "
+                         f"with {len(input.shape)} dimensions")
     x = reshape(input, (1, numel(input))) if len(input.shape) < 2 else input
     f = 1.0 if fweights is None else cast_to(fweights, dtype_of(x))
     a = 1.0 if aweights is None else aweights

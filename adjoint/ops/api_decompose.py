@@ -38,7 +38,7 @@ from adjoint.ops.decompose import (
     triangular_op,
 )
 from adjoint.ops.linalg import conj, matmul_op, mH
-from adjoint.ops.moments import norm_op
+from adjoint.ops.moments import norm_op, real_of
 from adjoint.ops.pointwise import abs_op, div, log, mul
 from adjoint.ops.public import public
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
@@ -208,11 +208,12 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
     x = matmul_op(pinv_op(A, rtol=rtol), b)
     rank = matrix_rank(A)
     from adjoint.ops.pointwise import sub
-    empty = box(A, np.empty(0, dtype_of(A)))
+    empty = box(A, np.empty(0, real_of(dtype_of(A))))
     residuals = empty
     if m > n and np.all(np.asarray(raw(rank)) == n):
         gap = sub(matmul_op(A, x), b)
-        residuals = sum_op(mul(gap, conj(gap)), dim=(len(gap.shape) - 2,), keepdim=False)
+        size = abs_op(gap)
+        residuals = sum_op(mul(size, size), dim=(len(gap.shape) - 2,), keepdim=False)
     x = squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else x
     if driver == "gels":
         rank = box(A, np.empty(0, np.int64))

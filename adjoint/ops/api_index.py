@@ -339,6 +339,9 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     tensor([3., 0.])
     """
     need("masked_fill", input)
+    if isinstance(value, complex) and dtype_of(input).kind != "c":
+        raise DTypeError(f"value cannot be converted to type {of_numpy(dtype_of(input)).name} "
+                         "without overflow")
     return masked_fill_op(input, _mask_of("masked_fill", mask), _fill_value("masked_fill", value))
 
 

@@ -116,6 +116,8 @@ def atleast_3d(*tensors: Any) -> Any:
 def hstack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 1 (axis 0 for vectors)."""
     xs = [_at_least(x, 1) for x in tensors]
+    if not xs:
+        raise ArgumentError("hstack expects a non-empty TensorList")
     return cat(xs, 0 if len(xs[0].shape) == 1 else 1, out=out)
 
 
@@ -211,7 +213,7 @@ def unbind(input: Any, dim: int = 0) -> Any:
     3
     """
     if not len(input.shape):
-        raise ShapeError("Dimension specified as 0 but tensor has no dimensions")
+        raise IndexOutOfRange("Dimension specified as 0 but tensor has no dimensions")
     return unbind_op(input, dim=one_dim(input, dim))
 
 
@@ -223,6 +225,8 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     >>> ad.narrow(ad.arange(5), 0, 1, 2)
     tensor([1, 2])
     """
+    if not len(input.shape):
+        raise ShapeError("narrow() cannot be applied to a 0-dim tensor.")
     d = one_dim(input, dim)
     n = input.shape[d]
     start = int(raw(start))

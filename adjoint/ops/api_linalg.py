@@ -165,7 +165,8 @@ def outer(input: Any, vec2: Any, *, out: Any = None) -> Any:
 
 
 def _weights(name: str, beta: Any, alpha: Any, x: Any) -> None:
-    if not is_inexact(dtype_of(x)) and (isinstance(beta, float) or isinstance(alpha, float)):
+    if not is_inexact(dtype_of(x)) and any(
+            isinstance(v, float) and not v.is_integer() for v in (beta, alpha)):
         raise DTypeError(f"{name}(): For integral input tensors, argument alpha and beta must not "
                          f"be a floating point number (the input is {of_numpy(dtype_of(x)).name})")
 

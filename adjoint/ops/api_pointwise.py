@@ -253,24 +253,24 @@ for _name, _f in (("mul_", p.mul), ("multiply_", p.mul), ("true_divide_", p.div)
 def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """self -= alpha * other."""
     if alpha == 1:
-        return inplace(p.sub.op, self, (other,), name="sub_")  # type: ignore[attr-defined]  # record
-    return inplace(p.sub_scaled.op, self, (other,), {"alpha": alpha}, name="sub_")  # type: ignore[attr-defined]  # record
+        return inplace(p.sub.op, self, (other,), name="sub_")
+    return inplace(p.sub_scaled.op, self, (other,), {"alpha": alpha}, name="sub_")
 
 
 @public(function=False, name="add_")
 def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """self += alpha * other."""
     if alpha == 1:
-        return inplace(p.add.op, self, (other,), name="add_")  # type: ignore[attr-defined]  # record
-    return inplace(p.add_scaled.op, self, (other,), {"alpha": alpha}, name="add_")  # type: ignore[attr-defined]  # record
+        return inplace(p.add.op, self, (other,), name="add_")
+    return inplace(p.add_scaled.op, self, (other,), {"alpha": alpha}, name="add_")
 
 
 @public(function=False, name="div_", aliases=("divide_",))
 def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """self /= other."""
     if rounding_mode is None:
-        return inplace(p.div.op, self, (other,), name="div_")  # type: ignore[attr-defined]  # record
-    return self.copy_(div(self, other, rounding_mode=rounding_mode))  # type: ignore[attr-defined,no-any-return]  # registry
+        return inplace(p.div.op, self, (other,), name="div_")
+    return self.copy_(div(self, other, rounding_mode=rounding_mode))
 
 
 def _with_attrs(name: str, f: Callable[..., Any], **fixed: Any) -> None:
@@ -312,7 +312,7 @@ def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
 @public(function=False, name="lerp_")
 def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
     """In-place form of `lerp`."""
-    return inplace(p.lerp_op.op, self, (end, weight), name="lerp_")  # type: ignore[attr-defined]  # record
+    return inplace(p.lerp_op.op, self, (end, weight), name="lerp_")
 
 
 # ------------------------------------------------------------------ clamping, rounding, choice
@@ -352,12 +352,12 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """In-place form of `clamp`."""
     low, high = _bound(min), _bound(max)
     if isinstance(low, Tensor) or isinstance(high, Tensor):
-        return self.copy_(clamp(self, low, high))  # type: ignore[attr-defined,no-any-return]  # registry
+        return self.copy_(clamp(self, low, high))
     if low is not None and high is not None:
-        return inplace(p.clamp_op.op, self, (), {"low": low, "high": high}, name="clamp_")  # type: ignore[attr-defined]  # record
+        return inplace(p.clamp_op.op, self, (), {"low": low, "high": high}, name="clamp_")
     if low is not None:
-        return inplace(p.clamp_min.op, self, (), {"low": low}, name="clamp_")  # type: ignore[attr-defined]  # record
-    return inplace(p.clamp_max.op, self, (), {"high": high}, name="clamp_")  # type: ignore[attr-defined]  # record
+        return inplace(p.clamp_min.op, self, (), {"low": low}, name="clamp_")
+    return inplace(p.clamp_max.op, self, (), {"high": high}, name="clamp_")
 
 
 @public(name="clamp_min")
@@ -388,7 +388,7 @@ def round_(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
 
 
 METHODS["round_"] = lambda self, *, decimals=0: (
-    inplace(p.round_op.op, self, name="round_")  # type: ignore[attr-defined]  # record
+    inplace(p.round_op.op, self, name="round_")
     if decimals == 0 else self.copy_(round_(self, decimals=decimals)))
 
 

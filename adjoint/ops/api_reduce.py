@@ -332,6 +332,9 @@ def dist(input: Any, other: Any, p: float = 2) -> Any:
 def renorm(input: Any, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Any:
     """Slices along `dim`, scaled down to the p-norm `maxnorm` where theirs is larger."""
     from adjoint.ops.pointwise import div, gt, mul
+    if len(input.shape) < 2:
+        raise ArgumentError(f"renorm: input needs at least 2 dimensions, got {len(input.shape)} "
+                            "dimensions")
     d = one_dim(input, dim)
     rest = tuple(i for i in range(len(input.shape)) if i != d)
     size = norm_op(input, p=float(p), dim=rest, keepdim=True)

@@ -367,6 +367,10 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
                              reduce, include_self=include_self)
         return finish(out, reshape(one, ()))
     src = _cut(src, index)
+    if dtype_of(input).kind == "b":
+        whole = scatter_reduce(cast(input, dtype=I64), d, index, cast(src, dtype=I64), reduce,
+                               include_self=include_self)
+        return finish(out, cast(whole, dtype=dtype_of(input)))
     if reduce in ("amax", "amin"):
         f = np.maximum if reduce == "amax" else np.minimum
         return finish(out, _extreme(input, index, src, d, include_self, f))
@@ -410,6 +414,9 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
 @public()
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     """`input` with the elements of `source`, in order, where the mask is True."""
+    if dtype_of(mask).kind != "b":
+        raise DTypeError("masked_scatter_ only supports boolean masks, but got mask with dtype "
+                         f"{of_numpy(dtype_of(mask)).name}")
     shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
     at = np.flatnonzero(np.broadcast_to(value(mask, "masked_scatter"), shape))
     if len(at) > numel(source):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     given,
@@ -368,6 +368,8 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
         flat = roll_op(reshape(input, (numel(input),)), shifts=shift, dims=(0,))
         return reshape(flat, tuple(input.shape))
     axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    if not len(input.shape):
+        raise IndexOutOfRange(f"Dimension specified as {axes[0]} but tensor has no dimensions")
     if len(axes) != len(shift):
         raise ArgumentError(f"shifts and dimensions must align. shifts: {len(shift)}, dims:"
                             f"{len(axes)}")
@@ -385,6 +387,8 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     """
     if len(dims) != 2:
         raise ArgumentError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if len(input.shape) < 2:
+        raise ShapeError(f"expected total dims >= 2, but got total dims = {len(input.shape)}")
     a, b = normalize_dims(dims, len(input.shape))
     k %= 4
     if k == 0:

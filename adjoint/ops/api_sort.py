@@ -245,6 +245,9 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False,
               out: Any = None) -> Any:
     """Which bucket each element falls into."""
+    if len(boundaries.shape) != 1:
+        raise ShapeError("boundaries tensor must be 1 dimension, but got "
+                         f"dim({len(boundaries.shape)})")
     found = np.searchsorted(value(boundaries, "bucketize"), np.asarray(raw(input)),
                             "right" if right else "left")
     return finish(out, box(boundaries, np.asarray(found, np.int32 if out_int32 else np.int64)))
@@ -367,6 +370,8 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     from adjoint.ops.api_join import cat
     if not len(input.shape):
         raise ShapeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise ArgumentError(f"order must be non-negative but got {n}")
     d = one_dim(input, dim)
     parts = [p for p in (prepend, input, append) if p is not None]
     x = cat(parts, d) if len(parts) > 1 else input

@@ -25,6 +25,9 @@ def _splitter(name: str, least: int, axis: Callable[[int], int]) -> None:
             raise ShapeError(f"torch.{name} requires a tensor with at least {least} dimension, but "
                              f"got a tensor with {rank} dimensions!")
         d = axis(rank)
+        if isinstance(indices_or_sections, int) and indices_or_sections < 1:
+            raise ArgumentError(f"torch.{name}: number of sections must be larger than 0, got "
+                                f"{indices_or_sections}")
         if isinstance(indices_or_sections, int) and input.shape[d] % indices_or_sections:
             raise ArgumentError(f"torch.{name} attempted to split along dimension {d}, but the size"
                                 f" of the dimension {input.shape[d]} is not divisible by the "
@@ -106,6 +109,9 @@ def as_strided_scatter(input: Any, src: Any, size: Any, stride: Any,
     from adjoint.ops.arrange import strided_places
     from adjoint.ops.index import index_put_op
     at = strided_places(tuple(size), tuple(stride), int(storage_offset or 0))
+    if at.size and at.max() >= math.prod(input.shape):
+        raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)} reach "
+                         f"element {at.max()} of a tensor of {math.prod(input.shape)} elements")
     flat = reshape(input, (math.prod(input.shape),))
     return reshape(index_put_op(flat, at, src, dims=(0,), accumulate=False), tuple(input.shape))
 

@@ -15,7 +15,7 @@ from adjoint.base.dtypes import F32
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import bump
-from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, raw, wide
+from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.norm import layer_norm_op
 from adjoint.ops.pointwise import add, div, mul, pow_op, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
@@ -236,7 +236,10 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = N
     dims = tuple(range(rank - len(shape), rank))
     if eps is None:
         eps = float(np.finfo(dtype_of(input)).eps)
-    out = mul(input, rsqrt(add(mean_op(mul(input, input), dim=dims, keepdim=True), eps)))
+    own = dtype_of(input)
+    x = cast_to(input, F32) if own.itemsize == 2 else input
+    out = mul(x, rsqrt(add(mean_op(mul(x, x), dim=dims, keepdim=True), eps)))
+    out = cast_to(out, own)
     return out if weight is None else mul(out, weight)
 
 

@@ -68,8 +68,8 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
         copy = bool(rest[1])
     t = self if device is None else _move(self, check(device))
     if dtype is not None and t.dtype.dtype != to_numpy(dtype):
-        return cast(t, dtype=to_numpy(dtype))  # type: ignore[no-any-return]  # one tensor
-    return clone_op(t) if copy and t is self else t  # type: ignore[no-any-return]  # one tensor
+        return cast(t, dtype=to_numpy(dtype))
+    return clone_op(t) if copy and t is self else t
 
 
 def _to_dtype(name: str, dtype: str) -> None:
@@ -163,7 +163,7 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite with `src`, broadcast and converted; the gradient goes to `src`."""
     if not isinstance(src, Tensor):
         src = wrap(np.asarray(src))
-    return inplace(copy_op.op, self, (src,), name="copy_")  # type: ignore[attr-defined]  # record
+    return inplace(copy_op.op, self, (src,), name="copy_")
 
 
 @public(function=False, name="fill_")

@@ -124,7 +124,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | 
         return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
     if isinstance(data, Tensor):
         same = dtype is None or data.array.dtype == to_numpy(dtype)
-        return data if same else data.to(dtype)  # type: ignore[attr-defined]  # registry method
+        return data if same else data.to(dtype)
     if isinstance(data, np.ndarray) and (dtype is None or data.dtype == to_numpy(dtype)):
         return from_numpy(data)
     return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -277,7 +277,7 @@ def range_(start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Tensor:
     """start, start + step, ... up to and including `end`."""
     count = int(math.floor((end - start) / step)) + 1
     kwargs.setdefault("dtype", default_dtype())
-    return arange(0, count, **kwargs) * step + start  # type: ignore[operator]  # registry method
+    return arange(0, count, **kwargs) * step + start
 
 
 @public(method=False)
@@ -319,14 +319,14 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
 @public()
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy with its own memory, connected to the graph."""
-    return clone_op(input)  # type: ignore[no-any-return]  # one tensor in, one out
+    return clone_op(input)
 
 
 @public()
 def detach(input: Tensor) -> Tensor:
     """The same memory without history: no gradient flows, writes are still noticed."""
     if input.level:
-        return input.trace.detach(input)  # type: ignore[attr-defined,no-any-return]  # func
+        return input.trace.detach(input)
     return alias(input)
 
 
@@ -342,7 +342,7 @@ def legacy(*args: Any, device: Any = None, requires_grad: bool = False,
     if len(args) == 1 and isinstance(args[0], Size):
         return make(tuple(args[0]), kind, None, device, requires_grad)
     if len(args) == 1 and isinstance(args[0], Tensor):
-        return alias(args[0]) if args[0].array.dtype == kind else args[0].to(kind)  # type: ignore[attr-defined,no-any-return]  # registry method
+        return alias(args[0]) if args[0].array.dtype == kind else args[0].to(kind)
     if len(args) != 1 or isinstance(args[0], (float, bool, str)):
         raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
     return wrap(_from_data(args[0], kind), requires_grad)

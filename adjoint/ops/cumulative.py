@@ -129,6 +129,9 @@ def _lcse_impl(x: Any, /, *, dim: int) -> Any:
     if not x.ndim:
         return np.array(x)
     w = wide(x)
+    if w.dtype.kind == "c":
+        top = w.real.max(axis=dim, keepdims=True)
+        return np.log(np.cumsum(np.exp(w - top), axis=dim)) + top
     return narrowed(np.logaddexp.accumulate(w, axis=dim), x.dtype)
 
 
@@ -136,19 +139,23 @@ def _decay(out: Any, dim: int) -> Any:
     """exp(out[j-1] - out[j]) <= 1; 0 at j = 0."""
     from adjoint.ops.pointwise import isnan, where_op
     ratio = exp(sub(_delayed(out, dim, -np.inf), out))
+    if dtype_of(ratio).kind == "c":
+        return mul(ratio, _delayed(np.ones_like(getattr(out, "array", out)), dim, 0.0))
     return where_op(isnan(ratio), 0.0, ratio)
 
 
 def _share(x: Any, out: Any) -> Any:
     from adjoint.ops.pointwise import isnan, where_op
     ratio = exp(sub(x, out))
+    if dtype_of(ratio).kind == "c":
+        return ratio
     return where_op(isnan(ratio), 0.0, ratio)
 
 
 logcumsumexp_op: Any = op(
     "logcumsumexp", impl=_lcse_impl, infer=lambda x, *, dim: Aval(x.shape, x.dtype),
-    vjp={"x": lambda ct, x, out, *, dim: mul(_reverse(ct, _decay(out, dim), dim),
-                                             _share(x, out))},
+    vjp={"x": lambda ct, x, out, *, dim: mul(_reverse(ct, conj(_decay(out, dim)), dim),
+                                             conj(_share(x, out)))},
     jvp={"x": lambda t, x, out, *, dim: scan_op(mul(t, _share(x, out)), _decay(out, dim),
                                                 dim=dim)},
     batch=batch_cumulative, cost=lambda x, **_: 30 * x.size,

@@ -286,9 +286,9 @@ class PointwiseOp(Op):
             return {}, {}, {}
         return _rules(self.name, self.expression, self.operands, self.attrs, self.source[1])
 
-    vjp = property(lambda self: self.rules[0], lambda self, _: None)  # type: ignore[assignment]
+    vjp = property(lambda self: self.rules[0], lambda self, _: None)
     # (fields of the dataclass, computed here)
-    jvp = property(lambda self: self.rules[1], lambda self, _: None)  # type: ignore[assignment]
+    jvp = property(lambda self: self.rules[1], lambda self, _: None)
     # (likewise)
     scalar = property(lambda self: self.expression, lambda self, _: None)
 
@@ -356,7 +356,7 @@ def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | No
     code = f.__code__
     n = code.co_argcount
     operands, attrs = code.co_varnames[:n], code.co_varnames[n:n + code.co_kwonlyargcount]
-    return _build(name, operands, attrs, f, slope or {}, fields, kind, public=True)  # type: ignore[no-any-return]
+    return _build(name, operands, attrs, f, slope or {}, fields, kind, public=True)
     # (a function with a record)
 
 

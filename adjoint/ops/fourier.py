@@ -12,7 +12,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import default_dtype, is_inexact, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
 from adjoint.core.op import op
 from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import cast_to, dtype_of, finish, many_dims, need, one_dim
@@ -102,6 +102,8 @@ c2r_op: Any = op(
 # ------------------------------------------------------------------ public
 def _ready(name: str, x: Any, complex_wanted: bool) -> Any:
     need(f"fft.{name}", x)
+    if not len(x.shape):
+        raise IndexOutOfRange("Dimension specified as -1 but tensor has no dimensions")
     if not is_inexact(dtype_of(x)):
         x = cast_to(x, default_dtype())
     if dtype_of(x).itemsize == 2:

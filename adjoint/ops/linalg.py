@@ -65,7 +65,13 @@ def _product(a: Any, b: Any) -> Any:
     return np.matmul(a, b)
 
 
-_matmul = through_float32(_product)
+_wide_product = through_float32(_product)
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    if a.dtype != b.dtype:
+        raise TypeError("operands of different dtypes")      # put into words by infer
+    return _wide_product(a, b)
 
 
 def _flops(a: Aval, b: Aval) -> int:
@@ -303,12 +309,16 @@ def _batch_addmm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
     return add(out, scaled(c, attrs["beta"]))
 
 
+def _bar(number: Any) -> Any:
+    return number.conjugate() if isinstance(number, complex) else number
+
+
 def _declare_addmm(name: str) -> Any:
     return op(
         name, impl=_addmm_checked, infer=_addmm_infer,
-        vjp={"c": lambda ct, *, beta: scaled(ct, beta),
-             "a": lambda ct, b, *, alpha: scaled(matmul_op(ct, mH(b)), alpha),
-             "b": lambda ct, a, *, alpha: scaled(matmul_op(mH(a), ct), alpha)},
+        vjp={"c": lambda ct, *, beta: scaled(ct, _bar(beta)),
+             "a": lambda ct, b, *, alpha: scaled(matmul_op(ct, mH(b)), _bar(alpha)),
+             "b": lambda ct, a, *, alpha: scaled(matmul_op(mH(a), ct), _bar(alpha))},
         jvp={"c": lambda t, *, beta: scaled(t, beta),
              "a": lambda t, b, *, alpha: scaled(matmul_op(t, b), alpha),
              "b": lambda t, a, *, alpha: scaled(matmul_op(a, t), alpha)},

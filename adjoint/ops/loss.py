@@ -16,6 +16,7 @@ from adjoint.ops.family import pointwise
 from adjoint.ops.gather import gather_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
+    abs_op,
     add,
     clamp_min,
     div,
@@ -74,7 +75,10 @@ def _paired(name: str, record: Any) -> Callable[..., Any]:
              reduction: str = "mean", weight: Any = None) -> Any:
         reduction = _start(name, (input, target), size_average, reduce, reduction)
         _size_warning(name, input, target)
-        found = record(input, target)
+        if record is l1_op and "c" in (dtype_of(input).kind, dtype_of(target).kind):
+            found = abs_op(sub(input, target))
+        else:
+            found = record(input, target)
         if weight is not None:
             found = mul(found, weight)
             if reduction == "mean":
@@ -282,6 +286,9 @@ def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, re
     reduction = _start("multilabel_margin_loss", (input, target), size_average, reduce, reduction)
     single = len(input.shape) < 2
     x = reshape(input, (1, -1)) if single else input
+    if math.prod(target.shape) != math.prod(x.shape):
+        raise ShapeError(f"multilabel_margin_loss: inconsistent target size: {list(target.shape)} "
+                         f"for input of size: {list(input.shape)}")
     t = np.asarray(raw(target)).reshape(tuple(x.shape))
     n, classes = t.shape
     listed = np.cumprod(t >= 0, axis=1).astype(bool)

@@ -190,10 +190,15 @@ def _lse_weights(x: Any, out: Any, dim: Shape) -> Any:
     return exp(sub(x, where_op(isfinite(full), full, 0.0)))
 
 
+def _bar(x: Any) -> Any:
+    from adjoint.ops.linalg import conj
+    return conj(x)
+
+
 logsumexp_op: Any = op(
     "logsumexp", impl=_lse_impl, infer=_reduced,
     vjp={"x": lambda ct, x, out, *, dim: mul(spread(ct, tuple(x.shape), dim),
-                                             _lse_weights(x, out, dim))},
+                                             _bar(_lse_weights(x, out, dim)))},
     jvp={"x": lambda t, x, out, *, dim, keepdim: sum_op(
         mul(t, _lse_weights(x, out, dim)), dim=dim, keepdim=keepdim)},
     batch=batch_reduce, cost=lambda x, **_: 20 * x.size,

@@ -201,10 +201,10 @@ def istft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None
     one = x.shape[1] != n_fft if onesided is None else onesided
     norm = "ortho" if normalized else None
     spectra = mT(x)
+    if not one and not return_complex:              # a real signal: half of the frequencies do
+        spectra = narrow_op(spectra, dim=2, start=0, length=n_fft // 2 + 1)
+        one = True
     frames = FFT["irfft"](spectra, n_fft, norm=norm) if one else FFT["ifft"](spectra, norm=norm)
-    if not one and not return_complex:
-        from adjoint.ops.pointwise import real_part
-        frames = real_part(frames)
     real = np.dtype(f"f{dtype_of(x).itemsize // 2}")
     w = _window(window, width, n_fft, real)
     count = frames.shape[1]

@@ -77,10 +77,16 @@ def _avg_shape(x: Aval, kernel: Shape, stride: Shape, padding: Shape, ceil_mode:
         x.shape[2:], kernel, stride, padding, strict=True)))
 
 
+def _avg_impl(x: Any, /, *, kernel: Shape, stride: Shape, padding: Shape, ceil_mode: bool,
+              count_include_pad: bool, divisor_override: Any) -> Any:
+    whole = x.dtype.kind in "iu"
+    out = k.avg_pool_forward(x.astype(np.float64) if whole else x, kernel, stride, padding,
+                             ceil_mode, count_include_pad, divisor_override)
+    return np.trunc(out).astype(x.dtype) if whole else out
+
+
 avg_pool_op: Any = op(
-    "avg_pool", impl=lambda x, /, *, kernel, stride, padding, ceil_mode, count_include_pad,
-    divisor_override: k.avg_pool_forward(x, kernel, stride, padding, ceil_mode, count_include_pad,
-                                         divisor_override),
+    "avg_pool", impl=_avg_impl,
     infer=lambda x, *, kernel, stride, padding, ceil_mode, **_: Aval(
         _avg_shape(x, kernel, stride, padding, ceil_mode), x.dtype),
     vjp={"x": lambda ct, x_aval, **attrs: avg_unpool_op(ct, x_shape=x_aval.shape, **attrs)},
@@ -121,6 +127,10 @@ def _ready(name: str, input: Any, dims: int) -> tuple[Any, bool]:
     if rank not in (dims + 1, dims + 2):
         raise ShapeError(f"{name}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor, but got"
                          f" input of size {list(input.shape)}")
+    if 0 in tuple(input.shape)[rank - dims - 1:]:
+        raise ShapeError(f"{name}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with "
+                         f"optional 0 dim batch size for input, but got: {list(input.shape)}. "
+                         "Expected input's non-batch dimensions to have positive length")
     return (unsqueeze_op(input, dim=0), True) if rank == dims + 1 else (input, False)
 
 
@@ -153,6 +163,8 @@ def _max(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
     x, single = _ready(name, input, dims)
     w, s, p = _window(name, kernel, stride, padding, dims)
     d = per_dim(dilation, dims)
+    if min(d) < 1:
+        raise ArgumentError(f"{name}: dilation must be greater than zero, but got {min(d)}")
     _nonempty(name, x, tuple(k.pool_size(*z, ceil_mode=ceil_mode) for z in zip(
         x.shape[2:], w, s, p, d, strict=True)))
     outs = max_pool_op(x, kernel=w, stride=s, padding=p, dilation=d, ceil_mode=ceil_mode)
@@ -177,6 +189,9 @@ def _avg(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
 def _size(x: Any, size: Any, dims: int) -> Shape:
     if size is None or isinstance(size, int):
         size = (size,) * dims
+    if len(size) != dims:
+        raise ArgumentError(f"adaptive pooling: output_size must be an int or {dims} ints, got "
+                            f"{size}")
     return tuple(n if s is None else int(s) for s, n in zip(size, x.shape[2:], strict=True))
 
 
@@ -244,6 +259,10 @@ def _relu(x: Any) -> Any:
 def _unpool(dims: int, input: Any, indices: Any, kernel: Any, stride: Any, padding: Any,
             size: Any) -> Any:
     x, single = _ready(f"max_unpool{dims}d", input, dims)
+    if tuple(indices.shape) != tuple(input.shape):
+        raise ShapeError(f"Expected shape of indices to be same as that of the input tensor "
+                         f"({list(input.shape)}) but got indices tensor with shape: "
+                         f"{list(indices.shape)}")
     at = unsqueeze_op(indices, dim=0) if single else indices
     w, s, p = _window(f"max_unpool{dims}d", kernel, stride, padding, dims)
     space = tuple((n - 1) * b - 2 * c + a for n, a, b, c in zip(x.shape[2:], w, s, p, strict=True))

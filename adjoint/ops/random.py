@@ -47,7 +47,7 @@ class Generator:
     def manual_seed(self, seed: int) -> Generator:
         """Begin the sequence of `seed` (an int of at most 64 bits)."""
         if isinstance(seed, Tensor):
-            seed = seed.item()  # type: ignore[attr-defined]  # registry method
+            seed = seed.item()
         seed = int(seed)
         if not -2**63 <= seed < 2**64:
             raise ArgumentError(f"Overflow when unpacking long: seed {seed} needs more than 64 "
@@ -169,7 +169,7 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
     t = wrap(array, requires_grad)
     if out is not None:
         from adjoint.ops.public import write_out
-        return write_out(out, t)  # type: ignore[no-any-return]  # the given tensor
+        return write_out(out, t)
     return t
 
 

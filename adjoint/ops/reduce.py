@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import I64
-from adjoint.base.errors import IndexOutOfRange
+from adjoint.base.errors import ArgumentError, IndexOutOfRange
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.shape import expand_op, reshape
@@ -85,11 +85,16 @@ mean_op: Any = _declare_mean("mean", "MeanBackward1")
 mean_all_op: Any = _declare_mean("mean_all", "MeanBackward0")
 
 
+class EmptyAxis(IndexOutOfRange, ArgumentError):
+    """An axis of no elements, or of none at all, where one with elements is needed; PyTorch
+    raises now IndexError, now RuntimeError, so this is both."""
+
+
 def no_zero_axis(name: str, x: Aval, dim: Shape) -> None:
     """A maximum of nothing has no value."""
     for d in dim:
         if x.shape[d] == 0:
-            raise IndexOutOfRange(f"{name}(): Expected reduction dim {d} to have non-zero size, "
+            raise EmptyAxis(f"{name}(): Expected reduction dim {d} to have non-zero size, "
                                   f"the operand is {list(x.shape)}")
 
 
@@ -254,7 +259,7 @@ count_nonzero_op: Any = op(
         np.count_nonzero(x, axis=dim, keepdims=keepdim)).astype(np.int64),
     infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim), I64),
     batch=batch_reduce, cost=lambda x, **_: x.size)
-__all__ = ["all_op", "amax_op", "amin_op", "any_op", "argmax_op", "argmin_op", "axis_of",
-           "batch_reduce", "count_nonzero_op", "dtype_of", "max_all_op", "max_dim_op",
+__all__ = ["EmptyAxis", "all_op", "amax_op", "amin_op", "any_op", "argmax_op", "argmin_op",
+           "axis_of", "batch_reduce", "count_nonzero_op", "dtype_of", "max_all_op", "max_dim_op",
            "mean_all_op", "mean_op", "min_all_op", "min_dim_op", "no_zero_axis", "reduced_shape",
            "spread", "sum_all_op", "sum_op"]

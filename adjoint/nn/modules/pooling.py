@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import adjoint.nn.functional as F
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.nn import _core
@@ -454,13 +455,17 @@ class _FractionalMaxPoolNd(_Pool):
         samples = self._random_samples
         if samples is None:
             samples = _core.empty((*planes, n), dtype=x.dtype).uniform_()
-        at = _fractional_windows(samples.array, sizes, self.kernel_size, out)
-        picked = x.flatten(2).gather(2, _core.tensor(at.reshape(*planes, -1)))
+        meta = type(x.array) is MetaArray  # any windows have the right shape
+        draws = np.zeros((*planes, n)) if meta else samples.array
+        at = _fractional_windows(draws, sizes, self.kernel_size, out)
+        picked = x.flatten(2).gather(2, _core.tensor(at.reshape(*planes, -1)).to(x.device))
         values, which = picked.reshape(*planes, *out, -1).max(-1)
         if input.ndim == n + 1:
             values = values.squeeze(0)
         if not self.return_indices:
             return values
+        if meta:
+            return values, which.reshape(values.shape)
         flat = np.take_along_axis(at.reshape(*planes, *out, -1), which.array[..., None], -1)
         return values, _core.tensor(flat.reshape(values.shape))
 
