@@ -4,4 +4,4 @@ from __future__ import annotations
 from adjoint.ops.fourier import FFT as _FFT
 
 globals().update(_FFT)
-__all__ = sorted(_FFT)  # noqa: PLE0605
+__all__ = sorted(_FFT)

@@ -13,4 +13,4 @@ from adjoint.ops.api_decompose import LinAlgError as LinAlgError
 from adjoint.ops.api_linalg import matmul as matmul
 
 globals().update(_LINALG)
-__all__ = ["LinAlgError", "cross", "diagonal", "matmul", *sorted(_LINALG)]  # noqa: PLE0604
+__all__ = ["LinAlgError", "cross", "diagonal", "matmul", *sorted(_LINALG)]

@@ -17,7 +17,8 @@ from adjoint.base.errors import AutogradError
 from adjoint.utils.checkpoint import checkpoint
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning",
+                                        "ignore:Attempted to insert a get_attr:UserWarning")
 RNG = np.random.default_rng(7)
 V = RNG.normal(size=3)
 T = RNG.normal(size=3)
@@ -42,6 +43,13 @@ def close(got: Any, want: Any, rtol: float = 1e-9, atol: float = 1e-10) -> None:
     for p, q in zip(a, b, strict=True):
         assert p.shape == q.shape, (p.shape, q.shape)
         np.testing.assert_allclose(p, q, rtol=rtol, atol=atol)
+
+
+def test_pull_is_differentiable_in_its_cotangent() -> None:
+    """The pull of vjp is a function like any other, also of a linear function."""
+    for h, slope in ((lambda a: a * 2.0, 2.0), (lambda a: a ** 2, 4.0)):
+        _, pull = af.vjp(h, ad.tensor(2.0))
+        assert af.grad(lambda c, p=pull: p(c)[0] * c)(ad.tensor(3.0)).item() == 6 * slope
 
 
 def both(program: Callable[..., Any], *xs: np.ndarray) -> None:

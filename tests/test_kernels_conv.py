@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adjoint.kernels import conv, conv_run, gemm_plan, threads
+from adjoint.kernels import conv, conv_pool_run, conv_run, gemm_plan, threads
 
 RNG = np.random.default_rng(7)
 
@@ -41,6 +41,7 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setattr(conv_run, "_LEAST", 0)
     if request.param == "numpy":
         monkeypatch.setattr(conv_run, "supported", lambda *args: False)
+        monkeypatch.setattr(conv_pool_run, "supported", lambda *args: False)
     return str(request.param)
 
 
@@ -129,6 +130,9 @@ POOLS = [
     ((2, 3, 7, 7), (2, 3), (1, 2), (1, 1), (1, 2), False),
     ((1, 2, 5, 6, 7), 2, None, 0, 1, True),
     ((2, 2, 11, 10), 3, 3, 1, 2, True),
+    ((3, 7, 20, 45), 3, 2, 1, 1, False),
+    ((4, 6, 28, 28), 2, 2, 0, 1, False),
+    ((1, 5, 7, 9, 20), (2, 3, 3), (2, 1, 2), 1, 1, True),
 ]
 
 
@@ -152,7 +156,7 @@ def test_max_pool_matches_torch(case: tuple) -> None:
 
 def test_max_pool_nan_and_minus_inf() -> None:
     torch = pytest.importorskip("torch")
-    x = rand((1, 2, 6, 6))
+    x = rand((1, 2, 40, 40))
     x[0, 0, 1, 1] = x[0, 0, 1, 0] = np.nan
     x[0, 1] = -np.inf
     y, index = conv.max_pool_forward(x, 3, 2, 1)

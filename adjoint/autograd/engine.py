@@ -23,6 +23,7 @@ from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import (
     AccumulateGrad,
+    Freed,
     Kept,
     Node,
     OutRef,
@@ -37,14 +38,14 @@ ndarray = np.ndarray
 _refs = sys.getrefcount
 _current = threading.local()
 _sequence = attrgetter("seq")
-LARGE = 4096    # bytes from which fan-in is summed into the first buffer
+LARGE = 1024    # elements from which fan-in is summed into the first buffer
 
 
 class Backward:
     """One walk of the graph. `run` visits plain nodes inline; whatever has hooks, several
     outputs, is captured or builds a graph of its own goes through `visit`."""
 
-    place: Any = None
+    mark: Any = None             # stands for the residuals that this walk releases
     ends: Any = frozenset()      # captured nodes below which nothing is asked for
 
     def __init__(self, keep: bool, create: bool, capture: dict[Any, list[int]] | None,
@@ -112,62 +113,60 @@ class Backward:
     # -------------------------------------------------------------- the walk
     def run(self) -> None:
         """Visit the nodes in order."""
-        cts, keep, last = self.cts, self.keep, self.last
+        cts, keep, last, mark = self.cts, self.keep, self.last, self.mark
         take = cts.pop
-        special = self.special
         if None in last:
             self._leaves(None)
         for node in self.order:
             ct = take(node, None)
-            if ct is not None:
-                plan = node.plan
-                fast = plan.fast if plan is not None and not special else None
-                if fast is None:
-                    self.visit(node, ct)
-                    ct = None
+            if ct is None:
+                if node in last:
+                    self._leaves(node)
+                continue
+            plan = node.plan
+            if self.special or plan is None or plan.fast is None:
+                self.visit(node, ct)
+                ct = None
+                if node in last:
+                    self._leaves(node)
+                continue
+            size = ct.size
+            fast = plan.fast if size < plan.limit else plan.large
+            saved = node.saved
+            if saved is None:
+                result = fast(ct)
+            elif type(saved) is Freed:
+                raise AutogradError(freed_message(node))
+            else:
+                s = saved[0]
+                a = s.array if type(s) is Tensor and s._cell is None else value_of(s, node)
+                if len(saved) == 1:
+                    result = fast(ct, a)
+                elif len(saved) == 2:
+                    s = saved[1]
+                    result = fast(ct, a, s.array if type(s) is Tensor and s._cell is None
+                                  else value_of(s, node))
                 else:
-                    saved = node.saved
-                    if ct.size >= plan.limit:
-                        fast = plan.large
-                    if saved is None:
-                        if plan.kept:
-                            raise AutogradError(freed_message(node))
-                        result = fast(ct)
-                    else:
-                        s = saved[0]
-                        a = (s.array if type(s) is Tensor and s._cell is None
-                             else value_of(s, node))
-                        if len(saved) == 1:
-                            result = fast(ct, a)
-                        elif len(saved) == 2:
-                            s = saved[1]
-                            result = fast(ct, a, s.array if type(s) is Tensor and s._cell is None
-                                          else value_of(s, node))
-                        else:
-                            result = fast(ct, a, *[value_of(s, node) for s in saved[1:]])
-                        if not keep and plan.kept:
-                            saved = s = a = None
-                            node.saved = None
-                            node.freed = self.place
-                    ct = None
-                    for edge, c in zip(node.edges, result):  # noqa: B905  # hot; equal lengths
-                        if edge is None:
-                            continue
-                        if c.shape != edge.shape:
-                            if type(edge) is Port:
-                                self._add(edge, fit(c, edge))
-                                continue
-                            c = fit(c, edge)
-                        elif type(edge) is Port:
-                            self._add(edge, fit(c, edge))
-                            continue
-                        if edge not in cts:
-                            cts[edge] = c
-                        elif c.nbytes < LARGE:
-                            cts[edge] = cts[edge] + c
-                        else:
-                            self._add(edge, c)
-                    result = c = None
+                    result = fast(ct, a, *[value_of(s, node) for s in saved[1:]])
+                if not keep:
+                    saved = s = a = None
+                    node.saved = mark
+            ct = None
+            for edge, c in zip(node.edges, result):  # noqa: B905  # hot; equal lengths
+                if edge is None:
+                    continue
+                if c.shape != edge.shape:            # broadcast, or a port
+                    c = fit(c, edge)
+                    if type(edge) is Port:
+                        self._add(edge, c)
+                        continue
+                if edge not in cts:
+                    cts[edge] = c
+                elif size < LARGE:
+                    cts[edge] = cts[edge] + c
+                else:
+                    self._add(edge, c)
+            result = c = None
             if node in last:
                 self._leaves(node)
 
@@ -190,8 +189,7 @@ class Backward:
                    (fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e))
                    for c, e in zip(results, node.edges, strict=True)]
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
-            node.freed = self.place
-            node.saved = None
+            node.saved = self.mark
         if state() & WATCH:
             for observer in watchers.observers.get():
                 observer.backward(node, ct, results)
@@ -206,7 +204,7 @@ class Backward:
     def _call(self, node: Any, ct: Any) -> list[Any]:
         if node.plan is None:                  # a custom function
             return node.apply(self, ct)
-        if node.saved is None and node.plan.names:
+        if type(node.saved) is Freed:
             raise AutogradError(freed_message(node))
         read = tensor_of if self.create else value_of
         vals = [read(s, node) for s in node.saved or ()]
@@ -228,7 +226,7 @@ class Backward:
         have = cts.get(edge)
         if have is None:
             cts[edge] = ct
-        elif (type(have) is ndarray and have.nbytes >= LARGE and _refs(have) <= 3
+        elif (type(have) is ndarray and have.size >= LARGE and _refs(have) <= 3
                 and have.base is None and type(ct) is ndarray):
             np.add(have, ct, out=have)
         else:
@@ -364,7 +362,7 @@ def freed_message(node: Node) -> str:
             "after calling backward.\n"
             f"  node: {node.name()} made at {node.where()}")
     if node.freed is not None:
-        text += f"\n  freed by the backward at {provenance.locate(*node.freed)}"
+        text += f"\n  freed by the backward at {provenance.locate(node.freed.code, node.freed.lasti)}"
     return text + ("\n  fix: run the forward again, sum the losses and call backward once, or pass "
                    "retain_graph=True to every backward but the last")
 
@@ -378,7 +376,7 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
     """
     frame = provenance.user_frame(sys._getframe(2))
     self = Backward(keep, create, capture, accumulate, levels)
-    self.place = (frame.f_code, frame.f_lasti) if frame else None
+    self.mark = Freed(frame.f_code, frame.f_lasti) if frame else Freed(None, 0)
     outer = state()
     record = create or levels
     token = change(set_bits=GRAD if record else 0, clear_bits=0 if record else GRAD)

@@ -81,8 +81,7 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """What `save_for_backward` kept."""
         node = self._node() if self._node is not None else None
-        return self._to_save if node is None or node.saved is None and node.freed is None \
-            else node.saved_tensors
+        return self._to_save if node is None or node.saved is None else node.saved_tensors
 
     saved_variables = saved_tensors
 

@@ -19,7 +19,7 @@ def residuals(node: Node) -> dict[str, Any]:
     plan = node.plan
     if plan is None or not plan.names:
         return {}
-    if node.saved is None:
+    if node.freed is not None:
         raise AutogradError(freed_message(node))
     return {n: tensor_of(s, node) for n, s in zip(plan.names, node.saved, strict=True)}
 
@@ -58,7 +58,7 @@ def _node_getattr(self: Node, name: str) -> Any:
 
 def _node_dir(self: Node) -> list[str]:
     names = set(object.__dir__(self))
-    if self.plan is not None and self.saved is not None:
+    if self.plan is not None and type(self.saved) is tuple:
         own = _BY_NODE.get(type(self).__name__, {})
         names |= {"_saved_" + own.get(n, _SHOWN.get(n, n)) for n in self.plan.kept}
         names |= {"_saved_" + a for a in self.attrs}

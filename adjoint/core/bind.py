@@ -364,4 +364,5 @@ def release(node: Any) -> None:
     node.saved = None
 
 
-__all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "record", "release", "value_of", "watch"]
+__all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "record",
+           "release", "value_of", "watch"]

@@ -18,7 +18,7 @@ from adjoint.base.dtypes import F32, F64
 from adjoint.core.bind import bind
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import Op
-from adjoint.core.tensor import Cell, OutRef, Tensor, edge_of, keep, next_sequence
+from adjoint.core.tensor import Cell, OutRef, Tensor, counter, edge_of, keep
 
 ndarray = np.ndarray
 _new = object.__new__
@@ -136,7 +136,7 @@ def _unary(x: Any, own: Any = None) -> Any:
         node.saved = plan.pick(x if x._cell is None or not plan.keeps_a
                                else keep(x, own.op.name), None, ref)
     node.shape = od.shape
-    node.seq = next_sequence()
+    node.seq = next(counter)
     f: Any = _getframe(1)
     code = f.f_code
     while code.co_filename in _inside:
@@ -157,7 +157,7 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
         dtype = ad.dtype
         if bd.dtype is not dtype:
             return bind(own.op, (a, b), {})
-        needs = a._rg + 2 * b._rg if mode else 0
+        needs = (3 if b._rg else 1) if a._rg else 2 if b._rg else 0
     else:
         found = own.operands(a, b, mode)
         if type(found) is not tuple:
@@ -177,7 +177,7 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     t = _new(Tensor)
     t.array = od if type(od) is ndarray else _asarray(od)
     t._cell = None
-    if not needs or (plan := plans[needs]) is None:
+    if not needs or not mode or (plan := plans[needs]) is None:
         t._rg = False
         t._edge = None
         return t
@@ -188,9 +188,15 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
         node.edges = (ea if ea is not None else edge_of(a), eb if eb is not None else edge_of(b))
     else:
         node.edges = (edge_of(a), None) if needs == 1 else (None, edge_of(b))
-    node.saved = None if plan.pick is None else _residuals(plan, a, b, t, own)
+    pick = plan.pick
+    if pick is None:
+        node.saved = None
+    elif plan.simple and a._cell is None is b._cell:
+        node.saved = pick(a, b, None)
+    else:
+        node.saved = _residuals(plan, a, b, t, own)
     node.shape = od.shape
-    node.seq = next_sequence()
+    node.seq = next(counter)
     f: Any = _getframe(1)
     code = f.f_code
     while code.co_filename in _inside:

@@ -128,9 +128,9 @@ def _share_output_cell(node: Any, target: Tensor) -> None:
 
 def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
     """Raise where an in-place op may not be applied; True if its history must be recorded."""
-    strides = getattr(target.array, "strides", ())
-    if 0 in strides and target.array.size and any(s == 0 and n > 1 for s, n in zip(strides, target.array.shape,
-                                                            strict=True)):
+    shape, strides = target.array.shape, getattr(target.array, "strides", ())
+    if 0 in strides and target.array.size and any(
+            s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)):
         raise AutogradError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation. "

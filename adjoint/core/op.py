@@ -226,7 +226,8 @@ class Plan:
     """
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
-                 "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit")
+                 "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit",
+                 "simple")
 
     def __init__(self, op: Op, needs: int) -> None:
         self.op, self.needs = op, needs
@@ -246,6 +247,7 @@ class Plan:
         self.wanted = tuple(sorted(t for g in self.groups for t in g.targets))
         self.sources = tuple(_source(op, n) for n in self.names)
         self.keeps_a, self.keeps_b = ("in", 0) in self.sources, ("in", 1) in self.sources
+        self.simple = needs == 3 and all(kind == "in" for kind, _ in self.sources)
         self.keeps_out = any(kind == "out" for kind, _ in self.sources)
 
     def general(self) -> Plan:
@@ -336,6 +338,7 @@ def register(record: Op, function: Any) -> OpFunction:
         raise TypeError(f"op {record.name!r} is declared twice")
     OPS[record.name] = record
     function.__name__ = function.__qualname__ = record.name
+    function.__doc__ = record.doc or f"Run the op `{record.name}`; `.op` is its record."
     function.op = record
     record.call = function
     return function

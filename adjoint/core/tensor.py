@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from adjoint.base.dtypes import DType, is_inexact, of_numpy
 from adjoint.base.errors import AutogradError, ShapeError
 from adjoint.core.modes import INFERENCE, state
 
-next_sequence = count().__next__
+counter = count()
+next_sequence = counter.__next__
 
 
 class Cell:
@@ -81,8 +82,10 @@ class Port:
 
     __slots__ = ("node", "index", "shape", "dtype")
 
-    def __init__(self, node: Node, index: int, shape: tuple[int, ...], dtype: Any) -> None:
-        self.node, self.index, self.shape, self.dtype = node, index, shape, dtype
+    def __init__(self, node: Node, index: int, shape: Sequence[int], dtype: Any) -> None:
+        self.node, self.index, self.dtype = node, index, dtype
+        self.shape = list(shape)    # a list: never equal to an array's shape, so that the engine's
+        # one comparison per edge also finds ports
 
 
 class OutRef:
@@ -116,6 +119,15 @@ class Packed:
 
     def __init__(self, value: Any, hook: Any, original: Any, index: int) -> None:
         self.value, self.hook, self.original, self.index = value, hook, original, index
+
+
+class Freed:
+    """What stands in the place of residuals that a backward has released: where that was."""
+
+    __slots__ = ("code", "lasti")
+
+    def __init__(self, code: CodeType | None, lasti: int) -> None:
+        self.code, self.lasti = code, lasti
 
 
 class RemovableHandle:
@@ -179,7 +191,7 @@ class Node:
                  "__dict__")
     plan: Any                      # core.op.Plan: rules and residual names for the wanted operands
     edges: tuple[Any, ...]
-    saved: tuple[Any, ...] | None  # None: nothing saved, or freed
+    saved: Any                     # a tuple; None: nothing saved; Freed: released by a backward
     attrs: dict[str, Any] = {}
     shape: Any                     # of the output; a tuple of shapes where there are several
     dtype: Any = None              # of the output; None: the dtype of the (fast) plan
@@ -187,11 +199,15 @@ class Node:
     code: CodeType | None
     lasti: int
     ports: int = 0                 # number of outputs where there are several
-    freed: Any = None              # (code, lasti) of the backward that released the residuals
     _post_hooks: HookDict | None = None
     _pre_hooks: HookDict | None = None
     _tensor_hooks: Any = None      # output index -> HookDict (hooks on the tensor itself)
     _retain: Any = None            # output index -> weakref of the tensor that retains its grad
+
+    @property
+    def freed(self) -> Freed | None:
+        """The backward that released the residuals; None while they are there."""
+        return self.saved if type(self.saved) is Freed else None
 
     def name(self) -> str:
         """The node's name, as printed."""
@@ -540,6 +556,6 @@ def check_grad_shape(t: Tensor, grad: Any) -> None:
             f"size '{list(t.array.shape)}'. Please ensure that the gradient and the tensor are the "
             "same size")
     if grad.array.dtype != t.array.dtype:
-        raise AutogradError(f"attempting to assign a gradient with dtype '{grad.dtype}' to a tensor "
-                            f"with dtype '{t.dtype}'. Please ensure that the gradient and the "
+        raise AutogradError(f"attempting to assign a gradient with dtype '{grad.dtype}' to a "
+                            f"tensor with dtype '{t.dtype}'. Please ensure that the gradient and the "
                             "tensor have the same dtype")

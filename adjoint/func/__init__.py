@@ -3,6 +3,8 @@ from adjoint.base.tree import flatten as tree_flatten
 from adjoint.base.tree import register_node as register_pytree_node
 from adjoint.base.tree import tree_leaves, tree_map
 from adjoint.base.tree import unflatten as tree_unflatten
+from adjoint.func.external import from_callable
+from adjoint.func.implicit import fixed_point, root
 from adjoint.func.jacobian import (
     choose as choose_mode,
 )
@@ -24,8 +26,9 @@ from adjoint.func.reverse import grad, grad_and_value, value_and_grad, vjp
 from adjoint.func.rules import custom_jvp, custom_vjp, straight_through
 from adjoint.func.vmap import pmax, pmean, psum, vmap
 
-__all__ = ["choose_mode", "custom_jvp", "custom_vjp", "fisher_product", "functional_call", "gauss_newton_product", "grad",
+__all__ = ["choose_mode", "custom_jvp", "custom_vjp", "fisher_product", "fixed_point", "from_callable",
+           "functional_call", "gauss_newton_product", "grad",
            "grad_and_value", "hessian", "hutchinson_diagonal", "hutchinson_trace", "hvp", "jacfwd",
            "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "pmax", "pmean", "psum",
-           "register_pytree_node", "stack_module_state", "straight_through", "tree_flatten", "tree_leaves", "tree_map",
+           "register_pytree_node", "root", "stack_module_state", "straight_through", "tree_flatten", "tree_leaves", "tree_map",
            "tree_unflatten", "value_and_grad", "vhp", "vjp", "vmap"]

@@ -131,8 +131,8 @@ class Pull:
             if e is not None and c is not None:
                 tensors = self.open or levels
                 roots.append((e, c if tensors or not isinstance(c, Tensor) else c.array))
-        found = walk(roots, keep=keep or self.open, create=self.open, capture=capture, accumulate=False,
-                     levels=levels and not self.open) if roots else {}
+        found = walk(roots, keep=keep or self.open, create=self.open, capture=capture,
+                     accumulate=False, levels=levels and not self.open) if roots else {}
         return [self._grad(found.get(i), v) for i, v in enumerate(self.variables)]
 
     def _grad(self, ct: Any, v: Tensor) -> Any:

@@ -128,6 +128,7 @@ class Rule:
     # (*ts) -> (outs, residuals) and (residuals, cts) -> cotangents, where residuals are kept
     saving: Any = None
     pull_saved: Any = None
+    native = True               # `run` is made of ops, and so works on values of any level
 
     def __init__(self, run: Callable[..., Any], push: Callable[..., Any],
                  pull: Callable[..., Any]) -> None:
@@ -182,7 +183,7 @@ def call_rule(rule: Rule, tensors: Sequence[Any], record: bool = True) -> tuple[
         return tuple(trace.lift(o, t) if is_variable(o) else o
                      for o, t in zip(outs, pushed, strict=True))
     values, mask = zip(*[trace.parts(t) for t in tensors], strict=True)
-    if not any(v.level or v._rg for v in values):
+    if rule.native and not any(v.level or v._rg for v in values):
         return tuple(rule.run(*tensors))
     return tuple(trace.lift(o) for o in call_rule(rule.batched(trace, mask), values))
 

@@ -122,7 +122,8 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
     with Batch(size, randomness, axis_name) as trace:
         token = _axes.set((*_axes.get(), trace))
         try:
-            args = unflatten([trace.lift(x) if m else x for x, m in zip(front, mask, strict=True)], spec)
+            args = unflatten([trace.lift(x) if m else x
+                              for x, m in zip(front, mask, strict=True)], spec)
             kwargs = unflatten([trace.lift(k) if isinstance(k, Tensor) else k for k in named],
                                named_spec)
             leaves, out_spec = flatten(func(*args, **kwargs))

@@ -198,5 +198,5 @@ def _hold_during_fork(lock: int, unlock: int) -> None:
     if hasattr(libc, "pthread_atfork"):
         libc.pthread_atfork(*map(ctypes.c_void_p, (lock, unlock, unlock)))
     elif hasattr(libc, "__register_atfork"):  # what glibc's static pthread_atfork calls
-        register = getattr(libc, "__register_atfork")  # noqa: B009  (a name Python would mangle)
+        register = getattr(libc, "__register_atfork")  # noqa: B009  # a name Python would mangle
         register(*map(ctypes.c_void_p, (lock, unlock, unlock, None)))

@@ -7,20 +7,21 @@ the rest keyword-only; `->` what comes back):
 
 | name | call |
 | --- | --- |
-| activations: relu leaky_relu elu celu selu gelu gelu_tanh silu mish sigmoid tanh softplus ... | `(x, **attrs) -> y` |
+| activations: relu leaky_relu elu gelu gelu_tanh silu mish sigmoid ... | `(x, **attrs) -> y` |
 | the same with `_backward` | `(ct, x, **attrs) -> cx` |
 | softmax, log_softmax, logsumexp | `(x, axis=-1) -> y` (logsumexp: `keepdims=`) |
 | softmax_backward, log_softmax_backward | `(ct, out, axis=-1) -> cx` |
-| cross_entropy | `(x, target, weight, ignore_index=, label_smoothing=) -> (loss, lse, share)` rows |
-| cross_entropy_backward | `(scale, x, target, lse, weight, ignore_index=, label_smoothing=) -> cx` |
+| cross_entropy | `(x, target, weight, **options) -> (loss, lse, share)` per row |
+| cross_entropy_backward | `(scale, x, target, lse, weight, **options) -> cx` |
 | layer_norm | `(x, weight, bias, eps=, columns=) -> (y, mean, rstd)` |
-| layer_norm_backward | `(ct, x, mean, rstd, weight, bias=, gradients=) -> (cx, cweight, cbias)` |
+| layer_norm_backward | `(ct, x, mean, rstd, weight, **options) -> (cx, cweight, cbias)` |
 | rms_norm; rms_norm_backward | `-> (y, rstd)`; `(ct, x, rstd, weight) -> (cx, cweight)` |
-| group_norm; group_norm_backward | `(x, groups, weight, bias, eps=)`; `(ct, x, groups, mean, rstd, weight)` |
+| group_norm | `(x, groups, weight, bias, eps=)` |
+| group_norm_backward | `(ct, x, groups, mean, rstd, weight)` |
 | batch_norm | `(x, weight, bias, mean=, var=, eps=) -> (y, mean, rstd, var)` |
 | batch_norm_backward | `(ct, x, mean, rstd, weight, training=) -> (cx, cweight, cbias)` |
 | dropout | `(x, p=, seed=, offset=) -> y`; the backward is the same call on ct |
-| lstm_cell; lstm_cell_backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c, new) -> (cgates, cc)` |
+| lstm_cell; its backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c, new) -> (cgates, cc)` |
 | gru_cell; gru_cell_backward | `(from_x, from_h, h) -> h`; `(ch, from_x, from_h, h) -> three` |
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
 | sum mean amax amin prod | `(x, axis=None, keepdims=False) -> y` |
@@ -30,7 +31,6 @@ the rest keyword-only; `->` what comes back):
 `hybrid` is what the pointwise family builds its functions with: NumPy below a size, generated
 code above.
 """
-# ruff: noqa: E501  (the table)
 from __future__ import annotations
 
 import functools

@@ -8,6 +8,7 @@ maximum and the treatment of nan follow PyTorch: a nan wins, ties go to the firs
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,6 +18,14 @@ import numpy as np
 from .conv_numpy import Array, Spatial, per_dim
 
 Slices = tuple[slice, ...]
+
+
+@functools.cache
+def _kernels() -> Any:
+    """The generated kernel; the compiler's modules are loaded when first needed."""
+    from . import conv_pool_run
+
+    return conv_pool_run
 
 
 def pool_size(
@@ -119,8 +128,14 @@ def max_pool_forward(
     k, s, p, d, out = _sizes(space, kernel, stride, padding, dilation, ceil_mode)
     floating = x.dtype.kind not in "iub"
     low = -np.inf if floating else np.iinfo(x.dtype).min
-    best = np.full((*x.shape[:2], *out), low, x.dtype)
-    index = np.broadcast_to(_first_index(space, out, s, p, d), best.shape).copy()
+    shape = (*x.shape[:2], *out)
+    first = _first_index(space, out, s, p, d)
+    if floating and math.prod(shape) and _kernels().supported(x, len(space)):
+        made = np.empty(shape, x.dtype), np.empty(shape, np.int64)
+        _kernels().max_pool(x, (k, s, p, d, out), *made, first)
+        return made
+    best = np.full(shape, low, x.dtype)
+    index = np.broadcast_to(first, best.shape).copy()
     if best.size == 0:
         return best, index
     strides = [math.prod(space[i + 1 :]) for i in range(len(space))]

@@ -326,8 +326,8 @@ def schedule(exprs: Sequence[Expr]) -> list[Expr]:
 def substitute(e: Expr, env: dict[Expr, Expr]) -> Expr:
     """`e` with nodes replaced, constants folded again."""
     done: dict[Expr, Expr] = dict(env)
-    rebuild: dict[str, Callable[..., Expr]] = {"add": add, "sub": sub, "mul": mul, "div": div, "neg": neg, "pow": pow_,
-               "where": where_}
+    rebuild: dict[str, Callable[..., Expr]] = {
+        "add": add, "sub": sub, "mul": mul, "div": div, "neg": neg, "pow": pow_, "where": where_}
     for n in schedule([e]):
         if n in done:
             continue

@@ -144,15 +144,15 @@ def _adam(variant: tuple[bool, ...], f: Function, v: list[Value],
           s: list[Value]) -> list[Value | None]:
     decoupled, decay, maximize, amsgrad = variant
     p, g, m, q = v[:4]
-    lr, beta1, beta2, eps, wd, step, root = s
+    lr, rest1, beta2, rest2, eps, wd, step, root = s  # rest = 1 - beta, subtracted in Python
     if maximize:
         g = -g
     if decay and decoupled:
         p = p * (1.0 - lr * wd)
     elif decay:
         g = g + p * wd
-    m = m + (g - m) * (1.0 - beta1)
-    q = q * beta2 + (g * g) * (1.0 - beta2)
+    m = m + (g - m) * rest1
+    q = q * beta2 + (g * g) * rest2
     top: list[Value | None] = []
     most = q
     if amsgrad:
@@ -215,7 +215,8 @@ def adam(params: Arrays, grads: Arrays, exp_avgs: Arrays, exp_avg_sqs: Arrays,
     size = lr / (1.0 - beta1**step)
     root = 1.0 / math.sqrt(1.0 - beta2**step)
     variant = (decoupled, weight_decay != 0, maximize, max_exp_avg_sqs is not None)
-    return _run("adam", variant, lists, (lr, beta1, beta2, eps, weight_decay, size, root))
+    return _run("adam", variant, lists, (lr, 1.0 - beta1, beta2, 1.0 - beta2, eps, weight_decay,
+                                         size, root))
 
 
 def scale_(arrays: Arrays, factor: float) -> Any:

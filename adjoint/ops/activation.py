@@ -20,7 +20,7 @@ def _apply(function: Callable[..., Any], x: Any, inplace: bool, name: str = "",
            **attrs: Any) -> Any:
     need(name or function.__name__, x)
     if inplace:
-        return write_inplace(function.op, x, (), attrs, name=(  # type: ignore[attr-defined]
+        return write_inplace(function.op, x, (), attrs, name=(  # type: ignore[attr-defined]  # record
             name or function.__name__) + "_")     # (functions carry records)
     return function(x, **attrs)
 

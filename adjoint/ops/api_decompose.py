@@ -286,21 +286,19 @@ def svdvals(A: Any, *, driver: Any = None, out: Any = None) -> Any:
 def _hermitian(A: Any, UPLO: str) -> Any:
     """The matrix that one triangle stands for; its gradient is that of a Hermitian operand, as in
     PyTorch: shared by both triangles."""
-    from adjoint.ops.pointwise import add
-    array = raw(A)
-    if not isinstance(array, np.ndarray) or bool(getattr(A, "level", False)):
-        return A
+    from adjoint.ops.index import tril_op, triu_op
+    from adjoint.ops.loss import stopped
+    from adjoint.ops.pointwise import add, sub
     choice("linalg.eigh", "UPLO", UPLO.upper(), ("L", "U"))
-    whole = _whole(array, UPLO.upper())
-    return A if np.array_equal(array, whole) else add(A, whole - array)
-
-
-def _whole(a: Any, uplo: str) -> Any:
-    half = np.tril(a, -1) if uplo == "L" else np.triu(a, 1)
-    n = a.shape[-1]
-    out = half + np.conj(np.swapaxes(half, -1, -2))
-    out[..., range(n), range(n)] = a[..., range(n), range(n)].real
-    return out
+    array = None if bool(getattr(A, "level", False)) else raw(A)
+    if array is not None and not isinstance(array, np.ndarray):
+        return A                                    # a meta tensor
+    if array is not None and np.array_equal(array, np.conj(np.swapaxes(array, -1, -2))):
+        return A
+    low = UPLO.upper() == "L"
+    half = tril_op(A, diagonal=-1) if low else triu_op(A, diagonal=1)
+    whole = add(tril_op(A, diagonal=0) if low else triu_op(A, diagonal=0), mH(half))
+    return add(A, stopped(sub(whole, A)))
 
 
 @linalg()

@@ -22,9 +22,17 @@ from adjoint.ops.api_common import (
     value,
 )
 from adjoint.ops.api_index import FULL, Parsed, positions, setitem
-from adjoint.ops.gather import fits, flat_places, gather_op, scatter_add_op, scatter_op
+from adjoint.ops.gather import (
+    fits,
+    flat_places,
+    gather_op,
+    scatter_add_op,
+    scatter_amax_op,
+    scatter_amin_op,
+    scatter_op,
+)
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
-from adjoint.ops.pointwise import add, cast, div, eq, lt, mul, where_op
+from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
 from adjoint.ops.public import public
 from adjoint.ops.shape import expand_op, reshape
 
@@ -304,33 +312,6 @@ def _touched(x: Any, index: Any, d: int) -> Any:
                                      dim=d))
 
 
-def _extreme(x: Any, index: Any, src: Any, d: int, include: bool, f: Any) -> Any:
-    """The extreme value, as a mean over the places that hold it: so ties share the gradient."""
-    from adjoint.ops.pointwise import logical_and
-    array, at = np.array(raw(x)), raw(index)
-    count = _touched(x, index, d)
-    if not include:
-        low = -np.inf if f is np.maximum else np.inf
-        if array.dtype.kind not in "fc":
-            info = np.iinfo(array.dtype)
-            low = info.min if f is np.maximum else info.max
-        array[count > 0] = low
-    flat = array.reshape(-1)
-    f.at(flat, flat_places(at, d, array.shape).reshape(-1), np.asarray(raw(src)).reshape(-1))
-    hit_src = eq(src, np.asarray(gather_op(array, at, dim=d)))
-    hit_self = eq(x, array)
-    if not include:
-        hit_self = logical_and(hit_self, count == 0)
-    if dtype_of(x).kind not in "fc":
-        return box(x, array)
-    zero = np.zeros(array.shape, array.dtype)
-    shares = add(scatter_add_op(zero, index, cast(hit_src, dtype=array.dtype), dim=d),
-                 cast(hit_self, dtype=array.dtype))
-    total = add(where_op(hit_self, x, 0.0),
-                scatter_add_op(zero, index, where_op(hit_src, src, 0.0), dim=d))
-    return div(total, shares)
-
-
 def _product(x: Any, index: Any, src: Any, d: int) -> Any:
     """Factors multiplied in round by round, each round with distinct places."""
     at = flat_places(raw(index), d, tuple(x.shape)).reshape(-1)
@@ -372,8 +353,8 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
                                include_self=include_self)
         return finish(out, cast(whole, dtype=dtype_of(input)))
     if reduce in ("amax", "amin"):
-        f = np.maximum if reduce == "amax" else np.minimum
-        return finish(out, _extreme(input, index, src, d, include_self, f))
+        f = scatter_amax_op if reduce == "amax" else scatter_amin_op
+        return finish(out, f(input, index, src, dim=d, include=bool(include_self)))
     count: Any = None if include_self and reduce in ("sum", "prod") else _touched(input, index, d)
     x = input
     if not include_self:

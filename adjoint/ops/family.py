@@ -190,7 +190,8 @@ def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...]
             continue
         if slope.fn == "const" and slope.value in (1, -1):
             scope["neg"] = lambda ct: _neg()(ct)
-            vjp[o] = jvp[o] = _rule("lambda ct: " + ("ct" if slope.value == 1 else "neg(ct)"), scope)
+            body = "ct" if slope.value == 1 else "neg(ct)"
+            vjp[o] = jvp[o] = _rule(f"lambda ct: {body}", scope)
             continue
         vjp[o] = _rule(f"lambda {', '.join([ct, *kept, *keywords])}: d.conjugated({ct}, {passed}) "
                       f"if {test} else d.fused({ct}, {passed})", scope)
@@ -310,9 +311,11 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
         return raw[0](*arrays, **_typed(values, arrays))
 
     impl.parameters = (operands, attrs, False)  # type: ignore[attr-defined]  # read by Op
+    def cost(*avals: Any, **_: Any) -> int:
+        return ex.flops(op.expression) * math.prod(broadcast_shapes(name, *avals))
+
     op = PointwiseOp(name, impl, _infer(name, kind), batch=batch_broadcast,
-                     prepare=_prepare(kind), cost=lambda *a, **_: ex.flops(op.expression) * math.prod(
-                         np.broadcast_shapes(*(x.shape for x in a))), **fields)
+                     prepare=_prepare(kind), cost=cost, **fields)
     op.source = (e, given, kind)
     if attrs or len(operands) > 2:
         function: Any = function_of(op)

@@ -123,6 +123,64 @@ put_along_op: Any = op(
     batch=_batch_along, why={"index": "the gradient is read from the places written to"})
 
 
+def _extreme_impl(f: Any) -> Any:
+    def impl(x: Any, index: Any, src: Any, /, *, dim: int, include: bool) -> Any:
+        out = np.array(x, order="C")
+        places = flat_places(index, dim, out.shape).reshape(-1)
+        flat = out.reshape(-1)
+        if not include:
+            info = np.iinfo(out.dtype) if out.dtype.kind in "iu" else None
+            low = (info.min, info.max) if info else (-np.inf, np.inf)
+            flat[places] = low[0 if f is np.maximum else 1]
+        f.at(flat, places, src.reshape(-1))
+        return out
+    return impl
+
+
+def _winners(x: Any, index: Any, src: Any, out: Any, dim: int, include: bool) -> Any:
+    """(share of the gradient of every old value, of every element of src): ties share evenly."""
+    from adjoint.ops.pointwise import cast, div, eq, logical_and
+    dtype = getattr(x.dtype, "dtype", x.dtype)
+    hit_src = cast(eq(src, gather_op(out, index, dim=dim)), dtype=dtype)
+    hit = eq(x, out)
+    if not include:
+        ones = np.ones(tuple(index.shape), dtype)
+        arrived = put_along_op(ones, index, dim=dim, shape=tuple(x.shape))
+        hit = logical_and(hit, eq(arrived, 0.0))
+    hit = cast(hit, dtype=dtype)
+    count = scatter_add_op(hit, index, hit_src, dim=dim)
+    return div(hit, count), div(hit_src, gather_op(count, index, dim=dim))
+
+
+def _declare_extreme(name: str, f: Any) -> Any:
+    def pull_x(ct: Any, x: Any, index: Any, src: Any, out: Any, *, dim: int, include: bool) -> Any:
+        from adjoint.ops.pointwise import mul
+        return mul(ct, _winners(x, index, src, out, dim, include)[0])
+
+    def pull_src(ct: Any, x: Any, index: Any, src: Any, out: Any, *, dim: int,
+                 include: bool) -> Any:
+        from adjoint.ops.pointwise import mul
+        share = _winners(x, index, src, out, dim, include)[1]
+        return mul(gather_op(ct, index, dim=dim), share)
+
+    def push_src(t: Any, x: Any, index: Any, src: Any, out: Any, *, dim: int,
+                 include: bool) -> Any:
+        from adjoint.ops.pointwise import mul
+        share = _winners(x, index, src, out, dim, include)[1]
+        return put_along_op(mul(t, share), index, dim=dim, shape=tuple(x.shape))
+    return op(
+        name, impl=_extreme_impl(f), node="ScatterReduceBackward0",
+        infer=lambda x, index, src, **_: Aval(x.shape, x.dtype),
+        vjp={"x": pull_x, "src": pull_src}, jvp={"x": pull_x, "src": push_src},
+        batch=_batch_along, cost=lambda x, index, src, **_: x.size + src.size,
+        why={"x": "which old values won", "src": "which new values won", "out": "the extremes",
+             "index": "where src went"})
+
+
+scatter_amax_op: Any = _declare_extreme("scatter_amax", np.maximum)
+scatter_amin_op: Any = _declare_extreme("scatter_amin", np.minimum)
+
+
 # ------------------------------------------------------------------ scatter
 def _scatter_check(name: str, x: Any, index: Any, src: Any, dim: int) -> None:
     if index.size or len(index.shape) == len(x.shape):

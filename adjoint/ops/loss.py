@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
 from adjoint.ops.api_common import dtype_of, need, raw
 from adjoint.ops.cross_entropy import check_reduction, legacy_reduction
@@ -20,16 +21,20 @@ from adjoint.ops.pointwise import (
     add,
     clamp_min,
     div,
+    eq,
     exp,
+    le,
     log,
     logsigmoid,
     mul,
+    ne,
     neg,
     pow_op,
     sub,
     where_op,
     xlogy_op,
 )
+from adjoint.ops.public import FUNCTIONS
 from adjoint.ops.reduce import mean_all_op, sum_all_op, sum_op
 from adjoint.ops.shape import expand_op, reshape, unsqueeze_op
 
@@ -46,6 +51,11 @@ bce_logits_op = pointwise("binary_cross_entropy_with_logits", lambda x, y: (
     maximum_(x, 0.0) - x * y + log1p_(exp_(-abs_(x)))), kind="float",
     slope={"x": lambda x, y: 1 / (1 + exp_(-x)) - y, "y": lambda x: -x})
 soft_margin_op = pointwise("soft_margin_loss", lambda x, y: log1p_(exp_(-x * y)), kind="float")
+
+
+def stopped(x: Any) -> Any:
+    """`x` as a constant: no derivative passes."""
+    return FUNCTIONS["detach"](x) if isinstance(x, Tensor) else x
 
 
 def reduced(x: Any, reduction: str) -> Any:
@@ -189,7 +199,7 @@ def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool
     else:
         found = sub(input, mul(target, log(add(input, eps))))
     if full:
-        small = np.asarray(raw(target)) <= 1
+        small = le(target, 1)
         y = where_op(small, 2.0, target)
         stirling = add(sub(mul(y, log(y)), y), mul(log(mul(y, 2 * math.pi)), 0.5))
         found = add(found, where_op(small, 0.0, stirling))
@@ -209,10 +219,10 @@ def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps
                 v not in (1, n) for v, n in zip(var.shape, input.shape, strict=True)):
             raise ShapeError(f"var is of incorrect size: {list(var.shape)} for input "
                              f"{list(input.shape)}")
-    if np.any(np.asarray(raw(var)) < 0):
+    values = raw(var)
+    if isinstance(values, np.ndarray) and not getattr(var, "level", 0) and (values < 0).any():
         raise ArgumentError("var has negative entry/entries")
-    low = np.maximum(np.asarray(raw(var)), eps)
-    var = add(var, low - np.asarray(raw(var)))
+    var = add(var, stopped(clamp_min(sub(eps, var), low=0.0)))
     found = mul(add(log(var), div(mse_op(input, target), var)), 0.5)
     if full:
         found = add(found, 0.5 * math.log(2 * math.pi))
@@ -230,9 +240,8 @@ def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_aver
                          reduce: Any = None, reduction: str = "mean") -> Any:
     """x where y = 1, max(0, margin - x) where y = -1."""
     reduction = _start("hinge_embedding_loss", (input, target), size_average, reduce, reduction)
-    y = np.asarray(raw(target))
-    far = where_op(y != 1, clamp_min(sub(margin, input), low=0.0), 0.0)
-    return reduced(add(far, where_op(y != -1, input, 0.0)), reduction)
+    far = where_op(ne(target, 1), clamp_min(sub(margin, input), low=0.0), 0.0)
+    return reduced(add(far, where_op(ne(target, -1), input, 0.0)), reduction)
 
 
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0,
@@ -343,9 +352,8 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     inner = sum_op(mul(input1, input2), dim=(d,), keepdim=False)
     sizes = [add(sum_op(mul(t, t), dim=(d,), keepdim=False), eps) for t in (input1, input2)]
     cos = div(inner, pow_op(mul(*sizes), 0.5))
-    y = np.asarray(raw(target))
-    near = where_op(y == 1, sub(1.0, cos), 0.0)
-    return reduced(add(near, where_op(y == -1, clamp_min(sub(cos, margin), low=0.0), 0.0)),
+    near = where_op(eq(target, 1), sub(1.0, cos), 0.0)
+    return reduced(add(near, where_op(eq(target, -1), clamp_min(sub(cos, margin), low=0.0), 0.0)),
                    reduction)
 
 

@@ -166,6 +166,9 @@ def _indexing() -> dict[str, list[Sample]]:
                       ((r(2, 1), ints(4, 2, 1)), {"dim": 1, "shape": (2, 4)})],
         "scatter": [((r(3, 4), np.array([[0, 1], [3, 2]]), r(2, 2)), {"dim": 1})],
         "scatter_add": [((r(3, 4), np.array([[0, 0], [3, 3]]), r(3, 2)), {"dim": 1})],
+        **{name: [((r(3, 4), np.array([[0, 0], [3, 3], [1, 2]]), r(3, 2)),
+                   {"dim": 1, "include": own}) for own in (True, False)]
+           for name in ("scatter_amax", "scatter_amin")},
         "where": [((mask(2, 3), r(2, 3), r(3)), {})],
         "embedding": [((r(4, 3), ints(4, 2, 3)), {"padding_idx": -1})],
         "embedding_backward": [((r(2, 3, 3), ints(4, 2, 3)), {"rows": 4, "padding_idx": 1})],
