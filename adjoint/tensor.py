@@ -253,21 +253,30 @@ for _name, _value in (("is_cuda", False), ("is_sparse", False), ("is_quantized",
                       ("is_mkldnn", False), ("is_sparse_csr", False), ("names", None),
                       ("name", None), ("layout", "torch.strided")):
     setattr(Tensor, _name, _value)
+def _said(doc: str, f: Callable[..., Any]) -> Callable[..., Any]:
+    """A one-line method with its docstring."""
+    f.__doc__ = doc
+    return f
+
+
 _SURFACE: dict[str, Any] = {
-    "is_meta": property(lambda self: type(self.array) is MetaArray),
-    "device": property(lambda self: device_type(device_name(self))),
-    "ndim": property(lambda self: len(self.shape)),
-    "itemsize": property(element_size),
-    "nbytes": property(lambda self: numel(self) * element_size(self)),
+    "is_meta": property(lambda self: type(self.array) is MetaArray,
+                        doc="True for tensors without storage."),
+    "device": property(lambda self: device_type(device_name(self)), doc="Where the data is."),
+    "ndim": property(lambda self: len(self.shape), doc="Number of axes."),
+    "itemsize": property(element_size, doc="Bytes per element."),
+    "nbytes": property(lambda self: numel(self) * element_size(self), doc="Bytes of the elements."),
     "ndimension": dim, "nelement": numel,
-    "real": property(pw.real, lambda self, v: real_of(self).copy_(v)),
-    "imag": property(pw.imag),
-    "get_device": lambda self: -1,
-    "is_inference": lambda self: self._cell is core.INFERENCE_CELL,
+    "real": property(pw.real, lambda self, v: real_of(self).copy_(v), doc="The real part."),
+    "imag": property(pw.imag, doc="The imaginary part of a complex tensor."),
+    "get_device": _said("-1: the data is on the cpu.", lambda self: -1),
+    "is_inference": _said("True for tensors made in inference_mode.",
+                          lambda self: self._cell is core.INFERENCE_CELL),
     "_is_view": lambda self: self._base is not None,
-    "is_signed": lambda self: self.dtype.is_signed,
-    "is_pinned": lambda self: False, "is_shared": lambda self: False,
-    "share_memory_": lambda self: self,
+    "is_signed": _said("True for signed dtypes.", lambda self: self.dtype.is_signed),
+    "is_pinned": _said("False: page-locked memory serves a GPU.", lambda self: False),
+    "is_shared": _said("False: the memory belongs to this process.", lambda self: False),
+    "share_memory_": _said("The tensor itself.", lambda self: self),
 }
 
 
@@ -544,7 +553,11 @@ def _transposed(self: Tensor) -> Tensor:
 
 
 for _name, _prop in (
-        ("T", _transposed), ("mT", lambda self: METHODS["transpose"](self, -2, -1)),
-        ("H", lambda self: pw.conj(METHODS["transpose"](self, -2, -1))),
-        ("mH", lambda self: pw.conj(METHODS["transpose"](self, -2, -1)))):
-    setattr(Tensor, _name, property(_prop))
+        ("T", _transposed),
+        ("mT", _said("The last two axes swapped.",
+                     lambda self: METHODS["transpose"](self, -2, -1))),
+        ("H", _said("The conjugate transpose of a matrix.",
+                    lambda self: pw.conj(METHODS["transpose"](self, -2, -1)))),
+        ("mH", _said("The conjugate of the last two axes swapped.",
+                     lambda self: pw.conj(METHODS["transpose"](self, -2, -1))))):
+    setattr(Tensor, _name, property(_prop, doc=_prop.__doc__))

@@ -25,14 +25,17 @@ class Aval:
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __eq__(self, other: object) -> bool:
@@ -71,6 +74,7 @@ class MetaArray(Aval):
         return self.shape[0]
 
     def _no_value(self, *_: Any, **__: Any) -> Any:
+        """Raises: there is no value."""
         raise MetaError(
             f"the value of a storage-less tensor {Aval.__repr__(self)} was asked for; "
             "meta tensors carry shape and dtype only. Run this line on real data, or keep "

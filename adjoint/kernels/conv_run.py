@@ -29,7 +29,7 @@ _LEAST = 30_000  # multiply-adds below which NumPy is as good
 
 
 def supported(x: Array, w: Array, spec: ConvSpec) -> bool:
-    """Whether the generated kernels compute this: one float type, up to three dimensions, not tiny."""
+    """Whether the kernels compute this: one float type, up to three dimensions, not tiny."""
     if x.dtype != w.dtype or x.dtype.char not in "fd" or not x.dtype.isnative or spec.dims > 3:
         return False
     if x.size == 0 or w.size == 0 or spec.positions == 0 or not usable():

@@ -38,6 +38,8 @@ from adjoint.ops.activation import (
 )
 from adjoint.ops.api_index import one_hot
 from adjoint.ops.api_linalg import linear
+from adjoint.ops.api_names import INDEXED as _INDEXED
+from adjoint.ops.api_names import upsample_bilinear, upsample_nearest
 from adjoint.ops.attention import scaled_dot_product_attention
 from adjoint.ops.batch_norm import (
     batch_norm,
@@ -130,6 +132,12 @@ max_pool3d = _POOLS["max_pool3d"]
 max_unpool1d = _POOLS["max_unpool1d"]
 max_unpool2d = _POOLS["max_unpool2d"]
 max_unpool3d = _POOLS["max_unpool3d"]
+max_pool1d_with_indices = _INDEXED["max_pool1d_with_indices"]
+max_pool2d_with_indices = _INDEXED["max_pool2d_with_indices"]
+max_pool3d_with_indices = _INDEXED["max_pool3d_with_indices"]
+adaptive_max_pool1d_with_indices = _INDEXED["adaptive_max_pool1d_with_indices"]
+adaptive_max_pool2d_with_indices = _INDEXED["adaptive_max_pool2d_with_indices"]
+adaptive_max_pool3d_with_indices = _INDEXED["adaptive_max_pool3d_with_indices"]
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "affine_grid", "alpha_dropout", "avg_pool1d",
@@ -151,5 +159,8 @@ __all__ = [
     "selu", "selu_", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss", "softmax",
     "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
     "threshold_", "triplet_margin_loss", "triplet_margin_with_distance_loss", "unfold",
-    "upsample",
+    "upsample", "upsample_bilinear", "upsample_nearest",
+    "max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices",
+    "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d_with_indices",
+    "adaptive_max_pool3d_with_indices",
 ]

@@ -41,3 +41,5 @@ from adjoint.ops import shape as shape
 from adjoint.ops import softmax as softmax
 from adjoint.ops import sort as sort
 from adjoint.ops import vision as vision
+from adjoint.ops import api_inplace as api_inplace
+from adjoint.ops import api_names as api_names

@@ -19,7 +19,6 @@ from adjoint.base.dtypes import (
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.kernels.expr import formula
 from adjoint.ops import pointwise as p
 from adjoint.ops.public import METHODS, public, write_out
 from adjoint.ops.shape import clone_op
@@ -39,11 +38,11 @@ def is_complex_like(x: Any) -> bool:
     return dtype_of(x).kind == "c"
 
 
-def _document(f: Any, op_function: Any, what: str) -> None:
-    scalar = op_function.op.scalar
-    text = formula(scalar) if scalar is not None else op_function.op.name
-    f.__doc__ = (f"{what}: ``{text}``, elementwise.\n\n    Shapes broadcast; integers are promoted "
-                 "as PyTorch promotes them.\n    ")
+def _document(f: Any, what: str) -> None:
+    """A docstring for a generated function; its formula is in the record (`ad.explain`), which is
+    traced only when it is used."""
+    f.__doc__ = (f"{what}, elementwise.\n\n    Shapes broadcast; integers are promoted as PyTorch "
+                 "promotes them; `out` takes the result.\n    ")
 
 
 def _need_tensor(name: str, x: Any) -> None:
@@ -59,7 +58,7 @@ def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
         result = f(input)
         return result if out is None else write_out(out, result)
     function.__name__ = function.__qualname__ = name
-    _document(function, f, name)
+    _document(function, name)
     public(name, aliases=aliases)(function)
     for n in (name, *aliases):
         METHODS[n] = f if not aliases else function
@@ -223,7 +222,7 @@ def _binary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
         result = f(input, other)
         return result if out is None else write_out(out, result)
     function.__name__ = function.__qualname__ = name
-    _document(function, f, name)
+    _document(function, name)
     public(name, aliases=aliases)(function)
     if inplace_too:
         for n in (name, *aliases):
@@ -372,8 +371,16 @@ def clamp_max(input: Any, max: Any) -> Any:
     return clamp(input, max=max)
 
 
-METHODS["clamp_min_"] = lambda self, min: clamp_(self, min=min)
-METHODS["clamp_max_"] = lambda self, max: clamp_(self, max=max)
+@public(name="clamp_min_", function=False)
+def clamp_min_(self: Tensor, min: Any) -> Tensor:
+    """In-place form of `clamp_min`."""
+    return clamp_(self, min=min)
+
+
+@public(name="clamp_max_", function=False)
+def clamp_max_(self: Tensor, max: Any) -> Tensor:
+    """In-place form of `clamp_max`."""
+    return clamp_(self, max=max)
 
 
 @public(name="round")
@@ -387,9 +394,13 @@ def round_(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
     return result if out is None else write_out(out, result)
 
 
-METHODS["round_"] = lambda self, *, decimals=0: (
-    inplace(p.round_op.op, self, name="round_")
-    if decimals == 0 else self.copy_(round_(self, decimals=decimals)))
+@public(name="round_", function=False)
+def round_inplace(self: Tensor, *, decimals: int = 0) -> Tensor:
+    """In-place form of `round`."""
+    if decimals:
+        out: Tensor = self.copy_(round_(self, decimals=decimals))
+        return out
+    return inplace(p.round_op.op, self, name="round_")
 
 
 @public()
@@ -407,7 +418,11 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
     return result if out is None else write_out(out, result)
 
 
-METHODS["where"] = lambda self, condition, other: where(condition, self, other)
+@public(name="where", function=False)
+def where_method(self: Any, condition: Any, other: Any) -> Any:
+    """This tensor where `condition` holds, else `other`."""
+    return where(condition, self, other)
+
 
 
 @public(aliases=("special_logit",))

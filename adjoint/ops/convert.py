@@ -12,7 +12,7 @@ from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.create import device_name
-from adjoint.ops.device import check, device
+from adjoint.ops.device import check
 from adjoint.ops.pointwise import cast
 from adjoint.ops.public import METHODS, public
 from adjoint.ops.shape import clone_op, expand_op, reshape
@@ -176,9 +176,12 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         np.asarray(value, self.array.dtype)))
 
 
-METHODS["zero_"] = lambda self: fill_(self, 0)
-METHODS["__copy_device__"] = device
-METHODS.pop("__copy_device__")
+@public(function=False, name="zero_")
+def zero_(self: Tensor) -> Tensor:
+    """Overwrite every element with 0."""
+    return fill_(self, 0)
+
+
 
 
 @public(function=False)

@@ -35,6 +35,7 @@ _TABLES = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks",
 
 
 def _no_forward(self: Module, *input: Any) -> None:
+    """What a call of the module computes; every subclass defines its own."""
     raise NotSupported(f'Module [{type(self).__name__}] is missing the required "forward" '
                        "function: define forward(self, ...) in the class")
 

@@ -1,0 +1,141 @@
+"""Functions of `nn.functional` under their names and signatures at the top level."""
+from __future__ import annotations
+
+from typing import Any
+
+from adjoint.ops import batch_norm, dropout, embedding, loss, network, norm, vision
+from adjoint.ops.api_common import finish, many_dims
+from adjoint.ops.api_join import split_with_sizes
+from adjoint.ops.moments import norm_op
+from adjoint.ops.pool import POOLS
+from adjoint.ops.public import public
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def _name(reduction: Any) -> str:
+    """Reductions are numbers at the top level: 0 none, 1 mean, 2 sum."""
+    return REDUCTIONS[reduction] if isinstance(reduction, int) else reduction
+
+
+for _f in (loss.cosine_similarity, loss.pairwise_distance, network.pdist, network.bilinear,
+           dropout.alpha_dropout, dropout.feature_alpha_dropout, batch_norm.rms_norm):
+    public(_f.__name__, method=False)(_f)
+public("unsafe_split_with_sizes")(split_with_sizes)
+
+
+@public("layer_norm", method=False)
+def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None,
+               eps: float = 1e-5, cudnn_enable: bool = True) -> Any:
+    """`nn.functional.layer_norm`."""
+    return norm.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+@public("group_norm", method=False)
+def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None,
+               eps: float = 1e-5, cudnn_enabled: bool = True) -> Any:
+    """`nn.functional.group_norm`."""
+    return batch_norm.group_norm(input, num_groups, weight, bias, eps)
+
+
+@public("batch_norm", method=False)
+def top_batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                   training: bool, momentum: float, eps: float, cudnn_enabled: bool) -> Any:
+    """`nn.functional.batch_norm` with the arguments in another order."""
+    return batch_norm.batch_norm(input, running_mean, running_var, weight, bias, training, momentum,
+                                 eps)
+
+
+@public("instance_norm", method=False)
+def instance_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                  use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool) -> Any:
+    """`nn.functional.instance_norm` with the arguments in another order."""
+    return batch_norm.instance_norm(input, running_mean, running_var, weight, bias,
+                                    use_input_stats, momentum, eps)
+
+
+@public("embedding", method=False)
+def top_embedding(weight: Any, indices: Any, padding_idx: int = -1,
+                  scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
+    """`nn.functional.embedding` with the table first."""
+    pad = None if padding_idx < 0 else padding_idx
+    return embedding.embedding(indices, weight, pad, None, 2.0, scale_grad_by_freq, sparse)
+
+
+def _losses() -> None:
+    def declare(name: str, f: Any) -> None:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if "reduction" in kwargs:
+                kwargs["reduction"] = _name(kwargs["reduction"])
+            return f(*args, **kwargs)
+        run.__name__ = run.__qualname__ = name
+        run.__doc__ = f"`nn.functional.{name}`; reductions may be numbers (0, 1, 2)."
+        public(name, method=False)(run)
+    for name in ("binary_cross_entropy_with_logits", "cosine_embedding_loss",
+                 "hinge_embedding_loss", "kl_div", "margin_ranking_loss", "poisson_nll_loss",
+                 "triplet_margin_loss"):
+        declare(name, getattr(loss, name))
+    declare("ctc_loss", network.ctc_loss)
+
+
+_losses()
+
+
+@public("grid_sampler", method=False)
+def grid_sampler(input: Any, grid: Any, interpolation_mode: int, padding_mode: int,
+                 align_corners: bool) -> Any:
+    """`nn.functional.grid_sample` with modes as numbers."""
+    return vision.grid_sample(input, grid, ("bilinear", "nearest", "bicubic")[interpolation_mode],
+                              ("zeros", "border", "reflection")[padding_mode], align_corners)
+
+
+@public("frobenius_norm", method=False)
+def frobenius_norm(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """The 2-norm of all elements over axes."""
+    return finish(out, norm_op(input, p=2.0, dim=many_dims(input, dim), keepdim=keepdim))
+
+
+@public("nuclear_norm", method=False)
+def nuclear_norm(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """The sum of singular values."""
+    from adjoint.ops.api_decompose import matrix_norm
+    return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim, out=out)
+
+
+@public("norm_except_dim", method=False)
+def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
+    """The norm over all axes but one, which stay as size 1."""
+    rank = len(v.shape)
+    dims = tuple(range(rank)) if dim == -1 else tuple(d for d in range(rank) if d != dim % rank)
+    return norm_op(v, p=float(pow), dim=dims, keepdim=dim != -1)
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """`interpolate` by the nearest neighbour."""
+    return vision.interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """`interpolate` bilinearly, corners aligned."""
+    return vision.interpolate(input, size, scale_factor, "bilinear", True)
+
+
+def with_indices() -> dict[str, Any]:
+    """The pools that return indices, under their own names."""
+    made = {}
+    for d in (1, 2, 3):
+        for kind in ("max_pool", "adaptive_max_pool"):
+            f = POOLS[f"{kind}{d}d"]
+
+            def run(*args: Any, _f: Any = f, **kwargs: Any) -> Any:
+                kwargs["return_indices"] = True
+                return _f(*args, **kwargs)
+            run.__name__ = run.__qualname__ = f"{kind}{d}d_with_indices"
+            run.__doc__ = f"`{kind}{d}d` with the indices of the maxima."
+            made[run.__name__] = run
+    return made
+
+
+INDEXED = with_indices()
+public("max_pool1d_with_indices", method=False)(INDEXED["max_pool1d_with_indices"])
+__all__ = ["INDEXED", "upsample_bilinear", "upsample_nearest"]
