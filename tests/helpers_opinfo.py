@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+MODES = ("call", "jvp", "inplace", "writes", "errors")
 RANDOM = (
     "bernoulli cauchy_ exponential geometric log_normal multinomial normal uniform rand randint"
     " randn rand_like"
@@ -300,6 +301,57 @@ def check_tangents(reference: Any, function: Any, sample: Any, ad: Any) -> str:
     return ""
 
 
+def after_writing(library: Any, function: Any, args: Any, kwargs: Any, write: str) -> Any:
+    """The gradient of `function` when its operand or its result is overwritten before backward.
+
+    Adding 1 changes no gradient, so a gradient that comes out must be the one without the write;
+    a string is the refusal.
+    """
+    leaf = args[0].detach().requires_grad_()
+    operand = leaf * 1.0
+    out = function(operand, *args[1:], **kwargs)
+    out = next((o for o in flat(out) if is_tensor(o) and o.requires_grad), None)
+    if out is None or out.is_leaf:
+        raise Unsupported("no gradient")
+    rng = np.random.default_rng(2)
+    seed = rng.standard_normal(tuple(out.shape)).astype(array(out).dtype)
+    try:
+        if write == "operand":
+            operand.add_(1.0)
+        elif write == "result":
+            out.add_(1.0)
+        (g,) = library.autograd.grad(out, leaf, library.from_numpy(seed), allow_unused=True)
+    except RuntimeError as error:
+        if "inplace" not in str(error) and "memory location" not in str(error):
+            raise
+        return "refused"
+    return g
+
+
+def check_writes(reference: Any, function: Any, sample: Any, ad: Any) -> str:
+    """Writing to an operand or a result before backward: right, or refused as PyTorch does."""
+    import torch
+
+    theirs = ((sample.input, *sample.args), dict(sample.kwargs))
+    if not isinstance(sample.input, torch.Tensor) or not sample.input.requires_grad:
+        raise Unsupported("no gradient")
+    if sample.kwargs.get("dropout_p"):
+        raise Unsupported("random")
+    mine = convert(theirs, ad, [])
+    clean = by_pytorch(lambda: after_writing(torch, reference, *theirs, "nothing"))
+    if clean is None or isinstance(clean, str):
+        raise Unsupported("no gradient")
+    for write in ("operand", "result"):
+        want = by_pytorch(lambda write=write: after_writing(torch, reference, *theirs, write))
+        got = after_writing(ad, function, *mine, write)
+        if isinstance(got, str):
+            if not isinstance(want, str):
+                return f"stricter than PyTorch: writing to its {write} is refused"
+        elif got is None or (reason := differs(got, clean, f"after writing to its {write}")):
+            return "gradient lost" if got is None else reason
+    return ""
+
+
 def check_error(function: Any, case: Any, ad: Any) -> str:
     """Why a bad call is not refused as PyTorch refuses it, or an empty string."""
     sample = case.sample_input
@@ -361,7 +413,7 @@ def cases_of(op: Any, dtype_name: str, mode: str) -> list[Any]:
 def check(
     op: Any, ad: Any, dtype_name: str = "float64", limit: int = 10**6, mode: str = "call"
 ) -> Verdict:
-    """One operation on up to `limit` of its samples; `mode` is call, jvp, inplace or errors."""
+    """One operation on up to `limit` of its samples; `mode` is one of MODES."""
     name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
     if op.name in RANDOM or name in NOT_COMPARABLE:
         return Verdict(name, "skipped")
@@ -387,8 +439,9 @@ def check(
             try:
                 if mode == "errors":
                     reason = check_error(function, case, ad)
-                elif mode == "jvp":
-                    reason = check_tangents(reference, function, sample, ad)
+                elif mode in ("jvp", "writes"):
+                    test = check_tangents if mode == "jvp" else check_writes
+                    reason = test(reference, function, sample, ad)
                 else:
                     reason = check_sample(reference, function, sample, ad, ties)
             except Unsupported:
@@ -408,7 +461,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="operations; all when none is given")
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--samples", type=int, default=10**6, help="at most so many per operation")
-    parser.add_argument("--mode", choices=["call", "jvp", "inplace", "errors"], default="call")
+    parser.add_argument("--mode", choices=MODES, default="call")
     parser.add_argument("--all", action="store_true", help="print the operations that pass, too")
     parser.add_argument("--missing", action="store_true", help="print the names that adjoint lacks")
     options = parser.parse_args(argv)

@@ -108,8 +108,27 @@ def test_forward_mode(name: str, table: dict[str, list[Any]]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+WRITTEN = (
+    "add sub mul div pow neg abs exp log sqrt sin tanh sigmoid sum mean var softmax log_softmax"
+    " cumsum matmul bmm addmm cat stack reshape transpose expand where gather index_select clamp"
+    " maximum norm logsumexp split unbind sort nn.functional.linear nn.functional.relu"
+    " nn.functional.gelu nn.functional.silu nn.functional.layer_norm nn.functional.mse_loss"
+).split()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_writing_before_backward(name: str, table: dict[str, list[Any]]) -> None:
+    """F22: an operand or a result overwritten before backward gives the right gradient, or the
+    refusal, and a refusal only where PyTorch refuses."""
+    found = [helpers_opinfo.check(op, ad, "float64", 3, "writes") for op in table[name]]
+    wrong = [
+        f"{v.name}: {v.state}: {v.reason}" for v in found if v.state not in ("pass", "skipped")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["inplace", "errors", "jvp"])
+@pytest.mark.parametrize("mode", ["inplace", "errors", "jvp", "writes"])
 def test_every_other_form(mode: str, table: dict[str, list[Any]]) -> None:
     """F10, F123: all in-place forms and tangents; every bad call gets PyTorch's builtin."""
     ops = {id(op): op for group in table.values() for op in group}.values()

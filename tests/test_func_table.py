@@ -22,7 +22,8 @@ UNARY = ["sin", "cos", "tan", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", 
 OPS: dict[str, Program] = {name: (lambda m, x, n=name: getattr(m, n)(x)) for name in UNARY}
 OPS.update({
     "add": lambda m, x: x + x[0], "sub": lambda m, x: 2.0 - x, "mul": lambda m, x: x * x[0],
-    "div": lambda m, x: x[0] / x, "pow": lambda m, x: x ** x, "atan2": lambda m, x: m.atan2(x, x[0]),
+    "div": lambda m, x: x[0] / x, "pow": lambda m, x: x ** x,
+    "atan2": lambda m, x: m.atan2(x, x[0]),
     "maximum": lambda m, x: m.maximum(x, 0.5 * x[0] + 0.3), "clamp": lambda m, x: m.clamp(
         x, 0.4, 0.7), "where": lambda m, x: m.where(x > 0.5, x * x, m.sin(x)),
     "lerp": lambda m, x: m.lerp(x, x * x, 0.3), "hypot": lambda m, x: m.hypot(x, x[0]),
@@ -43,7 +44,8 @@ OPS.update({
     "cat": lambda m, x: m.cat([x, x * x], 0), "stack": lambda m, x: m.stack([x, x * x], 1),
     "split": lambda m, x: m.split(x * x, 2, dim=1)[1], "flip": lambda m, x: m.flip(x * x, [0]),
     "roll": lambda m, x: m.roll(x * x, 1, 0), "tril": lambda m, x: m.tril(x * x),
-    "sort": lambda m, x: m.sort(x, -1).values ** 2, "topk": lambda m, x: m.topk(x, 2, -1).values ** 2,
+    "sort": lambda m, x: m.sort(x, -1).values ** 2,
+    "topk": lambda m, x: m.topk(x, 2, -1).values ** 2,
     "pad": lambda m, x: m.nn.functional.pad(x * x, (1, 2)),
     "layer_norm": lambda m, x: m.nn.functional.layer_norm(x, (4,)),
     "mse_loss": lambda m, x: m.nn.functional.mse_loss(x, x[0] * 2.0 + x),
@@ -82,7 +84,8 @@ def test_op(name: str, stack: str) -> None:
     pairs = zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]
     for a, b in pairs:
         assert tuple(a.shape) == tuple(b.shape)
-        np.testing.assert_allclose(a.detach().numpy(), b.detach().clone().numpy(force=True), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().clone().numpy(force=True),
+                                   rtol=1e-7, atol=1e-9)
 
 
 def test_the_table_is_wide() -> None:

@@ -258,6 +258,21 @@ def test_same_bits_for_any_number_of_threads(mode: str) -> None:
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_head_on_many_threads(causal: bool) -> None:
+    """Fewer heads than threads: the keys of a head are shared out."""
+    q, k, v, ct = rand(1, 2, 500, 32), rand(1, 1, 420, 32), rand(1, 1, 420, 32), rand(1, 2, 500, 32)
+    before = threads.get_num_threads()
+    try:
+        threads.set_num_threads(3)
+        got, again = run(q, k, v, ct, causal=causal), run(q, k, v, ct, causal=causal)
+    finally:
+        threads.set_num_threads(before)
+    check(got, naive(q, k, v, ct, None, causal), 3e-6)
+    for a, b in zip(got, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_kernel_stays_inside_its_workspace(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The workspace ends in a guard that no shape may touch."""
     if mode == "numpy":

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd.function import Function, FunctionCtx
+from adjoint.autograd.function import Function, FunctionCtx, has_setup, run_function
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import NotSupported
 from adjoint.core.bind import bind
 from adjoint.core.inplace import zeros_of
+from adjoint.core.modes import GRAD, state
 from adjoint.core.op import Op, attr_names, reads
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import LevelTensor, Trace, make
@@ -143,6 +144,10 @@ class Forward(Trace):
 
     def custom(self, cls: Any, args: tuple[Any, ...]) -> Any:
         """An autograd.Function: its `jvp` staticmethod gives the tangent."""
+        if state() & GRAD and any(isinstance(a, Tensor) and a._rg for a in args):
+            if not has_setup(cls):
+                return run_function(cls, args)
+            return run_function(cls, args, lambda own: through_function(self, cls, own))
         return through_function(self, cls, args)
 
     def strip(self, t: Any) -> Any:

@@ -231,9 +231,16 @@ class Function(metaclass=_FunctionMeta):
         return _apply(cls, args, separate)
 
 
-def run_function(cls: Any, args: tuple[Any, ...]) -> Any:
-    """Record a call of `cls` on values of any level, running its own code on them."""
-    return _apply(cls, args, cls.setup_context is not Function.setup_context)
+def run_function(cls: Any, args: tuple[Any, ...],
+                 body: Callable[[tuple[Any, ...]], Any] | None = None) -> Any:
+    """Record a call of `cls` on values of any level. `body(args)` computes the outputs in place of
+    its forward (a transform's rule); without one, forward runs on the values as they are."""
+    return _apply(cls, args, has_setup(cls), body)
+
+
+def has_setup(cls: Any) -> bool:
+    """True for a Function whose forward takes no ctx."""
+    return cls.setup_context is not Function.setup_context
 
 
 def _positional(forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -244,7 +251,8 @@ def _positional(forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     return tuple(bound.args[skip:])
 
 
-def _apply(cls: Any, args: tuple[Any, ...], separate: bool) -> Any:
+def _apply(cls: Any, args: tuple[Any, ...], separate: bool,
+           body: Callable[[tuple[Any, ...]], Any] | None = None) -> Any:
     node: Any = object.__new__(cls.node_type)
     ctx = node.ctx = FunctionCtx()
     ctx._node = weakref.ref(node)
@@ -256,9 +264,12 @@ def _apply(cls: Any, args: tuple[Any, ...], separate: bool) -> Any:
     ctx.needs_input_grad = wants
     node.edges = tuple(edge_of(a) if w else None for a, w in zip(args, wants, strict=True))
     node.seq = next_sequence()
+    output = body(tuple(_twin(a) if isinstance(a, Tensor) and a.level else a for a in args)) \
+        if body is not None else None
     token = modes.change(clear_bits=GRAD)
     try:
-        output = cls.forward(*args) if separate else cls.forward(ctx, *args)
+        if body is None:
+            output = cls.forward(*args) if separate else cls.forward(ctx, *args)
         if separate:
             cls.setup_context(ctx, args, output)
     finally:
@@ -303,7 +314,7 @@ def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: 
 def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording: bool) -> Any:
     nondiff = any(o is t for t in node.ctx._nondiff) or not is_inexact(o.array.dtype)
     if is_input and not is_dirty:
-        o = _twin(o)                    # an input returned as it is becomes a view of itself
+        o = _view_of(o, o)              # an input returned as it is becomes a view of itself
     if not recording or nondiff:
         if nondiff and not is_input:
             o._edge, o._rg = None, False
@@ -314,10 +325,21 @@ def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording
         made._edge, made._rg = edge, True
         rebase(o, made)
         return o
-    if o._base is not None or o._edge is not None:
+    if o._base is not None:
+        o = _view_of(o, o._base)
+    elif o._edge is not None:
         o = _twin(o)
     o._edge, o._rg = edge, True
     return o
+
+
+def _view_of(t: Any, base: Any) -> Any:
+    """A twin of `t` that counts as a view made by a custom Function: not to be written to."""
+    twin = _twin(t)
+    if not t.level:
+        twin._base = base if base._base is None else base._base
+        twin._creation = "function"
+    return twin
 
 
 def _twin(t: Any) -> Any:

@@ -163,6 +163,15 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
                 "This view is the output of a function that returns multiple views. Such "
                 "functions do not allow the output views to be modified inplace. You should "
                 "replace the inplace operation by an out-of-place one.")
+        if target._creation == "function":
+            name = target.grad_fn.name() if target.grad_fn is not None else "a custom Function"
+            raise AutogradError(
+                f"Output {target.output_nr} of {name} is a view and is being modified inplace. "
+                "This view was created inside a custom Function (or because an input was returned "
+                "as-is) and the autograd logic to handle view+inplace would override the custom "
+                "backward associated with the custom Function, leading to incorrect gradients. "
+                "This behavior is forbidden. You can fix this by cloning the output of the custom "
+                "Function.")
         if target._creation == "no_grad":
             raise AutogradError(
                 "A view was created in no_grad mode and is being modified inplace with grad mode "
@@ -301,7 +310,7 @@ def refresh_views(root: Tensor, skip: Tensor | None) -> None:
     try:
         for ref in list(kids):
             kid = ref()
-            if kid is None or kid is skip or kid._creation == "no_grad":
+            if kid is None or kid is skip or kid._creation in ("no_grad", "function"):
                 continue
             stand_in = shadow_edge(root)
             fresh = replay(stand_in, kid._steps)

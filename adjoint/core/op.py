@@ -122,8 +122,7 @@ class Op:
         if self._exposed is None:
             def first(rule: Rule) -> Rule:
                 def lifted(cts: Any, *args: Any, **attrs: Any) -> Any:
-                    return rule(cts[0] if len(self.outs) == 1 else cts[:len(self.outs)],
-                                *args, **attrs)
+                    return rule(cts[:len(self.outs)], *args, **attrs)
                 lifted.__signature__ = inspect.signature(rule)  # type: ignore[attr-defined]
                 # (so that the residuals are read off as from the rule itself)
                 return lifted

@@ -24,6 +24,10 @@ from adjoint.core.tensor import Size, Tensor
 _depth: ContextVar[int] = ContextVar("adjoint_level", default=0)
 
 
+# The innermost vmap that runs here: random numbers ask it what a draw per example means.
+mapping: ContextVar[Any] = ContextVar("adjoint_mapping", default=None)
+
+
 class LevelArray(MetaArray):
     """What `.array` of a tensor of a transform is: shape and dtype, and an error for its values."""
 

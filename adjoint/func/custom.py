@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.autograd.function import run_function
+from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor
 
 
@@ -20,6 +21,13 @@ def batch_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
     rule = getattr(cls, "vmap", None)
     if rule is None:
         return run_function(cls, args)
+    if state() & GRAD and any(isinstance(a, Tensor) and a._rg for a in args):
+        return run_function(cls, args, lambda own: _by_rule(trace, rule, own))
+    return _by_rule(trace, rule, args)
+
+
+def _by_rule(trace: Any, rule: Any, args: tuple[Any, ...]) -> Any:
+    """The outputs of a `vmap` staticmethod as mapped values."""
     parts = [trace.parts(a) if isinstance(a, Tensor) else (a, False) for a in args]
     dims = tuple(0 if b else None for _, b in parts)
     out, out_dims = rule(Info(trace.size, trace.randomness), dims, *[v for v, _ in parts])

@@ -1,7 +1,7 @@
 """Code from outside (NumPy, SciPy, numba, ctypes) as a differentiable function.
 
-The code runs on plain arrays; its derivative is what its author says. Reverse mode, forward mode and
-vmap work from the given rules.
+The code runs on plain arrays; its derivative is what its author says. Reverse mode, forward mode
+and vmap work from the given rules.
 """
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def _looped(code: Code, mask: Sequence[bool], size: int, vectorized: bool) -> Co
                           for x, m in zip(xs, mask, strict=True)])
         rows = [_many(code(*[x[i, ...] if m else x for x, m in zip(xs, mask, strict=True)]))
                 for i in range(size)]
-        return tuple(np.stack([np.asarray(v) for v in column]) for column in zip(*rows, strict=True))
+        return tuple(np.stack([np.asarray(v) for v in column])
+                     for column in zip(*rows, strict=True))
     return run
 
 

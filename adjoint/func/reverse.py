@@ -14,7 +14,7 @@ import numpy as np
 
 from adjoint.autograd.engine import walk
 from adjoint.autograd.forward import aval_of_value
-from adjoint.autograd.modes import enable_grad
+from adjoint.autograd.modes import enable_grad, is_grad_enabled
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
 from adjoint.base.tree import Spec, flatten, unflatten
@@ -127,12 +127,14 @@ class Pull:
             v.level for v in self.variables) or any(
             isinstance(o, Tensor) and o.level for o in self.outputs)
         roots = []
+        create = self.open or (is_grad_enabled() and any(
+            isinstance(c, Tensor) and c._rg for c in cts))
         for e, c in zip(self.edges, cts, strict=True):
             if e is not None and c is not None:
-                tensors = self.open or levels
+                tensors = create or levels
                 roots.append((e, c if tensors or not isinstance(c, Tensor) else c.array))
-        found = walk(roots, keep=keep or self.open, create=self.open, capture=capture,
-                     accumulate=False, levels=levels and not self.open) if roots else {}
+        found = walk(roots, keep=keep or create, create=create, capture=capture,
+                     accumulate=False, levels=levels and not create) if roots else {}
         return [self._grad(found.get(i), v) for i, v in enumerate(self.variables)]
 
     def _grad(self, ct: Any, v: Tensor) -> Any:

@@ -252,7 +252,8 @@ class custom_vjp:
 
     def __call__(self, *args: Any) -> Any:
         if self.fwd is None:
-            raise AutogradError(f"{self.__name__}: custom_vjp without a rule; call defvjp(fwd, bwd)")
+            raise AutogradError(f"{self.__name__}: custom_vjp without a rule; call "
+                                "defvjp(fwd, bwd)")
         call = Call(self.fun, args, self.fixed)
         if not any(t._rg or t.level for t in call.tensors):
             return self.fun(*args)

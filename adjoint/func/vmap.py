@@ -12,6 +12,7 @@ import numpy as np
 from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.base.tree import broadcast_prefix, flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.trace import mapping
 from adjoint.func.batch import Batch, BatchTensor
 from adjoint.ops.create import tensor
 from adjoint.ops.shape import cat_op, expand_op, permute_op, unsqueeze_op
@@ -121,6 +122,7 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
          ) -> tuple[list[Any], Any]:
     with Batch(size, randomness, axis_name) as trace:
         token = _axes.set((*_axes.get(), trace))
+        outer = mapping.set(trace)
         try:
             args = unflatten([trace.lift(x) if m else x
                               for x, m in zip(front, mask, strict=True)], spec)
@@ -128,6 +130,7 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
                                named_spec)
             leaves, out_spec = flatten(func(*args, **kwargs))
         finally:
+            mapping.reset(outer)
             _axes.reset(token)
         return [_out(trace, o, size) for o in leaves], out_spec
 

@@ -154,6 +154,7 @@ class Backward(Kernel):
             at = e.at(at, e.add(e.mul(v[width], PITCH), 256))  # packing may write a vector more
         self.delta = at
 
+    part: str
     kt: str
     vt: str
     dk_sum: str
@@ -164,10 +165,15 @@ class Backward(Kernel):
     slope: str
 
     def task(self, task: str) -> None:
-        """One key/value head: blocks of keys, and for each the query heads of its group."""
+        """One key/value head: blocks of keys, and for each the query heads of its group.
+
+        With `parts` a head is several tasks, which take its blocks of keys in turn and sum the
+        cotangents of the queries into an array of their own, zero at first.
+        """
         e, v = self.e, self.v
         pairs = e.div(v["heads"], v["groups"])
-        batch, group = e.div(task, pairs), e.rem(task, pairs)
+        self.part, rest = e.rem(task, v["parts"]), e.div(task, v["parts"])
+        batch, group = e.div(rest, pairs), e.rem(rest, pairs)
         k, vv = self.place(v, "k", batch, group), self.place(v, "v", batch, group)
         dk, dv = self.place(v, "dk", batch, group), self.place(v, "dv", batch, group)
         with e.loop(0, v["groups"]) as g:
@@ -178,7 +184,8 @@ class Backward(Kernel):
                 f"ptr {self.place(v, 'o', batch, head)}", f"i64 {v['o_s']}", f"i64 {v['rows']}",
                 f"i64 {v['ev']}",
             )  # fmt: skip
-        with e.loop(0, v["cols"], SIDE) as k0:
+        start, step = e.mul(self.part, SIDE), e.mul(v["parts"], SIDE)
+        with e.loop(start, v["cols"], step) as k0:
             nk = e.min(SIDE, e.sub(v["cols"], k0))
             kb, vb = e.at(k, e.mul(k0, v["k_s"])), e.at(vv, e.mul(k0, v["v_s"]))
             self.pack_rows(self.kt, kb, v["k_s"], nk, v["e"], self.tile.nr)
@@ -200,6 +207,7 @@ class Backward(Kernel):
         """All queries of one head against one block of keys."""
         e, v = self.e, self.v
         base = {name: self.place(v, name, batch, head) for name in ("q", "ct", "dq")}
+        base["dq"] = e.at(base["dq"], e.mul(self.part, v["dq_part"]))
         mask = self.place(v, "mask", batch, head) if self.spec.mask else ""
         first = e.mul(e.add(e.mul(batch, v["heads"]), head), v["rows"])
         # the first block of queries of which some see this block of keys
@@ -287,11 +295,9 @@ class Backward(Kernel):
             e.cond(e.cmp("sgt", depth, 0), panel)
 
     def queries(self, dq: str, keys: str, k0: str, nk: str, nq: str, seen: str) -> None:
-        """`dq[query] += sum over keys of slope[query, key] * keys[key]`, the first block without
-        +=.
-        """
+        """`dq[query] += sum over keys of slope[query, key] * keys[key]`; the first block sets."""
         e, v, mr, nr = self.e, self.v, self.tile.mr, self.tile.nr
-        add = e.cmp("sgt", k0, 0)
+        add = e.op(f"or i1 {e.cmp('sgt', k0, 0)}, {e.cmp('sgt', v['parts'], 1)}")
         with e.loop(0, nq, mr) as i:
             depth = e.min(nk, e.sub(e.add(e.add(seen, i), mr), k0))
             left = e.min(mr, e.sub(nq, i))

@@ -26,7 +26,7 @@ ARGS = (
     "q q_b q_h q_s k k_b k_h k_s v v_b v_h v_s o o_b o_h o_s ct ct_b ct_h ct_s dq dq_b dq_h dq_s "
     "dk dk_b dk_h dk_s dv dv_b dv_h dv_s top total mask mask_b mask_h mask_s mask_t "
     "heads groups rows cols e ev factor scale limit key threshold survive blocks tasks "
-    "work work_bytes slot next"
+    "work work_bytes slot next parts dq_part"
 ).split()
 INDEX = {name: i for i, name in enumerate(ARGS)}
 POINTERS = frozenset("q k v o ct dq dk dv top total mask work".split())

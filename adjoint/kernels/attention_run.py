@@ -28,7 +28,7 @@ def _entry(which: str, spec: AttentionSpec) -> int:
         return backward_module(spec, machine())
 
     key = ("attention", which, spec.mask, str(spec.dropout), str(machine()))
-    return llvm.compile_spec(key, make, name=f"attention {which}").address("attend")
+    return llvm.compile_spec(key, make, name=f"attention {which}", opt=0).address("attend")
 
 
 def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:
@@ -135,15 +135,21 @@ def backward(
     """Cotangents of query, key and value, as `attention_numpy.backward`."""
     widths = [int(x.shape[3]) for x in (q, k, v)]
     ct, q, k, v, out = (rows_of(x) for x in (ct, q, k, v, out))
-    grads: list[Array] = [np.empty(x.shape, np.float32) for x in (q, k, v)]
+    # fewer heads than threads: a head's keys are shared out, each share with its own sum for q
+    tasks, workers = q.shape[0] * k.shape[1], threads.get_num_threads()
+    blocks = -(-k.shape[2] // SIDE)
+    parts = 1 if tasks >= workers else min(blocks, -(-workers // tasks))
+    shares = np.zeros((parts, *q.shape), np.float32) if parts > 1 else np.empty((1, *q.shape), "f4")
+    grads: list[Array] = [shares[0], *(np.empty(x.shape, np.float32) for x in (k, v))]
     top = np.ascontiguousarray(lse) * np.float32(math.log2(math.e))
     top[top == -np.inf] = np.inf  # rows that see nothing: every power of two is 0
     block = Block("backward", spec, q, k, v)
     block.array(o=out, ct=ct, dq=grads[0], dk=grads[1], dv=grads[2])
-    block.set(top=address(top))
+    block.set(top=address(top), parts=parts, dq_part=shares.strides[0])
     tile, groups = tile_for(machine(), "float"), q.shape[1] // k.shape[1]
-    block.run(
-        q.shape[0] * k.shape[1], backward_bytes(q.shape[3], v.shape[3], q.shape[2], groups, tile)
-    )
+    size = backward_bytes(q.shape[3], v.shape[3], q.shape[2], groups, tile)
+    block.run(tasks * parts, size)
+    if parts > 1:
+        grads[0] = np.add.reduce(shares, axis=0)
     done = [g if w == g.shape[3] else g[..., :w].copy() for g, w in zip(grads, widths, strict=True)]
     return done[0], done[1], done[2]

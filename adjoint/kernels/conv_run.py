@@ -41,7 +41,7 @@ def supported(x: Array, w: Array, spec: ConvSpec) -> bool:
 def _kernel(kind: str, bias: str, weight: bool) -> int:
     spec = GemmSpec(kind, kind, kind, bias)
     key = ("conv", kind, bias, str(weight), str(machine()))
-    made = llvm.compile_spec(key, lambda: conv_module(spec, weight, machine()), name="conv")
+    made = llvm.compile_spec(key, lambda: conv_module(spec, weight, machine()), name="conv", opt=0)
     return made.address("gemm")
 
 

@@ -1,7 +1,7 @@
 """A small writer of LLVM IR text, for kernels with several nested loops.
 
-Values are strings (`%12`, `7`); every method appends lines and returns the name of its result. Loop
-counters and accumulators live in stack slots, which LLVM promotes to registers.
+Values are strings (`%12`, `7`); every method appends lines and returns the name of its result.
+Accumulators live in stack slots, which LLVM promotes to registers.
 """
 
 from __future__ import annotations
@@ -156,14 +156,16 @@ class Emit:
     @contextmanager
     def loop(self, start: str | int, stop: str | int, step: str | int = 1) -> Iterator[str]:
         """`for i in range(start, stop, step)`; yields the counter."""
-        slot = self.slot("i64", str(start))
-        head, body, end = self.label("head"), self.label("body"), self.label("end")
+        before, head, body = self.label("before"), self.label("head"), self.label("body")
+        latch, end, following = self.label("latch"), self.label("end"), self.fresh("n")
+        self.place(before)
         self.place(head)
-        i = self.load("i64", slot)
+        i = self.op(f"phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
         self.branch(self.cmp("slt", i, stop), body, end)
         self.place(body, jump=False)
         yield i
-        self.store("i64", self.add(i, step), slot)
+        self.place(latch)
+        self.raw(f"  {following} = add i64 {i}, {step}")
         self.goto(head)
         self.place(end, jump=False)
 

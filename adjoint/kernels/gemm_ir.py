@@ -101,35 +101,59 @@ def micro(e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_ste
     e.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     head = "i64 %kc, ptr noalias %a, ptr noalias %b, i64 %ldb, ptr %c, i64 %ldc, i1 %add"
     with e.function(f"internal void @{name}({head})", "#1"):
-        acs = [[e.slot(vec, "zeroinitializer", 64) for _ in range(tile.nv)] for _ in range(rows)]
         for i in range(rows):
             row = e.at("%c", e.mul("%ldc", i))
             for j in range(0, tile.nr * size, 64):
                 e.run("llvm.prefetch.p0", f"ptr {e.at(row, j)}", "i32 1", "i32 3", "i32 1")
-        pa, pb = e.slot("ptr", "%a"), e.slot("ptr", "%b")
-        with e.loop(0, "%kc"):
-            a, b = e.load("ptr", pa), e.load("ptr", pb)
-            wide = [e.load(vec, e.at(b, j * tile.lanes * size), size) for j in range(tile.nv)]
-            for i in range(rows):
-                one = e.splat(acc, tile.lanes, e.load(acc, e.at(a, i * a_row * size), size))
-                for j in range(tile.nv):
-                    old = e.load(vec, acs[i][j])
-                    new = e.call(vec, fma, f"{vec} {one}", f"{vec} {wide[j]}", f"{vec} {old}")
-                    e.store(vec, new, acs[i][j])
-            e.store("ptr", e.at(a, a_step * size), pa)
-            e.store("ptr", e.at(b, "%ldb"), pb)
+        sums = _rank_one_updates(e, tile, acc, rows, a_row, a_step)
 
         def put(adding: bool) -> None:
             for i in range(rows):
                 row = e.at("%c", e.mul("%ldc", i))
                 for j in range(tile.nv):
-                    where, value = e.at(row, j * tile.lanes * size), e.load(vec, acs[i][j])
+                    where, value = e.at(row, j * tile.lanes * size), sums[i][j]
                     if adding:
                         value = e.op(f"fadd {vec} {e.load(vec, where, size)}, {value}")
                     e.store(vec, value, where, size)
 
         e.cond("%add", lambda: put(True), lambda: put(False))
         e.raw("  ret void")
+
+
+def _rank_one_updates(
+    e: Emit, tile: Tile, acc: str, rows: int, a_row: int, a_step: int
+) -> list[list[str]]:
+    """The loop over `%kc` of a micro-kernel; returns the sums.
+
+    Written with phis, ready for the code generator: no optimisation has to find the registers.
+    """
+    size, vec = BYTES[acc], f"<{tile.lanes} x {acc}>"
+    before, loop, end = e.label("before"), e.label("loop"), e.label("end")
+    e.place(before)
+    e.place(loop)
+    k, a, b = e.fresh("k"), e.fresh("a"), e.fresh("b")
+    k1, a1, b1 = e.fresh("k"), e.fresh("a"), e.fresh("b")
+    olds = [[e.fresh("c") for _ in range(tile.nv)] for _ in range(rows)]
+    news = [[e.fresh("d") for _ in range(tile.nv)] for _ in range(rows)]
+    for kind, old, start, new in [
+        ("i64", k, "0", k1), ("ptr", a, "%a", a1), ("ptr", b, "%b", b1),
+        *((vec, old, "zeroinitializer", new)
+          for o, n in zip(olds, news, strict=True) for old, new in zip(o, n, strict=True)),
+    ]:  # fmt: skip
+        e.raw(f"  {old} = phi {kind} [ {start}, %{before} ], [ {new}, %{loop} ]")
+    wide = [e.load(vec, e.at(b, j * tile.lanes * size), size) for j in range(tile.nv)]
+    fma = f"llvm.fma.v{tile.lanes}{short(acc)}"
+    for i in range(rows):
+        one = e.splat(acc, tile.lanes, e.load(acc, e.at(a, i * a_row * size), size))
+        for j in range(tile.nv):
+            args = f"{vec} {one}, {vec} {wide[j]}, {vec} {olds[i][j]}"
+            e.raw(f"  {news[i][j]} = call {vec} @{fma}({args})")
+    e.raw(f"  {k1} = add i64 {k}, 1")
+    e.raw(f"  {a1} = getelementptr i8, ptr {a}, i64 {a_step * size}")
+    e.raw(f"  {b1} = getelementptr i8, ptr {b}, i64 %ldb")
+    e.branch(e.cmp("slt", k1, "%kc"), loop, end)
+    e.place(end, jump=False)
+    return news
 
 
 class Pack:
@@ -382,8 +406,7 @@ class Driver:
             e.raw("  ret void")
 
     def task(self, task: str, last_block: str) -> None:
-        """One block of C: consecutive tasks share their block of B, packed once if K is one block.
-        """
+        """One block of C: consecutive tasks share their block of B, packed once if K is one block."""
         e, v, spec = self.e, self.v, self.spec
         mi, block = e.rem(task, v["tasks_m"]), e.div(task, v["tasks_m"])
         ni, image = e.rem(block, v["tasks_n"]), e.div(block, v["tasks_n"])

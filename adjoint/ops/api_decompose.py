@@ -349,19 +349,7 @@ def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
     if atol is not None:
         top = float(np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1)).max())
         limit = max(0.0 if rtol is None else limit, float(raw(atol)) / top if top else limit)
-    if hermitian:
-        return finish(out, _hermitian_pinv(A, limit))
-    return finish(out, pinv_op(A, rtol=limit))
-
-
-def _hermitian_pinv(A: Any, limit: float) -> Any:
-    from adjoint.ops.pointwise import where_op
-    w, v = eigh_op(_hermitian(A, "L"), uplo="L")
-    size = np.abs(raw(w))
-    keep = size > limit * size.max(-1, keepdims=True, initial=0.0)
-    inverse = where_op(keep, div(1.0, where_op(keep, w, 1.0)), 0.0)
-    return matmul_op(mul(v, cast_to(unsqueeze_op(inverse, dim=len(inverse.shape) - 1),
-                                    dtype_of(v))), mH(v))
+    return finish(out, pinv_op(_hermitian(A, "L") if hermitian else A, rtol=limit))
 
 
 @linalg()

@@ -123,7 +123,8 @@ batch_norm_op: Any = op(
 
 def _check_channels(name: str, input: Any, *params: Any) -> None:
     if len(input.shape) < 2:
-        raise ShapeError(f"{name}: expected an input (N, C, ...), got {list(input.shape)}")
+        raise ShapeError(f"{name}: expected an input (N, C, ...), got {list(input.shape)}; "
+                         "unsqueeze one axis")
     for p in params:
         if p is not None and tuple(p.shape) != (input.shape[1],):
             raise ShapeError(f"{name}: running statistics, weight and bias should contain "

@@ -17,7 +17,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.errors import AdjointError, ShapeError
 from adjoint.core.op import op
-from adjoint.ops.api_common import dtype_of
+from adjoint.ops.api_common import dtype_of, raw
 from adjoint.ops.family import batch_broadcast
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import conj, matmul_op, mH
@@ -80,7 +80,9 @@ def inverse_gaps(w: Any) -> Any:
     """1/(w[j] - w[i]), 0 where they are equal."""
     gap = sub(column(w), unsqueeze_op(w, dim=len(w.shape)))
     eps = float(np.finfo(dtype_of(w)).eps)
-    top = np.max(np.abs(getattr(w, "array", w)), initial=0.0) if not getattr(w, "level", 0) else 1.0
+    values = raw(w)
+    known = isinstance(values, np.ndarray) and not getattr(w, "level", 0)
+    top = np.abs(values).max(initial=0.0) if known else 1.0
     same = le(abs_op(gap), 10 * eps * float(top))
     return where_op(same, 0.0, div(1.0, where_op(same, 1.0, gap)))
 
@@ -156,11 +158,12 @@ inv_op: Any = op(
 
 def _cofactors(a: Any, out: Any) -> Any:
     """d det/dA, conjugated: det·A⁻ᴴ; from the singular values where the matrix is singular."""
-    values = np.asarray(getattr(out, "array", out))
-    if values.size and not (values == 0).any():
+    values = raw(out)
+    hidden = not isinstance(values, np.ndarray) or bool(getattr(out, "level", False))
+    if hidden or values.size and not (values == 0).any():     # level and meta: taken as regular
         return mul(unsqueeze_op(unsqueeze_op(conj(out), dim=len(out.shape)), dim=len(out.shape)),
                    mH(inv_op(a)))
-    u, s, vh = np.linalg.svd(np.asarray(getattr(a, "array", a)))
+    u, s, vh = np.linalg.svd(raw(a))
     n = s.shape[-1]
     others = np.stack([np.prod(np.delete(s, i, -1), -1) for i in range(n)], -1) if n else s
     phase = np.linalg.det(u) * np.linalg.det(vh)

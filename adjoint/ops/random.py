@@ -15,10 +15,11 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64, default_dtype, is_float, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
 from adjoint.core.inplace import check_writable
 from adjoint.core.modes import state as mode_state
 from adjoint.core.tensor import Tensor, bump, wrap
+from adjoint.core.trace import mapping
 from adjoint.ops.create import device_name, shape_of
 from adjoint.ops.device import check, device
 from adjoint.ops.public import public
@@ -146,7 +147,14 @@ def fork_rng(devices: Any = (), enabled: bool = True, **_: Any) -> Iterator[None
 
 
 def source(generator: Any = None) -> np.random.Generator:
-    """The NumPy generator behind `generator` or the default one."""
+    """The NumPy generator behind `generator` or the default one; refused inside of a vmap whose
+    `randomness` is "error"."""
+    trace = mapping.get()
+    if trace is not None and trace.randomness == "error":
+        raise AutogradError(
+            "vmap: called random operation while in randomness error mode. Please either use the "
+            "'same' or 'different' randomness flags on vmap or perform the randomness operation "
+            "out of vmap")
     return (default_generator if generator is None else generator).rng
 
 
@@ -155,6 +163,10 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
     kind = default_dtype() if dtype is None else to_numpy(dtype)
     if check(device) == "meta":
         return wrap(MetaArray(shape, kind), requires_grad)
+    trace = mapping.get()
+    per_example = trace is not None and trace.randomness == "different"
+    if per_example:
+        shape = (trace.size, *shape)
     native = kind if kind in (np.float32, np.float64) else np.dtype(np.float32)
     rng = source(generator)
     if kind.kind == "c":
@@ -166,6 +178,8 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
         raise DTypeError(f"random floats have no dtype {kind}: give a floating dtype")
     else:
         array = np.asarray(draw(rng, shape, native)).astype(kind, copy=False)
+    if per_example:
+        return trace.lift(wrap(array))  # type: ignore[no-any-return]  # a mapped tensor
     t = wrap(array, requires_grad)
     if out is not None:
         from adjoint.ops.public import write_out

@@ -167,7 +167,7 @@ def _prepared(name: str, input: Any, dim: Any, dtype: Any) -> tuple[Any, int]:
 
 
 @public()
-def softmax(input: Any, dim: Any = None, dtype: Any = None, *, out: Any = None) -> Any:
+def softmax(input: Any, dim: Any, dtype: Any = None, *, out: Any = None) -> Any:
     """exp(x) / Σ exp(x) along `dim`, without overflow.
 
     >>> import adjoint as ad
@@ -179,7 +179,7 @@ def softmax(input: Any, dim: Any = None, dtype: Any = None, *, out: Any = None) 
 
 
 @public()
-def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, out: Any = None) -> Any:
+def log_softmax(input: Any, dim: Any, dtype: Any = None, *, out: Any = None) -> Any:
     """x - log Σ exp(x) along `dim`.
 
     >>> import adjoint as ad
