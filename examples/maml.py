@@ -1,5 +1,5 @@
-"""MAML (Finn, Abbeel, Levine 2017, arXiv:1703.03400): parameters from which one gradient step fits a
-new task. The outer gradient goes through the inner one; tasks are mapped over.
+"""MAML (Finn, Abbeel, Levine 2017, arXiv:1703.03400): parameters from which one gradient step fits
+a new task. The outer gradient goes through the inner one; tasks are mapped over.
 
 Uses: func.grad of func.vmap of func.grad, on plain dicts of parameters.
 

@@ -1,5 +1,5 @@
-"""Newton's method with conjugate gradients on Hessian-vector products (Nocedal and Wright, Numerical
-Optimization, algorithm 7.1): the Hessian is never formed.
+"""Newton's method with conjugate gradients on Hessian-vector products (Nocedal and Wright,
+Numerical Optimization, algorithm 7.1): the Hessian is never formed.
 
 Uses: func.hvp (forward over reverse), func.value_and_grad.
 

@@ -126,15 +126,26 @@ def _share_output_cell(node: Any, target: Tensor) -> None:
         if type(s) is OutRef and s.index == 0 and cell is not None else s for s in node.saved)
 
 
+def _refuse_overlap(target: Tensor, recording: bool) -> None:
+    """Raise where two elements of the target are one place in memory: always for expanded
+    tensors; for overlapping windows where a gradient would count the place twice."""
+    array = target.array
+    if not isinstance(array, np.ndarray) or not array.size:
+        return
+    reach = array.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
+                            if n > 1):
+        if stride == 0 or stride < reach and recording and target._base is not None:
+            raise AutogradError(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the "
+                f"operation. (shape {list(array.shape)}, byte strides {array.strides})")
+        reach += stride * (n - 1)
+
+
 def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
     """Raise where an in-place op may not be applied; True if its history must be recorded."""
-    shape, strides = target.array.shape, getattr(target.array, "strides", ())
-    if 0 in strides and target.array.size and any(
-            s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)):
-        raise AutogradError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation. "
-            f"(shape {list(target.array.shape)}, byte strides {strides})")
+    _refuse_overlap(target, recording=bool(mode & GRAD))
     if target._cell is INFERENCE_CELL and not mode & INFERENCE:
         raise AutogradError(
             "Inplace update to inference tensor outside InferenceMode is not allowed. You can "

@@ -406,7 +406,7 @@ class Driver:
             e.raw("  ret void")
 
     def task(self, task: str, last_block: str) -> None:
-        """One block of C: consecutive tasks share their block of B, packed once if K is one block."""
+        """One block of C: consecutive tasks share their block of B, packed once if K is one."""
         e, v, spec = self.e, self.v, self.spec
         mi, block = e.rem(task, v["tasks_m"]), e.div(task, v["tasks_m"])
         ni, image = e.rem(block, v["tasks_n"]), e.div(block, v["tasks_n"])

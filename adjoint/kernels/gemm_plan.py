@@ -170,8 +170,8 @@ def blocking(
 def kernel(spec: GemmSpec) -> Any:
     """Entry point of the module for a spec: `f(args, lo, hi)`, and its address.
 
-    The text is written ready for the code generator: LLVM's optimisations find nothing that shows in
-    the time of a product, and would double that of compiling.
+    The text is written ready for the code generator: LLVM's optimisations find nothing that shows
+    in the time of a product, and would double that of compiling.
     """
     text = (spec.a, spec.c, spec.acc, spec.bias, spec.activation, str(spec.residual))
     module = llvm.compile_spec(

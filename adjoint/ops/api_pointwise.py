@@ -269,7 +269,7 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     """self /= other."""
     if rounding_mode is None:
         return inplace(p.div.op, self, (other,), name="div_")
-    return self.copy_(div(self, other, rounding_mode=rounding_mode))
+    return self.copy_(div(clone_op(self), other, rounding_mode=rounding_mode))
 
 
 def _with_attrs(name: str, f: Callable[..., Any], **fixed: Any) -> None:
