@@ -5,7 +5,7 @@ couple, so gradients of degenerate spectra are finite; `det` differentiates sing
 """
 from __future__ import annotations
 
-from adjoint.ops import einsum as _einsum  # noqa: F401 - registers
+from adjoint.ops import lu as _lu  # noqa: F401 - registers
 from adjoint.ops.api_arrange import cross as cross
 from adjoint.ops.api_arrange import diagonal as diagonal
 from adjoint.ops.api_decompose import LINALG as _LINALG

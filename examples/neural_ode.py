@@ -72,18 +72,18 @@ def main() -> None:
     u0 = ad.tensor([10.0, 5.0], dtype=ad.float64)
 
     def last(p: Any, segments: Any = None) -> Any:
-        return solve(lotka_volterra, p, u0, 100, 0.05, segments)[-1]
+        return solve(lotka_volterra, p, u0, 36, 0.05, segments)[-1]
     ways = [jacfwd(last)(p), jacrev(last)(p), jacrev(lambda p: last(p, "sqrt"))(p)]
-    print("d(prey, predators)/d(parameters) after 5 years:")
+    print("d(prey, predators)/d(parameters) after 1.8 years:")
     print(ways[0])
     print(f"largest difference between the three ways: "
           f"{max((w - ways[0]).abs().max().item() for w in ways):.1e}")
-    data = solve(lotka_volterra, p, u0, 30, 0.1)
-    found, losses = fit(lotka_volterra, p * 0.8, u0, data, 0.1, 60, 0.02)
+    data = solve(lotka_volterra, p, u0, 20, 0.1)
+    found, losses = fit(lotka_volterra, p * 0.8, u0, data, 0.1, 25, 0.02)
     print(f"fit: loss {losses[0]:.3f} -> {losses[-1]:.4f}, parameters {found.tolist()}")
     ad.manual_seed(0)
     start = 0.3 * ad.randn(42, dtype=ad.float64)
-    _, losses = fit(network, start, u0 / 10, data / 10, 0.1, 60, 0.03)
+    _, losses = fit(network, start, u0 / 10, data / 10, 0.1, 25, 0.03)
     print(f"neural ODE: loss {losses[0]:.3f} -> {losses[-1]:.4f}")
 
 

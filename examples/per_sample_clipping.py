@@ -49,7 +49,7 @@ def train(steps: int = 60, sigma: float = 0.05, seed: int = 0) -> tuple[float, f
     before = mean_loss()
     for _ in range(steps):
         step = clipped_mean(per_sample_gradients(model, params, x, y), limit=1.0, sigma=sigma)
-        params = {n: p - 0.3 * step[n] for n, p in params.items()}
+        params = {n: (p - 0.3 * step[n]).detach() for n, p in params.items()}
     return before, mean_loss()
 
 

@@ -43,7 +43,8 @@ def test_per_sample_gradients() -> None:
         want = af.grad(lambda p, i=i: ((af.functional_call(model, p, x[i]) - y[i]) ** 2).sum())(
             params)
         for n in params:
-            np.testing.assert_allclose(got[n][i].numpy(), want[n].numpy(), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(got[n][i].detach().numpy(), want[n].numpy(), rtol=1e-4,
+                                       atol=1e-5)
     one = {n: g[:1] for n, g in got.items()}
     clipped = m.clipped_mean(one, limit=0.1)
     norm = sum(float((g ** 2).sum()) for g in clipped.values()) ** 0.5

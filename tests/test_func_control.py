@@ -73,7 +73,7 @@ class TestScan:
 
 
 def test_scan_memory() -> None:
-    """With segments="sqrt" 100 steps hold about 20 steps' residuals, not 100."""
+    """With segments="sqrt" 100 steps hold about 20 steps' values, not 100 times two."""
     def peak(segments: Any) -> int:
         w = ad.full((20000,), 0.5, dtype=ad.float64, requires_grad=True)
         tracemalloc.start()

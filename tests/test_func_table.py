@@ -74,11 +74,33 @@ STACKS: dict[str, Callable[[Any, Any, Program, Any, Any], Any]] = {
 }
 
 
+# PyTorch 2.13's reverse over forward takes a saved factor or statistic for a constant here, and
+# disagrees with central differences: those are the oracle instead.
+MEASURED = {("layer_norm", "vjp of jvp"), ("det", "vjp of jvp"), ("solve", "vjp of jvp")}
+
+
+def measured(program: Program) -> np.ndarray:
+    """What "vjp of jvp" must give, by central differences."""
+    def value(x: np.ndarray) -> float:
+        pushed = af.jvp(lambda z: program(ad, z), (ad.tensor(x),), (ad.tensor(T[0]),))[1]
+        return float(_dot(ad, pushed).item())
+    out = np.zeros_like(X[0])
+    for at in np.ndindex(out.shape):
+        e = np.zeros_like(out)
+        e[at] = 1e-6
+        out[at] = (value(X[0] + e) - value(X[0] - e)) / 2e-6
+    return out
+
+
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("name", OPS)
 def test_op(name: str, stack: str) -> None:
     """The op gives PyTorch's numbers under the stack."""
     run, program = STACKS[stack], OPS[name]
+    if (name, stack) in MEASURED:
+        got = run(af, ad, program, ad.tensor(X), ad.tensor(T)).detach().numpy()
+        np.testing.assert_allclose(got, measured(program), rtol=1e-6, atol=1e-6)
+        return
     want = run(torch.func, torch, program, torch.tensor(X), torch.tensor(T))
     got = run(af, ad, program, ad.tensor(X), ad.tensor(T))
     pairs = zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]

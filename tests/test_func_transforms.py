@@ -1,6 +1,7 @@
 """Transforms and their nesting against `torch.func`, loops and closed forms (F10-F16, F54)."""
 from __future__ import annotations
 
+import gc
 import itertools
 from collections import namedtuple
 from collections.abc import Callable
@@ -119,6 +120,28 @@ def test_nesting(name: str) -> None:
     """F10-F13, F54: every stack of transforms gives PyTorch's numbers."""
     program, xs = NESTINGS[name]
     both(program, *xs)
+
+
+@pytest.mark.parametrize("dims", [(None, 0), (0, None)])
+def test_results_carry_no_tape(dims: tuple[Any, Any]) -> None:
+    """Where nothing outside requires grad, neither does a gradient: loops over it stay flat."""
+    h = af.grad(lambda w, x: ((w @ x) ** 2).sum())
+    given = (ad.tensor(W), ad.tensor(M)) if dims[0] is None else (ad.tensor(B[:, :, :]),
+                                                                  ad.tensor(V))
+    assert not af.vmap(h, in_dims=dims)(*given).requires_grad
+
+
+def test_trees_leave_no_garbage() -> None:
+    """Arguments and results are freed by their reference counts, not by the cyclic collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            af.tree_map(lambda a: a, {"a": [1, 2]})
+            af.jvp(lambda r: r * r, (ad.tensor(V),), (ad.tensor(T),))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 class TestPrograms:

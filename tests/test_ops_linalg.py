@@ -16,7 +16,7 @@ FORMS = {
     "slogdet": lambda T, F, a: T.linalg.slogdet(a)[1],
     "qr": lambda T, F, a: T.linalg.qr(a)[0] * 2 + T.linalg.qr(a)[1],
     "matrix_exp": lambda T, F, a: T.linalg.matrix_exp(a),
-    "matrix_exp large": lambda T, F, a: T.linalg.matrix_exp(a * 8),
+    "matrix_exp large": lambda T, F, a: T.linalg.matrix_exp(a * 3),
     "cond": lambda T, F, a: T.linalg.cond(a), "power": lambda T, F, a: T.linalg.matrix_power(a, -3),
     "rank": lambda T, F, a: T.linalg.matrix_rank(a), "norm": lambda T, F, a: T.linalg.norm(a),
     "norm 3": lambda T, F, a: T.linalg.norm(a, 3, 1),

@@ -154,6 +154,20 @@ def test_only_what_the_rule_reads_is_kept():
     assert kept(F.conv2d(image, kernel)) == ["w"]
 
 
+def test_linear_cross_entropy_is_the_composition_and_keeps_no_logits():
+    rng = np.random.default_rng(0)
+    x, w, b = (ad.tensor(rng.standard_normal(s), requires_grad=True) for s in ((50, 6), (9, 6), 9))
+    t = ad.tensor(rng.integers(0, 9, 50))
+    for options in ({}, {"label_smoothing": 0.2}, {"reduction": "sum", "ignore_index": 3}):
+        fused = F.linear_cross_entropy(x, w, t, linear_bias=b, **options)
+        plain = F.cross_entropy(F.linear(x, w, b), t, **options)
+        assert fused.item() == pytest.approx(plain.item(), rel=1e-12)
+        assert kept(fused) == ["bias", "lse", "target", "w", "weight", "x"]
+        for got, want in zip(ad.autograd.grad(fused, (x, w, b)), ad.autograd.grad(plain, (x, w, b)),
+                             strict=True):
+            np.testing.assert_allclose(got.numpy(), want.numpy(), atol=1e-13)
+
+
 def test_padding_row_of_an_embedding_gets_no_gradient():
     w = ad.ones(3, 2, requires_grad=True)
     F.embedding(ad.tensor([0, 1, 1]), w, padding_idx=1).sum().backward()

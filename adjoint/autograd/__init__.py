@@ -1,4 +1,7 @@
 """Reverse mode: graph, engine, modes, custom functions, checks."""
+import importlib
+from typing import Any
+
 from adjoint.autograd import function as function
 from adjoint.autograd import graph as graph
 from adjoint.autograd import modes as grad_mode
@@ -21,6 +24,14 @@ from adjoint.autograd.modes import (
     set_grad_enabled,
 )
 from adjoint.core.tensor import Tensor as Variable
+
+
+def __getattr__(name: str) -> Any:
+    """`autograd.functional` and `autograd.forward_ad` load when they are first used."""
+    if name in ("functional", "forward_ad"):
+        return importlib.import_module(f"adjoint.autograd.{name}")
+    raise AttributeError(f"module 'adjoint.autograd' has no attribute {name!r}")
+
 
 __all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "grad",
            "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode",

@@ -362,7 +362,8 @@ def freed_message(node: Node) -> str:
             "after calling backward.\n"
             f"  node: {node.name()} made at {node.where()}")
     if node.freed is not None:
-        text += f"\n  freed by the backward at {provenance.locate(node.freed.code, node.freed.lasti)}"
+        place = provenance.locate(node.freed.code, node.freed.lasti)
+        text += f"\n  freed by the backward at {place}"
     return text + ("\n  fix: run the forward again, sum the losses and call backward once, or pass "
                    "retain_graph=True to every backward but the last")
 

@@ -54,7 +54,7 @@ class Forward(Trace):
             return t.value, t.tangent
         if isinstance(t, Tensor) and t.level >= self.level:
             self.check(t)
-        return t, None
+        return self.below(t), None
 
     def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         self.check_args(args)

@@ -16,6 +16,7 @@ from adjoint.autograd.forward import Forward, ForwardTensor
 from adjoint.autograd.modes import enable_grad, set_grad_enabled
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.func import jacfwd, jacrev
 from adjoint.ops.shape import identity_op, reshape, stack_op
 
 
@@ -181,8 +182,7 @@ def _rows(outs: Sequence[Any], k: int, xs: Sequence[Any], create_graph: bool, st
 
 def _batched(func: Callable[..., Any], given: Sequence[Any], many: bool, create_graph: bool,
              forward: bool) -> Any:
-    """By the transforms, whose modules lie above this one."""
-    from adjoint.func import jacfwd, jacrev
+    """By the transforms."""
     mode = jacfwd if forward else jacrev
     nums = tuple(range(len(given)))
     xs = given if create_graph else [x.detach() for x in given]
@@ -230,7 +230,6 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
     """
     many, given = _tuple(inputs, "inputs", "hessian")
     if outer_jacobian_strategy == "forward-mode" or vectorize:
-        from adjoint.func import jacfwd, jacrev
         nums = tuple(range(len(given)))
         outer = jacfwd if outer_jacobian_strategy == "forward-mode" else jacrev
         xs = given if create_graph else [x.detach() for x in given]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from adjoint.base.errors import ArgumentError
@@ -95,32 +95,30 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     [1, 2]
     """
     leaves: list[Any] = []
+    return leaves, _walk(tree, leaves, is_leaf)
 
-    def visit(x: Any) -> Spec:
-        parts = None if is_leaf is not None and is_leaf(x) else _split(x)
-        if parts is None:
-            leaves.append(x)
-            return LEAF
-        kind, meta, children = parts
-        return Spec(kind, meta, tuple([visit(c) for c in children]))
 
-    spec = visit(tree)
-    return leaves, spec
+def _walk(x: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> Spec:
+    parts = None if is_leaf is not None and is_leaf(x) else _split(x)
+    if parts is None:
+        leaves.append(x)
+        return LEAF
+    kind, meta, children = parts
+    return Spec(kind, meta, tuple([_walk(c, leaves, is_leaf) for c in children]))
+
+
+def _rebuild(s: Spec, rest: Iterator[Any]) -> Any:
+    if s.kind is None:
+        return next(rest)
+    return _join(s.kind, s.meta, [_rebuild(c, rest) for c in s.children])
 
 
 def unflatten(leaves: Sequence[Any], spec: Spec) -> Any:
     """The tree of structure `spec` with these leaves."""
-    rest = iter(leaves)
-
-    def build(s: Spec) -> Any:
-        if s.kind is None:
-            return next(rest)
-        return _join(s.kind, s.meta, [build(c) for c in s.children])
-
     if len(leaves) != spec.leaves:
         raise ArgumentError(f"unflatten: the structure has {spec.leaves} leaves, got "
                             f"{len(leaves)}")
-    return build(spec)
+    return _rebuild(spec, iter(leaves))
 
 
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any,
@@ -145,18 +143,18 @@ def broadcast_prefix(prefix: Any, spec: Spec, what: str) -> list[Any]:
     """One entry of `prefix` per leaf of `spec`: `prefix` may stop where the tree goes on (as
     `in_dims=0` for a whole tuple)."""
     out: list[Any] = []
-
-    def visit(p: Any, s: Spec) -> None:
-        parts = None if p is None or isinstance(p, int) else _split(p)
-        if s.kind is None or parts is None:
-            out.extend([p] * s.leaves)
-            return
-        kind, _, children = parts
-        same = kind is s.kind or {kind, s.kind} <= {list, tuple}
-        if not same or len(children) != len(s.children):
-            raise ArgumentError(f"{what} {prefix!r} does not match the structure of the arguments")
-        for c, child in zip(children, s.children, strict=True):
-            visit(c, child)
-
-    visit(prefix, spec)
+    if not _spread(prefix, spec, out):
+        raise ArgumentError(f"{what} {prefix!r} does not match the structure of the arguments")
     return out
+
+
+def _spread(p: Any, s: Spec, out: list[Any]) -> bool:
+    """Add one entry per leaf; False where the structures differ."""
+    parts = None if p is None or isinstance(p, int) else _split(p)
+    if s.kind is None or parts is None:
+        out.extend([p] * s.leaves)
+        return True
+    kind, _, children = parts
+    same = kind is s.kind or {kind, s.kind} <= {list, tuple}
+    return same and len(children) == len(s.children) and all(
+        [_spread(c, child, out) for c, child in zip(children, s.children, strict=True)])

@@ -313,6 +313,7 @@ class Tensor(metaclass=_TensorType):
     _cell: Cell | None
     level = 0                      # > 0: belongs to a transform (func)
     _grad: Any = None
+    _born = 0                      # > 0: a variable of a gradient taken inside of that level
     _base: Any = None              # the tensor this one is a view of (a root, never a view)
     _steps: tuple[Any, ...] = ()   # ops that lead from the base to this view
     _kids: Any = None              # weak references to the views of this root
@@ -561,5 +562,5 @@ def check_grad_shape(t: Tensor, grad: Any) -> None:
             "same size")
     if grad.array.dtype != t.array.dtype:
         raise AutogradError(f"attempting to assign a gradient with dtype '{grad.dtype}' to a "
-                            f"tensor with dtype '{t.dtype}'. Please ensure that the gradient and the "
-                            "tensor have the same dtype")
+                            f"tensor with dtype '{t.dtype}'. Please ensure that the gradient and "
+                            "the tensor have the same dtype")

@@ -19,13 +19,18 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.core.op import Op
-from adjoint.core.tensor import Size, Tensor
+from adjoint.core.tensor import Size, Tensor, alias
 
 _depth: ContextVar[int] = ContextVar("adjoint_level", default=0)
 
 
 # The innermost vmap that runs here: random numbers ask it what a draw per example means.
 mapping: ContextVar[Any] = ContextVar("adjoint_mapping", default=None)
+
+
+def current_level() -> int:
+    """The level of the innermost transform that runs here; 0 outside of all."""
+    return _depth.get()
 
 
 class LevelArray(MetaArray):
@@ -61,6 +66,13 @@ class Trace:
     def __exit__(self, *exc: object) -> None:
         self.alive = False
         _depth.reset(self._token)
+
+    def below(self, t: Any) -> Any:
+        """An operand of the level below, for the op that runs there. A variable of a gradient taken
+        inside of this level is recorded at this level alone."""
+        if isinstance(t, Tensor) and t._born >= self.level and t._rg and not t.level:
+            return alias(t)
+        return t
 
     # what each transform defines
     def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:

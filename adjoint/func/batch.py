@@ -43,7 +43,7 @@ class Batch(Trace):
             return t.value, True
         if isinstance(t, LevelTensor) and not t.trace.alive:
             self.check(t)
-        return t, False
+        return self.below(t), False
 
     def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         values, batched = zip(*[self.parts(a) for a in args], strict=True)

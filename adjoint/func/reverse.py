@@ -20,6 +20,7 @@ from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
 from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
+from adjoint.core.trace import current_level
 from adjoint.ops.create import tensor
 from adjoint.ops.shape import identity_op
 
@@ -48,6 +49,9 @@ def fresh(t: Tensor) -> Tensor:
     new = t.trace.strip(t) if t.level else wrap(t.array)
     if not t.level:
         new._cell = t._cell
+        depth = current_level()
+        if depth:
+            new._born = depth
     new._rg = True
     return new
 

@@ -67,6 +67,7 @@ from adjoint.ops.dropout import (
     feature_alpha_dropout,
 )
 from adjoint.ops.embedding import embedding
+from adjoint.ops.linear_loss import linear_cross_entropy
 from adjoint.ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -149,7 +150,8 @@ __all__ = [
     "gaussian_nll_loss", "gelu", "glu", "grid_sample", "group_norm", "gumbel_softmax",
     "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hardtanh_", "hinge_embedding_loss",
     "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu",
-    "leaky_relu_", "linear", "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d",
+    "leaky_relu_", "linear", "linear_cross_entropy",
+    "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d",
     "lp_pool2d", "lp_pool3d", "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d",
     "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss",
     "multi_head_attention_forward", "multi_margin_loss", "multilabel_margin_loss",

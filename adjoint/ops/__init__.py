@@ -4,8 +4,10 @@ from adjoint.ops import activation as activation
 from adjoint.ops import api_arrange as api_arrange
 from adjoint.ops import api_decompose as api_decompose
 from adjoint.ops import api_index as api_index
+from adjoint.ops import api_inplace as api_inplace
 from adjoint.ops import api_join as api_join
 from adjoint.ops import api_linalg as api_linalg
+from adjoint.ops import api_names as api_names
 from adjoint.ops import api_pointwise as api_pointwise
 from adjoint.ops import api_reduce as api_reduce
 from adjoint.ops import api_scatter as api_scatter
@@ -28,7 +30,9 @@ from adjoint.ops import fourier as fourier
 from adjoint.ops import gather as gather
 from adjoint.ops import index as index
 from adjoint.ops import linalg as linalg
+from adjoint.ops import linear_loss as linear_loss
 from adjoint.ops import loss as loss
+from adjoint.ops import lu as lu
 from adjoint.ops import moments as moments
 from adjoint.ops import more as more
 from adjoint.ops import network as network
@@ -41,5 +45,3 @@ from adjoint.ops import shape as shape
 from adjoint.ops import softmax as softmax
 from adjoint.ops import sort as sort
 from adjoint.ops import vision as vision
-from adjoint.ops import api_inplace as api_inplace
-from adjoint.ops import api_names as api_names

@@ -210,12 +210,25 @@ def _as_vector(f: Any) -> Any:
         if len(input.shape):
             return f(input, dim, index, *args, **kwargs)
         one_dim(input, dim)
-        args = tuple(reshape(a, (1,)) if hasattr(a, "shape") and f.__name__ != "index_fill" else a
-                     for a in args)
+        fill = f.__name__.startswith("index_fill")
+        args = tuple(reshape(a, (1,)) if hasattr(a, "shape") and not fill else a for a in args)
         if "source" in kwargs:
             kwargs["source"] = reshape(kwargs["source"], (1,))
         out = f(reshape(input, (1,)), 0, reshape(index, (-1,)), *args, **kwargs)
         return reshape(out, ())
+    return run
+
+
+def _as_vector_inplace(f: Any) -> Any:
+    """The same for an in-place form: it writes through a view of one element."""
+    vector = _as_vector(f)
+
+    @functools.wraps(f)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(self.shape):
+            return f(self, *args, **kwargs)
+        vector(self, *args, **kwargs)
+        return self
     return run
 
 
@@ -243,6 +256,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1,
 
 
 @public("index_add_", function=False)
+@_as_vector_inplace
 def index_add_(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """In-place `index_add`."""
     d, lin, src = _add_parts("index_add_", self, dim, index, source, alpha)
@@ -259,6 +273,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None
 
 
 @public("index_copy_", function=False)
+@_as_vector_inplace
 def index_copy_(self: Any, dim: int, index: Any, source: Any) -> Any:
     """In-place `index_copy`."""
     d, lin, src = _add_parts("index_copy_", self, dim, index, source, 1)
@@ -283,6 +298,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 @public("index_fill_", function=False)
+@_as_vector_inplace
 def index_fill_(self: Any, dim: int, index: Any, value: Any) -> Any:
     """In-place `index_fill`."""
     d = one_dim(self, dim)

@@ -24,14 +24,10 @@ def diagonal_length(shape: Shape, offset: int, dim1: int, dim2: int) -> int:
 
 def _diagonal(x: Any, /, *, offset: int, dim1: int, dim2: int) -> Any:
     """A writable view of the diagonals, the diagonal axis last."""
-    n = diagonal_length(x.shape, offset, dim1, dim2)
-    start = [slice(None)] * x.ndim
-    start[dim1], start[dim2] = slice(max(-offset, 0), None), slice(max(offset, 0), None)
-    y = x[tuple(start)]
-    rest = [d for d in range(x.ndim) if d not in (dim1, dim2)]
-    shape = (*(x.shape[d] for d in rest), n)
-    steps = (*(x.strides[d] for d in rest), x.strides[dim1] + x.strides[dim2])
-    return as_strided(y, shape, steps, writeable=bool(x.flags.writeable))
+    out = np.diagonal(x, offset, dim1, dim2)
+    if x.flags.writeable:
+        out.flags.writeable = True
+    return out
 
 
 def _diagonal_shape(x: Any, offset: int, dim1: int, dim2: int) -> Shape:

@@ -49,7 +49,7 @@ def _acc(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return F32 if dtype.itemsize == 2 else dtype
 
 
-def _row_weights(target: Any, weight: Any, ignore: int, classes: int, dtype: Any) -> Any:
+def row_weights(target: Any, weight: Any, ignore: int, classes: int, dtype: Any) -> Any:
     """(weight of every row, class of every row with ignored ones as 0)."""
     flat = target.reshape(-1)
     used = flat != ignore
@@ -73,7 +73,7 @@ def _class_impl(x: Any, target: Any, weight: Any, /, *, reduction: str, ignore_i
     rows = rows_of(wide(x))
     n, c = rows.shape
     lse = np.empty(n, rows.dtype)
-    w, safe = _row_weights(target, None if weight is None else wide(weight), ignore_index, c,
+    w, safe = row_weights(target, None if weight is None else wide(weight), ignore_index, c,
                            rows.dtype)
     for b in row_blocks(n, c * rows.itemsize):
         top = rows[b].max(1)
@@ -111,7 +111,7 @@ def _class_grad(ct: Any, x: Any, target: Any, weight: Any, lse: Any, /, *, reduc
     rows = rows_of(wide(x))
     n, c = rows.shape
     wide_w = None if weight is None else wide(weight)
-    w, safe = _row_weights(target, wide_w, ignore_index, c, rows.dtype)
+    w, safe = row_weights(target, wide_w, ignore_index, c, rows.dtype)
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = np.broadcast_to(wide(ct).reshape(-1) / _denominator(w, reduction), (n,))
     s = label_smoothing
@@ -216,7 +216,7 @@ cross_entropy_op: Any = op(
 # ------------------------------------------------------------------ negative log likelihood
 def _nll_impl(x: Any, target: Any, weight: Any, /, *, reduction: str, ignore_index: int) -> Any:
     rows = rows_of(wide(x))
-    w, safe = _row_weights(target, None if weight is None else wide(weight), ignore_index,
+    w, safe = row_weights(target, None if weight is None else wide(weight), ignore_index,
                            rows.shape[1], rows.dtype)
     loss = np.where(w != 0, -rows[np.arange(len(rows)), safe] * w, 0)
     if reduction == "none":
@@ -252,7 +252,7 @@ def _nll_grad(ct: Any, target: Any, weight: Any, /, *, shape: Shape, reduction: 
               ignore_index: int) -> Any:
     c = shape[1] if len(shape) > 1 else shape[0]
     g = wide(ct)
-    w, safe = _row_weights(target, None if weight is None else wide(weight), ignore_index, c,
+    w, safe = row_weights(target, None if weight is None else wide(weight), ignore_index, c,
                            g.dtype)
     out = np.zeros((len(safe), c), g.dtype)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -249,6 +249,21 @@ def _padded(mask: Any, by: int) -> Any:
     return cat_op(mask, np.zeros(shape, dtype_of(mask)), dim=len(shape) - 1)
 
 
+def _attend(q: Any, k: Any, v: Any, mask: Any, rate: float, need_weights: bool, average: bool,
+            batched: bool) -> tuple[Any, Any]:
+    """(heads' outputs, weights or None): without weights, by fused attention."""
+    if not need_weights:
+        return scaled_dot_product_attention(q, k, v, mask, rate), None
+    scores = matmul_op(mul(q, 1.0 / math.sqrt(q.shape[-1])), mT(k))
+    weights = softmax_op(scores if mask is None else add(scores, mask), dim=3)
+    if rate:
+        weights = dropout(weights, rate)
+    attended = matmul_op(weights, v)
+    if average:
+        weights = mean_op(weights, dim=(1,), keepdim=False)
+    return attended, weights if batched else squeeze_op(weights, dims=(0,))
+
+
 def multi_head_attention_forward(
         query: Any, key: Any, value: Any, embed_dim_to_check: int, num_heads: int,
         in_proj_weight: Any, in_proj_bias: Any, bias_k: Any, bias_v: Any, add_zero_attn: bool,
@@ -295,19 +310,7 @@ def multi_head_attention_forward(
         attn_mask, key_padding_mask = _padded(attn_mask, 1), _padded(key_padding_mask, 1)
     mask = _joint_mask(attn_mask, key_padding_mask, n, num_heads, length, k.shape[2], dtype_of(q))
     rate = dropout_p if training else 0.0
-    weights = None
-    if need_weights:
-        scores = matmul_op(mul(q, 1.0 / math.sqrt(width)), mT(k))
-        weights = softmax_op(scores if mask is None else add(scores, mask), dim=3)
-        if rate:
-            weights = dropout(weights, rate)
-        attended = matmul_op(weights, v)
-        if average_attn_weights:
-            weights = mean_op(weights, dim=(1,), keepdim=False)
-        if not batched:
-            weights = squeeze_op(weights, dims=(0,))
-    else:
-        attended = scaled_dot_product_attention(q, k, v, mask, rate)
+    attended, weights = _attend(q, k, v, mask, rate, need_weights, average_attn_weights, batched)
     merged = reshape(permute_op(attended, dims=(2, 0, 1, 3)), (length, n, embed))
     out = linear(merged, out_proj_weight, out_proj_bias)
     return (out if batched else squeeze_op(out, dims=(1,))), weights

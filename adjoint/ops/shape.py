@@ -158,9 +158,11 @@ def _batch_expand(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) ->
 
 
 def _expand_impl(x: Any, /, *, shape: Shape) -> Any:
-    """Strided, and writable like its operand: a view that PyTorch also lets be written to."""
+    """A view, writable like its operand: PyTorch lets expanded tensors be written to."""
     out = np.broadcast_to(x, shape)
-    return np.lib.stride_tricks.as_strided(x, shape, out.strides) if x.flags.writeable else out
+    if x.flags.writeable:
+        out.flags.writeable = True
+    return out
 
 
 expand_op: Any = op(

@@ -207,6 +207,10 @@ def _networks() -> dict[str, list[Sample]]:
                           for extra in ({}, {"reduction": "none"}, {"label_smoothing": 0.1},
                                         {"reduction": "sum", "ignore_index": 0})] + [
             ((r(3, 4, 2), ints(4, 3, 2), None), plain)],
+        "linear_cross_entropy": [
+            ((r(3, 5), r(4, 5), b, target, w), {**plain, **extra})
+            for b, w in ((None, None), (r(4), pos(4)))
+            for extra in ({}, {"reduction": "none", "ignore_index": 0}, {"label_smoothing": 0.1})],
         "nll_loss": [((r(3, 4), target, w), {"reduction": red, "ignore_index": -100})
                      for w in (None, pos(4)) for red in ("none", "mean", "sum")],
         "layer_norm": [((r(2, 3, 4), r(4), r(4)), {"ndim": 1, "eps": 1e-5}),
@@ -272,6 +276,7 @@ def _systems() -> dict[str, list[Sample]]:
         "linalg_slogdet": [((r(2, 3, 3),), {})],
         "linalg_cholesky": [((_spd(2, 3, 3),), {})],
         "linalg_qr": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
+        "linalg_lu": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
         "linalg_eigh": [((_spd(2, 3, 3),), {"uplo": "L"})], "linalg_eig": [((_spd(3, 3),), {})],
         "linalg_svd": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
         "linalg_matrix_exp": [((r(2, 3, 3),), {}), ((c(2, 2),), {})],

@@ -1,0 +1,279 @@
+"""LU with partial pivoting, its derivative, and the solvers built on it.
+
+Source of the derivative: M. Giles (2008), section 2.2.5 in spirit: with F = L⁻¹·Pᵀ·dA·U⁻¹,
+dL = L·tril(F, -1) and dU = triu(F)·U; rectangular operands split off a triangular solve.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.errors import ShapeError
+from adjoint.core.op import op
+from adjoint.ops.api_common import box, dtype_of, finish, raw, result
+from adjoint.ops.api_decompose import linalg
+from adjoint.ops.decompose import batch_leading, cholesky_op, inv_op, mm, triangular_op
+from adjoint.ops.index import tril_op, triu_op
+from adjoint.ops.linalg import mH
+from adjoint.ops.pointwise import add, sub
+from adjoint.ops.public import public
+from adjoint.ops.shape import cat_op, mT, narrow_op
+
+LUResult = result("linalg_lu", "P L U")
+FactorResult = result("linalg_lu_factor", "LU pivots")
+InfoResult = result("linalg_ex", "result info")
+UnpackResult = result("lu_unpack", "P L U")
+
+
+def factor(a: Any) -> tuple[Any, Any]:
+    """(L below and U on and above the diagonal, LAPACK's 1-based pivots), batch by batch."""
+    m, n = a.shape[-2:]
+    k = min(m, n)
+    lead = a.shape[:-2]
+    work = np.array(a).reshape(math.prod(lead), m, n)
+    pivots = np.zeros((len(work), k), np.int32)
+    rows = np.arange(len(work))
+    for j in range(k):
+        best = np.abs(work[:, j:, j]).argmax(1) + j
+        pivots[:, j] = best + 1
+        top, other = work[rows, j].copy(), work[rows, best].copy()
+        work[rows, j], work[rows, best] = other, top
+        pivot = work[:, j, j]
+        safe = np.where(pivot == 0, 1, pivot)
+        work[:, j + 1:, j] /= safe[:, None]
+        work[:, j + 1:, j + 1:] -= work[:, j + 1:, j, None] * work[:, j, None, j + 1:]
+    return work.reshape(*lead, m, n), pivots.reshape(*lead, k)
+
+
+def permutation(pivots: Any, m: int, dtype: Any) -> Any:
+    """The matrix P with A = P·L·U."""
+    lead = pivots.shape[:-1]
+    flat = pivots.reshape(math.prod(lead), pivots.shape[-1])
+    out = np.zeros((len(flat), m, m), dtype)
+    for b, row in enumerate(flat):
+        order = np.arange(m)
+        for j, p in enumerate(row):
+            order[[j, p - 1]] = order[[p - 1, j]]
+        out[b, order, np.arange(m)] = 1
+    return out.reshape(*lead, m, m)
+
+
+def split(packed: Any) -> tuple[Any, Any]:
+    """(L with a unit diagonal, U) of a packed factorization, raw."""
+    m, n = packed.shape[-2:]
+    k = min(m, n)
+    low = np.tril(packed[..., :, :k], -1)
+    low[..., range(k), range(k)] = 1
+    return low, np.triu(packed[..., :k, :])
+
+
+def _lu_impl(a: Any, /) -> Any:
+    packed, pivots = factor(a)
+    low, up = split(packed)
+    return permutation(pivots, a.shape[-2], a.dtype), low, up
+
+
+def _lu_infer(a: Aval) -> Any:
+    if a.ndim < 2:
+        raise ShapeError(f"linalg.lu: A must have at least 2 dimensions, got {list(a.shape)}")
+    m, n = a.shape[-2:]
+    k, lead = min(m, n), a.shape[:-2]
+    return (Aval((*lead, m, m), a.dtype), Aval((*lead, m, k), a.dtype),
+            Aval((*lead, k, n), a.dtype))
+
+
+def _rows(x: Any, start: int, length: int) -> Any:
+    return narrow_op(x, dim=len(x.shape) - 2, start=start, length=length)
+
+
+def _cols(x: Any, start: int, length: int) -> Any:
+    return narrow_op(x, dim=len(x.shape) - 1, start=start, length=length)
+
+
+def _over_low(low: Any, x: Any) -> Any:
+    """L⁻ᴴ·x."""
+    return triangular_op(mH(low), x, upper=True, unit=True)
+
+
+def _over_up(x: Any, up: Any) -> Any:
+    """x·U⁻ᴴ."""
+    return mH(triangular_op(up, mH(x), upper=True, unit=False))
+
+
+def _square_vjp(gl: Any, gu: Any, low: Any, up: Any) -> Any:
+    inner = add(tril_op(mm(mH(low), gl), diagonal=-1), triu_op(mm(gu, mH(up)), diagonal=0))
+    return _over_up(_over_low(low, inner), up)
+
+
+def _lu_vjp(cts: Any, p: Any, l: Any, u: Any) -> Any:  # noqa: E741 - the factors' names
+    k, m, n = l.shape[-1], l.shape[-2], u.shape[-1]
+    gl, gu = (np.zeros(tuple(x.shape), dtype_of(x)) if c is None else c
+              for c, x in zip(cts[1:], (l, u), strict=True))
+    gl, gu = tril_op(gl, diagonal=-1), triu_op(gu, diagonal=0)
+    if n > m:
+        right = _over_low(l, _cols(gu, m, n - m))
+        low_ct = sub(gl, mm(right, mH(_cols(u, m, n - m))))
+        left = _square_vjp(low_ct, _cols(gu, 0, m), l, _cols(u, 0, m))
+        return mm(p, cat_op(left, right, dim=len(u.shape) - 1))
+    if m > n:
+        below = _over_up(_rows(gl, k, m - k), u)
+        up_ct = sub(gu, mm(mH(_rows(l, k, m - k)), below))
+        above = _square_vjp(_rows(gl, 0, k), up_ct, _rows(l, 0, k), u)
+        return mm(p, cat_op(above, below, dim=len(u.shape) - 2))
+    return mm(p, _square_vjp(gl, gu, l, u))
+
+
+def _square_jvp(t: Any, low: Any, up: Any) -> tuple[Any, Any]:
+    left = triangular_op(low, t, upper=False, unit=True)
+    inner = mT(triangular_op(mT(up), mT(left), upper=False, unit=False))
+    return mm(low, tril_op(inner, diagonal=-1)), mm(triu_op(inner, diagonal=0), up)
+
+
+def _lu_jvp(t: Any, p: Any, l: Any, u: Any) -> Any:  # noqa: E741 - the factors' names
+    k, m, n = l.shape[-1], l.shape[-2], u.shape[-1]
+    t = mm(mT(p), t)
+    if n > m:
+        dl, du = _square_jvp(_cols(t, 0, m), l, _cols(u, 0, m))
+        rest = sub(_cols(t, m, n - m), mm(dl, _cols(u, m, n - m)))
+        more = triangular_op(l, rest, upper=False, unit=True)
+        return None, dl, cat_op(du, more, dim=len(u.shape) - 1)
+    if m > n:
+        dl, du = _square_jvp(_rows(t, 0, k), _rows(l, 0, k), u)
+        rest = sub(_rows(t, k, m - k), mm(_rows(l, k, m - k), du))
+        more = mT(triangular_op(mT(u), mT(rest), upper=False, unit=False))
+        return None, cat_op(dl, more, dim=len(u.shape) - 2), du
+    dl, du = _square_jvp(t, l, u)
+    return None, dl, du
+
+
+lu_op: Any = op(
+    "linalg_lu", impl=_lu_impl, infer=_lu_infer, outs=("p", "l", "u"), differentiable=("l", "u"),
+    vjp={"a": _lu_vjp}, jvp={"a": _lu_jvp}, batch=batch_leading,
+    cost=lambda a: a.size * min(a.shape[-2:]), node="LinalgLuBackward0",
+    why={"p": "which rows were exchanged", "l": "dA = P·L⁻ᴴ·(...)·U⁻ᴴ",
+         "u": "dA = P·L⁻ᴴ·(...)·U⁻ᴴ"})
+
+
+# ------------------------------------------------------------------ public
+@linalg(method=False)
+def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
+    """(P, L, U) with P·L·U = A: a permutation, a unit lower and an upper triangle.
+
+    >>> import adjoint as ad
+    >>> ad.linalg.lu(ad.tensor([[0.0, 1.0], [2.0, 0.0]])).U
+    tensor([[2., 0.],
+            [0., 1.]])
+    """
+    if not pivot:
+        raise NotImplementedError("linalg.lu: LU without pivoting is not implemented on the CPU")
+    return finish(out, LUResult(*lu_op(A)))
+
+
+@linalg()
+def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
+    """(LU packed in one matrix, int32 pivots from 1), as `lu_solve` takes them."""
+    if not pivot:
+        raise NotImplementedError("linalg.lu_factor: LU without pivoting is not implemented on the "
+                                  "CPU")
+    _, low, up = lu_op(A)
+    m, n = A.shape[-2:]
+    k = min(m, n)
+    low, up = tril_op(low, diagonal=-1), up
+    if n > k:
+        gap = np.zeros((*A.shape[:-2], m, n - k), dtype_of(A))
+        low = cat_op(low, gap, dim=len(A.shape) - 1)
+    if m > k:
+        gap = np.zeros((*A.shape[:-2], m - k, n), dtype_of(A))
+        up = cat_op(up, gap, dim=len(A.shape) - 2)
+    return finish(out, FactorResult(add(low, up), box(A, factor(raw(A))[1])))
+
+
+@public("lu", function=False)
+def method_lu(self: Any, pivot: bool = True, get_infos: bool = False) -> Any:
+    """`linalg.lu_factor` as a method, with a zero info where asked."""
+    packed, pivots = lu_factor(self, pivot=pivot)
+    if not get_infos:
+        return packed, pivots
+    return packed, pivots, box(self, np.zeros(tuple(self.shape[:-2]), np.int32))
+
+
+public("lu", method=False)(method_lu)
+
+
+@public(method=False)
+def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True,
+              *, out: Any = None) -> Any:
+    """(P, L, U) from a packed factorization."""
+    m, n = LU_data.shape[-2:]
+    k = min(m, n)
+    p = box(LU_data, permutation(raw(LU_pivots), m, dtype_of(LU_data)))
+    low = tril_op(_cols(LU_data, 0, k), diagonal=-1)
+    eye = np.eye(m, k, dtype=dtype_of(LU_data))
+    return finish(out, UnpackResult(p, add(low, eye), triu_op(_rows(LU_data, 0, k), diagonal=0)))
+
+
+@linalg()
+def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False,
+             out: Any = None) -> Any:
+    """X with A·X = B (Aᴴ·X = B, or X·A = B with left=False) from a packed factorization of A."""
+    if not left:
+        found = lu_solve(LU, pivots, mH(B), adjoint=not adjoint)
+        return finish(out, mH(found))
+    p = permutation(raw(pivots), LU.shape[-1], dtype_of(LU))
+    if adjoint:
+        half = triangular_op(mH(LU), B, upper=False, unit=False)
+        return finish(out, mm(p, triangular_op(mH(LU), half, upper=True, unit=True)))
+    half = triangular_op(LU, mm(mT(p), B), upper=False, unit=True)
+    return finish(out, triangular_op(LU, half, upper=True, unit=False))
+
+
+@public("lu_solve")
+def top_lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Any = None) -> Any:
+    """`linalg.lu_solve` with the right-hand side first."""
+    return lu_solve(LU_data, LU_pivots, b, out=out)
+
+
+# ------------------------------------------------------------------ with info instead of errors
+def _info(A: Any) -> Any:
+    return box(A, np.zeros(tuple(A.shape[:-2]), np.int32))
+
+
+@linalg(method=False)
+def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
+    """(inverse, info): info is 0; a singular matrix raises as in `inv`."""
+    return finish(out, InverseResult(inv_op(A), _info(A)))
+
+
+@linalg(method=False)
+def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False,
+                out: Any = None) -> Any:
+    """(L, info): info is 0; a matrix that is not positive definite raises as in `cholesky`."""
+    low = cholesky_op(A)
+    return finish(out, CholeskyResult(mH(low) if upper else low, _info(A)))
+
+
+@linalg(method=False)
+def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False,
+             out: Any = None) -> Any:
+    """(X, info): info is 0; a singular matrix raises as in `solve`."""
+    from adjoint.ops.api_decompose import solve
+    return finish(out, InfoResult(solve(A, B, left=left), _info(A)))
+
+
+@linalg(method=False)
+def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False,
+                 out: Any = None) -> Any:
+    """(LU, pivots, info): info is the first zero on U's diagonal, from 1, or 0."""
+    packed, pivots = lu_factor(A, pivot=pivot)
+    zero = np.diagonal(np.asarray(raw(packed)), axis1=-2, axis2=-1) == 0
+    info = np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32)
+    return finish(out, FactorExResult(packed, pivots, box(A, info)))
+
+
+InverseResult = result("linalg_inv_ex", "inverse info")
+CholeskyResult = result("linalg_cholesky_ex", "L info")
+FactorExResult = result("linalg_lu_factor_ex", "LU pivots info")
+__all__ = ["lu", "lu_factor", "lu_solve", "lu_unpack"]
