@@ -93,7 +93,8 @@ class _Writer:
                 where = e.at(v["out"], e.add(i, r), self.acc)
                 e.cond(
                     e.cmp("slt", e.add(i, r), stop),
-                    lambda total=total, where=where: e.store(self.acc, total, where),  # type: ignore[misc]  # defaults bind
+                    lambda total=total, where=where: e.store(  # type: ignore[misc]  # bound
+                        self.acc, total, where),
                 )
 
     def dots_tail(self, v: dict[str, str], rows: list[str], acc: list[str], whole: str) -> None:

@@ -20,8 +20,8 @@ def _apply(function: Callable[..., Any], x: Any, inplace: bool, name: str = "",
            **attrs: Any) -> Any:
     need(name or function.__name__, x)
     if inplace:
-        return write_inplace(function.op, x, (), attrs, name=(  # type: ignore[attr-defined]  # record
-            name or function.__name__) + "_")     # (functions carry records)
+        record = function.op  # type: ignore[attr-defined]  # functions carry their record
+        return write_inplace(record, x, (), attrs, name=(name or function.__name__) + "_")
     return function(x, **attrs)
 
 

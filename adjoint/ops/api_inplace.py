@@ -10,6 +10,7 @@ from adjoint.core.tensor import bump, edge_of, wrap
 from adjoint.ops.api_common import box, raw
 from adjoint.ops.api_index import setitem
 from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.shape import clone_op
 
 
 def _reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
@@ -50,7 +51,8 @@ def _declare_values() -> None:
     """In-place forms that compute out of place and copy: they are rarely the hot path."""
     def declare(name: str) -> None:
         def f(self: Any, *args: Any, **kwargs: Any) -> Any:
-            setitem(self, Ellipsis, FUNCTIONS[name](self, *args, **kwargs))
+            before = clone_op(self)             # what the rules read must not be overwritten
+            setitem(self, Ellipsis, FUNCTIONS[name](before, *args, **kwargs))
             return self
         f.__name__ = f.__qualname__ = name + "_"
         f.__doc__ = f"In-place `{name}`."

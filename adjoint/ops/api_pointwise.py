@@ -10,7 +10,6 @@ import numpy as np
 from adjoint.base.dtypes import (
     F64,
     category,
-    default_dtype,
     is_inexact,
     of_numpy,
     result_type,
@@ -432,12 +431,6 @@ def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
     return result if out is None else write_out(out, result)
 
 
-@public(aliases=("special_expit",), name="expit", method=False)
-def expit(input: Any) -> Any:
-    """The logistic sigmoid."""
-    return p.sigmoid(input)
-
-
 @public()
 def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
     """The n-th derivative of digamma."""
@@ -598,11 +591,6 @@ def is_floating_point(input: Any) -> bool:
 def is_complex(input: Any) -> bool:
     """True for complex tensors."""
     return is_complex_like(input)
-
-
-def default_float() -> np.dtype[Any]:
-    """The default floating dtype."""
-    return default_dtype()
 
 
 __all__ = ["add", "clamp", "div", "dtype_of", "mul", "pow", "sub", "to_numpy", "where"]

@@ -34,7 +34,7 @@ from adjoint.ops.gather import (
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
 from adjoint.ops.public import public
-from adjoint.ops.shape import expand_op, reshape
+from adjoint.ops.shape import clone_op, expand_op, reshape
 
 
 # ------------------------------------------------------------------ along one axis
@@ -119,7 +119,7 @@ def scatter_(self: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
     op_, d, index, src = _scatter("scatter_", self, dim, index, value if src is None else src,
                                   reduce, False)
     if not hasattr(op_, "op"):
-        return setitem(self, Ellipsis, op_(self, index, src, dim=d)) or self
+        return setitem(self, Ellipsis, op_(clone_op(self), index, src, dim=d)) or self
     return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_")
 
 
@@ -392,7 +392,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
 def scatter_reduce_(self: Any, dim: int, index: Any, src: Any, reduce: str, *,
                     include_self: bool = True) -> Any:
     """In-place `scatter_reduce`."""
-    setitem(self, Ellipsis, scatter_reduce(self, dim, index, src, reduce,
+    setitem(self, Ellipsis, scatter_reduce(clone_op(self), dim, index, src, reduce,
                                            include_self=include_self))
     return self
 
@@ -430,7 +430,7 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
 @public("masked_scatter_", function=False)
 def masked_scatter_(self: Any, mask: Any, source: Any) -> Any:
     """In-place `masked_scatter`."""
-    setitem(self, Ellipsis, masked_scatter(self, mask, source))
+    setitem(self, Ellipsis, masked_scatter(clone_op(self), mask, source))
     return self
 
 

@@ -73,7 +73,7 @@ def split(packed: Any) -> tuple[Any, Any]:
 def _lu_impl(a: Any, /) -> Any:
     packed, pivots = factor(a)
     low, up = split(packed)
-    return permutation(pivots, a.shape[-2], a.dtype), low, up
+    return permutation(pivots, a.shape[-2], a.dtype), low, up, pivots
 
 
 def _lu_infer(a: Aval) -> Any:
@@ -82,7 +82,7 @@ def _lu_infer(a: Aval) -> Any:
     m, n = a.shape[-2:]
     k, lead = min(m, n), a.shape[:-2]
     return (Aval((*lead, m, m), a.dtype), Aval((*lead, m, k), a.dtype),
-            Aval((*lead, k, n), a.dtype))
+            Aval((*lead, k, n), a.dtype), Aval((*lead, k), np.dtype(np.int32)))
 
 
 def _rows(x: Any, start: int, length: int) -> Any:
@@ -111,7 +111,7 @@ def _square_vjp(gl: Any, gu: Any, low: Any, up: Any) -> Any:
 def _lu_vjp(cts: Any, p: Any, l: Any, u: Any) -> Any:  # noqa: E741 - the factors' names
     k, m, n = l.shape[-1], l.shape[-2], u.shape[-1]
     gl, gu = (np.zeros(tuple(x.shape), dtype_of(x)) if c is None else c
-              for c, x in zip(cts[1:], (l, u), strict=True))
+              for c, x in zip(cts[1:3], (l, u), strict=True))
     gl, gu = tril_op(gl, diagonal=-1), triu_op(gu, diagonal=0)
     if n > m:
         right = _over_low(l, _cols(gu, m, n - m))
@@ -139,18 +139,19 @@ def _lu_jvp(t: Any, p: Any, l: Any, u: Any) -> Any:  # noqa: E741 - the factors'
         dl, du = _square_jvp(_cols(t, 0, m), l, _cols(u, 0, m))
         rest = sub(_cols(t, m, n - m), mm(dl, _cols(u, m, n - m)))
         more = triangular_op(l, rest, upper=False, unit=True)
-        return None, dl, cat_op(du, more, dim=len(u.shape) - 1)
+        return None, dl, cat_op(du, more, dim=len(u.shape) - 1), None
     if m > n:
         dl, du = _square_jvp(_rows(t, 0, k), _rows(l, 0, k), u)
         rest = sub(_rows(t, k, m - k), mm(_rows(l, k, m - k), du))
         more = mT(triangular_op(mT(u), mT(rest), upper=False, unit=False))
-        return None, cat_op(dl, more, dim=len(u.shape) - 2), du
+        return None, cat_op(dl, more, dim=len(u.shape) - 2), du, None
     dl, du = _square_jvp(t, l, u)
-    return None, dl, du
+    return None, dl, du, None
 
 
 lu_op: Any = op(
-    "linalg_lu", impl=_lu_impl, infer=_lu_infer, outs=("p", "l", "u"), differentiable=("l", "u"),
+    "linalg_lu", impl=_lu_impl, infer=_lu_infer, outs=("p", "l", "u", "pivots"),
+    differentiable=("l", "u"),
     vjp={"a": _lu_vjp}, jvp={"a": _lu_jvp}, batch=batch_leading,
     cost=lambda a: a.size * min(a.shape[-2:]), node="LinalgLuBackward0",
     why={"p": "which rows were exchanged", "l": "dA = P·L⁻ᴴ·(...)·U⁻ᴴ",
@@ -169,7 +170,7 @@ def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     """
     if not pivot:
         raise NotImplementedError("linalg.lu: LU without pivoting is not implemented on the CPU")
-    return finish(out, LUResult(*lu_op(A)))
+    return finish(out, LUResult(*lu_op(A)[:3]))
 
 
 @linalg()
@@ -178,7 +179,7 @@ def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     if not pivot:
         raise NotImplementedError("linalg.lu_factor: LU without pivoting is not implemented on the "
                                   "CPU")
-    _, low, up = lu_op(A)
+    _, low, up, pivots = lu_op(A)
     m, n = A.shape[-2:]
     k = min(m, n)
     low, up = tril_op(low, diagonal=-1), up
@@ -188,7 +189,7 @@ def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     if m > k:
         gap = np.zeros((*A.shape[:-2], m - k, n), dtype_of(A))
         up = cat_op(up, gap, dim=len(A.shape) - 2)
-    return finish(out, FactorResult(add(low, up), box(A, factor(raw(A))[1])))
+    return finish(out, FactorResult(add(low, up), pivots))
 
 
 @public("lu", function=False)

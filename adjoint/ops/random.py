@@ -179,7 +179,7 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
     else:
         array = np.asarray(draw(rng, shape, native)).astype(kind, copy=False)
     if per_example:
-        return trace.lift(wrap(array))  # type: ignore[no-any-return]  # a mapped tensor
+        return trace.lift(wrap(array))
     t = wrap(array, requires_grad)
     if out is not None:
         from adjoint.ops.public import write_out
