@@ -1,6 +1,6 @@
 """Reverse mode: graph, engine, modes, custom functions, checks."""
-import importlib
-from typing import Any
+import importlib as _importlib
+from typing import Any as _Any
 
 from adjoint.autograd import function as function
 from adjoint.autograd import graph as graph
@@ -26,10 +26,10 @@ from adjoint.autograd.modes import (
 from adjoint.core.tensor import Tensor as Variable
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     """`autograd.functional` and `autograd.forward_ad` load when they are first used."""
     if name in ("functional", "forward_ad"):
-        return importlib.import_module(f"adjoint.autograd.{name}")
+        return _importlib.import_module(f"adjoint.autograd.{name}")
     raise AttributeError(f"module 'adjoint.autograd' has no attribute {name!r}")
 
 

@@ -519,8 +519,13 @@ def expose(t: Tensor) -> None:
 
 def owner_of(array: Any) -> Any:
     """The array that owns the memory which `array` shows."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
+    while array.base is not None:
+        # as_strided puts an object of its own between a view and what it shows
+        below = array.base if isinstance(array.base, np.ndarray) else getattr(array.base, "base",
+                                                                              None)
+        if not isinstance(below, np.ndarray):
+            break
+        array = below
     return array
 
 
