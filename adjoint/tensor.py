@@ -253,10 +253,34 @@ for _name, _value in (("is_cuda", False), ("is_sparse", False), ("is_quantized",
                       ("is_mkldnn", False), ("is_sparse_csr", False), ("names", None),
                       ("name", None), ("layout", "torch.strided")):
     setattr(Tensor, _name, _value)
-def _said(doc: str, f: Callable[..., Any]) -> Callable[..., Any]:
-    """A one-line method with its docstring."""
-    f.__doc__ = doc
-    return f
+def get_device(self: Tensor) -> int:
+    """-1: the data is on the cpu."""
+    return -1
+
+
+def is_inference(self: Tensor) -> bool:
+    """True for tensors made in inference_mode."""
+    return self._cell is core.INFERENCE_CELL
+
+
+def is_signed(self: Tensor) -> bool:
+    """True for signed dtypes."""
+    return self.dtype.is_signed
+
+
+def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """False: page-locked memory serves a GPU."""
+    return False
+
+
+def is_shared(self: Tensor) -> bool:
+    """False: the memory belongs to this process."""
+    return False
+
+
+def share_memory_(self: Tensor) -> Tensor:
+    """The tensor itself."""
+    return self
 
 
 _SURFACE: dict[str, Any] = {
@@ -269,14 +293,9 @@ _SURFACE: dict[str, Any] = {
     "ndimension": dim, "nelement": numel,
     "real": property(pw.real, lambda self, v: real_of(self).copy_(v), doc="The real part."),
     "imag": property(pw.imag, doc="The imaginary part of a complex tensor."),
-    "get_device": _said("-1: the data is on the cpu.", lambda self: -1),
-    "is_inference": _said("True for tensors made in inference_mode.",
-                          lambda self: self._cell is core.INFERENCE_CELL),
+    "get_device": get_device, "is_inference": is_inference, "is_signed": is_signed,
+    "is_pinned": is_pinned, "is_shared": is_shared, "share_memory_": share_memory_,
     "_is_view": lambda self: self._base is not None,
-    "is_signed": _said("True for signed dtypes.", lambda self: self.dtype.is_signed),
-    "is_pinned": _said("False: page-locked memory serves a GPU.", lambda self: False),
-    "is_shared": _said("False: the memory belongs to this process.", lambda self: False),
-    "share_memory_": _said("The tensor itself.", lambda self: self),
 }
 
 
@@ -552,12 +571,19 @@ def _transposed(self: Tensor) -> Tensor:
     return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))
 
 
+def _matrix_transposed(self: Tensor) -> Tensor:
+    """The last two axes swapped."""
+    out: Tensor = METHODS["transpose"](self, -2, -1)
+    return out
+
+
+def _adjoint(self: Tensor) -> Tensor:
+    """The conjugate of the last two axes swapped."""
+    out: Tensor = pw.conj(_matrix_transposed(self))
+    return out
+
+
 for _name, _prop in (
         ("T", _transposed),
-        ("mT", _said("The last two axes swapped.",
-                     lambda self: METHODS["transpose"](self, -2, -1))),
-        ("H", _said("The conjugate transpose of a matrix.",
-                    lambda self: pw.conj(METHODS["transpose"](self, -2, -1)))),
-        ("mH", _said("The conjugate of the last two axes swapped.",
-                     lambda self: pw.conj(METHODS["transpose"](self, -2, -1))))):
+        ("mT", _matrix_transposed), ("H", _adjoint), ("mH", _adjoint)):
     setattr(Tensor, _name, property(_prop, doc=_prop.__doc__))

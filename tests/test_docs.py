@@ -9,7 +9,7 @@ import inspect
 import io
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import adjoint as ad
+from adjoint.core.op import OPS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -49,6 +50,16 @@ def blocks() -> list[Any]:
     return found
 
 
+@pytest.fixture
+def own_ops() -> Iterator[None]:
+    """Ops that an example declares leave the registry with it."""
+    before = dict(OPS)
+    yield
+    for name in set(OPS) - set(before):
+        del OPS[name]
+
+
+@pytest.mark.usefixtures("own_ops")
 @pytest.mark.parametrize(("path", "line", "code"), blocks())
 def test_code_blocks_run(path: Path, line: int, code: str) -> None:
     """Each in a fresh namespace; `expression  # -> text` also says what it prints."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from adjoint.utils.checkpoint import checkpoint
 from helpers_engine import exact, saved_by, values
 
 import adjoint as ad
+from adjoint.utils.checkpoint import checkpoint
 
 nn = ad.nn
 
