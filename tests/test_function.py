@@ -235,6 +235,20 @@ class TestBasics:
         exact(gb, [2.0] * 3)
 
 
+class Double(Function):
+    """Doubles its input in place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        x.mul_(2.0)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g * 2.0
+
+
 class TestContextFlags:
     def test_needs_input_grad(self) -> None:
         """F51: True exactly for the tensors that need one."""
@@ -312,17 +326,6 @@ class TestContextFlags:
     def test_mark_dirty(self) -> None:
         """An in-place forward: the input itself comes back, one version on, with the new node."""
 
-        class Double(Function):
-            @staticmethod
-            def forward(ctx: Any, x: Any) -> Any:
-                x.mul_(2.0)
-                ctx.mark_dirty(x)
-                return x
-
-            @staticmethod
-            def backward(ctx: Any, g: Any) -> Any:
-                return g * 2.0
-
         x = leaf([1.0, 2.0])
         y = x * 3.0
         z = Double.apply(y)
@@ -333,17 +336,6 @@ class TestContextFlags:
             Double.apply(x)
 
     def test_mark_dirty_on_a_view_rewrites_the_base(self) -> None:
-        class Double(Function):
-            @staticmethod
-            def forward(ctx: Any, x: Any) -> Any:
-                x.mul_(2.0)
-                ctx.mark_dirty(x)
-                return x
-
-            @staticmethod
-            def backward(ctx: Any, g: Any) -> Any:
-                return g * 2.0
-
         x = leaf([1.0, 2.0])
         base = x * 3.0
         Double.apply(base[:1])
@@ -351,17 +343,6 @@ class TestContextFlags:
         exact(grad(base.sum(), x)[0], [6.0, 3.0])
 
     def test_dirty_but_saved_elsewhere_is_caught(self) -> None:
-        class Double(Function):
-            @staticmethod
-            def forward(ctx: Any, x: Any) -> Any:
-                x.mul_(2.0)
-                ctx.mark_dirty(x)
-                return x
-
-            @staticmethod
-            def backward(ctx: Any, g: Any) -> Any:
-                return g * 2.0
-
         y = leaf([1.0]) * 3.0
         squared = y * y
         Double.apply(y)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers_kernels import guard_workspace
 
 from adjoint.kernels import attention, attention_numpy, attention_run, gemm_plan, threads
 
@@ -277,17 +278,7 @@ def test_kernel_stays_inside_its_workspace(mode: str, monkeypatch: pytest.Monkey
     """The workspace ends in a guard that no shape may touch."""
     if mode == "numpy":
         pytest.skip("the generated kernels' workspace")
-    guards: list[np.ndarray] = []
-
-    def guarded(nbytes: int) -> np.ndarray:
-        raw = np.empty(nbytes + 8192, np.uint8)
-        start = -raw.ctypes.data % 64
-        raw[start + nbytes :] = 0xA5
-        guards.append(raw[start + nbytes :])
-        return raw[start : start + nbytes]
-
-    monkeypatch.setattr(attention_run, "workspace", guarded)
-    monkeypatch.setattr(attention_run, "release", lambda buffer: None)
+    guards = guard_workspace(monkeypatch, attention_run)
     for b, h, hk, s, t, e, ev in SHAPES:
         q, k, v, ct = rand(b, h, s, e), rand(b, hk, t, e), rand(b, hk, t, ev), rand(b, h, s, ev)
         run(q, k, v, ct, mask=rand(s, t), dropout=0.5)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers_kernels import guard_workspace
 
 from adjoint.kernels import conv, conv_pool_run, conv_run, gemm_plan, threads
 
@@ -226,17 +227,7 @@ def test_conv_stays_inside_its_workspace(
     """The workspace ends in a guard that no shape may touch."""
     if mode == "numpy":
         pytest.skip("the generated kernels' workspace")
-    guards: list[np.ndarray] = []
-
-    def guarded(nbytes: int) -> np.ndarray:
-        raw = np.empty(nbytes + 8192, np.uint8)
-        start = -raw.ctypes.data % 64
-        raw[start + nbytes :] = 0xA5
-        guards.append(raw[start + nbytes :])
-        return raw[start : start + nbytes]
-
-    monkeypatch.setattr(conv_run, "workspace", guarded)
-    monkeypatch.setattr(conv_run, "release", lambda buffer: None)
+    guards = guard_workspace(monkeypatch, conv_run)
     for xs, ws, *args in CASES:
         x, w = rand(xs, dtype), rand(ws, dtype)
         ct = rand(conv.conv_forward(x, w, *args).shape, dtype)

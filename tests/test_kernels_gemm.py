@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers_kernels import guard_workspace
 
 from adjoint.kernels import blas, gemm, gemm_choose, gemm_plan, threads
 from adjoint.kernels.gemm import RELU, matmul
@@ -274,17 +275,7 @@ def test_workspaces_are_private_to_a_process_and_can_be_returned() -> None:
 def test_kernel_stays_inside_its_workspace(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The workspace ends in a guard: no size or layout may touch it."""
     monkeypatch.setattr(gemm, "_MODE", "generated")
-    guards: list[np.ndarray] = []
-
-    def guarded(nbytes: int) -> np.ndarray:
-        raw = np.empty(nbytes + 8192, np.uint8)
-        start = -raw.ctypes.data % 64
-        raw[start + nbytes :] = 0xA5
-        guards.append(raw[start + nbytes :])
-        return raw[start : start + nbytes]
-
-    monkeypatch.setattr(gemm_plan, "workspace", guarded)
-    monkeypatch.setattr(gemm_plan, "release", lambda buffer: None)
+    guards = guard_workspace(monkeypatch, gemm_plan)
     for m, n, k in [*SIZES, (130, 520, 33), (400, 96, 20)]:
         for layouts in ("nn", "nt", "tn", "tt", "ss"):
             a, b = rand((m, k), name, layouts[0]), rand((k, n), name, layouts[1])

@@ -180,7 +180,38 @@ def take_full_path(node: Any) -> None:
         node.plan = plan.general()
 
 
-class Node:
+class GraphNode:
+    """What every node of the graph answers: an op's `Node`, a leaf's `AccumulateGrad`."""
+
+    __slots__ = ()
+    seq: int
+
+    def name(self) -> str:
+        """The node's name, as printed."""
+        return type(self).__name__
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dict for the user's own notes about this node."""
+        return self.__dict__.setdefault("_metadata", {})
+
+    def _sequence_nr(self) -> int:
+        return self.seq
+
+    def register_hook(self, hook: Any) -> RemovableHandle:
+        """`hook(grad_inputs, grad_outputs) -> new grad_inputs or None`, after this node ran
+        (at a leaf: after the gradient was accumulated)."""
+        return add_hook(self, "_post_hooks", hook)
+
+    def register_prehook(self, hook: Any) -> RemovableHandle:
+        """`hook(grad_outputs) -> new grad_outputs or None`, before this node runs."""
+        return add_hook(self, "_pre_hooks", hook)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} object at {hex(id(self))}>"
+
+
+class Node(GraphNode):
     """One recorded op. `grad_fn` of its outputs; a subclass per op carries the printed name.
 
     Slots are written by dispatch; what only some nodes have (attributes, hooks, metadata) sits in
@@ -209,10 +240,6 @@ class Node:
         """The backward that released the residuals; None while they are there."""
         return self.saved if type(self.saved) is Freed else None
 
-    def name(self) -> str:
-        """The node's name, as printed."""
-        return type(self).__name__
-
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
@@ -221,31 +248,12 @@ class Node:
             out.append((e.node, e.index) if type(e) is Port else (e, 0))
         return tuple(out)
 
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """A dict for the user's own notes about this node."""
-        return self.__dict__.setdefault("_metadata", {})
-
-    def _sequence_nr(self) -> int:
-        return self.seq
-
-    def register_hook(self, hook: Any) -> RemovableHandle:
-        """`hook(grad_inputs, grad_outputs) -> new grad_inputs or None`, after this node ran."""
-        return add_hook(self, "_post_hooks", hook)
-
-    def register_prehook(self, hook: Any) -> RemovableHandle:
-        """`hook(grad_outputs) -> new grad_outputs or None`, before this node runs."""
-        return add_hook(self, "_pre_hooks", hook)
-
     def where(self) -> str:
         """``file:line in function`` of the call that made this node."""
         return provenance.locate(self.code, self.lasti)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} object at {hex(id(self))}>"
 
-
-class AccumulateGrad:
+class AccumulateGrad(GraphNode):
     """The end of the graph at a leaf: adds what arrives to `leaf.grad`."""
 
     __slots__ = ("_leaf", "shape", "dtype", "__dict__", "__weakref__")
@@ -268,29 +276,6 @@ class AccumulateGrad:
     def variable(self) -> Tensor | None:
         """The leaf; None when nobody holds it any more."""
         return self._leaf()
-
-    def name(self) -> str:
-        """The node's name, as printed."""
-        return "AccumulateGrad"
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """A dict for the user's own notes about this node."""
-        return self.__dict__.setdefault("_metadata", {})
-
-    def _sequence_nr(self) -> int:
-        return self.seq
-
-    def register_hook(self, hook: Any) -> RemovableHandle:
-        """`hook(grad_inputs, grad_outputs)`, after the gradient was accumulated."""
-        return add_hook(self, "_post_hooks", hook)
-
-    def register_prehook(self, hook: Any) -> RemovableHandle:
-        """`hook(grad_outputs) -> new grad_outputs or None`, before accumulation."""
-        return add_hook(self, "_pre_hooks", hook)
-
-    def __repr__(self) -> str:
-        return f"<AccumulateGrad object at {hex(id(self))}>"
 
 
 class _TensorType(type):

@@ -25,28 +25,26 @@ BACKWARD_PRE: HookTable = OrderedDict()
 BACKWARD: HookTable = OrderedDict()
 
 
-class _InputBoundary(Function):
-    """Identity on the inputs; its backward hands ``grad_input`` to the hooks."""
+class _Boundary(Function):
+    """Identity on a module's inputs or outputs; the backward is the subclass's."""
 
     @staticmethod
     def forward(ctx: Any, pending: _BackwardCall, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.pending = pending
         ctx.set_materialize_grads(False)
         return tuple(t.view_as(t) for t in tensors)
+
+
+class _InputBoundary(_Boundary):
+    """Its backward hands ``grad_input`` to the hooks."""
 
     @staticmethod
     def backward(ctx: Any, *cts: Tensor | None) -> tuple[Tensor | None, ...]:
         return None, *ctx.pending.on_inputs(cts)
 
 
-class _OutputBoundary(Function):
-    """Identity on the outputs; its backward hands ``grad_output`` to the pre-hooks."""
-
-    @staticmethod
-    def forward(ctx: Any, pending: _BackwardCall, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.pending = pending
-        ctx.set_materialize_grads(False)
-        return tuple(t.view_as(t) for t in tensors)
+class _OutputBoundary(_Boundary):
+    """Its backward hands ``grad_output`` to the pre-hooks."""
 
     @staticmethod
     def backward(ctx: Any, *cts: Tensor | None) -> tuple[Tensor | None, ...]:
