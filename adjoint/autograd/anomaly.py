@@ -10,11 +10,11 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.errors import AutogradError
-from adjoint.core.modes import watchers
+from adjoint.core.modes import Observer, watchers
 from adjoint.core.tensor import Tensor
 
 
-class _Check:
+class _Check(Observer):
     def __init__(self, check_nan: bool, check_inf: bool, check_forward: bool) -> None:
         self.check_nan, self.check_inf = check_nan, check_inf
         self.check_forward = check_forward

@@ -178,21 +178,26 @@ class Backward:
                 ct = self._arrived(leaf, ct)
                 if self.accumulate and ct is not None:
                     leaves.accumulate(leaf, ct, self)
+                    if self.special and state() & WATCH and leaf.variable is not None:
+                        for observer in watchers.observers.get():
+                            observer.accumulated(leaf.variable)
 
     def visit(self, node: Any, ct: Any) -> None:
         """Run any node: hooks, capture, several outputs, custom functions, graphs of graphs."""
         ct = self._arrived(node, ct)
         if ct is None or node in self.ends or (node.ports and all(c is None for c in ct)):
             return
+        observers = watchers.observers.get() if state() & WATCH else ()
+        for observer in observers:
+            observer.before_backward(node, ct)
         results = self._call(node, ct)
         results = [None if c is None or e is None else
                    (fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e))
                    for c, e in zip(results, node.edges, strict=True)]
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.saved = self.mark
-        if state() & WATCH:
-            for observer in watchers.observers.get():
-                observer.backward(node, ct, results)
+        for observer in observers:
+            observer.backward(node, ct, results)
         if node._post_hooks:
             results = self._post(node, results, ct)
         del ct
@@ -383,9 +388,12 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
     token = change(set_bits=GRAD if record else 0, clear_bits=0 if record else GRAD)
     previous = getattr(_current, "walk", None)
     _current.walk = self
+    observers = watchers.observers.get() if outer & WATCH else ()
     try:
         with np.errstate(all="ignore"):
             self.arrange([e.node if type(e) is Port else e for e, _ in roots])
+            for observer in observers:
+                observer.begin_walk(self)
             for edge, ct in roots:
                 self._add(edge, ct)
             self.run()
@@ -399,6 +407,8 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
     finally:
         _current.walk = previous
         restore(token, outer)
+        for observer in observers:
+            observer.end_walk(self)
     return self.captured
 
 

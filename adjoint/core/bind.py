@@ -64,6 +64,8 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         top = next(a for a in args if isinstance(a, Tensor) and a.level == level)
         return _bind_level(op, args, attrs, needs, top.trace)
     mode = state()
+    if mode & WATCH and tensors:
+        return _bind_watched(op, args, attrs, arrays, needs, mode)
     outs = compute(op, arrays, attrs, tensors)
     if not tensors:
         return outs[0] if not op.multi else outs[: _visible(op, outs)]
@@ -73,6 +75,28 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     if not plan.wanted:
         return _plain(op, args, outs, mode, attrs)
     return record(op, plan, args, attrs, outs, mode)
+
+
+def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays: list[Any],
+                  needs: int, mode: int) -> Any:
+    """The rest of `bind`, told to the observers."""
+    observers = watchers.observers.get()
+    for observer in observers:
+        observer.before(op, args, attrs)
+    outs = compute(op, arrays, attrs)
+    arrays.clear()
+    plan = op.plan(needs) if needs and mode & GRAD else None
+    if plan is None or not plan.wanted:
+        result = _plain(op, args, outs, mode, attrs)
+    else:
+        result = record(op, plan, args, attrs, outs, mode)
+    del outs
+    if observers:
+        made = result if op.multi else (result,)
+        edge = made[0]._edge if made else None
+        for observer in observers:
+            observer.after(op, args, attrs, made, edge.node if type(edge) is Port else edge)
+    return result
 
 
 def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: int,

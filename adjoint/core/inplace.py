@@ -22,7 +22,7 @@ from adjoint.base.dtypes import category, of_numpy
 from adjoint.base.errors import AutogradError, DTypeError, ShapeError
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
-from adjoint.core.modes import GRAD, INFERENCE, WATCH, state
+from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.op import Op, op
 from adjoint.core.tensor import (
     INFERENCE_CELL,
@@ -48,11 +48,23 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
         return _inplace_level(op_, target, args, attrs)
     mode = state()
     recording = check_writable(target, args, mode)
+    observers = watchers.observers.get() if mode & WATCH else ()
+    for observer in observers:
+        observer.before(op_, args, attrs)
+    _write_recorded(op_, target, args, attrs, label, mode, recording)
+    for observer in observers:
+        observer.after(op_, args, attrs, (target,), target.grad_fn if recording else None)
+    return target
+
+
+def _write_recorded(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any], label: str,
+                    mode: int, recording: bool) -> None:
+    """Write into the target and, where a gradient is wanted, give it its new history."""
     arrays = [a.array if isinstance(a, Tensor) else a for a in args]
     if not recording:
         write(op_, target, arrays, attrs, label)
         bump(target, label)
-        return target
+        return
     needs = sum(1 << i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg)
     plan = op_.plan(needs)
     before = list(args)
@@ -67,13 +79,12 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
         if target._base is None:
             target._edge, target._rg = None, False
             refresh_views(target, None)
-        return target
+        return
     made = record(op_, plan, before, attrs, outs, mode)
     made = made[0] if isinstance(made, tuple) else made
     node = made._edge.node if type(made._edge) is Port else made._edge
     _share_output_cell(node, target)
     rebase(target, made)
-    return target
 
 
 def _inplace_level(op_: Op, target: Tensor, args: Sequence[Any],

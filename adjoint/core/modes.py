@@ -30,13 +30,62 @@ def restore(token: Token[int], outer: int) -> None:
         _state.set(outer)
 
 
+class Observer:
+    """What the full path tells while an observer is entered; override what is wanted.
+
+    Ops are those that run on plain tensors (also under transforms, whose rules end in such ops),
+    with and without a gradient. `node` is None where nothing was recorded. Rules of a backward
+    without `create_graph` compute on raw arrays: `before_backward` and `backward` frame them.
+    """
+
+    def before(self, op: Any, args: Any, attrs: Any) -> None:
+        """An op is about to compute; in-place ops included."""
+
+    def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
+        """It has computed `made`, the tensors it returns (in place: the target)."""
+
+    def forward(self, node: Any, args: Any, made: Any) -> None:
+        """A node was recorded: by an op, or by a custom function."""
+
+    def begin_walk(self, walk: Any) -> None:
+        """A backward pass begins; `walk.order` has its nodes."""
+
+    def before_backward(self, node: Any, ct: Any) -> None:
+        """The rules of `node` are about to run on the cotangent(s) `ct`."""
+
+    def backward(self, node: Any, ct: Any, results: Any) -> None:
+        """They gave `results`, one per operand; the residuals have been released."""
+
+    def accumulated(self, leaf: Any) -> None:
+        """`leaf.grad` has received its contribution."""
+
+    def end_walk(self, walk: Any) -> None:
+        """The backward pass has ended, or was left by an exception."""
+
+    def enter_module(self, path: str, module: Any) -> None:
+        """`module` is called; `path` is its name seen from the outermost module called."""
+
+    def leave_module(self, path: str, module: Any) -> None:
+        """The call has returned or raised."""
+
+
 class Watchers:
-    """What the full path tells about ops: the stack of saved-tensor hooks, and observers of
-    forward nodes (anomaly mode, recorder, ledger). Entered per thread through `WATCH`."""
+    """What the full path tells about ops: the stack of saved-tensor hooks, and the observers
+    (anomaly mode, recorder, ledger, profiler). Entered per thread through `WATCH`.
+
+    `modules` is the stack of module calls, (path, module) each; kept while something watches.
+    """
 
     def __init__(self) -> None:
         self.hooks: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_saved_hooks", default=())
         self.observers: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_observers", default=())
+        self.modules: ContextVar[tuple[tuple[str, Any], ...]] = ContextVar("adjoint_modules",
+                                                                           default=())
+
+    def module_path(self) -> str:
+        """The name of the innermost module that is being called; "" outside of modules."""
+        stack = self.modules.get()
+        return stack[-1][0] if stack else ""
 
     def push(self, var: ContextVar[tuple[Any, ...]], item: Any) -> tuple[Any, ...]:
         """Add `item`; returns what to hand to `pop`."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from adjoint.autograd.function import Function
 from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.nn._core import is_grad_enabled
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
@@ -142,6 +143,16 @@ def _checked(answer: Any, n: int, who: str) -> tuple[Tensor | None, ...]:
     return grads
 
 
+def _path(module: Any, stack: tuple[tuple[str, Any], ...]) -> str:
+    """The name of `module` seen from the outermost module that is being called; its class where
+    it is that module, or belongs to none of those above it."""
+    for path, parent in reversed(stack):
+        for name, child in (*parent._modules.items(), *parent.named_modules()):
+            if child is module:
+                return f"{path}.{name}" if path and name else path or name
+    return "" if not stack else type(module).__name__
+
+
 class ModuleHooks:
     """Hook tables of a module and its ``__call__`` (see Module)."""
 
@@ -211,9 +222,23 @@ class ModuleHooks:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and every hook that is registered."""
         if not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks
-                or self._backward_pre_hooks or FORWARD or FORWARD_PRE or BACKWARD or BACKWARD_PRE):
+                or self._backward_pre_hooks or FORWARD or FORWARD_PRE or BACKWARD or BACKWARD_PRE
+                or state() & WATCH):
             return self.forward(*args, **kwargs)
-        return self._call_with_hooks(args, kwargs)
+        observers = watchers.observers.get() if state() & WATCH else ()
+        if not observers:
+            return self._call_with_hooks(args, kwargs)
+        stack = watchers.modules.get()
+        path = _path(self, stack)
+        token = watchers.modules.set((*stack, (path, self)))
+        for observer in observers:
+            observer.enter_module(path, self)
+        try:
+            return self._call_with_hooks(args, kwargs)
+        finally:
+            watchers.modules.reset(token)
+            for observer in observers:
+                observer.leave_module(path, self)
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called: set[int] = set()
