@@ -105,6 +105,18 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "jit", "accelerator", "serialization", "types", "hub", "onnx", "version")
 
 
+# Names of modules that load when first used; more of the same: `Tensor.explain`.
+_LAZY_NAMES = {"save": "io", "load": "io", "explain": "inspect", "draw": "inspect"}
+
+
+def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:
+    """The walk through this tensor's graph; see `adjoint.explain`."""
+    return __getattr__("explain")(self, gradient, **options)
+
+
+setattr(Tensor, "explain", _explain)  # noqa: B010  # the class lies layers below
+
+
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:
         try:
@@ -112,13 +124,13 @@ def __getattr__(name: str) -> _Any:
         except ModuleNotFoundError as error:
             if error.name != f"adjoint.{name}":
                 raise
-    if name in ("save", "load"):
-        return getattr(_importlib.import_module("adjoint.io"), name)
+    if name in _LAZY_NAMES:
+        return getattr(_importlib.import_module(f"adjoint.{_LAZY_NAMES[name]}"), name)
     raise AttributeError(f"module 'adjoint' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_LAZY_NAMES})
 
 
 __all__ = sorted({n for n in globals() if not n.startswith("_")} - {"annotations"})

@@ -200,8 +200,11 @@ attention_op: Any = op(
     jvp={"q": _jvp(0), "k": _jvp(1), "v": _jvp(2), "mask": _jvp(3)}, batch=_batch,
     cost=lambda q, k, v, mask, **_: 4 * q.size * k.shape[-2],
     node="ScaledDotProductFlashAttentionForCpuBackward0",
-    why={"q": "scores are made again, tile by tile", "k": "as q", "v": "dP = ct·vᵀ",
-         "out": "Σ ct·out replaces a pass over the scores", "lse": "P = exp(scores - lse)"})
+    why={"q": "scores are made again, tile by tile; dk = dSᵀ @ q·scale",
+         "k": "scores are made again, tile by tile; dq = dS @ k·scale",
+         "v": "dP = ct @ vᵀ; dS = P·(dP - Σ ct·out)",
+         "out": "Σ ct·out replaces a pass over the scores", "lse": "P = exp(scores - lse)",
+         "mask": "which scores count"})
 
 
 def _check(query: Any, key: Any, value: Any, gqa: bool) -> None:

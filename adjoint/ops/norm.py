@@ -158,8 +158,10 @@ layer_norm_op: Any = op(
          "bias": lambda t: (t,)},
     batch=_batch_layer_norm, node="NativeLayerNormBackward0",
     cost=lambda x, *_, **__: 8 * x.size,
-    why={"x": "x̂ = (x - mean)·rstd is made again", "weight": "dx̂ = ct·weight",
-         "mean": "one number per row, for x̂", "rstd": "one number per row, for x̂"})
+    why={"x": "x̂ = (x - mean)·rstd is made again; dweight = Σ ct·x̂",
+         "weight": "dx̂ = ct·weight",
+         "mean": "one number per row, for x̂",
+         "rstd": "dx = rstd·(dx̂ - mean dx̂ - x̂·mean(dx̂·x̂))"})
 
 
 def check_normalized(name: str, x: Any, shape: Shape, weight: Any, bias: Any) -> None:

@@ -1,0 +1,7 @@
+"""Looking into a program: `explain` walks through its tape, `draw` pictures its graph."""
+from __future__ import annotations
+
+from adjoint.inspect.explain import Explanation as Explanation
+from adjoint.inspect.explain import explain as explain
+from adjoint.inspect.pictures import Picture as Picture
+from adjoint.inspect.pictures import draw as draw
