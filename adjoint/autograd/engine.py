@@ -77,12 +77,18 @@ class Backward:
                 ends[node] = None
                 continue
             append(node)
-            for e in node.edges:
+            plan = node.plan
+            if plan is None or plan.fast is None:
+                edges = node.edges
+            else:
+                edges = (node.e0, node.e1) if plan.pair else (node.e0,)
+            for e in edges:
                 if e is None:
                     continue
                 kind = type(e)
                 if kind is AccumulateGrad:
-                    if e not in ends or ends[e] is None or node.seq < ends[e].seq:
+                    feeder = ends.get(e)
+                    if feeder is None or node.seq < feeder.seq:
                         ends[e] = node
                     continue
                 if kind is Port:
@@ -132,40 +138,41 @@ class Backward:
                 continue
             size = ct.size
             fast = plan.fast if size < plan.limit else plan.large
-            saved = node.saved
-            if saved is None:
+            s = node.s0
+            if s is None:
                 result = fast(ct)
-            elif type(saved) is Freed:
+            elif type(s) is Freed:
                 raise AutogradError(freed_message(node))
             else:
-                s = saved[0]
-                a = s.array if type(s) is Tensor and s._cell is None else value_of(s, node)
-                if len(saved) == 1:
-                    result = fast(ct, a)
-                elif len(saved) == 2:
-                    s = saved[1]
-                    result = fast(ct, a, s.array if type(s) is Tensor and s._cell is None
-                                  else value_of(s, node))
+                n = len(plan.names)
+                if n > 2:
+                    result = fast(ct, *[value_of(s, node) for s in node.saved])
                 else:
-                    result = fast(ct, a, *[value_of(s, node) for s in saved[1:]])
+                    a = s.array if type(s) is Tensor and s._cell is None else value_of(s, node)
+                    if n == 1:
+                        result = fast(ct, a)
+                    else:
+                        s = node.s1
+                        result = fast(ct, a, s.array if type(s) is Tensor and s._cell is None
+                                      else value_of(s, node))
                 if not keep:
-                    saved = s = a = None
-                    node.saved = mark
+                    node.s0, node.s1 = mark, None
+                s = a = None
             ct = None
-            for edge, c in zip(node.edges, result):  # noqa: B905  # hot; equal lengths
-                if edge is None:
-                    continue
-                if c.shape != edge.shape:            # broadcast, or a port
-                    c = fit(c, edge)
-                    if type(edge) is Port:
+            edge, c = node.e0, result[0]
+            second = plan.pair
+            while True:                              # for e0, then for e1
+                if edge is not None:
+                    if c.shape != edge.shape:        # broadcast, or a port
+                        c = fit(c, edge)
+                    if type(edge) is Port or size >= LARGE and edge in cts:
                         self._add(edge, c)
-                        continue
-                if edge not in cts:
-                    cts[edge] = c
-                elif size < LARGE:
-                    cts[edge] = cts[edge] + c
-                else:
-                    self._add(edge, c)
+                    else:
+                        cts[edge] = cts[edge] + c if edge in cts else c
+                if not second:
+                    break
+                second = False
+                edge, c = node.e1, result[1]
             result = c = None
             if node in last:
                 self._leaves(node)

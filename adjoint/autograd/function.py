@@ -26,15 +26,15 @@ from adjoint.core.inplace import rebase
 from adjoint.core.modes import GRAD, WATCH, state
 from adjoint.core.tensor import (
     Cell,
-    Node,
-    OutRef,
     Port,
     Tensor,
+    WideNode,
     alias,
     bump,
     edge_of,
     keep,
     next_sequence,
+    out_ref,
     share_cell,
     wrap,
 )
@@ -91,7 +91,7 @@ class FunctionCtx:
         return type(self).__name__ if node is None else node.name()
 
 
-class FunctionNode(Node):
+class FunctionNode(WideNode):
     """The node of a user's Function; attributes of its context are visible through it."""
 
     __slots__ = ("ctx", "shapes")
@@ -363,7 +363,7 @@ def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]
         elif index is not None and outs[index]._rg:
             out = outs[index]
             cell: Cell = share_cell(out)
-            saved.append(OutRef(_twin(out) if out.level else t.array, cell, index, cell.version))
+            saved.append(out_ref(_twin(out) if out.level else t.array, cell, index, cell.version))
         else:
             saved.append(keep(t, node.name()))
     ctx._to_save = ()
@@ -371,7 +371,7 @@ def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]
         node.saved = tuple(saved)
 
 
-class _Refuse(Node):
+class _Refuse(WideNode):
     """A node that explains why it cannot be run."""
 
     __slots__ = ("text",)

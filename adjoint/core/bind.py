@@ -33,13 +33,14 @@ from adjoint.core.tensor import (
     Tensor,
     edge_of,
     keep,
+    new_tensor,
     next_sequence,
+    out_ref,
     share_cell,
 )
 from adjoint.core.versions import verify
 
 ndarray = np.ndarray
-_new = object.__new__
 _getframe = sys._getframe
 
 
@@ -123,7 +124,7 @@ def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: in
 
 def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
                   outs: tuple[Any, ...], trace: Any) -> list[Any]:
-    node: Any = _new(op.node_type)
+    node: Any = op.node_type()
     node.plan = plan.general() if plan.fast is not None else plan
     if attrs:
         node.attrs = attrs
@@ -161,7 +162,7 @@ def _own(o: Any) -> Any:
     """A tensor object whose place in the tape may be set."""
     if o.level:
         return o.trace.strip(o)
-    t: Any = _new(Tensor)
+    t: Any = new_tensor()
     t.array, t._cell, t._rg, t._edge = o.array, o._cell, False, None
     return t
 
@@ -222,7 +223,7 @@ def _plain(op: Op, args: Sequence[Any], outs: tuple[Any, ...], mode: int,
     """Tensors without history for the visible outputs."""
     made = []
     for array in outs[: _visible(op, outs)]:
-        t: Any = _new(Tensor)
+        t: Any = new_tensor()
         t.array, t._edge, t._rg = array, None, False
         t._cell = INFERENCE_CELL if mode & INFERENCE else None
         made.append(t)
@@ -235,7 +236,7 @@ def _plain(op: Op, args: Sequence[Any], outs: tuple[Any, ...], mode: int,
 def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
            outs: tuple[Any, ...], mode: int) -> Any:
     """Tensors with history: one node, its residuals, and an edge per wanted operand."""
-    node: Any = _new(op.node_type)
+    node: Any = op.node_type()
     node.plan = plan
     if attrs:
         node.attrs = attrs
@@ -267,7 +268,7 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) ->
         if kind == "in":
             saved.append(keep(args[i], name))
         elif kind == "out":
-            saved.append(OutRef(outs[i], cells.setdefault(i, Cell()), i))
+            saved.append(out_ref(outs[i], cells.setdefault(i, Cell()), i))
         elif kind == "aval":
             saved.append(None if args[i] is None else _aval(args[i]))
         elif kind == "xs":
@@ -275,7 +276,7 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) ->
         elif kind == "avals":
             saved.append(tuple([_aval(a) for a in args]))
         else:
-            saved.append(tuple([OutRef(o, cells.setdefault(k, Cell()), k)
+            saved.append(tuple([out_ref(o, cells.setdefault(k, Cell()), k)
                                 for k, o in enumerate(outs)]))
     node.saved = tuple(saved)
     return cells
@@ -295,7 +296,7 @@ def _outputs(node: Any, op: Op, outs: tuple[Any, ...], cells: dict[int, Cell]) -
         node.dtype = tuple(o.dtype for o in visible)
         node.ports = len(visible)
     for i, array in enumerate(visible):
-        t: Any = _new(Tensor)
+        t: Any = new_tensor()
         t.array, t._cell = array, cells.get(i)
         if op.carries(i):
             t._rg = True

@@ -17,11 +17,10 @@ from adjoint.base import provenance
 from adjoint.base.dtypes import F32, F64
 from adjoint.core.bind import bind
 from adjoint.core.modes import GRAD, state
-from adjoint.core.op import Op
-from adjoint.core.tensor import Cell, OutRef, Tensor, counter, edge_of, keep
+from adjoint.core.op import FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
+from adjoint.core.tensor import Cell, OutRef, Tensor, counter, edge_of, keep, new_tensor, out_ref
 
 ndarray = np.ndarray
-_new = object.__new__
 _getframe = sys._getframe
 _asarray = np.asarray
 _inside = provenance.inside
@@ -115,26 +114,28 @@ def _unary(x: Any, own: Any = None) -> Any:
             return bind(own.op, (x,), {})
     except TypeError:
         return bind(own.op, (x,), {})
-    t = _new(Tensor)
+    t = new_tensor()
     t.array = od if type(od) is ndarray else _asarray(od)
     t._cell = None
     if not (x._rg and mode and plan.wanted):
         t._rg = False
         t._edge = None
         return t
-    node: Any = _new(own.node_type)
+    node: Any = own.node_type()
     node.plan = plan
     e = x._edge
-    node.edges = (e if e is not None else edge_of(x),)
-    if plan.pick is None:
-        node.saved = None
+    node.e0 = e if e is not None else edge_of(x)
+    layout = plan.layout
+    if layout == NOTHING:
+        node.s0 = None
+    elif layout == FIRST:
+        node.s0 = x if x._cell is None else keep(x, own.op.name)
+    elif layout == OUTPUT:
+        t._cell = cell = Cell()
+        ref = node.s0 = OutRef()
+        ref.array, ref.cell, ref.index, ref.version = t.array, cell, 0, 0
     else:
-        ref = None
-        if plan.keeps_out:
-            t._cell = cell = Cell()
-            ref = OutRef(t.array, cell, 0)
-        node.saved = plan.pick(x if x._cell is None or not plan.keeps_a
-                               else keep(x, own.op.name), None, ref)
+        node.saved = _residuals(plan, x, None, t, own)
     node.shape = od.shape
     node.seq = next(counter)
     f: Any = _getframe(1)
@@ -174,25 +175,28 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
             return bind(own.op, (a, b), {})
     except (TypeError, ValueError):
         return bind(own.op, (a, b), {})
-    t = _new(Tensor)
+    t = new_tensor()
     t.array = od if type(od) is ndarray else _asarray(od)
     t._cell = None
     if not needs or not mode or (plan := plans[needs]) is None:
-        t._rg = False
-        t._edge = None
+        t._rg, t._edge = False, None
         return t
-    node: Any = _new(own.node_type)
+    node: Any = own.node_type()
     node.plan = plan
     if needs == 3:
         ea, eb = a._edge, b._edge
-        node.edges = (ea if ea is not None else edge_of(a), eb if eb is not None else edge_of(b))
+        node.e0 = ea if ea is not None else edge_of(a)
+        node.e1 = eb if eb is not None else edge_of(b)
     else:
-        node.edges = (edge_of(a), None) if needs == 1 else (None, edge_of(b))
-    pick = plan.pick
-    if pick is None:
-        node.saved = None
-    elif plan.simple and a._cell is None is b._cell:
-        node.saved = pick(a, b, None)
+        node.e0, node.e1 = (edge_of(a), None) if needs == 1 else (None, edge_of(b))
+    layout = plan.layout
+    if layout == NOTHING:
+        node.s0 = None
+    elif layout == SECOND or layout == FIRST:
+        s = b if layout == SECOND else a
+        node.s0 = s if type(s) is ndarray or s._cell is None else keep(s, own.op.name)
+    elif layout == SWAPPED and needs == 3 and a._cell is None is b._cell:
+        node.s0, node.s1 = b, a
     else:
         node.saved = _residuals(plan, a, b, t, own)
     node.shape = od.shape
@@ -204,21 +208,20 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
         code = f.f_code
     node.code = code
     node.lasti = f.f_lasti
-    t._rg = True
-    t._edge = node
+    t._rg, t._edge = True, node
     return t
 
 
 def _residuals(plan: Any, a: Any, b: Any, t: Any, own: Any) -> Any:
-    """What a binary node keeps."""
-    if plan.keeps_a and type(a) is not ndarray and a._cell is not None:
+    """What a node keeps, its output among it, as a tuple."""
+    if plan.keeps_a:
         a = keep(a, own.op.name)
-    if plan.keeps_b and type(b) is not ndarray and b._cell is not None:
+    if plan.keeps_b:
         b = keep(b, own.op.name)
     if not plan.keeps_out:
         return plan.pick(a, b, None)
     t._cell = cell = Cell()
-    return plan.pick(a, b, OutRef(t.array, cell, 0))
+    return plan.pick(a, b, out_ref(t.array, cell, 0))
 
 
 def caller(op: Op, build: Callable[[], tuple[Any, ...]]) -> tuple[Own, Callable[..., Any]]:

@@ -32,6 +32,7 @@ from adjoint.core.tensor import (
     Tensor,
     bump,
     edge_of,
+    out_ref,
     take_full_path,
     wrap,
 )
@@ -133,7 +134,7 @@ def _share_output_cell(node: Any, target: Tensor) -> None:
         return
     cell = target._cell
     node.saved = tuple(
-        OutRef(target.array, cell, 0, cell.version)
+        out_ref(target.array, cell, 0, cell.version)
         if type(s) is OutRef and s.index == 0 and cell is not None else s for s in node.saved)
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from adjoint.base.aval import Aval, aval_of
-from adjoint.core.tensor import Node
+from adjoint.core.tensor import Node, PairNode, WideNode
 
 Rule = Callable[..., Any]
 
@@ -73,7 +73,9 @@ class Op:
         if not self.node:
             title = "".join(w[:1].upper() + w[1:] for w in self.name.split("_"))
             self.node = f"{title}Backward0"
-        self.node_type: type[Node] = type(self.node, (Node,), {"__slots__": (), "op": self})
+        short = self.unrolled and len(self.operands) <= 2 and not self.attrs
+        base = PairNode if short else WideNode
+        self.node_type: type[Node] = type(self.node, (base,), {"__slots__": (), "op": self})
         self.plans: dict[int, Plan] = {}
 
     @cached_property
@@ -86,6 +88,7 @@ class Op:
         return tables
 
     variadic_out = False
+    unrolled = False             # called through the templates of core/callers.py
     call: Any = field(default=None, init=False, repr=False)
 
     @property
@@ -215,6 +218,12 @@ class Group:
         self.targets, self.joint, self.wants = targets, joint, wants
 
 
+# How a node of one or two operands fills its residual slots.
+NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, OTHER = range(6)
+LAYOUTS = {(): NOTHING, (("in", 0),): FIRST, (("in", 1),): SECOND, (("out", 0),): OUTPUT,
+           (("in", 1), ("in", 0)): SWAPPED}
+
+
 class Plan:
     """What one pattern of wanted operands keeps, and how its backward runs.
 
@@ -225,8 +234,7 @@ class Plan:
     """
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
-                 "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit",
-                 "simple")
+                 "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair", "layout")
 
     def __init__(self, op: Op, needs: int) -> None:
         self.op, self.needs = op, needs
@@ -246,7 +254,8 @@ class Plan:
         self.wanted = tuple(sorted(t for g in self.groups for t in g.targets))
         self.sources = tuple(_source(op, n) for n in self.names)
         self.keeps_a, self.keeps_b = ("in", 0) in self.sources, ("in", 1) in self.sources
-        self.simple = needs == 3 and all(kind == "in" for kind, _ in self.sources)
+        self.pair = len(op.operands) == 2
+        self.layout = LAYOUTS.get(self.sources, OTHER)
         self.keeps_out = any(kind == "out" for kind, _ in self.sources)
 
     def general(self) -> Plan:

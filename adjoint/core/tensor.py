@@ -1,5 +1,5 @@
-"""The tensor, the node and what links them. No mathematics: methods are added by `tensor.py`
-from the public functions, the meaning of a node lives in its op's record.
+"""The tensor and what nodes keep of it. No mathematics: methods are added by `tensor.py` from the
+public functions, the meaning of a node (`core/node.py`) lives in its op's record.
 
     Tensor ── _edge ──> Node | Port(node, i) | AccumulateGrad (leaf)
     Node ── edges ──> the same, one per operand;  saved: operands (tensors) and outputs (OutRef)
@@ -7,9 +7,7 @@ from the public functions, the meaning of a node lives in its op's record.
 from __future__ import annotations
 
 import sys
-import weakref
-from collections.abc import Iterator, Sequence
-from itertools import count
+from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +17,19 @@ from adjoint.base import provenance
 from adjoint.base.dtypes import DType, is_inexact, of_numpy
 from adjoint.base.errors import AutogradError, ShapeError
 from adjoint.core.modes import INFERENCE, state
-
-counter = count()
-next_sequence = counter.__next__
+from adjoint.core.node import AccumulateGrad as AccumulateGrad
+from adjoint.core.node import Freed as Freed
+from adjoint.core.node import GraphNode as GraphNode
+from adjoint.core.node import HookDict as HookDict
+from adjoint.core.node import Node as Node
+from adjoint.core.node import PairNode as PairNode
+from adjoint.core.node import Port as Port
+from adjoint.core.node import RemovableHandle as RemovableHandle
+from adjoint.core.node import WideNode as WideNode
+from adjoint.core.node import add_hook as add_hook
+from adjoint.core.node import counter as counter
+from adjoint.core.node import next_sequence as next_sequence
+from adjoint.core.node import take_full_path as take_full_path
 
 
 class Cell:
@@ -30,16 +38,14 @@ class Cell:
     A tensor without a cell has version 0 and its storage to itself.
     """
 
-    __slots__ = ("version", "touched", "what", "code", "lasti", "exposed", "print")
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.touched = False   # has a version, or may be written to unseen: look closer
-        self.what = ""
-        self.code: CodeType | None = None
-        self.lasti = 0
-        self.exposed = False   # a NumPy array or another library may write to the storage unseen
-        self.print: tuple[int, Any] | None = None  # (version, fingerprint of the owner) then
+    # Class-level defaults: most cells are never written to, and an empty one is made quickly.
+    version = 0
+    touched = False            # has a version, or may be written to unseen: look closer
+    what = ""
+    code: CodeType | None = None
+    lasti = 0
+    exposed = False            # a NumPy array or another library may write to the storage unseen
+    print: tuple[int, Any] | None = None       # (version, fingerprint of the owner) then
 
     def where(self) -> str:
         """The last mutation, in words."""
@@ -77,24 +83,22 @@ class Size(tuple[int, ...]):
         return (Size, (tuple(self),))
 
 
-class Port:
-    """Output `index` of a node that has several."""
-
-    __slots__ = ("node", "index", "shape", "dtype")
-
-    def __init__(self, node: Node, index: int, shape: Sequence[int], dtype: Any) -> None:
-        self.node, self.index, self.dtype = node, index, dtype
-        self.shape = list(shape)    # a list: never equal to an array's shape, so that the engine's
-        # one comparison per edge also finds ports
-
-
 class OutRef:
-    """A saved output: the array and its cell, not the tensor, which owns the node."""
+    """A saved output: the array and its cell, not the tensor, which owns the node. Made by
+    `out_ref`, or in place where every nanosecond counts."""
 
     __slots__ = ("array", "cell", "index", "version")
+    array: Any
+    cell: Cell
+    index: int
+    version: int
 
-    def __init__(self, array: Any, cell: Cell, index: int, version: int = 0) -> None:
-        self.array, self.cell, self.index, self.version = array, cell, index, version
+
+def out_ref(array: Any, cell: Cell, index: int, version: int = 0) -> OutRef:
+    """A saved output at `index` of its node, whose storage had that version."""
+    ref = OutRef()
+    ref.array, ref.cell, ref.index, ref.version = array, cell, index, version
+    return ref
 
 
 class Kept:
@@ -119,163 +123,6 @@ class Packed:
 
     def __init__(self, value: Any, hook: Any, original: Any, index: int) -> None:
         self.value, self.hook, self.original, self.index = value, hook, original, index
-
-
-class Freed:
-    """What stands in the place of residuals that a backward has released: where that was."""
-
-    __slots__ = ("code", "lasti")
-
-    def __init__(self, code: CodeType | None, lasti: int) -> None:
-        self.code, self.lasti = code, lasti
-
-
-class RemovableHandle:
-    """Returned by every `register_*hook`; `remove()` takes the hook off again."""
-
-    __slots__ = ("_hooks", "id", "__weakref__")
-
-    def __init__(self, hooks: dict[int, Any]) -> None:
-        self._hooks = weakref.ref(hooks) if isinstance(hooks, HookDict) else (lambda: hooks)
-        self.id = next_sequence()
-
-    def remove(self) -> None:
-        """Take the hook off; a second call does nothing."""
-        hooks = self._hooks()
-        if hooks is not None:
-            hooks.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
-
-
-class HookDict(dict[int, Any]):
-    """Hooks in order of registration (a dict that a handle can refer to weakly)."""
-
-    __slots__ = ("__weakref__",)
-
-
-def add_hook(owner: Any, name: str, hook: Any) -> RemovableHandle:
-    """Add `hook` to the dict `owner.<name>`, making it at its first use."""
-    if not callable(hook):
-        raise AutogradError(f"a hook must be callable, got {type(hook).__name__}")
-    hooks = getattr(owner, name)
-    if hooks is None:
-        hooks = HookDict()
-        setattr(owner, name, hooks)
-        take_full_path(owner)
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    return handle
-
-
-def take_full_path(node: Any) -> None:
-    """Make the engine look at this node's hooks: its plan loses the inlined backward."""
-    plan = node.plan
-    if plan is not None and plan.fast is not None:
-        node.dtype = plan.dtype
-        node.plan = plan.general()
-
-
-class GraphNode:
-    """What every node of the graph answers: an op's `Node`, a leaf's `AccumulateGrad`."""
-
-    __slots__ = ()
-    seq: int
-
-    def name(self) -> str:
-        """The node's name, as printed."""
-        return type(self).__name__
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """A dict for the user's own notes about this node."""
-        return self.__dict__.setdefault("_metadata", {})
-
-    def _sequence_nr(self) -> int:
-        return self.seq
-
-    def register_hook(self, hook: Any) -> RemovableHandle:
-        """`hook(grad_inputs, grad_outputs) -> new grad_inputs or None`, after this node ran
-        (at a leaf: after the gradient was accumulated)."""
-        return add_hook(self, "_post_hooks", hook)
-
-    def register_prehook(self, hook: Any) -> RemovableHandle:
-        """`hook(grad_outputs) -> new grad_outputs or None`, before this node runs."""
-        return add_hook(self, "_pre_hooks", hook)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} object at {hex(id(self))}>"
-
-
-class Node(GraphNode):
-    """One recorded op. `grad_fn` of its outputs; a subclass per op carries the printed name.
-
-    Slots are written by dispatch; what only some nodes have (attributes, hooks, metadata) sits in
-    the instance dict over class-level defaults, so that a plain node costs seven stores.
-    """
-
-    __slots__ = ("plan", "edges", "saved", "shape", "seq", "code", "lasti", "__weakref__",
-                 "__dict__")
-    plan: Any                      # core.op.Plan: rules and residual names for the wanted operands
-    edges: tuple[Any, ...]
-    saved: Any                     # a tuple; None: nothing saved; Freed: released by a backward
-    attrs: dict[str, Any] = {}
-    shape: Any                     # of the output; a tuple of shapes where there are several
-    dtype: Any = None              # of the output; None: the dtype of the (fast) plan
-    seq: int
-    code: CodeType | None
-    lasti: int
-    ports: int = 0                 # number of outputs where there are several
-    _post_hooks: HookDict | None = None
-    _pre_hooks: HookDict | None = None
-    _tensor_hooks: Any = None      # output index -> HookDict (hooks on the tensor itself)
-    _retain: Any = None            # output index -> weakref of the tensor that retains its grad
-
-    @property
-    def freed(self) -> Freed | None:
-        """The backward that released the residuals; None while they are there."""
-        return self.saved if type(self.saved) is Freed else None
-
-    @property
-    def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
-        out: list[tuple[Any, int]] = []
-        for e in self.edges:
-            out.append((e.node, e.index) if type(e) is Port else (e, 0))
-        return tuple(out)
-
-    def where(self) -> str:
-        """``file:line in function`` of the call that made this node."""
-        return provenance.locate(self.code, self.lasti)
-
-
-class AccumulateGrad(GraphNode):
-    """The end of the graph at a leaf: adds what arrives to `leaf.grad`."""
-
-    __slots__ = ("_leaf", "shape", "dtype", "__dict__", "__weakref__")
-    edges: tuple[Any, ...] = ()
-    next_functions: tuple[Any, ...] = ()
-    seq = sys.maxsize
-    ports = 0
-    plan = saved = None
-    _post_hooks: HookDict | None = None
-    _pre_hooks: HookDict | None = None
-    _tensor_hooks: Any = None
-    _accumulated: HookDict | None = None
-
-    def __init__(self, leaf: Tensor) -> None:
-        self._leaf = weakref.ref(leaf)
-        self.shape = leaf.array.shape
-        self.dtype = leaf.array.dtype
-
-    @property
-    def variable(self) -> Tensor | None:
-        """The leaf; None when nobody holds it any more."""
-        return self._leaf()
 
 
 class _TensorType(type):
@@ -438,12 +285,14 @@ class Parameter(Tensor, metaclass=_ParameterType):
         pass
 
 
-_new = object.__new__
+# An empty tensor, without the detour over the legacy constructor: called like this, a type makes an
+# instance in two thirds of the time of `object.__new__(Tensor)`.
+new_tensor = type.__call__.__get__(Tensor)
 
 
 def wrap(array: Any, requires_grad: bool = False) -> Tensor:
     """A leaf tensor that shows `array` (an ndarray or MetaArray) without copying it."""
-    t: Tensor = _new(Tensor)
+    t: Tensor = new_tensor()
     t.array = array
     t._edge = None
     t._cell = INFERENCE_CELL if state() & INFERENCE else None

@@ -271,6 +271,7 @@ class PointwiseOp(Op):
     """A record made from a scalar expression. The expression is traced and differentiated, and
     its NumPy form generated, when they are first needed: importing the package costs little."""
 
+    unrolled = True
     own: Any = None             # core.callers.Own: the raw functions of float32 and float64
     source: tuple[Any, ...]     # (expression or lambda, given slopes, dtype kind)
 

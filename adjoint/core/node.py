@@ -1,0 +1,234 @@
+"""Nodes of the graph, what links them, and hooks.
+
+    Node ── edges ──> Node | Port(node, i) | AccumulateGrad (leaf), one per operand
+"""
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from adjoint.base import provenance
+from adjoint.base.errors import AutogradError
+
+if TYPE_CHECKING:
+    from adjoint.core.tensor import Tensor
+
+counter = count()
+next_sequence = counter.__next__
+
+
+class Port:
+    """Output `index` of a node that has several."""
+
+    __slots__ = ("node", "index", "shape", "dtype")
+
+    def __init__(self, node: Node, index: int, shape: Sequence[int], dtype: Any) -> None:
+        self.node, self.index, self.dtype = node, index, dtype
+        self.shape = list(shape)    # a list: never equal to an array's shape, so that the engine's
+        # one comparison per edge also finds ports
+
+
+class Freed:
+    """What stands in the place of residuals that a backward has released: where that was."""
+
+    __slots__ = ("code", "lasti")
+
+    def __init__(self, code: CodeType | None, lasti: int) -> None:
+        self.code, self.lasti = code, lasti
+
+
+class RemovableHandle:
+    """Returned by every `register_*hook`; `remove()` takes the hook off again."""
+
+    __slots__ = ("_hooks", "id", "__weakref__")
+
+    def __init__(self, hooks: dict[int, Any]) -> None:
+        self._hooks = weakref.ref(hooks) if isinstance(hooks, HookDict) else (lambda: hooks)
+        self.id = next_sequence()
+
+    def remove(self) -> None:
+        """Take the hook off; a second call does nothing."""
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class HookDict(dict[int, Any]):
+    """Hooks in order of registration (a dict that a handle can refer to weakly)."""
+
+    __slots__ = ("__weakref__",)
+
+
+def add_hook(owner: Any, name: str, hook: Any) -> RemovableHandle:
+    """Add `hook` to the dict `owner.<name>`, making it at its first use."""
+    if not callable(hook):
+        raise AutogradError(f"a hook must be callable, got {type(hook).__name__}")
+    hooks = getattr(owner, name)
+    if hooks is None:
+        hooks = HookDict()
+        setattr(owner, name, hooks)
+        take_full_path(owner)
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+def take_full_path(node: Any) -> None:
+    """Make the engine look at this node's hooks: its plan loses the inlined backward."""
+    plan = node.plan
+    if plan is not None and plan.fast is not None:
+        node.dtype = plan.dtype
+        node.plan = plan.general()
+
+
+class GraphNode:
+    """What every node of the graph answers: an op's `Node`, a leaf's `AccumulateGrad`."""
+
+    __slots__ = ()
+    seq: int
+
+    def name(self) -> str:
+        """The node's name, as printed."""
+        return type(self).__name__
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dict for the user's own notes about this node."""
+        return self.__dict__.setdefault("_metadata", {})
+
+    def _sequence_nr(self) -> int:
+        return self.seq
+
+    def register_hook(self, hook: Any) -> RemovableHandle:
+        """`hook(grad_inputs, grad_outputs) -> new grad_inputs or None`, after this node ran
+        (at a leaf: after the gradient was accumulated)."""
+        return add_hook(self, "_post_hooks", hook)
+
+    def register_prehook(self, hook: Any) -> RemovableHandle:
+        """`hook(grad_outputs) -> new grad_outputs or None`, before this node runs."""
+        return add_hook(self, "_pre_hooks", hook)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} object at {hex(id(self))}>"
+
+
+class Node(GraphNode):
+    """One recorded op. `grad_fn` of its outputs; a subclass per op carries the printed name.
+
+    Slots are written by dispatch; what only some nodes have (attributes, hooks, metadata) sits in
+    the instance dict over class-level defaults, so that a plain node costs few stores. Where edges
+    and residuals lie is the subclass's: in tuples (`WideNode`) or in slots of their own
+    (`PairNode`).
+    """
+
+    __slots__ = ("plan", "shape", "seq", "code", "lasti", "__weakref__", "__dict__")
+    op: Any = None                 # the record; None for custom functions
+    plan: Any                      # core.op.Plan: rules and residual names for the wanted operands
+    edges: Any                     # a tuple, one per operand; None where no gradient is wanted
+    saved: Any                     # a tuple; None: nothing saved; Freed: released by a backward
+    attrs: dict[str, Any] = {}
+    shape: Any                     # of the output; a tuple of shapes where there are several
+    dtype: Any = None              # of the output; None: the dtype of the (fast) plan
+    seq: int
+    code: CodeType | None
+    lasti: int
+    ports: int = 0                 # number of outputs where there are several
+    _post_hooks: HookDict | None = None
+    _pre_hooks: HookDict | None = None
+    _tensor_hooks: Any = None      # output index -> HookDict (hooks on the tensor itself)
+    _retain: Any = None            # output index -> weakref of the tensor that retains its grad
+
+    @property
+    def freed(self) -> Freed | None:
+        """The backward that released the residuals; None while they are there."""
+        return self.saved if type(self.saved) is Freed else None
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
+        out: list[tuple[Any, int]] = []
+        for e in self.edges:
+            out.append((e.node, e.index) if type(e) is Port else (e, 0))
+        return tuple(out)
+
+    def where(self) -> str:
+        """``file:line in function`` of the call that made this node."""
+        return provenance.locate(self.code, self.lasti)
+
+
+class WideNode(Node):
+    """A node with any number of edges and residuals."""
+
+    __slots__ = ("edges", "saved")
+
+
+class PairNode(Node):
+    """A node of a pointwise op of one or two operands: edges `e0`, `e1` and residuals `s0`, `s1`
+    without tuples, which cost as much to make, and to look through for the garbage collector, as
+    the node itself. `s0` is None where nothing is saved, a Freed after release, a tuple where
+    there are more than two."""
+
+    __slots__ = ("e0", "e1", "s0", "s1")
+
+    @property
+    def edges(self) -> Any:
+        """One per operand."""
+        return (self.e0, self.e1) if len(self.op.operands) == 2 else (self.e0,)
+
+    @edges.setter
+    def edges(self, value: Any) -> None:
+        self.e0 = value[0]
+        self.e1 = value[1] if len(value) == 2 else None
+
+    @property
+    def saved(self) -> Any:
+        """The residuals as a tuple; None; or what marks them as released."""
+        s = self.s0
+        if s is None or type(s) is Freed or type(s) is tuple:
+            return s
+        return (s,) if len(self.plan.names) == 1 else (s, self.s1)
+
+    @saved.setter
+    def saved(self, value: Any) -> None:
+        self.s1 = None
+        if type(value) is tuple and len(value) <= 2:
+            self.s0 = value[0]
+            if len(value) == 2:
+                self.s1 = value[1]
+        else:
+            self.s0 = value
+
+
+class AccumulateGrad(GraphNode):
+    """The end of the graph at a leaf: adds what arrives to `leaf.grad`."""
+
+    __slots__ = ("_leaf", "shape", "dtype", "__dict__", "__weakref__")
+    edges: tuple[Any, ...] = ()
+    next_functions: tuple[Any, ...] = ()
+    seq = sys.maxsize
+    ports = 0
+    plan = saved = None
+    _post_hooks: HookDict | None = None
+    _pre_hooks: HookDict | None = None
+    _tensor_hooks: Any = None
+    _accumulated: HookDict | None = None
+
+    def __init__(self, leaf: Tensor) -> None:
+        self._leaf = weakref.ref(leaf)
+        self.shape = leaf.array.shape
+        self.dtype = leaf.array.dtype
+
+    @property
+    def variable(self) -> Tensor | None:
+        """The leaf; None when nobody holds it any more."""
+        return self._leaf()
