@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -46,31 +47,40 @@ class _Scalars(dict[Any, Any]):
 SCALARS32, SCALARS64 = _Scalars(F32), _Scalars(F64)
 
 
-class Own:
-    """What one op brings to its template: raw functions per dtype (`large*` from `limit` elements
-    on), plans by wanted operands. Built at the first call."""
+def _one(raw: Any) -> Any:
+    """`raw` for single elements: of 0-d operands NumPy makes a scalar object, which would have to
+    be made an array again, unless it is told to make an array (since 2.3)."""
+    told = isinstance(raw, np.ufunc) and np.lib.NumpyVersion(np.__version__) >= "2.3.0"
+    return partial(raw, out=...) if told else raw
 
-    __slots__ = ("op", "build", "node_type", "raw32", "raw64", "large32", "large64", "limit",
+
+class Own:
+    """What one op brings to its template: raw functions per dtype, plans by wanted operands. Built
+    at the first call. `ends*` are the functions for one element, and from `limit` elements on."""
+
+    __slots__ = ("op", "build", "node_type", "raw32", "raw64", "ends32", "ends64", "limit",
                  "plans32", "plans64")
 
     def __init__(self, op: Op, build: Callable[[], tuple[Any, ...]]) -> None:
         self.op, self.build, self.node_type = op, build, op.node_type
-        self.raw32 = self.raw64 = self.large32 = self.large64 = self._first
+        self.raw32 = self.raw64 = self._first
+        self.ends32 = self.ends64 = (self._first, self._first)
         self.limit = 1 << 62
         self.plans32: Any = None
         self.plans64: Any = None
 
     def _first(self, *arrays: Any) -> Any:
         """Stands in for the raw functions until they exist."""
-        (self.raw32, self.large32, self.limit), (self.raw64, self.large64, _), self.plans32, \
-            self.plans64 = self.build()
+        (self.raw32, large32, self.limit), (self.raw64, large64, _), self.plans32, self.plans64 = \
+            self.build()
+        self.ends32, self.ends64 = (_one(self.raw32), large32), (_one(self.raw64), large64)
         return self.run(arrays[0].dtype, *arrays)
 
     def run(self, dtype: Any, *arrays: Any) -> Any:
         """Compute on raw arrays of one dtype."""
         if arrays[0].size < self.limit:
             return (self.raw32 if dtype is F32 else self.raw64)(*arrays)
-        return (self.large32 if dtype is F32 else self.large64)(*arrays)
+        return (self.ends32 if dtype is F32 else self.ends64)[1](*arrays)
 
     def operands(self, a: Any, b: Any, mode: int) -> Any:
         """The pairs that are not two tensors: (a, b, arrays, dtype, needs) for a tensor and a
@@ -102,13 +112,13 @@ def _unary(x: Any, own: Any = None) -> Any:
             return own.run(x.dtype, x)
         return bind(own.op, (x,), {})
     a = x.array
-    dtype = a.dtype
+    dtype, n = a.dtype, a.size
     try:
         if dtype is F32:
-            od = own.raw32(a) if a.size < own.limit else own.large32(a)
+            od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(a)
             plan = own.plans32
         elif dtype is F64:
-            od = own.raw64(a) if a.size < own.limit else own.large64(a)
+            od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(a)
             plan = own.plans64
         else:
             return bind(own.op, (x,), {})
@@ -155,8 +165,7 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     mode = state()
     if type(a) is Tensor and type(b) is Tensor and mode <= GRAD:
         ad, bd = a.array, b.array
-        dtype = ad.dtype
-        if bd.dtype is not dtype:
+        if (dtype := ad.dtype) is not bd.dtype:
             return bind(own.op, (a, b), {})
         needs = (3 if b._rg else 1) if a._rg else 2 if b._rg else 0
     else:
@@ -165,11 +174,12 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
             return bind(own.op, (a, b), {}) if found is None else found
         a, b, ad, bd, dtype, needs = found
     try:
+        n = ad.size
         if dtype is F32:
-            od = own.raw32(ad, bd) if ad.size < own.limit else own.large32(ad, bd)
+            od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(ad, bd)
             plans = own.plans32
         elif dtype is F64:
-            od = own.raw64(ad, bd) if ad.size < own.limit else own.large64(ad, bd)
+            od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(ad, bd)
             plans = own.plans64
         else:
             return bind(own.op, (a, b), {})
