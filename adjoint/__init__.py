@@ -102,7 +102,8 @@ globals().update(_public.FUNCTIONS)
 _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",
          "distributions", "inspect", "testing", "cli", "interop", "random", "cuda", "backends",
          "compile", "models", "doctor", "profiler", "sparse", "distributed", "multiprocessing",
-         "jit", "accelerator", "serialization", "types", "hub", "onnx", "version")
+         "jit", "accelerator", "serialization", "types", "hub", "onnx", "version",
+         "vision")
 
 
 # Names of modules that load when first used; more of the same: `Tensor.explain`.

@@ -28,7 +28,7 @@ LAYERS = (
     ("func",),
     ("memory", "compile"),
     ("nn", "optim", "amp", "utils", "io", "serialization"),
-    ("models",),
+    ("models", "vision"),
     ("inspect", "testing"),
     ("cli",),
 )

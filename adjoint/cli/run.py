@@ -21,7 +21,8 @@ from typing import Any
 import adjoint
 from adjoint.base.dtypes import DType
 
-_RENAMED = {"torch.func": "adjoint.func", "functorch": "adjoint.func"}
+_RENAMED = {"functorch": "adjoint.func"}
+_SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
 
 
 class _Loader(importlib.abc.Loader):
@@ -38,12 +39,13 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds `torch` and `torch.*` in this package."""
+    """Finds `torch`, `torchvision` and what is in them in this package."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch" and not name.startswith("torch.") and name not in _RENAMED:
+        top, dot, rest = name.partition(".")
+        if top not in _SERVED and name not in _RENAMED:
             return None
-        ours = _RENAMED.get(name, "adjoint" + name[len("torch"):])
+        ours = _RENAMED.get(name) or _SERVED[top] + dot + rest
         try:
             module = importlib.import_module(ours)
         except ModuleNotFoundError as error:

@@ -1,0 +1,12 @@
+"""Images for training programs: data sets in local files, transforms, grids and networks, under
+the names that programs written for torchvision use.
+
+`adjoint run --as-torch` serves it as `torchvision`. Nothing is downloaded; Pillow is used where it
+is installed, and needed only to read and write formats other than PNG.
+"""
+from adjoint.vision import datasets as datasets
+from adjoint.vision import models as models
+from adjoint.vision import transforms as transforms
+from adjoint.vision import utils as utils
+
+__version__ = "0.0"

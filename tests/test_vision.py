@@ -1,0 +1,246 @@
+"""Data sets, transforms, grids and networks under torchvision's names."""
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import struct
+import subprocess
+import sys
+import types
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint.vision import datasets, models, transforms, utils
+from adjoint.vision.transforms import functional as F
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.integers(0, 256, (13, 17, 3), dtype=np.uint8)
+
+
+def peer(name: str) -> Any:
+    """A module of torchvision, where it and Pillow are installed; its compiled part is not used."""
+    pytest.importorskip("PIL")
+    pytest.importorskip("torch")
+    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("none"))
+    return pytest.importorskip(f"torchvision.{name}")
+
+
+def idx(array: np.ndarray) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) \
+        + array.tobytes()
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for prefix, n in (("train", 20), ("t10k", 8)):
+        images = RNG.integers(0, 256, (n, 28, 28), dtype=np.uint8)
+        (raw / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
+        (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(np.arange(n, dtype=np.uint8) % 10))
+    return tmp_path
+
+
+def test_mnist_through_a_loader(digits: Path) -> None:
+    chain = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
+    data = datasets.MNIST(digits, train=True, download=True, transform=chain)
+    assert len(data) == 20 and data.targets[:3].tolist() == [0, 1, 2]
+    batch, labels = next(iter(ad.utils.data.DataLoader(data, batch_size=5)))
+    assert tuple(batch.shape) == (5, 1, 28, 28) and labels.dtype is ad.int64
+    wanted = (data.data[0].numpy().astype(np.float32) / np.float32(255) - np.float32(0.1307)) \
+        / np.float32(0.3081)
+    np.testing.assert_allclose(batch[0, 0].numpy(), wanted, rtol=1e-5)
+    assert "Number of datapoints: 20" in repr(data)
+    assert len(datasets.MNIST(digits, train=False)) == 8
+
+
+def test_missing_data_says_that_nothing_is_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="nothing is downloaded"):
+        datasets.MNIST(tmp_path, download=True)
+    with pytest.raises(RuntimeError, match="Dataset not found"):
+        datasets.CIFAR10(tmp_path)
+
+
+def test_cifar_binary(tmp_path: Path) -> None:
+    rows = RNG.integers(0, 256, (4, 3073), dtype=np.uint8)
+    rows[:, 0] = [3, 1, 4, 1]
+    (tmp_path / "test_batch.bin").write_bytes(rows.tobytes())
+    data = datasets.CIFAR10(tmp_path, train=False, transform=transforms.ToTensor())
+    image, label = data[2]
+    assert label == 4 and tuple(image.shape) == (3, 32, 32)
+    np.testing.assert_array_equal((image * 255).round().numpy(),
+                                  rows[2, 1:].reshape(3, 32, 32).astype(np.float32))
+
+
+def test_fake_data_is_the_same_again() -> None:
+    data = datasets.FakeData(3, (3, 8, 9), 4, transform=transforms.ToTensor())
+    first, again = data[1], data[1]
+    assert first[1] == again[1] and bool((first[0] == again[0]).all())
+    assert tuple(first[0].shape) == (3, 8, 9)
+    with pytest.raises(IndexError):
+        data[3]
+
+
+KINDS = {"array": lambda a: a, "tensor": lambda a: ad.tensor(np.moveaxis(a, -1, 0).copy())}
+
+
+def back(image: Any) -> np.ndarray:
+    return image.numpy() if isinstance(image, ad.Tensor) else np.moveaxis(np.asarray(image), -1, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_geometry(kind: str) -> None:
+    image, planes = KINDS[kind](IMAGE), np.moveaxis(IMAGE, -1, 0)
+    np.testing.assert_array_equal(back(F.hflip(image)), planes[:, :, ::-1])
+    np.testing.assert_array_equal(back(F.vflip(image)), planes[:, ::-1])
+    np.testing.assert_array_equal(back(F.crop(image, 2, 3, 5, 6)), planes[:, 2:7, 3:9])
+    padded = back(F.pad(image, (1, 2, 3, 4), fill=7))
+    assert padded.shape == (3, 13 + 6, 17 + 4) and (padded[:, :2] == 7).all()
+    np.testing.assert_array_equal(padded[:, 2:15, 1:18], planes)
+    outside = back(F.crop(image, -2, 14, 5, 6))
+    assert outside.shape == (3, 5, 6) and not outside[:, :2].any() and not outside[:, :, 3:].any()
+    np.testing.assert_array_equal(outside[:, 2:, :3], planes[:, :3, 14:])
+    assert back(F.center_crop(image, 30)).shape == (3, 30, 30)
+    assert back(F.resize(image, 6)).shape == (3, 6, 7)
+    assert back(F.resize(image, (20, 5))).shape == (3, 20, 5)
+    np.testing.assert_array_equal(back(F.rotate(image, 0)), planes)
+    half = back(F.rotate(image, 180))
+    np.testing.assert_array_equal(half, planes[:, ::-1, ::-1])
+
+
+def test_random_transforms_keep_shapes_and_seed() -> None:
+    chain = transforms.Compose([
+        transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip(),
+        transforms.RandomVerticalFlip(), transforms.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        transforms.RandomGrayscale(0.5), transforms.RandomRotation(30),
+        transforms.RandomCrop(8, padding=2), transforms.ToTensor(),
+        transforms.RandomErasing(1.0, value="random")])
+    draws = []
+    for _ in range(2):
+        ad.manual_seed(3)
+        draws.append(np.stack([chain(IMAGE).numpy() for _ in range(5)]))
+    assert draws[0].shape == (5, 3, 8, 8)
+    np.testing.assert_array_equal(*draws)
+    assert np.std(draws[0], 0).max() > 0
+
+
+def test_bad_input() -> None:
+    with pytest.raises(TypeError, match="PIL Image or ndarray"):
+        F.to_tensor(ad.ones(1))
+    with pytest.raises(TypeError, match="float tensor"):
+        F.normalize(ad.ones(3, 2, 2, dtype=ad.uint8), [0.5], [0.5])
+    with pytest.raises(ValueError, match="zero"):
+        F.normalize(ad.ones(1, 2, 2), [0.5], [0.0])
+    with pytest.raises(ValueError, match="larger than input"):
+        transforms.RandomCrop(20)(IMAGE)
+    with pytest.raises(NotImplementedError, match="load a local file"):
+        models.resnet18(pretrained=True)
+    with pytest.raises(ValueError, match="hue_factor"):
+        F.adjust_hue(IMAGE, 0.7)
+
+
+@pytest.mark.parametrize("name, call", [
+    ("resize", lambda f, i: f.resize(i, (7, 9))), ("resize up", lambda f, i: f.resize(i, (31, 40))),
+    ("resize one", lambda f, i: f.resize(i, 6)), ("hflip", lambda f, i: f.hflip(i)),
+    ("center", lambda f, i: f.center_crop(i, (9, 25))), ("pad", lambda f, i: f.pad(i, 3)),
+    ("reflect", lambda f, i: f.pad(i, [1, 2], padding_mode="reflect")),
+    ("bright", lambda f, i: f.adjust_brightness(i, 1.7)),
+    ("contrast", lambda f, i: f.adjust_contrast(i, 0.4)),
+    ("saturation", lambda f, i: f.adjust_saturation(i, 1.9)),
+    ("tensor", lambda f, i: f.to_tensor(i)),
+    ("grey", lambda f, i: f.rgb_to_grayscale(i, 3))])
+def test_functional_like_the_peer(name: str, call: Any) -> None:
+    """Pillow images: within one level of 255."""
+    theirs = peer("transforms.functional")
+    from PIL import Image
+    image = Image.fromarray(IMAGE)
+    a, b = np.asarray(call(F, image)), np.asarray(call(theirs, image))
+    assert a.shape == b.shape
+    bound = 1e-6 if name == "tensor" else 1
+    assert np.abs(a.astype(float) - b.astype(float)).max() <= bound
+
+
+@pytest.mark.parametrize("shift", [-0.5, -0.1, 0.2, 0.5])
+def test_hue_like_the_peer(shift: float) -> None:
+    """Float tensors: Pillow rounds the hue to 8 bits, tensors do not."""
+    theirs = peer("transforms.functional")
+    torch = importlib.import_module("torch")
+    x = RNG.random((3, 6, 7), dtype=np.float32)
+    np.testing.assert_allclose(F.adjust_hue(ad.tensor(x), shift).numpy(),
+                               theirs.adjust_hue(torch.tensor(x), shift).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"nrow": 3, "padding": 1}, {"normalize": True},
+                                     {"normalize": True, "scale_each": True, "pad_value": 0.5},
+                                     {"normalize": True, "value_range": (0.2, 0.7)}])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grid_like_the_peer(options: dict[str, Any], channels: int) -> None:
+    theirs = peer("utils")
+    torch = importlib.import_module("torch")
+    x = RNG.random((7, channels, 4, 5), dtype=np.float32)
+    np.testing.assert_allclose(utils.make_grid(ad.tensor(x), **options).numpy(),
+                               theirs.make_grid(torch.tensor(x), **options).numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "vgg11_bn", "alexnet"])
+def test_networks_have_the_peers_parameters(name: str) -> None:
+    theirs, torch = peer("models"), importlib.import_module("torch")
+    with torch.device("meta"):
+        theirs = getattr(theirs, name)()
+    with ad.device("meta"):
+        mine = getattr(models, name)()
+    assert {k: tuple(v.shape) for k, v in mine.state_dict().items()} == {
+        k: tuple(v.shape) for k, v in theirs.state_dict().items()}
+
+
+def test_small_resnet_trains() -> None:
+    ad.manual_seed(0)
+    net = models.ResNet(models.BasicBlock, (1, 1, 1, 1), num_classes=3)
+    optimizer = ad.optim.SGD(net.parameters(), lr=0.05)
+    x, y = ad.randn(6, 3, 32, 32), ad.tensor([0, 1, 2, 0, 1, 2])
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = ad.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_png_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "grid.png"
+    images = ad.tensor(RNG.random((4, 3, 5, 6), dtype=np.float32))
+    utils.save_image(images, path, nrow=2, padding=1)
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG") and struct.unpack(">II", data[16:24]) == (15, 13)
+    start = data.index(b"IDAT") + 4
+    n = struct.unpack(">I", data[start - 8:start - 4])[0]
+    rows = np.frombuffer(zlib.decompress(data[start:start + n]), np.uint8).reshape(13, 1 + 45)
+    assert not rows[:, 0].any()
+    pixels = rows[:, 1:].reshape(13, 15, 3)
+    wanted = (images[0].numpy() * 255 + 0.5).astype(np.uint8)
+    np.testing.assert_array_equal(np.moveaxis(pixels[1:6, 1:7], -1, 0), wanted)
+    buffer = io.BytesIO()
+    utils.save_image(images[0], buffer, format="png")
+    assert buffer.getvalue().startswith(b"\x89PNG")
+
+
+def test_served_as_torchvision(tmp_path: Path, digits: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("\n".join([
+        "import torch, torchvision",
+        "from torchvision import datasets, transforms",
+        "from torchvision.utils import save_image",
+        "import torchvision.transforms.functional as TF",
+        f"data = datasets.MNIST({str(digits)!r}, transform=transforms.ToTensor())",
+        "print(type(data[0][0]) is torch.Tensor, len(data), torchvision.models.resnet18)"]))
+    out = subprocess.run([sys.executable, "-m", "adjoint.cli", "run", "--as-torch", str(script)],
+                         capture_output=True, text=True)
+    assert out.stdout.startswith("True 20"), out.stderr
