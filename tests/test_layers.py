@@ -27,7 +27,7 @@ LAYERS = (
      "backends", "version"),
     ("func",),
     ("memory", "compile"),
-    ("nn", "optim", "amp", "utils", "io", "serialization"),
+    ("nn", "optim", "amp", "utils", "io", "serialization", "distributed"),
     ("models", "vision"),
     ("inspect", "testing"),
     ("cli",),
@@ -35,7 +35,7 @@ LAYERS = (
 RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 TOP = len(LAYERS)  # adjoint/__init__.py and adjoint/__main__.py: only names, on top of everything
 # PyTorch's module name for what belongs to another layer; nothing in its own folder imports it.
-ELSEWHERE = {"adjoint.autograd.functional": "func"}
+ELSEWHERE = {"adjoint.autograd.functional": "func", "adjoint.distributed.optim": "optim"}
 KERNELS_SEE = {"base", "kernels"}
 
 OPTIONAL = {

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sized
 import numpy as np
 
 from adjoint.base.errors import ArgumentError
+from adjoint.distributed.group import get_rank, get_world_size
 from adjoint.utils.data.sampler import Sampler
 
 
 class DistributedSampler(Sampler[int]):
     """Every `num_replicas`-th item of a common order, from `rank` on.
 
-    All processes must use the same `seed`, and call `set_epoch(n)` before each epoch: the order
-    is a function of seed and epoch. Without `drop_last` items are repeated so that every
-    process gets equally many; with it the tail is left out.
+    Both default to those of the process group. All processes must use the same `seed`, and call
+    `set_epoch(n)` before each epoch: the order is a function of seed and epoch. Without
+    `drop_last` items are repeated so that every process gets equally many; with it the tail is
+    left out.
 
     >>> [list(DistributedSampler(range(5), 2, rank, shuffle=False)) for rank in (0, 1)]
     [[0, 2, 4], [1, 3, 0]]
@@ -24,7 +26,8 @@ class DistributedSampler(Sampler[int]):
                  shuffle: bool = True, seed: int = 0, drop_last: bool = False) -> None:
         super().__init__()
         if num_replicas is None or rank is None:
-            raise ArgumentError("DistributedSampler: num_replicas and rank must be given")
+            num_replicas = get_world_size() if num_replicas is None else num_replicas
+            rank = get_rank() if rank is None else rank
         if num_replicas < 1 or not 0 <= rank < num_replicas:
             raise ArgumentError(f"DistributedSampler: Invalid rank {rank}, rank should be in the "
                                 f"interval [0, {num_replicas - 1}]")

@@ -1,0 +1,193 @@
+"""Process groups: who takes part, and the default group of this process."""
+from __future__ import annotations
+
+import os
+import threading
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlparse
+
+from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.distributed.transport import DistributedError, Mpi, Sockets, Transport
+
+default_pg_timeout = timedelta(minutes=30)
+
+
+class ProcessGroup:
+    """Some ranks of the world, in order; `rank` is the place of this process among them."""
+
+    def __init__(self, transport: Transport, ranks: list[int], backend: str) -> None:
+        self.transport, self.ranks, self.backend = transport, ranks, backend
+        self.lock = threading.RLock()
+
+    def rank(self) -> int:
+        """This process's place in the group; -1 if it is not in it."""
+        own = self.transport.rank
+        return self.ranks.index(own) if own in self.ranks else -1
+
+    def size(self) -> int:
+        """How many processes take part."""
+        return len(self.ranks)
+
+    def place(self, rank: int, what: str) -> int:
+        """The place in the group of a rank of the world."""
+        if rank not in self.ranks:
+            raise ArgumentError(f"{what}: rank {rank} is not in the group {self.ranks}")
+        return self.ranks.index(rank)
+
+
+class GroupMember:
+    """Names for "all ranks" and "not a member"."""
+
+    WORLD: Any = None
+    NON_GROUP_MEMBER: Any = object()
+
+
+group = GroupMember
+_world: ProcessGroup | None = None
+
+
+def is_available() -> bool:
+    """True: process groups over TCP need nothing but Python."""
+    return True
+
+
+def is_initialized() -> bool:
+    """True between `init_process_group` and `destroy_process_group`."""
+    return _world is not None
+
+
+def is_gloo_available() -> bool:
+    """True: "gloo" names the TCP transport here."""
+    return True
+
+
+def is_nccl_available() -> bool:
+    """False: there are no CUDA devices."""
+    return False
+
+
+def is_mpi_available() -> bool:
+    """Whether mpi4py is installed."""
+    import importlib.util
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def is_torchelastic_launched() -> bool:
+    """Whether a launcher made this process."""
+    return "ADJOINT_LAUNCHED" in os.environ
+
+
+def _rendezvous(init_method: str | None, rank: int, world_size: int) -> tuple[str, int, int, int]:
+    """(host, port, rank, size) from the address, the arguments and the environment."""
+    method = init_method or "env://"
+    url = urlparse(method)
+    if url.scheme not in ("env", "tcp"):
+        raise NotSupported(f"init_method {method!r}: use env:// (MASTER_ADDR, MASTER_PORT, RANK, "
+                           "WORLD_SIZE) or tcp://host:port")
+    missing = []
+
+    def setting(name: str) -> str:
+        if name not in os.environ:
+            missing.append(name)
+        return os.environ.get(name, "0")
+    rank = rank if rank >= 0 else int(setting("RANK"))
+    world_size = world_size if world_size > 0 else int(setting("WORLD_SIZE"))
+    if url.scheme == "tcp":
+        host, port = url.hostname or "", url.port or 0
+    else:
+        host, port = setting("MASTER_ADDR"), int(setting("MASTER_PORT"))
+    if missing:
+        raise ArgumentError(f"init_process_group: environment variable {', '.join(missing)} "
+                            "expected, but not set; a launcher sets them: python -m "
+                            "adjoint.distributed.run --nproc-per-node N script.py")
+    if not 0 <= rank < world_size:
+        raise ArgumentError(f"init_process_group: rank {rank} is not in a world of {world_size}")
+    return host, port, rank, world_size
+
+
+def init_process_group(backend: str | None = None, init_method: str | None = None,
+                       timeout: Any = None, world_size: int = -1, rank: int = -1,
+                       store: Any = None, group_name: str = "", device_id: Any = None) -> None:
+    """Join the other processes; returns when all have come.
+
+    backend      "gloo" (TCP; the default) or "mpi" (mpi4py). "nccl" is refused: no CUDA here
+    init_method  "env://" or "tcp://host:port"; rank 0 listens there
+    timeout      seconds or timedelta, for joining and for every collective (default 30 minutes)
+    """
+    global _world
+    if _world is not None:
+        raise DistributedError("trying to initialize the default process group twice!")
+    name = (backend or "gloo").lower().split(",")[0].split(":")[-1]
+    if name == "nccl":
+        raise NotSupported("backend 'nccl' needs CUDA devices; use backend='gloo'")
+    if name not in ("gloo", "mpi"):
+        raise ArgumentError(f"Unknown backend {backend!r}: gloo or mpi")
+    if store is not None:
+        raise NotSupported("init_process_group: give an init_method instead of a store")
+    given = default_pg_timeout if timeout is None else timeout
+    seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    transport: Transport = Mpi() if name == "mpi" else Sockets(
+        *_rendezvous(init_method, rank, world_size), seconds)
+    _world = GroupMember.WORLD = ProcessGroup(transport, list(range(transport.size)), name)
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Leave: close the connections."""
+    global _world
+    if _world is None:
+        raise DistributedError("destroy_process_group: no process group is initialized")
+    if group is None or group is _world:
+        _world.transport.close()
+        _world = GroupMember.WORLD = None
+
+
+def the(group: ProcessGroup | None) -> ProcessGroup:
+    """The given group, or the default one."""
+    if group is not None:
+        return group
+    if _world is None:
+        raise DistributedError("Default process group has not been initialized, please make sure "
+                               "to call init_process_group.")
+    return _world
+
+
+def get_rank(group: ProcessGroup | None = None) -> int:
+    """This process's place; -1 if it is not in the group."""
+    return the(group).rank()
+
+
+def get_world_size(group: ProcessGroup | None = None) -> int:
+    """How many processes the group has; -1 if this one is not in it."""
+    found = the(group)
+    return found.size() if found.rank() >= 0 else -1
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """ "gloo" or "mpi"."""
+    return the(group).backend
+
+
+def new_group(ranks: list[int] | None = None, timeout: Any = None, backend: str | None = None,
+              **_: Any) -> ProcessGroup:
+    """A group of some ranks of the world; every process must call it."""
+    world = the(None)
+    chosen = sorted(ranks) if ranks is not None else list(world.ranks)
+    if bad := [r for r in chosen if r not in world.ranks]:
+        raise ArgumentError(f"new_group: ranks {bad} are not in a world of {world.size()}")
+    return ProcessGroup(world.transport, chosen, world.backend)
+
+
+def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
+    """The ranks of the world that are in a group."""
+    return list(the(group).ranks)
+
+
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The rank in the world of a place in the group."""
+    return group.ranks[group_rank]
+
+
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """The place in the group of a rank of the world."""
+    return group.place(global_rank, "get_group_rank")

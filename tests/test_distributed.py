@@ -1,0 +1,313 @@
+"""Process groups over TCP: collectives, data parallel training, the sharded optimizer, failures.
+
+Ranks are real processes; where only the collectives count, threads with a transport each.
+"""
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint.distributed import DistributedError
+from adjoint.distributed import collectives as c
+from adjoint.distributed.group import ProcessGroup
+from adjoint.distributed.transport import Sockets
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def ranks(n: int, body: Callable[[ProcessGroup], Any], timeout: float = 20) -> list[Any]:
+    """`body` in n threads, each a rank with connections of its own; an exception is a result."""
+    port, out = free_port(), [None] * n
+
+    def run(rank: int) -> None:
+        transport = None
+        try:
+            transport = Sockets("127.0.0.1", port, rank, n, timeout)
+            out[rank] = body(ProcessGroup(transport, list(range(n)), "gloo"))
+        except Exception as error:
+            out[rank] = error
+        finally:
+            if transport is not None:
+                transport.close()
+    threads = [threading.Thread(target=run, args=(r,)) for r in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return out
+
+
+def each(n: int, body: Callable[[ProcessGroup], Any]) -> list[Any]:
+    out = ranks(n, body)
+    for r in out:
+        if isinstance(r, Exception):
+            raise r
+    return out
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [0, 1, 7, 50_000])
+def test_all_reduce_is_the_sum_with_equal_bits(n: int, size: int) -> None:
+    data = [np.random.default_rng(r).standard_normal(size).astype(np.float32) for r in range(n)]
+
+    def body(g: ProcessGroup) -> Any:
+        t = ad.tensor(data[g.rank()])
+        c.all_reduce(t, group=g)
+        return t.numpy()
+    out = each(n, body)
+    for other in out:
+        np.testing.assert_array_equal(other, out[0])
+    np.testing.assert_allclose(out[0], np.sum(data, 0), atol=1e-5)
+
+
+@pytest.mark.parametrize("op, wanted", [("avg", 1.5), ("product", 0.0), ("min", 0.0), ("max", 3.0)])
+def test_reduce_ops(op: str, wanted: float) -> None:
+    def body(g: ProcessGroup) -> Any:
+        t = ad.full((2, 2), float(g.rank()))
+        c.all_reduce(t, op, group=g)
+        return t
+    assert all((t.numpy() == wanted).all() for t in each(4, body))
+
+
+def test_data_moving_collectives() -> None:
+    def body(g: ProcessGroup) -> None:
+        me, n = g.rank(), g.size()
+        t = ad.full((3,), float(me))
+        c.broadcast(t, 2, group=g)
+        assert t.tolist() == [2.0] * 3
+        got = [ad.zeros(2) for _ in range(n)]
+        c.all_gather(got, ad.full((2,), float(me)), group=g)
+        assert [x[0].item() for x in got] == list(range(n))
+        flat = ad.zeros(n, 2)
+        c.all_gather_into_tensor(flat, ad.full((2,), float(me)), group=g)
+        assert flat[:, 1].tolist() == list(range(n))
+        here = [ad.zeros(1) for _ in range(n)] if me == 1 else None
+        c.gather(ad.tensor([float(me)]), here, dst=1, group=g)
+        assert here is None or [x.item() for x in here] == list(range(n))
+        part = ad.zeros(2)
+        c.scatter(part, [ad.full((2,), 10.0 + i) for i in range(n)] if me == 0 else None, 0, g)
+        assert part.tolist() == [10.0 + me] * 2
+        mine = ad.zeros(2)
+        c.reduce_scatter(mine, [ad.full((2,), float(i)) for i in range(n)], group=g)
+        assert mine.tolist() == [float(me * n)] * 2
+        out = [ad.zeros(1) for _ in range(n)]
+        c.all_to_all(out, [ad.tensor([10.0 * me + i]) for i in range(n)], group=g)
+        assert [x.item() for x in out] == [10.0 * i + me for i in range(n)]
+        objects: list[Any] = [None] * n
+        c.all_gather_object(objects, {"rank": me, "data": "x" * (me + 1)}, group=g)
+        assert [o["rank"] for o in objects] == list(range(n))
+        box = [("from", me)] if me == 2 else [None]
+        c.broadcast_object_list(box, 2, group=g)
+        assert box == [("from", 2)]
+        t = ad.tensor([float(me)])
+        if me == 0:
+            c.send(t, 1, group=g)
+        elif me == 1:
+            assert c.recv(t, 0, group=g) == 0 and t.item() == 0.0
+        work = c.all_reduce(t, group=g, async_op=True)
+        assert work.wait() and work.is_completed()
+        c.barrier(g)
+    each(3, body)
+
+
+def test_large_messages_in_both_directions_do_not_block() -> None:
+    def body(g: ProcessGroup) -> float:
+        t = ad.full((3_000_000,), float(g.rank() + 1))
+        c.all_reduce(t, group=g)
+        return t[12345].item()
+    assert each(3, body) == [6.0] * 3
+
+
+def test_groups_of_some_ranks() -> None:
+    def body(g: ProcessGroup) -> Any:
+        sub = ProcessGroup(g.transport, [1, 3], "gloo")
+        if sub.rank() < 0:
+            return None
+        t = ad.tensor([float(g.rank())])
+        c.all_reduce(t, group=sub)
+        c.broadcast(t, 3, group=sub)
+        return t.item()
+    assert each(4, body) == [None, 4.0, None, 4.0]
+
+
+def test_different_sizes_are_found_out() -> None:
+    out = ranks(2, lambda g: c.all_reduce(ad.ones(g.rank() + 1), group=g))
+    assert all(isinstance(e, DistributedError) for e in out)
+    assert "different sizes" in str(out[0]) or "different sizes" in str(out[1])
+
+
+def test_a_rank_that_leaves_is_named() -> None:
+    def body(g: ProcessGroup) -> None:
+        if g.rank() == 1:
+            g.transport.close()
+            return
+        c.all_reduce(ad.ones(3), group=g)
+    out = ranks(2, body)
+    assert isinstance(out[0], DistributedError) and "rank 1" in str(out[0])
+
+
+def test_a_late_rank_is_named() -> None:
+    def body(g: ProcessGroup) -> None:
+        if g.rank() == 1:
+            time.sleep(2)
+            return
+        c.barrier(g)
+    out = ranks(2, body, timeout=0.5)
+    assert isinstance(out[0], DistributedError) and "0.5 s" in str(out[0]) and "[1]" in str(out[0])
+
+
+def test_nobody_comes() -> None:
+    with pytest.raises(DistributedError, match=r"ranks \[1\]"):
+        Sockets("127.0.0.1", free_port(), 0, 2, 0.3)
+    with pytest.raises(DistributedError, match="nobody answers"):
+        Sockets("127.0.0.1", free_port(), 1, 2, 0.3)
+
+
+def test_without_a_group() -> None:
+    assert ad.distributed.is_available() and not ad.distributed.is_initialized()
+    with pytest.raises(RuntimeError, match="has not been initialized"):
+        ad.distributed.get_rank()
+    with pytest.raises(NotImplementedError, match="gloo"):
+        ad.distributed.init_process_group("nccl")
+    with pytest.raises(ValueError, match="MASTER_ADDR"):
+        ad.distributed.init_process_group("gloo", rank=0, world_size=1)
+
+
+# ---------------------------------------------------------------------- whole programs
+def launch(script: Path, n: int, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "adjoint.distributed.run", "--nproc-per-node", str(n), str(script),
+         *args], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+TRAIN = '''
+import sys
+import numpy as np
+import adjoint as torch
+import adjoint.distributed as dist
+from adjoint import nn
+from adjoint.distributed.optim import ZeroRedundancyOptimizer
+from adjoint.nn.parallel import DistributedDataParallel as DDP
+from adjoint.utils.data import TensorDataset, DataLoader
+from adjoint.utils.data.distributed import DistributedSampler
+
+folder = sys.argv[1]
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+rng = np.random.default_rng(0)
+x = torch.tensor(rng.standard_normal((16, 4)), dtype=torch.float64)
+y = torch.tensor(rng.standard_normal((16, 2)), dtype=torch.float64)
+
+def loss(model, a, b):
+    return ((model(a) - b) ** 2).mean()
+
+for kind in ("plain", "zero", "accumulate"):
+    torch.manual_seed(100 + rank)               # different weights: DDP takes rank 0's
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+    if rank == 0:
+        np.savez(folder + "/start.npz", *[p.detach().numpy() for p in net.parameters()])
+    model = DDP(net)
+    if kind == "zero":
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+        assert 0 < len(optimizer.mine) < 4
+    else:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    data = TensorDataset(x, y)
+    sampler = DistributedSampler(data, shuffle=False)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for a, b in DataLoader(data, batch_size=16 // world // 2, sampler=sampler):
+            optimizer.zero_grad()
+            if kind == "accumulate":
+                half = len(a) // 2
+                with model.no_sync():
+                    (loss(model, a[:half], b[:half]) / 2).backward()
+                (loss(model, a[half:], b[half:]) / 2).backward()
+            else:
+                loss(model, a, b).backward()
+            optimizer.step()
+    if kind == "zero":
+        optimizer.load_state_dict(optimizer.state_dict())
+    np.savez(f"{folder}/{kind}{rank}.npz", *[p.detach().numpy() for p in net.parameters()])
+dist.barrier()
+dist.destroy_process_group()
+'''
+
+
+@pytest.mark.row("F80")
+def test_data_parallel_equals_one_process(tmp_path: Path) -> None:
+    """Two processes with half of each batch give the weights of one process with all of it: plain,
+    with a sharded optimizer, and with accumulated gradients."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    done = launch(script, 2, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    net = ad.nn.Sequential(ad.nn.Linear(4, 8), ad.nn.Tanh(), ad.nn.Linear(8, 2)).double()
+    with ad.no_grad():
+        for p, start in zip(net.parameters(), np.load(tmp_path / "start.npz").values(),
+                            strict=True):
+            p.copy_(ad.tensor(start))
+    rng = np.random.default_rng(0)
+    x, y = ad.tensor(rng.standard_normal((16, 4))), ad.tensor(rng.standard_normal((16, 2)))
+    optimizer = ad.optim.Adam(net.parameters(), lr=0.01)
+    for _ in range(3):
+        for k in range(2):
+            at = ad.arange(16)[k * 8:(k + 1) * 8]
+            optimizer.zero_grad()
+            ((net(x[at]) - y[at]) ** 2).mean().backward()
+            optimizer.step()
+    for kind in ("plain", "zero", "accumulate"):
+        ends = [list(np.load(tmp_path / f"{kind}{r}.npz").values()) for r in range(2)]
+        for a, b, p in zip(*ends, net.parameters(), strict=True):
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_allclose(a, p.detach().numpy(), rtol=1e-12, atol=1e-14)
+
+
+def test_the_launcher_ends_everybody_when_one_fails(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("import os, sys, time\n"
+                      "sys.exit(3) if os.environ['RANK'] == '1' else time.sleep(60)\n")
+    start = time.monotonic()
+    done = launch(script, 2)
+    assert done.returncode == 3 and time.monotonic() - start < 30
+    assert "local rank 1" in done.stderr
+
+
+def test_unused_parameters(tmp_path: Path) -> None:
+    script = tmp_path / "unused.py"
+    script.write_text('''
+import adjoint as torch
+import adjoint.distributed as dist
+dist.init_process_group()
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (torch.nn.Parameter(torch.ones(1)) for _ in range(3))
+    def forward(self, x):
+        return (self.a if dist.get_rank() == 0 else self.b) * x
+net = torch.nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
+net(torch.tensor([4.0])).sum().backward()
+m = net.module
+assert m.a.grad.item() == 2.0 and m.b.grad.item() == 2.0 and m.c.grad is None
+assert list(net.state_dict()) == ["module.a", "module.b", "module.c"]
+print("fine")
+''')
+    done = launch(script, 2)
+    assert done.stdout.count("fine") == 2, done.stderr
