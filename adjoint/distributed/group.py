@@ -147,8 +147,8 @@ def the(group: ProcessGroup | None) -> ProcessGroup:
     if group is not None:
         return group
     if _world is None:
-        raise DistributedError("Default process group has not been initialized, please make sure "
-                               "to call init_process_group.")
+        raise ArgumentError("Default process group has not been initialized, please make sure to "
+                            "call init_process_group.")
     return _world
 
 

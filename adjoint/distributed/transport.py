@@ -19,7 +19,7 @@ _HEAD = struct.Struct("<QQ")        # payload bytes, tag
 _CHUNK = 1 << 20
 
 
-class DistributedError(AdjointError, RuntimeError, ValueError):
+class DistributedError(AdjointError, RuntimeError):
     """A process of the group is gone, late, or does something else than the others."""
 
 
