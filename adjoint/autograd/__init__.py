@@ -3,8 +3,8 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from adjoint.autograd import function as function
+from adjoint.autograd import grad_mode as grad_mode
 from adjoint.autograd import graph as graph
-from adjoint.autograd import modes as grad_mode
 from adjoint.autograd import nodes as nodes
 from adjoint.autograd.anomaly import (
     detect_anomaly,
@@ -23,7 +23,7 @@ from adjoint.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
-from adjoint.core.tensor import Tensor as Variable
+from adjoint.autograd.variable import Variable as Variable
 
 
 def __getattr__(name: str) -> _Any:

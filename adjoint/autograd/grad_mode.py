@@ -1,0 +1,5 @@
+"""PyTorch's module name for `autograd.modes`."""
+from adjoint.autograd.modes import enable_grad as enable_grad
+from adjoint.autograd.modes import inference_mode as inference_mode
+from adjoint.autograd.modes import no_grad as no_grad
+from adjoint.autograd.modes import set_grad_enabled as set_grad_enabled

@@ -1,0 +1,64 @@
+"""Trees of containers, under the names and argument orders of PyTorch's helpers."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adjoint.base import tree
+
+TreeSpec = tree.Spec
+PyTree = Any
+
+
+def tree_flatten(tree_: Any, is_leaf: Callable[[Any], bool] | None = None
+                 ) -> tuple[list[Any], TreeSpec]:
+    """(leaves, structure)."""
+    return tree.flatten(tree_, is_leaf)
+
+
+def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
+    """The tree of a structure and its leaves."""
+    return tree.unflatten(list(leaves), treespec)
+
+
+def tree_map(func: Callable[..., Any], tree_: Any, *rests: Any,
+             is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """`func` on every leaf.
+
+    >>> tree_map(lambda x: x + 1, {"a": [1, 2]})
+    {'a': [2, 3]}
+    """
+    leaves, spec = tree.flatten(tree_, is_leaf)
+    others = [tree.flatten(r, is_leaf)[0] for r in rests]
+    return tree.unflatten([func(*xs) for xs in zip(leaves, *others, strict=True)], spec)
+
+
+def tree_map_(func: Callable[..., Any], tree_: Any, *rests: Any) -> Any:
+    """`func` on every leaf for what it does; the tree is returned as it is."""
+    tree_map(func, tree_, *rests)
+    return tree_
+
+
+def tree_map_only(kinds: Any, func: Callable[[Any], Any], tree_: Any) -> Any:
+    """`func` on leaves of the given type(s); others stay."""
+    return tree_map(lambda x: func(x) if isinstance(x, kinds) else x, tree_)
+
+
+def tree_leaves(tree_: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """All leaves."""
+    return tree.flatten(tree_, is_leaf)[0]
+
+
+def tree_structure(tree_: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+    """The structure."""
+    return tree.flatten(tree_, is_leaf)[1]
+
+
+def tree_all(pred: Callable[[Any], bool], tree_: Any) -> bool:
+    """True if `pred` holds for every leaf."""
+    return all(map(pred, tree_leaves(tree_)))
+
+
+def tree_any(pred: Callable[[Any], bool], tree_: Any) -> bool:
+    """True if `pred` holds for some leaf."""
+    return any(map(pred, tree_leaves(tree_)))

@@ -1,0 +1,2 @@
+"""What `register_*hook` returns."""
+from adjoint.core.tensor import RemovableHandle as RemovableHandle
