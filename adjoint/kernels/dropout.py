@@ -1,10 +1,7 @@
-"""Dropout with a counter-based generator: the mask is a function of (seed, offset, position).
+"""Dropout in one pass: the mask is recomputed from (seed, offset, position), nothing is stored.
 
-Nothing is stored: the backward pass calls `dropout` on the cotangent with the same seed and
-offset. The generator is Philox4x32 with 7 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random
-numbers: as easy as 1, 2, 3", SC 2011). Element e takes word (e % 64) // 16 of the block whose
-counter is 16 (e // 64) + e % 16, so that a block of 64 elements is four vectors of 16 whatever
-the width of the CPU. `keep_numpy` is the same function in NumPy: the reference, and the fallback.
+The backward pass calls `dropout` on the cotangent with the same seed and offset. The generator is
+that of `dropout_numpy`, bit for bit.
 """
 from __future__ import annotations
 
@@ -16,41 +13,21 @@ from numpy.typing import NDArray
 
 from adjoint.kernels import codegen, llvm, threads
 from adjoint.kernels.codegen import Frame
+from adjoint.kernels.dropout_numpy import (
+    LOW,
+    M0,
+    M1,
+    ROUNDS,
+    W0,
+    W1,
+    kept_scale,
+    threshold,
+)
 from adjoint.kernels.ir import Function, Value, vec
 from adjoint.kernels.loops import geometry
 
 Array = NDArray[Any]
-ROUNDS = 7
-_M0, _M1 = 0xD2511F53, 0xCD9E8D57
-_W0, _W1 = 0x9E3779B9, 0xBB67AE85
-_LOW = 0xFFFFFFFF
 _GROUPS = 128            # blocks of 64 elements in a chunk
-
-
-def _threshold(p: float) -> int:
-    return int(p * 2.0**32)
-
-
-def keep_numpy(count: int, p: float, seed: int, offset: int, start: int = 0) -> Array:
-    """Which of `count` elements from `start` on survive dropout with probability `p` of zeroing.
-
-    >>> k = keep_numpy(10000, 0.25, seed=1, offset=0)
-    >>> k.dtype, bool(0.73 < k.mean() < 0.77)
-    (dtype('bool'), True)
-    """
-    position = np.arange(start, start + count, dtype=np.uint64)
-    counter = (position >> np.uint64(6)) * np.uint64(16) + (position & np.uint64(15))
-    word = (position >> np.uint64(4)) & np.uint64(3)
-    low = np.uint64(_LOW)
-    x = [counter & low, counter >> np.uint64(32), np.full_like(counter, offset & _LOW),
-         np.full_like(counter, offset >> 32 & _LOW)]
-    k0, k1 = seed & _LOW, seed >> 32 & _LOW
-    for _ in range(ROUNDS):
-        a, b = x[0] * np.uint64(_M0), x[2] * np.uint64(_M1)
-        x = [(b >> np.uint64(32)) ^ x[1] ^ np.uint64(k0), b & low,
-             (a >> np.uint64(32)) ^ x[3] ^ np.uint64(k1), a & low]
-        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
-    return np.asarray(np.choose(word.astype(np.intp), x) >= np.uint64(_threshold(p)))
 
 
 def philox(f: Function, counter: Value, offset: Value, seed: Value) -> list[Value]:
@@ -58,15 +35,15 @@ def philox(f: Function, counter: Value, offset: Value, seed: Value) -> list[Valu
     ty = counter.ty
 
     def both(scalar: Value) -> tuple[Value, Value]:
-        low, high = scalar & _LOW, scalar >> 32
+        low, high = scalar & LOW, scalar >> 32
         return low, high
-    x = [counter & _LOW, counter >> 32, *(f.splat(v, 16) for v in both(offset))]
+    x = [counter & LOW, counter >> 32, *(f.splat(v, 16) for v in both(offset))]
     k0, k1 = both(seed)
     for _ in range(ROUNDS):
-        a, b = x[0] * f.const(ty, _M0), x[2] * f.const(ty, _M1)
-        x = [(b >> 32) ^ x[1] ^ f.splat(k0, 16), b & _LOW,
-             (a >> 32) ^ x[3] ^ f.splat(k1, 16), a & _LOW]
-        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+        a, b = x[0] * f.const(ty, M0), x[2] * f.const(ty, M1)
+        x = [(b >> 32) ^ x[1] ^ f.splat(k0, 16), b & LOW,
+             (a >> 32) ^ x[3] ^ f.splat(k1, 16), a & LOW]
+        k0, k1 = (k0 + W0) & LOW, (k1 + W1) & LOW
     return x
 
 
@@ -131,18 +108,20 @@ def _signed(word: int) -> int:
     return word - 2**64 if word >= 2**63 else word
 
 
-def dropout(x: Array, *, p: float, seed: int, offset: int = 0) -> Any:
-    """x / (1 - p) where the generator keeps an element, 0 elsewhere.
+def dropout(x: Array, *, p: float, seed: int, offset: int = 0, scale: float | None = None) -> Any:
+    """x * scale where the generator keeps an element, 0 elsewhere.
 
     Args:
         x: C-contiguous, float.
         p: probability of zeroing, in [0, 1].
         seed, offset: 64-bit integers; equal ones give equal masks for equal numbers of elements.
+        scale: 1 / (1 - p) unless given.
 
     Returns:
         A new array, or NotImplemented where strides or dtype do not fit (then
         `dropout_numpy` gives the same numbers).
 
+    >>> from adjoint.kernels.dropout_numpy import dropout_numpy
     >>> x = np.ones(1000, np.float32)
     >>> y = dropout(x, p=0.5, seed=3)
     >>> y is NotImplemented or bool((y == dropout_numpy(x, p=0.5, seed=3)).all())
@@ -154,14 +133,6 @@ def dropout(x: Array, *, p: float, seed: int, offset: int = 0) -> Any:
     if entry is None:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
-    scale = 1.0 / (1.0 - p) if p < 1 else 0.0
-    entry(threads.entry(), _shape(x.size)[1], id(x), id(out), _threshold(p), _signed(seed),
-          _signed(offset), scale)
+    entry(threads.entry(), _shape(x.size)[1], id(x), id(out), threshold(p), _signed(seed),
+          _signed(offset), kept_scale(p) if scale is None else scale)
     return out
-
-
-def dropout_numpy(x: Array, *, p: float, seed: int, offset: int = 0) -> Array:
-    """`dropout` in NumPy, for any strides and dtypes."""
-    keep = keep_numpy(x.size, p, seed, offset).reshape(x.shape)
-    scale = x.dtype.type(1.0 / (1.0 - p) if p < 1 else 0.0)
-    return np.asarray(np.where(keep, x * scale, x.dtype.type(0)))

@@ -132,6 +132,12 @@ def _embedding_backward(k: Any, ct: Any, index: Any, *, rows: int, padding_idx: 
              padding_idx=None if padding_idx is None or padding_idx < 0 else padding_idx)
 
 
+def _dropout(k: Any, x: Any, *, p: float, scale: float, key: tuple[int, int], shape: Any) -> Any:
+    if x.shape != shape:
+        return NotImplemented
+    return k(x, p=p, seed=key[0], offset=key[1], scale=scale)
+
+
 def _reduce(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
     if x.dtype is not F32 and x.dtype is not F64:
         return NotImplemented
@@ -190,6 +196,7 @@ def install() -> None:
             ("embedding", _embedding), ("embedding_backward", _embedding_backward),
             ("sum", _reduce), ("mean", _reduce)):
         accelerate(OPS[name], adapter)
+    accelerate(OPS["dropout"], _dropout, 1)
     accelerate(norm._kernel.op, _layer_norm_backward)
     accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)
     _product("mm", _pair)

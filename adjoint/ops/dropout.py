@@ -1,44 +1,63 @@
-"""The dropout family. The mask is drawn from the generator, kept as one byte per element."""
+"""The dropout family. Nothing is kept for backward: the mask is a function of two numbers drawn
+from the generator and of the position (see `kernels/dropout_numpy.py`), and is computed again.
+"""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.bind import bind
 from adjoint.core.inplace import inplace
-from adjoint.core.op import op
+from adjoint.core.op import Op, op
+from adjoint.core.tensor import wrap
+from adjoint.core.trace import mapping
+from adjoint.kernels.dropout_numpy import keep_numpy, kept_scale, masked
 from adjoint.ops.api_common import dtype_of, need, raw
-from adjoint.ops.family import batch_broadcast, broadcast_shapes
 from adjoint.ops.pointwise import add, mul
 from adjoint.ops.public import public
-from adjoint.ops.random import source
+from adjoint.ops.random import key
+
+Shape = tuple[int, ...]
 
 
-def _dropout_impl(x: Any, mask: Any, /, *, scale: float) -> Any:
-    factor = mask * np.asarray(scale, np.float32 if x.dtype.itemsize == 2 else x.dtype.type(0).real
-                               .dtype)
-    return (x * factor).astype(x.dtype, copy=False)
+def _impl(x: Any, /, *, p: float, scale: float, key: tuple[int, int], shape: Shape) -> Any:
+    keep = keep_numpy(math.prod(shape), p, *key).reshape(shape)
+    return masked(x, keep, scale)
+
+
+def _batch(op_: Op, args: Sequence[Any], batched: Sequence[bool], attrs: Mapping[str, Any]) -> Any:
+    """One mask for all examples: `shape` lines up with the trailing axes."""
+    return bind(op_, args, attrs)
 
 
 dropout_op: Any = op(
-    "dropout", impl=_dropout_impl,
-    infer=lambda x, mask, *, scale: Aval(broadcast_shapes("dropout", x, mask), x.dtype),
-    vjp={"x": lambda ct, mask, *, scale: dropout_op(ct, mask, scale=scale)},
-    jvp={"x": lambda t, mask, *, scale: dropout_op(t, mask, scale=scale)},
-    batch=batch_broadcast, cost=lambda x, *_, **__: 2 * x.size,
-    node="NativeDropoutBackward0", why={"mask": "one byte per element: which were kept"})
+    "dropout", impl=_impl, infer=lambda x, *, p, scale, key, shape: Aval(x.shape, x.dtype),
+    vjp={"x": lambda ct, *, p, scale, key, shape: _apply(ct, p, scale, key, shape)},
+    jvp={"x": lambda t, *, p, scale, key, shape: _apply(t, p, scale, key, shape)},
+    batch=_batch, cost=lambda x, **_: 2 * x.size, node="NativeDropoutBackward0",
+    domain=lambda: [((np.linspace(-2, 2, 6).reshape(2, 3),),
+                     {"p": 0.5, "scale": 2.0, "key": (3, 5), "shape": s})
+                    for s in ((2, 3), (2, 1))])
 
 
-def keep_mask(x: Any, shape: tuple[int, ...], p: float) -> Any:
-    """A boolean mask, True with probability 1 - p, drawn from the default generator."""
-    if isinstance(raw(x), MetaArray):
-        return MetaArray(shape, np.dtype(bool))
-    if p == 0:
-        return np.ones(shape, bool)
-    return source().random(shape, dtype=np.float32) >= p
+def _apply(x: Any, p: float, scale: float, key: tuple[int, int], shape: Shape) -> Any:
+    """The op; a mask with an axis more than x is one per example of the vmap that runs here."""
+    if len(shape) > len(x.shape):
+        trace = mapping.get()
+        if getattr(x, "level", 0) < trace.level:
+            x = mul(x, trace.lift(wrap(np.ones((trace.size, *(1,) * len(x.shape)), dtype_of(x)))))
+    return dropout_op(x, p=p, scale=scale, key=key, shape=shape)
+
+
+def _mask_shape(shape: Shape) -> Shape:
+    """With the examples in front where the vmap that runs here draws for each of them."""
+    trace = mapping.get()
+    return shape if trace is None or trace.randomness != "different" else (trace.size, *shape)
 
 
 def _checked(name: str, input: Any, p: float) -> None:
@@ -47,17 +66,17 @@ def _checked(name: str, input: Any, p: float) -> None:
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _drop(name: str, input: Any, p: float, training: bool, in_place: bool,
-          shape: tuple[int, ...]) -> Any:
+def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape: Shape) -> Any:
     if not training or p == 0 or not math.prod(input.shape):
         return input
     if dtype_of(input).kind in "iub":
         raise DTypeError(f"{name}(): result type Float can't be cast to the input's integer dtype")
-    mask = keep_mask(input, shape, p)
-    scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
+    drawn = (0, 0) if isinstance(raw(input), MetaArray) and not input.level else key()
+    shape = _mask_shape(shape)
     if in_place:
-        return inplace(dropout_op.op, input, (mask,), {"scale": scale}, name="dropout_")
-    return dropout_op(input, mask, scale=scale)
+        attrs = {"p": float(p), "scale": kept_scale(p), "key": drawn, "shape": shape}
+        return inplace(dropout_op.op, input, (), attrs, name="dropout_")
+    return _apply(input, float(p), kept_scale(p), drawn, shape)
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -116,14 +135,15 @@ def _alpha(input: Any, p: float, training: bool, shape: tuple[int, ...]) -> Any:
         return input
     if p == 1:
         return mul(input, 0.0)
-    mask = keep_mask(input, shape, p)
     a = 1.0 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
-    kept = dropout_op(input, mask, scale=a)
-    dtype = dtype_of(input)
-    if isinstance(mask, MetaArray):
-        return add(kept, MetaArray(shape, dtype))
-    shift = np.where(mask, 0.0, -ALPHA * a) + ALPHA * a * p
-    return add(kept, shift.astype(dtype))
+    meta = isinstance(raw(input), MetaArray) and not input.level
+    drawn, shape = (0, 0) if meta else key(), _mask_shape(shape)
+    kept = _apply(input, float(p), a, drawn, shape)
+    if meta:
+        return kept
+    ones = np.ones(shape[-len(input.shape):], dtype_of(input))
+    shift = _apply(ones, float(p), ALPHA * a, drawn, shape)
+    return add(add(kept, shift), ALPHA * a * (p - 1))
 
 
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False,

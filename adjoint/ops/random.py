@@ -158,6 +158,12 @@ def source(generator: Any = None) -> np.random.Generator:
     return (default_generator if generator is None else generator).rng
 
 
+def key(generator: Any = None) -> tuple[int, int]:
+    """Two numbers of 64 bits, drawn like everything else: what counter-based kernels start from."""
+    bits = source(generator).bit_generator
+    return int(bits.random_raw()), int(bits.random_raw())
+
+
 def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, generator: Any,
           draw: Any, out: Any = None) -> Tensor:
     kind = default_dtype() if dtype is None else to_numpy(dtype)

@@ -1,0 +1,103 @@
+"""Dropout: a mask that is computed again, never kept."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+import adjoint.nn.functional as F
+from adjoint.base.errors import AutogradError
+from adjoint.func import grad, vmap
+from adjoint.ops.random import fork_rng
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("f", [F.dropout, F.dropout1d, F.dropout2d, F.dropout3d])
+@pytest.mark.parametrize("dtype", [ad.float32, ad.float64, ad.float16, ad.bfloat16])
+def test_backward_uses_the_mask_of_forward_and_keeps_no_bytes(f: Any, dtype: Any) -> None:
+    shape = {F.dropout1d: (4, 64, 3), F.dropout2d: (4, 64, 3, 5),
+             F.dropout3d: (4, 64, 3, 2, 5)}.get(f, (33, 65))
+    x = ad.ones(*shape, dtype=dtype, requires_grad=True)
+    y = f(x, 0.5)
+    assert y.grad_fn is not None and y.grad_fn.saved is None
+    y.backward(ad.ones_like(y))
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.float().numpy(), y.detach().float().numpy())
+    kept = y.detach().float().numpy()
+    assert set(np.unique(kept)) == {0.0, 2.0}
+    if f is not F.dropout:
+        flat = kept.reshape(*shape[:2], -1)
+        assert (flat == flat[:, :, :1]).all()
+
+
+def test_strided_operands_get_the_same_mask() -> None:
+    x = ad.randn(70, 130)
+    ad.manual_seed(1)
+    a = F.dropout(x, 0.3)
+    ad.manual_seed(1)
+    b = F.dropout(x.t().contiguous().t(), 0.3)
+    np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_masks_follow_the_generator() -> None:
+    x = ad.ones(500)
+    ad.manual_seed(5)
+    with fork_rng():
+        a, b = F.dropout(x, 0.5), F.dropout(x, 0.5)
+    c = F.dropout(x, 0.5)
+    np.testing.assert_array_equal(a.numpy(), c.numpy())
+    assert (a != b).any()
+
+
+def test_both_backends_draw_the_same_bits() -> None:
+    """The NumPy reference and the generated kernel agree in separate processes."""
+    code = ("import adjoint as ad, hashlib; ad.manual_seed(3); "
+            "y = ad.nn.functional.dropout(ad.ones(3, 1001), 0.1); "
+            "print(hashlib.sha256(y.numpy().tobytes()).hexdigest())")
+    digests = {subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, text=True,
+                              capture_output=True, env={**os.environ, "ADJOINT_JIT": jit}).stdout
+               for jit in "01"}
+    assert len(digests) == 1
+
+
+def test_in_place_and_dropped_infinities() -> None:
+    x = ad.full((1000,), float("inf"))
+    y = F.dropout(x, 0.5, inplace=True)
+    assert y is x and set(np.unique(x.numpy())) == {0.0, np.inf}
+
+
+def test_vmap_draws_per_example_or_once() -> None:
+    x = ad.ones(3, 200)
+    once = vmap(lambda r: F.dropout(r, 0.5), randomness="same")(x).numpy()
+    assert (once == once[:1]).all()
+    each = vmap(lambda r: F.dropout(r, 0.5), randomness="different")(x).numpy()
+    assert (each[0] != each[1]).any() and (each[1] != each[2]).any()
+    outer = vmap(lambda r: F.dropout(ad.ones(200), 0.5) + 0 * r, randomness="different")(x).numpy()
+    assert (outer[0] != outer[1]).any()
+    slopes = vmap(grad(lambda r: F.dropout(r, 0.5).sum()), randomness="different")(x).numpy()
+    assert set(np.unique(slopes)) == {0.0, 2.0} and (slopes[0] != slopes[1]).any()
+    with pytest.raises(AutogradError, match="randomness"):
+        vmap(lambda r: F.dropout(r, 0.5))(x)
+
+
+def test_alpha_dropout_keeps_mean_and_variance() -> None:
+    """Klambauer et al. (2017), section 3: mean 0 and variance 1 stay."""
+    ad.manual_seed(0)
+    y = F.alpha_dropout(ad.randn(400, 1000), 0.3, training=True).numpy()
+    assert abs(y.mean()) < 5 * 400000 ** -0.5 and abs(y.var() - 1) < 0.02
+
+
+def test_statistics_of_the_mask() -> None:
+    ad.manual_seed(0)
+    n, p = 1 << 20, 0.1
+    kept = F.dropout(ad.ones(n), p).numpy() != 0
+    assert abs(kept.mean() - (1 - p)) < 5 * (p * (1 - p) / n) ** 0.5
+    runs = kept[:-1] & kept[1:]
+    assert abs(runs.mean() - (1 - p) ** 2) < 6 * (p / n) ** 0.5
