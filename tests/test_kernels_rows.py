@@ -325,7 +325,7 @@ def test_recurrent_cells(shape: tuple[int, ...], kind: str) -> None:
     got = cells.lstm_cell(*raw)
     compare(got, (out, new))
     ch, cc = torch.randn_like(out), torch.randn_like(new)
-    compare(cells.lstm_cell_backward(ch.numpy(), cc.numpy(), *raw, got[1]),
+    compare(cells.lstm_cell_backward(ch.numpy(), cc.numpy(), *raw),
             torch.autograd.grad((out, new), (gates, c), (ch, cc)))
     x, y, old = leaf(3 * h), leaf(3 * h), leaf(h)
     (r, z, n), (hr, hz, hn) = x.chunk(3, -1), y.chunk(3, -1)
@@ -333,6 +333,6 @@ def test_recurrent_cells(shape: tuple[int, ...], kind: str) -> None:
     made = (n + (r + hr).sigmoid() * hn).tanh()
     out = (1 - keep) * made + keep * old
     raw = [t.detach().numpy() for t in (x, y, old)]
-    compare([cells.gru_cell(*raw)], [out])
+    compare(cells.gru_cell(*raw), [out])
     compare(cells.gru_cell_backward(ch.numpy(), *raw), torch.autograd.grad(out, (x, y, old), ch))
     assert cells.lstm_cell(np.ones((3, 8)), np.ones((3, 3))) is NotImplemented

@@ -1,79 +1,57 @@
-"""LSTM and GRU cells: everything between the matrix products, in one pass each way.
+"""LSTM and GRU cells in one pass each way, and whole LSTM sequences, as generated code.
 
-With gates (N, 4H) = x W_i + h W_h + b in the order i, f, g, o (Hochreiter and Schmidhuber, Neural
-Computation 9, 1997, with Gers' forget gate; PyTorch's layout):
-
-    c' = sigma(f) c + sigma(i) tanh(g)        h' = sigma(o) tanh(c')
-
-The backward recomputes the gates from the products, which are kept anyway, and writes their
-cotangents side by side into one (N, 4H) array, ready for the next product.
+The expressions are those of `cells_numpy`. A step of a sequence is one product, which adds the
+input's share on its way out, and one pass over the gates; both are prepared once per sequence and
+then run on addresses, so that a step costs a few microseconds beside its arithmetic.
 """
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels.expr import Expr, sigmoid_, tanh_, var
+from adjoint.kernels import cells_numpy, codegen, gemm, llvm, rows, threads
+from adjoint.kernels.cells_numpy import Cell, steps_of
+from adjoint.kernels.codegen import Frame
+from adjoint.kernels.expr import Expr
+from adjoint.kernels.ir import Value, vec
 from adjoint.kernels.loops import Pointwise, pointwise
 
 Array = NDArray[Any]
 
 
-def _names(*names: str) -> list[Expr]:
-    return [var(n) for n in names]
-
-
 @functools.cache
-def _lstm() -> Pointwise | None:
-    i, f, g, o, c = _names("i", "f", "g", "o", "c")
-    new = sigmoid_(f) * c + sigmoid_(i) * tanh_(g)
-    return pointwise("lstm", ["i", "f", "g", "o", "c"], [sigmoid_(o) * tanh_(new), new],
-                     single=False)
+def _kernels(cell: Cell) -> tuple[Pointwise | None, Pointwise | None]:
+    return (pointwise(cell.name, cell.parts, list(cell.outs.values()), single=False),
+            pointwise(cell.name + "_backward", cell.pulled_params, cell.pulled, single=False))
 
 
-@functools.cache
-def _lstm_backward() -> Pointwise | None:
-    i, f, g, o, c, new, ch, cc = _names("i", "f", "g", "o", "c", "new", "ch", "cc")
-    si, sf, so, tg, tc = sigmoid_(i), sigmoid_(f), sigmoid_(o), tanh_(g), tanh_(new)
-    total = cc + ch * so * (1 - tc * tc)
-    exprs = [total * tg * (si * (1 - si)), total * c * (sf * (1 - sf)), total * si * (1 - tg * tg),
-             ch * tc * (so * (1 - so)), total * sf]
-    return pointwise("lstm_backward", ["i", "f", "g", "o", "c", "new", "ch", "cc"], exprs,
-                     single=False)
+def _fits(cell: Cell, cts: Sequence[Array], arrays: Sequence[Array]) -> bool:
+    """Whether all parts and cotangents have one shape."""
+    if any(type(a) is not np.ndarray or a.ndim == 0 for a in (*cts, *arrays)):
+        return False
+    shapes = {(*a.shape[:-1], a.shape[-1] / len(parts))
+              for a, parts in zip(arrays, cell.operands.values(), strict=True)}
+    return len(shapes | {ct.shape for ct in cts}) == 1
 
 
-@functools.cache
-def _gru() -> Pointwise | None:
-    r, z, n, hr, hz, hn, h = _names("r", "z", "n", "hr", "hz", "hn", "h")
-    reset, keep = sigmoid_(r + hr), sigmoid_(z + hz)
-    new = tanh_(n + reset * hn)
-    return pointwise("gru", ["r", "z", "n", "hr", "hz", "hn", "h"], [new + keep * (h - new)])
+def _forward(cell: Cell, arrays: Sequence[Array]) -> Any:
+    kernel = _kernels(cell)[0]
+    if kernel is None or not _fits(cell, (), arrays):
+        return NotImplemented
+    return kernel(*cell.split(arrays))
 
 
-@functools.cache
-def _gru_backward() -> Pointwise | None:
-    r, z, n, hr, hz, hn, h, ch = _names("r", "z", "n", "hr", "hz", "hn", "h", "ch")
-    reset, keep = sigmoid_(r + hr), sigmoid_(z + hz)
-    new = tanh_(n + reset * hn)
-    cn = ch * (1 - keep) * (1 - new * new)
-    cr = cn * hn * (reset * (1 - reset))
-    cz = ch * (h - new) * (keep * (1 - keep))
-    exprs = [cr, cz, cn, cr, cz, cn * reset, ch * keep]
-    return pointwise("gru_backward", ["r", "z", "n", "hr", "hz", "hn", "h", "ch"], exprs,
-                     single=False)
-
-
-def _split(a: Array, parts: int) -> list[Array]:
-    width = a.shape[-1] // parts
-    return [a[..., k * width:(k + 1) * width] for k in range(parts)]
-
-
-def _same(shape: Sequence[int], *arrays: Array) -> bool:
-    return all(type(a) is np.ndarray and a.shape == tuple(shape) for a in arrays)
+def _backward(cell: Cell, cts: Sequence[Array], arrays: Sequence[Array]) -> Any:
+    kernel = _kernels(cell)[1]
+    if kernel is None or not _fits(cell, cts, arrays):
+        return NotImplemented
+    outs = tuple(np.empty(a.shape, a.dtype) for a in arrays)
+    done = kernel(*cts, *cell.split(arrays), out=cell.split(outs))
+    return NotImplemented if done is NotImplemented else outs
 
 
 def lstm_cell(gates: Array, c: Array) -> Any:
@@ -83,50 +61,155 @@ def lstm_cell(gates: Array, c: Array) -> Any:
     >>> r is NotImplemented or r[1].tolist() == [[0.5, 0.5]]
     True
     """
-    kernel = _lstm()
-    if kernel is None or gates.ndim == 0 or not _same((*gates.shape[:-1], gates.shape[-1] // 4), c):
-        return NotImplemented
-    return kernel(*_split(gates, 4), c)
+    return _forward(cells_numpy.lstm_cell(), (gates, c))
 
 
-def lstm_cell_backward(ch: Array, cc: Array, gates: Array, c: Array, new: Array) -> Any:
-    """(cotangent of gates (..., 4H), of c) from those of h' and c'; `new` is the forward's c'.
-
-    NotImplemented where dtypes or shapes do not fit.
-    """
-    kernel = _lstm_backward()
-    if kernel is None or not _same(c.shape, ch, cc, new) or gates.shape[-1] != 4 * c.shape[-1]:
-        return NotImplemented
-    out, cold = np.empty(gates.shape, gates.dtype), np.empty(c.shape, c.dtype)
-    done = kernel(*_split(gates, 4), c, new, ch, cc, out=[*_split(out, 4), cold])
-    return NotImplemented if done is NotImplemented else (out, cold)
+def lstm_cell_backward(ch: Array, cc: Array, gates: Array, c: Array) -> Any:
+    """(cotangent of gates (..., 4H), of c) from those of h' and c'; or NotImplemented."""
+    return _backward(cells_numpy.lstm_cell(), (ch, cc), (gates, c))
 
 
 def gru_cell(from_x: Array, from_h: Array, h: Array) -> Any:
-    """h' of a GRU cell (Cho et al., arXiv:1406.1078, in PyTorch's form), or NotImplemented.
-
-    Args:
-        from_x, from_h: (..., 3H) products with biases, in the order r, z, n.
-        h: (..., H).
+    """(h',) of a GRU cell from products (..., 3H) with biases and h (..., H), or NotImplemented.
 
     >>> z = np.zeros((1, 3), np.float32)
     >>> r = gru_cell(z, z, np.ones((1, 1), np.float32))
-    >>> r is NotImplemented or r.tolist() == [[0.5]]
+    >>> r is NotImplemented or r[0].tolist() == [[0.5]]
     True
     """
-    kernel = _gru()
-    if kernel is None or from_x.shape != from_h.shape or from_x.shape[-1] != 3 * h.shape[-1]:
-        return NotImplemented
-    return kernel(*_split(from_x, 3), *_split(from_h, 3), h)
+    return _forward(cells_numpy.gru_cell(), (from_x, from_h, h))
 
 
 def gru_cell_backward(ch: Array, from_x: Array, from_h: Array, h: Array) -> Any:
     """(cotangents of from_x, from_h, h) from that of h', or NotImplemented."""
-    kernel = _gru_backward()
-    if kernel is None or from_x.shape != from_h.shape or not _same(h.shape, ch):
+    return _backward(cells_numpy.gru_cell(), (ch,), (from_x, from_h, h))
+
+
+# -- sequences -------------------------------------------------------------------------------
+class _Slices:
+    """Addresses inside of one step of (T, N, ...) operands: the generator of a step's body."""
+
+    def __init__(self, frame: Frame, kind: str) -> None:
+        self.frame, self.f, self.kind = frame, frame.f, kind
+        self.group, self.rows, self.width = (frame.geometry(i) for i in (1, 2, 3))
+        self.n = codegen.width(kind)
+
+    def row(self, array: int, t: Value, r: Value, parts: int = 1) -> list[Value]:
+        """The parts of row `r` at time `t`."""
+        start = (t * self.rows + r) * (self.width * parts)
+        p = self.f.at(self.frame.array(array), self.kind, start)
+        return [p, *(self.f.at(p, self.kind, self.width * k) for k in range(1, parts))]
+
+    def run(self, exprs: Sequence[Expr], names: Sequence[str],
+            place: Callable[[Value], tuple[list[Value], list[Value]]],
+            before: Callable[[dict[str, Value]], None] = lambda env: None) -> None:
+        """Evaluate `exprs` along every row; `place(r)` gives addresses of operands and results."""
+        f, ty = self.f, vec(self.n, self.kind)
+
+        def one(r: Value, _: list[Value]) -> list[Value]:
+            sources, targets = place(r)
+
+            def body(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
+                env = {name: f.load(f.at(p, self.kind, j), ty, mask=mask)
+                       for name, p in zip(names, sources, strict=True)}
+                before(env)
+                for v, p in zip(codegen.lower(f, exprs, env, ty), targets, strict=True):
+                    f.store(v, f.at(p, self.kind, j), mask=mask)
+                return []
+            f.vector_loop(f.i64(0), self.width, self.n, [], body)
+            return []
+
+        def chunk(c: Value, _: list[Value]) -> list[Value]:
+            start = c * self.group
+            f.loop(start, f.intrinsic("smin", start + self.group, self.rows), 1, [], one)
+            return []
+        f.loop(self.frame.first, self.frame.end, 1, [], chunk)
+
+
+def _emit_step(kind: str, frame: Frame) -> None:
+    """sums, cells before, out, cells; integers: t, time of the cells before."""
+    k, cell = _Slices(frame, kind), cells_numpy.lstm_cell()
+    t, p = frame.integer(0), frame.integer(1)
+    k.run(list(cell.outs.values()), cell.parts, lambda r: (
+        [*k.row(0, t, r, 4), *k.row(1, p, r)], [*k.row(2, t, r), *k.row(3, t, r)]))
+
+
+def _emit_step_backward(kind: str, frame: Frame) -> None:
+    """ct of out, dh, dc (in place), sums, cells before, pulled; integers as above."""
+    k, cell = _Slices(frame, kind), cells_numpy.lstm_cell()
+    t, p, zero = frame.integer(0), frame.integer(1), k.f.i64(0)
+
+    def place(r: Value) -> tuple[list[Value], list[Value]]:
+        dc = k.row(2, zero, r)
+        return ([*k.row(0, t, r), *dc, *k.row(3, t, r, 4), *k.row(4, p, r), *k.row(1, zero, r)],
+                [*k.row(5, t, r, 4), *dc])
+
+    def join(env: dict[str, Value]) -> None:
+        env["ct_h"] = env["ct_h"] + env.pop("dh")
+    k.run(cell.pulled, [*cell.pulled_params, "dh"], place, join)
+
+
+@functools.cache
+def _steps(dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
+    kinds = codegen.storage(dtype) if llvm.available() else None
+    if kinds is None or kinds[0] not in ("float", "double"):
+        return None
+    made = [codegen.build(name, kinds, functools.partial(emit, kinds[0]), arrays=n, integers=2)
+            for name, emit, n in (("lstm_step", _emit_step, 4),
+                                  ("lstm_step_backward", _emit_step_backward, 6))]
+    return made[0], made[1]
+
+
+def _plain(*arrays: Array) -> bool:
+    return rows.plain(*arrays) and len({a.dtype for a in arrays}) == 1 and all(
+        a.size for a in arrays)
+
+
+def lstm(gates: Array, h: Array, c: Array, weight: Array, *, reverse: bool = False) -> Any:
+    """`cells_numpy.lstm`, or NotImplemented where strides or dtypes do not fit."""
+    steps = _steps(gates.dtype) if _plain(gates, h, c, weight) else None
+    if steps is None:
         return NotImplemented
-    cx, chh = (np.empty(from_x.shape, from_x.dtype) for _ in range(2))
-    cold = np.empty(h.shape, h.dtype)
-    done = kernel(*_split(from_x, 3), *_split(from_h, 3), h, ch,
-                  out=[*_split(cx, 3), *_split(chh, 3), cold])
-    return NotImplemented if done is NotImplemented else (cx, chh, cold)
+    count, batch, width = *gates.shape[:2], c.shape[-1]
+    sums = np.empty(gates.shape, gates.dtype)
+    product = gemm.prepared(h, weight.T, sums[0], residual=gates[0])
+    if product is None:
+        return NotImplemented
+    out, cells = (np.empty((count, batch, width), gates.dtype) for _ in range(2))
+    address = rows.row_geometry(batch, width, 4 * gates.itemsize)[1]
+    operands, run = [id(sums), id(c), id(out), id(cells)], threads.entry()
+    wide, narrow = sums[0].nbytes, h.nbytes
+    at, to, source, left = (a.ctypes.data for a in (gates, sums, weight, h))
+    base, before = out.ctypes.data, 0
+    for t in steps_of(count, reverse):
+        product(left, source, to + t * wide, at + t * wide)
+        steps[0](run, address, *operands, t, before)
+        left, before, operands[1] = base + t * narrow, t, id(cells)
+    return out, cells, sums
+
+
+def lstm_backward(cts: Sequence[Array | None], out: Array, cells: Array, sums: Array, h: Array,
+                  c: Array, weight: Array, *, reverse: bool = False) -> Any:
+    """`cells_numpy.lstm_backward`, or NotImplemented where strides or dtypes do not fit."""
+    if cts[0] is None or cts[1] is not None or cts[2] is not None:
+        return NotImplemented
+    steps = _steps(sums.dtype) if _plain(cts[0], out, cells, sums, h, c, weight) else None
+    if steps is None:
+        return NotImplemented
+    count, batch, width = out.shape
+    pulled = np.empty(sums.shape, sums.dtype)
+    dh, dc = np.zeros_like(c), np.zeros_like(c)
+    product = gemm.prepared(pulled[0], weight, dh)
+    if product is None:
+        return NotImplemented
+    address = rows.row_geometry(batch, width, 4 * sums.itemsize)[1]
+    run, order = threads.entry(), list(steps_of(count, reverse))
+    at, source, to, wide = pulled.ctypes.data, weight.ctypes.data, dh.ctypes.data, sums[0].nbytes
+    operands = [id(cts[0]), id(dh), id(dc), id(sums), id(cells), id(pulled)]
+    for k in range(count - 1, -1, -1):
+        t = order[k]
+        if not k:
+            operands[4] = id(c)
+        steps[1](run, address, *operands, t, order[k - 1] if k else 0)
+        product(at + t * wide, source, to, 0)
+    return pulled, dh, dc, cells_numpy.weight_cotangent(pulled, out, h, reverse, gemm.matmul)

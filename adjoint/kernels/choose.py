@@ -21,8 +21,9 @@ the rest keyword-only; `->` what comes back):
 | batch_norm | `(x, weight, bias, mean=, var=, eps=) -> (y, mean, rstd, var)` |
 | batch_norm_backward | `(ct, x, mean, rstd, weight, training=) -> (cx, cweight, cbias)` |
 | dropout | `(x, p=, seed=, offset=, scale=) -> y`; the backward is the same call on ct |
-| lstm_cell; its backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c, new) -> (cgates, cc)` |
-| gru_cell; gru_cell_backward | `(from_x, from_h, h) -> h`; `(ch, from_x, from_h, h) -> three` |
+| lstm_cell; its backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c) -> (cgates, cc)` |
+| gru_cell; gru_cell_backward | `(from_x, from_h, h) -> (h,)`; `(ch, from_x, from_h, h) -> three` |
+| lstm; lstm_backward | a sequence: see `cells_numpy` |
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
 | sum mean amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | sgd, adam | lists of arrays, in place: see `multi` |
@@ -55,7 +56,8 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("channels", n) for n in (
         "group_norm_backward", "batch_norm", "batch_norm_backward")},
     **{n: ("cells", n) for n in (
-        "lstm_cell", "lstm_cell_backward", "gru_cell", "gru_cell_backward")},
+        "lstm_cell", "lstm_cell_backward", "gru_cell", "gru_cell_backward", "lstm",
+        "lstm_backward")},
     **{n: ("embedding", n) for n in ("embedding", "embedding_backward")},
     **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
     "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),

@@ -91,6 +91,31 @@ def matmul(
     return result
 
 
+def prepared(a: Array, b: Array, out: Array, residual: Array | None = None
+             ) -> Callable[[int, int, int, int], None] | None:
+    """`out = a @ b + residual` as a function of the four addresses (0 for no residual), for many
+    products of matrices with the shapes and strides of these; None without generated code.
+
+    >>> a, c = np.eye(2, dtype=np.float32), np.zeros((2, 2), np.float32)
+    >>> f = prepared(a, a, c)
+    >>> if f is not None:
+    ...     f(a.ctypes.data, a.ctypes.data, c.ctypes.data, 0)
+    ...     assert (c == a).all()
+    """
+    if _MODE == "numpy" or not usable() or not a.size or not b.size:
+        return None
+    made = _Generated.make(a, b, out, False, None, None, residual)
+    if not isinstance(made, _Generated):
+        return None
+    run, swapped = made.plan.run, made.swapped
+
+    def product(left: int, right: int, to: int, added: int) -> None:
+        if swapped:
+            left, right = right, left
+        run(left, right, to, False, 0, added)
+    return product
+
+
 def _form(x: Array | None) -> Any:
     return None if x is None else (x.shape, x.strides, x.dtype)
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from adjoint.base.dtypes import F32, F64
 from adjoint.core.op import OPS, Op
-from adjoint.ops import cross_entropy, norm
+from adjoint.ops import batch_norm, cross_entropy, norm, recurrent
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
 Adapter = Callable[..., Any]
+_TINY = 128        # the same for kernels that replace tens of NumPy calls
 _SMALL = 4096      # elements below which a launch costs more than it saves
 
 
@@ -36,7 +37,7 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
 
     @functools.wraps(slow)          # the record reads its operands off the signature
     def impl(*arrays: Any, **attrs: Any) -> Any:
-        if arrays[0].size >= minimum:
+        if not minimum or arrays[0].size >= minimum:
             k = kernel(kernel_name)
             if k is not None:
                 got = adapter(k, *arrays, **attrs)
@@ -93,6 +94,21 @@ def _layer_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: 
             empty if db is None else db.reshape(inner))
 
 
+def _batch_norm(k: Any, x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
+    got = k(x, weight, bias, eps=eps)
+    if got is NotImplemented:
+        return got
+    out, mean, _, var = got
+    acc = F32 if x.dtype.itemsize == 2 else x.dtype
+    return out, mean.astype(acc, copy=False), var.astype(acc, copy=False)
+
+
+def _batch_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, var: Any, *, eps: float,
+                         wanted: tuple[bool, ...]) -> Any:
+    rstd = 1 / np.sqrt(var + var.dtype.type(eps))
+    return k(np.ascontiguousarray(ct), x, mean, rstd, weight)
+
+
 def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int,
                    label_smoothing: float) -> Any:
     if x.ndim != 2 or not x.flags.c_contiguous:
@@ -136,6 +152,32 @@ def _dropout(k: Any, x: Any, *, p: float, scale: float, key: tuple[int, int], sh
     if x.shape != shape:
         return NotImplemented
     return k(x, p=p, seed=key[0], offset=key[1], scale=scale)
+
+
+def _forward_all(k: Any, *arrays: Any, **attrs: Any) -> Any:
+    return k(*map(np.ascontiguousarray, arrays), **attrs)
+
+
+def _gru_cell(k: Any, *arrays: Any) -> Any:
+    got = k(*arrays)
+    return got if got is NotImplemented else got[0]
+
+
+def _lstm_backward(k: Any, ct_out: Any, ct_cells: Any, ct_sums: Any, *arrays: Any,
+                   reverse: bool) -> Any:
+    if ct_out is None:
+        return NotImplemented
+    return k((np.ascontiguousarray(ct_out), ct_cells, ct_sums), *arrays, reverse=reverse)
+
+
+def _recurrent() -> None:
+    back = {name: f.op for name, f in recurrent.BACKWARD.items()}
+    accelerate(OPS["lstm_cell"], _forward_all, _TINY)
+    accelerate(OPS["gru_cell"], _gru_cell, _TINY)
+    accelerate(back["lstm_cell"], _forward_all, _TINY)
+    accelerate(back["gru_cell"], _forward_all, _TINY)
+    accelerate(OPS["lstm"], _forward_all, _TINY)
+    accelerate(back["lstm"], _lstm_backward, 0)
 
 
 def _reduce(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
@@ -198,7 +240,10 @@ def install() -> None:
         accelerate(OPS[name], adapter)
     accelerate(OPS["dropout"], _dropout, 1)
     accelerate(norm._kernel.op, _layer_norm_backward)
+    accelerate(OPS["batch_norm"], _batch_norm)
+    accelerate(batch_norm._kernel.op, _batch_norm_backward)
     accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)
+    _recurrent()
     _product("mm", _pair)
     _product("bmm", _pair)
     _product("matmul", _pair)

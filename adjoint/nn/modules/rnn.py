@@ -14,6 +14,7 @@ from adjoint.nn import _core, init
 from adjoint.nn.modules._check import empty_parameter, positive, tensor_input
 from adjoint.nn.modules.module import Module
 from adjoint.nn.utils.rnn import PackedSequence
+from adjoint.ops.recurrent import gru_cell_op, lstm_cell_op, lstm_op
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
@@ -38,20 +39,13 @@ def _relu_step(gates: Tensor, state: State, w: _Weights) -> State:
 
 def _lstm_step(gates: Tensor, state: State, w: _Weights) -> State:
     """i, f, g, o from the input's and the state's share; c' = f c + i g, h' = o tanh(c')."""
-    h, c = state
-    i, f, g, o = (gates + F.linear(h, w.hh, w.bias_hh)).chunk(4, -1)
-    c = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)
-    h = F.sigmoid(o) * F.tanh(c)
+    h, c = lstm_cell_op(gates + F.linear(state[0], w.hh, w.bias_hh), state[1])
     return (h if w.hr is None else F.linear(h, w.hr)), c
 
 
 def _gru_step(gates: Tensor, state: State, w: _Weights) -> State:
     """r, z, n; h' = n + z (h - n), where n = tanh(x_n + r h_n)."""
-    h = state[0]
-    xr, xz, xn = gates.chunk(3, -1)
-    hr, hz, hn = F.linear(h, w.hh, w.bias_hh).chunk(3, -1)
-    n = F.tanh(xn + F.sigmoid(xr + hr) * hn)
-    return ((h - n) * F.sigmoid(xz + hz) + n,)
+    return (gru_cell_op(gates, F.linear(state[0], w.hh, w.bias_hh), state[0]),)
 
 
 _STEPS: dict[str, tuple[Step, int]] = {
@@ -247,6 +241,8 @@ class RNNBase(Module):
         """One layer in one direction; returns its outputs in order of time and its last state."""
         step, _ = _STEPS[self.mode]
         found = {n.partition("_l")[0]: getattr(self, n) for n in names}
+        if self.mode == "LSTM" and not self.proj_size and min(sizes) == sizes[0]:
+            return self._lstm(x, len(sizes), state, found, reverse)
         gates = F.linear(x, found["weight_ih"], found.get("bias_ih"))
         w = _Weights(found["weight_hh"], found.get("bias_hh"), found.get("weight_hr"))
         starts = [0]
@@ -275,6 +271,16 @@ class RNNBase(Module):
             now = tuple(_core.cat(list(parts))
                         for parts in zip(now, *reversed(done), strict=True))
         return _core.cat(rows), now
+
+    def _lstm(self, x: Tensor, steps: int, state: State, found: dict[str, Tensor],
+              reverse: bool) -> tuple[Tensor, State]:
+        """`_direction` where all sequences are equally long: one op for all steps."""
+        bias = found["bias_ih"] + found["bias_hh"] if self.bias else None
+        gates = F.linear(x, found["weight_ih"], bias)
+        out, cells, _ = lstm_op(gates.reshape(steps, -1, gates.shape[1]), *state,
+                                found["weight_hh"], reverse=reverse)
+        last = 0 if reverse else steps - 1
+        return out.reshape(-1, self.hidden_size), (out[last], cells[last])
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
