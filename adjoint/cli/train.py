@@ -10,7 +10,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from adjoint.cli import train_checkpoint as checkpoint
-from adjoint.cli.threads import set_threads
 from adjoint.cli.train_loop import Diverged, Run, train
 from adjoint.cli.train_options import (
     BadInput,
@@ -26,6 +25,7 @@ from adjoint.cli.train_progress import format_bytes, format_time, make_progress,
 from adjoint.cli.train_text import Corpus, load_corpus
 from adjoint.io.atomic import remove_partial, write_bytes
 from adjoint.io.safetensors import save_file
+from adjoint.ops.threads import set_num_threads
 
 
 def run(argv: Sequence[str]) -> int:
@@ -63,7 +63,8 @@ def _run(options: Namespace) -> int:
               merge_resumed(saved[1]["config"], wanted, folder / checkpoint.NAME))
     config.check()
     corpus = load_corpus(config.text, config.max_mb, config.context)
-    set_threads(options.threads)
+    if options.threads is not None:
+        set_num_threads(options.threads)
     _announce(config, corpus)
     with checkpoint.prepare_folder(folder, options.resume):
         remove_partial(folder)

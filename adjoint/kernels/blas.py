@@ -103,6 +103,18 @@ def library() -> Blas | None:
     return None
 
 
+def set_threads(n: int) -> None:
+    """Threads of OpenBLAS from now on, or from the end of the `one_thread` blocks that run."""
+    blas = library()
+    if blas is None:
+        return
+    with _lock:
+        if _depth[0]:
+            _depth[1] = n
+        else:
+            blas.set_num_threads(n)
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """OpenBLAS works on the calling thread inside; nests, also across Python threads."""

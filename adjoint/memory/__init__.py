@@ -1,1 +1,7 @@
 """Memory: predict it, account for it, plan it, and keep it under a budget."""
+from adjoint.memory.allocator import empty_cache as empty_cache
+from adjoint.memory.allocator import max_memory_allocated as max_memory_allocated
+from adjoint.memory.allocator import memory_allocated as memory_allocated
+from adjoint.memory.allocator import memory_reserved as memory_reserved
+from adjoint.memory.allocator import memory_stats as memory_stats
+from adjoint.memory.allocator import reset_peak_memory_stats as reset_peak_memory_stats

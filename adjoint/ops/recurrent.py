@@ -31,7 +31,6 @@ from adjoint.ops.shape import (
     stack_op,
 )
 
-
 BACKWARD: dict[str, Any] = {}       # name of a record -> the raw computation of its cotangents
 
 
