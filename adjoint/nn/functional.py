@@ -41,14 +41,7 @@ from adjoint.ops.api_linalg import linear
 from adjoint.ops.api_names import INDEXED as _INDEXED
 from adjoint.ops.api_names import upsample_bilinear, upsample_nearest
 from adjoint.ops.attention import scaled_dot_product_attention
-from adjoint.ops.batch_norm import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    local_response_norm,
-    normalize,
-    rms_norm,
-)
+from adjoint.ops.batch_norm import batch_norm, local_response_norm, normalize
 from adjoint.ops.conv import (
     conv1d,
     conv2d,
@@ -67,6 +60,7 @@ from adjoint.ops.dropout import (
     feature_alpha_dropout,
 )
 from adjoint.ops.embedding import embedding
+from adjoint.ops.group_norm import group_norm, instance_norm, rms_norm
 from adjoint.ops.linear_loss import linear_cross_entropy
 from adjoint.ops.loss import (
     binary_cross_entropy,

@@ -15,7 +15,7 @@ import numpy as np
 
 from adjoint.base.dtypes import F32, F64
 from adjoint.core.op import OPS, Op
-from adjoint.ops import batch_norm, cross_entropy, norm, recurrent
+from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
 Adapter = Callable[..., Any]
@@ -95,18 +95,48 @@ def _layer_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: 
 
 
 def _batch_norm(k: Any, x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
-    got = k(x, weight, bias, eps=eps)
-    if got is NotImplemented:
-        return got
-    out, mean, _, var = got
-    acc = F32 if x.dtype.itemsize == 2 else x.dtype
-    return out, mean.astype(acc, copy=False), var.astype(acc, copy=False)
+    got = NotImplemented if x.dtype.itemsize == 2 else k(x, weight, bias, eps=eps)
+    return got if got is NotImplemented else (got[0], got[1], got[3])
 
 
 def _batch_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, var: Any, *, eps: float,
                          wanted: tuple[bool, ...]) -> Any:
+    if x.dtype.itemsize == 2:
+        return NotImplemented
     rstd = 1 / np.sqrt(var + var.dtype.type(eps))
     return k(np.ascontiguousarray(ct), x, mean, rstd, weight)
+
+
+def _group_norm(k: Any, x: Any, weight: Any, bias: Any, *, groups: int, eps: float) -> Any:
+    return k(x, groups, weight, bias, eps=eps)
+
+
+def _group_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, *,
+                         groups: int, wanted: tuple[bool, ...]) -> Any:
+    if x.dtype.itemsize == 2:
+        return NotImplemented
+    return k(np.ascontiguousarray(ct), x, groups, mean, rstd, weight)
+
+
+def _rms_norm(k: Any, x: Any, weight: Any, *, ndim: int, eps: float) -> Any:
+    columns = math.prod(x.shape[x.ndim - ndim:])
+    if not columns or not x.flags.c_contiguous:
+        return NotImplemented
+    got = k(x, _flat(weight), eps=eps, columns=columns)
+    return got if got is NotImplemented else (got[0].reshape(x.shape), got[1].reshape(-1))
+
+
+def _rms_norm_backward(k: Any, ct: Any, x: Any, weight: Any, rstd: Any, *, ndim: int,
+                       wanted: tuple[bool, ...]) -> Any:
+    inner = x.shape[x.ndim - ndim:]
+    if not x.flags.c_contiguous:
+        return NotImplemented
+    got = k(np.ascontiguousarray(ct), x, rstd, _flat(weight), gradients=wanted[1],
+            columns=math.prod(inner))
+    if got is NotImplemented:
+        return got
+    dx, dw = got
+    return dx.reshape(x.shape), np.zeros(inner, x.dtype) if dw is None else dw.reshape(inner)
 
 
 def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int,
@@ -236,12 +266,15 @@ def install() -> None:
             ("log_softmax_backward", _softmax_backward), ("layer_norm", _layer_norm),
             ("cross_entropy", _cross_entropy),
             ("embedding", _embedding), ("embedding_backward", _embedding_backward),
+            ("batch_norm", _batch_norm), ("group_norm", _group_norm), ("rms_norm", _rms_norm),
             ("sum", _reduce), ("mean", _reduce)):
         accelerate(OPS[name], adapter)
+    for record, backward in ((norm._kernel.op, _layer_norm_backward),
+                             (batch_norm._kernel.op, _batch_norm_backward),
+                             (group_norm._kernel.op, _group_norm_backward),
+                             (group_norm._rms_kernel.op, _rms_norm_backward)):
+        accelerate(record, backward)
     accelerate(OPS["dropout"], _dropout, 1)
-    accelerate(norm._kernel.op, _layer_norm_backward)
-    accelerate(OPS["batch_norm"], _batch_norm)
-    accelerate(batch_norm._kernel.op, _batch_norm_backward)
     accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)
     _recurrent()
     _product("mm", _pair)

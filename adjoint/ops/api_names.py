@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjoint.ops import batch_norm, dropout, embedding, loss, network, norm, vision
+from adjoint.ops import batch_norm, dropout, embedding, group_norm, loss, network, norm, vision
 from adjoint.ops.api_common import finish, many_dims
 from adjoint.ops.api_join import split_with_sizes
 from adjoint.ops.moments import norm_op
@@ -19,7 +19,7 @@ def _name(reduction: Any) -> str:
 
 
 for _f in (loss.cosine_similarity, loss.pairwise_distance, network.pdist, network.bilinear,
-           dropout.alpha_dropout, dropout.feature_alpha_dropout, batch_norm.rms_norm):
+           dropout.alpha_dropout, dropout.feature_alpha_dropout, group_norm.rms_norm):
     public(_f.__name__, method=False)(_f)
 public("unsafe_split_with_sizes")(split_with_sizes)
 
@@ -35,7 +35,7 @@ def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any 
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None,
                eps: float = 1e-5, cudnn_enabled: bool = True) -> Any:
     """`nn.functional.group_norm`."""
-    return batch_norm.group_norm(input, num_groups, weight, bias, eps)
+    return group_norm.group_norm(input, num_groups, weight, bias, eps)
 
 
 @public("batch_norm", method=False)
@@ -50,7 +50,7 @@ def top_batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, runnin
 def instance_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
                   use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool) -> Any:
     """`nn.functional.instance_norm` with the arguments in another order."""
-    return batch_norm.instance_norm(input, running_mean, running_var, weight, bias,
+    return group_norm.instance_norm(input, running_mean, running_var, weight, bias,
                                     use_input_stats, momentum, eps)
 
 

@@ -1,4 +1,4 @@
-"""Batch, instance, group, RMS and local response normalization.
+"""Batch normalization, and local response normalization.
 
 Source: S. Ioffe, C. Szegedy, "Batch normalization" (2015); its gradient as in layer norm, with
 channels in the place of rows.
@@ -15,8 +15,7 @@ from adjoint.base.dtypes import F32
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import bump
-from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
-from adjoint.ops.norm import layer_norm_op
+from adjoint.ops.api_common import is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.pointwise import add, div, mul, pow_op, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
 from adjoint.ops.shape import batch_loop, reshape
@@ -79,7 +78,7 @@ def _axes(x: Any) -> Shape:
     return (0, *range(2, len(x.shape)))
 
 
-def _column(v: Any, x: Any) -> Any:
+def column(v: Any, x: Any) -> Any:
     return reshape(v, (x.shape[1], *(1,) * (len(x.shape) - 2)))
 
 
@@ -95,7 +94,7 @@ def _vjp(cts: Any, x: Any, weight: Any, mean: Any, var: Any, wanted: Any, *, eps
         found = _kernel(ct, x, weight, mean, var, eps=eps, wanted=tuple(wanted))
     else:
         xhat, rstd = _normalised(x, eps)
-        g = ct if weight is None else mul(ct, _column(weight, x))
+        g = ct if weight is None else mul(ct, column(weight, x))
         pulled = mean_op(mul(g, xhat), dim=_axes(x), keepdim=True)
         flat = sub(sub(g, mean_op(g, dim=_axes(x), keepdim=True)), mul(xhat, pulled))
         found = (mul(flat, rstd), sum_op(mul(ct, xhat), dim=_axes(x), keepdim=False),
@@ -107,7 +106,7 @@ def _jvp(t: Any, x: Any, weight: Any, *, eps: float) -> Any:
     xhat, rstd = _normalised(x, eps)
     pulled = mean_op(mul(t, xhat), dim=_axes(x), keepdim=True)
     moved = mul(sub(sub(t, mean_op(t, dim=_axes(x), keepdim=True)), mul(xhat, pulled)), rstd)
-    return (moved if weight is None else mul(moved, _column(weight, x)), None, None)
+    return (moved if weight is None else mul(moved, column(weight, x)), None, None)
 
 
 batch_norm_op: Any = op(
@@ -115,13 +114,13 @@ batch_norm_op: Any = op(
     vjp={("x", "weight", "bias"): _vjp,
          "bias": lambda cts, x_aval: sum_op(cts[0], dim=_axes(x_aval), keepdim=False)},
     jvp={"x": _jvp,
-         "weight": lambda t, x, *, eps: (mul(_normalised(x, eps)[0], _column(t, x)), None, None),
-         "bias": lambda t, x_aval: (_column(t, x_aval), None, None)},
+         "weight": lambda t, x, *, eps: (mul(_normalised(x, eps)[0], column(t, x)), None, None),
+         "bias": lambda t, x_aval: (column(t, x_aval), None, None)},
     batch=batch_loop, node="NativeBatchNormBackward0", cost=lambda x, *_, **__: 8 * x.size,
     why={"x": "x̂ is made again", "weight": "dx̂ = ct·weight", "mean": "for x̂", "var": "for x̂"})
 
 
-def _check_channels(name: str, input: Any, *params: Any) -> None:
+def check_channels(name: str, input: Any, *params: Any) -> None:
     if len(input.shape) < 2:
         raise ShapeError(f"{name}: expected an input (N, C, ...), got {list(input.shape)}; "
                          "unsqueeze one axis")
@@ -145,7 +144,7 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     adjoint.Size([2, 1])
     """
     need("batch_norm", input)
-    _check_channels("batch_norm", input, running_mean, running_var, weight, bias)
+    check_channels("batch_norm", input, running_mean, running_var, weight, bias)
     if training:
         n = math.prod(input.shape) // max(input.shape[1], 1)
         if n == 1:
@@ -153,8 +152,8 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
                              f"{list(input.shape)}")
         out, mean, var = batch_norm_op(input, weight, bias, eps=float(eps))
         if running_mean is not None and momentum is not None:
-            _track(running_mean, mean, momentum, 1.0)
-            _track(running_var, var, momentum, n / (n - 1))
+            track(running_mean, mean, momentum, 1.0)
+            track(running_var, var, momentum, n / (n - 1))
         return out
     if running_mean is None or running_var is None:
         raise ShapeError("batch_norm: Expected running_mean and running_var to be defined when "
@@ -162,11 +161,11 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     scale = rsqrt(add(running_var, eps))
     if weight is not None:
         scale = mul(scale, weight)
-    out = mul(sub(input, _column(running_mean, input)), _column(scale, input))
-    return out if bias is None else add(out, _column(bias, input))
+    out = mul(sub(input, column(running_mean, input)), column(scale, input))
+    return out if bias is None else add(out, column(bias, input))
 
 
-def _track(running: Any, found: Any, momentum: float, factor: float) -> None:
+def track(running: Any, found: Any, momentum: float, factor: float) -> None:
     target, value = raw(running), raw(found)
     if isinstance(target, MetaArray) or isinstance(value, MetaArray):
         return
@@ -174,74 +173,6 @@ def _track(running: Any, found: Any, momentum: float, factor: float) -> None:
     target += (momentum * factor * value).astype(target.dtype)
     if running is not target:
         bump(running, "batch_norm (running statistics)")
-
-
-def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
-                  weight: Any = None, bias: Any = None, use_input_stats: bool = True,
-                  momentum: float = 0.1, eps: float = 1e-5) -> Any:
-    """Normalizes every channel of every example of (N, C, ...)."""
-    need("instance_norm", input)
-    _check_channels("instance_norm", input, weight, bias)
-    if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    n, c, *rest = input.shape
-    if math.prod(rest) == 1:
-        raise ShapeError("Expected more than 1 spatial element when training, got input size "
-                         f"{list(input.shape)}")
-    if running_mean is not None:
-        array = raw(input)
-        if isinstance(array, np.ndarray):
-            flat = wide(array).reshape(n, c, -1)
-            _track(running_mean, flat.mean(2).mean(0), momentum, 1.0)
-            _track(running_var, flat.var(2, ddof=1).mean(0), momentum, 1.0)
-    return _affine(layer_norm_op(input, None, None, ndim=len(rest), eps=float(eps))[0], weight,
-                   bias)
-
-
-def _affine(x: Any, weight: Any, bias: Any) -> Any:
-    if weight is not None:
-        x = mul(x, _column(weight, x))
-    return x if bias is None else add(x, _column(bias, x))
-
-
-def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None,
-               eps: float = 1e-5) -> Any:
-    """Normalizes groups of channels of every example of (N, C, ...).
-
-    Source: Y. Wu, K. He, "Group normalization" (2018).
-    """
-    need("group_norm", input)
-    _check_channels("group_norm", input, weight, bias)
-    n, c = input.shape[:2]
-    if num_groups < 1 or c % num_groups:
-        raise ShapeError(f"Expected number of channels in input to be divisible by num_groups, but "
-                         f"got input of shape {list(input.shape)} and num_groups={num_groups}")
-    shape = tuple(input.shape)
-    rows = reshape(input, (n, num_groups, math.prod(shape[1:]) // num_groups))
-    out = layer_norm_op(rows, None, None, ndim=1, eps=float(eps))[0]
-    return _affine(reshape(out, shape), weight, bias)
-
-
-def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    """x/√(mean(x²) + eps)·weight over the trailing axes.
-
-    Source: B. Zhang, R. Sennrich, "Root mean square layer normalization" (2019).
-    """
-    need("rms_norm", input)
-    shape = tuple(normalized_shape)
-    if tuple(input.shape)[-len(shape):] != shape:
-        raise ShapeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, "
-                         f"{', '.join(map(str, shape))}], but got input of size"
-                         f"{list(input.shape)}")
-    rank = len(input.shape)
-    dims = tuple(range(rank - len(shape), rank))
-    if eps is None:
-        eps = float(np.finfo(dtype_of(input)).eps)
-    own = dtype_of(input)
-    x = cast_to(input, F32) if own.itemsize == 2 else input
-    out = mul(x, rsqrt(add(mean_op(mul(x, x), dim=dims, keepdim=True), eps)))
-    out = cast_to(out, own)
-    return out if weight is None else mul(out, weight)
 
 
 def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75,
