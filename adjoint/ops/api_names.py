@@ -32,8 +32,8 @@ def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any 
 
 
 @public("group_norm", method=False)
-def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None,
-               eps: float = 1e-5, cudnn_enabled: bool = True) -> Any:
+def top_group_norm(input: Any, num_groups: int, weight: Any = None,
+                   bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> Any:
     """`nn.functional.group_norm`."""
     return group_norm.group_norm(input, num_groups, weight, bias, eps)
 
