@@ -15,7 +15,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .gemm_emit import BYTES, Emit, Machine, lane_mask, load_wide, short, store_masked, transpose
+from .gemm_emit import (
+    BYTES,
+    Emit,
+    Machine,
+    lane_mask,
+    load_wide,
+    short,
+    store_masked,
+    transpose_block,
+)
 from .gemm_ir import ARGS as GEMM_ARGS
 from .gemm_ir import Driver, GemmSpec, Tile, tile_for, write_library
 
@@ -160,12 +169,15 @@ class Windows:
                             e.store(self.vec, got, e.at(stage, e.mul(i, n), self.kind), self.size)
 
                     self.ways(table, poff, body)
-                    rows = [
-                        e.load(self.vec, e.at(stage, i * n, self.kind), self.size) for i in range(n)
-                    ]
                     target = e.at("%dst", e.add(e.mul(p, nr), group), self.kind)
-                    for i, value in enumerate(transpose(e, self.kind, n, rows)):
-                        e.store(self.vec, value, e.at(target, i * nr, self.kind), self.size)
+
+                    def row(i: str) -> str:
+                        return e.load(self.vec, e.at(stage, e.mul(i, n), self.kind), self.size)
+
+                    def put(j: str, value: str, target: str = target) -> None:
+                        e.store(self.vec, value, e.at(target, e.mul(j, nr), self.kind), self.size)
+
+                    transpose_block(e, self.kind, n, row, put)
             e.raw("  ret void")
 
     def copy_row(self) -> None:

@@ -306,24 +306,77 @@ def store_masked(e: Emit, kind: str, lanes: int, value: str, pointer: str, mask:
     e.run(name, f"{vec} {value}", f"ptr {pointer}", f"i32 {BYTES[kind]}", f"<{lanes} x i1> {mask}")
 
 
-def transpose(e: Emit, kind: str, lanes: int, rows: list[str]) -> list[str]:
-    """Transpose `lanes` vectors of `lanes` elements with log2(lanes) rounds of two-vector shuffles.
+def transpose_block(
+    e: Emit,
+    kind: str,
+    lanes: int,
+    row: Callable[[str], str],
+    put: Callable[[str, str], None],
+    groups: str | int | None = None,
+) -> None:
+    """Transpose a block of `lanes` vectors: `row(i)` gives one, `put(j, column)` takes the
+    columns in order.
+
+    Pieces of 128 bits are transposed first, then their elements in the large: a shuffle is one
+    instruction on x86 so. Between the two steps the block lies on the stack: loops keep the code,
+    and the time to compile it, small. With `groups`, only so many pieces of each column are needed.
     """
-    vec = f"<{lanes} x {kind}>"
-    half = lanes // 2
-    low = [x for i in range(half) for x in (i, lanes + i)]
-    high = [x + half for x in low]
-    masks = ["<" + ", ".join(f"i32 {i}" for i in m) + ">" for m in (low, high)]
-    for _ in range(lanes.bit_length() - 1):
-        # interleaving row i with row i + lanes/2, log2(lanes) times, is the whole transpose
-        nxt = []
-        for i in range(half):
-            for m in masks:
-                nxt.append(
-                    e.op(
-                        f"shufflevector {vec} {rows[i]}, {vec} {rows[i + half]}, "
-                        f"<{lanes} x i32> {m}"
-                    )
-                )
-        rows = nxt
-    return rows
+    size = 16 // BYTES[kind]  # elements of a piece
+    pieces, vec = lanes // size, f"<{lanes} x {kind}>"
+    stage = e.slot(f"[{lanes * lanes} x {kind}]", None, 64)
+    with e.loop(0, pieces if groups is None else groups) as g:
+        first = e.mul(g, size)
+        block = _columns_of_pieces(e, vec, lanes, [row(e.add(first, i)) for i in range(size)])
+        for i, value in enumerate(block):
+            e.store(vec, value, e.at(stage, e.mul(e.add(first, i), lanes), kind), 64)
+    with e.loop(0, size) as c:
+        mine = e.at(stage, e.mul(c, lanes), kind)
+        block = [e.load(vec, e.at(mine, q * size * lanes, kind), 64) for q in range(pieces)]
+        for q, value in enumerate(_rows_of_pieces(e, vec, size, block)):
+            e.store(vec, value, e.at(mine, q * size * lanes, kind), 64)
+    with e.loop(0, lanes) as j:
+        put(j, e.load(vec, e.at(stage, e.mul(j, lanes), kind), 64))
+
+
+def _shuffle(e: Emit, vec: str, a: str, b: str, order: list[int]) -> str:
+    mask = ", ".join(f"i32 {i}" for i in order)
+    return e.op(f"shufflevector {vec} {a}, {vec} {b}, <{len(order)} x i32> <{mask}>")
+
+
+def _columns_of_pieces(e: Emit, vec: str, lanes: int, rows: list[str]) -> list[str]:
+    """Two or four vectors, transposed within each piece of as many elements."""
+    size = len(rows)
+
+    def pair(a: str, b: str, run: int) -> list[str]:
+        """Runs of `run` elements of a and b in turn, of each piece's lower half and upper half."""
+        found = []
+        for upper in (0, size // 2):
+            order: list[int] = []
+            for start in range(upper, lanes, size):
+                for at in range(start, start + size // 2, run):
+                    order += [*range(at, at + run), *range(lanes + at, lanes + at + run)]
+            found.append(_shuffle(e, vec, a, b, order))
+        return found
+
+    if size == 2:
+        return pair(*rows, 1)
+    (p, q), (r, s) = pair(rows[0], rows[1], 1), pair(rows[2], rows[3], 1)
+    return [*pair(p, r, 2), *pair(q, s, 2)]
+
+
+def _rows_of_pieces(e: Emit, vec: str, size: int, block: list[str]) -> list[str]:
+    """One, two or four vectors of as many pieces of `size` elements, transposed piece by piece."""
+    n = len(block)
+
+    def take(a: str, b: str, first: int) -> str:
+        """Every second piece of a, then of b."""
+        pieces = [*range(first, n, 2), *range(n + first, 2 * n, 2)]
+        return _shuffle(e, vec, a, b, [q * size + i for q in pieces for i in range(size)])
+
+    if n == 1:
+        return block
+    if n == 2:
+        return [take(*block, 0), take(*block, 1)]
+    a, b, c, d = block
+    even, odd = (take(a, b, 0), take(c, d, 0)), (take(a, b, 1), take(c, d, 1))
+    return [take(*even, 0), take(*odd, 0), take(*even, 1), take(*odd, 1)]

@@ -30,7 +30,7 @@ from .gemm_emit import (
     shaped,
     short,
     store_masked,
-    transpose,
+    transpose_block,
 )
 
 # Slots of the argument block, 8 bytes each; strides are in elements.
@@ -238,20 +238,28 @@ class Pack:
                 e.store(shaped(self.acc, n), value, target, BYTES[self.acc])
 
     def turn(self) -> None:
-        """Blocks of lanes x lanes, transposed in registers."""
+        """Blocks of lanes x lanes, transposed on the way."""
         e, n = self.e, self.lanes
+        size = 16 // BYTES[self.acc]
         blocks = e.mul(e.div("%depth", n), n)
         last = e.sub("%valid", 1)
         groups, first_of = self.groups()
         with groups as group:
             first = first_of(group)
-            rows = [e.at("%p", e.mul(e.min(e.add(first, i), last), "%across")) for i in range(n)]
+            needed = e.div(e.add(e.sub("%width", first), size - 1), size)
+            needed = e.min(needed, n // size)
             with e.loop(0, blocks, n) as k:
-                loaded = [load_wide(e, self.src, self.acc, n, e.at(r, k, self.src)) for r in rows]
                 target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
-                for i, value in enumerate(transpose(e, self.acc, n, loaded)):
-                    where = e.at(target, e.mul("%width", i), self.acc)
+
+                def row(i: str, k: str = k, first: str = first) -> str:
+                    r = e.at("%p", e.mul(e.min(e.add(first, i), last), "%across"))
+                    return load_wide(e, self.src, self.acc, n, e.at(r, k, self.src))
+
+                def put(j: str, value: str, target: str = target) -> None:
+                    where = e.at(target, e.mul("%width", j), self.acc)
                     e.store(shaped(self.acc, n), value, where, BYTES[self.acc])
+
+                transpose_block(e, self.acc, n, row, put, needed)
         self.scalar(blocks)
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from adjoint.base.errors import NotSupported
 from adjoint.kernels.cache import Entry, Store, default_directory, key_of
 
-_PIPELINE = "1"         # to be raised when `run_passes` or the target options change
+_PIPELINE = "2"         # to be raised when `run_passes` or the target options change
 _lock = threading.RLock()
 _state: dict[str, Any] = {}
 _modules: dict[str, Module] = {}
@@ -175,7 +175,7 @@ def store() -> Store:
     return Store(default_directory(), megabytes << 20)
 
 
-def compile_ir(ir: str, *, name: str, opt: int = 2, vectorize: bool = False) -> Module:
+def compile_ir(ir: str, *, name: str, opt: int = 0, vectorize: bool = False) -> Module:
     """The module of that IR text: loaded before, from the disk cache, or compiled now.
 
     Args:
@@ -197,7 +197,7 @@ def compile_ir(ir: str, *, name: str, opt: int = 2, vectorize: bool = False) -> 
     return compile_spec(("ir", ir), lambda: ir, name=name, opt=opt, vectorize=vectorize)
 
 
-def compile_spec(spec: tuple[str, ...], make: Callable[[], str], *, name: str, opt: int = 2,
+def compile_spec(spec: tuple[str, ...], make: Callable[[], str], *, name: str, opt: int = 0,
                  vectorize: bool = False) -> Module:
     """The module described by `spec`; `make()` returns its IR and is called only to compile.
 
