@@ -29,7 +29,7 @@ class Backward(Kernel):
         self.slopes("slopes", False)
         self.slopes("slopes_masked", True)
         self.write_rows()
-        with e.function("void @attend(ptr %args, i64 %lo, i64 %hi)", "#0"):
+        with e.function("void @attend(ptr %args, i64 %lo, i64 %hi)", "#3"):
             self.v = self.args()
             self.tasks(self.v, self.prepare, self.task)
         return e.text(self.machine)

@@ -212,6 +212,8 @@ class Windows:
 class ConvDriver(Driver):
     """Tasks of a convolution; see `Driver` for what is shared with the plain product."""
 
+    attributes = "#0"  # it clears and copies images itself
+
     def prepare(self) -> None:
         """Place the padded image after the panels and clear it: its border stays zero."""
         e, v = self.e, self.v

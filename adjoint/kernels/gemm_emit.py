@@ -192,6 +192,8 @@ class Emit:
             f"attributes #0 = {{ nounwind {width} }}",
             f"attributes #1 = {{ nounwind noinline {width} }}",
             f"attributes #2 = {{ nounwind alwaysinline {width} }}",
+            # runs once per task: quick to compile matters more than how fast it is
+            f"attributes #3 = {{ nounwind noinline optnone {width} }}",
         ]
         return "\n".join(heads + self.lines + tail) + "\n"
 

@@ -376,6 +376,8 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
 class Driver:
     """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows."""
 
+    attributes = "#3"
+
     def __init__(self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS) -> None:
         self.e, self.spec, self.tile, self.names = e, spec, tile, names
 
@@ -391,7 +393,7 @@ class Driver:
     def write(self) -> None:
         """The whole function."""
         e = self.e
-        with e.function("void @gemm(ptr %args, i64 %lo, i64 %hi)", "#0"):
+        with e.function("void @gemm(ptr %args, i64 %lo, i64 %hi)", self.attributes):
             self.v = v = {
                 name: e.load("ptr" if name in POINTERS else "i64", e.at("%args", i * 8))
                 for i, name in enumerate(self.names)
