@@ -4,22 +4,19 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adjoint.kernels import llvm, mathlib, special
+from adjoint.kernels import codegen, llvm, mathlib
 from adjoint.kernels.ir import Code, Value, vec
+from adjoint.testing import ulp
+from adjoint.testing.ulp import REFERENCE
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
 
-REFERENCE: dict[str, Callable[..., Any]] = {
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
-    "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sin": np.sin, "cos": np.cos,
-    "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "logsigmoid": lambda x: np.minimum(x, 0) - np.log1p(np.exp(-abs(x))), "erf": special.erf,
-}
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45,
                     1e-39, -1e-39, 3e38, -3e38, 88.8, -103.9, -88.0, 2.0, 3.0, -2.0, -3.0, 1e6,
                     -1e6, 123456.7], np.float32)
@@ -81,16 +78,49 @@ def test_float32_error_over_all_magnitudes(name: str) -> None:
     assert ulp_error(compiled(name, "float", 16)(x), reference(name, x)) <= bound
 
 
+@pytest.mark.parametrize("name", REFERENCE)
+def test_float32_error_over_a_dense_sample(name: str) -> None:
+    """A million bit patterns of all exponents against the float64 functions, and those against
+    extended precision."""
+    assert ulp.sweep(name, step=4099).error <= mathlib.ULP[name][0]
+    assert ulp.check_reference(name, 20_000) <= mathlib.ULP[name][1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFERENCE)
 def test_float32_error_over_every_input(name: str) -> None:
-    run, bound = compiled(name, "float", 16), mathlib.ULP[name][0]
-    for start in range(0, 2**32, 1 << 26):
-        x = np.arange(start, start + (1 << 26), dtype=np.uint32).view(np.float32)
-        with np.errstate(all="ignore"):
-            want = REFERENCE[name](x.astype(np.float64))
-        # the float64 reference itself is off by up to an ulp of float64, or 2^-29 of ours
-        assert ulp_error(run(x), want) <= bound + 1e-6
+    assert ulp.sweep(name).error <= mathlib.ULP[name][0]
+
+
+def test_the_sweep_sees_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A float32 function that is off by a few units, or wrong at infinity, is found."""
+    right = mathlib.apply
+
+    def off(f: Any, name: str, x: Value) -> Value:
+        y = right(f, name, x)
+        return y * 1.000001 if "float" in x.ty else y
+
+    def flat(f: Any, name: str, x: Value) -> Value:
+        y = right(f, name, x)
+        return f.select(x.compare("ogt", 1e38), f.const(x.ty, 1.0), y) if "float" in x.ty else y
+    for broken, least in ((off, 4.0), (flat, float("inf"))):
+        monkeypatch.setattr(mathlib, "apply", broken)
+        monkeypatch.setattr(ulp, "_kernel", lambda name, broken=broken: codegen.build(
+            "ulp.broken", (broken.__name__,), functools.partial(ulp._emit, name), arrays=2,
+            integers=2))
+        assert ulp.sweep("exp", step=40009).error >= least
+
+
+def test_documented_errors_are_true() -> None:
+    """docs/ulp.md: bounds are those asserted, no sampled error exceeds the documented worst."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "ulp.md").read_text(encoding="utf-8")
+    rows = [[c.strip(" `") for c in line.split("|")[1:-1]] for line in page.splitlines()
+            if line.startswith("| `")]
+    assert [r[0] for r in rows] == list(REFERENCE)
+    for name, worst, _, bound, wide, wide_bound in rows:
+        assert (float(bound), float(wide_bound)) == mathlib.ULP[name]
+        assert float(worst) <= float(bound) and float(wide) <= float(wide_bound)
+        assert ulp.sweep(name, step=65537).error <= float(worst) + 5e-4
 
 
 @pytest.mark.parametrize("name", [n for n in REFERENCE if n != "erf"])

@@ -221,18 +221,19 @@ def report() -> dict[str, Any]:
 
 
 def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
-          dtype: np.dtype[Any] | None = None, single: bool = True) -> tuple[Kernel, Kernel, int]:
+          keyword: Sequence[str] = (), dtype: np.dtype[Any] | None = None,
+          single: bool = True) -> tuple[Kernel, Kernel, int]:
     """(small, large, minimum): the two functions that `hybrid` chooses from, for callers that
     look at the size themselves; `large` pays from `minimum` elements of the largest operand, and
     computes with NumPy where there is no generated code. The compiler is imported by its first
     call."""
     present = [e for e in exprs if e is not None]
-    small = compile_numpy(name, params, exprs, dtype=dtype, single=single)
+    small = compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
     weight = _weight(present)
     if not weight:
         return small, small, _NOTHING
     minimum = max(64, 16384 // weight ** 2)
-    plain = compile_numpy(name, params, present, dtype=dtype, single=single)
-    run = _Hybrid(name, tuple(params), tuple(present), (), single, plain, minimum)
+    plain = compile_numpy(name, params, present, keyword=keyword, dtype=dtype, single=single)
+    run = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, plain, minimum)
     large = _with_gaps(run.large, exprs) if len(present) < len(exprs) else run.large
     return small, large, minimum

@@ -361,7 +361,7 @@ def _columns_of_pieces(e: Emit, vec: str, lanes: int, rows: list[str]) -> list[s
         return found
 
     if size == 2:
-        return pair(*rows, 1)
+        return pair(rows[0], rows[1], 1)
     (p, q), (r, s) = pair(rows[0], rows[1], 1), pair(rows[2], rows[3], 1)
     return [*pair(p, r, 2), *pair(q, s, 2)]
 
@@ -378,7 +378,7 @@ def _rows_of_pieces(e: Emit, vec: str, size: int, block: list[str]) -> list[str]
     if n == 1:
         return block
     if n == 2:
-        return [take(*block, 0), take(*block, 1)]
+        return [take(block[0], block[1], 0), take(block[0], block[1], 1)]
     a, b, c, d = block
     even, odd = (take(a, b, 0), take(c, d, 0)), (take(a, b, 1), take(c, d, 1))
     return [take(*even, 0), take(*odd, 0), take(*even, 1), take(*odd, 1)]

@@ -236,14 +236,15 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     return plan
 
 
-def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any], dtype: np.dtype[Any],
-                  single: bool = True) -> tuple[Any, Any, int]:
+def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any],
+                  dtype: np.dtype[Any] | None, single: bool = True, keyword: Sequence[str] = ()
+                  ) -> tuple[Any, Any, int]:
     """(function for small arrays, function for large ones, size from which the second pays)."""
     if not GENERATED:
-        small = ex.compile_numpy(name, params, exprs, dtype=dtype, single=single)
+        small = ex.compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
         return small, small, 1 << 62
     from adjoint.kernels.choose import parts  # the compiler's modules load when first needed
-    return parts(name, params, exprs, dtype=dtype, single=single)
+    return parts(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
 
 
 def _infer(name: str, kind: str) -> Callable[..., Aval]:
@@ -307,9 +308,8 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
                     type(a) is np.ndarray and a.dtype is dtype for a in arrays):
                 return op.own.run(dtype, *arrays)
         if not raw:
-            raw.append(through_float32(ex.compile_numpy(name, operands, [op.expression],
-                                                        keyword=attrs)))
-        return raw[0](*arrays, **_typed(values, arrays))
+            raw.append(_general(op, operands, attrs))
+        return raw[0](*arrays, **values)
 
     impl.parameters = (operands, attrs, False)  # type: ignore[attr-defined]  # read by Op
     def cost(*avals: Any, **_: Any) -> int:
@@ -326,6 +326,22 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
         return register(op, function)
     op.call, function.op = function, op
     return function
+
+
+def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
+             ) -> Callable[..., Any]:
+    """Raw arrays of any dtypes, any number of operands, attributes: for ops without a caller."""
+    small, large, limit = raw_functions(op.name, operands, [op.expression], None, keyword=attrs)
+    half = through_float32(small)
+
+    def run(*arrays: Any, **values: Any) -> Any:
+        values = _typed(values, arrays)
+        if limit <= max([a.size for a in arrays if isinstance(a, np.ndarray)], default=0):
+            found = {getattr(a, "dtype", None) for a in arrays} - {BOOL}
+            if found == {F32} or found == {F64}:
+                return large(*arrays, **values)
+        return half(*arrays, **values)
+    return run
 
 
 def _prepare(kind: str) -> Callable[..., Any]:
