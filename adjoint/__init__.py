@@ -107,7 +107,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
 
 
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
-_LAZY_NAMES = {"save": "io", "load": "io", "explain": "inspect", "draw": "inspect"}
+_LAZY_NAMES = {"fuse": "func", "save": "io", "load": "io", "explain": "inspect", "draw": "inspect"}
 
 
 def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:

@@ -6,6 +6,7 @@ from adjoint.base.tree import unflatten as tree_unflatten
 from adjoint.func.compare import compare_methods
 from adjoint.func.control import cond, scan, while_loop
 from adjoint.func.external import from_callable
+from adjoint.func.fuse import fuse
 from adjoint.func.implicit import fixed_point, root
 from adjoint.func.jacobian import (
     choose as choose_mode,
@@ -29,8 +30,8 @@ from adjoint.func.rules import custom_jvp, custom_vjp, straight_through
 from adjoint.func.vmap import pmax, pmean, psum, vmap
 
 __all__ = ["choose_mode", "compare_methods", "cond", "custom_jvp", "custom_vjp", "fisher_product",
-           "fixed_point", "from_callable", "functional_call", "gauss_newton_product", "grad",
-           "grad_and_value", "hessian", "hutchinson_diagonal", "hutchinson_trace", "hvp",
+           "fixed_point", "from_callable", "functional_call", "fuse", "gauss_newton_product",
+           "grad", "grad_and_value", "hessian", "hutchinson_diagonal", "hutchinson_trace", "hvp",
            "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "pmax",
            "pmean", "psum", "register_pytree_node", "root", "scan", "stack_module_state",
            "straight_through", "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten",

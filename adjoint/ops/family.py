@@ -151,15 +151,15 @@ class _Derived:
         return mul(ct, slope)
 
 
-def derived_op(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Expr) -> Any:
+def derived_op(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Expr,
+               node: str = "MulBackward0") -> Any:
     """A pointwise op made by the mechanism, outside of the public registry. An operand that was
     the output of the op it comes from is renamed: `out` is this op's own output."""
     if "out" in operands:
         y = _fresh("y", {*operands, *attrs})
         e = ex.substitute(e, {ex.var("out"): ex.var(y)})
         operands = tuple(y if o == "out" else o for o in operands)
-    return _build(name, operands, attrs, e, {}, {"node": "MulBackward0"}, kind="promote",
-                  public=False)
+    return _build(name, operands, attrs, e, {}, {"node": node}, kind="promote", public=False)
 
 
 def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...],
