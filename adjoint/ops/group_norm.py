@@ -130,8 +130,8 @@ group_norm_op: Any = op(
          "bias": lambda t, x_aval: (column(t, x_aval),)},
     batch=batch_loop, node="NativeGroupNormBackward0", cost=lambda x, *_, **__: 8 * x.size,
     domain=lambda: _domain({"groups": 2, "eps": 1e-5}, {"groups": 4, "eps": 1e-5}),
-    why={"x": "x̂ is made again", "weight": "dx̂ = ct·weight", "mean": "one number per group, for x̂",
-         "rstd": "one number per group, for x̂"})
+    why={"x": "x̂ is made again", "weight": "dx̂ = ct·weight",
+         "mean": "one number per group, for x̂", "rstd": "one number per group, for x̂"})
 
 
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None,
