@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.kernels.expr import Expr, compile_numpy, schedule, var
+from adjoint.kernels.expr import FUNCTIONS, Expr, compile_numpy, schedule, var
 
 Kernel = Callable[..., Any]
 
@@ -133,8 +133,15 @@ def hybrid(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
 
 
 def _weight(exprs: Sequence[Expr]) -> int:
-    """How many NumPy calls the expressions stand for."""
-    return sum(e.fn not in ("var", "const") for e in schedule(exprs))
+    """How many NumPy calls the expressions stand for; functions that NumPy lacks are many."""
+    return sum(_calls(e.fn) for e in schedule(exprs) if e.fn not in ("var", "const"))
+
+
+def _calls(name: str) -> int:
+    f = FUNCTIONS[name].numpy
+    if not getattr(f, "__module__", "").endswith(".special"):
+        return 1
+    return 16 if name in ("erf", "erfc", "erfinv", "lgamma", "digamma") else 3
 
 
 class _Hybrid:

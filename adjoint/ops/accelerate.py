@@ -19,6 +19,7 @@ from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
 Adapter = Callable[..., Any]
+ACCELERATED: dict[str, Op] = {}     # `impl` of each is the kernels', `impl.__wrapped__` NumPy's
 _TINY = 128        # the same for kernels that replace tens of NumPy calls
 _SMALL = 4096      # elements below which a launch costs more than it saves
 
@@ -34,6 +35,7 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
     """Let `adapter(kernel, *arrays, **attrs)` compute an op where its first operand has at least
     `minimum` elements."""
     slow, kernel_name = record.impl, record.name
+    ACCELERATED[record.name] = record
 
     @functools.wraps(slow)          # the record reads its operands off the signature
     def impl(*arrays: Any, **attrs: Any) -> Any:
@@ -218,7 +220,7 @@ def _reduce(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
 
 def _product(name: str, arrange: Callable[..., Any]) -> None:
     """Matrix products in float32 and float64 go to `kernels.gemm`, which picks by measurement."""
-    record = OPS[name]
+    record = ACCELERATED[name] = OPS[name]
     slow = record.impl
 
     @functools.wraps(slow)          # the record reads its operands off the signature

@@ -1,0 +1,264 @@
+"""Every record with a kernel against its NumPy implementation: sizes, strides, alignments, dtypes,
+nan and infinities, no elements at all; and the same bits every time.
+"""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad  # noqa: F401 - puts the kernels behind the records
+import adjoint.nn  # noqa: F401
+from adjoint.kernels import llvm
+from adjoint.ops.accelerate import ACCELERATED
+
+pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
+Sample = tuple[list[Any], dict[str, Any]]
+SHAPES = [(67, 129), (1, 4099), (4099, 1), (130, 64), (33, 1000)]
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "contiguous": lambda a: a,
+    "transposed": lambda a: np.ascontiguousarray(a.T).T if a.ndim else a,
+    "every second": lambda a: np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a,
+    "backwards": lambda a: a[::-1].copy()[::-1] if a.ndim else a,
+    "odd offset": lambda a: np.concatenate([a.ravel()[:1], a.ravel()])[1:].reshape(a.shape),
+    "unaligned": lambda a: np.frombuffer(b"x" + a.tobytes(), np.uint8)[1:].view(a.dtype).reshape(
+        a.shape),
+    "read-only": lambda a: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape),
+    "big-endian": lambda a: a.astype(a.dtype.newbyteorder(">")),
+}
+RTOL = {"float32": 3e-5, "float64": 1e-12, "float16": 4e-3}
+
+
+class Draw:
+    """Arrays of one dtype."""
+
+    def __init__(self, dtype: str, seed: int = 0) -> None:
+        self.rng, self.dtype = np.random.default_rng(seed), np.dtype(dtype)
+
+    def __call__(self, *shape: int) -> Any:
+        return self.rng.standard_normal(shape).astype(self.dtype)
+
+
+def slow(name: str, *args: Any, **attrs: Any) -> Any:
+    """The NumPy implementation of a record."""
+    return ACCELERATED[name].impl.__wrapped__(*args, **attrs)
+
+
+def reduction(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c)], {"dim": (1,), "keepdim": False}
+
+
+def softmax(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c)], {"dim": 1}
+
+
+def pulled(name: str) -> Callable[[Draw, int, int], Sample]:
+    def build(d: Draw, r: int, c: int) -> Sample:
+        return [d(r, c), slow(name, d(r, c), dim=1)], {"dim": 1}
+    return build
+
+
+def layer_norm(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(c), d(c)], {"ndim": 1, "eps": 1e-5}
+
+
+def layer_norm_backward(d: Draw, r: int, c: int) -> Sample:
+    x, w = d(r, c), d(c)
+    _, mean, rstd = slow("layer_norm", x, w, None, ndim=1, eps=1e-3)
+    return [d(r, c), x, w, mean, rstd], {"ndim": 1, "wanted": (True, True, True)}
+
+
+def rms_norm(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(c)], {"ndim": 1, "eps": 1e-5}
+
+
+def rms_norm_backward(d: Draw, r: int, c: int) -> Sample:
+    x, w = d(r, c), d(c)
+    return [d(r, c), x, w, slow("rms_norm", x, w, ndim=1, eps=1e-3)[1]], {
+        "ndim": 1, "wanted": (True, True)}
+
+
+def batch_norm(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c, 3), d(c), d(c)], {"eps": 1e-3}
+
+
+def batch_norm_backward(d: Draw, r: int, c: int) -> Sample:
+    x, w = d(r, c, 3), d(c)
+    _, mean, var = slow("batch_norm", x, w, None, eps=1e-3)
+    return [d(r, c, 3), x, w, mean, var], {"eps": 1e-3, "wanted": (True, True, True)}
+
+
+def group_norm(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, 2 * c, 3), d(2 * c), d(2 * c)], {"groups": 2, "eps": 1e-3}
+
+
+def group_norm_backward(d: Draw, r: int, c: int) -> Sample:
+    x, w = d(r, 2 * c, 3), d(2 * c)
+    _, mean, rstd = slow("group_norm", x, w, None, groups=2, eps=1e-3)
+    return [d(r, 2 * c, 3), x, w, mean, rstd], {"groups": 2, "wanted": (True, True, True)}
+
+
+CE = {"reduction": "mean", "ignore_index": 0, "label_smoothing": 0.1}
+
+
+def cross_entropy(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d.rng.integers(0, c, r), abs(d(c))], dict(CE)
+
+
+def cross_entropy_backward(d: Draw, r: int, c: int) -> Sample:
+    x, target, weight = cross_entropy(d, r, c)[0]
+    lse = slow("cross_entropy", x, target, weight, **CE)[1]
+    return [np.ones((), d.dtype), x, target, weight, lse], dict(CE)
+
+
+def embedding(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d.rng.integers(0, r, (5, 7))], {"padding_idx": None}
+
+
+def embedding_backward(d: Draw, r: int, c: int) -> Sample:
+    return [d(5, 7, c), d.rng.integers(0, r, (5, 7))], {"rows": r, "padding_idx": 0}
+
+
+def dropout(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c)], {"p": 0.3, "scale": 1 / 0.7, "key": (3, 2**63 + 5), "shape": (r, c)}
+
+
+def lstm_cell(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, 4 * c), d(r, c)], {}
+
+
+def lstm_cell_backward(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(r, c), d(r, 4 * c), d(r, c)], {}
+
+
+def gru_cell(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, 3 * c), d(r, 3 * c), d(r, c)], {}
+
+
+def gru_cell_backward(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(r, 3 * c), d(r, 3 * c), d(r, c)], {}
+
+
+def small(n: int) -> int:
+    return min(n, 37)
+
+
+def lstm(d: Draw, r: int, c: int) -> Sample:
+    r, c = small(r), small(c)
+    return [d(5, r, 4 * c), d(r, c), d(r, c), d(4 * c, c)], {"reverse": bool(r % 2)}
+
+
+def lstm_backward(d: Draw, r: int, c: int) -> Sample:
+    (gates, h, c0, w), attrs = lstm(d, r, c)
+    out, cells, sums = slow("lstm", gates, h, c0, w, **attrs)
+    return [d(*out.shape), None, None, out, cells, sums, h, c0, w], attrs
+
+
+def linear(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(17, c), d(17)], {}
+
+
+def mm(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(c, 19)], {}
+
+
+def bmm(d: Draw, r: int, c: int) -> Sample:
+    return [d(3, r, c), d(3, c, 19)], {}
+
+
+SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
+    "softmax": softmax, "log_softmax": softmax, "softmax_backward": pulled("softmax"),
+    "log_softmax_backward": pulled("log_softmax"), "layer_norm": layer_norm,
+    "layer_norm_backward": layer_norm_backward, "rms_norm": rms_norm,
+    "rms_norm_backward": rms_norm_backward, "batch_norm": batch_norm,
+    "batch_norm_backward": batch_norm_backward, "group_norm": group_norm,
+    "group_norm_backward": group_norm_backward, "cross_entropy": cross_entropy,
+    "cross_entropy_backward": cross_entropy_backward, "embedding": embedding,
+    "embedding_backward": embedding_backward, "dropout": dropout, "sum": reduction,
+    "mean": reduction, "lstm_cell": lstm_cell, "lstm_cell_backward": lstm_cell_backward,
+    "gru_cell": gru_cell, "gru_cell_backward": gru_cell_backward, "lstm": lstm,
+    "lstm_backward": lstm_backward, "mm": mm, "bmm": bmm, "matmul": bmm, "linear": linear,
+}
+
+
+def parts(result: Any) -> list[Any]:
+    return [np.asarray(v) for v in (result if isinstance(result, tuple) else (result,))]
+
+
+def check(name: str, args: list[Any], attrs: dict[str, Any], dtype: str) -> None:
+    """Kernel and NumPy agree, and the kernel with itself to the bit."""
+    record = ACCELERATED[name]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        got, again = parts(record.impl(*args, **attrs)), parts(record.impl(*args, **attrs))
+        want = parts(slow(name, *args, **attrs))
+    assert len(got) == len(want)
+    for g, a, w in zip(got, again, want, strict=True):
+        assert g.shape == w.shape and g.dtype == w.dtype, (g.shape, w.shape, g.dtype, w.dtype)
+        assert g.tobytes() == a.tobytes(), "another result for the same operands"
+        g, w = g.astype(np.float64), w.astype(np.float64)
+        np.testing.assert_array_equal(np.isnan(g), np.isnan(w))
+        np.testing.assert_array_equal(np.isposinf(g), np.isposinf(w))
+        np.testing.assert_array_equal(np.isneginf(g), np.isneginf(w))
+        known = np.isfinite(w)
+        size = float(np.max(abs(w[known]), initial=0.0))
+        np.testing.assert_allclose(g[known], w[known], rtol=RTOL[dtype], atol=RTOL[dtype] * size)
+
+
+def test_every_accelerated_record_has_a_sample() -> None:
+    assert set(SAMPLES) == set(ACCELERATED)
+
+
+@pytest.mark.parametrize("dtype", RTOL)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_odd_sizes(name: str, dtype: str) -> None:
+    for seed, (r, c) in enumerate(SHAPES):
+        check(name, *SAMPLES[name](Draw(dtype, seed), r, c), dtype)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_layouts(name: str, layout: str) -> None:
+    args, attrs = SAMPLES[name](Draw("float32"), 67, 129)
+    moved = [LAYOUTS[layout](a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a
+             for a in args]
+    for a, b in zip(args, moved, strict=True):
+        assert a is b or np.array_equal(a, b)
+    if layout == "big-endian" and name in ("sum", "mean"):
+        pytest.skip("NumPy itself does not sum into a foreign byte order")
+    native = parts(slow(name, *args, **attrs))
+    got = parts(ACCELERATED[name].impl(*moved, **attrs))
+    for g, w in zip(got, native, strict=True):
+        size = float(np.max(abs(w), initial=0.0))
+        np.testing.assert_allclose(g, w, rtol=3e-5, atol=3e-5 * size)
+
+
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 3e38, -3e38, 1e-45]
+FINITE_ONLY = {"cross_entropy_backward"}        # rows of nan in lse are the forward's to report
+
+
+@pytest.mark.parametrize("name", sorted(set(SAMPLES) - FINITE_ONLY))
+@pytest.mark.parametrize("value", SPECIAL, ids=str)
+def test_special_values(name: str, value: float) -> None:
+    """One special number in the first operand: nan and infinities end up in the same places."""
+    args, attrs = SAMPLES[name](Draw("float32"), 67, 129)
+    flat = args[0].reshape(-1)
+    flat[flat.size // 3] = value
+    check(name, args, attrs, "float32")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)], ids=str)
+def test_no_elements(name: str, shape: tuple[int, int]) -> None:
+    """Where NumPy's implementation has an answer, the record has the same."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            args, attrs = SAMPLES[name](Draw("float32"), *shape)
+            slow(name, *args, **attrs)
+        except (ValueError, IndexError, ZeroDivisionError):
+            pytest.skip("the operation has no empty form")
+    check(name, args, attrs, "float32")
