@@ -101,13 +101,15 @@ globals().update(_public.FUNCTIONS)
 
 _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",
          "distributions", "inspect", "testing", "cli", "interop", "random", "cuda", "backends",
-         "compile", "models", "doctor", "profiler", "sparse", "distributed", "multiprocessing",
+         "compile", "models", "profiler", "sparse", "distributed", "multiprocessing",
          "jit", "accelerator", "serialization", "types", "hub", "onnx", "version",
          "vision")
 
 
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
-_LAZY_NAMES = {"fuse": "func", "save": "io", "load": "io", "explain": "inspect", "draw": "inspect"}
+_LAZY_NAMES = {"fuse": "func", "save": "io", "load": "io", "explain": "inspect",
+               "draw": "inspect", "doctor": "inspect.doctor", "why_zero": "inspect.gradients",
+               "why_none": "inspect.gradients", "grad_report": "inspect.gradients"}
 
 
 def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:

@@ -26,7 +26,7 @@ from adjoint.core.tensor import (
     Size,
     Tensor,
     add_hook,
-    alias,
+    cut,
     edge_of,
     wrap,
 )
@@ -82,7 +82,7 @@ def _del_grad(self: Tensor) -> None:
 
 def _get_data(self: Tensor) -> Tensor:
     """The same memory without history. Writes through it are noticed by backward."""
-    return alias(self)
+    return cut(self)
 
 
 def _set_data(self: Tensor, new: Tensor) -> None:

@@ -37,13 +37,14 @@ def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
         raise AutogradError(
             f"element {i} of tensors does not require grad and does not have a grad_fn.{hint}\n"
             "  fix: set requires_grad=True on a leaf that it depends on, and do not compute it "
-            "under no_grad() or from .detach()ed values")
+            "under no_grad() or from .detach()ed values", reason="no graph", about=t)
     if g is None:
         if t.array.size != 1:
             raise AutogradError(
                 f"grad can be implicitly created only for scalar outputs, this one has shape "
                 f"{list(t.array.shape)}.\n  fix: reduce it first (loss.mean().backward() or "
-                ".sum()), or pass the cotangent: backward(gradient=tensor of that shape)")
+                ".sum()), or pass the cotangent: backward(gradient=tensor of that shape)",
+                reason="not scalar", about=t)
         if not is_inexact(t.array.dtype) or t.array.dtype.kind == "c":
             raise AutogradError("grad can be implicitly created only for real scalar outputs but "
                                 f"got {t.dtype}")

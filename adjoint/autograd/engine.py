@@ -142,7 +142,7 @@ class Backward:
             if s is None:
                 result = fast(ct)
             elif type(s) is Freed:
-                raise AutogradError(freed_message(node))
+                raise AutogradError(freed_message(node), reason="freed", about=node)
             else:
                 n = len(plan.names)
                 if n > 2:
@@ -217,7 +217,7 @@ class Backward:
         if node.plan is None:                  # a custom function
             return node.apply(self, ct)
         if type(node.saved) is Freed:
-            raise AutogradError(freed_message(node))
+            raise AutogradError(freed_message(node), reason="freed", about=node)
         read = tensor_of if self.create else value_of
         vals = [read(s, node) for s in node.saved or ()]
         n = len(node.edges)

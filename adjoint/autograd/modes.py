@@ -90,9 +90,14 @@ _places: ContextVar[Any] = ContextVar("adjoint_no_grad_place", default=None)
 _latest: ContextVar[Any] = ContextVar("adjoint_no_grad_latest", default=None)
 
 
+def opened() -> tuple[str, tuple[Any, int]] | None:
+    """(mode, place) that switched gradients off in this thread, now or last; None if none did."""
+    return _latest.get() if state() & GRAD else _places.get() or _latest.get()
+
+
 def opened_at() -> str:
-    """Which mode switched gradients off in this thread, now or last; "" if none did (F50)."""
-    held = _latest.get() if state() & GRAD else _places.get() or _latest.get()
+    """`opened`, in words; "" if none did (F50)."""
+    held = opened()
     if held is None:
         return ""
     name, place = held

@@ -36,7 +36,15 @@ class IndexOutOfRange(AdjointError, IndexError):
 
 
 class AutogradError(AdjointError, RuntimeError):
-    """A graph was built, changed or walked in a way that has no right answer."""
+    """A graph was built, changed or walked in a way that has no right answer.
+
+    `reason` names the mistake for tools ("no graph", "not scalar", "overwritten", "freed", "nan";
+    "" where it has no name), `about` is what it happened to: a tensor or a storage cell.
+    """
+
+    def __init__(self, *args: object, reason: str = "", about: object = None) -> None:
+        super().__init__(*args)
+        self.reason, self.about = reason, about
 
 
 class GradcheckError(AutogradError):

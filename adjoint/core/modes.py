@@ -47,6 +47,9 @@ class Observer:
     def forward(self, node: Any, args: Any, made: Any) -> None:
         """A node was recorded: by an op, or by a custom function."""
 
+    def detached(self, tensor: Any, made: Any) -> None:
+        """`made` shows the value of `tensor` without its history: `detach()` or `.data`."""
+
     def begin_walk(self, walk: Any) -> None:
         """A backward pass begins; `walk.order` has its nodes."""
 

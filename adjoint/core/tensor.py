@@ -16,7 +16,7 @@ import numpy as np
 from adjoint.base import provenance
 from adjoint.base.dtypes import DType, is_inexact, of_numpy
 from adjoint.base.errors import AutogradError, ShapeError
-from adjoint.core.modes import INFERENCE, state
+from adjoint.core.modes import INFERENCE, WATCH, state, watchers
 from adjoint.core.node import AccumulateGrad as AccumulateGrad
 from adjoint.core.node import Freed as Freed
 from adjoint.core.node import GraphNode as GraphNode
@@ -314,6 +314,15 @@ def alias(t: Tensor) -> Tensor:
     """A leaf on the same storage with the same version counter: what `detach()` returns."""
     out = wrap(t.array)
     out._cell = share_cell(t)
+    return out
+
+
+def cut(t: Tensor) -> Tensor:
+    """`alias` as the user asks for it: the observers are told."""
+    out = alias(t)
+    if state() & WATCH:
+        for observer in watchers.observers.get():
+            observer.detached(t, out)
     return out
 
 

@@ -26,7 +26,8 @@ def verify(saved: Any, node: Any) -> None:
     else:
         cell, version, mark = saved._cell, 0, None
     if cell.version != version:
-        raise AutogradError(_message(saved, version, cell, node))
+        raise AutogradError(_message(saved, version, cell, node), reason="overwritten",
+                            about=(cell, node))
     if not cell.exposed:
         return
     if mark is not None:
@@ -36,7 +37,8 @@ def verify(saved: Any, node: Any) -> None:
                    and fingerprint(owner_of(saved.array)) != cell.print[1])
     if changed:
         cell.what = ""
-        raise AutogradError(_message(saved, version, cell, node))
+        raise AutogradError(_message(saved, version, cell, node), reason="overwritten",
+                            about=(cell, node))
 
 
 def _message(saved: Any, expected: int, cell: Any, node: Any) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.modes import enable_grad
+from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_float, is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
@@ -100,8 +102,12 @@ class Optimizer:
     _optimizer_load_state_dict_pre_hooks: Any = None
     _optimizer_load_state_dict_post_hooks: Any = None
     _opt_called = False
+    made_at: tuple[Any, int] = (None, 0)    # (code, instruction) of the user's line that made it
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        frame = provenance.user_frame(sys._getframe(1))
+        if frame is not None:
+            self.made_at = frame.f_code, frame.f_lasti
         if isinstance(params, Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of "
                             f"Tensors or dicts, but got {type(params).__name__}: pass [tensor]")

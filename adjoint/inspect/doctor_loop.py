@@ -1,0 +1,335 @@
+"""Checks of the training loop: what is cleared, kept, summed and carried from step to step."""
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from adjoint.core.tensor import Port
+from adjoint.inspect.doctor_case import (
+    NOWHERE,
+    Case,
+    Check,
+    Finding,
+    Place,
+    check,
+    leaves_of,
+    node_place,
+    norm,
+    place_of,
+    several,
+    size_text,
+    upstream,
+)
+
+
+class _Track:
+    """A gradient after a backward: which tensor, at which version of its parameter."""
+
+    __slots__ = ("leaf", "grad", "version", "dirty")
+
+    def __init__(self, leaf: Any) -> None:
+        self.leaf, self.grad = weakref.ref(leaf), weakref.ref(leaf._grad)
+        self.version, self.dirty = leaf._version, False
+
+    def same(self, leaf: Any) -> bool:
+        """Is the gradient still the tensor it was, with something in it?"""
+        g = leaf._grad
+        return (g is not None and self.leaf() is leaf and self.grad() is g
+                and isinstance(g.array, np.ndarray) and bool(g.array.any()))
+
+
+@check
+class MissingZeroGrad(Check):
+    """A gradient is stale when its parameter was updated after it was accumulated. Accumulating
+    onto a stale gradient and then updating again is the mistake; a discriminator that collects
+    gradients of the generator's loss and is cleared before its own step is not."""
+
+    code = "AD001"
+    title = "gradients are not cleared between steps"
+    cause = "zero_grad() is missing: each backward adds to the gradients of the steps before"
+    fix = "call optimizer.zero_grad() (or set .grad = None) once before each backward of a step"
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.tracks: dict[int, _Track] = {}
+        self.bad: dict[int, str] = {}               # id -> name
+        self.place = NOWHERE
+        self.stale: list[tuple[Any, Any]] = []      # gradients before this walk: (leaf, copy)
+        self.history: list[tuple[float, float]] = []    # |grad|, |this step's share|
+
+    def begin_walk(self, walk: Any) -> None:
+        if walk.levels or not walk.accumulate:
+            return
+        self.stale = []
+        for leaf in leaves_of(walk):
+            track = self.tracks.get(id(leaf))
+            if track is None or not track.same(leaf):
+                self.tracks.pop(id(leaf), None)
+                continue
+            if leaf._version == track.version:
+                continue
+            if track.dirty:
+                self.bad[id(leaf)] = self.case.name(leaf)
+            track.dirty = True
+            self.place = place_of(walk)
+            if len(self.history) < 12:
+                self.stale.append((leaf, leaf._grad.array.copy()))
+
+    def accumulated(self, leaf: Any) -> None:
+        if leaf._grad is None:
+            return
+        track = self.tracks.get(id(leaf))
+        if track is None or track.leaf() is not leaf:
+            self.tracks[id(leaf)] = _Track(leaf)
+        else:
+            track.grad, track.version = weakref.ref(leaf._grad), leaf._version
+
+    def end_walk(self, walk: Any) -> None:
+        if self.stale and not walk.levels:
+            total = norm(leaf._grad.array for leaf, _ in self.stale if leaf._grad is not None)
+            own = norm(leaf._grad.array - old for leaf, old in self.stale
+                       if leaf._grad is not None)
+            self.history.append((total, own))
+            self.stale = []
+
+    def findings(self) -> Iterable[Finding]:
+        bad = dict(self.bad)
+        for key, track in self.tracks.items():
+            leaf = track.leaf()
+            if leaf is not None and track.dirty and track.same(leaf):
+                if leaf._version != track.version:          # updated with it
+                    bad[key] = self.case.name(leaf)
+        if bad and self.history:
+            total, own = self.history[-1]
+            left = f"|grad| = {total:.3g}, of which {own:.3g} belongs to the latest step"
+            n = len(self.history) + 1
+            law = (f"{n} gradients are summed; at a fixed point the sum is {n} times one of them, "
+                   "and plain SGD on it is momentum 1: it oscillates, and diverges once lr times "
+                   "the curvature exceeds 4")
+            yield self.found(self.place, f"{len(bad)} tensors ({several(sorted(bad.values()))}) "
+                             f"were updated with gradients of earlier steps: {left}; {law}")
+
+
+@check
+class LossesKept(Check):
+    """Scalars of one line that are alive together, several steps long, each with its graph."""
+
+    code = "AD002"
+    title = "losses are kept with their graphs"
+    cause = "a list or attribute holds loss tensors: each keeps its graph, and what backward has "\
+            "not freed yet, alive"
+    fix = "keep numbers: losses.append(loss.item()), or loss.detach()"
+    most = 4
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.made: dict[Place, deque[tuple[Any, int]]] = {}
+        self.roots: set[int] = set()
+        self.walked: set[int] = set()
+        self.open: set[int] = set()                  # sequence numbers in `made`
+        self.held: dict[Place, tuple[int, int, int, tuple[int, ...]]] = {}
+
+    def forward(self, node: Any, args: Any, made: Any) -> None:
+        t = made[0]
+        if len(made) != 1 or t.array.size != 1 or t.array.dtype.kind != "f":
+            return
+        place = node_place(node)
+        have = self.made.setdefault(place, deque(maxlen=64))
+        while have and have[0][0]() is None:
+            self.open.discard(have.popleft()[1])
+        if len(have) >= self.most:
+            self._count(place, have)
+        have.append((weakref.ref(t), node.seq))
+        self.open.add(node.seq)
+
+    def _count(self, place: Place, have: deque[tuple[Any, int]]) -> None:
+        alive = [(r(), seq) for r, seq in have if r() is not None]
+        roots = [(t, seq) for t, seq in alive if seq in self.roots or seq not in self.walked]
+        n = len(roots)
+        if n < self.most or n <= self.held.get(place, (0,))[0]:
+            return
+        if n & (n - 1) and n != 5:
+            old = self.held[place]
+            self.held[place] = (n, old[1], old[2], tuple(seq for _, seq in roots))
+            return
+        nodes = kept = 0
+        for t, _ in roots:
+            a, b, _ids = upstream(t.grad_fn)
+            nodes, kept = nodes + a, kept + b
+        self.held[place] = (n, nodes, kept, tuple(seq for _, seq in roots))
+
+    def begin_walk(self, walk: Any) -> None:
+        if walk.order and not walk.levels:
+            seen = self.open.intersection(n.seq for n in walk.order)
+            self.walked |= seen
+            if walk.order[0].seq in seen:
+                self.roots.add(walk.order[0].seq)
+
+    def findings(self) -> Iterable[Finding]:
+        for place, (n, nodes, kept, seqs) in self.held.items():
+            still = [s for s in seqs if s in self.roots or s not in self.walked]
+            if len(still) >= self.most:
+                memory = (f"and {size_text(kept)} of values for a backward that never came"
+                          if kept else "whose values backward has freed, the nodes not")
+                yield self.found(place, f"{n} losses of this line were alive at once; they hold "
+                                 f"{nodes} graph nodes {memory}")
+
+
+@check
+class RetainGraph(Check):
+    """`retain_graph=True` whose second backward never comes."""
+
+    code = "AD003"
+    title = "retain_graph=True without a second backward"
+    cause = "the values kept for backward stay until the loss dies, for nothing"
+    fix = "drop retain_graph=True; keep it only on a backward that another one follows"
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.pending: list[tuple[Place, frozenset[int]]] = []
+        self.counts: dict[Place, int] = {}
+        self.used: set[Place] = set()
+        self.bytes: dict[Place, int] = {}
+
+    def begin_walk(self, walk: Any) -> None:
+        if walk.levels or not walk.order:
+            return
+        seqs = frozenset(n.seq for n in walk.order)
+        left = []
+        for place, nodes in self.pending:
+            if not nodes.isdisjoint(seqs):
+                self.used.add(place)
+            else:
+                left.append((place, nodes))
+        self.pending = left[-8:]
+        for place, _ in left[:-1]:
+            self.counts[place] = self.counts.get(place, 0) + 1
+        self.pending = left[-1:]
+        if walk.keep and not walk.create and walk.accumulate:
+            place = place_of(walk)
+            self.pending.append((place, seqs))
+            self.bytes.setdefault(place, upstream(walk.order[0])[1])
+
+    def findings(self) -> Iterable[Finding]:
+        for place, n in self.counts.items():
+            n += sum(p == place for p, _ in self.pending)
+            if n >= 2 and place not in self.used:
+                yield self.found(place, f"{n} backward passes kept their graph "
+                                 f"({size_text(self.bytes[place])} each) and none was walked again")
+
+
+@check
+class CarriedState(Check):
+    """Each backward walks further back than the one before it: the linear law of a carried state."""
+
+    code = "AD022"
+    title = "state is carried across steps with its graph"
+    cause = "a hidden state (or a running value) connects this step to all earlier ones"
+    fix = "detach what is carried: hidden = hidden.detach() before the next step"
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.sizes: dict[Place, list[int]] = {}
+        self.before: dict[Place, frozenset[int]] = {}
+
+    def begin_walk(self, walk: Any) -> None:
+        if walk.levels or not walk.order or not walk.accumulate:
+            return
+        place = place_of(walk)
+        seqs = frozenset(n.seq for n in walk.order)
+        shared = len(seqs & self.before.get(place, frozenset()))
+        sizes = self.sizes.setdefault(place, [])
+        if not sizes or shared < len(self.before[place]):
+            sizes.clear()
+        if sizes and len(seqs) <= sizes[-1]:
+            sizes.clear()
+        sizes.append(len(seqs))
+        self.before[place] = seqs
+
+    def findings(self) -> Iterable[Finding]:
+        for place, sizes in self.sizes.items():
+            if len(sizes) >= 3:
+                yield self.found(place, f"nodes walked by successive backward passes: "
+                                 f"{', '.join(map(str, sizes[:6]))}: time and memory grow by "
+                                 f"{sizes[-1] - sizes[-2]} nodes a step")
+
+    def error(self, error: Any, place: Place) -> Iterable[Finding]:
+        if error.reason == "freed":
+            node = error.about
+            yield self.found(place, f"{node.name()} of {node.where()} was walked by an earlier "
+                             "backward already; its values are freed",
+                             "detach what is carried from step to step; or sum the losses and call "
+                             "backward once")
+
+
+@check
+class SumOfTensors(Check):
+    """`total += loss`: a chain of scalar additions over graphs that are done with."""
+
+    code = "AD021"
+    title = "tensors are accumulated in a Python sum"
+    cause = "the running total is a tensor: it holds the graphs of all the losses in it"
+    fix = "add numbers: total += loss.item()"
+    ops = frozenset({"add"})
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.chain: dict[int, tuple[Place, tuple[int, ...], int, int]] = {}
+        self.walked: set[int] = set()
+        self.done: dict[Place, int] = {}
+        self.open: dict[Place, tuple[int, set[int], int]] = {}
+        self.bytes: dict[Place, int] = {}
+        self.roots: set[int] = set()
+
+    def forward(self, node: Any, args: Any, made: Any) -> None:
+        if made[0].array.size != 1:
+            return
+        place = node_place(node)
+        operands = tuple([(e.node if type(e) is Port else e).seq
+                          for e in node.edges if e is not None])
+        length, dead = 1, 0
+        for seq in operands:
+            link = self.chain.get(seq)
+            if link is not None and self._line(link[0]) == self._line(place):
+                length = max(length, link[2] + 1)
+                dead = max(dead, link[3] + any(s in self.roots for s in link[1]))
+        dead += any(s in self.roots for s in operands)
+        self.chain[node.seq] = place, operands, length, dead
+        if dead >= 3 and dead > self.done.get(place, 0):
+            self.done[place] = dead
+            self.bytes[place] = upstream(node)[0]
+        elif length >= 8:
+            seqs = self.open.setdefault(place, (0, set(), 0))[1]
+            seqs.add(node.seq)
+            if length & (length - 1) == 0:
+                self.open[place] = length, seqs, upstream(node)[1]
+            else:
+                self.open[place] = length, seqs, self.open[place][2]
+        if len(self.chain) > 10_000:
+            for seq in list(self.chain)[:5_000]:
+                del self.chain[seq]
+
+    @staticmethod
+    def _line(place: Place) -> tuple[Any, int]:
+        code = place[0]
+        return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+    def begin_walk(self, walk: Any) -> None:
+        if walk.order and not walk.levels:
+            if not walk.keep:
+                self.roots.add(walk.order[0].seq)
+            for _, seqs, _kept in self.open.values():
+                self.walked |= seqs.intersection(n.seq for n in walk.order)
+
+    def findings(self) -> Iterable[Finding]:
+        for place, n in self.done.items():
+            yield self.found(place, f"the sum holds {n} or more losses whose backward is over, "
+                             f"{self.bytes[place]} graph nodes in all")
+        for place, (length, seqs, kept) in self.open.items():
+            if place not in self.done and not seqs & self.walked:
+                yield self.found(place, f"{length} losses were summed as tensors and never walked "
+                                 f"back; their graphs hold {size_text(kept)}")
