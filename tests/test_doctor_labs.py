@@ -11,6 +11,7 @@ import pytest
 import adjoint as ad
 from adjoint.base.errors import AutogradError
 from adjoint.inspect.doctor import codes
+from helpers_healthy import PROGRAMS
 
 LABS = sorted((Path(__file__).resolve().parent.parent / "examples" / "labs").glob("*.py"))
 
@@ -50,3 +51,14 @@ def test_every_code_has_a_lab() -> None:
     labs = {path.read_text(encoding="utf-8")[3:8] for path in LABS}
     assert labs == {c.code for c in codes()}
     assert len(labs) == 25
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_healthy_programs_have_no_findings(program: Any) -> None:
+    with ad.doctor(quiet=True) as doctor:
+        program()
+    assert [f.one_line() for f in doctor.findings] == []
+
+
+def test_there_are_enough_healthy_programs() -> None:
+    assert len(PROGRAMS) >= 30

@@ -136,6 +136,7 @@ class Case:
     def __init__(self) -> None:
         self.parameters: dict[int, Known] = {}
         self.models: dict[int, Any] = {}         # id -> weak reference
+        self.training: dict[int, bool] = {}      # mode of each model at its last call
         self.optimizers: dict[int, Any] = {}     # those that stepped
         self.steps = 0
         self.walks = 0
@@ -146,6 +147,7 @@ class Case:
 
     def meet(self, module: Any) -> None:
         """Learn the names of the parameters of an outermost module."""
+        self.training[id(module)] = module.training
         known = self.models.get(id(module))
         if known is not None and known() is module:
             return

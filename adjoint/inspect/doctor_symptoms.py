@@ -82,8 +82,7 @@ class Symptoms:
         case = self.case
         bad = sum(not math.isfinite(v) for v in case.losses)
         last = f"{case.losses[-1]:.4g}" if case.losses else "none seen"
-        modules = [m for ref in case.models.values() if (m := ref()) is not None]
-        training = sum(m.training for m in modules)
+        training = sum(case.training.values())
         slowest = max(self.ops.items(), key=lambda i: i[1], default=("", 0.0))
         share = slowest[1] / (sum(self.ops.values()) or 1)
         change = f"{statistics.median(self.change):.2e}" if self.change else "no step"
@@ -97,8 +96,8 @@ class Symptoms:
             _row("all gradients are zero", f"at the last step {self.zero} zero, {self.none} None "
                  f"of {self.total}", "AD009 AD010 AD023 AD024 AD025",
                  "ad.why_zero(param); ad.why_none(param)"),
-            _row("accuracy collapses though the loss falls", f"{training} of {len(modules)} "
-                 "models in training mode now", "AD016 AD020 AD019", "model.eval()"),
+            _row("accuracy collapses though the loss falls", f"{training} of "
+                 f"{len(case.training)} models in training mode at their last call", "AD016 AD020 AD019", "model.eval()"),
             _row("the weights do not change", f"a step changes them by {change} of their norm",
                  "AD004 AD008 AD023", "ad.grad_report(model)"),
             _row("backward is slow", f"{ratio}; most in {slowest[0] or 'no node'} ({share:.0%})",
