@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.autograd.anomaly import not_finite
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.inspect.doctor_case import (
@@ -302,17 +303,6 @@ _PRODUCTS = frozenset({"mul", "div", "mm", "matmul", "linear", "bmm", "addmm", "
                        "convolution", "mean", "mean_all", "softmax", "log_softmax", "to_dtype"})
 
 
-def _not_finite(array: Any) -> str:
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size:
-        return ""
-    with np.errstate(all="ignore"):
-        if np.isfinite(np.add.reduce(array, axis=None)):
-            return ""
-    if np.isnan(array).any():
-        return "nan"
-    return "inf" if np.isinf(array).any() else ""
-
-
 def _range(x: Any) -> str:
     array = x.array if isinstance(x, Tensor) else x
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or not array.size:
@@ -338,11 +328,11 @@ class BadForward(Check):
         self.sure: list[tuple[Any, ...]] = []
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
-        kind = next((k for t in made if (k := _not_finite(t.array))), "")
+        kind = next((k for t in made if (k := not_finite(t.array))), "")
         self.last = kind
         if not kind or len(self.first) >= 8 or op.name in ("masked_fill", "where", "copy"):
             return
-        before = [_not_finite(a.array if isinstance(a, Tensor) else a) for a in args]
+        before = [not_finite(a.array if isinstance(a, Tensor) else a) for a in args]
         if any(before) and (self.first or "nan" not in before):
             return
         place = node_place(node) if node is not None else user_place(2)
@@ -398,7 +388,7 @@ class BadBackward(Check):
 
     def begin_walk(self, walk: Any) -> None:
         if not self.case.optimizers:
-            self._settle(p for p in self.leaves if _not_finite(p.array))
+            self._settle(p for p in self.leaves if not_finite(p.array))
         self.open = None
         self.leaves = [] if walk.levels else list(leaves_of(walk))
 
@@ -406,10 +396,10 @@ class BadBackward(Check):
         if self.open is not None or self.sure:
             return
         for i, c in enumerate(results):
-            kind = _not_finite(c)
+            kind = not_finite(c)
             if kind:
                 cts = ct if isinstance(ct, (list, tuple)) else [ct]
-                if any(_not_finite(x) for x in cts):
+                if any(not_finite(x) for x in cts):
                     return                              # came in from an earlier node
                 bad = np.isnan(c) if kind == "nan" else np.isinf(c)
                 where = tuple(int(j) for j in np.unravel_index(int(bad.argmax()), c.shape))
@@ -424,7 +414,7 @@ class BadBackward(Check):
 
     def _settle(self, params: Iterable[Any]) -> None:
         """The mistake is real once an update reads a gradient that is not finite."""
-        if self.open is not None and any(p._grad is not None and _not_finite(p._grad.array)
+        if self.open is not None and any(p._grad is not None and not_finite(p._grad.array)
                                          for p in params):
             if not self.case.not_finite:
                 self.case.not_finite = self.code
