@@ -209,6 +209,11 @@ def _over_square(x: Expr, a: Expr, b: Expr) -> Expr:
     return where_(r.eq(0), 0.0, x / where_(r.eq(0), 1.0, r))
 
 
+def _over_length(x: Expr, length: Expr) -> Expr:
+    """x / length, 0 at the origin, which is the minimum."""
+    return where_(length.eq(0), 0.0, x / where_(length.eq(0), 1.0, length))
+
+
 _LN2, _LN10, _2_SQRTPI = math.log(2), math.log(10), 2 / math.sqrt(math.pi)
 FUNCTIONS: dict[str, Fn] = {
     "add": Fn(np.add, (lambda a, b, o: 1.0, lambda a, b, o: 1.0), 1, "{} + {}"),
@@ -264,7 +269,8 @@ FUNCTIONS: dict[str, Fn] = {
                   1, "max({}, {})"),
     "atan2": Fn(np.arctan2, (lambda a, b, o: _over_square(b, a, b),
                              lambda a, b, o: -_over_square(a, a, b)), 14, "atan2({}, {})"),
-    "hypot": Fn(np.hypot, (lambda a, b, o: a / o, lambda a, b, o: b / o), 4, "hypot({}, {})"),
+    "hypot": Fn(np.hypot, (lambda a, b, o: _over_length(a, o), lambda a, b, o: _over_length(b, o)),
+                4, "hypot({}, {})"),
     "fmod": Fn(np.fmod, (lambda a, b, o: 1.0, lambda a, b, o: -trunc_(a / b)), 4, "fmod({}, {})"),
     "mod": Fn(np.mod, (lambda a, b, o: 1.0, lambda a, b, o: -floor_(a / b)), 4, "{} mod {}"),
     "floordiv": Fn(np.floor_divide, (None, None), 2, "{}//{}"),
@@ -444,6 +450,7 @@ def compile_numpy(name: str, params: Sequence[str], exprs: Sequence[Expr | None]
     head = ", ".join([*params, *(["*", *keyword] if keyword else [])])
     tail = results[0] if single else f"({', '.join(results)},)"
     text = "\n".join([f"def {name}({head}):", *lines, f"    return {tail}"])
+    scope["__name__"] = __name__           # the package's filter of warnings goes by it
     exec(compile(text, f"<adjoint expr {name}>", "exec"), scope)
     function: Callable[..., Any] = scope[name]
     return function

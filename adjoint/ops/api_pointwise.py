@@ -444,7 +444,9 @@ def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
     """log(exp(input) + exp(other)) without overflow."""
     top = p.maximum(input, other)
     safe = p.where_op(p.isinf(top), 0.0, top.detach())
-    result = p.add(p.log(p.add(p.exp(p.sub(input, safe)), p.exp(p.sub(other, safe)))), safe)
+    total = p.add(p.exp(p.sub(input, safe)), p.exp(p.sub(other, safe)))
+    empty = p.eq(total, 0.0)                     # both operands are -inf, and stay so
+    result = p.add(p.where_op(empty, -math.inf, p.log(p.where_op(empty, 1.0, total))), safe)
     return result if out is None else write_out(out, result)
 
 

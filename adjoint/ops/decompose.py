@@ -1,8 +1,8 @@
 """Records of decompositions and solutions of linear systems, over leading batch axes.
 
 Where a derivative divides by a difference of eigenvalues or singular values, pairs that are equal
-(to 10 eps of the largest) contribute 0: right for every function that does not depend on the
-choice of basis in a degenerate subspace, and never nan.
+(to 10 eps of the largest) contribute 0, never nan: right for functions of the values, and of
+vectors that enter through whole degenerate subspaces only (docs/subgradients.md).
 
 Source of the formulas: M. Giles, "Collected matrix derivative results" (2008); F. Walter and
 L. Lehmann (2011) for QR; K. Petersen, M. Pedersen, "The matrix cookbook" (2012), section 2.

@@ -1,0 +1,81 @@
+"""Branches that a choice did not take: what they give is dropped before it can spoil anything.
+
+`where(x > 0, sqrt(x), 0)` sends a zero to sqrt at x = 0, whose slope there is infinite: 0 * inf is
+NaN, though the loss does not depend on that element at all. Where a pointwise op serves choices
+only, all with one condition, the elements that they did not take are set to zero in its results,
+and so on towards the leaves. In a graph of a gradient the zeroing is a `where` itself, so that it
+holds for every order of derivative.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from adjoint.autograd.anomaly import not_finite
+from adjoint.core.tensor import AccumulateGrad, Port, Tensor
+from adjoint.ops.family import PointwiseOp
+from adjoint.ops.pointwise import where_op
+
+Mask = tuple[tuple[Any, bool], ...]     # conditions; are elements where it holds taken?
+# choice -> (residual that is the condition, operand -> is it taken where the condition holds?)
+CHOICES: dict[str, tuple[str, dict[int, bool]]] = {
+    "where": ("c", {1: True, 2: False}), "masked_fill": ("mask", {0: False, 2: True})}
+_ELEMENTWISE = frozenset({"abs", "sgn", "clamp", "xlogy", "to_dtype", "clone", *CHOICES})
+
+
+class Masks:
+    """The masks of one backward pass: node -> mask, and how many of its uses have it."""
+
+    def __init__(self, order: Iterable[Any]) -> None:
+        self.uses = Counter(e for n in order for e in n.edges
+                            if e is not None and type(e) is not AccumulateGrad)
+        self.found: dict[Any, tuple[Mask, int]] = {}
+
+    def screen(self, node: Any, results: list[Any], read: Any) -> list[Any]:
+        """The results of a node, zero where no choice took its output; passes masks on."""
+        found = self.found.pop(node, None)
+        mask = found[0] if found is not None and found[1] == self.uses[node] else None
+        if mask is not None:
+            results = [_apply(mask, c, node.shape) for c in results]
+        name, sides = CHOICES.get(node.plan.op.name, ("", {}))
+        condition = read(node.saved[node.plan.names.index(name)], node) if name else None
+        for i, e in enumerate(node.edges):
+            own = ((condition, sides[i]), *(mask or ())) if i in sides else mask
+            if own is not None and _elementwise(e, node.shape):
+                have = self.found.get(e)
+                if have is None:
+                    self.found[e] = own, 1
+                elif _same(have[0], own):
+                    self.found[e] = own, have[1] + 1
+        return results
+
+
+def _same(a: Mask, b: Mask) -> bool:
+    return {(id(c), taken) for c, taken in a} == {(id(c), taken) for c, taken in b}
+
+
+def _elementwise(edge: Any, shape: Any) -> bool:
+    """Does the edge lead to a pointwise op whose output has this shape?"""
+    if edge is None or type(edge) is Port or type(edge) is AccumulateGrad or edge.plan is None:
+        return False
+    op = edge.plan.op
+    return edge.shape == shape and (isinstance(op, PointwiseOp) or op.name in _ELEMENTWISE)
+
+
+def _apply(mask: Mask, c: Any, shape: Any) -> Any:
+    """A cotangent, zero where the mask says not taken."""
+    if isinstance(c, Tensor):
+        if tuple(c.shape) != tuple(shape):
+            return c
+        for condition, taken in mask:
+            c = where_op(condition, c, 0.0) if taken else where_op(condition, 0.0, c)
+        return c
+    if not isinstance(c, np.ndarray) or c.shape != shape or not not_finite(c):
+        return c
+    c = c.copy()
+    for condition, taken in mask:
+        np.copyto(c, 0, where=np.logical_not(condition) if taken else condition)
+    return c
