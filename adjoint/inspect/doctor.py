@@ -25,7 +25,16 @@ from adjoint.inspect import (
     doctor_symptoms,
     doctor_values,
 )
-from adjoint.inspect.doctor_case import CHECKS, NOWHERE, Case, Check, Finding, Place, norm, user_place
+from adjoint.inspect.doctor_case import (
+    CHECKS,
+    NOWHERE,
+    Case,
+    Check,
+    Finding,
+    Place,
+    norm,
+    user_place,
+)
 from adjoint.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,

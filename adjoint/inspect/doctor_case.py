@@ -1,4 +1,4 @@
-"""What every check of the doctor builds on: the finding, the check, and what is known of the run."""
+"""What the doctor's checks build on: the finding, the check, what is known of the run."""
 from __future__ import annotations
 
 import linecache

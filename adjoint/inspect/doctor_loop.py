@@ -224,7 +224,7 @@ class RetainGraph(Check):
 
 @check
 class CarriedState(Check):
-    """Each backward walks further back than the one before it: the linear law of a carried state."""
+    """Each backward walks further back than the one before it: a carried state grows linearly."""
 
     code = "AD022"
     title = "state is carried across steps with its graph"

@@ -97,7 +97,8 @@ class Symptoms:
                  f"of {self.total}", "AD009 AD010 AD023 AD024 AD025",
                  "ad.why_zero(param); ad.why_none(param)"),
             _row("accuracy collapses though the loss falls", f"{training} of "
-                 f"{len(case.training)} models in training mode at their last call", "AD016 AD020 AD019", "model.eval()"),
+                 f"{len(case.training)} models in training mode at their last call",
+                 "AD016 AD020 AD019", "model.eval()"),
             _row("the weights do not change", f"a step changes them by {change} of their norm",
                  "AD004 AD008 AD023", "ad.grad_report(model)"),
             _row("backward is slow", f"{ratio}; most in {slowest[0] or 'no node'} ({share:.0%})",

@@ -99,7 +99,7 @@ class Saturated(Check):
     code = "AD010"
     title = "saturated activation"
     cause = "inputs are so large that the slope is almost 0: little gradient passes"
-    fix = "smaller initial weights, normalized inputs, a norm layer before it, or another activation"
+    fix = "smaller initial weights, normalized inputs, a norm layer, or another activation"
     ops = frozenset({"sigmoid", "tanh", "hardsigmoid", "hardtanh"})
     limit, passed, steps = 0.9, 0.05, 3
 
@@ -124,7 +124,7 @@ class Saturated(Check):
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
         layer = self.open.pop(node.seq, None)
-        if layer is None or not isinstance(ct, np.ndarray) or not isinstance(results[0], np.ndarray):
+        if layer is None or not all(isinstance(a, np.ndarray) for a in (ct, results[0])):
             return
         incoming, passed = norm([ct]), norm([results[0]])
         layer.shrink = passed / incoming if incoming else 1.0
@@ -255,8 +255,8 @@ class Exploding(_Depth):
                 return
         if len(self.huge) >= 3:
             size, weights = self.huge[0]
-            yield self.found(self.first, f"|grad| = {size:.2e}, {size / weights:.1e} times the norm "
-                             f"of the weights, at {len(self.huge)} steps")
+            yield self.found(self.first, f"|grad| = {size:.2e}, {size / weights:.1e} times "
+                             f"the norm of the weights, at {len(self.huge)} steps")
         elif self.jumps:
             place, step, now, usual = self.jumps[0]
             yield self.found(place, f"step {step + 1}: |grad| = {now:.3g}, the median of the steps "

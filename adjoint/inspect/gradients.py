@@ -178,9 +178,10 @@ def why_none(param: Tensor, loss: Tensor | Callable[[], Tensor] | None = None) -
     if not param._rg:
         return _reason("requires_grad is False", None, f"a tensor of shape {list(param.shape)} "
                        "that no op records", "param.requires_grad_() before the forward pass")
-    if not param.is_leaf and not param._retains:
-        return _reason("not a leaf", node_place(param.grad_fn), "it was computed by "
-                       f"{param.grad_fn.name()}; only leaves keep their gradient",  # type: ignore[union-attr]  # not a leaf
+    maker = param.grad_fn
+    if maker is not None and not param._retains:
+        return _reason("not a leaf", node_place(maker), "it was computed by "
+                       f"{maker.name()}; only leaves keep their gradient",
                        "call retain_grad() on it before backward")
     if callable(loss) and not isinstance(loss, Tensor):
         return _followed(param, loss)
