@@ -29,7 +29,7 @@ LAYERS = (
     ("memory", "compile"),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed"),
     ("models", "vision"),
-    ("inspect", "testing"),
+    ("inspect", "profiler", "testing"),
     ("cli",),
 )
 RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}

@@ -1,4 +1,4 @@
-"""A line chart as an SVG file, written with nothing but strings."""
+"""A line chart as an SVG file and a line of blocks for terminals, with nothing but strings."""
 from __future__ import annotations
 
 import math
@@ -104,3 +104,27 @@ def line_chart(series: Mapping[str, Points], title: str = "", x_label: str = "",
             f'width="{_WIDTH}" height="{_HEIGHT}" role="img"><title>{escape(title)}</title>'
             f'<style>{style}</style><rect width="100%" height="100%" fill="#fff"/>'
             f'{"".join(body)}</svg>\n')
+
+
+def sparkline(values: Sequence[float], width: int = 60, log: bool = False) -> str:
+    """Numbers as a line of blocks, the largest of each group; "!" where one is not finite.
+
+    `log` shows magnitudes, for gradient norms.
+
+    >>> sparkline([1, 2, 3, 4, 8, 4, 2])
+    '▁▂▃▄█▄▂'
+    >>> sparkline([1.0, 10.0, float("nan"), 1000.0], log=True)
+    '▁▃!█'
+    """
+    size = max(1, -(-len(values) // max(1, width)))
+    groups = [values[i:i + size] for i in range(0, len(values), size)]
+    points = [max(g) if all(map(math.isfinite, g)) else math.nan for g in groups]
+    if log:
+        points = [math.log10(v) if v > 0 else -300.0 if v == 0 else v for v in points]
+        floor = min((v for v in points if v > -300), default=0.0)
+        points = [max(v, floor) if math.isfinite(v) else v for v in points]
+    finite = [v for v in points if math.isfinite(v)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    span = high - low or 1.0
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int((v - low) / span * 8))] if math.isfinite(v) else "!"
+                   for v in points)
