@@ -90,7 +90,7 @@ def assert_same_end(folder, whole):
 def test_what_a_run_shows_and_writes(text, whole):
     folder, out = whole
     assert sorted(os.listdir(folder)) == [".lock", CHECKPOINT, "loss.svg", "model.safetensors",
-                                          "sample.txt"]
+                                          "report.html", "sample.txt"]
     assert re.search(r"model: [\d,]+ parameters", out)
     assert re.search(r"memory: the tensors of a step .* take [\d.]+ \w+ at their peak", out)
     line = re.search(r"Step +1/160: loss=(\S+), grad_norm=(\S+), [\d,]+ tokens/s, peak .*B", out)

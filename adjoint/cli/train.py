@@ -22,6 +22,7 @@ from adjoint.cli.train_options import (
 )
 from adjoint.cli.train_predict import available_bytes, predict_step_bytes
 from adjoint.cli.train_progress import format_bytes, format_time, make_progress, peak_bytes
+from adjoint.cli.train_report import report
 from adjoint.cli.train_text import Corpus, load_corpus
 from adjoint.io.atomic import remove_partial, write_bytes
 from adjoint.io.safetensors import save_file
@@ -103,6 +104,7 @@ def _train(work: Run, options: Namespace) -> int:
         stopped = train(work, progress, options.save_every)
     finally:
         progress.close()
+    _report(work, time.perf_counter() - begun)
     if stopped:
         name = signal.Signals(stopped).name
         print(f"stopped by {name} after step {work.step}; continue with: adjoint train --resume "
@@ -110,6 +112,18 @@ def _train(work: Run, options: Namespace) -> int:
         return 128 + stopped
     _finish(work, options, time.perf_counter() - begun, work.step - first)
     return 0
+
+
+def _report(work: Run, seconds: float) -> None:
+    """Write report.html: of the whole run's curves, and of what this process watched."""
+    loss = f"{work.losses[-1][1]:.4f}" if work.losses else "-"
+    held = f"{work.validations[-1][1]:.4f}" if work.validations else "-"
+    facts = [("steps", f"{work.step} of {work.config.steps}"), ("training loss", loss),
+             ("validation loss", held), ("time", format_time(seconds)),
+             ("peak memory", format_bytes(peak_bytes())), ("text", work.corpus.source),
+             ("model", f"{work.config.layers} layers, dim {work.config.dim}, context "
+                       f"{work.config.context}, {work.config.dtype}")]
+    write_bytes(work.folder / "report.html", report(work, facts).encode())
 
 
 def _finish(work: Run, options: Namespace, seconds: float, steps: int) -> None:
@@ -127,7 +141,7 @@ def _finish(work: Run, options: Namespace, seconds: float, steps: int) -> None:
         text = work.sample(options.sample)
         write_bytes(work.folder / "sample.txt", text.encode())
         print(f"\n--- sample ---\n{text}\n--- end ---\n")
-    names = ["loss.svg", "model.safetensors", checkpoint.NAME]
+    names = ["report.html", "loss.svg", "model.safetensors", checkpoint.NAME]
     print(f"wrote {', '.join(names + ['sample.txt'] * bool(options.sample))} to {work.folder}")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import adjoint as ad
 from adjoint.base.errors import AdjointError
 from adjoint.cli import train_checkpoint as checkpoint
+from adjoint.cli.train_monitor import Monitor, finite, where_it_began
 from adjoint.cli.train_options import BadInput, TrainConfig
 from adjoint.cli.train_progress import Progress, Report
 from adjoint.cli.train_text import Corpus, batch_at, validation_batches
@@ -85,6 +86,7 @@ class Run:
         self.step = 0
         self.losses: list[list[float]] = []       # [step, loss, gradient norm]
         self.validations: list[list[float]] = []  # [step, loss]
+        self.monitor = Monitor(print)
 
     def save(self) -> None:
         """Write the checkpoint, in one atomic step."""
@@ -118,18 +120,29 @@ class Run:
         x, y = batch_at(self.corpus.train, self.step, config.seed, config.batch, config.context)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.step)
-        self.optimizer.zero_grad()
-        loss = self.model.loss(wrap(x), wrap(y))
-        loss.backward()
-        norm = clip_grad_norm_(self.model.parameters(), config.clip)
-        value = float(loss.item())
-        if not math.isfinite(value):
-            raise Diverged(f"the loss is {value} at step {self.step + 1}; the last checkpoint is "
-                           f"kept; start again with a smaller --lr (it is {config.lr:g})")
-        self.optimizer.step()
+        generator = ad.get_rng_state()
+        with self.monitor.watch():
+            self.optimizer.zero_grad()
+            loss = self.model.loss(wrap(x), wrap(y))
+            loss.backward()
+            norm = float(clip_grad_norm_(self.model.parameters(), config.clip))
+            value = float(loss.item())
+            if not finite(value, norm):
+                ad.set_rng_state(generator)
+                began = where_it_began(lambda: self.model.loss(wrap(x), wrap(y)).backward())
+                raise Diverged(f"the loss is {value}, the gradient norm {norm} at step "
+                               f"{self.step + 1}; the last checkpoint is kept; start again with a "
+                               f"smaller --lr (it is {config.lr:g}). {began}")
+            self.optimizer.step()
         self.step += 1
-        self.losses.append([self.step, value, float(norm)])
-        return value, float(norm)
+        self.losses.append([self.step, value, norm])
+        self.monitor.seen(self.step, norm)
+        return value, norm
+
+    def small_loss(self) -> Any:
+        """The loss of one sequence, with its graph: for the picture in the report."""
+        x, y = batch_at(self.corpus.train, 0, self.config.seed, 1, min(self.config.context, 8))
+        return self.model.loss(wrap(x), wrap(y))
 
     def validate(self) -> float:
         """Mean loss in nats per byte over the held-out text."""
@@ -174,6 +187,7 @@ def train(run: Run, progress: Progress, save_every: int) -> int:
     begun, first, pace = time.perf_counter(), run.step, 0.0
     if run.owes_validation(save_every):
         run.validate()
+    run.monitor.say = progress.note
     with StopFlag() as stop:
         while run.step < config.steps and not stop.signal:
             before = time.perf_counter()

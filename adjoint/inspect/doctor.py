@@ -103,6 +103,7 @@ class doctor(Observer):
         hooks = (register_optimizer_step_pre_hook(self._before_step),
                  register_optimizer_step_post_hook(self._after_step))
         self._held.append((watchers.push(watchers.observers, self), hooks))
+        self.symptoms.entered()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None,

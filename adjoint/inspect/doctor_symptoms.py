@@ -36,6 +36,10 @@ class Symptoms:
         self.backward: list[float] = []
         self.ops: dict[str, float] = {}
 
+    def entered(self) -> None:
+        """What ran while nobody watched is no step's time."""
+        self.finished = time.perf_counter()
+
     def begin_walk(self) -> None:
         """Time since the last backward is forward, optimizer and the user's own code."""
         self.began = time.perf_counter()
