@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers_healthy import PROGRAMS
 
 import adjoint as ad
 from adjoint.base.errors import AutogradError
 from adjoint.inspect.doctor import codes
-from helpers_healthy import PROGRAMS
 
 LABS = sorted((Path(__file__).resolve().parent.parent / "examples" / "labs").glob("*.py"))
 

@@ -53,6 +53,7 @@ class NoGrad(Check):
         for a in args:
             if not isinstance(a, Tensor):
                 continue
+            mark: Any
             if off and a._rg:
                 held = grad_modes.opened()
                 mark = ("no_grad", held[1] if held else NOWHERE, self.case.calls)
@@ -196,7 +197,8 @@ class UnusedParameter(Check):
             evidence = f"{names}: .grad is None after {self.case.walks} backward passes; {how}"
             at = group[0].defined()
             if at is not None:
-                yield self.found_at(*at, evidence)
+                file, line, function = at
+                yield self.found_at(file, line, function, evidence)
             else:
                 yield self.found(touched or NOWHERE, evidence)
 
@@ -352,7 +354,7 @@ class WrongReduction(Check):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.root: tuple[Place, int] | None = None
-        self.before: list[tuple[Any, Any]] = []
+        self.copies: list[tuple[Any, Any]] = []
         self.ratios: list[float] = []
         self.place: tuple[Place, int] = (NOWHERE, 0)
         self.looked = 0
@@ -380,17 +382,17 @@ class WrongReduction(Check):
     def before_step(self, optimizer: Any, place: Place) -> None:
         if self.root is not None:
             self.looked += 1
-            self.before = [(p, p.array.copy()) for g in optimizer.param_groups
+            self.copies = [(p, p.array.copy()) for g in optimizer.param_groups
                            for p in g["params"] if p._grad is not None]
 
     def after_step(self, optimizer: Any, place: Place) -> None:
-        if self.root is not None and self.before:
-            change = norm(p.array - old for p, old in self.before)
-            size = norm(old for _, old in self.before)
+        if self.root is not None and self.copies:
+            change = norm(p.array - old for p, old in self.copies)
+            size = norm(old for _, old in self.copies)
             if not change <= 0.5 * size:                # also where it is not a number
                 self.ratios.append(change / size if size else math.inf)
                 self.place = self.root
-        self.before = []
+        self.copies = []
 
     def findings(self) -> Iterable[Finding]:
         if len(self.ratios) >= 2:

@@ -32,7 +32,8 @@ class _Track:
     __slots__ = ("leaf", "grad", "version", "dirty")
 
     def __init__(self, leaf: Any) -> None:
-        self.leaf, self.grad = weakref.ref(leaf), weakref.ref(leaf._grad)
+        self.leaf: Any = weakref.ref(leaf)
+        self.grad: Any = weakref.ref(leaf._grad)
         self.version, self.dirty = leaf._version, False
 
     def same(self, leaf: Any) -> bool:
@@ -234,21 +235,21 @@ class CarriedState(Check):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.sizes: dict[Place, list[int]] = {}
-        self.before: dict[Place, frozenset[int]] = {}
+        self.latest: dict[Place, frozenset[int]] = {}
 
     def begin_walk(self, walk: Any) -> None:
         if walk.levels or not walk.order or not walk.accumulate:
             return
         place = place_of(walk)
         seqs = frozenset(n.seq for n in walk.order)
-        shared = len(seqs & self.before.get(place, frozenset()))
+        shared = len(seqs & self.latest.get(place, frozenset()))
         sizes = self.sizes.setdefault(place, [])
-        if not sizes or shared < len(self.before[place]):
+        if not sizes or shared < len(self.latest[place]):
             sizes.clear()
         if sizes and len(seqs) <= sizes[-1]:
             sizes.clear()
         sizes.append(len(seqs))
-        self.before[place] = seqs
+        self.latest[place] = seqs
 
     def findings(self) -> Iterable[Finding]:
         for place, sizes in self.sizes.items():

@@ -9,7 +9,6 @@ import numpy as np
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor
 from adjoint.inspect.doctor_case import (
-    NOWHERE,
     Case,
     Check,
     Finding,

@@ -10,7 +10,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import DType, default_dtype, default_of, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
-from adjoint.core.tensor import Size, Tensor, alias, cut, bump, expose, share_cell, wrap
+from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.device import check
 from adjoint.ops.public import METHODS, public
 from adjoint.ops.shape import clone_op

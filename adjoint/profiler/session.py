@@ -246,7 +246,8 @@ class profile:
         write_bytes(path, gzip.compress(text, 5) if str(path).endswith(".gz") else text)
 
     def _trace(self) -> list[dict[str, Any]]:
-        pid, out = os.getpid(), []
+        pid = os.getpid()
+        out: list[dict[str, Any]] = []
         forward = {e.sequence for e in self.events() if e.kind == "op" and e.sequence >= 0}
         backward = {e.sequence for e in self.events() if e.kind == "backward"}
         out.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": "adjoint"}})

@@ -168,7 +168,8 @@ def fields(data: bytes) -> dict[int, list[Any]]:
 
     while at < len(data):
         key = varint()
-        kind, value = key & 7, None
+        kind = key & 7
+        value: Any
         if kind == 0:
             value = varint()
         elif kind == 2:

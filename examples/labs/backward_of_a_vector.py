@@ -1,7 +1,8 @@
 """AD006: backward() of a tensor with more than one element.
 
-    adjoint doctor examples/labs/backward_of_a_vector.py              the mistake
-    adjoint doctor examples/labs/backward_of_a_vector.py --healthy    the same program without it
+    adjoint doctor examples/labs/backward_of_a_vector.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD019: (N, 1) minus (N,) is (N, N).
 
-    adjoint doctor examples/labs/broadcast_loss.py              the mistake
-    adjoint doctor examples/labs/broadcast_loss.py --healthy    the same program without it
+    adjoint doctor examples/labs/broadcast_loss.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import sys
 
 import adjoint as ad
 from adjoint import nn
-from adjoint.nn import functional as F
 
 
 def main(healthy: bool) -> None:

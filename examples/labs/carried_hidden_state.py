@@ -1,7 +1,8 @@
 """AD022: a hidden state connects every step to all before it.
 
-    adjoint doctor examples/labs/carried_hidden_state.py              the mistake
-    adjoint doctor examples/labs/carried_hidden_state.py --healthy    the same program without it
+    adjoint doctor examples/labs/carried_hidden_state.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD009: a large negative bias puts every unit where ReLU is 0.
 
-    adjoint doctor examples/labs/dead_relu.py              the mistake
-    adjoint doctor examples/labs/dead_relu.py --healthy    the same program without it
+    adjoint doctor examples/labs/dead_relu.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD024: detach() between the encoder and the loss.
 
-    adjoint doctor examples/labs/detached_path.py              the mistake
-    adjoint doctor examples/labs/detached_path.py --healthy    the same program without it
+    adjoint doctor examples/labs/detached_path.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

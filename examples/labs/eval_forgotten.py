@@ -1,7 +1,8 @@
 """AD020: validation with dropout on.
 
-    adjoint doctor examples/labs/eval_forgotten.py              the mistake
-    adjoint doctor examples/labs/eval_forgotten.py --healthy    the same program without it
+    adjoint doctor examples/labs/eval_forgotten.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD012: weights that are too large multiply the gradient at every layer.
 
-    adjoint doctor examples/labs/exploding_gradients.py              the mistake
-    adjoint doctor examples/labs/exploding_gradients.py --healthy    the same program without it
+    adjoint doctor examples/labs/exploding_gradients.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import sys
 
 import adjoint as ad
 from adjoint import nn
-from adjoint.nn import functional as F
 
 
 def main(healthy: bool) -> None:

@@ -1,7 +1,8 @@
 """AD013: float16 gradients below 6e-8 become 0 without loss scaling.
 
-    adjoint doctor examples/labs/fp16_underflow.py              the mistake
-    adjoint doctor examples/labs/fp16_underflow.py --healthy    the same program without it
+    adjoint doctor examples/labs/fp16_underflow.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

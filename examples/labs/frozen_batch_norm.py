@@ -1,7 +1,8 @@
 """AD016: frozen layers whose running statistics go on moving.
 
-    adjoint doctor examples/labs/frozen_batch_norm.py              the mistake
-    adjoint doctor examples/labs/frozen_batch_norm.py --healthy    the same program without it
+    adjoint doctor examples/labs/frozen_batch_norm.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

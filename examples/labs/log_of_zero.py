@@ -1,7 +1,8 @@
 """AD014: log(0) times 0 is not a number.
 
-    adjoint doctor examples/labs/log_of_zero.py              the mistake
-    adjoint doctor examples/labs/log_of_zero.py --healthy    the same program without it
+    adjoint doctor examples/labs/log_of_zero.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD002: a list of loss tensors keeps a graph for every step.
 
-    adjoint doctor examples/labs/losses_kept.py              the mistake
-    adjoint doctor examples/labs/losses_kept.py --healthy    the same program without it
+    adjoint doctor examples/labs/losses_kept.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

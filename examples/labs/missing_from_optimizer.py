@@ -1,7 +1,8 @@
 """AD008: the optimizer is given a part of the parameters.
 
-    adjoint doctor examples/labs/missing_from_optimizer.py              the mistake
-    adjoint doctor examples/labs/missing_from_optimizer.py --healthy    the same program without it
+    adjoint doctor examples/labs/missing_from_optimizer.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

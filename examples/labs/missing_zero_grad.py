@@ -1,7 +1,8 @@
 """AD001: zero_grad() is forgotten, so each step adds to the gradients of all steps before.
 
-    adjoint doctor examples/labs/missing_zero_grad.py              the mistake
-    adjoint doctor examples/labs/missing_zero_grad.py --healthy    the same program without it
+    adjoint doctor examples/labs/missing_zero_grad.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD023: every parameter was frozen.
 
-    adjoint doctor examples/labs/nothing_requires_grad.py              the mistake
-    adjoint doctor examples/labs/nothing_requires_grad.py --healthy    the same program without it
+    adjoint doctor examples/labs/nothing_requires_grad.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD005: a value that backward needs is written to through .data.
 
-    adjoint doctor examples/labs/overwritten_through_data.py              the mistake
-    adjoint doctor examples/labs/overwritten_through_data.py --healthy    the same program without it
+    adjoint doctor examples/labs/overwritten_through_data.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

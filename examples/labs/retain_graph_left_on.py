@@ -1,7 +1,8 @@
 """AD003: retain_graph=True on a backward that no other one follows.
 
-    adjoint doctor examples/labs/retain_graph_left_on.py              the mistake
-    adjoint doctor examples/labs/retain_graph_left_on.py --healthy    the same program without it
+    adjoint doctor examples/labs/retain_graph_left_on.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

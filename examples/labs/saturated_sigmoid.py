@@ -1,7 +1,8 @@
 """AD010: inputs of a sigmoid are far out where it is flat.
 
-    adjoint doctor examples/labs/saturated_sigmoid.py              the mistake
-    adjoint doctor examples/labs/saturated_sigmoid.py --healthy    the same program without it
+    adjoint doctor examples/labs/saturated_sigmoid.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

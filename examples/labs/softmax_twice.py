@@ -1,7 +1,8 @@
 """AD017: cross_entropy applies log_softmax itself.
 
-    adjoint doctor examples/labs/softmax_twice.py              the mistake
-    adjoint doctor examples/labs/softmax_twice.py --healthy    the same program without it
+    adjoint doctor examples/labs/softmax_twice.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD015: sqrt has an infinite slope at 0.
 
-    adjoint doctor examples/labs/sqrt_at_zero.py              the mistake
-    adjoint doctor examples/labs/sqrt_at_zero.py --healthy    the same program without it
+    adjoint doctor examples/labs/sqrt_at_zero.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

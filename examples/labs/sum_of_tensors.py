@@ -1,7 +1,8 @@
 """AD021: total += loss keeps the graph of every step.
 
-    adjoint doctor examples/labs/sum_of_tensors.py              the mistake
-    adjoint doctor examples/labs/sum_of_tensors.py --healthy    the same program without it
+    adjoint doctor examples/labs/sum_of_tensors.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD018: a loss summed over the batch with the learning rate of a mean.
 
-    adjoint doctor examples/labs/summed_loss.py              the mistake
-    adjoint doctor examples/labs/summed_loss.py --healthy    the same program without it
+    adjoint doctor examples/labs/summed_loss.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AD025: weights that begin equal stay equal.
 
-    adjoint doctor examples/labs/symmetric_weights.py              the mistake
-    adjoint doctor examples/labs/symmetric_weights.py --healthy    the same program without it
+    adjoint doctor examples/labs/symmetric_weights.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

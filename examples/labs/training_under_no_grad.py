@@ -1,7 +1,8 @@
 """AD004: the forward pass runs under no_grad().
 
-    adjoint doctor examples/labs/training_under_no_grad.py              the mistake
-    adjoint doctor examples/labs/training_under_no_grad.py --healthy    the same program without it
+    adjoint doctor examples/labs/training_under_no_grad.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

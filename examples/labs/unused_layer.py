@@ -1,7 +1,8 @@
 """AD007: a layer is built and never used.
 
-    adjoint doctor examples/labs/unused_layer.py              the mistake
-    adjoint doctor examples/labs/unused_layer.py --healthy    the same program without it
+    adjoint doctor examples/labs/unused_layer.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations

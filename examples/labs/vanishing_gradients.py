@@ -1,7 +1,8 @@
 """AD011: twelve sigmoid layers: each passes on a quarter of the gradient at most.
 
-    adjoint doctor examples/labs/vanishing_gradients.py              the mistake
-    adjoint doctor examples/labs/vanishing_gradients.py --healthy    the same program without it
+    adjoint doctor examples/labs/vanishing_gradients.py
+
+With --healthy: the same program without the mistake.
 """
 
 from __future__ import annotations
