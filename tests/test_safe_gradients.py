@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import adjoint as ad
 from adjoint.autograd import detect_anomaly, grad
+from adjoint.utils.checkpoint import checkpoint
 
 POINT = [0.0, 4.0, -1.0, 0.25]
 # function, its domain, what stands for operands outside of it
@@ -131,6 +132,15 @@ def test_anomaly_mode_is_silent_on_a_masked_branch_and_not_on_a_product() -> Non
         ad.where(x > 0, ad.sqrt(x), 0.0).sum().backward()
     with pytest.raises(RuntimeError, match="SqrtBackward0"), detect_anomaly():
         (ad.sqrt(x) * ad.tensor([0.0, 1.0])).sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_inside_of_a_checkpoint(reentrant: bool) -> None:
+    x = ad.tensor([0.0, 4.0], requires_grad=True)
+    y = checkpoint(lambda v: ad.where(v > 0, ad.sqrt(v.double()).float(), 0.0), x,
+                   use_reentrant=reentrant)
+    y.sum().backward()
+    assert x.grad.tolist() == [0.0, 0.25]
 
 
 def test_retain_graph_and_two_passes_agree() -> None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from adjoint.autograd import leaves
 from adjoint.autograd.fit import fit, fit_tensor
-from adjoint.autograd.masks import CHOICES, Masks
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
@@ -48,7 +47,7 @@ class Backward:
 
     mark: Any = None             # stands for the residuals that this walk releases
     ends: Any = frozenset()      # captured nodes below which nothing is asked for
-    masks: Masks | None = None   # of branches that a choice did not take, once there is a choice
+    masks: Any = None              # of branches that a choice did not take, once there is a choice
 
     def __init__(self, keep: bool, create: bool, capture: dict[Any, list[int]] | None,
                  accumulate: bool, levels: bool = False) -> None:
@@ -200,8 +199,9 @@ class Backward:
         for observer in observers:
             observer.before_backward(node, ct)
         results = self._call(node, ct)
-        if node.plan is not None and (self.masks is not None or node.plan.op.name in CHOICES):
+        if node.plan is not None and (self.masks is not None or node.plan.op.chooses):
             if self.masks is None:
+                from adjoint.autograd.masks import Masks
                 self.masks = Masks(self.order)
                 self.special = True
             results = self.masks.screen(node, results, tensor_of if self.create else value_of)

@@ -16,14 +16,9 @@ import numpy as np
 
 from adjoint.autograd.anomaly import not_finite
 from adjoint.core.tensor import AccumulateGrad, Port, Tensor
-from adjoint.ops.family import PointwiseOp
 from adjoint.ops.pointwise import where_op
 
 Mask = tuple[tuple[Any, bool], ...]     # conditions; are elements where it holds taken?
-# choice -> (residual that is the condition, operand -> is it taken where the condition holds?)
-CHOICES: dict[str, tuple[str, dict[int, bool]]] = {
-    "where": ("c", {1: True, 2: False}), "masked_fill": ("mask", {0: False, 2: True})}
-_ELEMENTWISE = frozenset({"abs", "sgn", "clamp", "xlogy", "to_dtype", "clone", *CHOICES})
 
 
 class Masks:
@@ -40,7 +35,7 @@ class Masks:
         mask = found[0] if found is not None and found[1] == self.uses[node] else None
         if mask is not None:
             results = [_apply(mask, c, node.shape) for c in results]
-        name, sides = CHOICES.get(node.plan.op.name, ("", {}))
+        name, sides = node.plan.op.chooses or ("", {})
         condition = read(node.saved[node.plan.names.index(name)], node) if name else None
         for i, e in enumerate(node.edges):
             own = ((condition, sides[i]), *(mask or ())) if i in sides else mask
@@ -58,11 +53,10 @@ def _same(a: Mask, b: Mask) -> bool:
 
 
 def _elementwise(edge: Any, shape: Any) -> bool:
-    """Does the edge lead to a pointwise op whose output has this shape?"""
+    """Does the edge lead to an elementwise op whose output has this shape?"""
     if edge is None or type(edge) is Port or type(edge) is AccumulateGrad or edge.plan is None:
         return False
-    op = edge.plan.op
-    return edge.shape == shape and (isinstance(op, PointwiseOp) or op.name in _ELEMENTWISE)
+    return edge.shape == shape and edge.plan.op.elementwise
 
 
 def _apply(mask: Mask, c: Any, shape: Any) -> Any:

@@ -45,6 +45,7 @@ class Op:
     batch   (op, args, batched, attrs) -> out, the batch axis of every batched operand in front
     cost    (*avals, **attrs) -> floating operations
     why     residual -> the reason it is kept, in words
+    chooses (residual that is a condition, operand -> is it taken where the condition holds?)
     """
 
     name: str
@@ -60,6 +61,8 @@ class Op:
     hidden: tuple[str, ...] = ()         # further results of impl, for the rules only
     differentiable: tuple[str, ...] | None = None   # outputs that carry a gradient; None: all
     view: bool = False                   # the output shows operand 0's memory
+    elementwise: bool = False            # each element depends on the operands' same element alone
+    chooses: tuple[str, Mapping[int, bool]] | None = None
     prepare: Rule | None = None          # arrays -> arrays: promotion, before impl
     inplace: Rule | None = None          # (out_array, *arrays, **attrs): impl writing into out
     scalar: Any = None                   # kernels.expr expression, for the pointwise family

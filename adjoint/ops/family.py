@@ -316,7 +316,7 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
         return ex.flops(op.expression) * math.prod(broadcast_shapes(name, *avals))
 
     op = PointwiseOp(name, impl, _infer(name, kind), batch=batch_broadcast,
-                     prepare=_prepare(kind), cost=cost, **fields)
+                     prepare=_prepare(kind), cost=cost, elementwise=True, **fields)
     op.source = (e, given, kind)
     if attrs or len(operands) > 2:
         function: Any = function_of(op)

@@ -274,7 +274,8 @@ masked_fill_op: Any = op(
          "v": lambda ct, mask: where_op(mask, ct, 0.0)},
     jvp={"x": lambda t, mask: masked_fill_op(t, mask, 0.0),
          "v": lambda t, mask: where_op(mask, t, 0.0)},
-    batch=batch_broadcast, cost=lambda x, *_: x.size,
+    batch=batch_broadcast, cost=lambda x, *_: x.size, elementwise=True,
+    chooses=("mask", {0: False, 2: True}),
     why={"mask": "no gradient flows where the value was replaced"})
 
 

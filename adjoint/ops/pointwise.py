@@ -115,7 +115,8 @@ xlogy_op = op(
     jvp={"a": lambda t, a, b: mul(t, where_op(both_zero(a, b), 0.0, log(b))),
          "b": lambda t, a, b: mul(t, div(a, b))},
     batch=batch_broadcast, prepare=lambda arrays: promote(arrays, floating=True),
-    cost=lambda a, b: 10 * a.size, why={"a": "db = ct·a/b", "b": "da = ct·log b"})
+    cost=lambda a, b: 10 * a.size, elementwise=True,
+    why={"a": "db = ct·a/b", "b": "da = ct·log b"})
 both_zero = pointwise("both_zero", lambda a, b: a.eq(0) & (b <= 0), kind="bool")
 
 # ------------------------------------------------------------------ rounding and signs
@@ -124,12 +125,14 @@ abs_op = op(
     infer=lambda x: Aval(x.shape, _real(x.dtype)),
     vjp={"x": lambda ct, x: mul(ct, sgn(x))},
     jvp={"x": lambda t, x: real_part(mul(t, conj_op(sgn(x))))},
-    batch=batch_broadcast, cost=lambda x: x.size, why={"x": "|x|' = sign(x), 0 at 0"})
+    batch=batch_broadcast, cost=lambda x: x.size, elementwise=True,
+    why={"x": "|x|' = sign(x), 0 at 0"})
 sign = pointwise("sign", lambda x: sign_(x))
 sgn = op(
     "sgn", impl=lambda x, /: np.sign(x), infer=lambda x: x,
     vjp={"x": lambda ct, x: _sgn_rule(ct, x)}, jvp={"x": lambda t, x: _sgn_rule(t, x)},
-    batch=batch_broadcast, cost=lambda x: x.size, why={"x": "the phase turns with x"})
+    batch=batch_broadcast, cost=lambda x: x.size, elementwise=True,
+    why={"x": "the phase turns with x"})
 floor = pointwise("floor", lambda x: floor_(x))
 ceil = pointwise("ceil", lambda x: ceil_(x))
 trunc = pointwise("trunc", lambda x: trunc_(x))
@@ -171,7 +174,8 @@ where_op = op(
     infer=lambda c, a, b: Aval(broadcast_shapes("where", c, a, b), a.dtype),
     vjp={"a": lambda ct, c: where_op(c, ct, 0.0), "b": lambda ct, c: where_op(c, 0.0, ct)},
     jvp={"a": lambda t, c: where_op(c, t, 0.0), "b": lambda t, c: where_op(c, 0.0, t)},
-    batch=batch_broadcast, prepare=_where_prepare, node="WhereBackward0",
+    batch=batch_broadcast, prepare=_where_prepare, node="WhereBackward0", elementwise=True,
+    chooses=("c", {1: True, 2: False}),
     cost=lambda c, a, b: c.size, why={"c": "the gradient goes where the value came from"})
 
 # ------------------------------------------------------------------ activations
@@ -283,7 +287,7 @@ def _cast_vjp(ct: Any, *, dtype: np.dtype[Any]) -> Any:
     return ct
 
 
-cast = op("to_dtype", impl=lambda x, /, *, dtype: x.astype(dtype),
+cast = op("to_dtype", elementwise=True, impl=lambda x, /, *, dtype: x.astype(dtype),
           infer=lambda x, *, dtype: Aval(x.shape, dtype),
           vjp={"x": _cast_vjp}, jvp={"x": None}, batch=batch_broadcast, cost=lambda x, **_: 0,
           node="ToCopyBackward0")

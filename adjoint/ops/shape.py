@@ -182,7 +182,7 @@ roll_op: Any = op(
     batch=lambda op_, args, b, attrs: op_.call(args[0], shifts=attrs["shifts"],
                                                dims=tuple(d + 1 for d in attrs["dims"])))
 clone_op: Any = op("clone", impl=lambda x, /: np.array(x, order="K"), infer=lambda x: x,
-              vjp={"x": lambda ct: ct}, jvp={"x": None},
+              vjp={"x": lambda ct: ct}, jvp={"x": None}, elementwise=True,
               batch=lambda op_, args, b, attrs: op_.call(args[0]))
 identity_op: Any = op("alias", impl=lambda x, /: x.view(), infer=lambda x: x,
                  vjp={"x": lambda ct: ct}, jvp={"x": None}, view=True,
