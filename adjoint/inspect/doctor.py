@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from adjoint.base import provenance
 from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.core.modes import Observer, watchers
@@ -89,7 +91,8 @@ class doctor(Observer):
         self.ignore = frozenset(ignore)
         self.symptoms = doctor_symptoms.Symptoms(self.case)
         self._events: dict[str, list[Any]] = {
-            event: [getattr(c, event) for c in self.checks if _overrides(c, event)]
+            event: [getattr(c, event) for c in sorted(self.checks, key=lambda c: c.turn)
+                    if _overrides(c, event)]
             for event in _PLAIN}
         self._ops: dict[str, dict[str, list[Any]]] = {event: {} for event in _BY_OP}
         self._scalars: dict[int, float] = {}
@@ -182,17 +185,16 @@ class doctor(Observer):
         if not made:
             return
         array = made[0].array
-        if array.size == 1 and array.dtype.kind == "f":
+        if isinstance(array, np.ndarray) and array.size == 1 and array.dtype.kind == "f":
             self._note(node.seq, array)
         self._tell_op("forward", node.plan.op.name if node.plan is not None else "", node, args,
                       made)
 
     def _note(self, seq: int, array: Any) -> None:
-        if hasattr(array, "item"):
-            self._scalars[seq] = float(array.item())
-            if len(self._scalars) > 64:
-                for old in list(self._scalars)[:32]:
-                    del self._scalars[old]
+        self._scalars[seq] = float(array.item())
+        if len(self._scalars) > 64:
+            for old in list(self._scalars)[:32]:
+                del self._scalars[old]
 
     def detached(self, tensor: Any, made: Any) -> None:
         self._tell("detached", tensor, made)

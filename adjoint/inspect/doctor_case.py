@@ -58,6 +58,7 @@ class Check(Observer):
     title = ""
     cause = ""
     fix = ""
+    turn = 0                    # lower ones are told of an event first; equal ones by their codes
     ops: frozenset[str] | None = None
 
     def __init__(self, case: Case) -> None:

@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from adjoint.autograd import modes as grad_modes
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import AccumulateGrad, Port, Tensor
@@ -383,7 +385,8 @@ class WrongReduction(Check):
         if self.root is not None:
             self.looked += 1
             self.copies = [(p, p.array.copy()) for g in optimizer.param_groups
-                           for p in g["params"] if p._grad is not None]
+                           for p in g["params"]
+                           if p._grad is not None and isinstance(p.array, np.ndarray)]
 
     def after_step(self, optimizer: Any, place: Place) -> None:
         if self.root is not None and self.copies:

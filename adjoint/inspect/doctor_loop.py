@@ -19,6 +19,7 @@ from adjoint.inspect.doctor_case import (
     leaves_of,
     node_place,
     norm,
+    parents,
     place_of,
     several,
     size_text,
@@ -117,7 +118,8 @@ class MissingZeroGrad(Check):
 
 @check
 class LossesKept(Check):
-    """Scalars of one line that are alive together, several steps long, each with its graph."""
+    """Scalars of one line that are alive together, several steps long, each with its graph, and
+    that no other op reads."""
 
     code = "AD002"
     title = "losses are kept with their graphs"
@@ -132,26 +134,31 @@ class LossesKept(Check):
         self.roots: set[int] = set()
         self.walked: set[int] = set()
         self.open: set[int] = set()                  # sequence numbers in `made`
+        self.read: set[int] = set()                  # those of them that an op reads
         self.held: dict[Place, tuple[int, int, int, tuple[int, ...]]] = {}
 
     def forward(self, node: Any, args: Any, made: Any) -> None:
+        self.read.update(p.seq for p in parents(node) if p.seq in self.open)
         t = made[0]
-        if len(made) != 1 or t.array.size != 1 or t.array.dtype.kind != "f":
+        if (len(made) != 1 or t.array.size != 1 or t.array.dtype.kind != "f"
+                or node.plan is not None and node.plan.op.view):
             return
         place = node_place(node)
         have = self.made.setdefault(place, deque(maxlen=64))
-        while have and have[0][0]() is None:
-            self.open.discard(have.popleft()[1])
+        while have and (have[0][0]() is None or len(have) == have.maxlen):
+            seq = have.popleft()[1]
+            self.open.discard(seq)
+            self.read.discard(seq)
         if len(have) >= self.most:
             self._count(place, have)
         have.append((weakref.ref(t), node.seq))
         self.open.add(node.seq)
 
     def _count(self, place: Place, have: deque[tuple[Any, int]]) -> None:
-        alive = [(r(), seq) for r, seq in have if r() is not None]
+        alive = [(r(), seq) for r, seq in have if r() is not None and seq not in self.read]
         roots = [(t, seq) for t, seq in alive if seq in self.roots or seq not in self.walked]
         n = len(roots)
-        if n < self.most or n <= self.held.get(place, (0,))[0]:
+        if n < self.most or n <= self.held.get(place, (0, 0, 0, ()))[0]:
             return
         if n & (n - 1) and n != 5:
             old = self.held[place]
@@ -164,15 +171,16 @@ class LossesKept(Check):
         self.held[place] = (n, nodes, kept, tuple(seq for _, seq in roots))
 
     def begin_walk(self, walk: Any) -> None:
-        if walk.order and not walk.levels:
+        if walk.order:
             seen = self.open.intersection(n.seq for n in walk.order)
             self.walked |= seen
-            if walk.order[0].seq in seen:
+            if walk.order[0].seq in seen and not walk.levels:
                 self.roots.add(walk.order[0].seq)
 
     def findings(self) -> Iterable[Finding]:
         for place, (n, nodes, kept, seqs) in self.held.items():
-            still = [s for s in seqs if s in self.roots or s not in self.walked]
+            still = [s for s in seqs if s not in self.read
+                     and (s in self.roots or s not in self.walked)]
             if len(still) >= self.most:
                 memory = (f"and {size_text(kept)} of values for a backward that never came"
                           if kept else "whose values backward has freed, the nodes not")
@@ -244,7 +252,7 @@ class CarriedState(Check):
         seqs = frozenset(n.seq for n in walk.order)
         shared = len(seqs & self.latest.get(place, frozenset()))
         sizes = self.sizes.setdefault(place, [])
-        if not sizes or shared < len(self.latest[place]):
+        if not sizes or 2 * shared < len(self.latest[place]):
             sizes.clear()
         if sizes and len(seqs) <= sizes[-1]:
             sizes.clear()
@@ -320,8 +328,8 @@ class SumOfTensors(Check):
         return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
 
     def begin_walk(self, walk: Any) -> None:
-        if walk.order and not walk.levels:
-            if not walk.keep:
+        if walk.order:
+            if not walk.keep and not walk.levels:
                 self.roots.add(walk.order[0].seq)
             for _, seqs, _kept in self.open.values():
                 self.walked |= seqs.intersection(n.seq for n in walk.order)

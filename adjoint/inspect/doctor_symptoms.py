@@ -7,6 +7,8 @@ import statistics
 import time
 from typing import Any
 
+import numpy as np
+
 from adjoint.inspect.doctor_case import Case, norm, size_text
 
 
@@ -67,7 +69,8 @@ class Symptoms:
         self.none = sum(g is None for g in grads)
         self.zero = sum(g is not None and not norm([g.array]) for g in grads)
         if len(self.change) < self.looks:
-            self.before = [(p, p.array.copy()) for p in params]
+            self.before = [(p, p.array.copy()) for p in params
+                           if isinstance(p.array, np.ndarray)]
 
     def after_step(self, optimizer: Any) -> None:
         """How far the weights went."""

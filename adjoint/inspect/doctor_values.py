@@ -21,6 +21,7 @@ from adjoint.inspect.doctor_case import (
     leaves_of,
     node_place,
     norm,
+    parents,
     place_of,
     several,
     user_place,
@@ -92,6 +93,10 @@ class DeadReLU(Check):
                                  f"{layer.samples} samples of {layer.steps} calls")
 
 
+_LOSSES = frozenset({"binary_cross_entropy", "mse_loss", "l1_loss", "smooth_l1_loss",
+                     "huber_loss", "log", "log1p", "xlogy", "soft_margin_loss"})
+
+
 @check
 class Saturated(Check):
     """Sigmoid and tanh outputs at their bounds, and the gradient that is lost there."""
@@ -101,13 +106,12 @@ class Saturated(Check):
     cause = "inputs are so large that the slope is almost 0: little gradient passes"
     fix = "smaller initial weights, normalized inputs, a norm layer, or another activation"
     ops = frozenset({"sigmoid", "tanh", "hardsigmoid", "hardtanh"})
-    limit, passed, steps = 0.9, 0.05, 3
+    limit, passed, steps = 0.9, 0.3, 3
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.layers: dict[Any, _Layer] = {}
         self.open: dict[int, _Layer] = {}
-        self.worst: dict[Any, _Layer] = {}
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
         array = made[0].array
@@ -121,6 +125,14 @@ class Saturated(Check):
         low = 0.01 if "sigmoid" in op.name else -0.99
         layer.share = float(((array < low) | (array > 0.99)).mean())
         self.open[node.seq] = layer
+
+    def begin_walk(self, walk: Any) -> None:
+        """What a loss reads directly may well be at its bounds: a confident prediction."""
+        if self.open and not walk.levels:
+            for n in walk.order:
+                if n.plan is not None and n.plan.op.name in _LOSSES:
+                    for p in parents(n):
+                        self.open.pop(p.seq, None)
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
         layer = self.open.pop(node.seq, None)
@@ -379,6 +391,7 @@ class BadBackward(Check):
     title = "NaN or inf arises in backward"
     cause = "an infinite slope (sqrt or a power at 0, a masked branch) times zero, or overflow"
     fix = "mask the operand of the op, not only its result; add an epsilon inside the root"
+    turn = -1                   # a bad gradient is older than the loss that it spoils
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
@@ -388,7 +401,7 @@ class BadBackward(Check):
 
     def begin_walk(self, walk: Any) -> None:
         if not self.case.optimizers:
-            self._settle(p for p in self.leaves if not_finite(p.array))
+            self._settle(p.array for p in self.leaves)
         self.open = None
         self.leaves = [] if walk.levels else list(leaves_of(walk))
 
@@ -409,13 +422,13 @@ class BadBackward(Check):
 
     def before_step(self, optimizer: Any, place: Place) -> None:
         params = [p for g in optimizer.param_groups for p in g["params"]]
-        self._settle(params)
+        self._settle(p._grad.array for p in params if p._grad is not None)
         self.open = None
 
-    def _settle(self, params: Iterable[Any]) -> None:
-        """The mistake is real once an update reads a gradient that is not finite."""
-        if self.open is not None and any(p._grad is not None and not_finite(p._grad.array)
-                                         for p in params):
+    def _settle(self, arrays: Iterable[Any]) -> None:
+        """The mistake is real once an update reads a gradient that is not finite, or a leaf is
+        not finite itself."""
+        if self.open is not None and any(map(not_finite, arrays)):
             if not self.case.not_finite:
                 self.case.not_finite = self.code
                 self.sure.append(self.open)
@@ -423,7 +436,7 @@ class BadBackward(Check):
 
     def findings(self) -> Iterable[Finding]:
         if not self.case.optimizers:
-            self._settle(self.leaves)
+            self._settle(p._grad.array for p in self.leaves if p._grad is not None)
         for place, name, i, kind, where, shape, step in self.sure:
             yield self.found(place, f"step {step}: {name} gave {kind} for operand {i} from a "
                              f"finite cotangent, first at index {where} of {shape}")
@@ -459,10 +472,12 @@ class Symmetric(Check):
         for group in optimizer.param_groups:
             for p in group["params"]:
                 a = p.array
-                if a.ndim < 2 or len(a) < 2 or p._grad is None or not isinstance(a, np.ndarray):
+                g = None if p._grad is None else p._grad.array
+                if not isinstance(a, np.ndarray) or not isinstance(g, np.ndarray) or a.ndim < 2 \
+                        or len(a) < 2:
                     continue
                 key = id(p)
-                if (a == a[:1]).all() and (p._grad.array == p._grad.array[:1]).all():
+                if (a == a[:1]).all() and (g == g[:1]).all():
                     self.same[key] = self.same.get(key, 0) + 1
                 else:
                     self.same.pop(key, None)
