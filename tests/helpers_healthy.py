@@ -664,3 +664,58 @@ def deep_residual() -> None:
         F.cross_entropy(head(h), y).backward()
         clip_grad_norm_([*blocks.parameters(), *head.parameters()], 1.0)
         optimizer.step()
+
+
+@program
+def sigmoid_outputs_fitted_to_convergence() -> None:
+    y = ad.arange(128) % 4
+    x = ad.randn(4, 8)[y] * 3 + ad.randn(128, 8)
+    target = F.one_hot(y, 4).float()
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4), nn.Sigmoid())
+    optimizer = ad.optim.Adam(model.parameters(), lr=5e-2)
+    for _ in range(120):
+        optimizer.zero_grad()
+        ((model(x) - target) ** 2).mean().backward()
+        optimizer.step()
+
+
+@program
+def encoder_and_decoder() -> None:
+    model = nn.Transformer(16, 2, 1, 1, 32, dropout=0.1, batch_first=True)
+    head = nn.Linear(16, 5)
+    optimizer = ad.optim.AdamW([*model.parameters(), *head.parameters()], lr=1e-3)
+    for _ in range(5):
+        out = head(model(ad.randn(4, 6, 16), ad.randn(4, 5, 16)))
+        optimizer.zero_grad()
+        F.cross_entropy(out.reshape(-1, 5), ad.arange(20) % 5).backward()
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+@program
+def wasserstein_with_clipped_weights() -> None:
+    g, d = mlp(4, 16, 2), mlp(2, 16, 1, act=nn.LeakyReLU)
+    og = ad.optim.RMSprop(g.parameters(), lr=5e-4)
+    od = ad.optim.RMSprop(d.parameters(), lr=5e-4)
+    for _ in range(6):
+        for _ in range(2):
+            od.zero_grad()
+            (d(g(ad.randn(16, 4)).detach()).mean() - d(ad.randn(16, 2) + 3).mean()).backward()
+            od.step()
+            for p in d.parameters():
+                p.data.clamp_(-0.01, 0.01)
+        og.zero_grad()
+        (-d(g(ad.randn(16, 4))).mean()).backward()
+        og.step()
+
+
+@program
+def convolutional_autoencoder() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 1, 4, 2, 1),
+                          nn.Sigmoid())
+    optimizer = ad.optim.Adam(model.parameters(), lr=1e-2)
+    x = (ad.rand(8, 1, 12, 12) > 0.5).float()
+    for _ in range(10):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), x).backward()
+        optimizer.step()

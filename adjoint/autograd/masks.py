@@ -9,7 +9,7 @@ holds for every order of derivative.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class Masks:
         mask = found[0] if found is not None and found[1] == self.uses[node] else None
         if mask is not None:
             results = [_apply(mask, c, node.shape) for c in results]
+        name: str
+        sides: Mapping[int, bool]
         name, sides = node.plan.op.chooses or ("", {})
         condition = read(node.saved[node.plan.names.index(name)], node) if name else None
         for i, e in enumerate(node.edges):
