@@ -36,6 +36,9 @@ class Blind:
     def seen(self, step: int, norm: float) -> None:
         """A step is over."""
 
+    def validated(self, step: int, loss: float) -> None:
+        """The held-out text was evaluated."""
+
 
 def main() -> int:
     """Exit status 1 if the target is missed and --strict was given."""

@@ -152,6 +152,20 @@ def test_the_symptom_table_has_live_values() -> None:
     assert rows["all gradients are zero"] == "at the last step 0 zero, 0 None of 2"
 
 
+@pytest.mark.row("F126")
+def test_shares_of_dead_and_saturated_units() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.Sigmoid())
+    with ad.no_grad():
+        model[0].bias.copy_(ad.tensor([-99.0] * 6 + [99.0] * 2))
+        model[2].bias.copy_(ad.tensor([50.0] * 3 + [0.0] * 3))
+        model[2].weight.fill_(0.0)
+    with ad.doctor(quiet=True) as doctor:
+        model(ad.randn(32, 4)).sum().backward()
+    rows = {(kind, module): share for kind, module, _, share in doctor.activations()}
+    assert rows == {("dead", "1"): 0.75, ("saturated", "3"): 0.5}
+    assert json.loads(doctor.to_json())["activations"][0][:2] == ["dead", "1"]
+
+
 def test_the_page_has_the_codes_of_the_checks() -> None:
     spec = importlib.util.spec_from_file_location("doctor_codes", ROOT / "scripts/doctor_codes.py")
     assert spec is not None and spec.loader is not None

@@ -82,6 +82,18 @@ def test_infinite_gradients_are_refused_before_the_update(run: Run,
         np.testing.assert_array_equal(p.array, before[name])
 
 
+@pytest.mark.row("F90")
+def test_a_validation_loss_that_is_nan_is_said(run: Run) -> None:
+    said: list[str] = []
+    run.monitor.say = said.append
+    run.validate()
+    assert said == []
+    with ad.no_grad():
+        run.model.head.weight.fill_(float("nan"))
+    run.validate()
+    assert len(said) == 1 and "validation loss is nan" in said[0]
+
+
 def test_where_it_began() -> None:
     x = ad.tensor([0.0, 1.0], requires_grad=True)
     assert where_it_began(lambda: (x * 2).sum().backward()) == ""

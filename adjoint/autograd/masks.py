@@ -19,6 +19,7 @@ from adjoint.core.tensor import AccumulateGrad, Port, Tensor
 from adjoint.ops.pointwise import where_op
 
 Mask = tuple[tuple[Any, bool], ...]     # conditions; are elements where it holds taken?
+_NO_CHOICE: tuple[str, Mapping[int, bool]] = ("", {})
 
 
 class Masks:
@@ -35,9 +36,7 @@ class Masks:
         mask = found[0] if found is not None and found[1] == self.uses[node] else None
         if mask is not None:
             results = [_apply(mask, c, node.shape) for c in results]
-        name: str
-        sides: Mapping[int, bool]
-        name, sides = node.plan.op.chooses or ("", {})
+        name, sides = node.plan.op.chooses or _NO_CHOICE
         condition = read(node.saved[node.plan.names.index(name)], node) if name else None
         for i, e in enumerate(node.edges):
             own = ((condition, sides[i]), *(mask or ())) if i in sides else mask

@@ -155,6 +155,7 @@ class Run:
                 count += len(x)
         self.model.train()
         self.validations.append([self.step, total / count])
+        self.monitor.validated(self.step, total / count)
         return total / count
 
     def owes_validation(self, save_every: int) -> bool:

@@ -75,6 +75,12 @@ class Monitor:
             if len(self.memory) > 2000:
                 del self.memory[1:-1:2]
 
+    def validated(self, step: int, loss: float) -> None:
+        """The held-out text was evaluated."""
+        if not math.isfinite(loss):
+            self.say(f"Step {step}: the validation loss is {loss} though training goes on; "
+                     "look at the held-out text and at the ops that evaluation alone runs")
+
     def findings(self) -> list[Any]:
         """What the doctor has found until now."""
         return self.doctor.findings

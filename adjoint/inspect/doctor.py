@@ -153,13 +153,26 @@ class doctor(Observer):
         wide = max(len(r[1]) for r in rows)
         return "\n".join(f"{code}  {where:{wide}}  {title}" for code, where, title in rows)
 
+    def activations(self) -> list[tuple[str, str, str, float]]:
+        """(kind, module, ``file:line``, share) of every activation seen: the share of units that
+        never fired for relu and its kin, of outputs at a bound for sigmoid and tanh.
+
+        >>> import adjoint as ad
+        >>> x = ad.tensor([[1.0, -1.0, -2.0, -3.0]], requires_grad=True)
+        >>> with ad.doctor(quiet=True) as d:
+        ...     y = ad.relu(x)
+        >>> [(kind, share) for kind, _, _, share in d.activations()]
+        [('dead', 0.75)]
+        """
+        return [row for c in self.checks for row in c.shares()]
+
     def to_json(self) -> str:
         """Findings, counts and symptoms as a JSON text."""
         case = self.case
         return json.dumps({
             "findings": [f.to_json() for f in self.findings], "steps": case.steps,
             "backward_passes": case.walks, "parameters": len(case.parameters),
-            "symptoms": self.symptoms.rows()}, indent=2)
+            "symptoms": self.symptoms.rows(), "activations": self.activations()}, indent=2)
 
     # -- events --------------------------------------------------------------------------------
     def _tell(self, event: str, *args: Any) -> None:

@@ -78,6 +78,10 @@ class Check(Observer):
         """What was seen until now."""
         return ()
 
+    def shares(self) -> Iterable[tuple[str, str, str, float]]:
+        """(kind, module, ``file:line``, share) of each layer that it measures."""
+        return ()
+
     def found(self, place: Place, evidence: str, fix: str = "") -> Finding:
         """A finding of this check at a recorded place."""
         code, lasti = place

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.anomaly import not_finite
+from adjoint.base import provenance
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.inspect.doctor_case import (
@@ -46,6 +47,11 @@ class _Layer:
         self.samples = self.steps = self.streak = 0
         self.share = self.shrink = 0.0
 
+    def where(self) -> str:
+        """``file:line`` of the call."""
+        code, lasti = self.place
+        return f"{code.co_filename}:{provenance.line_of(code, lasti)}" if code is not None else ""
+
 
 @check
 class DeadReLU(Check):
@@ -80,6 +86,10 @@ class DeadReLU(Check):
             layer.alive |= active
         layer.steps += 1
         layer.samples += len(units)
+
+    def shares(self) -> Iterable[tuple[str, str, str, float]]:
+        for layer in self.layers.values():
+            yield "dead", layer.name, layer.where(), 1 - float(layer.alive.mean())
 
     def findings(self) -> Iterable[Finding]:
         for layer in self.layers.values():
@@ -152,6 +162,10 @@ class Saturated(Check):
 
     def end_walk(self, walk: Any) -> None:
         self.open.clear()
+
+    def shares(self) -> Iterable[tuple[str, str, str, float]]:
+        for layer in self.layers.values():
+            yield "saturated", layer.name, layer.where(), layer.share
 
     def findings(self) -> Iterable[Finding]:
         for layer in self.layers.values():
