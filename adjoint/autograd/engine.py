@@ -19,7 +19,7 @@ from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
-from adjoint.core.bind import value_of
+from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import (
     AccumulateGrad,
@@ -198,7 +198,8 @@ class Backward:
         observers = watchers.observers.get() if state() & WATCH else ()
         for observer in observers:
             observer.before_backward(node, ct)
-        results = self._call(node, ct)
+        results = retried(observers, lambda: self._call(node, ct)) if observers and node.plan \
+            else self._call(node, ct)
         if node.plan is not None and (self.masks is not None or node.plan.op.chooses):
             if self.masks is None:
                 from adjoint.autograd.masks import Masks

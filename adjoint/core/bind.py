@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     observers = watchers.observers.get()
     for observer in observers:
         observer.before(op, args, attrs)
-    outs = compute(op, arrays, attrs)
+    outs = retried(observers, lambda: compute(op, arrays, attrs))
     arrays.clear()
     plan = op.plan(needs) if needs and mode & GRAD else None
     if plan is None or not plan.wanted:
@@ -98,6 +98,17 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
         for observer in observers:
             observer.after(op, args, attrs, made, edge.node if type(edge) is Port else edge)
     return result
+
+
+def retried(observers: Sequence[Any], body: Callable[[], Any]) -> Any:
+    """`body()`, again for as long as memory is refused and an observer can free some."""
+    while True:
+        try:
+            return body()
+        except MemoryError as error:
+            error.__traceback__ = None            # its frames hold what was computed so far
+            if not any([o.refused(error) for o in observers]):
+                raise
 
 
 def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: int,
@@ -198,7 +209,7 @@ def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
             return _compute_meta(op, arrays, attrs)
     try:
         out = op.impl(*arrays, **attrs)
-    except AdjointError:
+    except (AdjointError, MemoryError):
         raise
     except Exception as error:
         op.infer(*(None if a is None else aval_of(a) for a in arrays), **attrs)
@@ -390,4 +401,4 @@ def release(node: Any) -> None:
 
 
 __all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "record",
-           "release", "value_of", "watch"]
+           "release", "retried", "value_of", "watch"]

@@ -41,6 +41,13 @@ class Observer:
     def before(self, op: Any, args: Any, attrs: Any) -> None:
         """An op is about to compute; in-place ops included."""
 
+    def before_write(self, target: Any) -> None:
+        """An in-place op is about to write into the memory of `target`."""
+
+    def refused(self, error: MemoryError) -> bool:
+        """The memory for an op or a rule was refused; True to have it tried again."""
+        return False
+
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
         """It has computed `made`, the tensors it returns (in place: the target)."""
 

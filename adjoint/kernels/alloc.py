@@ -163,6 +163,40 @@ def reset_peak() -> None:
         _installed.reset_peak()
 
 
+def mark() -> int:
+    """Start a second peak from the bytes that are live now, and return those; see `marked`."""
+    if _installed is None:
+        return 0
+    words = _installed.words
+    live = words[0]
+    words[alloc_ir.COUNTERS.index("mark")] = live
+    return int(live)
+
+
+def marked() -> int:
+    """The most bytes that were live since the last `mark()`; `peak` is not touched by either."""
+    return 0 if _installed is None else int(_installed.words[alloc_ir.COUNTERS.index("mark")])
+
+
+def live() -> int:
+    """The bytes that are live now: `stats().live`, cheaper."""
+    return 0 if _installed is None else int(_installed.words[0])
+
+
+def set_limit(nbytes: int) -> int:
+    """Refuse requests that would bring the live bytes above `nbytes` (0: no limit): NumPy then
+    raises MemoryError. Requests below 4 KiB are always served. Returns the limit before.
+
+    >>> before = set_limit(0)
+    """
+    if _installed is None:
+        return 0
+    at = alloc_ir.COUNTERS.index("limit")
+    before = int(_installed.words[at])
+    _installed.words[at] = nbytes
+    return before
+
+
 def empty_cache() -> int:
     """Give every kept block back to the system; returns how many bytes that were.
 

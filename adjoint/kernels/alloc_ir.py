@@ -1,6 +1,6 @@
 """The generated functions of the caching allocator (see `alloc`), as IR text.
 
-State: one lock, eight counters, and a list of free blocks per size class. A block begins with a
+State: one lock, ten counters, and a list of free blocks per size class. A block begins with a
 header of 64 bytes (requested bytes, class, next free block), so data is aligned to 64 bytes.
 Classes of data sizes are multiples of 64 up to 1024 and then eight per doubling. Blocks over
 256 KiB are mapped pages; those of 4 MiB and more ask for huge pages.
@@ -8,7 +8,8 @@ Classes of data sizes are multiples of 64 up to 1024 and then eight per doubling
 from __future__ import annotations
 
 CLASSES = 320
-COUNTERS = ("live", "peak", "idle", "held", "most", "calls", "reused", "slack")
+COUNTERS = ("live", "peak", "idle", "held", "most", "calls", "reused", "slack", "mark", "limit")
+REFUSABLE = 4096                # smaller requests are served beyond the limit too
 
 _HEAD = """
 @lock = internal global i32 0, align 64
@@ -261,8 +262,24 @@ fail:
   ret ptr null
 start:
   call void @allocator_lock()
+  %plive = getelementptr i64, ptr @state, i64 0
+  %live = load i64, ptr %plive
+  %wanted = add i64 %live, %n
+  %plimit = getelementptr i64, ptr @state, i64 9
+  %limit = load i64, ptr %plimit
+  %beyond = icmp sgt i64 %wanted, %limit
+  %limited = icmp sgt i64 %limit, 0
+  %large = icmp uge i64 %n, {refusable}
+  %refuse0 = and i1 %beyond, %limited
+  %refuse = and i1 %refuse0, %large
+  br i1 %refuse, label %refused, label %granted
+refused:
+  call void @allocator_unlock()
+  ret ptr null
+granted:
   call void @bump(i64 0, i64 %n)
   call void @top(i64 1, i64 0)
+  call void @top(i64 8, i64 0)
   call void @bump(i64 3, i64 %size)
   call void @bump(i64 5, i64 1)
   %ph = getelementptr ptr, ptr @heads, i64 %c
@@ -396,6 +413,7 @@ stay:
   call void @allocator_lock()
   call void @bump(i64 0, i64 %by)
   call void @top(i64 1, i64 0)
+  call void @top(i64 8, i64 0)
   call void @allocator_unlock()
   store i64 %n, ptr %block
   ret ptr %p
@@ -419,4 +437,4 @@ def text(linux: bool) -> str:
     """The module: `allocator_{malloc,calloc,realloc,free,lock,unlock,trim,state,reset_peak}`."""
     system = (_SYSTEM_MMAP if linux else _SYSTEM_PLAIN).format()
     head = _HEAD.format(counters=len(COUNTERS), classes=CLASSES, system=system)
-    return head + _RAW.format(last=CLASSES - 1) + _API.format(classes=CLASSES)
+    return head + _RAW.format(last=CLASSES - 1) + _API.format(classes=CLASSES, refusable=REFUSABLE)

@@ -1,7 +1,20 @@
 """Memory: predict it, account for it, plan it, and keep it under a budget."""
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import Any as _Any
+
 from adjoint.memory.allocator import empty_cache as empty_cache
 from adjoint.memory.allocator import max_memory_allocated as max_memory_allocated
 from adjoint.memory.allocator import memory_allocated as memory_allocated
 from adjoint.memory.allocator import memory_reserved as memory_reserved
 from adjoint.memory.allocator import memory_stats as memory_stats
 from adjoint.memory.allocator import reset_peak_memory_stats as reset_peak_memory_stats
+
+_LAZY = {"budget": "budgeting", "BudgetError": "planner", "BudgetReport": "budgeting"}
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LAZY:
+        return getattr(_importlib.import_module(f"adjoint.memory.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'adjoint.memory' has no attribute {name!r}")

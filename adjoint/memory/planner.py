@@ -31,7 +31,7 @@ from adjoint.memory.layout import Graph, Keys, Layout
 from adjoint.memory.traces import Step, Trace
 
 
-class BudgetError(ArgumentError):
+class BudgetError(ArgumentError, MemoryError):
     """No plan meets the budget; `least` is the smallest budget in bytes that would work."""
 
     def __init__(self, message: str, least: int) -> None:

@@ -1,0 +1,487 @@
+"""Keep a program under a budget of live bytes, in eager mode (see docs/design/0009-budget.md).
+
+Every residual is kept, dropped and computed again, or written to disk, so that the live bytes never
+exceed the budget. The first time a step runs, what goes is chosen as memory gets short: least cost
+to have it back, per byte and time until it is needed (the heuristic of Kirisame et al.,
+"Dynamic tensor rematerialization", arXiv 2006.09616). A step that repeats is planned as a whole.
+"""
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.autograd.graph import saved_tensors_hooks
+from adjoint.base.aval import Aval, MetaArray, aval_of
+from adjoint.base.errors import ArgumentError
+from adjoint.base.provenance import user_frame
+from adjoint.core.bind import retried, value_of
+from adjoint.core.modes import Observer, watchers
+from adjoint.core.tensor import INFERENCE_CELL, Kept, OutRef, Packed, Tensor, owner_of, share_cell, \
+    wrap
+from adjoint.kernels import alloc
+from adjoint.memory.lineage import Handle, Lineage, Record, Storage, ours, recompute
+from adjoint.memory.planner import BudgetError
+from adjoint.memory.rehearsal import Rehearsal
+from adjoint.memory.sizes import parse_bytes
+from adjoint.memory.spill import SpillFile
+
+SMALL = 4096         # bytes; smaller residuals stay where they are
+MARGIN = 1 << 18     # bytes left free below the budget, for what is too small to be refused
+
+
+class BudgetReport(NamedTuple):
+    """What a budget did so far: bytes and seconds.
+
+    peak: most live bytes; dropped, spilled: bytes given up, to be computed again or on disk;
+    recomputed: seconds spent computing again; runs: ops run again (a count); planned: steps that
+    followed a plan (a count).
+    """
+
+    peak: int
+    dropped: int
+    spilled: int
+    recomputed: float
+    runs: int
+    planned: int
+
+
+class _Running:
+    """The op or node that runs: its key, and what was live and when as it began."""
+
+    __slots__ = ("key", "start", "other", "begun", "seconds", "held", "storages")
+
+    def __init__(self, key: Any, start: int, known: int) -> None:
+        self.key, self.start, self.other = key, start, start - known
+        self.begun, self.seconds = time.perf_counter(), 0.0
+        self.held: Any = None
+        self.storages: list[Storage] | None = None
+
+
+class budget(saved_tensors_hooks, Observer):
+    """Keep the live bytes of all arrays at or below `limit`, by recomputing and spilling residuals.
+
+    limit  bytes: a number, or a string: "2GB", "512MiB", "60%" of the machine's memory
+    spill  a folder for what is cheaper to write out than to compute again; True: the system's
+           folder for temporary files; False: only recompute
+    plan   plan steps that repeat as a whole
+
+    Everything that NumPy has allocated in the process counts: parameters, gradients, data and the
+    temporaries of kernels (where the counting allocator is missing, see `kernels.alloc`: what ops
+    and backward rules return). Gradients are those without a budget, bit for bit. `BudgetError`
+    (also a MemoryError) says which op did not fit, and the least budget known to be needed.
+
+    >>> import adjoint as ad
+    >>> x = ad.ones(4, 4, requires_grad=True)
+    >>> with ad.memory.budget("1GB"):
+    ...     x.exp().sin().sum().backward()
+    """
+
+    def __init__(self, limit: int | float | str, *, spill: bool | str = True,
+                 plan: bool = True) -> None:
+        super().__init__(lambda t: t, lambda t: t)
+        self.limit = parse_bytes(limit)
+        if self.limit <= 0:
+            raise ArgumentError(f"budget: limit={limit!r} is {self.limit} bytes; give more than 0")
+        self.lineage = Lineage()
+        self.lock = threading.RLock()
+        self._spill, self._file = spill, None
+        self._rehearsal = Rehearsal(self.limit) if plan else None
+        self._needs: dict[Any, int] = {}
+        self._frame: Any = None
+        self._fresh: list[tuple[int, Storage]] = []   # hidden results, saved before `after`
+        self._walks: list[Any] = []
+        self._now = 0
+        self._active = 0
+        self._exact = False
+        self._outer_limit = 0
+        self._least = 0
+        self._peak = self._dropped = self._spilled = self._runs = 0
+        self._seconds = 0.0
+
+    # ------------------------------------------------------------------ entering
+    def __enter__(self) -> budget:  # type: ignore[override]  # the hooks' own returns nothing
+        self._exact = alloc.install()
+        super().__enter__()
+        self._held.append(watchers.push(watchers.observers, self))
+        self._active += 1
+        if self._active == 1:
+            self._walks.clear()
+            self._outer_limit = alloc.set_limit(self._room())
+            self._shrink(0)
+            alloc.mark()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._active -= 1
+        self._note_peak()
+        if not self._active:
+            alloc.set_limit(self._outer_limit)
+        watchers.pop(self._held.pop())
+        super().__exit__(*exc)
+        error = exc[1]
+        if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
+            raise self._error("", error) from error
+
+    def _room(self) -> int:
+        """The limit for the allocator: that of an enclosing budget where it is smaller."""
+        outer = alloc.set_limit(0)
+        alloc.set_limit(outer)
+        return min(self.limit, outer) if outer else self.limit
+
+    def report(self) -> BudgetReport:
+        """What was done so far."""
+        self._note_peak()
+        planned = self._rehearsal.planned if self._rehearsal else 0
+        return BudgetReport(self._peak, self._dropped, self._spilled, self._seconds, self._runs,
+                            planned)
+
+    # ------------------------------------------------------------------ live bytes
+    def live(self) -> int:
+        """The bytes that count now."""
+        return alloc.live() if self._exact else self.lineage.live
+
+    def _note_peak(self) -> None:
+        self._peak = max(self._peak, alloc.marked() if self._exact else self.lineage.live)
+
+    def _mark(self) -> int:
+        self._note_peak()
+        return alloc.mark() if self._exact else self.lineage.live
+
+    def _used(self, since: int) -> int:
+        return (alloc.marked() if self._exact else self.lineage.live) - since
+
+    # ------------------------------------------------------------------ ops
+    def before(self, op: Any, args: Any, attrs: Any) -> None:
+        key = _key(op.name, args)
+        need = self._needs.get(key)
+        if need is None:
+            need = _guess(op, args, attrs)
+        with self.lock:
+            self._shrink(need)
+        self._frame = _Running(key, self._mark(), self.lineage.live)
+        self._fresh.clear()
+
+    def before_write(self, target: Any) -> None:
+        """What was computed from the old content is brought back while that is possible, and what
+        is there is not dropped any more for want of a way back."""
+        if type(target.array) is not np.ndarray:
+            return
+        s = self.lineage.table.get(id(owner_of(target.array)))
+        if s is None:
+            return
+        with self.lock:
+            for t in list(self.lineage.readers_of(s)):
+                if t.live() is None and t.ticket is None and t.handles:
+                    self._fetch(t)
+                if t.live() is not None:
+                    self.lineage.cut([t])
+            s.record = None
+            if s.wanted():
+                s.owner = s.live()
+
+    def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
+        frame, self._frame = self._frame, None
+        if frame is None:
+            return
+        need = self._measured(frame)
+        seconds = time.perf_counter() - frame.begun
+        written = any(t is a for t in made for a in args)
+        record = None
+        if node is not None and not written and _plain(args) and _plain(made):
+            self._now = node.seq
+            record = self._record(op, args, attrs, made, node, seconds, need)
+        if self._rehearsal is not None:
+            self._give_up(self._rehearsal.forward(frame.key, record, seconds, need, frame.other))
+
+    def _measured(self, frame: _Running) -> int:
+        """Bytes asked for since the frame began; remembered for the next time."""
+        need = max(self._used(frame.start), 0)
+        self._needs[frame.key] = max(need, self._needs.get(frame.key, 0))
+        return need
+
+    def _give_up(self, storages: Iterable[Storage]) -> None:
+        """Follow the plan: these are not needed for a while."""
+        with self.lock:
+            for s in storages:
+                s.until = -1
+                if ours(s):
+                    self.drop(s)
+
+    def _record(self, op: Any, args: Any, attrs: Any, made: Any, node: Any, seconds: float,
+                need: int) -> Record:
+        slot = self.lineage.slot
+        record = Record(op, [slot(a) for a in args], attrs, seconds, need, (node.code, node.lasti))
+        for i, t in enumerate(made):
+            self.lineage.made(record, i, t.array)
+        for i, s in self._fresh:
+            owner = s.live()
+            if i >= len(made) and owner is not None:
+                self.lineage.made(record, i, s.owner)
+        return record
+
+    # ------------------------------------------------------------------ residuals
+    def pack(self, saved: Any, node: Any) -> Any:
+        if type(saved) is OutRef:
+            array, cell, version = saved.array, saved.cell, saved.version
+        else:
+            t = saved.tensor if type(saved) is Kept else saved
+            if t.level or t._cell is INFERENCE_CELL or (t.is_leaf and t._rg):
+                return saved
+            array, cell = t.array, share_cell(t)
+            version = saved.version if type(saved) is Kept else cell.version
+        if type(array) is not np.ndarray or array.nbytes < SMALL:
+            return saved
+        owner = owner_of(array)
+        if not owner.flags.owndata or cell.exposed:
+            return saved
+        s = self.lineage.storage(owner)
+        if type(saved) is OutRef:
+            self._fresh.append((saved.index, s))
+        return Handle(s, array, owner, cell, version, node.seq)
+
+    def unpack(self, packed: Any, node: Any) -> Tensor:
+        h = packed.value
+        if type(h) is not Handle:
+            value_of(h, node)
+            t: Any = h.tensor if type(h) is Kept else h
+            return wrap(t.array)
+        h.verify(node)
+        with self.lock:
+            array = h.array(self._fetch(h.storage))
+        t = wrap(array)
+        t._cell = h.cell
+        return t  # type: ignore[no-any-return]  # wrap makes a Tensor
+
+    def _fetch(self, s: Storage) -> Any:
+        return self.lineage.materialize(s, self._again, self._load)
+
+    def _again(self, r: Record, arrays: list[Any]) -> Sequence[Any]:
+        """Run a record again, within the budget."""
+        self._shrink(r.need)
+        start, begun = self._mark(), time.perf_counter()
+        outs: Sequence[Any] = retried((self,), lambda: recompute(r, arrays)) if self._active \
+            else recompute(r, arrays)
+        self._seconds += time.perf_counter() - begun
+        self._runs += 1
+        r.need = max(r.need, self._used(start))
+        if self._rehearsal is not None:
+            self._rehearsal.again(r)
+        return outs
+
+    def _load(self, s: Storage) -> Any:
+        """Read a spilled storage back."""
+        self._shrink(s.nbytes)
+        begun = time.perf_counter()
+        owner = self._file.read(s.ticket)  # type: ignore[union-attr]  # it was written there
+        self._seconds += time.perf_counter() - begun
+        s.ticket = None
+        self.lineage.place(s, owner)
+        s.owner = owner
+        return owner
+
+    # ------------------------------------------------------------------ backward
+    def begin_walk(self, walk: Any) -> None:
+        self._walks.append(walk)
+        self._frame = None
+
+    def before_backward(self, node: Any, ct: Any) -> None:
+        self._settle()
+        self._now = node.seq
+        shapes = node.shape if node.ports else tuple(node.shape or ())
+        key = (node.name(), shapes)
+        handles = _handles(node)
+        with self.lock:
+            held = [self._fetch(h.storage) for h in handles]    # until the rules have read it
+            need = self._needs.get(key)
+            self._shrink(_guess_backward(node) if need is None else need)
+        self._frame = _Running(key, self._mark(), self.lineage.live)
+        self._frame.held, self._frame.storages = held, [h.storage for h in handles]
+
+    def backward(self, node: Any, ct: Any, results: Any) -> None:
+        frame = self._frame
+        if frame is None or frame.storages is None:
+            return
+        frame.held = None
+        frame.seconds = time.perf_counter() - frame.begun
+        if not self._exact:
+            for c in results:
+                if type(c) is np.ndarray:
+                    self.lineage.storage(owner_of(c))
+
+    def _settle(self) -> None:
+        """Finish the account of the node before: sums and leaves came after its rules."""
+        frame, self._frame = self._frame, None
+        if frame is None or frame.storages is None:
+            return
+        need = self._measured(frame)
+        if self._rehearsal is not None:
+            self._give_up(self._rehearsal.backward(frame.key, frame.storages, frame.seconds, need,
+                                                   frame.other))
+
+    def end_walk(self, walk: Any) -> None:
+        self._settle()
+        if self._walks and self._walks[-1] is walk:
+            self._walks.pop()
+        if walk.keep or self._walks:
+            return
+        with self.lock:
+            self.lineage.cut([s for s in list(self.lineage.table.values())
+                              if s.record is not None and not s.handles])
+        if self._rehearsal is not None:
+            self._rehearsal.finish(self._dropped)
+
+    # ------------------------------------------------------------------ making room
+    def _shrink(self, need: int) -> None:
+        """Drop or spill until `need` more bytes fit, or nothing is left to give."""
+        if not self._active:
+            return
+        over = self.live() + need - (self.limit - min(MARGIN, self.limit // 64))
+        if over <= 0:
+            return
+        freed = self.give(over)
+        if freed < over and not self._exact:
+            if self.live() + need > self.limit:
+                raise self._error("", None, need)
+
+    def give(self, over: int) -> int:
+        """Free at least `over` bytes if possible, the cheapest first; returns how many."""
+        heap = [(self._score(s), s.number, s) for s in list(self.lineage.table.values())
+                if s.owner is not None and s.handles >= 0 and ours(s)]
+        heapq.heapify(heap)
+        freed = 0
+        while heap and freed < over:
+            score, number, s = heapq.heappop(heap)
+            now = self._score(s)
+            if now > 1.5 * score and heap:
+                heapq.heappush(heap, (now, number, s))
+                continue
+            if now == float("inf"):
+                break
+            if ours(s):
+                freed += self.drop(s)
+        return freed
+
+    def _score(self, s: Storage) -> float:
+        """Seconds to have it back, per byte and time until it is read."""
+        cost = self._cost(s)[0]
+        next_use = max(s.uses, default=0)
+        distance = abs(self._now - next_use) + 1
+        if self._rehearsal is not None:
+            distance = self._rehearsal.distance(s, distance)
+        return cost / (s.nbytes * distance)
+
+    def _cost(self, s: Storage) -> tuple[float, str]:
+        if not s.wanted():
+            return 0.0, "drop"
+        spilling = 2 * s.nbytes / SpillFile.bandwidth if self._spill else float("inf")
+        if s.record is None:
+            return spilling, "spill"
+        records = self.lineage.closure(s, dropped=True, most=64)
+        if records is None:
+            return spilling, "spill"
+        again = sum(r.seconds for r in records)
+        return (again, "drop") if again <= spilling else (spilling, "spill")
+
+    def drop(self, s: Storage) -> int:
+        """Give one storage up; returns the bytes that came free."""
+        cost, how = self._cost(s)
+        if cost == float("inf"):
+            return 0
+        if how == "spill":
+            if self._file is None:
+                self._file = SpillFile(None if self._spill is True else str(self._spill))
+            s.ticket = self._file.write(s.owner)
+            self._spilled += s.nbytes
+        elif s.wanted():
+            self._dropped += s.nbytes
+        s.owner, s.until = None, -1
+        return s.nbytes
+
+    def refused(self, error: MemoryError) -> bool:
+        """The allocator said no: make room for what was asked, or explain."""
+        if isinstance(error, BudgetError) or not self._active:
+            return False
+        with self.lock:
+            if self.give(_asked(error) or self.limit // 64):
+                return True
+        raise self._error("", error)
+
+    def _error(self, what: str, error: Any, need: int = 0) -> BudgetError:
+        asked = need or _asked(error)
+        live = self.live()
+        self._least = max(self._least, live + max(asked, 1) + MARGIN)
+        return BudgetError(
+            f"budget: {self.limit:,} bytes do not suffice: {live:,} are live with nothing left to "
+            f"drop or spill, and {asked:,} more are asked for; the step needs a budget of at least "
+            f"{self._least:,} bytes to get past this place\n  what stays: parameters, gradients, "
+            "what the program itself holds, and the operands of the op that runs", self._least)
+
+
+def _asked(error: Any) -> int:
+    """Bytes of the request that NumPy was refused."""
+    try:
+        shape, dtype = error.args
+        return int(np.prod(shape, dtype=np.int64)) * int(dtype.itemsize)
+    except (AttributeError, TypeError, ValueError):
+        return 0
+
+
+def _plain(values: Any) -> bool:
+    """Whether these are arrays and tensors with memory, outside of transforms."""
+    return all(not isinstance(v, Tensor) or (not v.level and type(v.array) is np.ndarray)
+               for v in values) and not any(isinstance(v, MetaArray) for v in values)
+
+
+def _shape(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        return tuple(a.shape), a.array.dtype if not a.level else None
+    return (a.shape, a.dtype) if isinstance(a, np.ndarray) else None
+
+
+def _key(name: str, args: Any) -> Any:
+    return name, tuple([_shape(a) for a in args])
+
+
+def _guess(op: Any, args: Any, attrs: Any) -> int:
+    """Bytes an op will ask for, before it was ever seen: those of its results."""
+    if op.view or not _plain(args):
+        return 0
+    try:
+        arrays = [a.array if isinstance(a, Tensor) else a for a in args]
+        if op.prepare is not None:
+            arrays = op.prepare(arrays)
+        made = op.infer(*(None if a is None else aval_of(a) for a in arrays), **attrs)
+    except Exception:  # the op itself will say what is wrong with its operands
+        return 0
+    return sum(_size(a) for a in (made if type(made) in (tuple, list) else (made,)))
+
+
+def _size(a: Aval) -> int:
+    return int(np.prod(a.shape, dtype=np.int64)) * int(a.dtype.itemsize)
+
+
+def _guess_backward(node: Any) -> int:
+    """Bytes the rules of a node will ask for: a cotangent per operand, and one more."""
+    sizes = [0]
+    for e in node.edges:
+        if e is not None and e.shape is not None and not getattr(e, "ports", 0):
+            sizes.append(8 * int(np.prod(tuple(e.shape), dtype=np.int64)) // 2)
+    return sum(sizes) + max(sizes)
+
+
+def _handles(node: Any) -> list[Handle]:
+    """The residuals of a node that a budget looks after."""
+    found = []
+    for s in node.saved if type(node.saved) is tuple else ():
+        for p in s if type(s) is tuple else (s,):
+            if type(p) is Packed and type(p.value) is Handle:
+                found.append(p.value)
+    return found
+
+
+__all__ = ["BudgetError", "BudgetReport", "budget"]

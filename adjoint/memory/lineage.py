@@ -1,0 +1,348 @@
+"""Lineage: which op made which storage from what, so that a storage can be dropped and made again.
+
+A `Storage` is one block of memory that tensors show; a `Slot` says how one of them shows it; a
+`Record` is one op that ran: its operands as slots, its outputs. Storages refer to the record that
+made them, records to the storages they read: a graph that only points backwards, as the tape does,
+and that lives as long as what could still be asked for.
+
+Residuals are `Handle`s. While a storage has handles it is held here and nowhere else in the tape,
+so dropping it frees memory, unless the program holds it too.
+"""
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.errors import AutogradError
+from adjoint.base.provenance import locate
+from adjoint.core.bind import compute
+from adjoint.core.tensor import OutRef, Tensor, fingerprint, owner_of, share_cell
+from adjoint.core.versions import verify
+from adjoint.memory.spill import as_bytes
+
+ndarray = np.ndarray
+_serial = count()
+
+
+class Storage:
+    """A block of memory, by the array that owns it.
+
+    owner     that array while it is held here; None: only others hold it, or it is gone
+    record    the op that made it; None: a source, which cannot be made again
+    handles   residuals that show it; `uses` has the sequence number of the node of each
+    readers   records that read it
+    ticket    where it lies in a spill file
+    """
+
+    __slots__ = ("ref", "owner", "nbytes", "record", "handles", "readers", "uses", "ticket",
+                 "number", "index", "until", "__weakref__")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner: Any = None
+        self.nbytes: int = owner.nbytes
+        self.record: Record | None = None
+        self.handles = self.readers = 0
+        self.uses: list[int] = []
+        self.ticket: Any = None
+        self.number = next(_serial)
+        self.index = -1                       # its number in the recorded step
+        self.until = -1                       # a plan wants it held up to that event
+        self.ref: Any = None
+
+    def live(self) -> Any:
+        """The owning array, or None where it is gone."""
+        return self.owner if self.owner is not None else self.ref()
+
+    def wanted(self) -> bool:
+        """Whether somebody here may still ask for it."""
+        return self.handles > 0 or (self.record is None and self.readers > 0)
+
+
+class Layout:
+    """How a tensor shows the memory of its owner: shape, strides and offset in bytes, dtype."""
+
+    __slots__ = ("shape", "strides", "offset", "dtype")
+
+    def __init__(self, array: Any, owner: Any) -> None:
+        self.shape, self.strides, self.dtype = array.shape, array.strides, array.dtype
+        self.offset = 0 if array is owner else _address(array) - _address(owner)
+
+    def array(self, owner: Any) -> Any:
+        """The tensor's array on `owner`."""
+        if (self.offset == 0 and owner.shape == self.shape and owner.strides == self.strides
+                and owner.dtype == self.dtype):
+            return owner
+        return np.ndarray(self.shape, self.dtype, as_bytes(owner), self.offset, self.strides)
+
+
+class Slot(Layout):
+    """An operand: the storage, how it is shown, and its version then."""
+
+    __slots__ = ("storage", "cell", "version", "mark")
+
+    def __init__(self, storage: Storage, array: Any, owner: Any, cell: Any, version: int) -> None:
+        super().__init__(array, owner)
+        self.storage, self.cell, self.version = storage, cell, version
+        watched = cell is not None and cell.exposed and storage.record is None
+        self.mark = fingerprint(array) if watched else None
+
+    def check(self, array: Any) -> bool:
+        """Whether the memory is as it was, as far as versions and fingerprints tell."""
+        return (self.cell is None or self.cell.version == self.version) and (
+            self.mark is None or fingerprint(array) == self.mark)
+
+
+class Handle(Slot):
+    """A residual: the slot that a node reads in backward."""
+
+    __slots__ = ("seq", "__weakref__")
+
+    def __init__(self, storage: Storage, array: Any, owner: Any, cell: Any, version: int,
+                 seq: int) -> None:
+        super().__init__(storage, array, owner, cell, version)
+        self.seq = seq
+        storage.handles += 1
+        storage.uses.append(seq)
+        storage.owner = owner
+
+    def verify(self, node: Any) -> None:
+        """Raise where the storage was written to since the node saved it."""
+        if self.cell is not None and (self.cell.touched or self.cell.version != self.version):
+            verify(OutRef(MetaArray(self.shape, self.dtype), self.cell, 0, self.version), node)
+
+    def __del__(self) -> None:
+        s = self.storage
+        s.handles -= 1
+        s.uses.remove(self.seq)
+        if not s.wanted() and s.until < 0:
+            s.owner = None
+
+
+class Record:
+    """One op that ran: enough to run it again."""
+
+    __slots__ = ("op", "args", "attrs", "outs", "seconds", "serial", "need", "code", "lasti",
+                 "__weakref__")
+
+    def __init__(self, op: Any, args: Sequence[Any], attrs: Any, seconds: float, need: int,
+                 place: tuple[Any, int]) -> None:
+        self.op, self.args, self.attrs = op, args, attrs
+        self.outs: list[tuple[int, Any, Layout]] = []
+        self.seconds, self.need, self.serial = seconds, need, next(_serial)
+        self.code, self.lasti = place
+        for a in self.slots():
+            s = a.storage
+            s.readers += 1
+            if s.record is None and s.owner is None and s.ticket is None:
+                s.owner = s.ref()
+
+    def slots(self) -> list[Slot]:
+        """The operands that are tensors."""
+        return [a for a in self.args if type(a) is Slot]
+
+    def __del__(self) -> None:
+        for a in self.slots():
+            s = a.storage
+            s.readers -= 1
+            if not s.wanted() and s.until < 0:
+                s.owner = None
+
+
+class Lineage:
+    """The storages of a program that runs under a budget, by the arrays that own them."""
+
+    def __init__(self) -> None:
+        self.table: dict[int, Storage] = {}
+        self.every: weakref.WeakSet[Storage] = weakref.WeakSet()
+        self.live = 0                          # bytes of the storages that are there
+
+    # ------------------------------------------------------------------ bookkeeping
+    def storage(self, owner: Any) -> Storage:
+        """The storage of an owning array; a new one is a source."""
+        found = self.table.get(id(owner))
+        if found is None or found.live() is not owner:
+            found = Storage(owner)
+            self.every.add(found)
+            self.place(found, owner)
+        return found
+
+    def place(self, s: Storage, owner: Any) -> None:
+        """`owner` is the memory of `s` from now on."""
+        key, table, me = id(owner), self.table, weakref.ref(s)
+
+        size = s.nbytes
+
+        def gone(_: Any) -> None:
+            self.live -= size
+            if table.get(key) is me():
+                table.pop(key, None)
+        self.live += size
+        s.ref = weakref.ref(owner, gone)
+        table[key] = s
+
+    def slot(self, t: Any) -> Any:
+        """An operand as a record keeps it: a slot for memory, anything else as it is."""
+        array = t.array if isinstance(t, Tensor) else t
+        if not isinstance(t, Tensor) or type(array) is not ndarray:
+            return t
+        owner = owner_of(array)
+        cell = share_cell(t)
+        return Slot(self.storage(owner), array, owner, cell, cell.version)
+
+    def made(self, record: Record, index: int, array: Any) -> Storage | None:
+        """Note that output `index` of `record` is `array`; None where it shows older memory."""
+        owner = owner_of(array)
+        s = self.storage(owner)
+        if s.record is not None or any(a.storage is s for a in record.slots()):
+            return None
+        s.record = record
+        record.outs.append((index, weakref.ref(s), Layout(array, owner)))
+        return s
+
+    # ------------------------------------------------------------------ making again
+    def possible(self, s: Storage) -> bool:
+        """Whether `s` could be made again if it were dropped now."""
+        return s.record is not None and self.closure(s, dropped=True) is not None
+
+    def closure(self, s: Storage, dropped: bool = False, most: int = 1 << 30
+                ) -> list[Record] | None:
+        """The records to run, in order, so that `s` exists; None where that is impossible, or
+        takes more than `most` of them. `dropped`: as if `s` were not there."""
+        found: dict[int, Record] = {}
+        todo = [s]
+        while todo:
+            x = todo.pop()
+            if (x is not s or not dropped) and (x.live() is not None or x.ticket is not None):
+                continue
+            r = x.record
+            if r is None:
+                return None
+            if r.serial in found:
+                continue
+            found[r.serial] = r
+            if len(found) > most:
+                return None
+            todo += [a.storage for a in r.slots()]
+        return [found[k] for k in sorted(found)]
+
+    def materialize(self, s: Storage, run: Callable[[Record, list[Any]], Sequence[Any]],
+                    load: Callable[[Storage], Any]) -> Any:
+        """The owning array of `s`, made again where it is gone. `run(record, arrays)` computes,
+        `load(storage)` reads from where it was spilled."""
+        owner = s.live()
+        if owner is not None:
+            return owner
+        if s.ticket is not None:
+            return load(s)
+        records = self.closure(s)
+        if records is None:
+            raise AutogradError("budget: a dropped residual cannot be computed again: one of the "
+                                "values it was computed from is gone")
+        left: dict[int, int] = {}
+        for r in records:
+            for a in r.slots():
+                left[a.storage.number] = left.get(a.storage.number, 0) + 1
+        held: dict[int, Any] = {}
+        for r in records:
+            self._again(r, s, held, run, load)
+            for a in r.slots():
+                left[a.storage.number] -= 1
+                if not left[a.storage.number]:
+                    held.pop(a.storage.number, None)
+        return held[s.number]
+
+    def _again(self, r: Record, goal: Storage, held: dict[int, Any],
+               run: Callable[[Record, list[Any]], Sequence[Any]],
+               load: Callable[[Storage], Any]) -> None:
+        """Run one record; its operands and what it makes are kept in `held`."""
+        arrays = []
+        for a in r.args:
+            if type(a) is Slot:
+                owner = held.get(a.storage.number)
+                if owner is None:
+                    owner = self.materialize(a.storage, run, load)
+                    held[a.storage.number] = owner
+                arrays.append(a.array(owner))
+                if not a.check(arrays[-1]):
+                    raise AutogradError(_changed(a, r))
+            else:
+                arrays.append(a.array if isinstance(a, Tensor) else a)
+        outs = run(r, arrays)
+        arrays.clear()
+        for index, ref, slot in r.outs:
+            x = ref()
+            if x is not None and x.live() is None:
+                owner = _shaped(outs[index], slot, x)
+                self.place(x, owner)
+                if x.wanted() or x.until >= 0:
+                    x.owner = owner
+                held[x.number] = owner
+
+    def readers_of(self, s: Storage) -> list[Storage]:
+        """The storages that were computed from `s`, at any distance, oldest first."""
+        if not s.readers:
+            return []
+        found, reached = [], {s.number}
+        for x in sorted(self.every, key=lambda x: x.record.serial if x.record else -1):
+            if x.record is not None and any(a.storage.number in reached
+                                            for a in x.record.slots()):
+                reached.add(x.number)
+                found.append(x)
+        return found
+
+    def cut(self, storages: Iterable[Storage]) -> None:
+        """Forget how live storages were made: what they were made from may go."""
+        for s in storages:
+            if s.record is not None and s.live() is not None:
+                s.record = None
+                if s.wanted():
+                    s.owner = s.live()
+
+
+def _changed(a: Slot, r: Record) -> str:
+    """The text for an operand that was written to since the op ran."""
+    how = "" if a.cell is None else f": it was {a.cell.where()}"
+    return (f"budget: {r.op.name} at {locate(r.code, r.lasti)} has to run again, but its operand "
+            f"of shape {list(a.shape)} has been written to since{how}\n  fix: call backward before "
+            "the write, or clone() what is written to")
+
+
+def _shaped(out: Any, slot: Layout, s: Storage) -> Any:
+    """The owner of a recomputed output, laid out as the first time."""
+    owner = owner_of(out)
+    offset = 0 if owner is out else _address(out) - _address(owner)
+    if owner.nbytes == s.nbytes and out.strides == slot.strides and offset == slot.offset:
+        return owner
+    block = np.zeros(s.nbytes, np.uint8)
+    np.ndarray(slot.shape, slot.dtype, block, slot.offset, slot.strides)[...] = out
+    return block
+
+
+def recompute(r: Record, arrays: list[Any]) -> Sequence[Any]:
+    """All outputs of a record, hidden ones last."""
+    return compute(r.op, arrays, r.attrs)
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _references() -> int:
+    """What `getrefcount` says of an array that one storage holds and nobody else."""
+    s = Storage(np.empty(0))
+    s.owner = np.empty(0)
+    return sys.getrefcount(s.owner)
+
+
+_OURS = _references()
+
+
+def ours(s: Storage) -> bool:
+    """Whether dropping the storage here frees its memory."""
+    return s.owner is not None and sys.getrefcount(s.owner) <= _OURS

@@ -1,0 +1,202 @@
+"""A step under a budget, written down while it runs, and the plan for its next run.
+
+Events are ops that ran and nodes that backward visited. Each has the storages it read and made,
+its seconds, and the bytes that were live beside the storages known here: cotangents, gradients,
+temporaries, what the program holds. That is a trace (`memory.traces`); the planner says in which
+event each storage is given up and in which it is made again. A step is recognised by its events, one
+by one; the first that differs ends the plan, and choosing as memory gets short takes over.
+"""
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adjoint.base.errors import ArgumentError
+from adjoint.memory.lineage import Record, Storage
+from adjoint.memory.planner import BudgetError, Plan, Planner
+from adjoint.memory.traces import Trace, TraceOp
+
+LONGEST = 4000        # events of a step that is planned
+LOOSE = 100_000       # events after which a step without a backward is not written down any more
+KNOWN = 4             # steps that are remembered
+
+
+@dataclass
+class Event:
+    """One op or node: numbers of storages, seconds, bytes asked for, other bytes live before."""
+
+    key: Any
+    reads: tuple[int, ...]
+    makes: tuple[int, ...]
+    seconds: float
+    work: int
+    other: int
+
+
+@dataclass
+class Step:
+    """A recorded step, and its plan once there is one."""
+
+    events: list[Event]
+    sizes: list[int]
+    seen: int = 1
+    uses: dict[int, list[int]] = field(default_factory=dict)
+    drops: dict[int, list[int]] = field(default_factory=dict)
+    lives: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    plan: Plan | None = None
+
+    def __post_init__(self) -> None:
+        for i, e in enumerate(self.events):
+            for x in e.reads:
+                self.uses.setdefault(x, []).append(i)
+
+    def trace(self) -> Trace:
+        """The step for the planner: one more tensor stands for what is live throughout."""
+        base = min(e.other for e in self.events)
+        ops = [TraceOp(str(e.key[0]), e.reads, e.makes, e.seconds, max(e.work + e.other - base, 0),
+                       bool(e.makes)) for e in self.events]
+        return Trace(tuple(ops), (*self.sizes, max(base, 0)))
+
+    def prepare(self, limit: int) -> None:
+        """Plan the step: within `limit` bytes, or as low as plans were found to go."""
+        try:
+            planner = Planner(self.trace(), rungs=10, effort=0.0)
+        except ArgumentError:
+            return                                   # values written twice: not a plain trace
+        try:
+            self.plan = planner.plan(limit)
+        except BudgetError as error:
+            self.plan = planner.plan(error.least)
+        began: dict[int, int] = {}
+        stage = 0
+        for kind, k in self.plan.steps:
+            if kind == "run":
+                for x in self.events[k].makes:
+                    began[x] = stage
+                stage += k == stage
+            else:
+                at = max(stage - 1, 0) if began.get(k, stage) < stage else stage
+                self.drops.setdefault(at, []).append(k)
+                self.lives.setdefault(k, []).append((began[k], at))
+
+
+class Rehearsal:
+    """Writes down steps and follows their plans; `limit` in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.known: list[Step] = []
+        self.planned = 0
+        self._dropped = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.events: list[Event] = []
+        self.sizes: list[int] = []
+        self.numbers: dict[int, int] = {}            # number of a storage -> its place in the step
+        self.storages: list[weakref.ref[Storage]] = []
+        self.waiting: list[int] = []
+        self.follows = self.known[-1] if self.known else None
+
+    # ------------------------------------------------------------------ writing down
+    def _index(self, s: Storage) -> int:
+        found = self.numbers.get(s.number)
+        if found is None:
+            found = self.numbers[s.number] = len(self.sizes)
+            self.sizes.append(s.nbytes)
+            self.storages.append(weakref.ref(s))
+        return found
+
+    def forward(self, key: Any, record: Record | None, seconds: float, need: int,
+                other: int) -> Iterator[Storage]:
+        """An op ran; yields the storages to give up now."""
+        if len(self.events) >= LOOSE:
+            return iter(())
+        reads = makes = ()
+        if record is not None:
+            reads = tuple(dict.fromkeys(self._index(a.storage) for a in record.slots()))
+            made = [ref() for _, ref, _ in record.outs]
+            makes = tuple(self._index(s) for s in made if s is not None)
+        work = max(need - sum(self.sizes[x] for x in makes), 0)
+        return self._note(Event(key, reads, makes, seconds, work, other))
+
+    def backward(self, key: Any, storages: Sequence[Storage], seconds: float, need: int,
+                 other: int) -> Iterator[Storage]:
+        """A node was visited; yields the storages to give up now."""
+        if len(self.events) >= LOOSE:
+            return iter(())
+        reads = tuple(dict.fromkeys(self._index(s) for s in storages))
+        return self._note(Event(key, reads, (), seconds, need, other))
+
+    def _note(self, event: Event) -> Iterator[Storage]:
+        at = len(self.events)
+        self.events.append(event)
+        if not self._matches(at):
+            return iter(())
+        drops = self.follows.drops if self.follows is not None else {}
+        self.waiting += drops.get(at, ())
+        found, left = [], []
+        for x in self.waiting:
+            s = self.storages[x]() if x < len(self.storages) else None
+            if s is not None and s.owner is not None and self._ends(x, at) <= at:
+                found.append(s)
+                left.append(x)
+        self.waiting = left
+        return iter(found)
+
+    def _matches(self, at: int) -> bool:
+        """Whether the step goes on as the one that is followed, or as another that is known."""
+        event = self.events[at]
+        now = self.follows
+        if now is not None and at < len(now.events) and now.events[at].key == event.key:
+            return True
+        self.follows = None
+        for step in self.known:
+            if step is not now and len(step.events) > at and all(
+                    a.key == b.key for a, b in zip(step.events, self.events, strict=False)):
+                self.follows = step
+                return True
+        return False
+
+    def _ends(self, x: int, at: int) -> int:
+        """The event after which the present life of `x` ends."""
+        lives = self.follows.lives.get(x, ()) if self.follows is not None else ()
+        return next((end for start, end in reversed(lives) if start <= at), at)
+
+    # ------------------------------------------------------------------ following
+    def again(self, r: Record) -> None:
+        """A record is run again: what the plan wants to keep of it is marked."""
+        at = len(self.events)
+        for _, ref, _ in r.outs:
+            s = ref()
+            x = self.numbers.get(s.number) if s is not None else None
+            if s is not None and x is not None:
+                end = self._ends(x, at) if self.follows and self.follows.plan else -1
+                s.until = end if end > at else -1
+
+    def distance(self, s: Storage, otherwise: int) -> int:
+        """Events until `s` is read."""
+        x = self.numbers.get(s.number)
+        if self.follows is None or x is None:
+            return otherwise
+        uses, at = self.follows.uses.get(x, ()), len(self.events)
+        k = bisect_right(uses, at - 1)
+        return uses[k] - at + 1 if k < len(uses) else otherwise
+
+    def finish(self, dropped: int) -> None:
+        """A step has ended; `dropped` bytes were given up so far."""
+        pressed, self._dropped = dropped > self._dropped, dropped
+        step = self.follows
+        if step is not None and len(step.events) == len(self.events):
+            step.seen += 1
+            self.planned += step.plan is not None
+        elif 0 < len(self.events) < LOOSE:
+            step = Step(self.events, self.sizes)
+            self.known = [*self.known[1 - KNOWN:], step]
+        if step is not None and pressed and step.plan is None and len(step.events) <= LONGEST \
+                and (step.seen == 2 or len(self.known) == 1):
+            step.prepare(self.limit)
+        self._start()

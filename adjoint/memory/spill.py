@@ -1,0 +1,115 @@
+"""A file for arrays that had to leave memory.
+
+The file has no name: it is unlinked as soon as it is open (where the system allows that), so an
+exception, a kill or a crash leaves nothing behind. Regions of arrays that are gone are used again.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import AdjointError
+
+
+class SpillError(AdjointError, OSError):
+    """An array could not be written out or read back; what was to be written is still in memory."""
+
+
+class Ticket:
+    """Where an array lies in a file; the region is free again when the ticket goes."""
+
+    __slots__ = ("file", "offset", "nbytes", "__weakref__")
+
+    def __init__(self, file: SpillFile, offset: int, nbytes: int) -> None:
+        self.file, self.offset, self.nbytes = file, offset, nbytes
+
+    def __del__(self) -> None:
+        self.file.free(self.offset, self.nbytes)
+
+
+class SpillFile:
+    """One unnamed temporary file in `folder` (None: the system's folder for such files).
+
+    >>> import numpy as np
+    >>> file = SpillFile()
+    >>> ticket = file.write(np.arange(4.0))
+    >>> file.read(ticket).view(np.float64)
+    array([0., 1., 2., 3.])
+    """
+
+    bandwidth = 1e9      # bytes per second, both ways; measured as files are written
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder or tempfile.gettempdir()
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0,  # noqa: SIM115
+                                                prefix="adjoint-")
+            # (closed when the last ticket and the store are gone)
+        except OSError as error:
+            raise SpillError(error.errno, f"cannot make a temporary file in {self.folder}: "
+                             f"{error.strerror}; name another folder") from error
+        self._lock = threading.Lock()
+        self._end = 0
+        self._free: dict[int, list[int]] = {}
+
+    def write(self, array: Any) -> Ticket:
+        """Write the bytes of a contiguous array; raises SpillError, with nothing lost."""
+        data = memoryview(as_bytes(array))
+        n = len(data)
+        with self._lock:
+            offset = self._place(n)
+        begun, done = time.perf_counter(), 0
+        ticket = Ticket(self, offset, n)
+        try:
+            while done < n:
+                done += self._pwrite(data[done:done + (1 << 26)], offset + done)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            why = "no space is left" if full else error.strerror
+            raise SpillError(error.errno, f"{n:,} bytes could not be written to a temporary file in"
+                             f" {self.folder}: {why}; the values are still in memory. Free space "
+                             "there, or name another folder") from error
+        if n >= 1 << 20:
+            seen = n / max(time.perf_counter() - begun, 1e-9)
+            SpillFile.bandwidth = 0.7 * SpillFile.bandwidth + 0.3 * seen
+        return ticket
+
+    def read(self, ticket: Ticket) -> Any:
+        """The bytes of a ticket, as a new array of uint8."""
+        out = np.empty(ticket.nbytes, np.uint8)
+        view, done = memoryview(out), 0
+        while done < ticket.nbytes:
+            got = os.preadv(self._file.fileno(), [view[done:]], ticket.offset + done)
+            if not got:
+                raise SpillError(errno.EIO, "a temporary file is shorter than what was written")
+            done += got
+        return out
+
+    def free(self, offset: int, nbytes: int) -> None:
+        """Let a region be used again."""
+        with self._lock:
+            self._free.setdefault(nbytes, []).append(offset)
+
+    def _place(self, nbytes: int) -> int:
+        free = self._free.get(nbytes)
+        if free:
+            return free.pop()
+        offset = self._end
+        self._end += nbytes
+        return offset
+
+    def _pwrite(self, data: Any, offset: int) -> int:
+        return os.pwrite(self._file.fileno(), data, offset)
+
+
+def as_bytes(owner: Any) -> Any:
+    """The memory of an owning array as bytes, in the order of addresses."""
+    if not owner.flags.c_contiguous:
+        owner = owner.transpose(sorted(range(owner.ndim), key=lambda i: -owner.strides[i]))
+    return owner.reshape(-1).view(np.uint8)
