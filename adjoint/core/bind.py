@@ -84,7 +84,7 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     observers = watchers.observers.get()
     for observer in observers:
         observer.before(op, args, attrs)
-    outs = retried(observers, lambda: compute(op, arrays, attrs))
+    outs = retried(observers, compute, op, arrays, attrs)
     arrays.clear()
     plan = op.plan(needs) if needs and mode & GRAD else None
     if plan is None or not plan.wanted:
@@ -100,11 +100,11 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     return result
 
 
-def retried(observers: Sequence[Any], body: Callable[[], Any]) -> Any:
-    """`body()`, again for as long as memory is refused and an observer can free some."""
+def retried(observers: Sequence[Any], body: Callable[..., Any], *args: Any) -> Any:
+    """`body(*args)`, again for as long as memory is refused and an observer can free some."""
     while True:
         try:
-            return body()
+            return body(*args)
         except MemoryError as error:
             error.__traceback__ = None            # its frames hold what was computed so far
             if not any([o.refused(error) for o in observers]):

@@ -51,8 +51,8 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     recording = check_writable(target, args, mode)
     observers = watchers.observers.get() if mode & WATCH else ()
     for observer in observers:
-        observer.before(op_, args, attrs)
         observer.before_write(target)
+        observer.before(op_, args, attrs)
     _write_recorded(op_, target, args, attrs, label, mode, recording)
     for observer in observers:
         observer.after(op_, args, attrs, (target,), target.grad_fn if recording else None)

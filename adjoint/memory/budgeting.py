@@ -18,17 +18,24 @@ import numpy as np
 from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.base.aval import Aval, MetaArray, aval_of
 from adjoint.base.errors import ArgumentError
-from adjoint.base.provenance import user_frame
 from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import Observer, watchers
-from adjoint.core.tensor import INFERENCE_CELL, Kept, OutRef, Packed, Tensor, owner_of, share_cell, \
-    wrap
+from adjoint.core.tensor import (
+    INFERENCE_CELL,
+    Kept,
+    OutRef,
+    Packed,
+    Tensor,
+    owner_of,
+    share_cell,
+    wrap,
+)
 from adjoint.kernels import alloc
 from adjoint.memory.lineage import Handle, Lineage, Record, Storage, ours, recompute
 from adjoint.memory.planner import BudgetError
 from adjoint.memory.rehearsal import Rehearsal
 from adjoint.memory.sizes import parse_bytes
-from adjoint.memory.spill import SpillFile
+from adjoint.memory.spill import SpillError, SpillFile
 
 SMALL = 4096         # bytes; smaller residuals stay where they are
 MARGIN = 1 << 18     # bytes left free below the budget, for what is too small to be refused
@@ -89,7 +96,8 @@ class budget(saved_tensors_hooks, Observer):
             raise ArgumentError(f"budget: limit={limit!r} is {self.limit} bytes; give more than 0")
         self.lineage = Lineage()
         self.lock = threading.RLock()
-        self._spill, self._file = spill, None
+        self._spill, self._disk = spill, ""
+        self._file: SpillFile | None = None
         self._rehearsal = Rehearsal(self.limit) if plan else None
         self._needs: dict[Any, int] = {}
         self._frame: Any = None
@@ -125,7 +133,7 @@ class budget(saved_tensors_hooks, Observer):
         super().__exit__(*exc)
         error = exc[1]
         if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
-            raise self._error("", error) from error
+            raise self._error(self.live() + _asked(error), _asked(error)) from error
 
     def _room(self) -> int:
         """The limit for the allocator: that of an enclosing budget where it is smaller."""
@@ -135,7 +143,8 @@ class budget(saved_tensors_hooks, Observer):
 
     def report(self) -> BudgetReport:
         """What was done so far."""
-        self._note_peak()
+        if self._active:
+            self._note_peak()
         planned = self._rehearsal.planned if self._rehearsal else 0
         return BudgetReport(self._peak, self._dropped, self._spilled, self._seconds, self._runs,
                             planned)
@@ -222,6 +231,7 @@ class budget(saved_tensors_hooks, Observer):
             owner = s.live()
             if i >= len(made) and owner is not None:
                 self.lineage.made(record, i, s.owner)
+        self.lineage.tie(record, node)
         return record
 
     # ------------------------------------------------------------------ residuals
@@ -242,7 +252,7 @@ class budget(saved_tensors_hooks, Observer):
         s = self.lineage.storage(owner)
         if type(saved) is OutRef:
             self._fresh.append((saved.index, s))
-        return Handle(s, array, owner, cell, version, node.seq)
+        return Handle(s, array, owner, cell, version, getattr(node, "seq", self._now))
 
     def unpack(self, packed: Any, node: Any) -> Tensor:
         h = packed.value
@@ -255,7 +265,7 @@ class budget(saved_tensors_hooks, Observer):
             array = h.array(self._fetch(h.storage))
         t = wrap(array)
         t._cell = h.cell
-        return t  # type: ignore[no-any-return]  # wrap makes a Tensor
+        return t
 
     def _fetch(self, s: Storage) -> Any:
         return self.lineage.materialize(s, self._again, self._load)
@@ -264,7 +274,7 @@ class budget(saved_tensors_hooks, Observer):
         """Run a record again, within the budget."""
         self._shrink(r.need)
         start, begun = self._mark(), time.perf_counter()
-        outs: Sequence[Any] = retried((self,), lambda: recompute(r, arrays)) if self._active \
+        outs: Sequence[Any] = retried((self,), recompute, r, arrays) if self._active \
             else recompute(r, arrays)
         self._seconds += time.perf_counter() - begun
         self._runs += 1
@@ -294,7 +304,7 @@ class budget(saved_tensors_hooks, Observer):
         self._now = node.seq
         shapes = node.shape if node.ports else tuple(node.shape or ())
         key = (node.name(), shapes)
-        handles = _handles(node)
+        handles = _handles(node, self)
         with self.lock:
             held = [self._fetch(h.storage) for h in handles]    # until the rules have read it
             need = self._needs.get(key)
@@ -346,7 +356,7 @@ class budget(saved_tensors_hooks, Observer):
         freed = self.give(over)
         if freed < over and not self._exact:
             if self.live() + need > self.limit:
-                raise self._error("", None, need)
+                raise self._error(self.live() + need, need)
 
     def give(self, over: int) -> int:
         """Free at least `over` bytes if possible, the cheapest first; returns how many."""
@@ -378,7 +388,7 @@ class budget(saved_tensors_hooks, Observer):
     def _cost(self, s: Storage) -> tuple[float, str]:
         if not s.wanted():
             return 0.0, "drop"
-        spilling = 2 * s.nbytes / SpillFile.bandwidth if self._spill else float("inf")
+        spilling = SpillFile.seconds(s.nbytes) if self._spill else float("inf")
         if s.record is None:
             return spilling, "spill"
         records = self.lineage.closure(s, dropped=True, most=64)
@@ -393,9 +403,13 @@ class budget(saved_tensors_hooks, Observer):
         if cost == float("inf"):
             return 0
         if how == "spill":
-            if self._file is None:
-                self._file = SpillFile(None if self._spill is True else str(self._spill))
-            s.ticket = self._file.write(s.owner)
+            try:
+                if self._file is None:
+                    self._file = SpillFile(None if self._spill is True else str(self._spill))
+                s.ticket = self._file.write(s.owner)
+            except SpillError as error:
+                self._spill, self._disk = False, f"; {error.strerror}"
+                return 0
             self._spilled += s.nbytes
         elif s.wanted():
             self._dropped += s.nbytes
@@ -406,20 +420,23 @@ class budget(saved_tensors_hooks, Observer):
         """The allocator said no: make room for what was asked, or explain."""
         if isinstance(error, BudgetError) or not self._active:
             return False
+        asked = _asked(error) or self.limit // 64
+        most = (alloc.marked() if self._exact else self.live()) + asked
         with self.lock:
-            if self.give(_asked(error) or self.limit // 64):
+            if self.give(max(most - self.limit, asked)):
                 return True
-        raise self._error("", error)
+        raise self._error(most, asked) from None
 
-    def _error(self, what: str, error: Any, need: int = 0) -> BudgetError:
-        asked = need or _asked(error)
-        live = self.live()
-        self._least = max(self._least, live + max(asked, 1) + MARGIN)
+    def _error(self, most: int, asked: int) -> BudgetError:
+        """What to raise where `asked` bytes would have brought the live bytes to `most`."""
+        self._least = max(self._least, most + MARGIN)
         return BudgetError(
-            f"budget: {self.limit:,} bytes do not suffice: {live:,} are live with nothing left to "
-            f"drop or spill, and {asked:,} more are asked for; the step needs a budget of at least "
-            f"{self._least:,} bytes to get past this place\n  what stays: parameters, gradients, "
-            "what the program itself holds, and the operands of the op that runs", self._least)
+            f"budget: {self.limit:,} bytes do not suffice: {asked:,} more are asked for where "
+            f"{most - asked:,} are in use and nothing is left to drop or spill{self._disk}; a "
+            f"budget of {self._least:,} bytes gets past this place\n  what stays: parameters, "
+            "gradients, what the program itself holds, and what the op that runs reads and makes\n"
+            "  fix: a larger budget, a smaller batch, or fewer values held by the program",
+            self._least)
 
 
 def _asked(error: Any) -> int:
@@ -474,12 +491,12 @@ def _guess_backward(node: Any) -> int:
     return sum(sizes) + max(sizes)
 
 
-def _handles(node: Any) -> list[Handle]:
-    """The residuals of a node that a budget looks after."""
+def _handles(node: Any, owner: budget) -> list[Handle]:
+    """The residuals of a node that `owner` looks after."""
     found = []
     for s in node.saved if type(node.saved) is tuple else ():
         for p in s if type(s) is tuple else (s,):
-            if type(p) is Packed and type(p.value) is Handle:
+            if type(p) is Packed and p.hook is owner and type(p.value) is Handle:
                 found.append(p.value)
     return found
 

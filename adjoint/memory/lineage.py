@@ -128,7 +128,7 @@ class Record:
     """One op that ran: enough to run it again."""
 
     __slots__ = ("op", "args", "attrs", "outs", "seconds", "serial", "need", "code", "lasti",
-                 "__weakref__")
+                 "node", "__weakref__")
 
     def __init__(self, op: Any, args: Sequence[Any], attrs: Any, seconds: float, need: int,
                  place: tuple[Any, int]) -> None:
@@ -136,6 +136,7 @@ class Record:
         self.outs: list[tuple[int, Any, Layout]] = []
         self.seconds, self.need, self.serial = seconds, need, next(_serial)
         self.code, self.lasti = place
+        self.node: Any = None
         for a in self.slots():
             s = a.storage
             s.readers += 1
@@ -204,6 +205,16 @@ class Lineage:
         s.record = record
         record.outs.append((index, weakref.ref(s), Layout(array, owner)))
         return s
+
+    def tie(self, record: Record, node: Any) -> None:
+        """When the node dies without a backward, so does the way back to what is live."""
+        me = weakref.ref(record)
+
+        def gone(_: Any) -> None:
+            dead = me()
+            if dead is not None:
+                self.cut([s for s in (ref() for _, ref, _ in dead.outs) if s is not None])
+        record.node = weakref.ref(node, gone)
 
     # ------------------------------------------------------------------ making again
     def possible(self, s: Storage) -> bool:

@@ -3,8 +3,8 @@
 Events are ops that ran and nodes that backward visited. Each has the storages it read and made,
 its seconds, and the bytes that were live beside the storages known here: cotangents, gradients,
 temporaries, what the program holds. That is a trace (`memory.traces`); the planner says in which
-event each storage is given up and in which it is made again. A step is recognised by its events, one
-by one; the first that differs ends the plan, and choosing as memory gets short takes over.
+event each storage is given up and in which it is made again. A step is recognised by its events,
+one by one; the first that differs ends the plan, and choosing as memory gets short takes over.
 """
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
@@ -56,14 +57,18 @@ class Step:
     def trace(self) -> Trace:
         """The step for the planner: one more tensor stands for what is live throughout."""
         base = min(e.other for e in self.events)
-        ops = [TraceOp(str(e.key[0]), e.reads, e.makes, e.seconds, max(e.work + e.other - base, 0),
-                       bool(e.makes)) for e in self.events]
+        times: dict[Any, list[float]] = {}
+        for e in self.events:
+            times.setdefault(e.key, []).append(e.seconds)
+        usual = {key: median(t) for key, t in times.items()}   # other work disturbs single ones
+        ops = [TraceOp(str(e.key[0]), e.reads, e.makes, usual[e.key],
+                       max(e.work + e.other - base, 0), bool(e.makes)) for e in self.events]
         return Trace(tuple(ops), (*self.sizes, max(base, 0)))
 
     def prepare(self, limit: int) -> None:
         """Plan the step: within `limit` bytes, or as low as plans were found to go."""
         try:
-            planner = Planner(self.trace(), rungs=10, effort=0.0)
+            planner = Planner(self.trace(), rungs=20, effort=0.0)
         except ArgumentError:
             return                                   # values written twice: not a plain trace
         try:
@@ -85,6 +90,8 @@ class Step:
 
 class Rehearsal:
     """Writes down steps and follows their plans; `limit` in bytes."""
+
+    patience = 0.005      # seconds per event: about what planning takes
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -115,7 +122,8 @@ class Rehearsal:
         """An op ran; yields the storages to give up now."""
         if len(self.events) >= LOOSE:
             return iter(())
-        reads = makes = ()
+        reads: tuple[int, ...] = ()
+        makes: tuple[int, ...] = ()
         if record is not None:
             reads = tuple(dict.fromkeys(self._index(a.storage) for a in record.slots()))
             made = [ref() for _, ref, _ in record.outs]
@@ -196,7 +204,13 @@ class Rehearsal:
         elif 0 < len(self.events) < LOOSE:
             step = Step(self.events, self.sizes)
             self.known = [*self.known[1 - KNOWN:], step]
-        if step is not None and pressed and step.plan is None and len(step.events) <= LONGEST \
-                and (step.seen == 2 or len(self.known) == 1):
+        if step is not None and pressed and step.plan is None and self._pays(step):
             step.prepare(self.limit)
         self._start()
+
+    def _pays(self, step: Step) -> bool:
+        """Whether the step has taken as long as planning it will, and came again."""
+        n = len(step.events)
+        spent = step.seen * sum(e.seconds for e in step.events)
+        return n <= LONGEST and spent >= self.patience * n and (
+            step.seen > 1 or len(self.known) == 1)

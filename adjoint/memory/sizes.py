@@ -18,7 +18,8 @@ def parse_bytes(size: int | float | str) -> int:
     """
     if isinstance(size, int | float) and not isinstance(size, bool):
         return int(size)
-    found = re.fullmatch(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:e[0-9]+)?)\s*([a-z]*|%)\s*", str(size).lower())
+    found = re.fullmatch(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:e[0-9]+)?)\s*([a-z]*|%)\s*",
+                         str(size).lower())
     if not found or (found[2] != "%" and found[2] not in UNITS):
         raise ArgumentError(f"{size!r} is no size in bytes: give a number, or words such as "
                             "'2GB', '512MiB' or '60%' (of the machine's memory)")

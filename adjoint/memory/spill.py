@@ -1,7 +1,7 @@
 """A file for arrays that had to leave memory.
 
-The file has no name: it is unlinked as soon as it is open (where the system allows that), so an
-exception, a kill or a crash leaves nothing behind. Regions of arrays that are gone are used again.
+The file has no name: it is unlinked as soon as it is open, so an exception,
+a kill or a crash leaves nothing behind. Regions of arrays that are gone are used again.
 """
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import tempfile
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -43,23 +44,24 @@ class SpillFile:
     array([0., 1., 2., 3.])
     """
 
-    bandwidth = 1e9      # bytes per second, both ways; measured as files are written
+    bandwidth = 5e8      # bytes per second, both ways; measured as files are written
+    latency = 2e-4       # seconds per array
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or tempfile.gettempdir()
         try:
-            self._file = tempfile.TemporaryFile(dir=folder, buffering=0,  # noqa: SIM115
-                                                prefix="adjoint-")
-            # (closed when the last ticket and the store are gone)
+            self._fd, path = tempfile.mkstemp(prefix="adjoint-", dir=folder)
         except OSError as error:
             raise SpillError(error.errno, f"cannot make a temporary file in {self.folder}: "
                              f"{error.strerror}; name another folder") from error
+        weakref.finalize(self, os.close, self._fd)     # the system frees the space with it
+        os.unlink(path)
         self._lock = threading.Lock()
         self._end = 0
         self._free: dict[int, list[int]] = {}
 
     def write(self, array: Any) -> Ticket:
-        """Write the bytes of a contiguous array; raises SpillError, with nothing lost."""
+        """Write the bytes of an array that owns its memory; SpillError loses nothing."""
         data = memoryview(as_bytes(array))
         n = len(data)
         with self._lock:
@@ -83,13 +85,18 @@ class SpillFile:
     def read(self, ticket: Ticket) -> Any:
         """The bytes of a ticket, as a new array of uint8."""
         out = np.empty(ticket.nbytes, np.uint8)
-        view, done = memoryview(out), 0
+        view, done = memoryview(out.data), 0
         while done < ticket.nbytes:
-            got = os.preadv(self._file.fileno(), [view[done:]], ticket.offset + done)
+            got = os.preadv(self._fd, [view[done:]], ticket.offset + done)
             if not got:
                 raise SpillError(errno.EIO, "a temporary file is shorter than what was written")
             done += got
         return out
+
+    @classmethod
+    def seconds(cls, nbytes: int) -> float:
+        """Time to write an array out and read it back."""
+        return 2 * (nbytes / cls.bandwidth + cls.latency)
 
     def free(self, offset: int, nbytes: int) -> None:
         """Let a region be used again."""
@@ -105,7 +112,7 @@ class SpillFile:
         return offset
 
     def _pwrite(self, data: Any, offset: int) -> int:
-        return os.pwrite(self._file.fileno(), data, offset)
+        return os.pwrite(self._fd, data, offset)
 
 
 def as_bytes(owner: Any) -> Any:
