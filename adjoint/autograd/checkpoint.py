@@ -64,10 +64,13 @@ class _Frame:
         except _Stop:
             pass
         if collect.count != len(self.seen):
+            last = self.seen[min(collect.count, len(self.seen) - 1)]
+            where = f"{last[1]} at {provenance.locate(last[2], last[3])}" if self.seen else "-"
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the "
                 f"original forward and recomputation.\nNumber of tensors saved during forward: "
                 f"{len(self.seen)}\nNumber of tensors saved during recomputation: {collect.count}"
+                f"\n  the first that is missing: {last[0] if self.seen else '-'} saved by {where}"
                 "\n  the region must do the same work when it is run again: look for branches on "
                 "changing state, caches, or random numbers drawn without preserve_rng_state")
 
@@ -105,7 +108,7 @@ def _plain(saved: Any) -> Tensor:
 
 def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
     old = frame.seen[i]
-    if frame.check == "none" or old[0] == new[0]:
+    if frame.check == "none" or old[:2] == new[:2]:
         return
     raise CheckpointError(
         "torch.utils.checkpoint: Recomputed values for the following tensors have different "

@@ -84,8 +84,11 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     observers = watchers.observers.get()
     for observer in observers:
         observer.before(op, args, attrs)
-    outs = retried(observers, compute, op, arrays, attrs)
+    outs = next((o for o in [obs.supply(op, args, attrs) for obs in observers] if o), None) \
+        or retried(observers, compute, op, arrays, attrs)
     arrays.clear()
+    for observer in observers:
+        observer.computed(op, args, attrs, outs)
     plan = op.plan(needs) if needs and mode & GRAD else None
     if plan is None or not plan.wanted:
         result = _plain(op, args, outs, mode, attrs)

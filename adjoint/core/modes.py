@@ -44,6 +44,13 @@ class Observer:
     def before_write(self, target: Any) -> None:
         """An in-place op is about to write into the memory of `target`."""
 
+    def supply(self, op: Any, args: Any, attrs: Any) -> tuple[Any, ...] | None:
+        """The raw results of the op, hidden ones last, where they need not be computed."""
+        return None
+
+    def computed(self, op: Any, args: Any, attrs: Any, outs: tuple[Any, ...]) -> None:
+        """The raw results of the op, hidden ones last."""
+
     def refused(self, error: MemoryError) -> bool:
         """The memory for an op or a rule was refused; True to have it tried again."""
         return False

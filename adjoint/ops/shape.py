@@ -184,6 +184,10 @@ roll_op: Any = op(
 clone_op: Any = op("clone", impl=lambda x, /: np.array(x, order="K"), infer=lambda x: x,
               vjp={"x": lambda ct: ct}, jvp={"x": None}, elementwise=True,
               batch=lambda op_, args, b, attrs: op_.call(args[0]))
+name_op: Any = op(
+    "checkpoint_name", impl=lambda x, /, *, name: x.view(), infer=lambda x, *, name: x,
+    vjp={"x": lambda ct: ct}, jvp={"x": None}, view=True, node="AliasBackward0",
+    batch=lambda op_, args, b, attrs: op_.call(args[0], **attrs))
 identity_op: Any = op("alias", impl=lambda x, /: x.view(), infer=lambda x: x,
                  vjp={"x": lambda ct: ct}, jvp={"x": None}, view=True,
                  batch=lambda op_, args, b, attrs: op_.call(args[0]))

@@ -126,6 +126,7 @@ def _views() -> dict[str, list[Sample]]:
         "flip": [((r(2, 3),), {"dims": (1,)})],
         "roll": [((r(2, 3),), {"shifts": (1, 2), "dims": (0, 1)})],
         "clone": [((r(2, 3),), {})], "alias": [((r(2, 3),), {})],
+        "checkpoint_name": [((r(2, 3),), {"name": "h"})],
         "contiguous": [((r(2, 3),), {})],
         "cat": [((r(2, 3), r(1, 3)), {"dim": 0}), ((r(2, 3), r(2, 2), r(2, 0)), {"dim": 1})],
         "stack": [((r(2, 3), r(2, 3)), {"dim": 1})],

@@ -1,0 +1,240 @@
+"""Chains of functions under an optimal checkpoint schedule (see `memory.chains` for the theory).
+
+A schedule is a nesting of checkpointed regions: a stage is either run and saved, or belongs to a
+segment that runs without saving and runs again, by a schedule of its own, when backward gets there.
+"""
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adjoint.autograd.api import grad
+from adjoint.autograd.checkpoint import checkpoint
+from adjoint.autograd.graph import saved_tensors_hooks
+from adjoint.base.errors import ArgumentError
+from adjoint.base.tree import tree_leaves
+from adjoint.core.modes import GRAD, state
+from adjoint.core.tensor import Tensor, owner_of
+from adjoint.memory.chains import (
+    ChainStep,
+    Stage,
+    least_chain_budget,
+    log_chain,
+    optimal_chain,
+    revolve,
+    sqrt_chain,
+)
+from adjoint.memory.planner import BudgetError
+from adjoint.memory.sizes import parse_bytes
+
+# A stage that is saved (its number), or a segment with the schedule of its second run.
+Item = int | tuple[int, int, "Schedule"]
+Schedule = list[Item]
+
+
+def nest(steps: Sequence[ChainStep]) -> Schedule:
+    """A flat schedule (as `memory.chains` gives them) as nested regions.
+
+    >>> nest(log_chain(4))
+    [(0, 2, [(0, 1, [0]), 1]), (2, 3, [2]), 3]
+    """
+    place = 0
+
+    def region() -> Schedule:
+        nonlocal place
+        items: list[tuple[int, int, bool]] = []
+        while steps[place][0] != "back":
+            kind, first = steps[place]
+            place += 1
+            end = first
+            while kind == "keep" and steps[place] == ("none", end + 1):
+                place, end = place + 1, end + 1
+            items.append((first - 1, end, kind == "all"))
+        done: Schedule = []
+        for first, end, saved in reversed(items):
+            if saved:
+                place += 1
+                done.append(first)
+            else:
+                done.append((first, end, region()))
+        return done[::-1]
+    return region()
+
+
+def run(fns: Sequence[Callable[[Any], Any]], x: Any, schedule: Schedule, **options: Any) -> Any:
+    """The chain `fns` on `x`, keeping for backward what `schedule` says."""
+    for item in schedule:
+        if isinstance(item, int):
+            x = fns[item](x)
+        else:
+            segment = functools.partial(run, fns, schedule=item[2], **options)
+            x = checkpoint(segment, x, use_reentrant=False, **options)
+    return x
+
+
+def checkpoint_chain(functions: Any, input: Any, *, segments: int | str | None = None,
+                     checkpoints: int | None = None, budget: int | float | str | None = None,
+                     preserve_rng_state: bool = True) -> Any:
+    """functions[-1](... functions[0](input)), keeping for backward only what a schedule keeps.
+
+    Exactly one of
+    segments     how many; "sqrt" (the default): about sqrt(n) segments, each run again once
+                 (Chen et al., arXiv 1604.06174); "log": halves of halves, about log2(n) inputs
+                 held, about log2(n) / 2 extra forward passes
+    checkpoints  at most so many held inputs, the fewest extra runs (Griewank and Walther's
+                 revolve, ACM TOMS 799), for stages of equal cost
+    budget       bytes for the chain ("2GB"): the least time that fits, for unequal stages (the
+                 dynamic program of Beaumont et al., arXiv 1911.13214). Each stage is measured
+                 first, by running it once forward and backward
+
+    `functions` is a sequence of callables of one argument, or a Sequential. Gradients are those of
+    the plain chain. BudgetError states the least budget.
+
+    >>> import adjoint as ad
+    >>> x = ad.ones(3, requires_grad=True)
+    >>> checkpoint_chain([ad.sin, ad.exp, ad.tanh, ad.cos], x, segments=2).sum().backward()
+    """
+    fns = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    given = [v for v in (segments, checkpoints, budget) if v is not None]
+    if len(given) > 1:
+        raise ArgumentError("checkpoint_chain: give one of segments, checkpoints and budget")
+    if not fns or not state() & GRAD:
+        return functools.reduce(lambda v, f: f(v), fns, input)
+    if budget is not None:
+        return auto(fns, budget=budget, preserve_rng_state=preserve_rng_state)(input)
+    steps = _steps(len(fns), segments, checkpoints)
+    return run(fns, input, nest(steps), preserve_rng_state=preserve_rng_state)
+
+
+def _steps(n: int, segments: int | str | None, checkpoints: int | None) -> list[ChainStep]:
+    if checkpoints is not None:
+        return revolve(n, checkpoints)
+    if segments in (None, "sqrt"):
+        return sqrt_chain(n)
+    if segments == "log":
+        return log_chain(n)
+    if not isinstance(segments, int) or not 1 <= segments <= n:
+        raise ArgumentError(f"checkpoint_chain: segments={segments!r}; it is 'sqrt', 'log' or a "
+                            f"number from 1 to {n}, the length of the chain")
+    return sqrt_chain(n, segments)
+
+
+class auto:
+    """A chain that measures its stages at its first call and then keeps within `budget` bytes.
+
+    Calls with the same input shape follow the same schedule, computed once.
+
+    >>> import adjoint as ad
+    >>> net = ad.nn.Sequential(*[ad.nn.Linear(8, 8) for _ in range(6)])
+    >>> step = auto(net, budget="100KB")
+    >>> step(ad.ones(2, 8)).sum().backward()
+    """
+
+    def __init__(self, functions: Any, *, budget: int | float | str,
+                 preserve_rng_state: bool = True) -> None:
+        self.functions = functions
+        self.budget = parse_bytes(budget)
+        self.preserve_rng_state = preserve_rng_state
+        self.schedules: dict[Any, Schedule] = {}
+        self.stages: list[Stage] = []
+
+    def __call__(self, input: Any) -> Any:
+        fns = list(self.functions.children()) if hasattr(self.functions, "children") \
+            else list(self.functions)
+        if not state() & GRAD:
+            return functools.reduce(lambda v, f: f(v), fns, input)
+        key = tuple((tuple(t.shape), t.dtype) for t in _tensors(input))
+        if key not in self.schedules:
+            self.schedules[key] = self._plan(fns, input)
+        return run(fns, input, self.schedules[key], preserve_rng_state=self.preserve_rng_state)
+
+    def _plan(self, fns: list[Any], input: Any) -> Schedule:
+        self.stages = measure(fns, input, self.preserve_rng_state)
+        size = sum(t.array.nbytes for t in _tensors(input))
+        try:
+            plan = optimal_chain(self.stages, self.budget, input_bytes=size, units=_units(len(fns)))
+        except ArgumentError:
+            least = least_chain_budget(self.stages, input_bytes=size, units=_units(len(fns)))
+            raise BudgetError(
+                f"checkpoint_chain: no schedule of these {len(fns)} stages fits "
+                f"{self.budget:,} bytes; the least budget that works is {least:,} bytes",
+                least) from None
+        return nest(plan.steps)
+
+
+def _units(n: int) -> int:
+    """How finely memory is counted: long chains take cubic time."""
+    return 500 if n <= 30 else 200 if n <= 80 else 100
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [t for t in tree_leaves(value) if isinstance(t, Tensor)]
+
+
+class _Counted(saved_tensors_hooks):
+    """Adds up the distinct memory that ops save, parameters and the given input left out."""
+
+    def __init__(self, without: list[Tensor]) -> None:
+        super().__init__(lambda t: t, lambda t: t)
+        self.seen: dict[int, int] = {id(owner_of(t.array)): 0 for t in without}
+        self.alive: list[Any] = []
+
+    def pack(self, saved: Any, node: Any) -> Any:
+        t = getattr(saved, "tensor", saved)
+        leaf = isinstance(t, Tensor) and t.is_leaf and t.requires_grad
+        if not leaf:
+            owner = owner_of(saved.array)
+            if id(owner) not in self.seen:
+                self.alive.append(owner)
+            self.seen.setdefault(id(owner), owner.nbytes)
+        return super().pack(saved, node)
+
+
+def measure(functions: Sequence[Callable[[Any], Any]], input: Any,
+            preserve_rng_state: bool = True) -> list[Stage]:
+    """Seconds and bytes of each function of a chain, from one forward and backward run of each,
+    one after the other (never more than one stage in memory). Random numbers are put back."""
+    from adjoint.ops.random import default_generator
+    held = default_generator.get_state() if preserve_rng_state else None
+    stages = []
+    for f in functions:
+        x = _fresh(input)
+        counted = _Counted(_tensors(x))
+        begun = time.perf_counter()
+        with counted:
+            y = f(x)
+        forward = time.perf_counter() - begun
+        outs = [t for t in _tensors(y) if t.requires_grad]
+        begun = time.perf_counter()
+        if outs:
+            wanted = [t for t in _tensors(x) if t.requires_grad]
+            total = functools.reduce(lambda a, b: a + b, [t.sum() for t in outs])
+            if wanted:
+                grad(total, wanted, allow_unused=True)
+        backward = max(time.perf_counter() - begun, forward)
+        size = sum(t.array.nbytes for t in _tensors(y))
+        saved = sum(counted.seen.values())
+        owners = {id(owner_of(t.array)) for t in _tensors(y)}
+        beside = sum(n for k, n in counted.seen.items() if k not in owners)
+        stages.append(Stage(forward, backward, max(saved, beside + size), size))
+        input = _fresh(y)
+        del x, y, outs, counted
+    if held is not None:
+        default_generator.set_state(held)
+    return stages
+
+
+def _fresh(value: Any) -> Any:
+    """The same values without history."""
+    from adjoint.base.tree import tree_map
+
+    def leaf(t: Any) -> Any:
+        if not isinstance(t, Tensor):
+            return t
+        fresh = t.detach()
+        if fresh.dtype.is_floating_point:
+            fresh.requires_grad_()
+        return fresh
+    return tree_map(leaf, value)
