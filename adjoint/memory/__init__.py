@@ -11,10 +11,17 @@ from adjoint.memory.allocator import memory_reserved as memory_reserved
 from adjoint.memory.allocator import memory_stats as memory_stats
 from adjoint.memory.allocator import reset_peak_memory_stats as reset_peak_memory_stats
 
-_LAZY = {"budget": "budgeting", "BudgetError": "planner", "BudgetReport": "budgeting"}
+_LAZY = {"BudgetError": "planner", "BudgetReport": "budgeting", "SpillError": "spill",
+         "auto": "chain_run", "budget": "budgeting", "checkpoint_chain": "chain_run",
+         "compressed": "compression", "lean": "budgeting",
+         "saved_on_cpu": "offload", "saved_on_disk": "offload"}
 
 
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:
         return getattr(_importlib.import_module(f"adjoint.memory.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'adjoint.memory' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -21,17 +21,15 @@ from adjoint.base.errors import ArgumentError
 from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import Observer, watchers
 from adjoint.core.tensor import (
-    INFERENCE_CELL,
     Kept,
     OutRef,
     Packed,
     Tensor,
     owner_of,
-    share_cell,
     wrap,
 )
 from adjoint.kernels import alloc
-from adjoint.memory.lineage import Handle, Lineage, Record, Storage, ours, recompute
+from adjoint.memory.lineage import Handle, Lineage, Record, Storage, movable, ours, recompute
 from adjoint.memory.planner import BudgetError
 from adjoint.memory.rehearsal import Rehearsal
 from adjoint.memory.sizes import parse_bytes
@@ -236,19 +234,10 @@ class budget(saved_tensors_hooks, Observer):
 
     # ------------------------------------------------------------------ residuals
     def pack(self, saved: Any, node: Any) -> Any:
-        if type(saved) is OutRef:
-            array, cell, version = saved.array, saved.cell, saved.version
-        else:
-            t = saved.tensor if type(saved) is Kept else saved
-            if t.level or t._cell is INFERENCE_CELL or (t.is_leaf and t._rg):
-                return saved
-            array, cell = t.array, share_cell(t)
-            version = saved.version if type(saved) is Kept else cell.version
-        if type(array) is not np.ndarray or array.nbytes < SMALL:
+        found = movable(saved, SMALL)
+        if found is None:
             return saved
-        owner = owner_of(array)
-        if not owner.flags.owndata or cell.exposed:
-            return saved
+        array, owner, cell, version = found
         s = self.lineage.storage(owner)
         if type(saved) is OutRef:
             self._fresh.append((saved.index, s))

@@ -22,7 +22,15 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.base.provenance import locate
 from adjoint.core.bind import compute
-from adjoint.core.tensor import OutRef, Tensor, fingerprint, owner_of, share_cell
+from adjoint.core.tensor import (
+    INFERENCE_CELL,
+    Kept,
+    OutRef,
+    Tensor,
+    fingerprint,
+    owner_of,
+    share_cell,
+)
 from adjoint.core.versions import verify
 from adjoint.memory.spill import as_bytes
 
@@ -97,6 +105,11 @@ class Slot(Layout):
         return (self.cell is None or self.cell.version == self.version) and (
             self.mark is None or fingerprint(array) == self.mark)
 
+    def verify(self, node: Any) -> None:
+        """Raise where the storage was written to since the node saved it."""
+        if self.cell is not None and (self.cell.touched or self.cell.version != self.version):
+            verify(OutRef(MetaArray(self.shape, self.dtype), self.cell, 0, self.version), node)
+
 
 class Handle(Slot):
     """A residual: the slot that a node reads in backward."""
@@ -110,11 +123,6 @@ class Handle(Slot):
         storage.handles += 1
         storage.uses.append(seq)
         storage.owner = owner
-
-    def verify(self, node: Any) -> None:
-        """Raise where the storage was written to since the node saved it."""
-        if self.cell is not None and (self.cell.touched or self.cell.version != self.version):
-            verify(OutRef(MetaArray(self.shape, self.dtype), self.cell, 0, self.version), node)
 
     def __del__(self) -> None:
         s = self.storage
@@ -333,6 +341,24 @@ def _shaped(out: Any, slot: Layout, s: Storage) -> Any:
     block = np.zeros(s.nbytes, np.uint8)
     np.ndarray(slot.shape, slot.dtype, block, slot.offset, slot.strides)[...] = out
     return block
+
+
+def movable(saved: Any, least: int) -> tuple[Any, Any, Any, int] | None:
+    """(array, its owner, cell, version) of a residual that may leave memory; None for what is held
+    anyway (parameters and views of them), small, shared with other libraries, or no NumPy array."""
+    if type(saved) is OutRef:
+        array, cell, version = saved.array, saved.cell, saved.version
+    else:
+        t = saved.tensor if type(saved) is Kept else saved
+        root = t if t._base is None else t._base
+        if t.level or t._cell is INFERENCE_CELL or (root.is_leaf and root._rg):
+            return None
+        array, cell = t.array, share_cell(t)
+        version = saved.version if type(saved) is Kept else cell.version
+    if type(array) is not np.ndarray or array.nbytes < least or cell.exposed:
+        return None
+    owner = owner_of(array)
+    return (array, owner, cell, version) if owner.flags.owndata else None
 
 
 def recompute(r: Record, arrays: list[Any]) -> Sequence[Any]:
