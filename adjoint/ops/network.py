@@ -251,14 +251,18 @@ def _padded(mask: Any, by: int) -> Any:
 
 def _attend(q: Any, k: Any, v: Any, mask: Any, rate: float, need_weights: bool, average: bool,
             batched: bool) -> tuple[Any, Any]:
-    """(heads' outputs, weights or None): without weights, by fused attention."""
+    """(heads' outputs, weights or None). The outputs come from fused attention, which keeps no
+    scores: weights that nobody differentiates take their own graph with them when they go."""
+    fused = None
+    if not need_weights or (mask is None and not rate):
+        fused = scaled_dot_product_attention(q, k, v, mask, rate)
     if not need_weights:
-        return scaled_dot_product_attention(q, k, v, mask, rate), None
+        return fused, None
     scores = matmul_op(mul(q, 1.0 / math.sqrt(q.shape[-1])), mT(k))
     weights = softmax_op(scores if mask is None else add(scores, mask), dim=3)
     if rate:
         weights = dropout(weights, rate)
-    attended = matmul_op(weights, v)
+    attended = matmul_op(weights, v) if fused is None else fused
     if average:
         weights = mean_op(weights, dim=(1,), keepdim=False)
     return attended, weights if batched else squeeze_op(weights, dims=(0,))

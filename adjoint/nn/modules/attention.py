@@ -195,14 +195,18 @@ class MultiheadAttention(Module):
             mask = padding if mask is None else mask + padding
         p = self.dropout if self.training else 0.0
         weights = None
+        # without a mask fused attention, which keeps no scores, gives the same: then the graph of
+        # the weights goes with them if nobody differentiates them
+        fused = not need_weights or (mask is None and p == 0.0)
+        if fused:
+            out = F.scaled_dot_product_attention(q, k, v, mask, p, causal)
         if need_weights:
             scores = (q * math.sqrt(1.0 / self.head_dim)) @ k.transpose(-2, -1)
             weights = F.softmax(scores if mask is None else scores + mask, -1)
             if p > 0.0:
                 weights = F.dropout(weights, p)
-            out = weights @ v
-        else:
-            out = F.scaled_dot_product_attention(q, k, v, mask, p, causal)
+            if not fused:
+                out = weights @ v
         out = out.permute(2, 0, 1, 3).reshape(length, n, e)
         return self.out_proj(out), weights
 
