@@ -96,7 +96,7 @@ class budget(saved_tensors_hooks, Observer):
         self.lock = threading.RLock()
         self._spill, self._disk = spill, ""
         self._file: SpillFile | None = None
-        self._rehearsal = Rehearsal(self.limit) if plan else None
+        self._rehearsal = Rehearsal(self.limit - 2 * self._margin()) if plan else None
         self._needs: dict[Any, int] = {}
         self._frame: Any = None
         self._fresh: list[tuple[int, Storage]] = []   # hidden results, saved before `after`
@@ -132,6 +132,9 @@ class budget(saved_tensors_hooks, Observer):
         error = exc[1]
         if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
             raise self._error(self.live() + _asked(error), _asked(error)) from error
+
+    def _margin(self) -> int:
+        return min(MARGIN, self.limit // 64)
 
     def _room(self) -> int:
         """The limit for the allocator: that of an enclosing budget where it is smaller."""
@@ -339,7 +342,7 @@ class budget(saved_tensors_hooks, Observer):
         """Drop or spill until `need` more bytes fit, or nothing is left to give."""
         if not self._active:
             return
-        over = self.live() + need - (self.limit - min(MARGIN, self.limit // 64))
+        over = self.live() + need - (self.limit - self._margin())
         if over <= 0:
             return
         freed = self.give(over)
