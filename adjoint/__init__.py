@@ -109,7 +109,8 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _LAZY_NAMES = {"fuse": "func", "save": "io", "load": "io", "explain": "inspect",
                "draw": "inspect", "doctor": "inspect.doctor", "why_zero": "inspect.gradients",
-               "why_none": "inspect.gradients", "grad_report": "inspect.gradients"}
+               "why_none": "inspect.gradients", "grad_report": "inspect.gradients",
+               "record": "inspect"}
 
 
 def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:

@@ -1,0 +1,56 @@
+"""Which variables of a frame hold which tensors."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from adjoint.core.tensor import Tensor
+
+MANY = 256      # entries of a list or dict that are looked at
+
+
+def bound_tensors(frame: FrameType | None, only: Any = None) -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of the variables of `frame`, one level into lists, tuples and dicts, and the
+    parameters of modules. With `only`, the names of that tensor alone."""
+    if frame is None:
+        return
+    local = frame.f_locals
+    scopes = (local,) if local is frame.f_globals else (local, frame.f_globals)
+    for scope in scopes:
+        yield from _bound(scope, only)
+
+
+def _bound(scope: Mapping[str, Any], only: Any) -> Iterator[tuple[str, Any]]:
+    later: list[tuple[str, Any]] = []
+    for name, value in list(scope.items()):
+        if isinstance(value, Tensor):
+            if name != "_" and (only is None or value is only):
+                yield name, value
+        elif not name.startswith("__"):
+            kind = type(value)
+            if kind is list or kind is tuple or kind is dict:
+                later.append((name, value))
+            elif only is None and hasattr(kind, "named_parameters"):
+                later.append((name, value))
+    for name, value in later:
+        kind = type(value)
+        if kind is dict:
+            items = [(f"{name}[{k!r}]", v) for k, v in list(value.items())[:MANY]]
+        elif kind is list or kind is tuple:
+            items = [(f"{name}[{i}]", v) for i, v in enumerate(value[:MANY])]
+        else:
+            items = _parameters(name, value)
+        yield from ((n, v) for n, v in items
+                    if isinstance(v, Tensor) and (only is None or v is only))
+
+
+def _parameters(name: str, module: Any) -> list[tuple[str, Any]]:
+    prefix = "" if name == "self" else f"{name}."
+    try:
+        return [(prefix + n, p) for n, p in module.named_parameters()]
+    except Exception:       # an object of the user's that only looks like a module
+        return []
+
+
+__all__ = ["bound_tensors"]
