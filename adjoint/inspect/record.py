@@ -54,7 +54,7 @@ class Recorder(Observer):
         self._leaves: dict[int, tuple[Any, TensorInfo]] = {}
         self._places: dict[tuple[Any, int], int] = {}
         self._cards: dict[Any, int] = {}
-        self._given: dict[int, str] = {}               # id of a tensor -> its name
+        self._given: dict[str, int] = {}               # name -> tensors that were given it
         self._cts: list[Any] = []
 
     # ------------------------------------------------------------------ events
@@ -118,7 +118,7 @@ class Recorder(Observer):
         self._stack.append(parent)
         groups.append(Group(len(groups), parent, name, type(module).__name__))
         self.group = groups[-1].id
-        self._event("enter", text=name)
+        self._event("enter", text=name, place=self._place_of(provenance.user_frame(_frame(2))))
 
     def leave_module(self, path: str, module: Any) -> None:
         """The call has returned."""
@@ -175,10 +175,14 @@ class Recorder(Observer):
 
     def _name(self, t: Any, name: str) -> None:
         entry = self._tensors.get(id(t))
-        if entry is None:
-            self._tensor(t, name)
-        elif not entry[1].name:
-            entry[1].name = name
+        info = entry[1] if entry is not None else self._tensor(t)
+        if not info.name:
+            info.name = self._numbered(name)
+
+    def _numbered(self, name: str) -> str:
+        """`name`, with a number where other tensors had it before."""
+        count = self._given[name] = self._given.get(name, 0) + 1
+        return name if count == 1 else f"{name} ({count})"
 
     def _input(self, a: Any, frame: FrameType | None) -> Any:
         if not isinstance(a, Tensor):
@@ -193,7 +197,7 @@ class Recorder(Observer):
             self._touch(a, info)
         return info.id
 
-    def _tensor(self, t: Any, name: str = "") -> TensorInfo:
+    def _tensor(self, t: Any) -> TensorInfo:
         """The record of a tensor, made at its first sight; told apart by identity."""
         key = id(t)
         entry = self._tensors.get(key)
@@ -204,7 +208,7 @@ class Recorder(Observer):
         tensors = self.walk.tensors
         fn = t.grad_fn
         info = TensorInfo(len(tensors), tuple(t.array.shape), str(t.array.dtype), storage, t._rg,
-                          t.is_leaf, now, self.group, name)
+                          t.is_leaf, now, self.group)
         info.data.append((now, Snapshot(t.array, self.values)))
         info.version, info.array = _version(t), id(t.array)
         if fn is not None:
@@ -303,7 +307,7 @@ class Recorder(Observer):
         fresh = id(g) not in self._tensors
         grad = self._tensor(g)
         if fresh:
-            grad.name = grad.name or f"{self.walk.name(info.id)}.grad"
+            grad.name = self._numbered(f"{self.walk.name(info.id)}.grad")
         elif grad.version != _version(g) or not info.grad or info.grad[-1][1] is None:
             grad.data.append((self.now, Snapshot(g.array, self.values)))
         grad.grad_of = info.id

@@ -12,7 +12,8 @@ from adjoint.inspect.snapshot import Snapshot
 from adjoint.inspect.walk import KINDS, Walk
 from adjoint.inspect.walk_text import describe
 
-VALUES = 1_800_000      # characters of numbers that a page carries
+VALUES = 2_400_000      # characters of values that a page carries, about
+NUMBER, SUMMARY = 10, 80        # characters of a number, of a value's statistics
 AROUND = 12             # source lines kept around one that is used, in long files
 WHOLE = 400             # lines up to which a file is kept whole
 WIDE = 240              # characters of a source line
@@ -78,10 +79,10 @@ class _Values:
 
     def table(self) -> list[Any]:
         """The snapshots: nested lists, or [shape, min, max, mean, std, not finite, sampled]."""
-        sizes = sorted(s.array.size for s in self.snaps if s.array is not None)
-        room, most = VALUES // 8, 0
-        for n in sizes:                        # the largest size for which all up to it have room
-            room -= n + 1
+        sizes = Counter(s.array.size for s in self.snaps if s.array is not None)
+        room, most = VALUES - SUMMARY * len(self.snaps), 0
+        for n in sorted(sizes):                # the largest size for which all up to it have room
+            room -= max(0, NUMBER * n + 6 - SUMMARY) * sizes[n]
             if room < 0:
                 break
             most = n

@@ -73,11 +73,25 @@ def _begin(walk: Walk, e: Event) -> str:
 
 def _node(walk: Walk, e: Event) -> str:
     node = walk.nodes[e.node]
-    count = sum(v is not None for v in e.cts[1]) if e.cts else 0
-    text = f"{node.name} turns its cotangent into {count} for its operands"
+    to = [k for k, v in enumerate(e.cts[1]) if v is not None] if e.cts else []
+    text = f"{node.name}: {_of_outputs(walk, node)} → {_of_operands(walk, node, to)}"
     if node.released == e.index and node.saved:
         text += f"; frees {residuals(walk, node)} ({size(sum(_own(node)))})"
     return text
+
+
+def _of_outputs(walk: Walk, node: NodeInfo) -> str:
+    """What arrives at a node, as derivatives of its outputs."""
+    made = walk.events[node.event].outputs if node.event >= 0 else ()
+    return listed([f"dL/d{walk.name(o)}" for o in made]) or "ct"
+
+
+def _of_operands(walk: Walk, node: NodeInfo, to: Sequence[int]) -> str:
+    """What leaves it, as derivatives of the operands `to`."""
+    read = walk.events[node.event].inputs if node.event >= 0 else ()
+    names = [read[k] if k < len(read) else -1 for k in to]
+    return listed([f"dL/d{walk.name(n)}" if isinstance(n, int) and n >= 0 else "ct"
+                   for n in names]) or "nothing"
 
 
 def _grad(walk: Walk, e: Event) -> str:

@@ -71,7 +71,24 @@ function sv(tag, props, ...kids) {
 function clear(x) { x.replaceChildren(); return x; }
 
 // ---------------------------------------------------------------- state of the page
-let now = 0, picked = T.length ? 0 : -1, playing = 0, quiz = false, asked = new Set(), score = [0, 0], follow = true;
+// Sizes and scroll positions are kept here: asking the browser for them between writes would make it
+// lay out the page several times a step. `settle` hands new positions over when all is written.
+const view = {}, moved = new Set();
+function watch(id, f) {
+  const box = $(id), v = view[id] = { box, x: 0, y: 0, w: 0, h: 0 };
+  const measure = () => { v.w = box.clientWidth; v.h = box.clientHeight; };
+  measure();
+  new ResizeObserver(() => { measure(); f(); }).observe(box);
+  box.addEventListener("scroll", () => { if (Math.abs(box.scrollLeft - v.x) < 1 && Math.abs(box.scrollTop - v.y) < 1) return; v.x = box.scrollLeft; v.y = box.scrollTop; f(); }, { passive: true });
+}
+function scrollTo(id, x, y, width, height) {
+  const v = view[id];
+  v.x = Math.round(Math.max(0, Math.min(x, width - v.w))); v.y = Math.round(Math.max(0, Math.min(y, height - v.h)));
+  moved.add(id);
+}
+function settle() { for (const id of moved) { const v = view[id]; v.box.scrollLeft = v.x; v.box.scrollTop = v.y; } moved.clear(); }
+
+let now = 0, picked = T.length ? 0 : -1, playing = 0, quiz = false, asked = new Set(), score = [0, 0];
 
 function involved(e) {
   const list = [];
@@ -104,9 +121,11 @@ function show(i) {
   $("phase").className = isBack[now] ? "back" : "";
   for (const id of ["first", "prev"]) $(id).disabled = now === 0;
   for (const id of ["next", "last"]) $(id).disabled = now === N - 1;
-  memory(); listEvents(true); source(); formula(); state(); graphFollow();
-  try { history.replaceState(null, "", "#" + (now + 1)); } catch (error) { /* a page inside of a frame */ }
+  memory(); listEvents(true); source(); formula(); state(); graphFollow(); settle();
+  clearTimeout(address);
+  address = setTimeout(() => { try { history.replaceState(null, "", "#" + (now + 1)); } catch (error) { /* a page inside of a frame */ } }, 200);
 }
+let address = 0;
 
 // ---------------------------------------------------------------- memory
 const TOP = Math.max(1, PEAK, W.budget || 0);
@@ -148,13 +167,9 @@ function drawCurve() {
 // ---------------------------------------------------------------- list of events (only what is visible exists)
 const ROW = 26, CLASS = { op: "", enter: "m", leave: "m", begin: "b", node: "b", end: "b", grad: "g", zero: "w", write: "w", error: "x" };
 function listEvents(jump) {
-  const box = $("events"), room = $("eventsroom");
-  room.style.height = N * ROW + "px";
-  if (jump) {
-    const top = now * ROW;
-    if (top < box.scrollTop + ROW || top > box.scrollTop + box.clientHeight - 2 * ROW) box.scrollTop = top - box.clientHeight / 2;
-  }
-  const a = Math.max(0, Math.floor(box.scrollTop / ROW) - 4), b = Math.min(N, Math.ceil((box.scrollTop + box.clientHeight) / ROW) + 4);
+  const v = view.events, top = now * ROW;
+  if (jump && (top < v.y + ROW || top > v.y + v.h - 2 * ROW)) scrollTo("events", 0, top - v.h / 2, 0, N * ROW);
+  const a = Math.max(0, Math.floor(v.y / ROW) - 4), b = Math.min(N, Math.ceil((v.y + v.h) / ROW) + 4);
   const made = [];
   for (let i = a; i < b; i++) {
     const row = el("div", { cls: "ev " + CLASS[E[i].kind] + (i > now ? " later" : ""), role: "option", id: "ev" + i, "aria-selected": i === now, "aria-posinset": i + 1, "aria-setsize": N, title: W.lines[i] },
@@ -163,12 +178,13 @@ function listEvents(jump) {
     row.onclick = () => go(i);
     made.push(row);
   }
-  room.replaceChildren(...made);
-  box.setAttribute("aria-activedescendant", "ev" + now);
+  $("eventsroom").replaceChildren(...made);
+  v.box.setAttribute("aria-activedescendant", "ev" + now);
 }
 
 // ---------------------------------------------------------------- source
-let shownFile = -2;
+const LINE = 19;
+let shownFile = -2, current = null, rowOf = new Map();
 function source() {
   const e = E[now];
   let p = e.place;
@@ -177,12 +193,13 @@ function source() {
   $("file").textContent = p < 0 || f < 0 ? "no line of the program" : placeText(p) + (e.kind === "node" ? " (made this node)" : "");
   const box = $("source");
   if (f !== shownFile) {
-    clear(box); shownFile = f;
-    if (f >= 0) for (const [n, text] of W.files[f].lines) box.append(el("div", { "data-n": n }, el("b", {}, String(n)), text || " "));
+    clear(box); shownFile = f; rowOf = new Map();
+    if (f >= 0) W.files[f].lines.forEach(([n, text], k) => { const row = el("div", {}, el("b", {}, String(n)), text || " "); rowOf.set(n, [row, k]); box.append(row); });
   }
-  for (const old of box.querySelectorAll(".at")) { old.classList.remove("at"); old.removeAttribute("aria-current"); }
-  const row = f >= 0 && [...box.children].find(r => r.dataset.n === String(line));
-  if (row) { row.classList.add("at"); row.setAttribute("aria-current", "true"); box.scrollTop = row.offsetTop - box.offsetTop - box.clientHeight / 2; }
+  if (current) { current.classList.remove("at"); current.removeAttribute("aria-current"); }
+  const [row, k] = (f >= 0 && rowOf.get(line)) || [null, 0];
+  current = row;
+  if (row) { row.classList.add("at"); row.setAttribute("aria-current", "true"); scrollTo("source", 0, k * LINE - view.source.h / 2, 0, rowOf.size * LINE); }
 }
 
 // ---------------------------------------------------------------- formulas
@@ -239,7 +256,6 @@ function fieldsOf(t, i) {
     [".next_functions", n ? n.edges.map(edge).join("\n") || "()" : "no node, no edges", n ? "" : "none"],
   ];
 }
-let pickerOf = -1;
 function state() {
   const e = E[now], chips = clear($("chips"));
   for (const id of involved(e)) {
@@ -263,15 +279,14 @@ function state() {
   }
   whySaved(t); whoHolds(t);
 }
-function picker() {
-  const select = $("pick");
-  if (pickerOf !== T.length) {
-    pickerOf = T.length;
-    const order = T.map(t => t.id).sort((a, b) => (W.tensors[a][0] ? 0 : 1) - (W.tensors[b][0] ? 0 : 1) || a - b).slice(0, 2000);
-    select.replaceChildren(...order.map(id => el("option", { value: id }, T[id].name + "  " + shapeText(T[id].shape))));
-    select.onchange = () => pick(Number(select.value));
-  }
-  select.value = picked;
+// The list has all tensors only while it is used: two thousand options would be laid out at every step.
+const option = id => el("option", { value: id }, T[id].name + "  " + shapeText(T[id].shape));
+function picker() { if (document.activeElement !== $("pick")) $("pick").replaceChildren(...(picked < 0 ? [] : [option(picked)])); else $("pick").value = picked; }
+function fillPicker() {
+  const named = id => W.tensors[id][0] ? 0 : 1;
+  if ($("pick").children.length > 1) return;
+  $("pick").replaceChildren(...T.map(t => t.id).sort((a, b) => named(a) - named(b) || a - b).slice(0, 2000).map(option));
+  $("pick").value = picked;
 }
 function pick(id) { picked = id; state(); draw(); }
 function keepers(t, i) {
@@ -285,7 +300,8 @@ function whySaved(t) {
   if (!now_.length) box.append(el("p", { cls: "soft" }, all.every(([n]) => made(n) > now) ? "Not yet. Later:" : "No longer; it was:"));
   for (const [n, k] of list.slice(0, 6)) {
     const s = n.saved[k], card = n.card >= 0 ? W.cards[n.card] : null, base = s.name.replace(/\[\d+\]$/, "");
-    const p = el("p", {}, el("mark", {}, t.name), " by " + n.name + " (" + units(s.bytes) + (s.parameter ? ", a parameter: held anyway" : "") + ")");
+    const view = s.tensor >= 0 && s.tensor !== t.id ? T[s.tensor].name : "";
+    const p = el("p", {}, el("mark", {}, view || t.name), view ? " (it shows the memory of " + t.name + ")" : "", " by " + n.name + " (" + units(s.bytes) + (s.parameter ? ", a parameter: held anyway" : "") + ")");
     if (card && card[3][base]) p.append(": " + card[3][base]);
     box.append(p);
     if (card) for (const [o, text] of Object.entries(card[2])) if (text.includes(MARK)) box.append(el("p", { cls: "soft" }, "dL/d" + rename(TOKEN + o + TOKEN, card, n.ins, n.outs).text + " = ", marked(text, card, n.ins, n.outs)));
@@ -308,11 +324,19 @@ function showing(storage) { return (showers.get(storage) || []).slice(0, 12); }
 
 // ---------------------------------------------------------------- graph: model, collapse, layout
 const V = [], edges = [];                    // vertices: nodes and leaf tensors; edges between them
-const ofNode = NODES.map(n => null), ofLeaf = new Map();
-function leafVertex(t) {
-  if (!ofLeaf.has(t.id)) { const v = { key: "t" + t.id, leaf: t, born: t.born, group: -1, users: [] }; ofLeaf.set(t.id, v); V.push(v); }
-  return ofLeaf.get(t.id);
+const ofNode = NODES.map(n => null), ofLeaf = new Map(), leaves = new Map();
+function leafVertex(t, group, when) {             // a parameter stands in every module call that reads it
+  const key = "t" + t.id + (t.rg && group > 0 ? "/" + group : "");
+  let v = leaves.get(key);
+  if (!v) { v = { key, leaf: t, born: t.rg && group > 0 ? when : t.born, first: when, group: t.rg ? group : -1 }; leaves.set(key, v); V.push(v); }
+  if (v.group < 0) v.group = group;
+  else if (!t.rg) v.group = common(v.group, group);
+  if (!ofLeaf.has(t.id)) ofLeaf.set(t.id, []);
+  if (!ofLeaf.get(t.id).includes(v)) ofLeaf.get(t.id).push(v);
+  return v;
 }
+function chain(g) { const c = [g]; while (g > 0) c.push(g = W.groups[g][0]); return c; }
+function common(a, b) { const up = new Set(chain(a)); return chain(b).find(g => up.has(g)); }
 const order = NODES.filter(n => n.event >= 0 || n.back.length).sort((a, b) => a.event - b.event || b.id - a.id);
 for (const n of order) {
   const v = ofNode[n.id] = { key: "n" + n.id, node: n, born: Math.max(0, n.event), group: n.group };
@@ -321,14 +345,13 @@ for (const n of order) {
     n.ins.forEach((a, k) => {
       if (typeof a !== "number") return;
       const src = nodeAt(T[a], n.event - 1), grad = n.edges[k] !== null && n.edges[k] !== undefined;
-      from.push([src >= 0 && src !== n.id ? ofNode[src] || null : leafVertex(T[a]), grad]);
+      from.push([src >= 0 && src !== n.id ? ofNode[src] || null : leafVertex(T[a], n.group, n.event), grad]);
     });
-  } else for (const x of n.edges) if (x) from.push([x[0] ? leafVertex(T[x[1]]) : ofNode[x[1]] || { pending: x[1] }, true]);
+  } else for (const x of n.edges) if (x) from.push([x[0] ? leafVertex(T[x[1]], n.group, 0) : ofNode[x[1]] || { pending: x[1] }, true]);
   V.push(v);
   for (const [u, grad] of from) if (u) edges.push({ u, v, grad });
 }
-for (const x of edges) { if (x.u.pending !== undefined) x.u = ofNode[x.u.pending]; if (x.u && x.u.leaf) x.u.users.push(x.v); }
-for (const v of V) if (v.leaf) v.group = v.users.length && v.users.every(u => u.group === v.users[0].group) && v.leaf.rg ? v.users[0].group : 0;
+for (const x of edges) if (x.u.pending !== undefined) x.u = ofNode[x.u.pending];
 
 const G = W.groups.map((g, id) => ({ id, parent: g[0], name: g[1], kind: g[2], kids: [] }));
 for (const g of G) if (g.parent >= 0) G[g.parent].kids.push(g.id);
@@ -350,7 +373,7 @@ function openSome(limit) {                  // open modules from the outside in 
   }
 }
 
-const RW = 168, BW = 128, BH = 40, GAP = 56, PAD = 26;
+const RW = 150, BW = 120, BH = 40, GAP = 52, PAD = 14;
 let L = null, zoom = 1;
 function layout() {
   const boxes = new Map(), list = [];
@@ -358,11 +381,11 @@ function layout() {
     const g = rep(v.group);
     if (g < 0) { if (!boxes.has(v.key)) { const b = { key: v.key, v, leaf: v.leaf, node: v.node, born: v.born, nodes: v.node ? [v.node] : [], back: v.node ? v.node.back : [] }; boxes.set(v.key, b); list.push(b); } return boxes.get(v.key); }
     const key = "g" + g;
-    if (!boxes.has(key)) { const b = { key, group: g, born: v.born, count: 0, nodes: [], back: [] }; boxes.set(key, b); list.push(b); }
+    if (!boxes.has(key)) { const b = { key, group: g, born: Infinity, count: 0, nodes: [], back: [] }; boxes.set(key, b); list.push(b); }
     const b = boxes.get(key);
     return b;
   };
-  for (const v of V) { const b = boxOf(v); if (b.group !== undefined) { b.born = Math.min(b.born, v.born); if (v.node) { b.count++; b.nodes.push(v.node); } } }
+  for (const v of V) { const b = boxOf(v); if (b.group !== undefined) { if (v.node) { b.born = Math.min(b.born, v.born); b.count++; b.nodes.push(v.node); } } }
   const bySrc = new Map();
   let links = [];
   for (const x of edges) {
@@ -424,7 +447,10 @@ function boxOfEvent(e) {
   const find = v => { if (!v) return null; const g = rep(v.group); return L.where.get(g < 0 ? v.key : "g" + g); };
   if (e.node >= 0 && ofNode[e.node]) return find(ofNode[e.node]);
   if (e.kind === "enter" || e.kind === "leave") { const g = rep(e.group); return g < 0 ? null : L.where.get("g" + g); }
-  if (e.outs.length && ofLeaf.has(e.outs[0])) return find(ofLeaf.get(e.outs[0]));
+  if (e.outs.length && ofLeaf.has(e.outs[0])) {       // of several places the one used last before
+    const all = ofLeaf.get(e.outs[0]), before = all.filter(v => v.first <= e.i);
+    return find(before[before.length - 1] || all[0]);
+  }
   return null;
 }
 function label(b) {
@@ -433,12 +459,11 @@ function label(b) {
   const out = b.node.outs.length ? T[b.node.outs[0]] : null;
   return [b.node.op, out ? "→ " + out.name + " " + shapeText(out.shape) : b.node.name];
 }
+const tail_ = (s, n) => s.length > n && s.includes(".") ? "…" + s.slice(1 - n) : cut(s, n);
 const cut = (s, n) => s.length > n ? s.slice(0, n - 1) + "…" : s;
 function draw() {
-  const box = $("graph"), svg = $("svg"), w = box.clientWidth, h = box.clientHeight;
-  $("graphroom").style.width = L.width * zoom + "px"; $("graphroom").style.height = L.height * zoom + "px";
-  svg.setAttribute("width", w); svg.setAttribute("height", h);
-  const x0 = box.scrollLeft / zoom, y0 = box.scrollTop / zoom, x1 = x0 + w / zoom, y1 = y0 + h / zoom;
+  const { w, h } = view.graph;
+  const x0 = view.graph.x / zoom, y0 = view.graph.y / zoom, x1 = x0 + w / zoom, y1 = y0 + h / zoom;
   $("scene").setAttribute("transform", "scale(" + zoom + ") translate(" + -x0 + " " + -y0 + ")");
   const r0 = Math.max(0, Math.floor((x0 - PAD) / RW) - 1), r1 = Math.min(L.ranks.length - 1, Math.ceil((x1 - PAD) / RW) + 1);
   const parts = [], current = boxOfEvent(E[now]), focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : null;
@@ -466,13 +491,13 @@ function vertex(b, current) {
   const done = b.leaf ? at(b.leaf.grad, now, -1) >= 0 : doneBy(b.back);
   const kept = b.nodes.some(n => n.saved.length && n.event <= now), free = kept && b.nodes.every(n => !n.saved.length || n.event > now || (n.released >= 0 && n.released <= now));
   const chosen = picked >= 0 && (b.leaf ? b.leaf.id === picked : b.group === undefined && b.node.outs.includes(picked));
-  const cls = "v" + (b.leaf ? " leaf" : "") + (b.group !== undefined ? " group" : "") + (later ? " later" : "") + (done ? " done" : "") + (current ? " now" : "") + (chosen ? " picked" : "");
+  const cls = "v" + (b.leaf ? " leaf" : "") + (b.group !== undefined ? " group" : "") + (later ? " later" : "") + (done && !later ? " done" : "") + (current ? " now" : "") + (chosen ? " picked" : "");
   const told = b.group !== undefined ? "module " + name + ", closed, " + sub : (b.leaf ? "tensor " : "operation ") + name + " " + sub;
   const g = sv("g", { class: cls, transform: "translate(" + b.x + "," + b.py + ")", tabindex: "0", role: "button", "data-key": b.key,
     "aria-label": told + (later ? ", not yet" : done ? (b.leaf ? ", has a gradient" : ", backward has passed") : ", recorded") + (current ? ", now" : "") },
     sv("rect", { class: "f", width: BW, height: BH, rx: 7 }));
   const head = sv("text", { x: 9, y: 17 }), tail = sv("text", { x: 9, y: 32, class: "sub" }), tip = sv("title", {});
-  head.textContent = (b.group !== undefined ? "▸ " : "") + cut(name, 15); tail.textContent = cut(sub, 18); tip.textContent = name + " " + sub;
+  head.textContent = (b.group !== undefined ? "▸ " : "") + tail_(name, kept ? 13 : 14); tail.textContent = cut(sub, 17); tip.textContent = name + " " + sub;
   g.append(head, tail, tip);
   if (kept) g.append(sv("circle", { cx: BW - 10, cy: 12, r: 4, class: free ? "free" : "" }));
   g.onclick = () => act(b);
@@ -484,17 +509,24 @@ function act(b) {
   else if (b.leaf) pick(b.leaf.id);
   else { if (b.node.outs.length) picked = b.node.outs[0]; if (b.node.event >= 0) { const keep = picked; show(b.node.event); picked = keep; state(); draw(); } else pick(picked); }
 }
-function relayout() { layout(); graphFollow(true); }
+function relayout() { layout(); room(); graphFollow(true); settle(); }
 function graphFollow(force) {
-  const box = $("graph"), b = boxOfEvent(E[now]);
-  if (b && (follow || force)) {
-    const x = b.x * zoom, y = b.py * zoom, w = box.clientWidth, h = box.clientHeight;
-    if (x < box.scrollLeft + 20 || x + BW * zoom > box.scrollLeft + w - 20) box.scrollLeft = x - w / 2 + BW / 2;
-    if (y < box.scrollTop + 4 || y + BH * zoom > box.scrollTop + h - 4) box.scrollTop = y - h / 2;
+  const v = view.graph, b = boxOfEvent(E[now]);
+  let { x, y } = v;
+  if (b) {
+    const bx = b.x * zoom, by = b.py * zoom;
+    if (bx < x + 10 || bx + BW * zoom > x + v.w - 4) x = bx - v.w * (bx < x + 10 ? 0.35 : 0.6);
+    if (by < y + 4 || by + BH * zoom > y + v.h - 4) y = by - v.h / 2;
   }
+  if (force || x !== v.x || y !== v.y) scrollTo("graph", x, y, L.width * zoom, L.height * zoom);
   draw();
 }
-function setZoom(z) { zoom = Math.max(0.35, Math.min(2, z)); graphFollow(true); }
+function room() {
+  const { w, h } = view.graph, svg = $("svg");
+  $("graphroom").style.width = L.width * zoom + "px"; $("graphroom").style.height = L.height * zoom + "px";
+  svg.setAttribute("width", w); svg.setAttribute("height", h);
+}
+function setZoom(z) { zoom = Math.max(0.35, Math.min(2, z)); room(); graphFollow(true); settle(); }
 
 // ---------------------------------------------------------------- search
 let hits = [], hit = -1;
@@ -566,12 +598,12 @@ function closeQuestion() { if (!$("quizbox").hidden) { $("quizbox").hidden = tru
 function setQuiz(on) { quiz = on; $("quiz").setAttribute("aria-pressed", String(on)); if (!on) closeQuestion(); else { $("line").textContent = firstQuestion(now + 1, N - 1) >= 0 ? "Quiz: step on; before each gradient you are asked what it will be." : "Quiz: no gradient is written after this event; go back."; } }
 
 // ---------------------------------------------------------------- controls
-function stop() { if (playing) { clearInterval(playing); playing = 0; $("play").setAttribute("aria-pressed", "false"); $("play").setAttribute("aria-label", "Play"); } }
+function stop() { if (playing) { clearInterval(playing); playing = 0; $("play").setAttribute("aria-pressed", "false"); $("play").setAttribute("aria-label", "Play"); $("play").textContent = "Play"; } }
 function play() {
   if (playing) return stop();
   if (now === N - 1) go(0, true);
   playing = setInterval(() => { if (now >= N - 1) stop(); else go(now + 1); }, 500);
-  $("play").setAttribute("aria-pressed", "true"); $("play").setAttribute("aria-label", "Pause");
+  $("play").setAttribute("aria-pressed", "true"); $("play").setAttribute("aria-label", "Pause"); $("play").textContent = "Pause";
 }
 function nextBackward() { for (let k = 1; k <= N; k++) { const i = (now + k) % N; if (E[i].kind === "begin") return go(i, true); } }
 function theme() {
@@ -601,6 +633,7 @@ $("slider").oninput = () => { stop(); go(Number($("slider").value), true); };
 $("expandall").onclick = () => { for (const g of G) open.add(g.id); relayout(); };
 $("collapseall").onclick = () => { open.clear(); open.add(0); relayout(); };
 $("zoomin").onclick = () => setZoom(zoom * 1.25); $("zoomout").onclick = () => setZoom(zoom / 1.25);
+$("pick").onfocus = fillPicker; $("pick").onmousedown = fillPicker; $("pick").onblur = picker; $("pick").onchange = () => pick(Number($("pick").value));
 $("search").oninput = search;
 $("search").onkeydown = ev => {
   if (ev.key === "ArrowDown" || ev.key === "ArrowUp") { ev.preventDefault(); move(ev.key === "ArrowDown" ? 1 : -1); }
@@ -610,18 +643,18 @@ $("search").onkeydown = ev => {
 $("search").onblur = () => { $("found").hidden = true; $("search").setAttribute("aria-expanded", "false"); };
 $("search").onfocus = () => { if ($("search").value) search(); };
 $("searchform").onsubmit = ev => ev.preventDefault();
-let waiting = false;
-const later = f => () => { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; f(); }); } };
-$("events").onscroll = () => listEvents(false);
-$("graph").onscroll = later(draw);
-window.addEventListener("resize", later(() => { listEvents(false); draw(); }));
+function later(f) { let waiting = false; return () => { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; f(); }); } }; }
+watch("events", later(() => listEvents(false)));
+watch("source", () => {});
+watch("graph", later(() => { if (L) { room(); draw(); } }));
 window.addEventListener("hashchange", () => { const i = parseInt(location.hash.slice(1), 10); if (i && i - 1 !== now) go(i - 1, true); });
 
 try { const saved = localStorage.getItem("adjoint-theme"); if (saved === "dark" || saved === "light") setTheme(saved); } catch (error) { /* no storage for this page */ }
 $("title").textContent = W.title;
-if (!N) { $("line").textContent = "Nothing was recorded: no operation ran inside of the block."; $("slider").disabled = true; layout(); draw(); return; }
+if (!N) { $("line").textContent = "Nothing was recorded: no operation ran inside of the block."; $("slider").disabled = true; layout(); room(); draw(); return; }
 $("slider").max = N - 1;
-openSome(70); layout(); drawCurve();
+openSome(70); layout(); room(); drawCurve();
+$("eventsroom").style.height = N * ROW + "px";
 if (W.dropped) { $("bytes").title = W.dropped + " later events were left out"; $("title").textContent += " (" + W.dropped + " later events left out)"; }
 const start = parseInt(location.hash.slice(1), 10);
 go(start ? start - 1 : 0, true);
