@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from inspect import CO_OPTIMIZED
+from sys import getrefcount
 from types import FrameType
 from typing import Any
 
@@ -10,15 +12,25 @@ from adjoint.core.tensor import Tensor
 MANY = 256      # entries of a list or dict that are looked at
 
 
-def bound_tensors(frame: FrameType | None, only: Any = None) -> Iterator[tuple[str, Any]]:
+def bound_tensors(frame: FrameType | None, only: Any = None) -> list[tuple[str, Any]]:
     """(name, tensor) of the variables of `frame`, one level into lists, tuples and dicts, and the
     parameters of modules. With `only`, the names of that tensor alone."""
     if frame is None:
-        return
-    local = frame.f_locals
-    scopes = (local,) if local is frame.f_globals else (local, frame.f_globals)
-    for scope in scopes:
-        yield from _bound(scope, only)
+        return []
+    local, shared = frame.f_locals, frame.f_globals
+    found = list(_bound(local, only))
+    if local is not shared:
+        found += _bound(shared, only)
+        _forget(frame, local)
+    return found
+
+
+def _forget(frame: FrameType, local: Any) -> None:
+    """Before Python 3.13 a frame keeps the dict that `f_locals` made, and with it the tensors, past
+    the end of their variables. It is emptied unless the program itself holds it."""
+    # (three references: the frame's, the caller's variable and ours; the fourth is the argument)
+    if frame.f_code.co_flags & CO_OPTIMIZED and type(local) is dict and getrefcount(local) <= 4:
+        local.clear()
 
 
 def _bound(scope: Mapping[str, Any], only: Any) -> Iterator[tuple[str, Any]]:

@@ -89,8 +89,8 @@ class Recorder(Observer):
             self.walk.dropped += 1
             return
         frame = provenance.user_frame(frame)
-        inputs = tuple([self._input(a, frame) for a in args])
         written = any(m is a for m in made for a in args)
+        inputs = tuple([self._input(a, frame, not written) for a in args])
         card = self._card(op, node, args, attrs)
         info = self._node(node, frame, card) if node is not None else None
         if written:
@@ -184,7 +184,7 @@ class Recorder(Observer):
         count = self._given[name] = self._given.get(name, 0) + 1
         return name if count == 1 else f"{name} ({count})"
 
-    def _input(self, a: Any, frame: FrameType | None) -> Any:
+    def _input(self, a: Any, frame: FrameType | None, touch: bool) -> Any:
         if not isinstance(a, Tensor):
             return cards.constant(a)
         entry = self._tensors.get(id(a))
@@ -193,7 +193,7 @@ class Recorder(Observer):
                 self._name(t, name)
             entry = self._tensors.get(id(a))
         info = entry[1] if entry is not None else self._tensor(a)
-        if info.leaf:
+        if info.leaf and touch:       # (an op in place has changed the version itself)
             self._touch(a, info)
         return info.id
 
