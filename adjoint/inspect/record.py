@@ -471,7 +471,7 @@ class Recorder(Observer):
         """Name what is bound now, and note how it ended."""
         self.names(frame)
         self.check_leaves()
-        if error is not None:
+        if isinstance(error, Exception):       # (not SystemExit, KeyboardInterrupt)
             self._event("error", text=f"{type(error).__name__}: {error}",
                         place=self._place_of(_raised(error)))
 
