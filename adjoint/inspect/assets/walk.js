@@ -466,7 +466,7 @@ function draw() {
   const x0 = view.graph.x / zoom, y0 = view.graph.y / zoom, x1 = x0 + w / zoom, y1 = y0 + h / zoom;
   $("scene").setAttribute("transform", "scale(" + zoom + ") translate(" + -x0 + " " + -y0 + ")");
   const r0 = Math.max(0, Math.floor((x0 - PAD) / RW) - 1), r1 = Math.min(L.ranks.length - 1, Math.ceil((x1 - PAD) / RW) + 1);
-  const parts = [], current = boxOfEvent(E[now]), focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : null;
+  const parts = [], current = N ? boxOfEvent(E[now]) : null, focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : null;
   const line = l => {
     if (Math.max(l.a.py, l.b.py) + GAP < y0 || Math.min(l.a.py, l.b.py) - GAP > y1) return;
     const sx = l.a.x + BW, sy = l.a.py + BH / 2, tx = l.b.x, ty = l.b.py + BH / 2, far = l.b.rank - l.a.rank > 1;
@@ -511,7 +511,7 @@ function act(b) {
 }
 function relayout() { layout(); room(); graphFollow(true); settle(); }
 function graphFollow(force) {
-  const v = view.graph, b = boxOfEvent(E[now]);
+  const v = view.graph, b = N ? boxOfEvent(E[now]) : null;
   let { x, y } = v;
   if (b) {
     const bx = b.x * zoom, by = b.py * zoom;
