@@ -1,4 +1,4 @@
-"""The page as a file, the server and the command: sizes, safety, exit codes. No browser is needed."""
+"""The page as a file, the server and the command: sizes, safety, exit codes; no browser."""
 from __future__ import annotations
 
 import http.client

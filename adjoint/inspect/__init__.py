@@ -1,5 +1,5 @@
-"""Looking into a program: `explain` walks through its tape, `draw` pictures its graph, `record` keeps
-everything that a run does."""
+"""Looking into a program: `explain` walks through its tape, `draw` pictures its graph, `record`
+keeps everything that a run does."""
 from __future__ import annotations
 
 from adjoint.inspect.explain import Explanation as Explanation

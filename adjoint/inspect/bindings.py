@@ -14,13 +14,13 @@ MANY = 256      # entries of a list or dict that are looked at
 
 def bound_tensors(frame: FrameType | None, only: Any = None) -> list[tuple[str, Any]]:
     """(name, tensor) of the variables of `frame`, one level into lists, tuples and dicts, and the
-    parameters of modules. With `only`, the names of that tensor alone."""
+    parameters and buffers of modules. With `only`, the names of that tensor alone."""
     if frame is None:
         return []
     local, shared = frame.f_locals, frame.f_globals
-    found = list(_bound(local, only))
+    found = list(tensors_in(local, only))
     if local is not shared:
-        found += _bound(shared, only)
+        found += tensors_in(shared, only)
         _forget(frame, local)
     return found
 
@@ -33,14 +33,15 @@ def _forget(frame: FrameType, local: Any) -> None:
         local.clear()
 
 
-def _bound(scope: Mapping[str, Any], only: Any) -> Iterator[tuple[str, Any]]:
+def tensors_in(scope: Mapping[str, Any], only: Any = None) -> Iterator[tuple[str, Any]]:
+    """The same of names and values that are given."""
     later: list[tuple[str, Any]] = []
     for name, value in list(scope.items()):
         if isinstance(value, Tensor):
             if name != "_" and (only is None or value is only):
                 yield name, value
         elif not name.startswith("__"):
-            kind = type(value)
+            kind = type(value)         # (never an attribute: some objects answer to any name)
             if kind is list or kind is tuple or kind is dict:
                 later.append((name, value))
             elif only is None and hasattr(kind, "named_parameters"):
@@ -60,9 +61,9 @@ def _bound(scope: Mapping[str, Any], only: Any) -> Iterator[tuple[str, Any]]:
 def _parameters(name: str, module: Any) -> list[tuple[str, Any]]:
     prefix = "" if name == "self" else f"{name}."
     try:
-        return [(prefix + n, p) for n, p in module.named_parameters()]
+        return [(prefix + n, t) for n, t in (*module.named_parameters(), *module.named_buffers())]
     except Exception:       # an object of the user's that only looks like a module
         return []
 
 
-__all__ = ["bound_tensors"]
+__all__ = ["bound_tensors", "tensors_in"]

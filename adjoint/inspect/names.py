@@ -2,13 +2,12 @@
 found there, and v1, v2, ... for everything that has no name any more."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import FrameType, ModuleType
+from collections.abc import Mapping
+from types import FrameType
 from typing import Any
 
-import numpy as np
-
-from adjoint.core.tensor import AccumulateGrad, Port, Tensor
+from adjoint.core.tensor import AccumulateGrad, Port
+from adjoint.inspect.bindings import bound_tensors, tensors_in
 
 
 def key_of(t: Any) -> Any:
@@ -44,12 +43,8 @@ class Names:
         self.arrays: dict[int, str] = {}        # id of an array -> name
         self.used: set[str] = set()
         self._count = 0
-        scopes: list[Mapping[str, Any]] = [given or {}]
-        if frame is not None:
-            scopes += [frame.f_locals, frame.f_globals]
-        for scope in scopes:
-            for name, value in _tensors(dict(scope)):
-                self._note(name, value)
+        for name, value in [*tensors_in(given or {}), *bound_tensors(frame)]:
+            self._note(name, value)
 
     def _note(self, name: str, t: Any) -> None:
         key = key_of(t)
@@ -84,36 +79,6 @@ class Names:
     def known(self, key: Any) -> bool:
         """True if the value has a name already."""
         return key in self.found
-
-
-def _tensors(scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(name, tensor) of the variables, one level into containers, and modules' parameters."""
-    later: list[tuple[str, Any]] = []
-    for name, value in scope.items():
-        if name.startswith("__") or isinstance(value, ModuleType) or _dynamic(value):
-            continue
-        if isinstance(value, Tensor):
-            if name != "_":
-                yield name, value
-        else:
-            later.append((name, value))
-    for name, value in later:
-        if isinstance(value, dict):
-            yield from ((f"{name}[{k!r}]", v) for k, v in list(value.items())[:200]
-                        if isinstance(v, Tensor))
-        elif isinstance(value, (list, tuple)):
-            yield from ((f"{name}[{i}]", v) for i, v in enumerate(value[:200])
-                        if isinstance(v, Tensor))
-        elif hasattr(type(value), "named_parameters"):
-            yield from ((f"{name}.{n}" if name != "self" else n, p)
-                        for n, p in value.named_parameters())
-            yield from ((f"{name}.{n}" if name != "self" else n, b)
-                        for n, b in value.named_buffers())
-
-
-def _dynamic(value: Any) -> bool:
-    """Objects that answer any attribute are not asked."""
-    return isinstance(value, (np.ndarray, type))
 
 
 __all__ = ["Names", "key_of", "key_of_edge"]

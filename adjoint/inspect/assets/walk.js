@@ -218,6 +218,12 @@ function marked(text, card, ins, outs) {
   });
   return out;
 }
+function reason(card, name, ins, outs) {     // which cotangents read it; what the record says where that is prose
+  const why = card[3][name], spelled = new RegExp(MARK + TOKEN + "?" + name.replace(/\W/g, "\\$&") + TOKEN + "?" + END);
+  const readers = Object.entries(card[2]).filter(([, text]) => spelled.test(text)).map(([o]) => "dL/d" + rename(TOKEN + o + TOKEN, card, ins, outs).text);
+  const prose = why && !/^d\w+ = /.test(why) ? why : "";
+  return readers.length ? readers.join(" and ") + (readers.length > 1 ? " read it" : " reads it") + (prose ? "; " + prose : "") : why;
+}
 function formula() {
   const e = E[now], box = clear($("formula")), n = e.node >= 0 ? NODES[e.node] : null;
   const k = e.card >= 0 ? e.card : n ? n.card : -1;
@@ -235,7 +241,7 @@ function formula() {
     box.append(p);
   });
   if (e.kind === "node" && e.cts) box.append(el("p", { cls: "soft" }, "ct = " + e.cts[0].map(v => valueText(v)).join("; ")));
-  for (const [name, why] of Object.entries(card[3])) box.append(el("p", { cls: "soft" }, el("mark", {}, rename(name, card, ins, outs).name(name)), " is saved: " + why));
+  for (const name of Object.keys(card[3])) box.append(el("p", { cls: "soft" }, el("mark", {}, rename(name, card, ins, outs).name(name)), " is saved: " + reason(card, name, ins, outs)));
   if (!n.saved.length) box.append(el("p", { cls: "soft" }, "nothing has to be saved"));
 }
 
@@ -302,7 +308,7 @@ function whySaved(t) {
     const s = n.saved[k], card = n.card >= 0 ? W.cards[n.card] : null, base = s.name.replace(/\[\d+\]$/, "");
     const view = s.tensor >= 0 && s.tensor !== t.id ? T[s.tensor].name : "";
     const p = el("p", {}, el("mark", {}, view || t.name), view ? " (it shows the memory of " + t.name + ")" : "", " by " + n.name + " (" + units(s.bytes) + (s.parameter ? ", a parameter: held anyway" : "") + ")");
-    if (card && card[3][base]) p.append(": " + card[3][base]);
+    if (card && card[3][base]) p.append(": " + reason(card, base, n.ins, n.outs));
     box.append(p);
     if (card) for (const [o, text] of Object.entries(card[2])) if (text.includes(MARK)) box.append(el("p", { cls: "soft" }, "dL/d" + rename(TOKEN + o + TOKEN, card, n.ins, n.outs).text + " = ", marked(text, card, n.ins, n.outs)));
   }
