@@ -27,8 +27,21 @@ class Card:
     saved: dict[str, str] = field(default_factory=dict)
 
 
-def card(op: Any, node: Any, attrs: Mapping[str, Any]) -> Card | None:
-    """The card of a node, or of an operation that recorded none."""
+_known: dict[Any, Card | None] = {}
+MANY = 4096     # kinds of nodes that are remembered between recordings
+
+
+def card(key: Any, op: Any, node: Any, attrs: Mapping[str, Any]) -> Card | None:
+    """The card of a node, or of an operation that recorded none; `key` is its `key_of`."""
+    if key in _known:
+        return _known[key]
+    made = _made(op, node, attrs)
+    if key is not None and len(_known) < MANY:
+        _known[key] = made
+    return made
+
+
+def _made(op: Any, node: Any, attrs: Mapping[str, Any]) -> Card | None:
     try:
         if node is not None and type(node.saved) is not Freed:
             operands = tuple(formulas.operand_names(node))

@@ -446,7 +446,7 @@ class Recorder(Observer):
         key = cards.key_of(op, node, args, attrs)
         found = self._cards.get(key) if key is not None else None
         if found is None:
-            made = cards.card(op, node, attrs)
+            made = cards.card(key, op, node, attrs)
             if made is None:
                 return -1
             found = len(self.walk.cards)

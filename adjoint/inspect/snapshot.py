@@ -94,7 +94,8 @@ def statistics(array: Any) -> dict[str, Any]:
             return {"min": nan, "max": nan, "mean": nan, "std": nan, "bad": bad}
         total = float(np.add.reduce(wide))
     mean = total / wide.size
-    spread = float(np.dot(wide, wide)) / wide.size - mean * mean
+    # (not BLAS: its threads wait for each other longer than the sum takes)
+    spread = float(np.add.reduce(wide * wide)) / wide.size - mean * mean
     return {"min": float(np.minimum.reduce(wide)), "max": float(np.maximum.reduce(wide)),
             "mean": mean, "std": math.sqrt(max(spread, 0.0)), "bad": bad}
 
