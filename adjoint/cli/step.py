@@ -16,6 +16,7 @@ from pathlib import Path
 
 from adjoint.base.errors import AdjointError
 from adjoint.inspect.gallery import write_gallery
+from adjoint.inspect.practice import check_engine
 from adjoint.inspect.record import record
 from adjoint.inspect.serve import Server
 from adjoint.inspect.walk import Walk
@@ -38,6 +39,8 @@ def _parser() -> argparse.ArgumentParser:
                    "such as 500kB or 2GB")
     p.add_argument("--limit", type=int, default=20_000, metavar="N", help="events to record")
     p.add_argument("--gallery", metavar="DIR", help="write the gallery of examples to a folder")
+    p.add_argument("--check-engine", metavar="FILE", help="judge an engine of your own (practice "
+                   "problem 7 of the gallery)")
     return p
 
 
@@ -71,6 +74,10 @@ def run(argv: Sequence[str]) -> int:
             for path in write_gallery(given.gallery):
                 print(f"wrote {path}")
             return 0
+        if given.check_engine:
+            verdict = check_engine(given.check_engine)
+            print(verdict.text)
+            return int(not verdict)
         if given.script is None:
             parser.print_usage(sys.stderr)
             print("adjoint step: give a script, or --gallery DIR", file=sys.stderr)

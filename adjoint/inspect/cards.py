@@ -60,10 +60,9 @@ def key_of(op: Any, node: Any, args: Any, attrs: Mapping[str, Any]) -> Any:
     if op is None:
         return None if node is None else type(node)
     needs = getattr(node.plan, "needs", 0) if node is not None else -1
-    ranks = tuple([(a.array.ndim, a.array.size == 1) if isinstance(a, Tensor) and not a.level
-                   else (constant(a) if a is not None else None) for a in args])
-    key = (op.name, needs, ranks, attributes(attrs))
-    return key
+    kinds = tuple([(a.array.ndim, a.array.size == 1, a.array.dtype.kind)
+                   if isinstance(a, Tensor) and not a.level else constant(a) for a in args])
+    return op, needs, kinds, str(node.dtype) if node is not None else "", attributes(attrs)
 
 
 def attributes(attrs: Mapping[str, Any]) -> str:
