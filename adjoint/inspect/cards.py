@@ -4,6 +4,7 @@ Operands stand in a card as tokens, which the page replaces by the names they ha
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,13 +47,31 @@ def _made(op: Any, node: Any, attrs: Mapping[str, Any]) -> Card | None:
         if node is not None and type(node.saved) is not Freed:
             operands = tuple(formulas.operand_names(node))
             made = formulas.card_of(node, {o: f"{TOKEN}{o}{TOKEN}" for o in operands})
-            return Card(operands, made.forward, made.backward, made.saved)
+            backward = {o: _named(t, operands, made.saved) for o, t in made.backward.items()}
+            return Card(operands, made.forward, backward, made.saved)
         if op is None or op.variadic:
             return None
         operands = tuple(op.operands)
         return Card(operands, formulas.spell(op, [f"{TOKEN}{o}{TOKEN}" for o in operands], attrs))
     except Exception:       # a formula is a comfort: no recording ends because one is missing
         return None
+
+
+def _named(said: str, operands: tuple[str, ...], saved: Mapping[str, str]) -> str:
+    """A formula that is a sentence of the record: its words that name residuals and operands,
+    marked as those of spelled rules are."""
+    if TOKEN in said or formulas.MARK in said:
+        return said
+
+    def one(m: re.Match[str]) -> str:
+        word = m[0]
+        name = f"{TOKEN}{word}{TOKEN}" if word in operands else word
+        return formulas.marked(name) if word in saved and word not in _FUNCTIONS else name
+    return _WORD.sub(one, said)
+
+
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b(?!\u0302)")    # (x with a hat is another value than x)
+_FUNCTIONS = ("mean", "sum", "exp", "log")
 
 
 def key_of(op: Any, node: Any, args: Any, attrs: Mapping[str, Any]) -> Any:

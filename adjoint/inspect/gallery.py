@@ -215,19 +215,20 @@ def _picture(svg: str, alt: str) -> str:
 
 
 def _pictures(runs: dict[str, Run]) -> list[str]:
-    fan, net = _drawn(runs["fan_out"], "f"), _drawn(runs["two_layers"], "loss")
+    fan, net = _drawn(runs["fan_out"], "f"), _drawn(
+        runs["two_layers"], "loss", "x", "W1", "b1", "W2", "b2", "target")
     block = 2048 * 4 * 768
     parts = [("norm: N·S·D", block), ("q, k, v: 3·N·S·D", 3 * block),
              ("attention weights: N·H·S²", 4 * 12 * 2048 * 2048), ("MLP: 4·N·S·D", 4 * block)]
     deep, short = runs["deep"].walk, runs["checkpoint"].walk
-    kept = [(name, max(e.saved for e in walk)) for name, walk in
-            (("everything kept", deep), ("checkpointed: inputs of layers", short))]
+    kept = [("everything kept", _at_the_loss(deep)),
+            ("checkpointed: inputs of layers", _at_the_loss(short))]
     return [
         _picture(net.svg(), "A network of two layers: forward in grey, the gradients' way in colour"),
         tag("h3", "The graph of (x1 + x2) * x1"), tag("pre", fan.ascii()),
         tag("h3", "Elements a block keeps, S = 2048, N = 4, D = 768, H = 12"),
         bars(parts, lambda n: f"{n / 1e6:,.1f} M"),
-        tag("h3", "Saved at most, six layers, recorded"), bars(kept, size),
+        tag("h3", "Alive at the loss beside parameters, six layers, recorded"), bars(kept, size),
         tag("p", f"Both end with the same gradients. The checkpointed one ran "
             f"{_sines(short)} sines where the other ran {_sines(deep)}.")]
 
@@ -236,10 +237,27 @@ def _sines(walk: Walk) -> int:
     return sum(e.kind == "op" and e.text == "sin" for e in walk)
 
 
-def _drawn(run: Run, result: str) -> Any:
-    """The picture of an example's result, with the example's own names."""
-    names = {k: v for k, v in run.scope.items() if isinstance(v, Tensor)}
-    return draw(run.scope[result], names=names)
+def _drawn(run: Run, result: str, *inputs: str) -> Any:
+    """The picture of an example's result, with the example's own names. With `inputs`, that of a
+    function of them, which also shows what wants no gradient."""
+    first, body = (part.splitlines() for part in run.example.source.split("\n\n")[1:3])
+    forward = [line for line in body if ".backward()" not in line]
+    scope: dict[str, Any] = {**run.scope}
+    given = {k: v for k, v in scope.items() if isinstance(v, Tensor)}
+    if not inputs:
+        exec("\n".join([*first, *forward]), scope)
+        return draw(scope[result], names={k: v for k, v in scope.items() if isinstance(v, Tensor)})
+    lines = [f"def network({', '.join(inputs)}):", *(f"    {line}" for line in forward),
+             f"    return {result}"]
+    exec("\n".join(lines), scope)
+    return draw(scope["network"], *(given[k] for k in inputs), names={k: given[k] for k in inputs})
+
+
+def _at_the_loss(walk: Walk) -> int:
+    """Bytes alive when backward begins, parameters left out."""
+    begin = next(e for e in walk if e.kind == "begin")
+    return begin.live - sum(s.nbytes for s in walk.storages
+                            if s.parameter and s.born < begin.index)
 
 
 def bars(rows: list[tuple[str, int]], unit: Any) -> str:

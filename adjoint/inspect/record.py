@@ -213,6 +213,8 @@ class Recorder(Observer):
         info.version, info.array = _version(t), id(t.array)
         if fn is not None:
             self._own(info, self._node(fn, None, -1))
+            if storage >= 0 and not self.walk.storages[storage].parameter:
+                self.walk.storages[storage].computed = True
         tensors.append(info)
         self._tensors[key] = (weakref.ref(t, lambda _: self._gone(key, info)), info)
         self._shown.setdefault(storage, set()).add(info.id)
@@ -333,7 +335,7 @@ class Recorder(Observer):
             self.live += found.nbytes
         else:
             found = entry[1]
-        if parameter and not found.parameter:
+        if parameter and not found.parameter and not found.computed:
             found.parameter = True
             if self._held.get(found.id):
                 self.saved -= found.nbytes
@@ -400,7 +402,7 @@ class Recorder(Observer):
     def _own_outputs(self, info: NodeInfo, outputs: Sequence[int]) -> None:
         """Say of saved outputs which tensors they are."""
         for s in info.saved:
-            for o in outputs if s.tensor < 0 else ():
+            for o in outputs if s.tensor < 0 <= s.storage else ():
                 t = self.walk.tensors[o]
                 if t.storage == s.storage and t.shape == s.shape:
                     s.tensor = o
@@ -419,6 +421,8 @@ class Recorder(Observer):
         else:
             array = s
         if not isinstance(array, (ndarray, MetaArray)):
+            if kind is Packed:       # by a hook, into something of its own
+                info.saved.append(Saved(f"{name} (packed)", (), "", 0, -1, -1, False))
             return
         storage = self._storage(array, isinstance(t, Tensor) and t._rg and t.is_leaf)
         held = self.walk.storages[storage]
@@ -432,6 +436,8 @@ class Recorder(Observer):
     def _release(self, info: NodeInfo, dropped: bool) -> None:
         info.released, info.dropped = self.now, dropped
         for s in info.saved:
+            if s.storage < 0:
+                continue
             left = self._held.get(s.storage, 1) - 1
             self._held[s.storage] = left
             if not left and not self.walk.storages[s.storage].parameter:

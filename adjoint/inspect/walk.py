@@ -104,13 +104,17 @@ class NodeInfo:
 
 @dataclass(slots=True)
 class Storage:
-    """Memory: its size and the events between which it existed (`died` -1: it still does)."""
+    """Memory: its size and the events between which it existed (`died` -1: it still does).
+
+    parameter   a leaf that requires grad shows it, and no recorded operation made it
+    """
 
     id: int
     nbytes: int
     born: int
     died: int = -1
     parameter: bool = False
+    computed: bool = False
 
 
 @dataclass(slots=True)
