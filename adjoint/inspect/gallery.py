@@ -221,20 +221,20 @@ def _pictures(runs: dict[str, Run]) -> list[str]:
     parts = [("norm: N·S·D", block), ("q, k, v: 3·N·S·D", 3 * block),
              ("attention weights: N·H·S²", 4 * 12 * 2048 * 2048), ("MLP: 4·N·S·D", 4 * block)]
     deep, short = runs["deep"].walk, runs["checkpoint"].walk
-    kept = [("everything kept", _at_the_loss(deep)),
-            ("checkpointed: inputs of layers", _at_the_loss(short))]
+    kept = [("everything kept", at_the_loss(deep)),
+            ("checkpointed: inputs of layers", at_the_loss(short))]
     return [
-        _picture(net.svg(), "A network of two layers: forward in grey, the gradients' way in colour"),
+        _picture(net.svg(), "A network of two layers: forward grey, the gradients' way in colour"),
         tag("h3", "The graph of (x1 + x2) * x1"), tag("pre", fan.ascii()),
         tag("h3", "Elements a block keeps, S = 2048, N = 4, D = 768, H = 12"),
         bars(parts, lambda n: f"{n / 1e6:,.1f} M"),
         tag("h3", "Alive at the loss beside parameters, six layers, recorded"), bars(kept, size),
         tag("p", f"Both end with the same gradients. The checkpointed one ran "
-            f"{_sines(short)} sines where the other ran {_sines(deep)}.")]
+            f"{_tanhs(short)} tanh where the other ran {_tanhs(deep)}.")]
 
 
-def _sines(walk: Walk) -> int:
-    return sum(e.kind == "op" and e.text == "sin" for e in walk)
+def _tanhs(walk: Walk) -> int:
+    return sum(e.kind == "op" and e.text == "tanh" for e in walk)
 
 
 def _drawn(run: Run, result: str, *inputs: str) -> Any:
@@ -253,7 +253,7 @@ def _drawn(run: Run, result: str, *inputs: str) -> Any:
     return draw(scope["network"], *(given[k] for k in inputs), names={k: given[k] for k in inputs})
 
 
-def _at_the_loss(walk: Walk) -> int:
+def at_the_loss(walk: Walk) -> int:
     """Bytes alive when backward begins, parameters left out."""
     begin = next(e for e in walk if e.kind == "begin")
     return begin.live - sum(s.nbytes for s in walk.storages
@@ -274,7 +274,7 @@ def _questions() -> list[str]:
                  tag("p", role="status", aria_live="polite"), class_="quiz", data_key=q.key)
              for q in (*said.CONCEPTS, said.MEMORY)]
     total = len(boxes)
-    score = tag("p", "Score ", tag("b", f"0 / {total}", id="score"), ". Kept in this browser only. ",
+    score = tag("p", "Score ", tag("b", f"0 / {total}", id="score"), ". Kept in this browser. ",
                 tag("button", "Start again", id="again", type="button"))
     return [score, *boxes]
 
@@ -326,4 +326,4 @@ def _history() -> list[str]:
                 for name, what, link in said.READING])]
 
 
-__all__ = ["gallery", "write_gallery"]
+__all__ = ["at_the_loss", "gallery", "write_gallery"]

@@ -1,4 +1,4 @@
-"""The examples of the gallery: short programs that are run and recorded when the gallery is made."""
+"""The examples of the gallery: short programs, run and recorded when the gallery is made."""
 from __future__ import annotations
 
 import importlib

@@ -77,7 +77,7 @@ INTERVIEW = (
            "data, for frozen layers, and by default for what you make yourself; parameters of "
            "modules have it True."),
     Answer("Mid-level", "What does backward() do, in terms of the chain rule?",
-           "It visits the nodes from the loss to the leaves, latest first, so that a node runs when "
+           "It visits the nodes from the loss to the leaves, latest first: a node runs when "
            "all that flows into its output has been added up. Each node multiplies by its Jacobian "
            "from the left, a vector-Jacobian product; the Jacobian itself is never formed. At a "
            "leaf the result is added to .grad. What a node saved is released when it has run."),

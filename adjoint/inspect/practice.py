@@ -139,7 +139,7 @@ def check_engine(path: str | Path) -> Verdict:
     if not last <= first / 10:
         return Verdict(False, f"training: the loss went from {first:.4g} to {last:.4g}; it should "
                        "fall ten times")
-    return Verdict(True, f"right: gradients agree, and the loss fell from {first:.4g} to {last:.4g}")
+    return Verdict(True, f"right: gradients agree; the loss fell from {first:.4g} to {last:.4g}")
 
 
 def _load(path: Path) -> ModuleType:
