@@ -255,6 +255,20 @@ def test_graphs_made_before_the_recording_are_walked() -> None:
     json.dumps(walk.to_json(), allow_nan=False)
 
 
+def test_long_graphs_from_before_the_recording() -> None:
+    x = ad.ones(2, requires_grad=True)
+    h = x
+    for _ in range(5000):
+        h = h + 1.0
+    with ad.record() as walk:
+        y = h * 2
+    assert len(walk.nodes) < 10 and y.requires_grad       # not walked through
+    with ad.record() as walk:
+        y.sum().backward()
+    assert sum(e.kind == "node" for e in walk) == 5002
+    assert walk.named("x").grad[-1][1].plain() == [2.0, 2.0]
+
+
 def test_second_order_and_checkpoint_are_recorded() -> None:
     from adjoint.utils.checkpoint import checkpoint
     x = ad.tensor([0.5], dtype=ad.float64, requires_grad=True)

@@ -49,6 +49,7 @@ class Recorder(Observer):
         self._tensors: dict[int, tuple[Any, TensorInfo]] = {}
         self._storages: dict[int, tuple[Any, Storage]] = {}
         self._nodes: dict[int, tuple[Any, NodeInfo]] = {}
+        self._known: set[int] = set()                  # nodes that are recorded in full
         self._held: dict[int, int] = {}                # storage -> residuals that show it
         self._shown: dict[int, set[int]] = {}          # storage -> tensors that show it
         self._leaves: dict[int, tuple[Any, TensorInfo]] = {}
@@ -92,7 +93,7 @@ class Recorder(Observer):
         written = any(m is a for m in made for a in args)
         inputs = tuple([self._input(a, frame, not written) for a in args])
         card = self._card(op, node, args, attrs)
-        info = self._node(node, frame, card) if node is not None else None
+        info = self._node(node, card) if node is not None else None
         if written:
             self._written(made[0])
         outputs = tuple([self._tensor(t).id for t in made if isinstance(t, Tensor)])
@@ -131,7 +132,7 @@ class Recorder(Observer):
         self.names(frame)
         self.check_leaves()
         for node in walk.order:
-            self._node(node, None, -1)
+            self._node(node)
         root = self._nodes[id(walk.order[0])][1].id if walk.order else -1
         self._event("begin", node=root, place=self._place_of(frame))
 
@@ -146,8 +147,7 @@ class Recorder(Observer):
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
         """They have run, and the residuals are released."""
-        entry = self._nodes.get(id(node))
-        info = entry[1] if entry else self._node(node, None, -1)
+        info = self._node(node)
         arriving = self._cts.pop() if self._cts else []
         leaving = self._values(results)
         if type(node.saved) is Freed and info.released < 0:
@@ -212,7 +212,7 @@ class Recorder(Observer):
         info.data.append((now, Snapshot(t.array, self.values)))
         info.version, info.array = _version(t), id(t.array)
         if fn is not None:
-            self._own(info, self._node(fn, None, -1))
+            self._own(info, self._node(fn))
             if storage >= 0 and not self.walk.storages[storage].parameter:
                 self.walk.storages[storage].computed = True
         tensors.append(info)
@@ -244,7 +244,7 @@ class Recorder(Observer):
             info.flags.append((self.now, t._rg))
         fn = t.grad_fn
         if fn is not None:
-            self._own(info, self._node(fn, None, -1))
+            self._own(info, self._node(fn))
         if t._rg and t.is_leaf and id(t) not in self._leaves:
             self._leaves[id(t)] = self._tensors[id(t)]
         return info
@@ -359,25 +359,36 @@ class Recorder(Observer):
         return found
 
     # ------------------------------------------------------------------ nodes
-    def _node(self, node: Any, frame: FrameType | None, card: int) -> NodeInfo:
-        """The record of a graph node, made at its first sight."""
+    def _node(self, node: Any, card: int = -1) -> NodeInfo:
+        """The full record of a graph node. Its neighbours are noted without theirs, so that graphs
+        from before the recording are not walked through until a backward pass does."""
+        info = self._noted(node)
+        if info.id in self._known:
+            return info
+        self._known.add(info.id)
+        plan = node.plan
+        op = getattr(plan, "op", None)
+        if card < 0 and op is not None and node.saved is not None:
+            card = self._card(op, node, (), node.attrs)
+        info.card = card
+        if type(node.saved) is not Freed:
+            self._residuals(node, plan, info)
+        info.edges = [self._edge(e) for e in node.edges]
+        return info
+
+    def _noted(self, node: Any) -> NodeInfo:
+        """The record of a node, perhaps with no more than its name and place."""
         key = id(node)
         entry = self._nodes.get(key)
         if entry is not None:
             return entry[1]
         nodes = self.walk.nodes
-        plan = node.plan
-        op = getattr(plan, "op", None)
+        op = getattr(node.plan, "op", None)
         place = self._place(node.code, node.lasti) if node.code is not None else -1
-        if card < 0 and op is not None and node.saved is not None:
-            card = self._card(op, node, (), node.attrs)
         info = NodeInfo(len(nodes), node.name(), op.name if op is not None else node.name(), -1,
-                        place, self.group, card)
+                        place, self.group)
         nodes.append(info)
         self._nodes[key] = (weakref.ref(node, lambda _: self._ended(key, info)), info)
-        if type(node.saved) is not Freed:
-            self._residuals(node, plan, info)
-        info.edges = [self._edge(e) for e in node.edges]
         return info
 
     def _edge(self, e: Any) -> tuple[str, int, int] | None:
@@ -387,9 +398,7 @@ class Recorder(Observer):
             leaf = e.variable
             return None if leaf is None else ("leaf", self._tensor(leaf).id, 0)
         target, index = (e.node, e.index) if type(e) is Port else (e, 0)
-        known = self._nodes.get(id(target))
-        number = known[1].id if known is not None else self._node(target, None, -1).id
-        return "node", number, index
+        return "node", self._noted(target).id, index
 
     def _residuals(self, node: Any, plan: Any, info: NodeInfo) -> None:
         saved = node.saved or ()

@@ -34,7 +34,11 @@ function units(n) {
   for (const [u, k] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) if (n >= k) return Number((n / k).toPrecision(4)) + " " + u;
   return n + " B";
 }
-const num = x => typeof x === "number" ? String(Number(x.toPrecision(5))) : String(x);
+function num(x) {
+  if (typeof x !== "number") return String(x);
+  const r = Number(x.toPrecision(5));
+  return r && Math.abs(r) < 1e-4 ? String(Number(r.toPrecision(5)).toExponential()) : String(r);
+}
 function lists(v) { return Array.isArray(v) ? "[" + v.map(lists).join(", ") + "]" : num(v); }
 function rows(v) { return Array.isArray(v) && Array.isArray(v[0]) ? "[" + v.map(rows).join(",\n ") + "]" : lists(v); }
 function valueText(k, wide) {
@@ -242,7 +246,7 @@ function formula() {
   });
   if (e.kind === "node" && e.cts) box.append(el("p", { cls: "soft" }, "ct = " + e.cts[0].map(v => valueText(v)).join("; ")));
   for (const name of Object.keys(card[3])) box.append(el("p", { cls: "soft" }, el("mark", {}, rename(name, card, ins, outs).name(name)), " is saved: " + reason(card, name, ins, outs)));
-  if (!n.saved.length) box.append(el("p", { cls: "soft" }, "nothing has to be saved"));
+  if (!n.saved.length) box.append(el("p", { cls: "soft" }, Object.keys(card[3]).length ? "a number takes no memory of a tensor" : "nothing has to be saved"));
 }
 
 // ---------------------------------------------------------------- the tensor and its six fields
