@@ -28,6 +28,7 @@ from adjoint.core.tensor import (
     OutRef,
     Tensor,
     fingerprint,
+    out_ref,
     owner_of,
     share_cell,
 )
@@ -108,7 +109,7 @@ class Slot(Layout):
     def verify(self, node: Any) -> None:
         """Raise where the storage was written to since the node saved it."""
         if self.cell is not None and (self.cell.touched or self.cell.version != self.version):
-            verify(OutRef(MetaArray(self.shape, self.dtype), self.cell, 0, self.version), node)
+            verify(out_ref(MetaArray(self.shape, self.dtype), self.cell, 0, self.version), node)
 
 
 class Handle(Slot):
