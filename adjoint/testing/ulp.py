@@ -172,36 +172,52 @@ def _one(name: str) -> Any:
     return codegen.build("ulp64." + name, (name, _source()), emit, arrays=2)
 
 
-def table(step: int = 1, report: Callable[[str], Any] = print) -> str:
-    """The page of documentation: worst errors of every function, Markdown."""
+class Row(NamedTuple):
+    """What was measured of one function: every `step`-th float32, and float64 in its own units."""
+
+    name: str
+    step: int
+    worst: Worst
+    wide: float
+
+
+def measure(name: str, step: int = 1) -> Row:
+    """Both sweeps of one function."""
+    return Row(name, step, sweep(name, step=step), check_reference(name))
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page of documentation, Markdown."""
     lines = [
         "# Errors of the vector mathematics", "",
-        "Largest error of the generated float32 functions over " + (
-            "every one of the 2^32 inputs" if step == 1 else f"every {step}th of the 2^32 inputs")
-        + ", in units in", "the last place (ULP) of the true value; the bound is what tests assert."
-        " float64: the worst of", "100,000 float32 inputs of all exponents against extended"
-        " precision. nan, infinities, signs of zero and", "subnormal results are right throughout."
-        " Written by `python -m adjoint.testing.ulp docs/ulp.md`.", "",
-        "| function | float32 worst | at x | bound | float64 worst | bound |",
-        "| --- | --- | --- | --- | --- | --- |"]
-    for name in REFERENCE:
-        began = time.perf_counter()
-        worst = sweep(name, step=step)
-        wide = check_reference(name)
-        bound = mathlib.ULP[name]
-        lines.append(f"| `{name}` | {worst.error:.3f} | {worst.at:.9g} | {bound[0]:g} | "
-                     f"{wide:.2f} | {bound[1]:g} |")
-        report(f"{name}: {worst.error:.3f} at {worst.at!r} ({time.perf_counter() - began:.0f} s)")
-    return "\n".join([*lines, "", "`pow` is sampled: float32 and float64 within 1 ULP.", ""])
+        "Largest errors of the generated functions in units in the last place (ULP) of the true",
+        "value. float32: over all 2^32 inputs, or over every n-th bit pattern where the column",
+        "says so. float64: over 100,000 float32 inputs of all exponents, against extended",
+        "precision. nan, infinities, signs of zero and subnormal results are right throughout;",
+        "the bounds are what tests assert. Measured by `python -m adjoint.testing.ulp`.", "",
+        "| function | float32 inputs | worst | at x | bound | float64 worst | bound |",
+        "| --- | --- | --- | --- | --- | --- | --- |"]
+    for row in rows:
+        bound = mathlib.ULP[row.name]
+        inputs = "all" if row.step == 1 else f"1 in {row.step}"
+        lines.append(f"| `{row.name}` | {inputs} | {row.worst.error:.3f} | {row.worst.at:.9g} | "
+                     f"{bound[0]:g} | {row.wide:.2f} | {bound[1]:g} |")
+    return "\n".join([*lines, "", "`pow` takes two operands and is sampled: within 1 ULP in both.",
+                      ""])
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m adjoint.testing.ulp [FILE] [STEP]`: writes the table to FILE, or prints it."""
-    text = table(int(argv[1]) if len(argv) > 1 else 1, lambda line: print(line, flush=True))
+    """`python -m adjoint.testing.ulp [FILE] [STEP]`: writes the page to FILE, or prints it."""
+    step, rows = int(argv[1]) if len(argv) > 1 else 1, []
+    for name in REFERENCE:
+        began = time.perf_counter()
+        rows.append(measure(name, step))
+        print(f"{name}: {rows[-1].worst.error:.3f} at {rows[-1].worst.at!r} "
+              f"({time.perf_counter() - began:.0f} s)", file=sys.stderr, flush=True)
     if argv:
-        Path(argv[0]).write_text(text, encoding="utf-8")
+        Path(argv[0]).write_text(page(rows), encoding="utf-8")
     else:
-        print(text)
+        print(page(rows))
     return 0
 
 
