@@ -719,3 +719,16 @@ def convolutional_autoencoder() -> None:
         optimizer.zero_grad()
         F.mse_loss(model(x), x).backward()
         optimizer.step()
+
+
+@program
+def hundreds_of_losses_then_one_backward() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = ad.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(2):
+        losses = []
+        for _ in range(150):
+            losses.append(F.mse_loss(model(ad.randn(2, 4)), ad.zeros(2, 1)))
+        optimizer.zero_grad()
+        ad.stack(losses).mean().backward()
+        optimizer.step()

@@ -314,4 +314,5 @@ def test_what_it_keeps_is_bounded() -> None:
     kept = {type(c).__name__: c for c in doctor.checks}
     assert len(kept["SumOfTensors"].chain) <= 10_000
     assert sum(map(len, kept["LossesKept"].made.values())) <= 64 * 8
+    assert len(kept["LossesKept"].open) <= 64 * 8
     assert len(doctor._scalars) <= 64

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -285,10 +285,3 @@ def _full(f: Finding) -> str:
         if f.source:
             lines.append(f"      {f.source}")
     return "\n".join([*lines, f"  seen: {f.evidence}", f"  fix:  {f.fix}"])
-
-
-def summary(findings: Iterable[Finding]) -> list[str]:
-    """One line for each finding."""
-    return [f.one_line() for f in findings]
-
-

@@ -116,6 +116,20 @@ class MissingZeroGrad(Check):
                              f"were updated with gradients of earlier steps: {left}; {law}")
 
 
+class _Scalar:
+    """A result of one element: who has read it, and which backward has passed it."""
+
+    __slots__ = ("tensor", "seq", "read", "walked", "root")
+
+    def __init__(self, t: Any, seq: int) -> None:
+        self.tensor, self.seq = weakref.ref(t), seq
+        self.read = self.walked = self.root = False
+
+    def idle(self) -> bool:
+        """Nothing was made from it, and no backward is to come through it."""
+        return not self.read and (self.root or not self.walked)
+
+
 @check
 class LossesKept(Check):
     """Scalars of one line that are alive together, several steps long, each with its graph, and
@@ -126,66 +140,57 @@ class LossesKept(Check):
     cause = "a list or attribute holds loss tensors: each keeps its graph, and what backward has "\
             "not freed yet, alive"
     fix = "keep numbers: losses.append(loss.item()), or loss.detach()"
-    most = 4
+    few, many = 4, 64            # alive at once: what is told, what is looked at
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self.made: dict[Place, deque[tuple[Any, int]]] = {}
-        self.roots: set[int] = set()
-        self.walked: set[int] = set()
-        self.open: set[int] = set()                  # sequence numbers in `made`
-        self.read: set[int] = set()                  # those of them that an op reads
-        self.held: dict[Place, tuple[int, int, int, tuple[int, ...]]] = {}
+        self.made: dict[Place, deque[_Scalar]] = {}
+        self.open: dict[int, _Scalar] = {}
+        self.held: dict[Place, tuple[list[_Scalar], int, int]] = {}   # at most: nodes, bytes
 
     def forward(self, node: Any, args: Any, made: Any) -> None:
-        self.read.update(p.seq for p in parents(node) if p.seq in self.open)
+        for p in parents(node):
+            if p.seq in self.open:
+                self.open[p.seq].read = True
         t = made[0]
         if (len(made) != 1 or t.array.size != 1 or t.array.dtype.kind != "f"
                 or node.plan is not None and node.plan.op.view):
             return
-        place = node_place(node)
-        have = self.made.setdefault(place, deque(maxlen=64))
-        while have and (have[0][0]() is None or len(have) == have.maxlen):
-            seq = have.popleft()[1]
-            self.open.discard(seq)
-            self.read.discard(seq)
-        if len(have) >= self.most:
-            self._count(place, have)
-        have.append((weakref.ref(t), node.seq))
-        self.open.add(node.seq)
+        have = self.made.setdefault(node_place(node), deque())
+        if have and (have[0].tensor() is None or len(have) == self.many):
+            for s in [s for s in have if s.tensor() is None]:
+                have.remove(s)
+                del self.open[s.seq]
+        if len(have) >= self.few:
+            self._count(node_place(node), have)
+        if len(have) < self.many:
+            have.append(_Scalar(t, node.seq))
+            self.open[node.seq] = have[-1]
 
-    def _count(self, place: Place, have: deque[tuple[Any, int]]) -> None:
-        alive = [(r(), seq) for r, seq in have if r() is not None and seq not in self.read]
-        roots = [(t, seq) for t, seq in alive if seq in self.roots or seq not in self.walked]
-        n = len(roots)
-        if n < self.most or n <= self.held.get(place, (0, 0, 0, ()))[0]:
+    def _count(self, place: Place, have: deque[_Scalar]) -> None:
+        idle = [s for s in have if s.tensor() is not None and s.idle()]
+        before, nodes, kept = self.held.get(place, ([], 0, 0))
+        if len(idle) < self.few or len(idle) <= len(before):
             return
-        if n & (n - 1) and n != 5:
-            old = self.held[place]
-            self.held[place] = (n, old[1], old[2], tuple(seq for _, seq in roots))
-            return
-        nodes = kept = 0
-        for t, _ in roots:
-            a, b, _ids = upstream(t.grad_fn)
-            nodes, kept = nodes + a, kept + b
-        self.held[place] = (n, nodes, kept, tuple(seq for _, seq in roots))
+        if len(idle) >= 2 * len(before) or len(idle) < 8:     # a walk through all their graphs
+            found = [upstream(s.tensor().grad_fn) for s in idle]  # type: ignore[union-attr]  # alive
+            nodes, kept = sum(f[0] for f in found), sum(f[1] for f in found)
+        self.held[place] = idle, nodes, kept
 
     def begin_walk(self, walk: Any) -> None:
-        if walk.order:
-            seen = self.open.intersection(n.seq for n in walk.order)
-            self.walked |= seen
-            if walk.order[0].seq in seen and not walk.levels:
-                self.roots.add(walk.order[0].seq)
+        for i, n in enumerate(walk.order):
+            s = self.open.get(n.seq)
+            if s is not None:
+                s.walked = True
+                s.root = s.root or not i and not walk.levels
 
     def findings(self) -> Iterable[Finding]:
-        for place, (n, nodes, kept, seqs) in self.held.items():
-            still = [s for s in seqs if s not in self.read
-                     and (s in self.roots or s not in self.walked)]
-            if len(still) >= self.most:
+        for place, (scalars, nodes, kept) in self.held.items():
+            if sum(s.idle() for s in scalars) >= self.few:
                 memory = (f"and {size_text(kept)} of values for a backward that never came"
                           if kept else "whose values backward has freed, the nodes not")
-                yield self.found(place, f"{n} losses of this line were alive at once; they hold "
-                                 f"{nodes} graph nodes {memory}")
+                yield self.found(place, f"{len(scalars)} losses of this line were alive at once; "
+                                 f"they hold {nodes} or more graph nodes {memory}")
 
 
 @check
