@@ -166,6 +166,16 @@ def test_shares_of_dead_and_saturated_units() -> None:
     assert json.loads(doctor.to_json())["activations"][0][:2] == ["dead", "1"]
 
 
+@pytest.mark.row("F98")
+def test_underflow_is_counted_per_node() -> None:
+    w = ad.randn(8, 8, requires_grad=True)
+    for scale, low, high in ((1e-6, 0.9, 1.0), (1.0, 0.0, 0.1)):
+        with ad.doctor(quiet=True) as doctor:
+            ((ad.randn(4, 8).half() @ w.half()).float() * scale).sum().backward()
+        shares = [share for kind, _, _, share in doctor.activations() if kind == "underflow"]
+        assert shares and all(low <= s <= high for s in shares)
+
+
 def test_the_page_has_the_codes_of_the_checks() -> None:
     spec = importlib.util.spec_from_file_location("doctor_codes", ROOT / "scripts/doctor_codes.py")
     assert spec is not None and spec.loader is not None

@@ -154,8 +154,9 @@ class doctor(Observer):
         return "\n".join(f"{code}  {where:{wide}}  {title}" for code, where, title in rows)
 
     def activations(self) -> list[tuple[str, str, str, float]]:
-        """(kind, module, ``file:line``, share) of every activation seen: the share of units that
-        never fired for relu and its kin, of outputs at a bound for sigmoid and tanh.
+        """(kind, module, ``file:line``, share) of every layer that was measured: "dead" units
+        that never fired (relu and its kin), "saturated" outputs at a bound (sigmoid, tanh), and
+        "underflow", float16 gradient values that are subnormal or lost (with the node's name).
 
         >>> import adjoint as ad
         >>> x = ad.tensor([[1.0, -1.0, -2.0, -3.0]], requires_grad=True)

@@ -203,6 +203,12 @@ def user_place(depth: int = 1) -> Place:
     return (frame.f_code, frame.f_lasti) if frame is not None else NOWHERE
 
 
+def spot(place: Place) -> str:
+    """``file:line`` of a place; "" where it is not known."""
+    code, lasti = place
+    return f"{code.co_filename}:{provenance.line_of(code, lasti)}" if code is not None else ""
+
+
 def parents(node: Any) -> Iterator[Any]:
     """The nodes (and leaf accumulators) that a node's edges lead to."""
     for e in node.edges:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.anomaly import not_finite
-from adjoint.base import provenance
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.inspect.doctor_case import (
@@ -25,6 +24,7 @@ from adjoint.inspect.doctor_case import (
     parents,
     place_of,
     several,
+    spot,
     user_place,
 )
 
@@ -46,11 +46,6 @@ class _Layer:
         self.alive: Any = None
         self.samples = self.steps = self.streak = 0
         self.share = self.shrink = 0.0
-
-    def where(self) -> str:
-        """``file:line`` of the call."""
-        code, lasti = self.place
-        return f"{code.co_filename}:{provenance.line_of(code, lasti)}" if code is not None else ""
 
 
 @check
@@ -89,7 +84,7 @@ class DeadReLU(Check):
 
     def shares(self) -> Iterable[tuple[str, str, str, float]]:
         for layer in self.layers.values():
-            yield "dead", layer.name, layer.where(), 1 - float(layer.alive.mean())
+            yield "dead", layer.name, spot(layer.place), 1 - float(layer.alive.mean())
 
     def findings(self) -> Iterable[Finding]:
         for layer in self.layers.values():
@@ -165,7 +160,7 @@ class Saturated(Check):
 
     def shares(self) -> Iterable[tuple[str, str, str, float]]:
         for layer in self.layers.values():
-            yield "saturated", layer.name, layer.where(), layer.share
+            yield "saturated", layer.name, spot(layer.place), layer.share
 
     def findings(self) -> Iterable[Finding]:
         for layer in self.layers.values():
@@ -320,6 +315,10 @@ class Underflow(Check):
                 and ct.any() and node.plan is not None and node.plan.op.name in _PRODUCTS else 0
             row = self.layers.setdefault(node_place(node), [0, 0, 0, node.name()])
             row[0], row[1], row[2] = row[0] + small, row[1] + large, row[2] + lost
+
+    def shares(self) -> Iterable[tuple[str, str, str, float]]:
+        for place, (small, large, lost, name) in self.layers.items():
+            yield "underflow", name, spot(place), (small + lost) / max(1, small + lost + large)
 
     def findings(self) -> Iterable[Finding]:
         every = [(s + lost, s + lost + n) for s, n, lost, _ in self.layers.values()]
