@@ -342,7 +342,7 @@ def test_a_step_among_five_thousand_takes_at_most_50_ms(opened: Any, expanded: b
     assert page.evaluate("stepper.count") >= 5000
     if expanded:
         page.click("#expandall")
-    page.evaluate(STEPS, 20)
+    page.evaluate(STEPS, 10)
     metrics = page.context.new_cdp_session(page)
     metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
 
@@ -351,7 +351,7 @@ def test_a_step_among_five_thousand_takes_at_most_50_ms(opened: Any, expanded: b
         return {m["name"]: m["value"] for m in found}["TaskDuration"]
 
     begin = seconds()
-    page.evaluate(STEPS, 50)
-    assert (seconds() - begin) / 50 <= 0.050
+    page.evaluate(STEPS, 30)
+    assert (seconds() - begin) / 30 <= 0.050
     assert page.locator(".ev").count() < 80 and page.locator("#scene > *").count() < 600
     screenshot(page, f"events-5000-{'expanded' if expanded else 'collapsed'}", tmp_path)

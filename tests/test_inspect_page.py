@@ -169,6 +169,18 @@ def test_the_command_runs_a_script_with_its_arguments_and_writes_the_page(
     assert step("train.py")[0] == 0 and (tmp_path / "train.walk.html").is_file()
 
 
+def test_the_example_of_sixty_lines(tmp_path: Path, step: Step) -> None:
+    example = ROOT / "examples" / "walk_through.py"
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 60
+    code, out, errors = step(str(example))
+    assert code == 0, errors
+    assert "step 1: loss" in out and "wrote walk_through.walk.html" in out
+    data = data_of((tmp_path / "walk_through.walk.html").read_text(encoding="utf-8"))
+    kinds = {data["kinds"][e[0]] for e in data["events"]}
+    assert kinds == {"enter", "leave", "op", "begin", "node", "grad", "end", "zero", "write"}
+    assert [g[1] for g in data["groups"][1:4]] == ["Classifier", "first", "body"]
+
+
 def test_a_failing_script_keeps_its_walk_and_its_exit_code(tmp_path: Path, step: Step) -> None:
     (tmp_path / "a.py").write_text(SCRIPT + "raise ValueError('late')\n", encoding="utf-8")
     code, out, errors = step("a.py", "--text")

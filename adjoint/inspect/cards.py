@@ -95,6 +95,8 @@ def constant(a: Any) -> str:
         return f"{a:.6g}"
     if a is None or isinstance(a, (bool, int, complex, str)):
         return str(a)[:40]
+    if isinstance(a, np.dtype):
+        return a.name
     if isinstance(a, (np.ndarray, np.generic)):
         return f"{a.item():.6g}" if a.size == 1 and a.dtype.kind in "fiu" else (
             f"array{list(a.shape)}")
