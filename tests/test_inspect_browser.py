@@ -131,6 +131,18 @@ def test_tab_reaches_every_control_in_the_order_of_the_page(opened: Any) -> None
     assert places == sorted(places)
 
 
+@pytest.mark.row("F105")
+def test_hovering_shows_the_six_fields(opened: Any) -> None:
+    page = opened(relu_of_linear().html())
+    page.evaluate("stepper.go(2)")
+    box = page.locator(".v[aria-label^='operation relu']")
+    box.hover()
+    tip = box.locator("title").text_content()
+    assert [line.split("  ")[0] for line in tip.splitlines()[1:] if line.startswith(".")] == [
+        ".data", ".grad", ".grad_fn", ".saved_tensors", ".requires_grad", ".next_functions"]
+    assert ".grad  None" in tip and ".grad_fn  ReluBackward0" in tip
+
+
 def test_graph_boxes_answer_enter(opened: Any) -> None:
     page = opened(training(blocks=2, events=100).html())
     page.click("#collapseall")

@@ -510,6 +510,10 @@ function vertex(b, current) {
   head.textContent = (b.group !== undefined ? "▸ " : "") + tail_(name, kept ? 13 : 14); tail.textContent = cut(sub, 17); tip.textContent = name + " " + sub;
   g.append(head, tail, tip);
   if (kept) g.append(sv("circle", { cx: BW - 10, cy: 12, r: 4, class: free ? "free" : "" }));
+  g.onmouseenter = () => {                  // the six fields, on hover
+    const t = b.leaf || (b.group === undefined && b.node.outs.length ? T[b.node.outs[0]] : null);
+    if (t) tip.textContent = t.name + " " + shapeText(t.shape) + (exists(t, now) ? fieldsOf(t, now).map(([f, v]) => "\n" + f + "  " + cut(v, 160)).join("") : "\nnot there at this event");
+  };
   g.onclick = () => act(b);
   g.onkeydown = ev => { if (ev.key === "Enter") { ev.preventDefault(); act(b); } };
   return g;
