@@ -10,6 +10,7 @@ from helpers_walks import EVIL, chromium, five_thousand, relu_of_linear, screens
 
 import adjoint as ad
 from adjoint.inspect.serve import Server
+from adjoint.inspect.walk_text import fields
 
 pytestmark = pytest.mark.row("F104")
 
@@ -129,6 +130,35 @@ def test_tab_reaches_every_control_in_the_order_of_the_page(opened: Any) -> None
               "expandall", "graph", "source", "pick"]
     places = [order.index(name) for name in wanted]
     assert places == sorted(places)
+
+
+@pytest.mark.row("F105")
+def test_the_page_and_python_tell_the_same_state(opened: Any) -> None:
+    walk = training(blocks=1, events=220)
+    page = opened(walk.html())
+    asked = [(t.id, i) for t in walk.tensors for i in range(t.id % 5, len(walk), 5)]
+    told = page.evaluate("asked => asked.map(([t, i]) => stepper.fields(t, i))", asked)
+    for (k, i), shown in zip(asked, told, strict=True):
+        want = fields(walk, walk.tensors[k], i)
+        assert (shown is None) == (not want), (k, i)
+        if shown is None:
+            continue
+        _, grad, node, saved, flag, edges = shown
+        assert (grad == "None") == (want["grad"] == "None")
+        assert node.split(" (")[0] == want["grad_fn"] and flag == want["requires_grad"]
+        assert saved.startswith("released") == (want["saved_tensors"] == "released") or (
+            saved == "nothing")
+        if want["next_functions"] != "-":
+            assert len(edges.splitlines()) == len(want["next_functions"].split(", "))
+
+
+def test_a_notebook_shows_it_in_a_frame_of_its_own(opened: Any) -> None:
+    page = opened(f"<!DOCTYPE html><meta charset=utf-8>{relu_of_linear()._repr_html_()}")
+    frame = page.frame_locator("iframe")
+    frame.locator("#next").click()
+    assert frame.locator("#counter").inner_text() == "2 / 12"
+    frame.locator("#theme").click()
+    assert page.evaluate("localStorage.length") == 0
 
 
 @pytest.mark.row("F105")

@@ -206,6 +206,12 @@ class Walk:
         from adjoint.inspect.page import page
         return page(self)
 
+    def _repr_html_(self) -> str:
+        """The stepper inside of a notebook: in a frame of its own, cut off from the notebook."""
+        from html import escape
+        return ('<iframe title="walk" sandbox="allow-scripts" style="width:100%;height:860px;'
+                f'border:0" srcdoc="{escape(self.html())}"></iframe>')
+
     def save(self, path: str | Path) -> Path:
         """Write the page (``.json``: the plain data) to `path`; returns the path.
 

@@ -672,5 +672,5 @@ $("eventsroom").style.height = N * ROW + "px";
 if (W.dropped) { $("bytes").title = W.dropped + " later events were left out"; $("title").textContent += " (" + W.dropped + " later events left out)"; }
 const start = parseInt(location.hash.slice(1), 10);
 go(start ? start - 1 : 0, true);
-window.stepper = { go: i => go(i, true), get now() { return now; }, count: N };
+window.stepper = { go: i => go(i, true), get now() { return now; }, count: N, fields: (t, i) => exists(T[t], i) ? fieldsOf(T[t], i).map(f => f[1]) : null };
 })();
