@@ -102,7 +102,7 @@ globals().update(_public.FUNCTIONS)
 _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",
          "distributions", "inspect", "testing", "cli", "interop", "random", "cuda", "backends",
          "compile", "models", "profiler", "sparse", "distributed", "multiprocessing",
-         "jit", "accelerator", "serialization", "types", "hub", "onnx", "version",
+         "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
          "vision")
 
 

@@ -31,9 +31,22 @@ _UFUNCS = {
     "bitwise_xor": "bitwise_xor", "invert": "bitwise_not", "left_shift": "bitwise_left_shift",
     "right_shift": "bitwise_right_shift", "isnan": "isnan", "isinf": "isinf",
     "isfinite": "isfinite", "signbit": "signbit", "gcd": "gcd", "lcm": "lcm",
-    "heaviside": "heaviside",
+    "heaviside": "heaviside", "positive": "positive", "degrees": "rad2deg", "radians": "deg2rad",
 }
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin"}
+
+
+def _divmod(a: Any, b: Any) -> Any:
+    return FUNCTIONS["floor_divide"](a, b), FUNCTIONS["remainder"](a, b)
+
+
+_COMPOSED: dict[str, Callable[..., Any]] = {
+    "cbrt": lambda x: FUNCTIONS["sign"](x) * FUNCTIONS["pow"](FUNCTIONS["abs"](x), 1 / 3),
+    "modf": lambda x: (FUNCTIONS["frac"](x), FUNCTIONS["trunc"](x)), "divmod": _divmod,
+    "vecdot": lambda a, b: (FUNCTIONS["conj"](a) * b).sum(-1),
+    "matvec": lambda a, v: (a * v[..., None, :]).sum(-1),
+    "vecmat": lambda v, a: (FUNCTIONS["conj"](v)[..., :, None] * a).sum(-2),
+}
 
 
 def _lift(x: Any) -> Any:
@@ -56,6 +69,8 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
             return write_out(target, result)
         np.copyto(target, result.detach().numpy())
         return target
+    if method == "__call__" and ufunc.__name__ in _COMPOSED and out is None:
+        return _COMPOSED[ufunc.__name__](*[_lift(x) for x in inputs])
     if method == "reduce" and ufunc.__name__ in _REDUCTIONS and out is None:
         axis = kwargs.get("axis", 0)
         dims = tuple(range(inputs[0].ndim)) if axis is None else axis
@@ -75,50 +90,13 @@ def _without_gradient(name: str, inputs: Any, run: Callable[[Any], Any]) -> Any:
     return wrap(np.asarray(result)) if isinstance(result, (np.ndarray, np.generic)) else result
 
 
-# NumPy's function -> (ours, its keyword arguments under our names)
-_FUNCTIONS = {
-    "sum": "sum", "mean": "mean", "prod": "prod", "std": "std", "var": "var", "amax": "amax",
-    "max": "amax", "amin": "amin", "min": "amin", "argmax": "argmax", "argmin": "argmin",
-    "all": "all", "any": "any", "cumsum": "cumsum", "cumprod": "cumprod", "where": "where",
-    "concatenate": "cat", "stack": "stack", "reshape": "reshape", "squeeze": "squeeze",
-    "expand_dims": "unsqueeze", "dot": "matmul", "matmul": "matmul", "tensordot": "tensordot",
-    "einsum": "einsum", "outer": "outer", "inner": "inner", "trace": "trace", "diag": "diag",
-    "tril": "tril", "triu": "triu", "flip": "flip", "roll": "roll", "tile": "tile",
-    "moveaxis": "movedim", "clip": "clamp", "broadcast_to": "broadcast_to", "ravel": "flatten",
-    "split": "tensor_split", "sort": "sort", "argsort": "argsort", "nan_to_num": "nan_to_num",
-    "zeros_like": "zeros_like", "ones_like": "ones_like", "empty_like": "empty_like",
-    "full_like": "full_like", "kron": "kron", "cross": "cross", "diagonal": "diagonal",
-    "isclose": "isclose", "allclose": "allclose", "array_equal": "equal", "real": "real",
-    "imag": "imag", "angle": "angle", "round": "round", "around": "round", "vdot": "vdot",
-    "copy": "clone",
-}
-_RENAMED = {"axis": "dim", "keepdims": "keepdim", "a_min": "min", "a_max": "max", "ddof":
-            "correction", "a": "input"}
-
-
 def _array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    name = func.__name__
-    if name in ("transpose", "swapaxes"):
-        x, *rest = args
-        if name == "swapaxes":
-            return FUNCTIONS["transpose"](x, *rest)
-        axes = rest[0] if rest else kwargs.get("axes")
-        return FUNCTIONS["permute"](x, tuple(reversed(range(x.ndim))) if axes is None else axes)
-    if name in ("shape", "ndim", "size"):
-        values: dict[str, Any] = {"shape": tuple(args[0].shape), "ndim": args[0].ndim,
-                                  "size": args[0].numel()}
-        return values[name]
-    ours = FUNCTIONS.get(_FUNCTIONS.get(name, ""))
+    from adjoint.numpy import by_function
+    ours = by_function(func)
     if ours is not None:
-        named = {_RENAMED.get(k, k): v for k, v in kwargs.items() if v is not None or k != "axis"}
-        if name in ("std", "var") and "correction" not in named:
-            named["correction"] = 0                  # NumPy's default is the biased estimate
-        lifted = [[_lift(v) for v in a] if isinstance(a, (list, tuple)) and name in (
-            "concatenate", "stack") else _lift(a) for a in args]
-        result = ours(*lifted, **named)
-        return result[0] if name == "sort" else result
+        return ours(*args, **kwargs)
     flat = [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
-    return _without_gradient(f"np.{name}", flat, lambda _: func(
+    return _without_gradient(f"np.{func.__name__}", flat, lambda _: func(
         *[_down(a) for a in args], **{k: _down(v) for k, v in kwargs.items()}))
 
 

@@ -494,3 +494,72 @@ class TestForwardContext:
             x = fw.make_dual(ad.tensor(V), ad.tensor(T))
             push = fw.unpack_dual(af.grad(lambda r: f(ad, r))(x)).tangent
         close(push, af.hvp(lambda r: f(ad, r), (ad.tensor(V),), (ad.tensor(T),))[1][0])
+
+
+def test_a_leaf_that_is_output_and_used() -> None:
+    """The cotangent of an output that is itself a variable adds to those of its uses, whatever
+    order the walk finds them in."""
+    held = []                                  # other objects at other addresses each time
+    for k in range(40):
+        x, y = ad.tensor([1.0, 2.0], requires_grad=True), ad.tensor([3.0, 4.0], requires_grad=True)
+        roots = [x * y, y, y * 2.0, x]
+        held.append([object() for _ in range(k)] + roots)
+        ad.autograd.backward(roots, [ad.ones(2)] * 4)
+        assert y.grad.tolist() == [4.0, 5.0] and x.grad.tolist() == [4.0, 5.0]
+
+
+class TestFoundByRandomPrograms:
+    """Stacks that were once wrong, in the fewest lines."""
+
+    def test_checkpoint_inside_of_forward_mode(self) -> None:
+        """Its residuals belong to a jvp that is over when the gradient is taken."""
+        def kept(r: Any) -> Any:
+            return checkpoint(lambda q: f(ad, q), r, use_reentrant=False)
+
+        def slope(h: Any) -> Any:
+            return af.grad(lambda y: af.jvp(h, (y,), (ad.tensor(T),))[1])(ad.tensor(V))
+        close(slope(kept), slope(lambda r: f(ad, r)))
+        close(af.grad(lambda m: (af.vmap(kept)(m) ** 2).sum())(ad.tensor(M)),
+              af.grad(lambda m: (af.vmap(lambda r: f(ad, r))(m) ** 2).sum())(ad.tensor(M)))
+
+    def test_checkpoint_around_a_custom_rule_in_forward_mode(self) -> None:
+        """Hooks get no values of a transform."""
+        def region(y: Any) -> Any:
+            return af.jvp(lambda z: Cube.apply(z) * z, (y,), (ad.tensor(T),))[1].sum()
+        got = af.grad(lambda y: checkpoint(region, y, use_reentrant=False))(ad.tensor(V))
+        close(got, ad.tensor(12 * V ** 2 * T))
+
+    def test_a_constant_that_is_written_to_under_a_rule(self) -> None:
+        """What a lower tape saved of the constant is its old value."""
+        def h(x: Any) -> Any:
+            y = ad.tensor(W) + 0.0
+            y.mul_(x)
+            return y.sum()
+        g = af.custom_jvp(h)
+        g.defjvp(lambda p, t: af.jvp(h, p, t))
+        close(af.jacrev(g)(ad.tensor(V)), ad.tensor(W.sum(0)))
+
+    def test_a_saved_constant_that_is_written_to_raises(self) -> None:
+        """As outside of transforms: the write and the node are named."""
+        def h(x: Any) -> Any:
+            y = ad.tensor(W[0]) * 1.0
+            w = ad.tensor(V, requires_grad=True)
+            z = (w * y).sum()
+            y.mul_(x)
+            return ad.autograd.grad(z, w)[0]
+        with pytest.raises(AutogradError, match="modified by an inplace operation"):
+            af.jvp(h, (ad.tensor(V),), (ad.tensor(T),))
+
+    def test_recomputation_asked_for_inside_of_a_vmap(self) -> None:
+        """A region that ran outside of the vmap is run again outside of it."""
+        def steps(y: Any) -> Any:
+            return af.scan(lambda c, _: (c * 0.9, c.sin()), y, length=4, segments="sqrt")[1]
+
+        def plain(y: Any) -> Any:
+            return af.scan(lambda c, _: (c * 0.9, c.sin()), y, length=4)[1]
+
+        def total(h: Any) -> Any:
+            inner = af.jacrev(h)
+            return af.grad(lambda y: (af.scan(lambda c, _: (c * 0.8, inner(c)), y, length=2,
+                                              segments="sqrt")[1] ** 2).sum())(ad.tensor(V))
+        close(total(steps), total(plain))

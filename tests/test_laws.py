@@ -2,6 +2,7 @@
 import pytest
 
 import adjoint as ad  # noqa: F401 - registers the ops
+import adjoint.func  # noqa: F401 - registers those of the collectives
 from adjoint.core.op import OPS
 from adjoint.testing.laws import LAWS
 from adjoint.testing.samples import table
@@ -9,7 +10,6 @@ from adjoint.testing.samples import table
 TABLE = table()
 # Records whose rules are right only as a whole, proved elsewhere: why, and by which test.
 ELSEWHERE = {
-    "scatter_into": "takes recorded view steps as an attribute: tests/test_inplace_views.py",
     "scale_gradient": "scales the gradient and not the value, on purpose: tests/test_ops_nn.py",
 }
 # Central differences see what the rule defines away, so the law does not apply.

@@ -20,6 +20,7 @@ from adjoint.base.errors import AutogradError
 from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
+from adjoint.core.trace import current_level, outside_of_transforms
 from adjoint.ops.random import default_generator
 
 
@@ -59,7 +60,7 @@ class _Frame:
         self.values.clear()
         collect = _Collect(self)
         try:
-            with enable_grad(), collect:
+            with enable_grad(), outside_of_transforms(), collect:
                 self.run()
         except _Stop:
             pass
@@ -238,6 +239,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     preserve_rng_state  draw the same random numbers again (dropout)
     determinism_check   "default": shapes and dtypes of residuals are compared; "none"
     context_fn          () -> (context of forward, context of recomputation)
+    Inside of a vmap or jvp the function runs once and keeps its residuals: a value of a transform
+    cannot be made again after that transform has ended. Around them, checkpointing is as usual.
     `use_reentrant=True` is accepted and means the same: there is one implementation.
 
     >>> import adjoint as ad
@@ -245,7 +248,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     >>> y = ad.utils.checkpoint.checkpoint(lambda t: t.exp().sin(), x, use_reentrant=False)
     >>> y.sum().backward()
     """
-    if not state() & GRAD:
+    if not state() & GRAD or current_level():
         return function(*args, **kwargs)
     forward_context, again_context = context_fn()
     held = _Inputs(args)

@@ -75,7 +75,7 @@ class Backward:
         while stack:
             node = pop()
             if type(node) is AccumulateGrad:
-                ends[node] = None
+                ends.setdefault(node, None)      # a leaf that is a root may also be used below
                 continue
             append(node)
             plan = node.plan

@@ -4,34 +4,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from adjoint.autograd.function import Function, FunctionCtx, has_setup, run_function
-from adjoint.base.aval import Aval
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import NotSupported
 from adjoint.core.bind import bind
 from adjoint.core.inplace import zeros_of
 from adjoint.core.modes import GRAD, state
-from adjoint.core.op import Op, attr_names, reads
+from adjoint.core.op import Op, attr_names, aval_of_value, reads
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.core.trace import LevelTensor, Trace, make
+from adjoint.core.trace import LevelTensor, Trace
 from adjoint.ops.pointwise import add, cast, real_part
 from adjoint.ops.shape import expand_op
+
+_new = object.__new__
 
 
 class ForwardTensor(LevelTensor):
     """A primal (`value`) with its `tangent`."""
 
     __slots__ = ()
-
-
-def aval_of_value(x: Any) -> Aval:
-    """Shape and dtype of a tensor of any level, an array or a number."""
-    array = x.array if isinstance(x, Tensor) else x
-    if not hasattr(array, "shape"):
-        array = np.asarray(array)
-    return Aval(tuple(array.shape), array.dtype)
 
 
 class Forward(Trace):
@@ -46,7 +37,11 @@ class Forward(Trace):
 
     def lift(self, primal: Any, tangent: Any) -> Any:
         """A dual value."""
-        return make(ForwardTensor, self, value=primal, tangent=tangent)
+        t: Any = _new(ForwardTensor)                # (`trace.make`, for it is called per op)
+        t._edge = t._cell = None
+        t._rg = False
+        t.__dict__ = {"value": primal, "tangent": tangent, "trace": self, "level": self.level}
+        return t
 
     def parts(self, t: Any) -> tuple[Any, Any]:
         """(primal, tangent) of an operand; the tangent is None where it is constant here."""
@@ -57,66 +52,73 @@ class Forward(Trace):
         return self.below(t), None
 
     def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        self.check_args(args)
-        primals, tangents = zip(*[self.parts(a) for a in args], strict=True)
-        full = op.exposed
-        found = bind(full, primals, attrs)
-        every = tuple(found) if full.multi else (found,)
+        primals, tangents = [], []
+        moving, bit = 0, 1
+        for a in args:
+            if type(a) is ForwardTensor and a.trace is self:
+                primals.append(a.value)
+                tangents.append(a.tangent)
+                moving |= bit
+            else:
+                primals.append(self.constant(a) if isinstance(a, Tensor) else a)
+                tangents.append(None)
+            bit <<= 1
+        found = bind(op.exposed, primals, attrs) if op.hidden else op.call(*primals, **attrs)
+        if not op.multi and not op.variadic:
+            return self._single(op, primals, tangents, moving, found, attrs)
+        every = tuple(found) if op.multi else (found,)
         outs = every[: len(every) - len(op.hidden)]
-        env = self._env(op, primals, every)
-        push = self._variadic if op.variadic else self._fixed
-        ts = push(op, primals, tangents, env, attrs, outs)
+        if op.variadic:
+            ts = self._variadic(op, primals, tangents, every, attrs, outs)
+        else:
+            ts = [None] * len(outs)
+            for push in op.pushed(moving):
+                share = push(tangents, primals, every, attrs)
+                for i, s in enumerate(share if isinstance(share, tuple) else (share,)):
+                    if s is not None and i < len(ts):
+                        ts[i] = s if ts[i] is None else add(ts[i], s)
         made = tuple([o if t is None or not op.carries(i) else self.lift(o, self._shaped(t, o))
                       for i, (o, t) in enumerate(zip(outs, ts, strict=True))])
         return made if op.multi else made[0]
 
-    def check_args(self, args: Sequence[Any]) -> None:
-        """Refuse values of calls that have ended."""
-        for a in args:
-            if isinstance(a, LevelTensor) and not a.trace.alive:
-                self.check(a)
+    def constant(self, t: Any) -> Any:
+        """A tensor that does not move here, for the level below."""
+        if t.level:
+            if not t.trace.alive:
+                self.check(t)
+            return t
+        return self.below(t) if t._rg else t
 
-    def _env(self, op: Op, primals: Sequence[Any], every: Sequence[Any]) -> dict[str, Any]:
-        if op.variadic:
-            env: dict[str, Any] = {"xs": primals, "avals": tuple(map(aval_of_value, primals))}
-        else:
-            env = dict(zip(op.operands, primals, strict=False))
-            env.update({f"{o}_aval": None if p is None else aval_of_value(p)
-                        for o, p in zip(op.operands, primals, strict=False)})
-        names = (*op.outs, *op.hidden)
-        env.update(zip(names, every, strict=False))
-        env["out"], env["outs"] = every[0], tuple(every)
-        return env
+    def _single(self, op: Op, primals: Sequence[Any], tangents: Sequence[Any], moving: int,
+                out: Any, attrs: Mapping[str, Any]) -> Any:
+        """The common case: one output, which is the only one."""
+        total: Any = None
+        if op.differentiable is None or op.carries(0):
+            for push in op.pushed(moving):
+                share = push(tangents, primals, (out,), attrs)
+                if share is not None:
+                    total = share if total is None else add(total, share)
+        return out if total is None else self.lift(out, self._shaped(total, out))
 
-    def _fixed(self, op: Op, primals: Sequence[Any], tangents: Sequence[Any],
-               env: dict[str, Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> list[Any]:
-        total: list[Any] = [None] * len(outs)
-        given = {o: t for o, t in zip(op.operands, tangents, strict=False) if t is not None}
-        table = op.compact[1]
-        for key in sorted(table, key=lambda k: -len(k)):
-            if not set(key) & set(given):
-                continue
-            rule = table[key]
-            if rule is None:
-                k = op.operands.index(key[0])
-                operands = list(primals)
-                operands[k] = given.pop(key[0])
-                share = bind(op, operands, attrs)
+    def single(self, op: Op, x: Any) -> Any:
+        p = (x.value,)
+        return self._single(op, p, (x.tangent,), 1, op.call(*p), {})
+
+    def pair(self, op: Op, a: Any, b: Any) -> Any:
+        """A pointwise op of two operands, neither in a tape of this level."""
+        if type(a) is ForwardTensor and a.trace is self:
+            if type(b) is ForwardTensor and b.trace is self:
+                p, t, moving = (a.value, b.value), (a.tangent, b.tangent), 3
             else:
-                t = tuple(given.pop(o, None) for o in key) if len(key) > 1 else given.pop(key[0])
-                share = rule(t, *[env[n] for n in reads(rule)],
-                             **{a: attrs[a] for a in attr_names(rule, op)})
-            many = share if op.multi and isinstance(share, tuple) else (share,)
-            for i, s in enumerate(many):
-                if s is not None and i < len(total):
-                    total[i] = s if total[i] is None else _plus(total[i], s)
-        for operand in given:
-            if operand in {o for key in op.compact[0] for o in key}:
-                raise NotSupported(f"{op.name}: no forward-mode rule for operand {operand!r}")
-        return total
+                b = self.constant(b) if isinstance(b, Tensor) else b
+                p, t, moving = (a.value, b), (a.tangent, None), 1
+        else:
+            a = self.constant(a) if isinstance(a, Tensor) else a
+            p, t, moving = (a, b.value), (None, b.tangent), 2
+        return self._single(op, p, t, moving, op.call(*p), {})
 
     def _variadic(self, op: Op, primals: Sequence[Any], tangents: Sequence[Any],
-                  env: dict[str, Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+                  every: tuple[Any, ...], attrs: Mapping[str, Any], outs: Sequence[Any]
                   ) -> list[Any]:
         if all(t is None for t in tangents) or ("*",) not in op.compact[1]:
             return [None] * len(outs)
@@ -126,6 +128,9 @@ class Forward(Trace):
                     for p, t in zip(primals, tangents, strict=True)]
             share = bind(op, full, attrs)
         else:
+            env = {"xs": tuple(primals), "avals": tuple(map(aval_of_value, primals)),
+                   "out": every[0], "outs": every,
+                   **dict(zip((*op.outs, *op.hidden), every, strict=False))}
             share = rule(tuple(tangents), *[env[n] for n in reads(rule)],
                          **{a: attrs[a] for a in attr_names(rule, op)})
         return list(share) if op.multi else [share]
@@ -161,10 +166,6 @@ class Forward(Trace):
         return inner.trace.value(inner, what) if inner.level else inner.array
 
 
-def _plus(a: Any, b: Any) -> Any:
-    return add(a, b)
-
-
 def through_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
     """Forward mode through a Function: primals by `apply`, tangents by its `jvp`."""
     parts = [trace.parts(a) if isinstance(a, Tensor) else (a, None) for a in args]
@@ -176,8 +177,8 @@ def through_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
     ctx = FunctionCtx()
     if cls.setup_context is Function.setup_context:
         out = cls.forward(ctx, *primals)
-    else:
-        out = cls.forward(*primals)
+    else:                                  # by apply: tapes of lower levels take its backward
+        out = cls.apply(*primals)
         cls.setup_context(ctx, primals, out)
     if not ctx._to_save:
         ctx._to_save = ctx._for_forward

@@ -49,20 +49,21 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     level = needs = 0
     bit = 1
     tensors = False
+    top: Any = None
     arrays: list[Any] = []
     for a in args:
         if isinstance(a, Tensor):
             tensors = True
-            if a.level > level:
-                level = a.level
-            arrays.append(a.array if not a.level else None)
+            if not a.level:
+                arrays.append(a.array)
+            elif a.level > level:
+                level, top = a.level, a
             if a._rg:
                 needs |= bit
         else:
             arrays.append(a)
         bit <<= 1
     if level:
-        top = next(a for a in args if isinstance(a, Tensor) and a.level == level)
         return _bind_level(op, args, attrs, needs, top.trace)
     mode = state()
     if mode & WATCH and tensors:
@@ -147,7 +148,7 @@ def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, A
     node.seq = next_sequence()
     frame = provenance.user_frame(_getframe(3))
     node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
-    outs = tuple([trace.strip(o) if isinstance(o, Tensor) and o._rg and o.level else o
+    outs = tuple([o.trace.strip(o) if isinstance(o, Tensor) and o._rg and o.level else o
                   for o in outs])
     _save(node, plan, args, tuple(_lower(o) for o in outs))
     visible = outs[: len(op.outs)] if not op.variadic_out else outs
@@ -354,7 +355,7 @@ def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
         held: dict[int, Any] = {}
 
         def pack(s: Any, i: int) -> Any:
-            if not isinstance(s, (Tensor, OutRef, Kept)):
+            if not isinstance(s, (Tensor, OutRef, Kept)) or _of_transform(s):
                 return s
             key = id(s.tensor if type(s) is Kept else s)
             if key not in held:                   # an operand saved twice is packed once
@@ -365,6 +366,12 @@ def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
                            for i, s in enumerate(node.saved))
     for observer in watchers.observers.get():
         observer.forward(node, args, made)
+
+
+def _of_transform(saved: Any) -> bool:
+    """True for a residual that is a value of a transform: no hook may hold on to it."""
+    value = saved.array if type(saved) is OutRef else saved
+    return isinstance(value, Tensor) and value.level > 0
 
 
 def _light(saved: Any) -> Any:

@@ -20,6 +20,7 @@ from adjoint.core.bind import bind
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
 from adjoint.core.tensor import Cell, OutRef, Tensor, counter, edge_of, keep, new_tensor, out_ref
+from adjoint.core.trace import LevelTensor
 
 ndarray = np.ndarray
 _getframe = sys._getframe
@@ -101,7 +102,18 @@ class Own:
             dtype = a.dtype
             if dtype is b.dtype and (dtype is F32 or dtype is F64):
                 return self.run(dtype, a, b)
+        elif isinstance(a, LevelTensor) or isinstance(b, LevelTensor):
+            return self.level(a, b, mode)
         return None
+
+    def level(self, a: Any, b: Any, mode: int) -> Any:
+        """Two operands of which one is a value of a transform: its trace's short way, or None."""
+        first = b if not isinstance(a, LevelTensor) or (
+            isinstance(b, LevelTensor) and b.level > a.level) else a
+        trace = first.trace
+        if not trace.alive or mode and (getattr(a, "_rg", False) or getattr(b, "_rg", False)):
+            return None
+        return trace.pair(self.op, a, b)
 
 
 def _unary(x: Any, own: Any = None) -> Any:
@@ -110,6 +122,9 @@ def _unary(x: Any, own: Any = None) -> Any:
     if type(x) is not Tensor or mode > GRAD:
         if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
             return own.run(x.dtype, x)
+        if mode <= GRAD and isinstance(x, LevelTensor) and x.trace.alive and not (
+                mode and x._rg):
+            return x.trace.single(own.op, x)
         return bind(own.op, (x,), {})
     a = x.array
     dtype, n = a.dtype, a.size

@@ -93,7 +93,9 @@ def _inplace_level(op_: Op, target: Tensor, args: Sequence[Any],
                    attrs: Mapping[str, Any]) -> Tensor:
     """In-place ops on values of a transform: the new value is computed beside the old one, and
     the target, its base and the base's views are made to show it."""
-    made = bind(op_, args, attrs)
+    # (a tape of a lower level keeps the old value, not the object that is about to change)
+    made = bind(op_, args if target.level else [shadow_edge(a) if a is target else a
+                                                for a in args], attrs)
     made = made[0] if isinstance(made, tuple) else made
     if tuple(made.shape) != tuple(target.shape):
         raise ShapeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape"

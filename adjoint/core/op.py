@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+
 from adjoint.base.aval import Aval, aval_of
-from adjoint.core.tensor import Node, PairNode, WideNode
+from adjoint.base.errors import NotSupported
+from adjoint.core.tensor import Node, PairNode, Tensor, WideNode
 
 Rule = Callable[..., Any]
 
@@ -63,6 +66,7 @@ class Op:
     view: bool = False                   # the output shows operand 0's memory
     elementwise: bool = False            # each element depends on the operands' same element alone
     chooses: tuple[str, Mapping[int, bool]] | None = None
+    collective: Rule | None = None       # batch rule at the vmap that the attribute `axis` is
     prepare: Rule | None = None          # arrays -> arrays: promotion, before impl
     inplace: Rule | None = None          # (out_array, *arrays, **attrs): impl writing into out
     scalar: Any = None                   # kernels.expr expression, for the pointwise family
@@ -80,6 +84,7 @@ class Op:
         base = PairNode if short else WideNode
         self.node_type: type[Node] = type(self.node, (base,), {"__slots__": (), "op": self})
         self.plans: dict[int, Plan] = {}
+        self.pushes: dict[int, tuple[Push, ...]] = {}
 
     @cached_property
     def compact(self) -> tuple[dict[tuple[str, ...], Rule | None], ...]:
@@ -119,6 +124,13 @@ class Op:
             found = self.plans[needs] = Plan(self, needs)
         return found
 
+    def pushed(self, moving: int) -> tuple[Push, ...]:
+        """How the tangents of the operands whose bit is set in `moving` are pushed."""
+        found = self.pushes.get(moving)
+        if found is None:
+            found = self.pushes[moving] = tuple(_pushes(self, moving))
+        return found
+
     @property
     def exposed(self) -> Op:
         """This op with its hidden results among its outputs: for transforms, whose rules read
@@ -126,6 +138,8 @@ class Op:
         if not self.hidden:
             return self
         if self._exposed is None:
+            from adjoint.core.bind import function_of
+
             def first(rule: Rule) -> Rule:
                 def lifted(cts: Any, *args: Any, **attrs: Any) -> Any:
                     return rule(cts[:len(self.outs)], *args, **attrs)
@@ -136,6 +150,7 @@ class Op:
                 self, outs=(*self.outs, *self.hidden), hidden=(),
                 vjp={k: first(r) for k, r in self.vjp.items()},
                 differentiable=self.differentiable or self.outs)
+            self._exposed.call = function_of(self._exposed)
         return self._exposed
 
     def carries(self, index: int) -> bool:
@@ -225,6 +240,50 @@ class Group:
 NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, OTHER = range(6)
 LAYOUTS = {(): NOTHING, (("in", 0),): FIRST, (("in", 1),): SECOND, (("out", 0),): OUTPUT,
            (("in", 1), ("in", 0)): SWAPPED}
+
+
+def aval_of_value(x: Any) -> Aval:
+    """Shape and dtype of a tensor of any level, an array or a number."""
+    array = x.array if isinstance(x, Tensor) else x
+    if not hasattr(array, "shape"):
+        array = np.asarray(array)
+    return Aval(tuple(array.shape), array.dtype)
+
+
+Push = Callable[[Sequence[Any], Sequence[Any], Sequence[Any], Mapping[str, Any]], Any]
+
+
+def _push(op: Op, rule: Rule | None, indices: tuple[int, ...], joint: bool) -> Push:
+    """One forward rule as (tangents, primals, every output, attrs) -> its share, with the places
+    of its residuals written out. Without a rule the op is linear in the operand."""
+    if rule is None:
+        operands = [f"t[{i}]" if i in indices else f"p[{i}]" for i in range(len(op.operands))]
+        text = f"call({', '.join(operands)}{', **k' if op.attrs else ''})"
+    else:
+        form = {"in": "p[{}]", "out": "e[{}]", "aval": "(None if p[{0}] is None else aval(p[{0}]))"}
+        moved = ", ".join(f"t[{i}]" for i in indices)
+        values = [f"({moved},)" if joint else moved]
+        values += [form.get(kind, "e").format(i) for kind, i in
+                   (_source(op, n) for n in reads(rule))]
+        values += [f"{a}=k[{a!r}]" for a in attr_names(rule, op)]
+        text = f"rule({', '.join(values)})"
+    code = compile(f"lambda t, p, e, k: {text}", "<adjoint rule>", "eval")
+    made: Push = eval(code, {"rule": rule, "call": op.call, "aval": aval_of_value})  # noqa: S307
+    # (our own text: names and numbers of the record)
+    return made
+
+
+def _pushes(op: Op, moving: int) -> Iterator[Push]:
+    """The forward rules for some moving operands: joint ones first."""
+    rest = {o for i, o in enumerate(op.operands) if moving >> i & 1}
+    table = op.compact[1]
+    for key in sorted(table, key=lambda k: -len(k)):
+        if not rest & set(key):
+            continue
+        rest -= set(key)
+        yield _push(op, table[key], tuple(op.operands.index(o) for o in key), len(key) > 1)
+    for operand in sorted(rest & {o for key in op.compact[0] for o in key}):
+        raise NotSupported(f"{op.name}: no forward-mode rule for operand {operand!r}")
 
 
 class Plan:

@@ -386,11 +386,11 @@ def keep(t: Any, op_name: str = "") -> Any:
     """What a node stores of an operand that `op_name` saves: the tensor itself while nothing
     else shows its storage, else with its version and, for exposed storage, its fingerprint."""
     cell = t._cell if isinstance(t, Tensor) else None
+    if isinstance(t, Tensor) and t.level:         # in-place ops may make `t` show another value
+        twin = t.trace.strip(t)
+        twin._rg, twin._edge = t._rg, t._edge
+        return twin
     if cell is None:
-        if isinstance(t, Tensor) and t.level:     # in-place ops may make `t` show another value
-            twin = t.trace.strip(t)
-            twin._rg, twin._edge = t._rg, t._edge
-            return twin
         return t
     if cell is INFERENCE_CELL:
         raise AutogradError(

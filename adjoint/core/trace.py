@@ -11,7 +11,8 @@ respect to fresh leaves, so that perturbations of different calls cannot be conf
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.core.op import Op
-from adjoint.core.tensor import Size, Tensor, alias
+from adjoint.core.tensor import AccumulateGrad, Port, Size, Tensor, alias, bump
 
 _depth: ContextVar[int] = ContextVar("adjoint_level", default=0)
 
@@ -31,6 +32,20 @@ mapping: ContextVar[Any] = ContextVar("adjoint_mapping", default=None)
 def current_level() -> int:
     """The level of the innermost transform that runs here; 0 outside of all."""
     return _depth.get()
+
+
+@contextmanager
+def outside_of_transforms() -> Iterator[None]:
+    """Run a block as outside of every transform, wherever it is run from."""
+    depth, mapped = _depth.set(0), mapping.set(None)
+    try:
+        yield
+    finally:
+        _depth.reset(depth)
+        mapping.reset(mapped)
+
+
+_new = object.__new__
 
 
 class LevelArray(MetaArray):
@@ -45,6 +60,30 @@ class LevelArray(MetaArray):
 
     __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
     item = tolist = _no_value
+
+
+def born(edge: Any) -> int:
+    """The lowest level that a variable below a node of the plain tape belongs to: what is made of
+    variables of a gradient inside of a level alone concerns no tape below that level."""
+    root = edge.node if type(edge) is Port else edge
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if "_born" in node.__dict__:
+            stack.pop()
+            continue
+        if type(node) is AccumulateGrad:
+            leaf = node.variable
+            node.__dict__["_born"] = 0 if leaf is None else leaf._born
+            continue
+        edges = [e.node if type(e) is Port else e for e in node.edges if e is not None]
+        unseen = [e for e in edges if "_born" not in e.__dict__]
+        if unseen:
+            stack += unseen
+        else:
+            node.__dict__["_born"] = min((e.__dict__["_born"] for e in edges), default=0)
+    found: int = root.__dict__["_born"]
+    return found
 
 
 class Trace:
@@ -70,7 +109,8 @@ class Trace:
     def below(self, t: Any) -> Any:
         """An operand of the level below, for the op that runs there. A variable of a gradient taken
         inside of this level is recorded at this level alone."""
-        if isinstance(t, Tensor) and t._born >= self.level and t._rg and not t.level:
+        if isinstance(t, Tensor) and t._rg and not t.level and (
+                t._born >= self.level or t._edge is not None and born(t._edge) >= self.level):
             return alias(t)
         return t
 
@@ -78,6 +118,14 @@ class Trace:
     def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """The op on values of this level."""
         raise NotImplementedError
+
+    def single(self, op: Op, x: Any) -> Any:
+        """A pointwise op of one operand without attributes, in no tape of this level."""
+        return self.process(op, (x,), {})
+
+    def pair(self, op: Op, a: Any, b: Any) -> Any:
+        """A pointwise op of two operands without attributes, neither in a tape of this level."""
+        return self.process(op, (a, b), {})
 
     def custom(self, cls: Any, args: tuple[Any, ...]) -> Any:
         """A user's autograd.Function on values of this level."""
@@ -136,15 +184,19 @@ class LevelTensor(Tensor):
 
 def make(kind: type[LevelTensor], trace: Trace, **fields: Any) -> Any:
     """A tensor of a level, with no place in the tape."""
-    t: Any = object.__new__(kind)
+    t: Any = _new(kind)
     t._edge = t._cell = None
     t._rg = False
-    t.__dict__.update(fields, trace=trace, level=trace.level)
+    fields["trace"] = trace
+    fields["level"] = trace.level
+    t.__dict__ = fields
     return t
 
 
 def become(target: Any, new: Any) -> None:
     """Make `target` show what `new` shows: in-place ops on values of a transform."""
+    if not target.level:                 # a node that saved this object must find it changed
+        bump(target, "an in-place op inside of a transform")
     keep = {k: target.__dict__[k] for k in ("_base", "_steps", "_kids", "_creation")
             if k in target.__dict__}
     if isinstance(new, LevelTensor):

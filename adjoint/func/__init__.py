@@ -3,10 +3,44 @@ from adjoint.base.tree import flatten as tree_flatten
 from adjoint.base.tree import register_node as register_pytree_node
 from adjoint.base.tree import tree_leaves, tree_map
 from adjoint.base.tree import unflatten as tree_unflatten
+from adjoint.func.collectives import (
+    all_gather,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    psum,
+)
 from adjoint.func.compare import compare_methods
-from adjoint.func.control import cond, scan, while_loop
+from adjoint.func.control import (
+    associative_scan,
+    cond,
+    fori_loop,
+    scan,
+    stop_gradient,
+    switch,
+    while_loop,
+)
+from adjoint.func.control import map_ as map
 from adjoint.func.external import from_callable
 from adjoint.func.fuse import fuse
+from adjoint.func.hips import (
+    deriv,
+    elementwise_grad,
+    grad_and_aux,
+    grad_named,
+    hessian_tensor_product,
+    hessian_vector_product,
+    holomorphic_grad,
+    make_ggnvp,
+    make_hvp,
+    make_jvp,
+    make_vjp,
+    multigrad_dict,
+    tensor_jacobian_product,
+    vector_jacobian_product,
+)
 from adjoint.func.implicit import fixed_point, root
 from adjoint.func.jacobian import (
     choose as choose_mode,
@@ -28,13 +62,18 @@ from adjoint.func.push import jvp, linear_transpose, linearize
 from adjoint.func.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
 from adjoint.func.reverse import grad, grad_and_value, value_and_grad, vjp
 from adjoint.func.rules import custom_jvp, custom_vjp, straight_through
-from adjoint.func.vmap import pmax, pmean, psum, vmap
+from adjoint.func.vmap import vmap
 
-__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "choose_mode",
-           "compare_methods", "cond", "custom_jvp", "custom_vjp", "fisher_product",
-           "fixed_point", "from_callable", "functional_call", "fuse", "gauss_newton_product",
-           "grad", "grad_and_value", "hessian", "hutchinson_diagonal", "hutchinson_trace", "hvp",
-           "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "pmax",
-           "pmean", "psum", "register_pytree_node", "remat", "root", "scan",
-           "stack_module_state", "straight_through", "tree_flatten", "tree_leaves", "tree_map",
-           "tree_unflatten", "value_and_grad", "vhp", "vjp", "vmap", "while_loop"]
+__all__ = ["all_gather", "associative_scan", "axis_index", "axis_size", "checkpoint",
+           "checkpoint_name", "checkpoint_policies", "choose_mode", "compare_methods", "cond",
+           "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "fisher_product",
+           "fixed_point", "fori_loop", "from_callable", "functional_call", "fuse",
+           "gauss_newton_product", "grad", "grad_and_aux", "grad_and_value", "grad_named",
+           "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad",
+           "hutchinson_diagonal", "hutchinson_trace", "hvp", "jacfwd", "jacobian", "jacrev", "jvp",
+           "linear_transpose", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_vjp",
+           "map", "multigrad_dict", "pmax", "pmean", "pmin", "psum", "register_pytree_node",
+           "remat", "root", "scan", "stack_module_state", "stop_gradient", "straight_through",
+           "switch", "tensor_jacobian_product", "tree_flatten", "tree_leaves", "tree_map",
+           "tree_unflatten", "value_and_grad", "vector_jacobian_product", "vhp", "vjp", "vmap",
+           "while_loop"]

@@ -5,12 +5,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from adjoint.base import provenance
 from adjoint.base.errors import AutogradError
+from adjoint.core.modes import GRAD, state
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor
-from adjoint.core.trace import LevelTensor, Trace, make
-from adjoint.ops.shape import batch_loop
+from adjoint.core.trace import LevelTensor, Trace
+from adjoint.ops.shape import batch_loop, expand_op, unsqueeze_op
+
+_new = object.__new__
+
+
+def _rank(x: Any) -> int:
+    """Number of axes of an operand of any kind (at its own level)."""
+    if isinstance(x, Tensor):
+        mapped = 0
+        while x.level:
+            mapped += type(x) is BatchTensor
+            x = x.value
+        rank: int = x.array.ndim
+        return rank - mapped
+    return 0 if type(x) in (float, int, bool) else np.ndim(x)
 
 
 class BatchTensor(LevelTensor):
@@ -27,6 +44,7 @@ class Batch(Trace):
     def __init__(self, size: int, randomness: str, axis_name: Any = None) -> None:
         super().__init__()
         self.size, self.randomness, self.axis_name = size, randomness, axis_name
+        self.outer: Any = None                       # the vmap around this one
 
     def aval(self, t: Any) -> tuple[tuple[int, ...], Any]:
         """Shape without the mapped axis, and dtype."""
@@ -35,7 +53,11 @@ class Batch(Trace):
 
     def lift(self, value: Any) -> Any:
         """A mapped value; `value` has the mapped axis in front."""
-        return make(BatchTensor, self, value=value)
+        t: Any = _new(BatchTensor)                  # (`trace.make`, for it is called per op)
+        t._edge = t._cell = None
+        t._rg = False
+        t.__dict__ = {"value": value, "trace": self, "level": self.level}
+        return t
 
     def parts(self, t: Any) -> tuple[Any, bool]:
         """(value, is it mapped here)."""
@@ -46,12 +68,43 @@ class Batch(Trace):
         return self.below(t), False
 
     def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        values, batched = zip(*[self.parts(a) for a in args], strict=True)
+        values, batched = [], []
+        for a in args:
+            mapped = type(a) is BatchTensor and a.trace is self
+            values.append(a.value if mapped else self.parts(a)[0] if isinstance(a, Tensor) else a)
+            batched.append(mapped)
+        if op.collective is not None and attrs["axis"] is self:
+            return self._collective(op.collective(values[0]), args[0])
         rule = op.batch or batch_loop
-        out = rule(op, list(values), list(batched), attrs)
+        out = rule(op, values, batched, attrs)
         if op.multi:
             return tuple([self.lift(o) if isinstance(o, Tensor) else o for o in out])
         return self.lift(out)
+
+    def single(self, op: Op, x: Any) -> Any:
+        return self.lift(op.call(x.value))
+
+    def pair(self, op: Op, a: Any, b: Any) -> Any:
+        mapped = type(a) is BatchTensor and a.trace is self
+        x = a.value if mapped else self._shared(a)
+        if type(b) is BatchTensor and b.trace is self:
+            y = b.value
+            fits = _rank(x) == _rank(y) if mapped else _rank(x) < _rank(y)
+        else:                                   # the shared one must not reach the mapped axis
+            y = self._shared(b)
+            fits = _rank(y) < _rank(x)
+        return self.lift(op.call(x, y)) if fits else self.process(op, (a, b), {})
+
+    def _shared(self, a: Any) -> Any:
+        """An operand that is not mapped here, for the level below."""
+        return self.parts(a)[0] if isinstance(a, Tensor) and (a.level or a._rg) else a
+
+    def _collective(self, out: Any, x: Any) -> Any:
+        """A result that is the same for every example; mapped where a tape of this level has to
+        hold it."""
+        if not (x._rg and state() & GRAD):
+            return out
+        return self.lift(expand_op(unsqueeze_op(out, dim=0), shape=(self.size, *out.shape)))
 
     def custom(self, cls: Any, args: tuple[Any, ...]) -> Any:
         """An autograd.Function: its `vmap` staticmethod, or its code on mapped values."""

@@ -1,4 +1,4 @@
-"""Loops and branches as functions: `scan`, `while_loop`, `cond` (JAX's names).
+"""Loops and branches as functions: `scan`, `while_loop`, `cond` and their family (JAX's names).
 
 They run as Python loops over ops, so every transform goes through them. Under vmap, where examples
 disagree about a condition, both branches run and `where` picks; a loop goes on until the last
@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.checkpoint import checkpoint
+from adjoint.autograd.modes import no_grad
 from adjoint.base.errors import ArgumentError, AutogradError
-from adjoint.base.tree import Spec, flatten, unflatten
-from adjoint.core.tensor import Tensor
+from adjoint.base.tree import Spec, flatten, tree_map, unflatten
+from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.batch import BatchTensor
+from adjoint.func.vmap import vmap
 from adjoint.ops.api_pointwise import where
 from adjoint.ops.create import tensor
-from adjoint.ops.shape import stack_op
+from adjoint.ops.shape import cat_op, reshape, stack_op
 
 
 def _decide(condition: Any) -> tuple[bool, bool, bool]:
@@ -156,9 +158,9 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
     carry, carry_spec = flatten(init)
     leaves, xs_spec = flatten(xs)
     steps = _length(leaves, length)
-    if steps == 0:
-        raise ArgumentError("scan: there are no steps (length 0), so the shape of y is not known")
     loop = _Loop(f, carry_spec, xs_spec, reverse)
+    if steps == 0:
+        return init, _empty(loop, init, leaves)
     if segments is None:
         last, ys = loop.run(carry, leaves, steps)
     else:
@@ -168,6 +170,122 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
                                 f"{segments!r}")
         last, ys = _segmented(loop, carry, leaves, steps, -(-steps // count))
     return unflatten(last, carry_spec), unflatten(loop.stacked(ys), loop.y_spec)
+
+
+def _empty(loop: _Loop, init: Any, xs: Sequence[Any]) -> Any:
+    """What a scan of no steps stacks: the function is run once, on zeros, for the shapes of y."""
+    with no_grad():
+        row = [wrap(np.zeros(tuple(x.shape)[1:], x.array.dtype)) for x in xs]
+        _, y = loop.f(init, unflatten(row, loop.xs_spec))
+    leaves, spec = flatten(y)
+    return unflatten([wrap(np.zeros((0, *v.shape), v.array.dtype)) for v in (
+        v if isinstance(v, Tensor) else tensor(v) for v in leaves)], spec)
+
+
+def fori_loop(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+    """val = body_fun(i, val) for i in range(lower, upper).
+
+    >>> import adjoint as ad
+    >>> power = lambda x: ad.func.fori_loop(0, 3, lambda i, v: v * x, ad.tensor(1.0))
+    >>> ad.func.grad(power)(ad.tensor(2.0))
+    tensor(12.)
+    """
+    value = init_val
+    for i in range(int(lower), int(upper)):
+        value = body_fun(i, value)
+    return value
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """branches[index](*operands), the index clamped to the branches there are.
+
+    One branch runs, except where a vmap gives examples their own index: then every branch runs on
+    all examples (see `cond`).
+
+    >>> import adjoint as ad
+    >>> ad.func.switch(1, [lambda x: x, lambda x: x * x], ad.tensor(3.0))
+    tensor(9.)
+    """
+    if not branches:
+        raise ArgumentError("switch: there are no branches")
+    last = len(branches) - 1
+    if not isinstance(index, Tensor):
+        return branches[min(max(int(index), 0), last)](*operands)
+    *_, mapped = _decide(index)
+    if not mapped:
+        plain = index
+        while plain.level:
+            plain = plain.value
+        return branches[min(max(int(plain.array), 0), last)](*operands)
+    found = branches[last](*operands)
+    for i in range(last - 1, -1, -1):
+        found = _pick(index <= i, branches[i](*operands), found, "switch")
+    return found
+
+
+def map_(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """`f` of every entry along the first axis of a tree, one after another, stacked.
+
+    batch_size  entries that run at once, by `vmap`
+
+    >>> import adjoint as ad
+    >>> ad.func.map(lambda x: x.sum(), ad.ones(3, 2))
+    tensor([2., 2., 2.])
+    """
+    if batch_size is not None:
+        return vmap(f, chunk_size=batch_size)(xs)
+    return scan(lambda _, x: (None, f(x)), None, xs)[1]
+
+
+def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False,
+                     axis: int = 0) -> Any:
+    """All prefixes of an associative operation along an axis of a tree of tensors, in about
+    2 log2(n) batched calls of `fn` (Blelloch 1990, "Prefix sums and their applications").
+
+    >>> import adjoint as ad
+    >>> ad.func.associative_scan(lambda a, b: a * b, ad.tensor([1.0, 2.0, 3.0, 4.0]))
+    tensor([ 1.,  2.,  6., 24.])
+    """
+    leaves, spec = flatten(elems)
+    moved = [x.movedim(axis, 0) for x in leaves]
+    if len({int(x.shape[0]) for x in moved}) != 1:
+        raise ArgumentError("associative_scan: the leaves must agree in size along the axis, got "
+                            f"{[int(x.shape[0]) for x in moved]}")
+
+    def join(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+        return flatten(fn(unflatten(list(a), spec), unflatten(list(b), spec)))[0]
+    if reverse:
+        moved = [x.flip(0) for x in moved]
+    out = _prefixes(join, moved)
+    return unflatten([(x.flip(0) if reverse else x).movedim(0, axis) for x in out], spec)
+
+
+def _prefixes(join: Callable[..., list[Any]], xs: list[Any]) -> list[Any]:
+    """Pairs are joined, their prefixes found in turn, and the entries between filled in."""
+    n = int(xs[0].shape[0])
+    if n < 2:
+        return xs
+    odd = _prefixes(join, join([x[0:n - 1:2] for x in xs], [x[1::2] for x in xs]))
+    if n > 2:
+        stop = odd[0].shape[0] if n % 2 else odd[0].shape[0] - 1
+        between = join([o[:stop] for o in odd], [x[2::2] for x in xs])
+    out = []
+    for k, (x, o) in enumerate(zip(xs, odd, strict=True)):
+        even = cat_op(x[:1], between[k], dim=0) if n > 2 else x[:1]
+        both = stack_op(even[:o.shape[0]], o, dim=1)
+        both = reshape(both, (2 * int(o.shape[0]), *x.shape[1:]))
+        out.append(cat_op(both, even[-1:], dim=0) if n % 2 else both)
+    return out
+
+
+def stop_gradient(x: Any) -> Any:
+    """A tree of values cut from every derivative, forward and reverse: constants from here on.
+
+    >>> import adjoint as ad
+    >>> ad.func.grad(lambda x: ad.func.stop_gradient(x) * x)(ad.tensor(3.0))
+    tensor(3.)
+    """
+    return tree_map(lambda v: v.detach() if isinstance(v, Tensor) else v, x)
 
 
 def _segmented(loop: _Loop, carry: Sequence[Any], xs: Sequence[Any], steps: int, size: int
@@ -189,4 +307,5 @@ def _segmented(loop: _Loop, carry: Sequence[Any], xs: Sequence[Any], steps: int,
     return list(carry), [row for piece in ordered for row in piece]
 
 
-__all__ = ["cond", "scan", "while_loop"]
+__all__ = ["associative_scan", "cond", "fori_loop", "map_", "scan", "stop_gradient",
+           "switch", "while_loop"]

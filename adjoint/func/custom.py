@@ -1,11 +1,15 @@
 """autograd.Function under vmap: its `vmap` staticmethod, or its own code on mapped values."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from adjoint.autograd.function import run_function
+from adjoint.autograd.function import Function, FunctionCtx, has_setup, run_function
+from adjoint.autograd.modes import no_grad
+from adjoint.base.errors import NotSupported
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor
+from adjoint.func.rules import Rule, call_rule, zeros_like_value
 
 
 class Info:
@@ -19,11 +23,84 @@ def batch_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
     """A Function on mapped values: by its `vmap` staticmethod where it has one, else by running
     its forward and backward on mapped values (what `generate_vmap_rule` stands for)."""
     rule = getattr(cls, "vmap", None)
-    if rule is None:
+    recording = state() & GRAD and any(isinstance(a, Tensor) and a._rg for a in args)
+    if rule is not None:
+        if recording:
+            return run_function(cls, args, lambda own: _by_rule(trace, rule, own))
+        return _by_rule(trace, rule, args)
+    below = [trace.parts(a)[0] for a in args if isinstance(a, Tensor)]
+    if not any(v.level or v._rg for v in below):
         return run_function(cls, args)
-    if state() & GRAD and any(isinstance(a, Tensor) and a._rg for a in args):
-        return run_function(cls, args, lambda own: _by_rule(trace, rule, own))
-    return _by_rule(trace, rule, args)
+    if not recording:
+        return _below(trace, cls, args)
+    if not has_setup(cls):
+        raise NotSupported(f"{cls.__name__} in nested transforms: save what backward needs in a "
+                           "setup_context staticmethod, with forward(*args) taking no ctx")
+    return run_function(cls, args, lambda own: _below(trace, cls, own))
+
+
+class _Plain(Rule):
+    """A Function as a rule: its forward, backward and jvp on values of any level."""
+
+    native = False
+
+    def __init__(self, cls: Any, args: Sequence[Any]) -> None:
+        super().__init__(self._run, self._push, self._pull)
+        self.cls, self.args = cls, list(args)
+        self.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        self.many = False
+
+    def fill(self, tensors: Sequence[Any]) -> list[Any]:
+        """All arguments, with these tensors at their places."""
+        full = list(self.args)
+        for i, t in zip(self.places, tensors, strict=True):
+            full[i] = t
+        return full
+
+    def _context(self, tensors: Sequence[Any], record: bool) -> tuple[Any, Any]:
+        """(ctx, output); the output in the tapes around, as what is saved of it has to be."""
+        ctx, full = FunctionCtx(), self.fill(tensors)
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) for a in full)
+        out = self.cls.apply(*full) if record and has_setup(self.cls) else None
+        with no_grad():
+            if not has_setup(self.cls):
+                out = self.cls.forward(ctx, *full)
+            else:
+                out = self.cls.forward(*full) if out is None else out
+                self.cls.setup_context(ctx, tuple(full), out)
+        return ctx, out
+
+    def _run(self, *tensors: Any) -> tuple[Any, ...]:
+        out = self._context(tensors, False)[1]
+        self.many = isinstance(out, tuple)
+        return out if isinstance(out, tuple) else (out,)
+
+    def _pull(self, primals: Any, cts: Any) -> list[Any]:
+        found = self.cls._pull(self._context(primals, True)[0], *cts)
+        found = found if isinstance(found, tuple) else (found,)
+        return [zeros_like_value(p) if found[i] is None else found[i]
+                for i, p in zip(self.places, primals, strict=True)]
+
+    def _push(self, primals: Any, tangents: Any) -> list[Any]:
+        if self.cls.jvp is Function.jvp:
+            raise NotSupported(f"You are trying to use jvp with {self.cls.__name__}, which has no "
+                               "jvp staticmethod; define jvp(ctx, *tangents)")
+        ctx = self._context(primals, True)[0]
+        ctx._to_save = ctx._to_save or ctx._for_forward
+        full: list[Any] = [None] * len(self.args)
+        for i, t in zip(self.places, tangents, strict=True):
+            full[i] = t
+        found = self.cls.jvp(ctx, *full)
+        return list(found) if isinstance(found, tuple) else [found]
+
+
+def _below(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
+    """The outputs by a Function of the level below, whose code runs on mapped values."""
+    rule = _Plain(cls, args)
+    parts = [trace.parts(args[i]) for i in rule.places]
+    outs = call_rule(rule.batched(trace, [b for _, b in parts]), [v for v, _ in parts])
+    made = tuple([trace.lift(o) for o in outs])
+    return made if rule.many else made[0]
 
 
 def _by_rule(trace: Any, rule: Any, args: tuple[Any, ...]) -> Any:

@@ -17,7 +17,7 @@ from adjoint.autograd.modes import no_grad
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.push import jvp
-from adjoint.func.reverse import Pull, as_tensor, grad
+from adjoint.func.reverse import Pull, as_tensor, check_complex, grad, numbers
 from adjoint.func.vmap import vmap
 from adjoint.ops.random import source
 from adjoint.ops.shape import cat_op, reshape
@@ -36,10 +36,6 @@ def _zeros(t: Tensor, rows: int) -> Tensor:
     return wrap(np.zeros((rows, *t.shape), t.array.dtype))
 
 
-def _numbers(argnums: Any) -> tuple[tuple[int, ...], bool]:
-    return ((argnums,), True) if isinstance(argnums, int) else (tuple(argnums), False)
-
-
 def _per_output(out_spec: Spec, blocks: Sequence[Sequence[Any]], specs: Sequence[Spec],
                 single: bool) -> Any:
     """A tree of the outputs, holding trees of the arguments."""
@@ -54,8 +50,11 @@ def _per_output(out_spec: Spec, blocks: Sequence[Sequence[Any]], specs: Sequence
 
 
 def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
-           randomness: str = "error", chunk_size: int | None = None) -> Callable[..., Any]:
+           randomness: str = "error", chunk_size: int | None = None,
+           holomorphic: bool = False) -> Callable[..., Any]:
     """The Jacobian by forward mode: entry [out..., in...] per output and argument leaf.
+
+    holomorphic  the function is complex differentiable: entries are complex derivatives
 
     Costs one jvp per input element (batched); memory does not grow with the depth of `func`.
 
@@ -64,12 +63,13 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
     tensor([[2., 0.],
             [0., 4.]])
     """
-    nums, single = _numbers(argnums)
+    nums, single = numbers(argnums)
 
     @wraps(func)
-    def run(*args: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         trees = [flatten(args[i]) for i in nums]
         leaves = [as_tensor(x, "jacfwd") for found, _ in trees for x in found]
+        check_complex("jacfwd", "arguments", leaves, holomorphic)
         specs = [s for _, s in trees]
 
         def along(*tangents: Any) -> Any:
@@ -78,7 +78,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
                 for i, s in zip(nums, specs, strict=True):
                     full[i] = unflatten(list(xs[at:at + s.leaves]), s)
                     at += s.leaves
-                return func(*full)
+                return func(*full, **kwargs)
             found = jvp(of, tuple(leaves), tangents, has_aux=has_aux)
             return (found[1], found[2]) if has_aux else found[1]
 
@@ -119,8 +119,10 @@ def _columns(parts: list[Any], leaf: Tensor) -> Any:
 
 
 def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
-           chunk_size: int | None = None) -> Callable[..., Any]:
+           chunk_size: int | None = None, holomorphic: bool = False) -> Callable[..., Any]:
     """The Jacobian by reverse mode: entry [out..., in...] per output and argument leaf.
+
+    holomorphic  the function is complex differentiable: entries are complex derivatives
 
     Costs one pull per output element (batched over one recorded forward).
 
@@ -129,11 +131,13 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
     tensor([[2., 0.],
             [0., 4.]])
     """
-    nums, single = _numbers(argnums)
+    nums, single = numbers(argnums)
 
     @wraps(func)
-    def run(*args: Any) -> Any:
-        p = Pull(func, args, {}, nums, "jacrev", has_aux)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        p = Pull(func, args, kwargs, nums, "jacrev", has_aux)
+        check_complex("jacrev", "arguments", p.variables, holomorphic)
+        check_complex("jacrev", "outputs", p.outputs, holomorphic)
         blocks = []
         for k, out in enumerate(p.outputs):
             size = math.prod(out.shape)
@@ -149,7 +153,7 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
                 parts.append(list(vmap(pull)(seeds)))
             rows_of = [c[0] if len(c) == 1 else cat_op(*c, dim=0)
                        for c in zip(*parts, strict=True)]
-            blocks.append([reshape(r, (*out.shape, *v.shape))
+            blocks.append([reshape(r.conj() if holomorphic else r, (*out.shape, *v.shape))
                            for r, v in zip(rows_of, p.variables, strict=True)])
         result = _per_output(p.out_spec, blocks, p.specs, single)
         return (result, p.aux_value()) if has_aux else result
@@ -169,43 +173,51 @@ class Choice(NamedTuple):
                 f"{min(self.inputs, self.outputs)} passes")
 
 
-def choose(func: Callable[..., Any], *args: Any) -> Choice:
-    """Forward or reverse for the Jacobian of `func` in its first argument (F11)."""
+def choose(func: Callable[..., Any], *args: Any, argnums: Any = 0, **kwargs: Any) -> Choice:
+    """Forward or reverse for the Jacobian of `func` in the arguments `argnums` (F11)."""
     with no_grad():
-        out = func(*args)
-    n = sum(math.prod(x.shape) for x in flatten(args[0])[0])
-    m = sum(math.prod(x.shape) for x in flatten(out)[0])
+        out = func(*args, **kwargs)
+    wanted = [args[i] for i in numbers(argnums)[0]]
+    n, m = (sum(math.prod(x.shape) for x in flatten(t)[0] if hasattr(x, "shape"))
+            for t in (wanted, out))
     return Choice("forward" if n <= m else "reverse", n, m)
 
 
-def jacobian(func: Callable[..., Any], argnums: Any = 0, *, chunk_size: int | None = None,
-             explain: bool = False) -> Callable[..., Any]:
+def jacobian(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
+             chunk_size: int | None = None, explain: bool = False) -> Callable[..., Any]:
     """The Jacobian by the cheaper of the two modes; `explain=True` returns (jacobian, choice).
+
+    Runs the function once more, to see how many outputs it has.
 
     >>> import adjoint as ad
     >>> j, why = ad.func.jacobian(lambda x: x.sum(), explain=True)(ad.ones(3)); str(why)
     'reverse mode: 3 inputs > 1 outputs, so 1 passes'
     """
+    def main(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)[0] if has_aux else func(*args, **kwargs)
+
     @wraps(func)
-    def run(*args: Any) -> Any:
-        order = args if isinstance(argnums, int) and argnums == 0 else (args[
-            argnums if isinstance(argnums, int) else argnums[0]],)
-        choice = choose(func, *args) if order is args else Choice("reverse", 0, 0)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        choice = choose(main, *args, argnums=argnums, **kwargs)
         mode = jacfwd if choice.mode == "forward" else jacrev
-        result = mode(func, argnums, chunk_size=chunk_size)(*args)
+        result = mode(func, argnums, has_aux=has_aux, chunk_size=chunk_size)(*args, **kwargs)
         return (result, choice) if explain else result
     return run
 
 
-def hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+def hessian(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
+            holomorphic: bool = False) -> Callable[..., Any]:
     """The matrix of second derivatives of a scalar function, forward over reverse.
+
+    has_aux  the function returns (output, aux), and the result is (hessian, aux)
 
     >>> import adjoint as ad
     >>> ad.func.hessian(lambda x: (x ** 3).sum())(ad.tensor([1.0, 2.0]))
     tensor([[ 6.,  0.],
             [ 0., 12.]])
     """
-    return jacfwd(jacrev(func, argnums), argnums)
+    inner = jacrev(func, argnums, has_aux=has_aux, holomorphic=holomorphic)
+    return jacfwd(inner, argnums, has_aux, holomorphic=holomorphic)
 
 
 def hvp(func: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:

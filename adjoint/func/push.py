@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd.forward import Forward, ForwardTensor, aval_of_value
-from adjoint.base.errors import ArgumentError
+from adjoint.autograd.forward import Forward, ForwardTensor
+from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
+from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.reverse import as_tensor, vjp
+from adjoint.ops.create import tensor
 
 
 def _check(primals: Sequence[Any], tangents: Sequence[Any], specs: tuple[Spec, Spec]) -> None:
@@ -22,6 +24,9 @@ def _check(primals: Sequence[Any], tangents: Sequence[Any], specs: tuple[Spec, S
         if tuple(p.shape) != tuple(t.shape):
             raise ArgumentError(f"jvp: primal {i} has shape {list(p.shape)}, its tangent "
                                 f"{list(t.shape)}; they must be equal")
+        if isinstance(t, Tensor) and p.array.dtype != t.array.dtype:
+            raise DTypeError(f"jvp: primal {i} has dtype {p.dtype}, its tangent {t.dtype}; they "
+                             "must be equal: cast the tangent with .to()")
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False,
@@ -40,7 +45,9 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     leaves, spec = flatten(tuple(primals))
     ts, t_spec = flatten(tuple(tangents))
     leaves = [as_tensor(x, "jvp") for x in leaves]
-    ts = [as_tensor(t, "jvp") for t in ts]
+    if spec == t_spec:                      # a number takes the dtype of its primal
+        ts = [tensor(t, dtype=p.dtype) if isinstance(t, (int, float, complex)) else
+              as_tensor(t, "jvp") for t, p in zip(ts, leaves, strict=True)]
     _check(leaves, ts, (spec, t_spec))
     with Forward() as trace:
         duals = [trace.lift(p, t) for p, t in zip(leaves, ts, strict=True)]
@@ -70,16 +77,25 @@ def _split(trace: Any, out: Any) -> tuple[Any, Any]:
     return unflatten(values, spec), unflatten(tangents, spec)
 
 
-def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """(output, push): `push(*tangents)` is the derivative at `primals` as a linear function."""
+def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """(output, push): `push(*tangents)` is the derivative at `primals` as a linear function.
+
+    Each push runs the function once more: it costs what a `jvp` costs, and nothing is kept between
+    pushes. With has_aux the function returns (output, aux), and so does this: (output, push, aux).
+
+    >>> import adjoint as ad
+    >>> y, push = ad.func.linearize(lambda x: x ** 3, ad.tensor(2.0)); y, push(ad.tensor(1.0))
+    (tensor(8.), tensor(12.))
+    """
     leaves, spec = flatten(primals)
-    output = func(*primals)
+    found = func(*primals)
+    output, aux = found if has_aux else (found, None)
 
     def push(*tangents: Any) -> Any:
-        ts, t_spec = flatten(tangents)
-        _check(leaves, ts, (spec, t_spec))
-        return jvp(func, primals, tangents)[1]
-    return output, push
+        if flatten(tangents)[1] != spec:
+            _check(leaves, (), (spec, flatten(tangents)[1]))
+        return jvp(func, primals, tangents, has_aux=has_aux)[1]
+    return (output, push, aux) if has_aux else (output, push)
 
 
 def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., Any]:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.engine import walk
-from adjoint.autograd.forward import aval_of_value
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
+from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
 from adjoint.core.trace import current_level
 from adjoint.ops.create import tensor
@@ -158,17 +158,32 @@ class Pull:
         return out
 
 
-def _argnums(argnums: Any) -> tuple[tuple[int, ...], bool]:
-    if isinstance(argnums, int):
-        return (argnums,), True
-    return tuple(argnums), False
+def numbers(argnums: Any) -> tuple[tuple[int, ...], bool]:
+    """argnums as a tuple, and whether it was a single one."""
+    return ((argnums,), True) if isinstance(argnums, int) else (tuple(argnums), False)
 
 
-def _unit(p: Pull) -> Any:
-    if len(p.outputs) != 1 or not isinstance(p.outputs[0], Tensor):
-        raise AutogradError(f"{p.what}: Expected the function to return a single tensor, got "
-                            f"{p.out_spec.leaves} outputs")
+def check_complex(what: str, place: str, values: Sequence[Any], holomorphic: bool) -> None:
+    """Refuse real values where the derivative of a function of complex numbers is asked for."""
+    for x in values if holomorphic else ():
+        if not (isinstance(x, Tensor) and x.array.dtype.kind == "c"):
+            raise DTypeError(f"{what}: holomorphic=True needs complex {place}, got "
+                             f"{x.dtype if isinstance(x, Tensor) else type(x).__name__}")
+
+
+def _unit(p: Pull, holomorphic: bool) -> Any:
+    if len(p.outputs) != 1 or not isinstance(p.outputs[0], (Tensor, float, complex, np.generic)):
+        raise AutogradError(f"{p.what}: Expected the function to return a single tensor, got " + (
+            f"{p.out_spec.leaves} outputs" if len(p.outputs) != 1
+            else type(p.outputs[0]).__name__))
+    if not isinstance(p.outputs[0], Tensor):
+        p.outputs = [tensor(p.outputs[0])]
     y = p.outputs[0]
+    check_complex(p.what, "outputs", [y], holomorphic)
+    if y.array.dtype.kind == "c" and not holomorphic:
+        raise DTypeError(f"{p.what}: the function returned a complex value ({y.dtype}), and a "
+                         "gradient is one of a real value: return its real part, abs() or imag(), "
+                         "or pass holomorphic=True for f'(z) of a complex differentiable function")
     if tuple(y.shape) != ():
         raise AutogradError(
             f"{p.what}: Expected the function to return a scalar tensor, got shape {list(y.shape)};"
@@ -176,32 +191,37 @@ def _unit(p: Pull) -> Any:
     return wrap(np.ones((), y.array.dtype))
 
 
-def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False
-                   ) -> Callable[..., Any]:
+def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
+                   holomorphic: bool = False) -> Callable[..., Any]:
     """(value, gradient) of a scalar function (JAX's order).
 
-    argnums  which positional arguments (trees of tensors) to differentiate: an int or several
-    has_aux  the function returns (value, aux); the result is ((value, aux), gradient)
+    argnums      which positional arguments (trees of tensors) to differentiate: an int or several
+    has_aux      the function returns (value, aux); the result is ((value, aux), gradient)
+    holomorphic  the function is complex differentiable and its output complex: the gradient is
+                 f'(z). Without it, the gradient of a real function of complex z = x + iy is
+                 df/dx + i df/dy, the direction of steepest ascent (PyTorch's convention)
 
     >>> import adjoint as ad
     >>> ad.func.value_and_grad(lambda x: (x * x).sum())(ad.tensor([1.0, 2.0]))
     (tensor(5.), tensor([2., 4.]))
     """
-    nums, single = _argnums(argnums)
+    nums, single = numbers(argnums)
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
         p = Pull(func, args, kwargs, nums, "grad", has_aux)
-        grads = p.regroup(p.back([_unit(p)], keep=False))
+        check_complex("grad", "arguments", p.variables, holomorphic)
+        found = p.back([_unit(p, holomorphic)], keep=False)
+        grads = p.regroup([g.conj() for g in found] if holomorphic else found)
         g = grads[0] if single else tuple(grads)
         return ((p.value(), p.aux_value()), g) if has_aux else (p.value(), g)
     return run
 
 
-def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False
-                   ) -> Callable[..., Any]:
-    """(gradient, value) of a scalar function (PyTorch's order)."""
-    inner = value_and_grad(func, argnums, has_aux)
+def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
+                   holomorphic: bool = False) -> Callable[..., Any]:
+    """(gradient, value) of a scalar function (PyTorch's order); see `value_and_grad`."""
+    inner = value_and_grad(func, argnums, has_aux, holomorphic=holomorphic)
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -210,14 +230,16 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
     return run
 
 
-def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a scalar function, as a function of the same arguments.
+def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
+         holomorphic: bool = False) -> Callable[..., Any]:
+    """The gradient of a scalar function, as a function of the same arguments; see
+    `value_and_grad` for the parameters. With has_aux the result is (gradient, aux).
 
     >>> import adjoint as ad
     >>> ad.func.grad(ad.func.grad(lambda x: x ** 3))(ad.tensor(2.0))
     tensor(12.)
     """
-    inner = value_and_grad(func, argnums, has_aux)
+    inner = value_and_grad(func, argnums, has_aux, holomorphic=holomorphic)
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -6,24 +6,40 @@ linear in the cotangent, so transposing it gives the push-forward.
 """
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
 
 import numpy as np
 
-from adjoint.autograd.forward import Forward, aval_of_value
+from adjoint.autograd.forward import Forward
 from adjoint.autograd.function import Function, run_function
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
+from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.batch import Batch
 from adjoint.func.push import jvp as push_forward
 from adjoint.func.reverse import Pull
 from adjoint.ops.shape import expand_op, unsqueeze_op
+
+
+def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+               ) -> tuple[Any, ...]:
+    """The arguments of a call in their positions, keywords and defaults among them."""
+    if not kwargs:
+        return args
+    bound = inspect.signature(fun).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise ArgumentError(f"{getattr(fun, '__name__', 'function')}: {sorted(bound.kwargs)} can "
+                            "only be given by keyword, and a function with a custom rule takes its "
+                            "arguments by position")
+    return bound.args
 
 
 def zeros_like_value(x: Any) -> Tensor:
@@ -70,8 +86,8 @@ class Call:
 
     def tree(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """Per-tensor values in the structure of the arguments; zeros at other leaves' places."""
-        full: list[Any] = [None if not isinstance(x, Tensor) else zeros_like_value(x)
-                           for x in self.leaves]
+        full: list[Any] = [zeros_like_value(x) if isinstance(x, Tensor) else
+                           0.0 if isinstance(x, (float, complex)) else None for x in self.leaves]
         for i, t in zip(self.places, leaves, strict=True):
             full[i] = zeros_like_value(self.leaves[i]) if t is None else t
         return tuple(unflatten(full, self.spec))
@@ -250,10 +266,11 @@ class custom_vjp:
         `bwd(*nondiff, residuals, cotangent) -> (cotangent per differentiable argument, ...)`."""
         self.fwd, self.bwd = fwd, bwd
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.fwd is None:
             raise AutogradError(f"{self.__name__}: custom_vjp without a rule; call "
                                 "defvjp(fwd, bwd)")
+        args = positional(self.fun, args, kwargs)
         call = Call(self.fun, args, self.fixed)
         if not any(t._rg or t.level for t in call.tensors):
             return self.fun(*args)
@@ -323,9 +340,10 @@ class custom_jvp:
             return out, sum(shares[1:], shares[0]) if shares else zeros_like_value(out)
         self.rule = whole
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.rule is None:
             raise AutogradError(f"{self.__name__}: custom_jvp without a rule; call defjvp(rule)")
+        args = positional(self.fun, args, kwargs)
         call = Call(self.fun, args, self.fixed)
         if not any(t._rg or t.level for t in call.tensors):
             return self.fun(*args)

@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
@@ -14,10 +12,9 @@ from adjoint.base.tree import broadcast_prefix, flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.func.batch import Batch, BatchTensor
+from adjoint.func.collectives import axes
 from adjoint.ops.create import tensor
 from adjoint.ops.shape import cat_op, expand_op, permute_op, unsqueeze_op
-
-_axes: ContextVar[tuple[Batch, ...]] = ContextVar("adjoint_axes", default=())
 
 
 def move_axis(x: Any, source: int, target: int) -> Any:
@@ -31,7 +28,7 @@ def move_axis(x: Any, source: int, target: int) -> Any:
     return permute_op(x, dims=tuple(dims))
 
 
-def _sizes(leaves: Sequence[Any], dims: Sequence[Any]) -> int:
+def _sizes(leaves: Sequence[Any], dims: Sequence[Any], given: int | None) -> int:
     sizes: dict[int, int] = {}
     for i, (x, d) in enumerate(zip(leaves, dims, strict=True)):
         if d is None:
@@ -44,29 +41,40 @@ def _sizes(leaves: Sequence[Any], dims: Sequence[Any]) -> int:
                                 f"dimensionality {len(x.shape)} (shape {list(x.shape)})")
         sizes[i] = int(x.shape[d])
     if not sizes:
-        raise ArgumentError("vmap: in_dims are all None: at least one input must be mapped")
+        if given is not None:
+            return given
+        raise ArgumentError("vmap: in_dims are all None: at least one input must be mapped, or "
+                            "axis_size given")
+    if given is not None:
+        sizes[-1] = given
     if len(set(sizes.values())) > 1:
         raise ArgumentError("vmap: Expected all tensors to have the same size in the mapped "
-                            f"dimension, got sizes {list(sizes.values())} for the mapped inputs "
-                            f"{list(sizes)}")
+                            "dimension, got sizes " + ", ".join(
+                                f"{n} for " + (f"input {i}" if i >= 0 else "axis_size")
+                                for i, n in sizes.items()))
     return next(iter(sizes.values()))
 
 
 def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
          randomness: str = "error", *, chunk_size: int | None = None,
-         axis_name: Any = None) -> Callable[..., Any]:
+         axis_name: Any = None, axis_size: int | None = None, **jax: Any) -> Callable[..., Any]:
     """`func` of one example -> a function of a batch, without a loop.
 
     in_dims     which axis of each argument is mapped (a tree prefix); None: shared by all
-    out_dims    where the axis goes in each output
+    out_dims    where the axis goes in each output (a tree prefix); None: the output is the same for
+                all examples, and is returned once
     randomness  "error", "different" (a draw per example) or "same"
     chunk_size  examples per pass: bounds the memory
-    axis_name   name of the mapped axis for psum, pmean, pmax
+    axis_name   name of the mapped axis for psum, pmean, pmax, all_gather, axis_index
+    axis_size   number of examples, where no argument is mapped
+
+    JAX's keywords `in_axes` and `out_axes` may be used for in_dims and out_dims.
 
     >>> import adjoint as ad
     >>> ad.func.vmap(lambda a, b: (a * b).sum())(ad.ones(3, 2), ad.ones(3, 2))
     tensor([2., 2., 2.])
     """
+    in_dims, out_dims = _jax_names(jax, in_dims, out_dims)
     if randomness not in ("error", "different", "same"):
         raise ArgumentError("Only allowed values for randomness are 'error', 'different', or "
                             f"'same'. Got {randomness}")
@@ -82,7 +90,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
         dims = broadcast_prefix(in_dims, spec, "vmap: in_dims")
         named, named_spec = flatten(kwargs)
         size = _sizes(leaves + named, dims + [0 if isinstance(k, Tensor) else None
-                                              for k in named])
+                                              for k in named], axis_size)
         front = [x if d is None else move_axis(_tensor(x), d, 0)
                  for x, d in zip(leaves, dims, strict=True)]
         mask = [d is not None for d in dims]
@@ -92,12 +100,44 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
 
         if chunk_size is None or chunk_size >= size:
             outs, out_spec = run(front, named, size)
+        elif axis_name is not None:
+            raise ArgumentError(f"vmap: chunk_size={chunk_size} would run the {size} examples of "
+                                f"axis {axis_name!r} in parts, and its collectives see only one "
+                                "part; leave out chunk_size or axis_name")
         else:
             outs, out_spec = _chunked(run, front, mask, named, size, chunk_size)
         places = broadcast_prefix(out_dims, out_spec, "vmap: out_dims")
-        return unflatten([o if p is None else move_axis(o, 0, p)
-                          for o, p in zip(outs, places, strict=True)], out_spec)
+        return unflatten([_place(o, p, size) for o, p in zip(outs, places, strict=True)], out_spec)
     return mapped
+
+
+def _jax_names(given: dict[str, Any], in_dims: Any, out_dims: Any) -> tuple[Any, Any]:
+    """in_dims and out_dims after JAX's keywords for them."""
+    unknown = set(given) - {"in_axes", "out_axes"}
+    if unknown:
+        raise TypeError(f"vmap() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    axes_in = given.get("in_axes", in_dims)
+    return (tuple(axes_in) if isinstance(axes_in, list) and "in_axes" in given else axes_in,
+            given.get("out_axes", out_dims))
+
+
+class _Shared:
+    """An output that does not depend on the example."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _place(o: Any, dim: Any, size: int) -> Any:
+    """An output with the mapped axis where out_dims wants it."""
+    if not isinstance(o, _Shared):
+        if dim is None:
+            raise ArgumentError("vmap: the function can not return a BatchedTensor when out_dim is "
+                                "None: this output has one value per example")
+        return move_axis(o, 0, dim)
+    if dim is None:
+        return o.value
+    return move_axis(expand_op(unsqueeze_op(o.value, dim=0), shape=(size, *o.value.shape)), 0, dim)
 
 
 def _tensor(x: Any) -> Any:
@@ -114,14 +154,16 @@ def _chunked(run: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool]
         extra = [k[start:end] if isinstance(k, Tensor) else k for k in named]
         outs, out_spec = run(part, extra, end - start)
         pieces.append(outs)
-    return [cat_op(*column, dim=0) for column in zip(*pieces, strict=True)], out_spec
+    return [column[0] if isinstance(column[0], _Shared) else cat_op(*column, dim=0)
+            for column in zip(*pieces, strict=True)], out_spec
 
 
 def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], spec: Any,
          named: Sequence[Any], named_spec: Any, size: int, randomness: str, axis_name: Any
          ) -> tuple[list[Any], Any]:
     with Batch(size, randomness, axis_name) as trace:
-        token = _axes.set((*_axes.get(), trace))
+        token = axes.set((*axes.get(), trace))
+        trace.outer = mapping.get()
         outer = mapping.set(trace)
         try:
             args = unflatten([trace.lift(x) if m else x
@@ -131,11 +173,11 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
             leaves, out_spec = flatten(func(*args, **kwargs))
         finally:
             mapping.reset(outer)
-            _axes.reset(token)
-        return [_out(trace, o, size) for o in leaves], out_spec
+            axes.reset(token)
+        return [_out(trace, o) for o in leaves], out_spec
 
 
-def _out(trace: Any, o: Any, size: int) -> Any:
+def _out(trace: Any, o: Any) -> Any:
     if isinstance(o, BatchTensor) and o.trace is trace:
         return o.value
     if isinstance(o, (int, float, complex, np.ndarray)):
@@ -143,48 +185,4 @@ def _out(trace: Any, o: Any, size: int) -> Any:
     if not isinstance(o, Tensor):
         raise AutogradError(f"vmap: the function must only return Tensors, got type "
                             f"{type(o).__name__} as a return")
-    return expand_op(unsqueeze_op(o, dim=0), shape=(size, *o.shape))
-
-
-# ------------------------------------------------------------------ collectives over an axis
-def _collective(name: str, x: Any, axis_name: Any, reduce: Callable[[Any], Any]) -> Any:
-    trace = next((t for t in reversed(_axes.get()) if t.axis_name == axis_name), None)
-    if trace is None:
-        raise ArgumentError(f"{name}: no vmap with axis_name={axis_name!r} is active")
-    if not (isinstance(x, BatchTensor) and x.trace is trace):
-        if isinstance(x, Tensor) and x.level > trace.level:
-            raise AutogradError(f"{name}: the value belongs to an inner transform; apply {name} "
-                                "outside of it")
-        x = trace.lift(expand_op(unsqueeze_op(x, dim=0), shape=(trace.size, *x.shape)))
-    return reduce(x.value)
-
-
-def psum(x: Any, axis_name: Any) -> Any:
-    """The sum of `x` over the mapped axis of that name, the same for every example."""
-    return _collective("psum", x, axis_name, lambda v: v.sum(0))
-
-
-def pmean(x: Any, axis_name: Any) -> Any:
-    """The mean of `x` over the mapped axis of that name."""
-    return _collective("pmean", x, axis_name, lambda v: v.mean(0))
-
-
-def pmax(x: Any, axis_name: Any) -> Any:
-    """The maximum of `x` over the mapped axis of that name."""
-    return _collective("pmax", x, axis_name, lambda v: v.amax(0))
-
-
-def current_batch() -> Batch | None:
-    """The innermost active vmap of this thread."""
-    held = _axes.get()
-    return held[-1] if held else None
-
-
-@contextmanager
-def hidden_axes() -> Any:
-    """Run a block as if no vmap were active."""
-    token = _axes.set(())
-    try:
-        yield
-    finally:
-        _axes.reset(token)
+    return _Shared(o)

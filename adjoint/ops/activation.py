@@ -8,10 +8,11 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace as write_inplace
+from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import box, dtype_of, need, need_float, numel, one_dim, raw
 from adjoint.ops.public import public
-from adjoint.ops.random import source
+from adjoint.ops.random import drawn
 from adjoint.ops.shape import narrow_op, reshape
 from adjoint.ops.softmax import softmax
 
@@ -94,7 +95,9 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
                             f"{lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    draw = source().uniform(lower, upper, tuple(input.shape)).astype(dtype_of(input))
+    draw = drawn(tuple(input.shape), lambda rng, s: rng.uniform(lower, upper, s).astype(
+        dtype_of(input)))
+    draw = draw if draw.level else draw.array
     if inplace:
         return write_inplace(p.prelu_op.op, input, (draw,), name="rrelu_")
     return p.prelu_op(input, draw)
@@ -200,15 +203,19 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
 
     Source: E. Jang, S. Gu, B. Poole, "Categorical reparameterization with Gumbel-softmax" (2017).
     """
-    draw = -np.log(source().exponential(size=tuple(logits.shape)))
-    soft = softmax(p.div(p.add(logits, draw.astype(dtype_of(logits))), tau), dim)
+    draw = drawn(tuple(logits.shape), lambda rng, s: np.asarray(-np.log(
+        rng.exponential(size=s))).astype(dtype_of(logits)))
+    soft = softmax(p.div(p.add(logits, draw if draw.level else draw.array), tau), dim)
     if not hard:
         return soft
     d = one_dim(logits, dim)
+    if isinstance(soft, Tensor) and soft.level:
+        where = np.arange(soft.shape[d]).reshape(-1, *(1,) * (soft.ndim - 1 - d))
+        one_hot = (soft.argmax(d, keepdim=True) == wrap(where)).to(soft.dtype)
+        return p.add(p.sub(one_hot, soft.detach()), soft)
     values = raw(soft)
     one = np.zeros_like(values)
     np.put_along_axis(one, values.argmax(d, keepdims=True), 1, d)
-    from adjoint.core.tensor import alias
     return p.add(p.sub(box(soft, one), alias(soft) if hasattr(soft, "array") else soft), soft)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.bind import bind
 from adjoint.core.op import op
 from adjoint.ops.api_common import (
     dtype_of,
@@ -23,10 +24,11 @@ from adjoint.ops.api_common import (
     same_dtype,
     wide,
 )
+from adjoint.ops.index import index_op
 from adjoint.ops.moments import logsumexp_op
 from adjoint.ops.pointwise import add, cast, div, eq, exp, mul, ne, neg, sub
 from adjoint.ops.reduce import sum_op
-from adjoint.ops.shape import batch_loop, reshape, unsqueeze_op
+from adjoint.ops.shape import batch_loop, expand_op, reshape, unsqueeze_op
 from adjoint.ops.softmax import log_softmax_op
 
 Shape = tuple[int, ...]
@@ -205,9 +207,38 @@ def _class_jvp(t: Any, x: Any, target: Any, weight: Any, *, reduction: str, igno
     return (sum_op(share, dim=tuple(range(len(x.shape))), keepdim=False),)
 
 
+def batch_rows(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
+    """Batch rule of both losses: the rows of all examples at once, then one reduction each."""
+    x, target, weight = args
+    if batched[2]:
+        return batch_loop(op_, args, batched, attrs)
+    size = next(a.shape[0] for a, b in zip(args, batched, strict=True) if b)
+    x, target = (a if b else expand_op(a, shape=(size, *a.shape))
+                 for a, b in zip(args[:2], batched[:2], strict=True))
+    inner = tuple(target.shape)[1:]
+    if inner:                                  # (B, N, C, ...) as (B·N, C, ...)
+        x = reshape(x, (size * x.shape[1], *x.shape[2:]))
+        target = reshape(target, (size * inner[0], *inner[1:]))
+    found = bind(op_, (x, target, weight), {**attrs, "reduction": "none"})
+    out, *hidden = found if isinstance(found, tuple) else (found,)
+    count = math.prod(inner)
+    hidden = [reshape(h, (size, count)) for h in hidden]
+    if attrs["reduction"] == "none":
+        out = reshape(out, (size, *inner))
+    else:
+        out = sum_op(reshape(out, (size, count)), dim=(1,), keepdim=False)
+    if attrs["reduction"] == "mean":
+        used = ne(target, attrs["ignore_index"])
+        share = cast(used, dtype=dtype_of(x))
+        if weight is not None:
+            share = mul(share, index_op(weight, mul(target, used), dims=(0,)))
+        out = div(out, sum_op(reshape(share, (size, count)), dim=(1,), keepdim=False))
+    return (out, *hidden) if op_.multi else out
+
+
 cross_entropy_op: Any = op(
     "cross_entropy", impl=_class_impl, infer=_class_infer, hidden=("lse",),
-    vjp={"x": _class_vjp}, jvp={"x": _class_jvp}, batch=batch_loop, node="NllLossBackward0",
+    vjp={"x": _class_vjp}, jvp={"x": _class_jvp}, batch=batch_rows, node="NllLossBackward0",
     cost=lambda x, *_, **__: 25 * x.size,
     why={"x": "dx = (exp(x - lse) - target)·scale", "lse": "one number per row, for exp(x - lse)",
          "target": "which class each row is", "weight": "how much each class counts"})
@@ -278,7 +309,7 @@ nll_loss_op: Any = op(
     "nll_loss", impl=_nll_impl, node="NllLossBackward0",
     infer=lambda x, target, weight, *, reduction, ignore_index: Aval(
         target.shape if reduction == "none" else (), x.dtype),
-    vjp={"x": _nll_vjp}, jvp={"x": _nll_jvp}, batch=batch_loop,
+    vjp={"x": _nll_vjp}, jvp={"x": _nll_jvp}, batch=batch_rows,
     cost=lambda x, *_, **__: 2 * x.size,
     why={"target": "the gradient goes to the target's class", "weight": "how much it counts"})
 

@@ -45,19 +45,40 @@ dropout_op: Any = op(
                     for s in ((2, 3), (2, 1))])
 
 
+def _maps() -> list[Any]:
+    """The vmaps that run here and ask for draws, outermost first, from the first that wants one
+    per example."""
+    found: list[Any] = []
+    trace = mapping.get()
+    while trace is not None:
+        found.insert(0, trace)
+        trace = trace.outer
+    while found and found[0].randomness != "different":
+        del found[0]
+    return found
+
+
 def _apply(x: Any, p: float, scale: float, key: tuple[int, int], shape: Shape) -> Any:
-    """The op; a mask with an axis more than x is one per example of the vmap that runs here."""
-    if len(shape) > len(x.shape):
-        trace = mapping.get()
-        if getattr(x, "level", 0) < trace.level:
+    """The op; the axes that a mask has more than x are those of the vmaps that run here."""
+    more = len(shape) - len(x.shape)
+    for trace in _maps()[-more:] if more > 0 else ():
+        if not _mapped(x, trace):
             x = mul(x, trace.lift(wrap(np.ones((trace.size, *(1,) * len(x.shape)), dtype_of(x)))))
     return dropout_op(x, p=p, scale=scale, key=key, shape=shape)
 
 
+def _mapped(x: Any, trace: Any) -> bool:
+    """True if `x` has a value per example of that vmap."""
+    while getattr(x, "level", 0):
+        if x.trace is trace:
+            return True
+        x = x.value
+    return False
+
+
 def _mask_shape(shape: Shape) -> Shape:
-    """With the examples in front where the vmap that runs here draws for each of them."""
-    trace = mapping.get()
-    return shape if trace is None or trace.randomness != "different" else (trace.size, *shape)
+    """With the examples in front where the vmaps that run here draw for each of them."""
+    return (*[t.size if t.randomness == "different" else 1 for t in _maps()], *shape)
 
 
 def _checked(name: str, input: Any, p: float) -> None:

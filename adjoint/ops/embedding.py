@@ -11,8 +11,8 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
 from adjoint.ops.index import add_rows, index_op
-from adjoint.ops.pointwise import eq
-from adjoint.ops.shape import batch_loop, unsqueeze_op
+from adjoint.ops.pointwise import add, eq, ge, logical_and, lt, where_op
+from adjoint.ops.shape import expand_op, reshape, unsqueeze_op
 
 
 def _embedding_impl(weight: Any, index: Any, /, *, padding_idx: int) -> Any:
@@ -42,6 +42,36 @@ def _masked_rows(ct: Any, index: Any, padding_idx: int) -> Any:
     return masked_fill_op(rows, unsqueeze_op(eq(index, padding_idx), dim=len(index.shape)), 0.0)
 
 
+def _batch_tables(op_: Any, args: Any, attrs: Any) -> Any:
+    """Every example has its table: all tables are one, with rows counted through."""
+    weight, index = args
+    size, rows = weight.shape[0], weight.shape[1]
+    return embedding_op(reshape(weight, (size * rows, *weight.shape[2:])),
+                        _counted_through(index, size, rows), padding_idx=-1)
+
+
+def _counted_through(index: Any, size: int, rows: int) -> Any:
+    """Row i of example b as row b·rows + i; what is out of range stays out of range."""
+    first = np.arange(size).reshape(size, *(1,) * (len(index.shape) - 1)) * rows
+    inside = logical_and(ge(index, 0), lt(index, rows))
+    return where_op(inside, add(index, first), -1)
+
+
+def _batch_scatter(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
+    """Every example has its own gradient table: one table for all, rows counted through."""
+    ct, index = args
+    size = next(a.shape[0] for a, b in zip(args, batched, strict=True) if b)
+    ct, index = (a if b else expand_op(a, shape=(size, *a.shape))
+                 for a, b in zip(args, batched, strict=True))
+    rows, pad = attrs["rows"], attrs["padding_idx"]
+    if pad >= 0:
+        kept = unsqueeze_op(eq(index, pad), dim=len(index.shape))
+        ct = where_op(kept, 0.0, ct)
+    whole = embedding_backward_op(ct, _counted_through(index, size, rows), rows=size * rows,
+                                  padding_idx=-1)
+    return reshape(whole, (size, rows, *whole.shape[1:]))
+
+
 embedding_op: Any = op(
     "embedding", impl=_embedding_impl,
     infer=lambda weight, index, *, padding_idx: Aval((*index.shape, *weight.shape[1:]),
@@ -50,7 +80,7 @@ embedding_op: Any = op(
         ct, index, rows=weight_aval.shape[0], padding_idx=padding_idx)},
     jvp={"weight": lambda t, index: embedding_op(t, index, padding_idx=-1)},
     batch=lambda op_, args, b, attrs: op_.call(*args, **attrs) if not b[0] else (
-        index_op(args[0], args[1], dims=(1,)) if not b[1] else batch_loop(op_, args, b, attrs)),
+        index_op(args[0], args[1], dims=(1,)) if not b[1] else _batch_tables(op_, args, attrs)),
     cost=lambda weight, index, **_: index.size * weight.shape[-1],
     why={"index": "which rows of the table were read"})
 embedding_backward_op: Any = op(
@@ -59,7 +89,8 @@ embedding_backward_op: Any = op(
     vjp={"ct": lambda ct, index, *, padding_idx: _masked_rows(ct, index, padding_idx)},
     jvp={"ct": lambda t, index, *, rows, padding_idx: embedding_backward_op(
         t, index, rows=rows, padding_idx=padding_idx)},
-    batch=batch_loop, cost=lambda ct, index, **_: ct.size, node="EmbeddingDenseBackwardBackward0",
+    batch=_batch_scatter, cost=lambda ct, index, **_: ct.size,
+    node="EmbeddingDenseBackwardBackward0",
     why={"index": "which rows were added to"})
 
 
@@ -110,11 +141,17 @@ def renorm_rows(weight: Any, index: Any, max_norm: float, p: float) -> None:
     bump(weight, "embedding_renorm_")
 
 
+def _batch_scaled(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
+    size = next(a.shape[0] for a, b in zip(args, batched, strict=True) if b)
+    return op_.call(*[a if b else expand_op(a, shape=(size, *a.shape))
+                      for a, b in zip(args, batched, strict=True)])
+
+
 scale_gradient_op: Any = op(
     "scale_gradient", impl=lambda x, share, /: x.view(), infer=lambda x, share: Aval(x.shape,
                                                                                    x.dtype),
     vjp={"x": lambda ct, share: _times(ct, share)}, jvp={"x": lambda t, share: _times(t, share)},
-    batch=batch_loop, why={"share": "how much each row counts"})
+    batch=_batch_scaled, why={"share": "how much each row counts"})
 
 
 def _times(ct: Any, share: Any) -> Any:

@@ -86,17 +86,22 @@ def through_float32(impl: Callable[..., Any]) -> Callable[..., Any]:
 def batch_broadcast(op: Op, args: Sequence[Any], batched: Sequence[bool],
                     attrs: Mapping[str, Any]) -> Any:
     """Batch rule of broadcasting ops: line the batch axis up in front of the widest operand."""
-    from adjoint.ops.shape import reshape
-    ranks = [len(a.shape) - b if hasattr(a, "shape") else 0
+    ranks = [len(a.array.shape) - b if isinstance(a, Tensor) else
+             len(a.shape) - b if hasattr(a, "shape") else 0
              for a, b in zip(args, batched, strict=True)]
     width = max(ranks)
-    lifted = []
-    for a, b, r in zip(args, batched, ranks, strict=True):
-        if b and r < width:
-            s = tuple(a.shape)
-            a = reshape(a, (s[0], *(1,) * (width - r), *s[1:]))
-        lifted.append(a)
-    return bind(op, lifted, attrs)
+    lifted = list(args)
+    for i, r in enumerate(ranks):
+        if r < width and batched[i]:
+            lifted[i] = _widened(args[i], width - r)
+    return bind(op, lifted, attrs) if op.call is None else op.call(*lifted, **attrs)
+
+
+def _widened(x: Any, by: int) -> Any:
+    """Axes of size 1 after the first."""
+    from adjoint.ops.shape import reshape
+    s = tuple(x.shape)
+    return reshape(x, (s[0], *(1,) * by, *s[1:]))
 
 
 def _slope(e: Expr, operand: str, given: Mapping[str, Any]) -> Expr:

@@ -15,11 +15,12 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.errors import IndexOutOfRange
 from adjoint.core.bind import bind
+from adjoint.core.inplace import replay, scatter_into
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
 from adjoint.ops.family import batch_broadcast
 from adjoint.ops.pointwise import add, where_op
-from adjoint.ops.shape import batch_loop, expand_op, permute_op, reshape, unsqueeze_op
+from adjoint.ops.shape import expand_op, permute_op, reshape, unsqueeze_op
 
 Shape = tuple[int, ...]
 
@@ -167,9 +168,14 @@ def _batch_index(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
         if not batched[0]:
             out = index_op(x, index, dims=dims)
             return _front(out, dims[0] if neighbours(dims) else 0)
-    if not all(batched):
-        return batch_loop(op_, args, batched, attrs)
-    n = x.shape[0]
+    n = (x if batched[0] else index).shape[0]
+    if not batched[1]:                # unindex: one index for all examples
+        k = len(index.shape)
+        if not neighbours(dims):      # (n, idx, rest) -> (idx, n, rest)
+            x = permute_op(x, dims=(*range(1, k + 1), 0, *range(k + 1, len(x.shape))))
+        return unindex_op(x, index, shape=(n, *attrs["shape"]), dims=deeper)
+    if not batched[0]:                # unindex: one cotangent for all examples
+        x = expand_op(unsqueeze_op(x, dim=0), shape=(n, *x.shape))
     shape = attrs["shape"] if op_ is unindex_op.op else tuple(x.shape)[1:]
     size = math.prod(shape[d] for d in dims)
     first = reshape(np.arange(n) * size, (n, *(1,) * (len(index.shape) - 1)))
@@ -246,6 +252,47 @@ def _cleared(ct: Any, index: Any, dims: Shape, accumulate: bool) -> Any:
     return ct if accumulate else index_put_op(ct, index, 0.0, dims=dims, accumulate=False)
 
 
+def _batch_put(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    """The batch axis stays in front of x; an index of every example's own takes it in."""
+    x, index, v = args
+    dims, accumulate = attrs["dims"], attrs["accumulate"]
+    size = next(a.shape[0] for a, b in zip(args, batched, strict=True) if b)
+    if not batched[0]:
+        x = expand_op(unsqueeze_op(x, dim=0), shape=(size, *x.shape))
+    k = len(index.shape) - batched[1]
+    width = k + len(x.shape) - 1 - len(dims)
+    if hasattr(v, "shape"):
+        own = tuple(v.shape)[batched[2]:]
+        v = reshape(v, (v.shape[0] if batched[2] else 1, *(1,) * (width - len(own)), *own))
+    deeper, side = tuple(d + 1 for d in dims), neighbours(dims)
+    if not batched[1]:
+        if not side and hasattr(v, "shape"):        # (n, idx, rest) -> (idx, n, rest)
+            v = permute_op(v, dims=(*range(1, k + 1), 0, *range(k + 1, width + 1)))
+        return index_put_op(x, index, v, dims=deeper, accumulate=accumulate)
+    span = math.prod(x.shape[d] for d in deeper)
+    first = reshape(np.arange(size) * span, (size, *(1,) * k))
+    at = dims[0] if side else 0
+    if at and hasattr(v, "shape"):                  # (n, pre, idx, post) -> (n, idx, pre, post)
+        v = permute_op(v, dims=(0, *range(1 + at, 1 + at + k), *range(1, 1 + at),
+                                *range(1 + at + k, width + 1)))
+    return index_put_op(x, add(index, first), v, dims=(0, *deeper), accumulate=accumulate)
+
+
+def _batch_scatter_into(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    """The places that the view shows, written to in every example's flat base."""
+    base, src = args
+    size = next(a.shape[0] for a, b in zip(args, batched, strict=True) if b)
+    if not batched[0]:
+        base = expand_op(unsqueeze_op(base, dim=0), shape=(size, *base.shape))
+    shape = tuple(base.shape)
+    count = math.prod(shape[1:])
+    places = replay(np.arange(count).reshape(shape[1:]), attrs["steps"]).reshape(-1)
+    rows = reshape(src, (src.shape[0] if batched[1] else 1, places.size))
+    out = index_put_op(reshape(base, (size, count)), places, rows, dims=(1,), accumulate=False)
+    return reshape(out, shape)
+
+
+scatter_into.op.batch = _batch_scatter_into
 index_put_op: Any = op(
     "index_put", impl=_index_put_impl, inplace=_index_put_inplace,
     infer=lambda x, index, v, *, dims, accumulate: Aval(x.shape, x.dtype),
@@ -254,7 +301,7 @@ index_put_op: Any = op(
     jvp={"x": lambda t, index, *, dims, accumulate: _cleared(t, index, dims, accumulate),
          "v": lambda t, index, x_aval, *, dims, accumulate: index_put_op(
              fill_like(x_aval), index, t, dims=dims, accumulate=accumulate)},
-    batch=batch_loop, cost=lambda x, index, v, **_: index.size,
+    batch=_batch_put, cost=lambda x, index, v, **_: index.size,
     why={"index": "which rows were overwritten"})
 
 

@@ -82,11 +82,19 @@ def _batch_products(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) 
     return batch_broadcast(matmul_op.op, args, batched, attrs)
 
 
+def _batch_mm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    a, b = args
+    if batched[1]:
+        return _batch_products(op_, args, batched, attrs)
+    n, rows, inner = a.shape                       # one b: the rows of all examples at once
+    return reshape(mm_op(reshape(a, (n * rows, inner)), b), (n, rows, b.shape[1]))
+
+
 WHY = {"a": "db = aᴴ·ct", "b": "da = ct·bᴴ"}
 mm_op: Any = op(
     "mm", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer,
     vjp={"a": lambda ct, b: mm_op(ct, conj(t_op(b))), "b": lambda ct, a: mm_op(conj(t_op(a)), ct)},
-    jvp={"a": None, "b": None}, batch=_batch_products, cost=_flops, why=WHY)
+    jvp={"a": None, "b": None}, batch=_batch_mm, cost=_flops, why=WHY)
 
 
 def _bmm_infer(a: Aval, b: Aval) -> Aval:
@@ -155,7 +163,13 @@ def _mv_infer(a: Aval, v: Aval) -> Aval:
 
 
 def _batch_mv(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
+    """Where one operand is shared, the examples are rows of one product."""
     a, v = args
+    if not batched[0]:
+        return mm_op(v, t_op(a))
+    if not batched[1]:
+        n, rows, inner = a.shape
+        return reshape(mv_op(reshape(a, (n * rows, inner)), v), (n, rows))
     out = bind(matmul_op.op, (a, unsqueeze_op(v, dim=len(v.shape))), {})
     return squeeze_op(out, dims=(2,))
 

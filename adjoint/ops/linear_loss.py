@@ -12,10 +12,16 @@ from adjoint.base.dtypes import F32
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, same_dtype, wide
 from adjoint.ops.api_linalg import linear
-from adjoint.ops.cross_entropy import check_reduction, cross_entropy, cross_entropy_op, row_weights
+from adjoint.ops.cross_entropy import (
+    batch_rows,
+    check_reduction,
+    cross_entropy,
+    cross_entropy_op,
+    row_weights,
+)
 from adjoint.ops.linalg import linear_op, mm_op
 from adjoint.ops.reduce import sum_op
-from adjoint.ops.shape import batch_loop, expand_op, reshape, t_op
+from adjoint.ops.shape import expand_op, reshape, t_op
 
 BLOCK_BYTES = 4 << 20
 
@@ -125,10 +131,21 @@ def _jvp(position: int) -> Any:
     return rule
 
 
+def _batch(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
+    """Under vmap the logits are made: a product, then the loss of its rows."""
+    linear = linear_op.op
+    some = any(batched[:3])
+    logits = linear.batch(linear, list(args[:3]), list(batched[:3]), {}) if some else linear_op(
+        *args[:3])
+    loss = cross_entropy_op.op
+    found = batch_rows(loss.exposed, [logits, *args[3:]], [some, *batched[3:]], attrs)
+    return tuple(found[:len(op_.outs)])
+
+
 linear_cross_entropy_op: Any = op(
     "linear_cross_entropy", impl=_impl, infer=_infer, hidden=("lse",),
     vjp={("x", "w", "bias"): _vjp}, jvp={"x": _jvp(0), "w": _jvp(1), "bias": _jvp(2)},
-    batch=batch_loop, cost=lambda x, w, *_, **__: 2 * x.size * w.shape[0],
+    batch=_batch, cost=lambda x, w, *_, **__: 2 * x.size * w.shape[0],
     why={"x": "logits are made again from it", "w": "logits are made again from it",
          "lse": "one number per row, for exp(logits - lse)", "target": "which class each row is"})
 

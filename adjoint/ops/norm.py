@@ -18,7 +18,7 @@ from adjoint.core.op import Op, op
 from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, row_blocks, wide
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
-from adjoint.ops.shape import reshape
+from adjoint.ops.shape import expand_op, reshape
 
 Shape = tuple[int, ...]
 
@@ -134,13 +134,16 @@ def _batch_layer_norm(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
         return bind(op_, args, attrs)
     n = attrs["ndim"]
     rank = len(x.shape) - batched[0]
-    plain = bind(op_, (x, None, None), attrs)[0]
+    plain, *hidden = bind(op_, (x, None, None), attrs)
+    if not batched[0]:                         # one x for all examples: so are its statistics
+        size = next(f.shape[0] for f, b in zip(args[1:], batched[1:], strict=True) if b)
+        hidden = [expand_op(h, shape=(size, *h.shape)) for h in hidden]
     for factor, has, f in ((weight, batched[1], mul), (bias, batched[2], add)):
         if factor is not None:
             if has:
                 factor = reshape(factor, (factor.shape[0], *(1,) * (rank - n), *factor.shape[1:]))
             plain = f(plain, factor)
-    return (plain,)
+    return (plain, *hidden)
 
 
 layer_norm_op: Any = op(

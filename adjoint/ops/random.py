@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64, default_dtype, is_float, to_numpy
-from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
+from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
 from adjoint.core.inplace import check_writable
 from adjoint.core.modes import state as mode_state
 from adjoint.core.tensor import Tensor, bump, wrap
@@ -150,11 +150,13 @@ def source(generator: Any = None) -> np.random.Generator:
     """The NumPy generator behind `generator` or the default one; refused inside of a vmap whose
     `randomness` is "error"."""
     trace = mapping.get()
-    if trace is not None and trace.randomness == "error":
-        raise AutogradError(
-            "vmap: called random operation while in randomness error mode. Please either use the "
-            "'same' or 'different' randomness flags on vmap or perform the randomness operation "
-            "out of vmap")
+    while trace is not None:
+        if trace.randomness == "error":
+            raise AutogradError(
+                "vmap: called random operation while in randomness error mode. Please either use "
+                "the 'same' or 'different' randomness flags on vmap or perform the randomness "
+                "operation out of vmap")
+        trace = trace.outer
     return (default_generator if generator is None else generator).rng
 
 
@@ -164,29 +166,41 @@ def key(generator: Any = None) -> tuple[int, int]:
     return int(bits.random_raw()), int(bits.random_raw())
 
 
+def drawn(shape: Sequence[int], draw: Callable[[np.random.Generator, Any], Any],
+          generator: Any = None) -> Tensor:
+    """A tensor of `draw(rng, shape)`; inside of a vmap with randomness "different", of a draw per
+    example."""
+    rng = source(generator)
+    per_example: list[Any] = []
+    trace = mapping.get()
+    while trace is not None:
+        if trace.randomness == "different":
+            per_example.insert(0, trace)
+        trace = trace.outer
+    t: Any = wrap(np.asarray(draw(rng, (*[v.size for v in per_example], *shape))))
+    for trace in per_example:
+        t = trace.lift(t)
+    return t
+
+
 def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, generator: Any,
           draw: Any, out: Any = None) -> Tensor:
     kind = default_dtype() if dtype is None else to_numpy(dtype)
     if check(device) == "meta":
         return wrap(MetaArray(shape, kind), requires_grad)
-    trace = mapping.get()
-    per_example = trace is not None and trace.randomness == "different"
-    if per_example:
-        shape = (trace.size, *shape)
     native = kind if kind in (np.float32, np.float64) else np.dtype(np.float32)
-    rng = source(generator)
-    if kind.kind == "c":
-        half = np.dtype(f"f{kind.itemsize // 2}")
-        array = (draw(rng, shape, half) + 1j * draw(rng, shape, half)).astype(kind)
-        if draw is _normal:
-            array *= np.sqrt(0.5)
-    elif not is_float(kind):
+    if kind.kind != "c" and not is_float(kind):
         raise DTypeError(f"random floats have no dtype {kind}: give a floating dtype")
-    else:
-        array = np.asarray(draw(rng, shape, native)).astype(kind, copy=False)
-    if per_example:
-        return trace.lift(wrap(array))
-    t = wrap(array, requires_grad)
+
+    def make(rng: np.random.Generator, shape: Any) -> Any:
+        if kind.kind != "c":
+            return np.asarray(draw(rng, shape, native)).astype(kind, copy=False)
+        half = np.dtype(f"f{kind.itemsize // 2}")
+        array = np.asarray(draw(rng, shape, half) + 1j * draw(rng, shape, half)).astype(kind)
+        return array * kind.type(np.sqrt(0.5)) if draw is _normal else array
+    t = drawn(shape, make, generator)
+    if requires_grad:
+        t.requires_grad = True
     if out is not None:
         from adjoint.ops.public import write_out
         return write_out(out, t)
@@ -247,8 +261,10 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = No
     shape = shape_of((size,))
     if check(device) == "meta":
         return wrap(MetaArray(shape, kind), requires_grad)
-    return wrap(np.asarray(source(generator).integers(low, high, shape)).astype(kind),
-                requires_grad)
+    t = drawn(shape, lambda rng, s: np.asarray(rng.integers(low, high, s)).astype(kind), generator)
+    if requires_grad:
+        t.requires_grad = True
+    return t
 
 
 @public(method=False)
@@ -269,7 +285,14 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     kind = I64 if dtype is None else to_numpy(dtype)
     if check(device) == "meta":
         return wrap(MetaArray((n,), kind))
-    return wrap(source(generator).permutation(n).astype(kind), requires_grad)
+    def draw(rng: np.random.Generator, shape: Any) -> Any:
+        if len(shape) == 1:
+            return rng.permutation(n).astype(kind)
+        return rng.permuted(np.broadcast_to(np.arange(n, dtype=kind), shape), axis=-1)
+    t = drawn((n,), draw, generator)
+    if requires_grad:
+        t.requires_grad = True
+    return t
 
 
 @public(method=False)
@@ -284,9 +307,10 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
         shape = shape_of((size,))
     kind = dtype if dtype is not None else (given[0].dtype if given else None)
     noise = _draw(shape, kind, device, False, generator, _normal)
+    if noise.level or any(t.level for t in given):
+        return mean + std * noise
     raw = [x.array if isinstance(x, Tensor) else x for x in (mean, std)]
-    result = wrap((raw[0] + raw[1] * noise.array).astype(noise.array.dtype), requires_grad)
-    return result
+    return wrap((raw[0] + raw[1] * noise.array).astype(noise.array.dtype), requires_grad)
 
 
 @public()
@@ -296,6 +320,10 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
     array = input.array
     if type(array) is MetaArray:
         return wrap(MetaArray(array.shape, array.dtype))
+    if input.level or mapping.get() is not None:
+        level = drawn(array.shape, lambda rng, s: rng.random(s), generator) < (
+            input if p is None else p)
+        return level.to(input.dtype)
     chance = array if p is None else p
     if np.any((np.asarray(chance) < 0) | (np.asarray(chance) > 1)):
         raise ArgumentError("bernoulli: Expected p_in >= 0 && p_in <= 1 for every element, got "
@@ -308,6 +336,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
                 generator: Any = None, out: Any = None) -> Tensor:
     """Indices drawn with probability proportional to each row of `input` ((n,) or (m, n))."""
+    if input.level or mapping.get() is not None:
+        return _multinomial_levels(input, num_samples, replacement, generator)
     weights = np.asarray(input.array, np.float64)
     if weights.ndim not in (1, 2):
         raise ArgumentError(f"prob_dist must be 1 or 2 dim, got shape {list(weights.shape)}")
@@ -335,18 +365,50 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
     return wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples))
 
 
+def _multinomial_levels(input: Tensor, k: int, replacement: bool, generator: Any) -> Any:
+    """`multinomial` inside of a transform: by ops, whose values are not looked at."""
+    weights = input.detach().double()
+    n = int(input.shape[-1])
+    if replacement:
+        edges = weights.cumsum(-1)
+        u = drawn((*input.shape[:-1], k), lambda rng, s: rng.random(s), generator) * edges[..., -1:]
+        return (edges[..., None, :] <= u[..., None]).sum(-1).clamp(0, n - 1)
+    keys = drawn(tuple(input.shape), lambda rng, s: rng.standard_exponential(s), generator)
+    return (keys / weights).argsort(-1)[..., :k]
+
+
 @public(method=False)
 def poisson(input: Tensor, generator: Any = None) -> Tensor:
     """Poisson counts with the rates in `input`, in its dtype."""
+    if input.level:
+        trace = input.trace
+        if getattr(trace, "randomness", "different") != "different":
+            raise NotSupported("poisson of mapped rates has one draw per example: use vmap("
+                               "randomness='different')")
+        source(generator)
+        token = mapping.set(None)
+        try:
+            return trace.lift(poisson(input.value, generator)) if hasattr(
+                trace, "randomness") else poisson(input.value, generator)
+        finally:
+            mapping.reset(token)
+    if mapping.get() is not None:
+        return drawn(tuple(input.shape), lambda rng, s: rng.poisson(input.array, s), generator).to(
+            input.dtype)
     return wrap(np.asarray(source(generator).poisson(input.array)).astype(input.array.dtype))
 
 
 # ------------------------------------------------------------------ in-place fills
-def fill_with(t: Tensor, values: Any, what: str) -> Tensor:
+def fill_with(t: Tensor, draw: Callable[[np.random.Generator, Any], Any], what: str,
+              generator: Any = None) -> Tensor:
     """Overwrite a tensor with drawn values; as any in-place op, but with no history."""
+    if t.level or mapping.get() is not None:
+        dtype = t.array.dtype
+        return t.copy_(drawn(tuple(t.shape), lambda rng, s: np.asarray(draw(rng, s)).astype(dtype),
+                             generator))
     check_writable(t, [t], mode_state())
     if type(t.array) is not MetaArray:
-        np.copyto(t.array, values(), casting="unsafe")
+        np.copyto(t.array, draw(source(generator), t.array.shape), casting="unsafe")
     bump(t, what)
     return t
 
@@ -363,8 +425,8 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
     if a > b:
         raise ArgumentError(f"uniform_ expects to return a [from, to) range, but found from={a} > "
                             f"to={b}")
-    return fill_with(self, lambda: _uniform(source(generator), self.array.shape, _in_default(self))
-                     * (b - a) + a, "uniform_")
+    return fill_with(self, lambda rng, s: _uniform(rng, s, _in_default(self)) * (b - a) + a,
+                     "uniform_", generator)
 
 
 @public(function=False, name="normal_")
@@ -373,8 +435,8 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *,
     """Fill with normal numbers."""
     if std < 0:
         raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
-    return fill_with(self, lambda: _normal(source(generator), self.array.shape, _in_default(self))
-                     * std + mean, "normal_")
+    return fill_with(self, lambda rng, s: _normal(rng, s, _in_default(self)) * std + mean,
+                     "normal_", generator)
 
 
 @public(function=False, name="random_")
@@ -388,44 +450,42 @@ def random_(self: Tensor, a: int = 0, b: int | None = None, *, generator: Any = 
         kind = self.array.dtype
         b = (2 if kind.kind == "b" else 2 ** (np.finfo(kind).nmant + 1) if kind.kind == "f"
              else int(np.iinfo(kind).max))
-    return fill_with(self, lambda: source(generator).integers(a, b, self.array.shape), "random_")
+    return fill_with(self, lambda rng, s: rng.integers(a, b, s), "random_", generator)
 
 
 @public(function=False, name="bernoulli_")
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Fill with 1 (probability p) and 0."""
     chance = p.array if isinstance(p, Tensor) else p
-    return fill_with(self, lambda: source(generator).random(self.array.shape) < chance,
-                     "bernoulli_")
+    return fill_with(self, lambda rng, s: rng.random(s) < chance, "bernoulli_", generator)
 
 
 @public(function=False, name="exponential_")
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with exponential numbers of rate `lambd`."""
-    return fill_with(self, lambda: source(generator).standard_exponential(self.array.shape)
-                     / lambd, "exponential_")
+    return fill_with(self, lambda rng, s: rng.standard_exponential(s) / lambd, "exponential_",
+                     generator)
 
 
 @public(function=False, name="cauchy_")
 def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *,
             generator: Any = None) -> Tensor:
     """Fill with Cauchy numbers."""
-    return fill_with(self, lambda: source(generator).standard_cauchy(self.array.shape) * sigma
-                     + median, "cauchy_")
+    return fill_with(self, lambda rng, s: rng.standard_cauchy(s) * sigma + median, "cauchy_",
+                     generator)
 
 
 @public(function=False, name="log_normal_")
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *,
                 generator: Any = None) -> Tensor:
     """Fill with log-normal numbers."""
-    return fill_with(self, lambda: source(generator).lognormal(mean, std, self.array.shape),
-                     "log_normal_")
+    return fill_with(self, lambda rng, s: rng.lognormal(mean, std, s), "log_normal_", generator)
 
 
 @public(function=False, name="geometric_")
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Fill with geometric numbers."""
-    return fill_with(self, lambda: source(generator).geometric(p, self.array.shape), "geometric_")
+    return fill_with(self, lambda rng, s: rng.geometric(p, s), "geometric_", generator)
 
 
 def choice(n: int, weights: Sequence[float] | None, k: int, generator: Any = None) -> Any:

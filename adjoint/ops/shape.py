@@ -10,7 +10,6 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.bind import bind, function_of
-from adjoint.core.inplace import scatter_into
 from adjoint.core.op import Op, op, register
 from adjoint.core.tensor import Tensor
 
@@ -363,9 +362,6 @@ def batch_loop(op_: Op, args: Sequence[Any], batched: Sequence[bool],
     if op_.multi:
         return tuple(stack_op(*column, dim=0) for column in zip(*rows, strict=True))
     return stack_op(*rows, dim=0)
-
-
-scatter_into.op.batch = batch_loop
 
 
 def ndim(x: Any) -> int:

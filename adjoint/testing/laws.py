@@ -122,14 +122,14 @@ def cotangents(op: Op, args: Args, cts: Sequence[Any], attrs: Attrs,
             for i, c in enumerate(found)]
 
 
-def _random_like(rng: np.random.Generator, a: Any) -> Any:
+def random_like(rng: np.random.Generator, a: Any) -> Any:
     t = rng.standard_normal(a.shape)
     if a.dtype.kind == "c":
         t = t + 1j * rng.standard_normal(a.shape)
     return np.asarray(t, a.dtype)
 
 
-def _close(name: str, law: str, a: Any, b: Any, rtol: float = RTOL, atol: float = ATOL) -> None:
+def close(name: str, law: str, a: Any, b: Any, rtol: float = RTOL, atol: float = ATOL) -> None:
     a, b = np.asarray(a), np.asarray(b)
     scale = max(1.0, float(np.abs(b).max(initial=0.0)))
     np.testing.assert_allclose(a, b, rtol=rtol, atol=atol * scale, err_msg=f"{name}: law '{law}'")
@@ -162,13 +162,13 @@ def forward(op: Op, args: Args, attrs: Attrs) -> None:
     rng = np.random.default_rng(1)
     where = smooth_operands(op, args, 1)
     for only in [[i] for i in where] + ([where] if len(where) > 1 else []):
-        ts = [_random_like(rng, a) if i in only else None for i, a in enumerate(args)]
+        ts = [random_like(rng, a) if i in only else None for i, a in enumerate(args)]
         got = tangent(op, args, ts, attrs)
         high = visible(op, outputs(op, _moved(args, ts, STEP), attrs))
         low = visible(op, outputs(op, _moved(args, ts, -STEP), attrs))
         for i, (p, m) in enumerate(zip(high, low, strict=True)):
             if p.dtype.kind in "fc" and op_carries(op, i):
-                _close(op.name, "forward", 0 * p if got[i] is None else got[i],
+                close(op.name, "forward", 0 * p if got[i] is None else got[i],
                        (p - m) / (2 * STEP), atol=5e-7)
 
 
@@ -178,8 +178,8 @@ def transpose(op: Op, args: Args, attrs: Attrs) -> None:
     where = [i for i in smooth_operands(op, args, 0) if i in smooth_operands(op, args, 1)]
     shown = visible(op, outputs(op, args, attrs))
     for only in [[i] for i in where] + ([where] if len(where) > 1 else []):
-        ts = [_random_like(rng, a) if i in only else None for i, a in enumerate(args)]
-        cts = [_random_like(rng, o) if op_carries(op, i) and o.dtype.kind in "fc" else None
+        ts = [random_like(rng, a) if i in only else None for i, a in enumerate(args)]
+        cts = [random_like(rng, o) if op_carries(op, i) and o.dtype.kind in "fc" else None
                for i, o in enumerate(shown)]
         jt = tangent(op, args, ts, attrs)
         back = cotangents(op, args, cts, attrs, only)
@@ -187,7 +187,7 @@ def transpose(op: Op, args: Args, attrs: Attrs) -> None:
                   if c is not None and j is not None)
         two = sum(np.sum(np.conj(b) * t).real for b, t in zip(back, ts, strict=True)
                   if b is not None and t is not None)
-        _close(op.name, "transpose", two, one, rtol=1e-9, atol=1e-9)
+        close(op.name, "transpose", two, one, rtol=1e-9, atol=1e-9)
 
 
 def _gradient(op: Op, args: Args, attrs: Attrs, cts: Sequence[Any], where: Sequence[int],
@@ -212,10 +212,10 @@ def again(op: Op, args: Args, attrs: Attrs) -> None:
     if not where:
         return
     shown = visible(op, outputs(op, args, attrs))
-    cts = [_random_like(rng, o) if op_carries(op, i) and o.dtype.kind in "fc" else None
+    cts = [random_like(rng, o) if op_carries(op, i) and o.dtype.kind in "fc" else None
            for i, o in enumerate(shown)]
-    us = [_random_like(rng, args[i]) for i in where]
-    ts = [_random_like(rng, a) if i in where else None for i, a in enumerate(args)]
+    us = [random_like(rng, args[i]) for i in where]
+    ts = [random_like(rng, a) if i in where else None for i, a in enumerate(args)]
 
     def inner(moved: Args) -> float:
         _, found = _gradient(op, moved, attrs, cts, where, False)
@@ -231,7 +231,7 @@ def again(op: Op, args: Args, attrs: Attrs) -> None:
         got = sum(float(np.sum(np.conj(s.array) * ts[i]).real)
                   for s, i in zip(second, where, strict=True) if s is not None)
     want = (inner(_moved(args, ts, STEP)) - inner(_moved(args, ts, -STEP))) / (2 * STEP)
-    _close(op.name, "again", got, want, rtol=2e-5, atol=1e-6)
+    close(op.name, "again", got, want, rtol=2e-5, atol=1e-6)
 
 
 def batch(op: Op, args: Args, attrs: Attrs) -> None:
@@ -241,7 +241,7 @@ def batch(op: Op, args: Args, attrs: Attrs) -> None:
     arrays = [i for i, a in enumerate(args) if isinstance(a, np.ndarray)]
     for only in [[i] for i in arrays] + ([arrays] if len(arrays) > 1 else []):
         flags = [i in only for i in range(len(args))]
-        rows = [[_another(rng, a) if f else a for a, f in zip(args, flags, strict=True)]
+        rows = [[another(rng, a) if f else a for a, f in zip(args, flags, strict=True)]
                 for _ in range(3)]
         stacked = [np.stack([r[i] for r in rows]) if f else args[i] for i, f in enumerate(flags)]
         got = op.batch(op, stacked, flags, dict(attrs))
@@ -252,10 +252,10 @@ def batch(op: Op, args: Args, attrs: Attrs) -> None:
             expected = np.stack([w[i] for w in want])
             assert g.shape == expected.shape, (
                 f"{op.name}: batched {flags} gives {g.shape}, not {expected.shape}")
-            _close(op.name, f"batch {flags}", g, expected, rtol=1e-9, atol=1e-9)
+            close(op.name, f"batch {flags}", g, expected, rtol=1e-9, atol=1e-9)
 
 
-def _another(rng: np.random.Generator, a: Any) -> Any:
+def another(rng: np.random.Generator, a: Any) -> Any:
     """Another operand of the same kind, in the same domain: this one, a little smaller."""
     return a * (1 - 0.1 * rng.random()) if a.dtype.kind in "fc" else a
 
@@ -309,7 +309,7 @@ def layout(op: Op, args: Args, attrs: Attrs) -> None:
     for change in (strided, fortran):
         got = visible(op, outputs(op, [change(a) for a in args], attrs))
         for g, w in zip(got, want, strict=True):
-            _close(op.name, "layout", g, w, rtol=1e-12, atol=1e-12)
+            close(op.name, "layout", g, w, rtol=1e-12, atol=1e-12)
 
 
 LAWS: dict[str, Callable[[Op, Args, Attrs], None]] = {

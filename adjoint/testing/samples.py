@@ -294,7 +294,12 @@ def _systems() -> dict[str, list[Sample]]:
 def _rest() -> dict[str, list[Sample]]:
     integer: list[Sample] = [((ints(8, 2, 3), ints(3, 3)), {})]
     out: dict[str, list[Sample]] = {
-        "scatter_into": [], "polygamma": [((pos(2, 3),), {"n": 1})],
+        "scatter_into": [
+            ((r(3, 4), r(3)), {"steps": ((OPS["select"], {"dim": 1, "index": 2}, -1),)}),
+            ((r(3, 4), r(2, 2)), {"steps": ((OPS["slice"], {"index": (slice(0, 2), slice(0, 4))},
+                                             -1), (OPS["slice"], {"index": (
+                                                 slice(0, 2), slice(0, 4, 2))}, -1))})],
+        "polygamma": [((pos(2, 3),), {"n": 1})],
         "xlogy": [((pos(2, 3), pos(3)), {})],
         "abs": [((r(2, 3),), {}), ((c(2, 3),), {})], "sgn": [((r(2, 3),), {}), ((c(2, 3),), {})],
         "conj": [((c(2, 3),), {})], "real": [((c(2, 3),), {})], "imag": [((c(2, 3),), {})],
