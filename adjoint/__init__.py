@@ -110,7 +110,9 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
 _LAZY_NAMES = {"fuse": "func", "save": "io", "load": "io", "explain": "inspect",
                "draw": "inspect", "doctor": "inspect.doctor", "why_zero": "inspect.gradients",
                "why_none": "inspect.gradients", "grad_report": "inspect.gradients",
-               "record": "inspect"}
+               "record": "inspect",
+               **dict.fromkeys(("autocast", "is_autocast_enabled", "get_autocast_dtype",
+                                "is_autocast_cache_enabled"), "amp")}
 
 
 def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:

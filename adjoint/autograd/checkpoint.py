@@ -17,6 +17,7 @@ from adjoint.autograd.modes import enable_grad
 from adjoint.base import provenance
 from adjoint.base.aval import Aval
 from adjoint.base.errors import AutogradError
+from adjoint.core import autocast
 from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
@@ -253,13 +254,14 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     forward_context, again_context = context_fn()
     held = _Inputs(args)
     rng = default_generator.get_state() if preserve_rng_state else None
+    autocast_again = autocast.snapshot()
 
     def run() -> Any:
         now = default_generator.get_state() if rng is not None else None
         try:
             if rng is not None:
                 default_generator.set_state(rng)
-            with again_context:
+            with again_context, autocast_again():
                 return function(*held.get(), **kwargs)
         finally:
             if now is not None:

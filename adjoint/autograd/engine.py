@@ -20,7 +20,7 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.core.bind import retried, value_of
-from adjoint.core.modes import GRAD, WATCH, change, restore, state, watchers
+from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import (
     AccumulateGrad,
     Freed,
@@ -393,14 +393,15 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
          levels: bool = False) -> dict[int, Any]:
     """Run a backward pass from `(edge, cotangent)` pairs; returns what was captured.
 
-    The state of gradients while it runs is `create`, as in PyTorch.
+    The state of gradients while it runs is `create`, as in PyTorch; an open `autocast` rests:
+    rules run in the dtypes that the forward chose.
     """
     frame = provenance.user_frame(sys._getframe(2))
     self = Backward(keep, create, capture, accumulate, levels)
     self.mark = Freed(frame.f_code, frame.f_lasti) if frame else Freed(None, 0)
     outer = state()
     record = create or levels
-    token = change(set_bits=GRAD if record else 0, clear_bits=0 if record else GRAD)
+    token = change(GRAD if record else 0, AUTOCAST if record else GRAD | AUTOCAST)
     previous = getattr(_current, "walk", None)
     _current.walk = self
     observers = watchers.observers.get() if outer & WATCH else ()

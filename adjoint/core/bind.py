@@ -19,7 +19,8 @@ import numpy as np
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
 from adjoint.base.errors import AdjointError, AutogradError, ShapeError
-from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
+from adjoint.core.autocast import operands as autocast_operands
+from adjoint.core.modes import AUTOCAST, GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.op import Op, Plan
 from adjoint.core.tensor import (
     INFERENCE_CELL,
@@ -51,6 +52,9 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     tensors = False
     top: Any = None
     arrays: list[Any] = []
+    mode = state()
+    if mode & AUTOCAST and op.autocast:
+        args = autocast_operands(op.autocast, args)
     for a in args:
         if isinstance(a, Tensor):
             tensors = True
@@ -65,7 +69,6 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         bit <<= 1
     if level:
         return _bind_level(op, args, attrs, needs, top.trace)
-    mode = state()
     if mode & WATCH and tensors:
         return _bind_watched(op, args, attrs, arrays, needs, mode)
     outs = compute(op, arrays, attrs, tensors)

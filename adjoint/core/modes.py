@@ -11,6 +11,7 @@ from typing import Any
 GRAD = 1        # record nodes for operands that require a gradient
 WATCH = 2       # saved-tensor hooks, anomaly checks or a recorder are active: take the full path
 INFERENCE = 4   # results are inference tensors: no version counter, no graph, ever
+AUTOCAST = 8    # an `amp.autocast` is open: some ops cast their operands
 
 _state: ContextVar[int] = ContextVar("adjoint_state", default=GRAD)
 state = _state.get

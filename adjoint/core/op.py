@@ -64,6 +64,7 @@ class Op:
     hidden: tuple[str, ...] = ()         # further results of impl, for the rules only
     differentiable: tuple[str, ...] | None = None   # outputs that carry a gradient; None: all
     view: bool = False                   # the output shows operand 0's memory
+    autocast: str = ""                   # under amp.autocast: "lower" in 16 bits, "wide" in float32
     elementwise: bool = False            # each element depends on the operands' same element alone
     chooses: tuple[str, Mapping[int, bool]] | None = None
     collective: Rule | None = None       # batch rule at the vmap that the attribute `axis` is

@@ -91,9 +91,10 @@ def _layer_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: 
     dx, dw, db = got
     if (wanted[1] and dw is None) or (wanted[2] and db is None):
         return NotImplemented
-    empty = np.zeros(inner, x.dtype)
-    return (dx.reshape(x.shape), empty if dw is None else dw.reshape(inner),
-            empty if db is None else db.reshape(inner))
+    empty = np.zeros(inner, mean.dtype)
+    return (dx.reshape(x.shape),
+            *(empty if d is None else d.reshape(inner).astype(mean.dtype, copy=False)
+              for d in (dw, db)))
 
 
 def _batch_norm(k: Any, x: Any, weight: Any, bias: Any, *, eps: float) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint.base.dtypes import I64, promote_dtypes, to_numpy
 from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
+from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import (
     cast_to,
@@ -108,6 +109,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
 
 
 @public()
+@in_float32
 def trace(input: Any) -> Any:
     """The sum of the diagonal of a matrix."""
     if len(input.shape) != 2:
@@ -336,6 +338,7 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
 
 
 @public(method=False)
+@in_float32
 def cdist(x1: Any, x2: Any, p: float = 2.0,
           compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Any:
     """Distances of all pairs of rows: (..., n, d), (..., m, d) -> (..., n, m); gradient 0 at 0.

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from adjoint.base.dtypes import finfo
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.autocast import in_float32, lowered
 from adjoint.ops.api_common import (
     box,
     cast_to,
@@ -195,6 +197,7 @@ def cholesky_inverse(L: Any, upper: bool = False, *, out: Any = None) -> Any:
 
 
 @linalg()
+@in_float32
 def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
     """X that minimises ‖A·X - B‖: (solution, residuals, rank, singular_values).
 
@@ -204,7 +207,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
     vector = len(B.shape) == len(A.shape) - 1
     b = unsqueeze_op(B, dim=len(B.shape)) if vector else B
     m, n = A.shape[-2:]
-    rtol = float(np.finfo(dtype_of(A)).eps) * max(m, n) if rcond is None else float(rcond)
+    rtol = float(finfo(dtype_of(A)).eps) * max(m, n) if rcond is None else float(rcond)
     x = matmul_op(pinv_op(A, rtol=rtol), b)
     rank = matrix_rank(A)
     from adjoint.ops.pointwise import sub
@@ -340,12 +343,13 @@ def matrix_exp(A: Any) -> Any:
 
 
 @linalg(top=("pinverse",))
+@in_float32
 def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
          out: Any = None) -> Any:
     """The Moore-Penrose inverse; singular values below rtol of the largest count as 0."""
     _matrix("pinv", A)
     m, n = A.shape[-2:]
-    limit = float(np.finfo(dtype_of(A)).eps) * max(m, n) if rtol is None else float(raw(rtol))
+    limit = float(finfo(dtype_of(A)).eps) * max(m, n) if rtol is None else float(raw(rtol))
     if atol is not None:
         top = float(np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1)).max())
         limit = max(0.0 if rtol is None else limit, float(raw(atol)) / top if top else limit)
@@ -479,6 +483,7 @@ def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
 @linalg(method=False)
 def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
     """Σ conj(x)·y along an axis."""
+    x, y = lowered(x, y)
     product = mul(conj(x), y)
     return finish(out, sum_op(product, dim=(one_dim(product, dim),), keepdim=False))
 

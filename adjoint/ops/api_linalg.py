@@ -5,6 +5,7 @@ from typing import Any
 
 from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
 from adjoint.ops.api_common import dtype_of, finish, need, same_dtype
 from adjoint.ops.linalg import (
@@ -47,6 +48,8 @@ def _matmul(a: Any, b: Any) -> Any:
     if m == 0 or n == 0:
         raise ShapeError(f"matmul: both arguments need at least one axis, got {m}D and {n}D; use "
                          "mul for numbers")
+    if m == 1 or n == 1:
+        a, b = lowered(a, b)
     if m == 1 and n == 1:
         return dot_op(a, b)
     if m == 2 and n == 1:
@@ -122,6 +125,7 @@ def vdot(input: Any, other: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@as_it_is
 def inner(input: Any, other: Any, *, out: Any = None) -> Any:
     """Sum of products over the last axes of both.
 

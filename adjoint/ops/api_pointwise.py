@@ -10,6 +10,8 @@ import numpy as np
 from adjoint.base.dtypes import (
     F64,
     category,
+    finfo,
+    is_float,
     is_inexact,
     of_numpy,
     result_type,
@@ -481,7 +483,7 @@ def rad2deg(input: Any) -> Any:
 def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
                neginf: float | None = None, *, out: Any = None) -> Any:
     """NaN and infinities replaced by finite numbers; the gradient there is 0."""
-    info = np.finfo(dtype_of(input)) if dtype_of(input).kind == "f" else None
+    info = finfo(dtype_of(input)) if is_float(dtype_of(input)) else None
     if info is None:
         return clone_of(input)
     top = float(info.max) if posinf is None else posinf

@@ -8,6 +8,7 @@ import numpy as np
 
 from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
+from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     cast_to,
@@ -158,6 +159,7 @@ def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = 
 
 
 @public()
+@in_float32
 def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
          out: Any = None) -> Any:
     """Product over all axes or one; its gradient is right where elements are 0.

@@ -8,6 +8,7 @@ import numpy as np
 
 from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.autocast import promoted
 from adjoint.core.inplace import inplace
 from adjoint.ops.api_common import (
     box,
@@ -268,6 +269,7 @@ def index_add_(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 @_as_vector
 def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None) -> Any:
     """A copy of `input` whose slices index[i] along dim are source[i]."""
+    input, source = promoted(input, source)
     d, lin, src = _add_parts("index_copy", input, dim, index, source, 1)
     return finish(out, index_put_op(input, lin, src, dims=(d,), accumulate=False))
 

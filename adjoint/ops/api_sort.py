@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.autocast import in_float32
 from adjoint.core.inplace import inplace
 from adjoint.ops.api_common import (
     box,
@@ -132,6 +133,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None) -
 
 
 @public()
+@in_float32
 def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
              interpolation: str = "linear", out: Any = None) -> Any:
     """The q-th quantiles, interpolated between neighbours in order.

@@ -196,6 +196,7 @@ def batch_loop_one(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
 
 attention_op: Any = op(
     "scaled_dot_product_attention", impl=_forward, infer=_infer, hidden=("lse",),
+    autocast="lower",
     vjp={("q", "k", "v", "mask"): _attention_vjp},
     jvp={"q": _jvp(0), "k": _jvp(1), "v": _jvp(2), "mask": _jvp(3)}, batch=_batch,
     cost=lambda q, k, v, mask, **_: 4 * q.size * k.shape[-2],

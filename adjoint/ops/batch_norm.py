@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import F32
+from adjoint.base.dtypes import F32, finfo
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import bump
-from adjoint.ops.api_common import is_recorded, kernel, narrowed, need, raw, wide
+from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.pointwise import add, div, mul, pow_op, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
 from adjoint.ops.shape import batch_loop, reshape
@@ -66,11 +66,11 @@ def _grad(ct: Any, x: Any, weight: Any, mean: Any, var: Any, /, *, eps: float,
         dx += g
         dx -= _per_channel(db / n, w.ndim)
         dx *= _per_channel(scale, w.ndim)
-    return (narrowed(dx, x.dtype), narrowed(dw, x.dtype), narrowed(db, x.dtype))
+    return narrowed(dx, x.dtype), dw, db
 
 
 _kernel: Any = kernel("batch_norm_backward", _grad, lambda ct, x, *_, **__: (
-    x, Aval((x.shape[1],), x.dtype), Aval((x.shape[1],), x.dtype)),
+    x, *(Aval((x.shape[1],), F32 if x.dtype.itemsize == 2 else x.dtype),) * 2),
     outs=("dx", "dweight", "dbias"), cost=lambda ct, *_, **__: 9 * ct.size)
 
 
@@ -162,7 +162,9 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     if weight is not None:
         scale = mul(scale, weight)
     out = mul(sub(input, column(running_mean, input)), column(scale, input))
-    return out if bias is None else add(out, column(bias, input))
+    out = out if bias is None else add(out, column(bias, input))
+    own = dtype_of(input)         # float32 parameters over 16 bits: stored in 16 bits again
+    return cast_to(out, own) if own.itemsize == 2 and dtype_of(out) == F32 else out
 
 
 def track(running: Any, found: Any, momentum: float, factor: float) -> None:

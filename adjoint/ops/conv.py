@@ -106,6 +106,7 @@ def _sum_bias(ct: Any) -> Any:
 
 conv_op: Any = op(
     "convolution", impl=_forward, infer=_infer, node="ConvolutionBackward0",
+    autocast="lower",
     vjp={"x": lambda ct, w, x_aval, **attrs: conv_input_op(ct, conj(w), x_shape=x_aval.shape,
                                                            **_geometry(attrs)),
          "w": lambda ct, x, w_aval, **attrs: conv_weight_op(ct, conj(x), w_shape=w_aval.shape,
@@ -116,7 +117,7 @@ conv_op: Any = op(
          "bias": lambda t, x_aval: reshape(t, (-1, *(1,) * (x_aval.ndim - 2)))},
     batch=_batch_conv, cost=_flops, why={"x": "dw = ct ⋆ x", "w": "dx = ct * w"})
 conv_input_op: Any = op(
-    "convolution_input", node="ConvolutionBackward0",
+    "convolution_input", node="ConvolutionBackward0", autocast="lower",
     impl=lambda ct, w, /, *, x_shape, stride, padding, dilation, groups: raw_conv.conv_grad_input(
         ct, w, x_shape, stride, padding, dilation, groups),
     infer=lambda ct, w, *, x_shape, **_: Aval(x_shape, ct.dtype),

@@ -13,6 +13,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
 from adjoint.core.op import op
 from adjoint.ops.api_common import (
@@ -353,6 +354,7 @@ def _check_classes(name: str, x: Any, target: Any, weight: Any) -> None:
                          f"{list(weight.shape)}")
 
 
+@in_float32
 def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Any = None,
                   ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
                   label_smoothing: float = 0.0) -> Any:
@@ -394,6 +396,7 @@ def _with_probabilities(x: Any, target: Any, weight: Any, ignore: int, reduction
     return total if reduction == "sum" else div(total, math.prod(x.shape) / max(classes, 1))
 
 
+@in_float32
 def nll_loss(input: Any, target: Any, weight: Any = None, size_average: Any = None,
              ignore_index: int = -100, reduce: Any = None, reduction: str = "mean") -> Any:
     """-input[target] for log probabilities input (N, C, ...) or (C,), target (N, ...) or ().

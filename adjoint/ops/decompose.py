@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import AdjointError, ShapeError
+from adjoint.base.errors import AdjointError, DTypeError, ShapeError
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, raw
 from adjoint.ops.family import batch_broadcast
@@ -37,6 +37,17 @@ def guarded(name: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return f(*args, **kwargs)
     except np.linalg.LinAlgError as error:
         raise LinAlgError(f"linalg.{name}: {error}; the operand is {list(args[0].shape)}") from None
+
+
+def needs_width(name: str) -> dict[str, Any]:
+    """Fields of a record that LAPACK computes: no 16-bit floats, float32 under autocast."""
+    def prepare(arrays: Any) -> Any:
+        for a in arrays:
+            if a.dtype.itemsize == 2 and a.dtype.kind in "fV":
+                raise DTypeError(f"linalg.{name} is not implemented for {a.dtype.name} (operand "
+                                 f"{list(a.shape)}): cast it, x.float(), or open an autocast")
+        return arrays
+    return {"prepare": prepare, "autocast": "wide"}
 
 
 def square_aval(name: str, a: Aval) -> None:
@@ -114,7 +125,8 @@ def _solve_infer(a: Aval, b: Aval) -> Aval:
 
 
 solve_op: Any = op(
-    "linalg_solve", impl=lambda a, b, /: guarded("solve", np.linalg.solve, a, b),
+    "linalg_solve", **needs_width("solve"),
+    impl=lambda a, b, /: guarded("solve", np.linalg.solve, a, b),
     infer=_solve_infer, node="LinalgSolveExBackward0",
     vjp={"a": lambda ct, a, out: neg(mm(solve_op(mH(a), ct), mH(out))),
          "b": lambda ct, a: solve_op(mH(a), ct)},
@@ -137,7 +149,7 @@ def _cut(x: Any, upper: bool, unit: bool) -> Any:
 
 
 triangular_op: Any = op(
-    "linalg_solve_triangular",
+    "linalg_solve_triangular", **needs_width("solve_triangular"),
     impl=lambda a, b, /, *, upper, unit: guarded("solve_triangular", np.linalg.solve,
                                                  _triangle(a, upper, unit), b),
     infer=lambda a, b, *, upper, unit: _solve_infer(a, b),
@@ -150,7 +162,8 @@ triangular_op: Any = op(
     batch=batch_broadcast, cost=lambda a, b, **_: a.size * b.shape[-1],
     why={"a": "dB = A⁻ᴴ·ct", "out": "dA = -dB·Xᴴ"})
 inv_op: Any = op(
-    "linalg_inv", impl=lambda a, /: guarded("inv", np.linalg.inv, a), infer=_square("inv"),
+    "linalg_inv", **needs_width("inv"),
+    impl=lambda a, /: guarded("inv", np.linalg.inv, a), infer=_square("inv"),
     vjp={"a": lambda ct, out: neg(mm(mH(out), ct, mH(out)))},
     jvp={"a": lambda t, out: neg(mm(out, t, out))}, batch=batch_leading, cost=_cube,
     node="LinalgInvExBackward0", why={"out": "dA = -A⁻ᴴ·ct·A⁻ᴴ"})
@@ -182,7 +195,8 @@ def _inner(t: Any, c: Any) -> Any:
 
 
 det_op: Any = op(
-    "linalg_det", impl=lambda a, /: np.asarray(np.linalg.det(a), a.dtype),
+    "linalg_det", **needs_width("det"),
+    impl=lambda a, /: np.asarray(np.linalg.det(a), a.dtype),
     infer=lambda a: Aval(_square("det")(a).shape[:-2], a.dtype),
     vjp={"a": lambda ct, a, out: mul(_spread2(ct), _cofactors(a, out))},
     jvp={"a": lambda t, a, out: _inner(t, _cofactors(a, out))}, batch=batch_leading, cost=_cube,
@@ -199,7 +213,8 @@ def _real(x: Any) -> Any:
 
 
 slogdet_op: Any = op(
-    "linalg_slogdet", impl=lambda a, /: tuple(np.asarray(v) for v in np.linalg.slogdet(a)),
+    "linalg_slogdet", **needs_width("slogdet"),
+    impl=lambda a, /: tuple(np.asarray(v) for v in np.linalg.slogdet(a)),
     infer=_slogdet_infer, outs=("sign", "logabsdet"), differentiable=("logabsdet",),
     vjp={"a": lambda cts, a: mul(_spread2(cts[1]), mH(inv_op(a)))},
     jvp={"a": lambda t, a: (None, _real(_inner(t, mH(inv_op(a)))))}, batch=batch_leading,
@@ -232,7 +247,8 @@ def _cholesky_impl(a: Any, /) -> Any:
 
 
 cholesky_op: Any = op(
-    "linalg_cholesky", impl=_cholesky_impl, infer=_square("cholesky"),
+    "linalg_cholesky", **needs_width("cholesky"),
+    impl=_cholesky_impl, infer=_square("cholesky"),
     vjp={"a": _cholesky_vjp}, jvp={"a": _cholesky_jvp}, batch=batch_leading, cost=_cube,
     node="LinalgCholeskyExBackward0", why={"out": "dA comes from L alone"})
 
@@ -307,7 +323,8 @@ def _qr_tall_jvp(t: Any, q: Any, r: Any) -> Any:
 
 
 qr_op: Any = op(
-    "linalg_qr", impl=lambda a, /: tuple(guarded("qr", np.linalg.qr, a)), infer=_qr_infer,
+    "linalg_qr", **needs_width("qr"),
+    impl=lambda a, /: tuple(guarded("qr", np.linalg.qr, a)), infer=_qr_infer,
     outs=("q", "r"), vjp={"a": _qr_vjp}, jvp={"a": _qr_jvp}, batch=batch_leading, cost=_cube,
     why={"q": "the rotation turns with A", "r": "dA = (...)·R⁻ᴴ"})
 
@@ -342,7 +359,8 @@ def _eigh_jvp(t: Any, w: Any, v: Any) -> Any:
 
 
 eigh_op: Any = op(
-    "linalg_eigh", impl=_eigh_impl, infer=_eigh_infer, outs=("w", "v"), vjp={"a": _eigh_vjp},
+    "linalg_eigh", **needs_width("eigh"),
+    impl=_eigh_impl, infer=_eigh_infer, outs=("w", "v"), vjp={"a": _eigh_vjp},
     jvp={"a": _eigh_jvp}, batch=batch_leading, cost=lambda a, **_: 9 * _cube(a),
     why={"w": "vectors turn with 1/(w[j] - w[i])", "v": "dA = V·(...)·Vᴴ"})
 
@@ -387,7 +405,8 @@ def _eig_jvp(t: Any, w: Any, v: Any) -> Any:
 
 
 eig_op: Any = op(
-    "linalg_eig", impl=_eig_impl, infer=_eig_infer, outs=("w", "v"), vjp={"a": _eig_vjp},
+    "linalg_eig", **needs_width("eig"),
+    impl=_eig_impl, infer=_eig_infer, outs=("w", "v"), vjp={"a": _eig_vjp},
     jvp={"a": _eig_jvp}, batch=batch_leading, cost=lambda a: 25 * _cube(a),
     why={"w": "vectors turn with 1/(w[j] - w[i])", "v": "dA = V⁻ᴴ·(...)·Vᴴ"})
 
@@ -462,7 +481,8 @@ def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
 
 
 svd_op: Any = op(
-    "linalg_svd", impl=_svd_impl, infer=_svd_infer, outs=("u", "s", "vh"), vjp={"a": _svd_vjp},
+    "linalg_svd", **needs_width("svd"),
+    impl=_svd_impl, infer=_svd_infer, outs=("u", "s", "vh"), vjp={"a": _svd_vjp},
     jvp={"a": _svd_jvp}, batch=batch_leading, cost=lambda a: 20 * a.size * min(a.shape[-2:]),
     why={"u": "dA = U·(...)·Vᴴ", "s": "vectors turn with 1/(s[j]² - s[i]²)",
          "vh": "dA = U·(...)·Vᴴ"})
@@ -530,7 +550,8 @@ def _pinv_jvp(t: Any, a: Any, out: Any) -> Any:
 
 
 pinv_op: Any = op(
-    "linalg_pinv", impl=lambda a, /, *, rtol: guarded("pinv", np.linalg.pinv, a, rcond=rtol),
+    "linalg_pinv", **needs_width("pinv"),
+    impl=lambda a, /, *, rtol: guarded("pinv", np.linalg.pinv, a, rcond=rtol),
     infer=lambda a, *, rtol: Aval((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype),
     vjp={"a": _pinv_vjp}, jvp={"a": _pinv_jvp}, batch=batch_leading,
     cost=lambda a, **_: 25 * a.size * min(a.shape[-2:]),

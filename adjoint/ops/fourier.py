@@ -13,6 +13,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import default_dtype, is_inexact, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
+from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
 from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import cast_to, dtype_of, finish, many_dims, need, one_dim
@@ -50,7 +51,7 @@ def _c2c(x: Any, /, *, dims: Shape, norm: Any, inverse: bool) -> Any:
 
 
 c2c_op: Any = op(
-    "fft_c2c", impl=_c2c, infer=lambda x, **_: Aval(x.shape, x.dtype),
+    "fft_c2c", autocast="wide", impl=_c2c, infer=lambda x, **_: Aval(x.shape, x.dtype),
     vjp={"x": lambda ct, *, dims, norm, inverse: c2c_op(ct, dims=dims, norm=FLIP[norm],
                                                         inverse=not inverse)},
     jvp={"x": None}, batch=_shift, cost=_cost)
@@ -68,7 +69,8 @@ def _r2c_vjp(ct: Any, x_aval: Aval, *, dims: Shape, norm: str) -> Any:
 
 
 r2c_op: Any = op(
-    "fft_r2c", impl=lambda x, /, *, dims, norm: np.fft.rfftn(x, axes=dims, norm=norm).astype(
+    "fft_r2c", autocast="wide",
+    impl=lambda x, /, *, dims, norm: np.fft.rfftn(x, axes=dims, norm=norm).astype(
         _complex_of(x.dtype), copy=False),
     infer=lambda x, *, dims, norm: Aval(_half(x.shape, dims), _complex_of(x.dtype)),
     vjp={"x": _r2c_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)
@@ -94,12 +96,13 @@ def _c2r(x: Any, /, *, dims: Shape, norm: Any, n: int) -> Any:
 
 
 c2r_op: Any = op(
-    "fft_c2r", impl=_c2r,
+    "fft_c2r", autocast="wide", impl=_c2r,
     infer=lambda x, *, dims, norm, n: Aval(_c2r_shape(x, dims, n), _real_of(x.dtype)),
     vjp={"x": _c2r_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)
 
 
 # ------------------------------------------------------------------ public
+@in_float32
 def _ready(name: str, x: Any, complex_wanted: bool) -> Any:
     need(f"fft.{name}", x)
     if not len(x.shape):

@@ -70,12 +70,12 @@ def _grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, /, *, groups: int,
     dx = h - h.sum(2, keepdims=True) / n
     dx -= hat * (np.einsum("ngs,ngs->ng", h, hat)[..., None] / n)
     dx *= scale
-    return tuple(narrowed(v, x.dtype) for v in (dx.reshape(x.shape), dw, db))
+    return narrowed(dx.reshape(x.shape), x.dtype), dw, db
 
 
 _kernel: Any = kernel(
     "group_norm_backward", _grad, lambda ct, x, *_, **__: (
-        x, Aval((x.shape[1],), x.dtype), Aval((x.shape[1],), x.dtype)),
+        x, *(Aval((x.shape[1],), _acc(x.dtype)),) * 2),
     outs=("dx", "dweight", "dbias"), cost=lambda ct, *_, **__: 9 * ct.size)
 
 
@@ -194,12 +194,12 @@ def _rms_grad(ct: Any, x: Any, weight: Any, rstd: Any, /, *, ndim: int,
     h = g if weight is None else g * wide(weight).reshape(-1)
     dx = h - hat * (np.einsum("ij,ij->i", h, hat)[:, None] / max(width, 1))
     dx *= rstd[:, None]
-    return narrowed(dx.reshape(x.shape), x.dtype), narrowed(dw.reshape(inner), x.dtype)
+    return narrowed(dx.reshape(x.shape), x.dtype), dw.reshape(inner)
 
 
 _rms_kernel: Any = kernel(
     "rms_norm_backward", _rms_grad, lambda ct, x, *_, ndim, **__: (
-        x, Aval(x.shape[x.ndim - ndim:], x.dtype)), outs=("dx", "dweight"),
+        x, Aval(x.shape[x.ndim - ndim:], _acc(x.dtype))), outs=("dx", "dweight"),
     cost=lambda ct, *_, **__: 6 * ct.size)
 
 
@@ -266,7 +266,7 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = N
     own = dtype_of(input)
     if eps is None:
         eps = float(finfo(own).eps)
-    if weight is None or dtype_of(weight) == own:
+    if weight is None or dtype_of(weight) in (own, _acc(own)):
         return rms_norm_op(input, weight, ndim=len(shape), eps=float(eps))[0]
     x = rms_norm_op(cast_to(input, F32) if own.itemsize == 2 else input, None, ndim=len(shape),
                     eps=float(eps))[0]

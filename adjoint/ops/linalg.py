@@ -92,7 +92,7 @@ def _batch_mm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any
 
 WHY = {"a": "db = aᴴ·ct", "b": "da = ct·bᴴ"}
 mm_op: Any = op(
-    "mm", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer,
+    "mm", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer, autocast="lower",
     vjp={"a": lambda ct, b: mm_op(ct, conj(t_op(b))), "b": lambda ct, a: mm_op(conj(t_op(a)), ct)},
     jvp={"a": None, "b": None}, batch=_batch_mm, cost=_flops, why=WHY)
 
@@ -107,7 +107,7 @@ def _bmm_infer(a: Aval, b: Aval) -> Aval:
 
 
 bmm_op: Any = op(
-    "bmm", impl=lambda a, b, /: _matmul(a, b), infer=_bmm_infer,
+    "bmm", impl=lambda a, b, /: _matmul(a, b), infer=_bmm_infer, autocast="lower",
     vjp={"a": lambda ct, b: matmul_op(ct, mH(b)), "b": lambda ct, a: matmul_op(mH(a), ct)},
     jvp={"a": None, "b": None}, batch=_batch_products, cost=_flops, why=WHY)
 
@@ -141,7 +141,7 @@ def _fold(a: Any, ct: Any) -> Any:
 
 
 matmul_op: Any = op(
-    "matmul", impl=_matmul_impl, infer=_matmul_infer, node="UnsafeViewBackward0",
+    "matmul", impl=_matmul_impl, infer=_matmul_infer, autocast="lower", node="UnsafeViewBackward0",
     vjp={"a": lambda ct, b: matmul_op(ct, mH(b)),
          "b": lambda ct, a, b_aval: _fold(a, ct) if b_aval.ndim == 2 else matmul_op(mH(a), ct)},
     jvp={"a": None, "b": None}, batch=batch_broadcast, cost=lambda a, b: 2 * math.prod(
@@ -260,7 +260,7 @@ def _batch_linear(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 
 
 linear_op: Any = op(
-    "linear", impl=_linear_checked, infer=_linear_infer, node="AddmmBackward0",
+    "linear", impl=_linear_checked, infer=_linear_infer, autocast="lower", node="AddmmBackward0",
     vjp={"x": _linear_dx, "weight": lambda ct, x: mm_op(t_op(_rows(ct)), conj(_rows(x))),
          "bias": lambda ct: sum_op(_rows(ct), dim=(0,), keepdim=False)},
     jvp={"x": lambda t, weight: linear_op(t, weight, None),
@@ -329,7 +329,7 @@ def _bar(number: Any) -> Any:
 
 def _declare_addmm(name: str) -> Any:
     return op(
-        name, impl=_addmm_checked, infer=_addmm_infer,
+        name, impl=_addmm_checked, infer=_addmm_infer, autocast="lower",
         vjp={"c": lambda ct, *, beta: scaled(ct, _bar(beta)),
              "a": lambda ct, b, *, alpha: scaled(matmul_op(ct, mH(b)), _bar(alpha)),
              "b": lambda ct, a, *, alpha: scaled(matmul_op(mH(a), ct), _bar(alpha))},

@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32
+from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, same_dtype, wide
 from adjoint.ops.api_linalg import linear
@@ -150,6 +151,7 @@ linear_cross_entropy_op: Any = op(
          "lse": "one number per row, for exp(logits - lse)", "target": "which class each row is"})
 
 
+@in_float32
 def linear_cross_entropy(input: Any, linear_weight: Any, target: Any, *, linear_bias: Any = None,
                          weight: Any = None, reduction: str = "mean", ignore_index: Any = None,
                          label_smoothing: float = 0.0, options: Any = None) -> Any:

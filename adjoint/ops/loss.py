@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
 from adjoint.ops.api_common import dtype_of, need, raw
@@ -81,6 +82,7 @@ def _size_warning(name: str, input: Any, target: Any) -> None:
 
 
 def _paired(name: str, record: Any) -> Callable[..., Any]:
+    @in_float32
     def loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
              reduction: str = "mean", weight: Any = None) -> Any:
         reduction = _start(name, (input, target), size_average, reduce, reduction)
@@ -110,6 +112,7 @@ l1_loss = _paired("l1_loss", l1_op)
 l1_loss.__doc__ = "abs(input - target), reduced; slope 0 where they are equal."
 
 
+@in_float32
 def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
                    reduction: str = "mean", beta: float = 1.0) -> Any:
     """Quadratic below |x - y| = beta, linear above, reduced."""
@@ -122,6 +125,7 @@ def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: An
     return reduced(smooth_l1_op(input, target, beta=float(beta)), reduction)
 
 
+@in_float32
 def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0,
                weight: Any = None) -> Any:
     """Quadratic up to |x - y| = delta, linear above with slope delta, reduced."""
@@ -136,6 +140,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
     return reduced(found, reduction)
 
 
+@in_float32
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Any = None,
                          reduce: Any = None, reduction: str = "mean") -> Any:
     """-(y log p + (1-y) log(1-p)) of probabilities p in [0, 1]; logarithms are cut at -100."""
@@ -153,6 +158,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
     return reduced(found if weight is None else mul(found, weight), reduction)
 
 
+@in_float32
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None,
                                      size_average: Any = None, reduce: Any = None,
                                      reduction: str = "mean", pos_weight: Any = None) -> Any:
@@ -170,6 +176,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     return reduced(found if weight is None else mul(found, weight), reduction)
 
 
+@in_float32
 def kl_div(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
            reduction: str = "mean", log_target: bool = False) -> Any:
     """target·(log target - input) for log probabilities `input`; "batchmean" divides the sum by N.
@@ -189,6 +196,7 @@ def kl_div(input: Any, target: Any, size_average: Any = None, reduce: Any = None
     return div(out, float(input.shape[0])) if batch and len(input.shape) else out
 
 
+@in_float32
 def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool = False,
                      size_average: Any = None, eps: float = 1e-8, reduce: Any = None,
                      reduction: str = "mean") -> Any:
@@ -229,6 +237,7 @@ def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps
     return reduced(found, reduction)
 
 
+@in_float32
 def soft_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
                      reduction: str = "mean") -> Any:
     """log(1 + exp(-y·x)), reduced."""
@@ -236,6 +245,7 @@ def soft_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: 
     return reduced(soft_margin_op(input, target), reduction)
 
 
+@in_float32
 def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_average: Any = None,
                          reduce: Any = None, reduction: str = "mean") -> Any:
     """x where y = 1, max(0, margin - x) where y = -1."""
@@ -244,6 +254,7 @@ def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_aver
     return reduced(add(far, where_op(ne(target, -1), input, 0.0)), reduction)
 
 
+@in_float32
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0,
                         size_average: Any = None, reduce: Any = None,
                         reduction: str = "mean") -> Any:
@@ -254,6 +265,7 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
     return reduced(found, reduction)
 
 
+@in_float32
 def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
                                 size_average: Any = None, reduce: Any = None,
                                 reduction: str = "mean") -> Any:
@@ -268,6 +280,7 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     return reduced(div(sum_op(found, dim=(last,), keepdim=False), float(classes)), reduction)
 
 
+@in_float32
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None,
                       size_average: Any = None, reduce: Any = None,
                       reduction: str = "mean") -> Any:
@@ -289,6 +302,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     return reduced(reshape(found, ()) if single else found, reduction)
 
 
+@in_float32
 def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
                            reduction: str = "mean") -> Any:
     """Σ over target classes j and others i of max(0, 1 - (x[j] - x[i])) / C; targets end at -1."""
@@ -338,6 +352,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6,
     return norm_op(gap, p=float(p), dim=(len(gap.shape) - 1,), keepdim=keepdim)
 
 
+@in_float32
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0,
                           size_average: Any = None, reduce: Any = None,
                           reduction: str = "mean") -> Any:
@@ -357,6 +372,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
                    reduction)
 
 
+@in_float32
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0,
                         p: float = 2, eps: float = 1e-6, swap: bool = False,
                         size_average: Any = None, reduce: Any = None,

@@ -15,7 +15,14 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.ops.api_common import box, dtype_of, finish, raw, result
 from adjoint.ops.api_decompose import linalg
-from adjoint.ops.decompose import batch_leading, cholesky_op, inv_op, mm, triangular_op
+from adjoint.ops.decompose import (
+    batch_leading,
+    cholesky_op,
+    inv_op,
+    mm,
+    needs_width,
+    triangular_op,
+)
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import mH
 from adjoint.ops.pointwise import add, sub
@@ -150,7 +157,8 @@ def _lu_jvp(t: Any, p: Any, l: Any, u: Any) -> Any:  # noqa: E741 - the factors'
 
 
 lu_op: Any = op(
-    "linalg_lu", impl=_lu_impl, infer=_lu_infer, outs=("p", "l", "u", "pivots"),
+    "linalg_lu", **needs_width("lu"),
+    impl=_lu_impl, infer=_lu_infer, outs=("p", "l", "u", "pivots"),
     differentiable=("l", "u"),
     vjp={"a": _lu_vjp}, jvp={"a": _lu_jvp}, batch=batch_leading,
     cost=lambda a: a.size * min(a.shape[-2:]), node="LinalgLuBackward0",

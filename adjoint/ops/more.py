@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.autocast import in_float32
 from adjoint.ops.api_common import dtype_of, finish, many_dims, numel, one_dim, raw
 from adjoint.ops.arrange import windows_op
 from adjoint.ops.fourier import FFT
@@ -66,6 +67,7 @@ public("slice_copy", method=False)(lambda input, dim=0, start=None, end=None, st
 
 
 @public()
+@in_float32
 def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
                 interpolation: str = "linear", out: Any = None) -> Any:
     """`quantile` of what is not nan, row by row."""
@@ -161,6 +163,7 @@ def _window(window: Any, win_length: int, n_fft: int, dtype: Any) -> Any:
 
 
 @public()
+@in_float32
 def stft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None,
          center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
          onesided: Any = None, return_complex: Any = None, align_to_window: Any = None) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from adjoint.base.dtypes import BOOL
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.autocast import in_float32
 from adjoint.ops.api_common import dtype_of, need, raw
 from adjoint.ops.api_linalg import linear
 from adjoint.ops.attention import scaled_dot_product_attention
@@ -51,6 +52,7 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     return out if bias is None else add(out, bias)
 
 
+@in_float32
 def pdist(input: Any, p: float = 2.0) -> Any:
     """The p-norm distances of all pairs of rows i < j."""
     n = input.shape[0]
@@ -150,6 +152,7 @@ def _ctc_one(logp: Any, target: Any, blank: int) -> Any:
     return neg(logsumexp_op(last, dim=(0,), keepdim=False))
 
 
+@in_float32
 def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
              reduction: str = "mean", zero_infinity: bool = False) -> Any:
     """Connectionist temporal classification: log_probs (T, N, C), targets (N, S) or joined.

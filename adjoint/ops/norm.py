@@ -77,13 +77,12 @@ def _layer_norm_grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, /, *, n
             to -= xhat
             to *= rstd[b, None]
     inner_shape = x.shape[x.ndim - ndim:]
-    return (narrowed(dx.reshape(x.shape), x.dtype), narrowed(dw.reshape(inner_shape), x.dtype),
-            narrowed(db.reshape(inner_shape), x.dtype))
+    return narrowed(dx.reshape(x.shape), x.dtype), dw.reshape(inner_shape), db.reshape(inner_shape)
 
 
 def _grad_infer(ct: Aval, x: Aval, weight: Any, mean: Any, rstd: Any, *, ndim: int,
                 wanted: Any) -> Any:
-    inner = Aval(x.shape[x.ndim - ndim:], x.dtype)
+    inner = Aval(x.shape[x.ndim - ndim:], _acc(x.dtype))     # of a float32 weight over 16 bits, too
     return Aval(x.shape, x.dtype), inner, inner
 
 
@@ -176,9 +175,10 @@ def check_normalized(name: str, x: Any, shape: Shape, weight: Any, bias: Any) ->
             raise ShapeError(f"Expected {what} to be of same shape as normalized_shape, but got "
                              f"{what} of shape {list(p.shape)} and normalized_shape = "
                              f"{list(shape)}")
-        if p is not None and dtype_of(p) != dtype_of(x):
+        if p is not None and dtype_of(p) not in (dtype_of(x), _acc(dtype_of(x))):
             raise DTypeError(f"{name}: expected {what} in the input's dtype "
-                             f"{of_numpy(dtype_of(x)).name}, got {of_numpy(dtype_of(p)).name}")
+                             f"{of_numpy(dtype_of(x)).name}, or float32 over 16 bits; got "
+                             f"{of_numpy(dtype_of(p)).name}")
     if tuple(x.shape)[-len(shape):] != shape:
         raise ShapeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, "
                          f"{', '.join(map(str, shape))}], but got input of size{list(x.shape)}")

@@ -229,7 +229,7 @@ hardshrink_op = pointwise("hardshrink", lambda x, *, lambd: where_(
     (x > lambd) | (x < -lambd), x, 0.0))
 threshold_op = pointwise("threshold", lambda x, *, threshold, value: where_(
     x > threshold, x, value))
-prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x))
+prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x), autocast="lower")
 
 
 # ------------------------------------------------------------------ complex numbers

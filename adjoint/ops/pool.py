@@ -10,6 +10,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as k
@@ -247,6 +248,8 @@ def _declare(dims: int) -> dict[str, Any]:
         f.__name__ = f.__qualname__ = name
         f.__doc__ = (f"{docs[name[:-2]]}, over the last {dims} "
                      f"{'axis' if dims == 1 else 'axes'} of (N, C, ...) or (C, ...).")
+        if dims == 3 and not name.startswith(("lp", "max_unpool")):
+            made[name] = in_float32(f)              # PyTorch's list for cpu has these alone
         public(name, method=False)(made[name])
     return made
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import I64, default_dtype, is_float, to_numpy
+from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, to_numpy
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
 from adjoint.core.inplace import check_writable
 from adjoint.core.modes import state as mode_state
@@ -448,7 +448,7 @@ def random_(self: Tensor, a: int = 0, b: int | None = None, *, generator: Any = 
         a, b = 0, a
     if b is None:
         kind = self.array.dtype
-        b = (2 if kind.kind == "b" else 2 ** (np.finfo(kind).nmant + 1) if kind.kind == "f"
+        b = (2 if kind.kind == "b" else round(2 / finfo(kind).eps) if is_float(kind)
              else int(np.iinfo(kind).max))
     return fill_with(self, lambda rng, s: rng.integers(a, b, s), "random_", generator)
 

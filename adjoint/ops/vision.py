@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.autocast import in_float32, widened
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need
@@ -85,7 +86,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
         return _constant(input, pairs, 0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
-    x = input
+    x = input if mode == "circular" else widened(input)[0]
     if mode == "circular" and any(min(p) < 0 for p in pairs):
         x = _constant(x, [(min(a, 0), min(b, 0)) for a, b in pairs], 0)
         pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
@@ -308,6 +309,7 @@ def _read(x: Any, corners: list[Any], space: Shape) -> Any:
     return where_op(unsqueeze_op(inside, dim=1), found, 0.0)
 
 
+@in_float32
 def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
                 align_corners: Any = None) -> Any:
     """Reads (N, C, H, W) or (N, C, D, H, W) at positions grid (N, ..., 2 or 3) in [-1, 1].

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import finfo
 from adjoint.base.errors import NotSupported
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.optim.optimizer import (
@@ -95,7 +96,7 @@ def adafactor(p: Any, g: Any, moments: dict[str, Any], *, step: float, lr: float
     if maximize:
         g = -g
     weight = step**beta2_decay
-    tiny = float(np.finfo(p.dtype).eps) if eps[0] is None else eps[0]
+    tiny = finfo(p.dtype).eps if eps[0] is None else eps[0]
     size = max(p.size, 1)
     alpha = max(eps[1], _norm(p) / math.sqrt(size)) * min(lr, 1 / math.sqrt(step))
     if weight_decay:

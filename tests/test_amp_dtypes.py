@@ -1,0 +1,152 @@
+"""16-bit tensors everywhere: stored in 16 bits, computed in float32, rounded once (F74, F101)."""
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint.autograd import grad
+from adjoint.core.bind import bind
+from adjoint.core.op import OPS
+from adjoint.core.tensor import wrap
+from adjoint.testing.samples import table
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+TABLE = table()
+EPS = {"bfloat16": 2.0 ** -8, "float16": 2.0 ** -11}       # half a unit in the last place
+WIDE_ONLY = {n for n in OPS if n.startswith("linalg_") and OPS[n].prepare is not None}
+# Quotients of rounded values: an operand near 0 scales its error up.
+LOOSE = {"div", "addcdiv", "softmax_backward", "linear_scan"}
+
+
+def halves(args, dtype):
+    return [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a
+            for a in args]
+
+
+def run(op, args, attrs, cts):
+    """(results, gradients under given cotangents), as float64 arrays, and the dtypes."""
+    tensors = [wrap(a) if isinstance(a, np.ndarray) else a for a in args]
+    floats = [t for t in tensors if isinstance(t, ad.Tensor) and t.is_floating_point()]
+    for t in floats:
+        t.requires_grad = True
+    out = bind(op, tensors, attrs)
+    outs = list(out) if isinstance(out, tuple) else [out]
+    carry = [(o, c) for o, c in zip(outs, cts(outs), strict=True) if o._rg]
+    grads = []
+    if carry:
+        grads = grad([o for o, _ in carry], floats, [c for _, c in carry], allow_unused=True)
+    return outs, grads
+
+
+@pytest.mark.row("F74")
+@pytest.mark.parametrize("name", sorted(set(TABLE) - WIDE_ONLY))
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_every_op_in_16_bits_is_float32_rounded(name, kind):
+    dtype = np.dtype(getattr(ml_dtypes, kind, None) or kind)
+    real = [(a, k) for a, k in TABLE[name] if not any(
+        isinstance(x, np.ndarray) and x.dtype.kind == "c" for x in a)]
+    for args, attrs in real:
+        low = halves(args, dtype)
+        high = [a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == dtype else a
+                for a in low]
+        if not any(isinstance(a, np.ndarray) and a.dtype == dtype for a in low):
+            continue
+
+        def cts(outs):
+            rng = np.random.default_rng(3)
+            made = [rng.standard_normal(o.shape).astype(dtype) for o in outs]
+            return [wrap(m.astype(o.array.dtype)) for m, o in zip(made, outs, strict=True)]
+        if name.startswith("fft"):
+            with pytest.raises(RuntimeError, match="16-bit"):
+                getattr(ad.fft, "rfft" if "r2c" in name else "fft")(wrap(low[0]))
+            return
+        expect, got = run(OPS[name], high, attrs, cts), run(OPS[name], low, attrs, cts)
+        for want, have in zip([*expect[0], *expect[1]], [*got[0], *got[1]], strict=True):
+            if want is None or have is None:
+                assert want is have
+                continue
+            if want.dtype != ad.float32:
+                assert have.dtype == want.dtype
+                continue
+            statistic = name == "batch_norm" and any(have is o for o in got[0][1:])
+            cast = name == "to_dtype"
+            assert have.array.dtype == (np.float32 if statistic else dtype) or cast
+            w, h = want.array.astype(np.float64), have.array.astype(np.float64)
+            scale = np.abs(w).max() if w.size else 0.0
+            slack = 16 if name in LOOSE else 4     # a gradient is made of a few rounded values
+            np.testing.assert_allclose(h, w, rtol=slack * EPS[kind],
+                                       atol=slack * EPS[kind] * scale + 1e-7)
+
+
+@pytest.mark.row("F101")
+@pytest.mark.parametrize("name", sorted(WIDE_ONLY))
+def test_linear_algebra_refuses_16_bits_in_words_and_takes_them_under_autocast(name):
+    args, attrs = TABLE[name][0]
+    low = [wrap(a) for a in halves(args, np.dtype(np.float16))]
+    with pytest.raises(TypeError, match=r"linalg\.\w+ is not implemented for float16.*cast it"):
+        bind(OPS[name], low, attrs)
+    with ad.autocast("cpu"):
+        out = bind(OPS[name], low, attrs)
+    first = out[0] if isinstance(out, tuple) else out
+    assert first.dtype in (ad.float32, ad.complex64)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad",
+                                  "Adadelta", "RMSprop", "Rprop", "ASGD", "Adafactor"])
+def test_optimizers_step_16_bit_parameters(name, kind):
+    dtype = getattr(ad, kind)
+    first = ad.tensor(np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)).to(dtype)
+    values = []
+    for d in (dtype, ad.float32):
+        p = ad.nn.Parameter(first.to(d, copy=True))
+        opt = getattr(ad.optim, name)([p], lr=8.0 if name == "Adadelta" else 0.125)
+        for _ in range(3):
+            opt.zero_grad()
+            (p * p).sum().backward()
+            assert p.grad.dtype == d
+            opt.step()
+        assert p.dtype == d and bool(ad.isfinite(p).all())
+        values.append(p.detach().float().numpy())
+    assert not np.array_equal(values[0], first.float().numpy())
+    np.testing.assert_allclose(values[0], values[1], atol=24 * EPS[kind])
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_print_save_load_copy_and_convert(kind, tmp_path):
+    dtype = getattr(ad, kind)
+    x = ad.tensor([[1.5, -2.25], [3.0, float("inf")]], dtype=dtype)
+    assert f"dtype={dtype!r}" in repr(x) and "-2.2500" in repr(x)
+    assert x.element_size() == 2 and x.tolist() == [[1.5, -2.25], [3.0, float("inf")]]
+    buffer = io.BytesIO()
+    ad.save({"x": x}, buffer)
+    buffer.seek(0)
+    again = ad.load(buffer)["x"]
+    assert again.dtype == dtype and ad.equal(again, x)
+    for factory in (ad.zeros, ad.ones, ad.empty, ad.rand, ad.randn):
+        assert factory(2, 2, dtype=dtype).dtype == dtype
+    assert ad.full((2,), 0.1, dtype=dtype).dtype == ad.arange(3, dtype=dtype).dtype == dtype
+    assert x.to(ad.float64).to(ad.int32)[0].tolist() == [1, -2]
+    assert x.sort().values.dtype == dtype and int(x.argmax()) == 3
+    assert (x + 1).dtype == dtype and (x + ad.ones(2)).dtype == ad.float32
+    assert (ad.ones(2, dtype=ad.bfloat16) * ad.ones(2, dtype=ad.float16)).dtype == ad.float32
+    assert ad.isclose(x, x).all() and x.isnan().sum() == 0
+
+
+def test_sums_accumulate_in_float32():
+    assert ad.ones(4096, dtype=ad.bfloat16).sum().item() == 4096.0
+    assert ad.ones(4096, dtype=ad.float16).cumsum(0)[-1].item() == 4096.0
+    assert (ad.ones(1, 4096).half() @ ad.ones(4096, 1).half()).item() == 4096.0
+
+
+def test_without_ml_dtypes_bfloat16_says_what_to_install():
+    code = ("import sys; sys.modules['ml_dtypes'] = None\n"
+            "import adjoint as ad\n"
+            "ad.ones(2, dtype=ad.float16) @ ad.ones(2, dtype=ad.float16)\n"
+            "try: ad.ones(2, dtype=ad.bfloat16)\n"
+            "except NotImplementedError as e: print(e)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "bfloat16 needs ml_dtypes: pip install" in done.stdout, done.stderr
