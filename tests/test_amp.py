@@ -450,3 +450,14 @@ def test_exp_overflows_float32_above_88_and_log_sum_exp_does_not():
     out.backward()
     assert out.item() == pytest.approx(1000 + np.log(2)) and x.grad.tolist() == pytest.approx(
         [0.5, 0.5], abs=2 ** -14)               # half a unit in the last place of 1000
+
+
+def test_cuda_forms_warn_and_do_nothing():
+    from adjoint.cuda.amp import GradScaler, autocast
+    x = make(2, 2)
+    with pytest.warns(UserWarning, match="CUDA is not available"):
+        context = autocast()
+    with context:
+        assert (x @ x).dtype == ad.float32
+    with pytest.warns(UserWarning, match="not available"):
+        assert ad.cuda.amp.GradScaler is GradScaler and not GradScaler().is_enabled()

@@ -16,7 +16,7 @@ ELSEWHERE = {
 NOT = {
     "forward": {"scale_gradient", "sgn"},
     "transpose": set(),
-    "again": set(),
+    "again": {"gammainc", "gammaincc"},     # refused in words: tests/test_special.py
 }
 
 

@@ -35,7 +35,8 @@ LAYERS = (
 RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 TOP = len(LAYERS)  # adjoint/__init__.py and adjoint/__main__.py: only names, on top of everything
 # PyTorch's module name for what belongs to another layer; nothing in its own folder imports it.
-ELSEWHERE = {"adjoint.autograd.functional": "func", "adjoint.distributed.optim": "optim"}
+ELSEWHERE = {"adjoint.autograd.functional": "func", "adjoint.distributed.optim": "optim",
+             "adjoint.cuda.amp": "amp"}
 KERNELS_SEE = {"base", "kernels"}
 
 OPTIONAL = {

@@ -7,6 +7,7 @@ expressions are one object, so common subexpressions are computed once.
 """
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.base.errors import NotSupported
 from adjoint.kernels import special
 
 Number = bool | int | float | complex
@@ -214,7 +216,35 @@ def _over_length(x: Expr, length: Expr) -> Expr:
     return where_(length.eq(0), 0.0, x / where_(length.eq(0), 1.0, length))
 
 
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module that few programs need, imported at its first call."""
+    def run(*arrays: Any) -> Any:
+        return getattr(importlib.import_module(f"adjoint.kernels.{module}"), name)(*arrays)
+    return run
+
+
+def _gamma_density(a: Expr, x: Expr) -> Expr:
+    """x^(a-1) exp(-x) / Gamma(a)."""
+    return exp_((a - 1.0) * log_(x) - x - lgamma_(a))
+
+
+def _no_second(*_: Any) -> Any:
+    raise NotSupported("the second derivative of the incomplete gamma function in its order (and "
+                       "of a gamma variate in its concentration) is not available: differentiate "
+                       "once, or detach() the order")
+
+
+def _over(x: Expr, a: Expr) -> Expr:
+    """a / x, 1/2 where x is 0: what I1(x)/x and J1(x)/x tend to."""
+    return where_(x.eq(0), 0.5, a / where_(x.eq(0), 1.0, x))
+
+
+def _bessel(name: str, slope: Callable[[Expr, Expr], Any], raw: str = "") -> Fn:
+    return Fn(_late("bessel", raw or name), (slope,), 120, name + "({})")
+
+
 _LN2, _LN10, _2_SQRTPI = math.log(2), math.log(10), 2 / math.sqrt(math.pi)
+_PHI0 = 1 / math.sqrt(2 * math.pi)
 FUNCTIONS: dict[str, Fn] = {
     "add": Fn(np.add, (lambda a, b, o: 1.0, lambda a, b, o: 1.0), 1, "{} + {}"),
     "sub": Fn(np.subtract, (lambda a, b, o: 1.0, lambda a, b, o: -1.0), 1, "{} - {}"),
@@ -253,6 +283,35 @@ FUNCTIONS: dict[str, Fn] = {
     "digamma": Fn(special.digamma, (lambda x, o: call("polygamma", 1, x),), 40, "digamma({})"),
     "polygamma": Fn(lambda n, x: special.polygamma(int(n), x),
                     (None, lambda n, x, o: call("polygamma", n + 1, x)), 60, "ψ^({})({})"),
+    "erfcx": Fn(special.erfcx, (lambda x, o: 2.0 * x * o - _2_SQRTPI,), 30, "erfcx({})"),
+    "ndtr": Fn(special.ndtr, (lambda x, o: _PHI0 * exp_(-0.5 * x * x),), 25, "Φ({})"),
+    "log_ndtr": Fn(special.log_ndtr, (
+        lambda x, o: 2 * _PHI0 / call("erfcx", -math.sqrt(0.5) * x),), 40, "logΦ({})"),
+    "ndtri": Fn(special.ndtri, (lambda x, o: exp_(0.5 * o * o) / _PHI0,), 40, "Φ⁻¹({})"),
+    "zeta": Fn(_late("gamma", "zeta"), (None, lambda s, q, o: -s * call("zeta", s + 1.0, q)), 90,
+               "ζ({}, {})"),
+    "gammainc": Fn(_late("gamma", "gammainc"), (
+        lambda a, x, o: -_gamma_density(a, x) * x * call("log_gamma_slope", a, log_(x)),
+        lambda a, x, o: _gamma_density(a, x)), 150, "P({}, {})"),
+    "gammaincc": Fn(_late("gamma", "gammaincc"), (
+        lambda a, x, o: _gamma_density(a, x) * x * call("log_gamma_slope", a, log_(x)),
+        lambda a, x, o: -_gamma_density(a, x)), 150, "Q({}, {})"),
+    "log_gamma_slope": Fn(_late("gamma", "log_gamma_slope"), (
+        lambda a, t, o: call("no_second", a, t), lambda a, t, o: call("no_second", a, t)), 400,
+        "∂log x/∂a({}, {})"),
+    "no_second": Fn(_no_second, (None, None), 0, "no_second({}, {})"),
+    "i0": _bessel("i0", lambda x, o: call("i1", x)),
+    "i1": _bessel("i1", lambda x, o: call("i0", x) - _over(x, o)),
+    "i0e": _bessel("i0e", lambda x, o: call("i1e", x) - sign_(x) * o),
+    "i1e": _bessel("i1e", lambda x, o: call("i0e", x) - sign_(x) * o - _over(x, o)),
+    "bessel_k0": _bessel("bessel_k0", lambda x, o: -call("bessel_k1", x), "k0"),
+    "bessel_k1": _bessel("bessel_k1", lambda x, o: -call("bessel_k0", x) - o / x, "k1"),
+    "bessel_k0e": _bessel("bessel_k0e", lambda x, o: o - call("bessel_k1e", x), "k0e"),
+    "bessel_k1e": _bessel("bessel_k1e", lambda x, o: o - call("bessel_k0e", x) - o / x, "k1e"),
+    "bessel_j0": _bessel("bessel_j0", lambda x, o: -call("bessel_j1", x), "j0"),
+    "bessel_j1": _bessel("bessel_j1", lambda x, o: call("bessel_j0", x) - _over(x, o), "j1"),
+    "bessel_y0": _bessel("bessel_y0", lambda x, o: -call("bessel_y1", x), "y0"),
+    "bessel_y1": _bessel("bessel_y1", lambda x, o: call("bessel_y0", x) - o / x, "y1"),
     "sigmoid": Fn(special.sigmoid, (lambda x, o: o * (1.0 - o),), 10, "σ({})"),
     "logsigmoid": Fn(special.logsigmoid, (lambda x, o: sigmoid_(-x),), 20, "logσ({})"),
     "abs": Fn(np.absolute, (lambda x, o: sign_(x),), 1, "|{}|"),

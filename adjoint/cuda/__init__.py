@@ -4,6 +4,7 @@ Seeding and synchronising do nothing; asking for a device raises one clear line.
 """
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from adjoint.ops.device import NoDevice
@@ -91,3 +92,9 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """One line: there is no CUDA device."""
     return "no CUDA device: see memory.memory_summary() for the cpu"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "amp":
+        return importlib.import_module("adjoint.cuda.amp")
+    raise AttributeError(f"module 'adjoint.cuda' has no attribute {name!r}")
