@@ -2,7 +2,7 @@
 
     >>> import adjoint as ad
     >>> ad.special.log_ndtr(ad.tensor([-40.0]))
-    tensor([-804.6084])
+    tensor([-804.6085])
 """
 from __future__ import annotations
 
