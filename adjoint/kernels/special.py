@@ -143,7 +143,7 @@ def _digamma64(x: Array) -> Array:
         mirrored = body - np.pi / np.tan(np.pi * frac)
     out = np.where(reflect, mirrored, body)
     pole = reflect & (x == np.floor(x))
-    out = np.where(pole, np.where(x == 0, np.copysign(np.inf, -x), np.nan), out)
+    out = np.where(pole | (x == -np.inf), np.where(x == 0, np.copysign(np.inf, -x), np.nan), out)
     return np.where(np.isnan(x), x, out)
 
 
