@@ -74,7 +74,7 @@ def test_edges_are_those_of_torch():
     for name in sorted(ONE):
         got = getattr(special, name)(ad.tensor(v, dtype=ad.float64)).numpy()
         expect = getattr(torch.special, name)(torch.tensor(v, dtype=torch.float64)).numpy()
-        limit = np.isinf(v) & np.isnan(expect)      # Bessel functions have a limit there
+        limit = np.isinf(v) & np.isnan(expect) & ~np.isnan(got)     # Bessel: a limit
         assert not limit.any() or "bessel" in name or name[0] == "i"
         np.testing.assert_allclose(got[~limit], expect[~limit], rtol=1e-11, atol=1e-13,
                                    err_msg=name)
