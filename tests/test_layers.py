@@ -27,7 +27,7 @@ LAYERS = (
      "backends", "version", "numpy"),
     ("func",),
     ("memory", "compile"),
-    ("nn", "optim", "amp", "utils", "io", "serialization", "distributed"),
+    ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions"),
     ("models", "vision"),
     ("inspect", "profiler", "testing"),
     ("cli",),

@@ -1,0 +1,107 @@
+"""The categorical distribution."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.autograd.modes import no_grad
+from adjoint.base.dtypes import finfo, int64
+from adjoint.base.errors import ArgumentError
+from adjoint.distributions import constraints
+from adjoint.distributions._ops import F
+from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.utils import lazy_property, logits_to_probs, one_of, probs_to_logits
+from adjoint.ops.random_gamma import drawn
+
+
+class Categorical(Distribution):
+    """0, ..., K-1 with the probabilities `probs` (..., K) (made to sum to 1) or `logits`.
+
+    >>> import adjoint as ad
+    >>> ad.distributions.Categorical(ad.tensor([0.25, 0.75])).entropy()
+    tensor(0.5623)
+    """
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    has_enumerate_support = True
+
+    def __init__(self, probs: Any = None, logits: Any = None,
+                 validate_args: bool | None = None) -> None:
+        one_of("Categorical", probs, logits)
+        given = probs if probs is not None else logits
+        if given.dim() < 1:
+            raise ArgumentError(f"`{'probs' if logits is None else 'logits'}` parameter must be at "
+                                "least one-dimensional.")
+        if probs is not None:
+            self.probs = probs / probs.sum(-1, keepdim=True)
+        else:
+            self.logits = logits - logits.logsumexp(-1, keepdim=True)
+        super().__init__(given.shape[:-1], validate_args=validate_args)
+
+    @lazy_property
+    def logits(self) -> Any:
+        """log probabilities."""
+        return probs_to_logits(self.probs)
+
+    @lazy_property
+    def probs(self) -> Any:
+        """Probabilities."""
+        return logits_to_probs(self.logits)
+
+    @property
+    def _param(self) -> Any:
+        return self.__dict__["probs"] if "probs" in self.__dict__ else self.logits
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    _num_events = property(lambda self: self._param.shape[-1])
+    param_shape = property(lambda self: self._param.shape)
+    mode = property(lambda self: self.probs.argmax(-1))
+
+    @property
+    def mean(self) -> Any:
+        return F.full(tuple(self._batch_shape), math.nan, dtype=self.probs.dtype)
+
+    variance = mean
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        shape = (*self._extended_shape(sample_shape), 1)
+        with no_grad():
+            return drawn(_picks, shape, self.probs, dtype=int64).squeeze(-1)
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        index = value.long().unsqueeze(-1)
+        index, table = F.broadcast_tensors(index, self.logits)
+        return table.gather(-1, index[..., :1]).squeeze(-1)
+
+    def entropy(self) -> Any:
+        lowest = finfo(self.logits.dtype).min
+        return -(self.logits.clamp(min=lowest) * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        values = F.arange(self._num_events).reshape((-1,) + (1,) * len(self._batch_shape))
+        return values.expand((-1, *self._batch_shape)) if expand else values
+
+
+def _picks(rng: Any, p: Any) -> Any:
+    """Indices (..., 1) of rows (..., K) of probabilities; axes that repeat a row share its sums."""
+    repeated = tuple(0 if s == 0 and n > 1 else slice(None)
+                     for s, n in zip(p.strides[:-1], p.shape[:-1], strict=True))
+    edges = np.cumsum(p[(*(slice(0, 1) if r == 0 else r for r in repeated), slice(None))], -1)
+    edges = np.broadcast_to(edges, p.shape)
+    u = rng.random(p.shape[:-1])
+    out = np.empty(u.shape, np.int64)
+    for at in np.ndindex(*(1 if r == 0 else n for r, n in zip(repeated, u.shape, strict=True))):
+        where = tuple(slice(None) if r == 0 else i for r, i in zip(repeated, at, strict=True))
+        row = edges[at]
+        out[where] = np.searchsorted(row, u[where] * row[-1], side="right")
+    return np.minimum(out, p.shape[-1] - 1)[..., None]
+
+
+__all__ = ["Categorical"]

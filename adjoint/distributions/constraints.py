@@ -1,0 +1,285 @@
+"""Where a parameter or a value may lie: `constraint.check(value)` is a tensor of truth values."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adjoint.base.errors import NotSupported
+from adjoint.distributions._ops import F
+from adjoint.ops.decompose import LinAlgError
+
+
+class Constraint:
+    """A region of values. `event_dim` trailing axes are judged together; `is_discrete` says that
+    the region is a set of separate points."""
+
+    is_discrete = False
+    event_dim = 0
+
+    def check(self, value: Any) -> Any:
+        """True for every event of `value` that lies in the region."""
+        raise NotSupported(f"{type(self).__name__} does not define check()")
+
+    def __repr__(self) -> str:
+        return self.__class__.__name__[1:] + "()"
+
+
+class _Dependent(Constraint):
+    """Depends on other parameters, so that it cannot be checked alone."""
+
+    def __init__(self, *, is_discrete: bool = False, event_dim: int = 0) -> None:
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, *, is_discrete: bool | None = None, event_dim: int | None = None) -> Any:
+        return _Dependent(
+            is_discrete=self.is_discrete if is_discrete is None else is_discrete,
+            event_dim=self.event_dim if event_dim is None else event_dim)
+
+    def check(self, value: Any) -> Any:
+        raise NotSupported("Cannot determine validity of dependent constraint")
+
+
+def is_dependent(constraint: Any) -> bool:
+    """True for constraints that depend on other parameters."""
+    return isinstance(constraint, _Dependent)
+
+
+class dependent_property(property, _Dependent):
+    """A property of a distribution that gives a constraint: its support, usually."""
+
+    def __init__(self, fn: Callable[..., Any] | None = None, *, is_discrete: bool = False,
+                 event_dim: int = 0) -> None:
+        super().__init__(fn)
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, fn: Callable[..., Any]) -> Any:  # type: ignore[override]  # decorator
+        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+
+class _IndependentConstraint(Constraint):
+    """A constraint whose last axes are judged together."""
+
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
+        self.base_constraint = base_constraint
+        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        self.is_discrete = base_constraint.is_discrete
+        self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
+
+    def check(self, value: Any) -> Any:
+        ok = self.base_constraint.check(value)
+        if ok.dim() < self.reinterpreted_batch_ndims:
+            raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.dim()}")
+        shape = ok.shape[:ok.dim() - self.reinterpreted_batch_ndims]
+        return ok.reshape((*shape, -1)).all(-1)
+
+    def __repr__(self) -> str:
+        return (f"IndependentConstraint({self.base_constraint!r}, "
+                f"{self.reinterpreted_batch_ndims})")
+
+
+class _Simple(Constraint):
+    """A constraint on single elements by one formula."""
+
+    def __init__(self, name: str, test: Callable[[Any], Any], is_discrete: bool = False) -> None:
+        self.name, self.test, self.is_discrete = name, test, is_discrete
+
+    def check(self, value: Any) -> Any:
+        return self.test(value)
+
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
+
+class _Bounds(Constraint):
+    """Between bounds; `strict` says which of them are left out."""
+
+    def __init__(self, name: str, lower: Any = None, upper: Any = None,
+                 strict: tuple[bool, bool] = (False, False), is_discrete: bool = False) -> None:
+        self.name, self.strict, self.is_discrete = name, strict, is_discrete
+        if lower is not None:
+            self.lower_bound = lower
+        if upper is not None:
+            self.upper_bound = upper
+
+    def check(self, value: Any) -> Any:
+        ok = value % 1 == 0 if self.is_discrete else None
+        if "lower_bound" in self.__dict__:
+            above = value > self.lower_bound if self.strict[0] else value >= self.lower_bound
+            ok = above if ok is None else ok & above
+        if "upper_bound" in self.__dict__:
+            below = value < self.upper_bound if self.strict[1] else value <= self.upper_bound
+            ok = below if ok is None else ok & below
+        return ok
+
+    def __repr__(self) -> str:
+        given = [f"{n}={getattr(self, n)}" for n in ("lower_bound", "upper_bound")
+                 if n in self.__dict__]
+        return f"{self.name}({', '.join(given)})"
+
+
+def greater_than(lower_bound: Any) -> Constraint:
+    """Above a bound."""
+    return _Bounds("GreaterThan", lower_bound, strict=(True, False))
+
+
+def greater_than_eq(lower_bound: Any) -> Constraint:
+    """At a bound or above it."""
+    return _Bounds("GreaterThanEq", lower_bound)
+
+
+def less_than(upper_bound: Any) -> Constraint:
+    """Below a bound."""
+    return _Bounds("LessThan", None, upper_bound, strict=(False, True))
+
+
+def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """In a closed interval."""
+    return _Bounds("Interval", lower_bound, upper_bound)
+
+
+def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """In an interval without its upper end."""
+    return _Bounds("HalfOpenInterval", lower_bound, upper_bound, strict=(False, True))
+
+
+def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Integers in a closed interval."""
+    return _Bounds("IntegerInterval", lower_bound, upper_bound, is_discrete=True)
+
+
+class _OneHot(Constraint):
+    is_discrete = True
+    event_dim = 1
+
+    def check(self, value: Any) -> Any:
+        return ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1)
+
+
+class _Simplex(Constraint):
+    event_dim = 1
+
+    def check(self, value: Any) -> Any:
+        return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6)
+
+
+class _Multinomial(Constraint):
+    """Counts that sum to at most `upper_bound`."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, value: Any) -> Any:
+        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
+
+
+class _LowerTriangular(Constraint):
+    event_dim = 2
+
+    def check(self, value: Any) -> Any:
+        return (value.tril() == value).flatten(-2).all(-1)
+
+
+class _LowerCholesky(Constraint):
+    event_dim = 2
+
+    def check(self, value: Any) -> Any:
+        flat = (value.tril() == value).flatten(-2).all(-1)
+        return flat & (value.diagonal(0, -2, -1) > 0).all(-1)
+
+
+class _CorrCholesky(Constraint):
+    event_dim = 2
+
+    def check(self, value: Any) -> Any:
+        eps = 1e-5 * value.shape[-1]
+        unit = ((value.square().sum(-1) - 1).abs() < eps).all(-1)
+        return lower_cholesky.check(value) & unit
+
+
+class _Square(Constraint):
+    event_dim = 2
+
+    def check(self, value: Any) -> Any:
+        return F.full(tuple(value.shape[:-2]), value.shape[-1] == value.shape[-2])
+
+
+class _Symmetric(_Square):
+    def check(self, value: Any) -> Any:
+        square = super().check(value)
+        if not square.all():
+            return square
+        return F.isclose(value, value.mT, atol=1e-6).flatten(-2).all(-1)
+
+
+class _PositiveDefinite(_Symmetric):
+    def check(self, value: Any) -> Any:
+        symmetric = super().check(value)
+        if not symmetric.all():
+            return symmetric
+        lead = tuple(value.shape[:-2])
+        flat = value.detach().reshape(-1, *value.shape[-2:])
+        return F.tensor([_has_root(m) for m in flat.unbind(0)]).reshape(lead)
+
+
+def _has_root(matrix: Any) -> bool:
+    try:
+        F.cholesky(matrix)
+    except LinAlgError:
+        return False
+    return True
+
+
+class _Joined(Constraint):
+    """Constraints of pieces along an axis: concatenated (`lengths`) or stacked."""
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Any = None) -> None:
+        self.cseq, self.dim, self.lengths = list(cseq), dim, lengths
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+        self.event_dim = max(c.event_dim for c in self.cseq)
+
+    def check(self, value: Any) -> Any:
+        if self.lengths is None:
+            parts = value.unbind(self.dim)
+            return F.stack([c.check(p) for c, p in zip(self.cseq, parts, strict=True)], self.dim)
+        parts = value.split(self.lengths, self.dim)
+        return F.cat([c.check(p) for c, p in zip(self.cseq, parts, strict=True)], self.dim)
+
+
+def cat(cseq: Sequence[Constraint], dim: int = 0, lengths: Any = None) -> Constraint:
+    """Pieces of the given lengths along an axis, each under its own constraint."""
+    return _Joined(cseq, dim, [1] * len(cseq) if lengths is None else list(lengths))
+
+
+def stack(cseq: Sequence[Constraint], dim: int = 0) -> Constraint:
+    """Slices along an axis, each under its own constraint."""
+    return _Joined(cseq, dim)
+
+
+independent = _IndependentConstraint
+multinomial = _Multinomial
+dependent = _Dependent()
+boolean = _Simple("Boolean", lambda v: (v == 0) | (v == 1), is_discrete=True)
+one_hot = _OneHot()
+nonnegative_integer = _Bounds("IntegerGreaterThan", 0, is_discrete=True)
+positive_integer = _Bounds("IntegerGreaterThan", 1, is_discrete=True)
+real = _Simple("Real", lambda v: v == v)            # nan alone is not equal to itself
+real_vector = independent(real, 1)
+positive = greater_than(0.0)
+nonnegative = greater_than_eq(0.0)
+unit_interval = interval(0.0, 1.0)
+simplex = _Simplex()
+lower_triangular = _LowerTriangular()
+lower_cholesky = _LowerCholesky()
+corr_cholesky = _CorrCholesky()
+square = _Square()
+symmetric = _Symmetric()
+positive_definite = _PositiveDefinite()
+__all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property",
+           "greater_than", "greater_than_eq", "half_open_interval", "independent",
+           "integer_interval", "interval", "is_dependent", "less_than", "lower_cholesky",
+           "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot",
+           "positive", "positive_definite", "positive_integer", "real", "real_vector", "simplex",
+           "square", "stack", "symmetric", "unit_interval"]

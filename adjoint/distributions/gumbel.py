@@ -1,0 +1,52 @@
+"""The Gumbel distribution."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from adjoint.distributions import constraints
+from adjoint.distributions._ops import F
+from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.utils import EULER, broadcast_all
+
+
+class Gumbel(Distribution):
+    """The largest of many draws: loc - scale·log(-log U)."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    mean = property(lambda self: self.loc + self.scale * EULER)
+    mode = property(lambda self: self.loc)
+    stddev = property(lambda self: math.pi / math.sqrt(6) * self.scale)
+    variance = property(lambda self: self.stddev.square())
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        draw = F.empty(shape, dtype=self.loc.dtype).exponential_()
+        return self.loc - self.scale * draw.log()
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        z = (self.loc - value) / self.scale
+        return z - z.exp() - self.scale.log()
+
+    def cdf(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        return (-((self.loc - value) / self.scale).exp()).exp()
+
+    def icdf(self, value: Any) -> Any:
+        return self.loc - self.scale * (-value.log()).log()
+
+    def entropy(self) -> Any:
+        return self.scale.log() + (1 + EULER)
+
+
+__all__ = ["Gumbel"]

@@ -1,0 +1,74 @@
+"""The multinomial distribution."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from adjoint.autograd.modes import no_grad
+from adjoint.base.errors import NotSupported
+from adjoint.distributions import constraints
+from adjoint.distributions._ops import F
+from adjoint.distributions.binomial import Binomial
+from adjoint.distributions.categorical import Categorical
+from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.utils import broadcast_all
+from adjoint.ops.random_gamma import drawn
+
+
+class Multinomial(Distribution):
+    """Counts of `total_count` categorical draws; `log_prob` does not need it to be the sum."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+
+    def __init__(self, total_count: int = 1, probs: Any = None, logits: Any = None,
+                 validate_args: bool | None = None) -> None:
+        if not isinstance(total_count, int):
+            raise NotSupported("inhomogeneous total_count is not supported: give one int")
+        self.total_count = total_count
+        self._categorical = Categorical(probs, logits, validate_args)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:],
+                         validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = self._new(_instance)
+        new.total_count = self.total_count
+        new._categorical = self._categorical.expand(batch_shape)
+        return super().expand(batch_shape, new)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> Any:
+        return constraints.multinomial(self.total_count)
+
+    probs = property(lambda self: self._categorical.probs)
+    logits = property(lambda self: self._categorical.logits)
+    param_shape = property(lambda self: self._categorical.param_shape)
+    mean = property(lambda self: self.probs * self.total_count)
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        with no_grad():
+            return drawn(lambda rng, p: rng.multinomial(self.total_count, p / p.sum(
+                -1, keepdims=True)), shape, self.probs, dtype=self.probs.dtype)
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        logits, value = broadcast_all(self.logits, value)
+        logits = F.where((value == 0) & (logits == -math.inf), 0.0, logits)
+        choose = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
+        return choose + (logits * value).sum(-1)
+
+    def entropy(self) -> Any:
+        n = self.total_count
+        counts = F.arange(1, n + 1, dtype=self.probs.dtype).reshape(
+            (-1,) + (1,) * self.probs.dim())
+        binomial = Binomial(n, probs=self.probs, validate_args=False).log_prob(counts).exp()
+        weight = (binomial * (counts + 1).lgamma()).sum((0, -1))
+        return n * self._categorical.entropy() - math.lgamma(n + 1) + weight
+
+    def __repr__(self) -> str:
+        return repr(self._categorical).replace("Categorical", "Multinomial", 1)
+
+
+__all__ = ["Multinomial"]

@@ -1,0 +1,78 @@
+"""Shapes and parametrizations that distributions share."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from adjoint.autograd.modes import enable_grad
+from adjoint.base.dtypes import default_dtype, finfo
+from adjoint.base.errors import ArgumentError
+from adjoint.core.tensor import Tensor
+from adjoint.distributions._ops import F
+
+EULER, HALF_LOG_2PI = 0.57721566490153286061, 0.5 * math.log(2 * math.pi)
+
+
+def broadcast_all(*values: Any) -> tuple[Any, ...]:
+    """Tensors of one shape. Numbers take the dtype of the tensors among them, else the default."""
+    if not all(isinstance(v, (Tensor, int, float)) for v in values):
+        kinds = ", ".join(type(v).__name__ for v in values)
+        raise ArgumentError("Input arguments must all be instances of Number or Tensor, got "
+                            f"{kinds}")
+    tensors = [v for v in values if isinstance(v, Tensor)]
+    dtype = next((t.dtype for t in tensors if t.is_floating_point()), default_dtype())
+    full = [v if isinstance(v, Tensor) else F.tensor(float(v), dtype=dtype) for v in values]
+    return tuple(F.broadcast_tensors(*full))
+
+
+class lazy_property:
+    """Computed at the first access, with gradients recorded, then a plain attribute."""
+
+    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+        self.wrapped = wrapped
+        self.__doc__ = wrapped.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        with enable_grad():
+            value = self.wrapped(instance)
+        setattr(instance, self.name, value)
+        return value
+
+
+def clamp_probs(probs: Any) -> Any:
+    """Probabilities away from 0 and 1 by the eps of their dtype."""
+    eps = finfo(probs.dtype).eps
+    return probs.clamp(min=eps, max=1 - eps)
+
+
+def probs_to_logits(probs: Any, is_binary: bool = False) -> Any:
+    """log p, or log p/(1 - p) if `is_binary`."""
+    safe = clamp_probs(probs)
+    return safe.log() - (-safe).log1p() if is_binary else safe.log()
+
+
+def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
+    """The probabilities that log odds stand for: softmax over the last axis, or sigmoid."""
+    return logits.sigmoid() if is_binary else logits.softmax(-1)
+
+
+def sum_rightmost(value: Any, dim: int) -> Any:
+    """Sum over the last `dim` axes."""
+    return value if dim == 0 else value.reshape((*value.shape[:-dim], -1)).sum(-1)
+
+
+def one_of(name: str, probs: Any, logits: Any) -> None:
+    """Exactly one of two parametrizations must be given."""
+    if (probs is None) == (logits is None):
+        raise ArgumentError("Either `probs` or `logits` must be specified, but not both "
+                            f"({name}).")
+
+
+__all__ = ["EULER", "HALF_LOG_2PI", "broadcast_all", "clamp_probs", "lazy_property",
+           "logits_to_probs", "one_of", "probs_to_logits", "sum_rightmost"]

@@ -1,0 +1,104 @@
+"""Gamma variates that are differentiable in their order, and draws by NumPy's other samplers."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval, MetaArray
+from adjoint.base.dtypes import F64, is_float
+from adjoint.base.errors import ArgumentError
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.trace import mapping
+from adjoint.kernels.expr import call, var
+from adjoint.ops.family import batch_broadcast, derived_op
+from adjoint.ops.pointwise import exp, mul
+from adjoint.ops.public import public
+from adjoint.ops.random import source
+from adjoint.ops.shape import reshape
+
+_slope: Any = derived_op("log_gamma_slope", ("a", "t"), (),
+                         call("log_gamma_slope", var("a"), var("t")))
+log_gamma_op: Any = op(
+    "log_gamma_variate", impl=lambda a, draw, /: np.array(draw), infer=lambda a, draw: draw,
+    vjp={"a": lambda ct, a, out: mul(ct, _slope(a, out))},
+    jvp={"a": lambda t, a, out: mul(t, _slope(a, out))},
+    batch=batch_broadcast, cost=lambda a, draw: 400 * a.size, node="StandardGammaBackward0",
+    why={"a": "d log x/da of a gamma variate", "out": "the variate itself"})
+
+
+# ------------------------------------------------------------------ draws as an op
+def _draw_impl(*arrays: Any, draw: Callable[..., Any], shape: Any, dtype: Any) -> Any:
+    wide = [a.astype(F64) if is_float(a.dtype) else a for a in arrays]
+    full = [np.broadcast_to(a, (*shape[:len(shape) - a.ndim], *a.shape)) for a in wide]
+    return np.asarray(draw(source(None), *full)).astype(dtype)
+
+
+def _draw_batch(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    size = next(a.shape[0] for a, b in zip(args, batched, strict=True) if b)
+    rank = len(attrs["shape"])
+    args = [reshape(a, (size, *(1,) * (rank + 1 - len(a.shape)), *a.shape[1:])) if b else a
+            for a, b in zip(args, batched, strict=True)]
+    return bind(op_, args, {**attrs, "shape": (size, *attrs["shape"])})
+
+
+# Without a rule, so that a draw is a constant; as an op, so that transforms see it.
+_draw = Op("draw", _draw_impl, lambda *avals, draw, shape, dtype: Aval(tuple(shape), dtype),
+           batch=_draw_batch)
+
+
+def drawn(draw: Callable[..., Any], shape: Any, *params: Any, dtype: Any = None) -> Any:
+    """draw(rng, *parameters broadcast to `shape`) as a constant; inside of a vmap over the
+    parameters, or with randomness "different", one draw per example."""
+    kind = (dtype or params[0].dtype).dtype
+    trace = mapping.get()
+    attrs = {"draw": draw, "shape": tuple(shape), "dtype": kind}
+    mapped = any(p.level == trace.level for p in params) if trace is not None else False
+    if trace is not None and trace.randomness == "different" and not mapped:
+        attrs["shape"] = (trace.size, *shape)
+        return trace.lift(bind(_draw, params, attrs))
+    return bind(_draw, params, attrs)
+
+
+def _log_gamma(rng: np.random.Generator, a: Any) -> Any:
+    """Logarithms of gamma variates; orders below 1 by log G(a + 1) + log(U)/a, which does not
+    underflow."""
+    low = a < 1
+    with np.errstate(divide="ignore"):
+        out = np.log(rng.standard_gamma(np.where(low, a + 1, a)))
+        return np.where(low, out - rng.standard_exponential(a.shape) / np.where(low, a, 1), out)
+
+
+def log_gamma_draw(a: Any) -> Any:
+    """log X with X gamma of order `a`, differentiable in `a`."""
+    return log_gamma_op(a, drawn(_log_gamma, tuple(a.shape), a))
+
+
+@public("_standard_gamma", method=False)
+def standard_gamma(input: Tensor, generator: Any = None) -> Any:
+    """Gamma variates of the orders in `input` and rate 1, differentiable in `input`."""
+    return exp(log_gamma_draw(input))
+
+
+@public(method=False)
+def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
+    """Successes among `count` trials of probability `prob`, in the dtype of `count`.
+
+    >>> import adjoint as ad
+    >>> ad.binomial(ad.tensor([5.0]), ad.tensor([1.0]))
+    tensor([5.])
+    """
+    n, p = count.array, prob.array
+    shape = np.broadcast_shapes(n.shape, p.shape)
+    if type(n) is MetaArray or type(p) is MetaArray:
+        return wrap(MetaArray(shape, n.dtype))
+    if (n < 0).any() or (p < 0).any() or (p > 1).any():
+        raise ArgumentError("binomial: counts must be >= 0 and probabilities in [0, 1]")
+    draw = source(generator).binomial(n.astype(np.int64), p.astype(F64), shape)
+    return wrap(np.asarray(draw).astype(n.dtype))
+
+
+__all__ = ["binomial", "drawn", "log_gamma_draw", "standard_gamma"]
