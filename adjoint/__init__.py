@@ -40,6 +40,10 @@ from adjoint.ops.device import set_default_device as set_default_device
 from adjoint.ops.random import Generator as Generator
 from adjoint.ops.random import default_generator as default_generator
 from adjoint.ops.random import fork_rng as fork_rng
+from adjoint.ops.sparse_tensor import layout as layout
+from adjoint.ops.sparse_tensor import sparse_coo as sparse_coo
+from adjoint.ops.sparse_tensor import sparse_csr as sparse_csr
+from adjoint.ops.sparse_tensor import strided as strided
 from adjoint.printing import set_printoptions as set_printoptions
 from adjoint.version import __version__ as __version__
 

@@ -251,7 +251,7 @@ def element_size(self: Tensor) -> int:
 for _name, _value in (("is_cuda", False), ("is_sparse", False), ("is_quantized", False),
                       ("is_mps", False), ("is_xpu", False), ("is_nested", False),
                       ("is_mkldnn", False), ("is_sparse_csr", False), ("names", None),
-                      ("name", None), ("layout", "torch.strided")):
+                      ("name", None)):
     setattr(Tensor, _name, _value)
 def get_device(self: Tensor) -> int:
     """-1: the data is on the cpu."""

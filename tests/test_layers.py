@@ -24,7 +24,7 @@ LAYERS = (
     ("kernels", "ops"),
     ("autograd", "random"),
     ("printing", "protocols", "tensor", "fft", "linalg", "special", "cuda", "accelerator",
-     "backends", "version", "numpy"),
+     "backends", "version", "numpy", "sparse"),
     ("func",),
     ("memory", "compile"),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions"),

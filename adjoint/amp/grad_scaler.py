@@ -237,7 +237,7 @@ def _unscale(optimizer: Any, factor: Any) -> bool:
             grads.append(g)
     overflow = False
     for g in grads:
-        array = g._values_array if getattr(g, "is_sparse", False) else g.array
+        array = (g._values() if g.is_sparse else g).array
         overflow = overflow or not finite(array)
         np.multiply(array, factor.astype(array.dtype), out=array)
         bump(g, "GradScaler.unscale_")

@@ -8,7 +8,8 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ShapeError
-from adjoint.core.tensor import Tensor
+from adjoint.core.modes import GRAD, state
+from adjoint.core.tensor import AccumulateGrad, Tensor
 from adjoint.ops.pointwise import cast, real_part
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import reshape
@@ -49,6 +50,10 @@ def fit(ct: Any, edge: Any) -> Any:
 
 def fit_tensor(ct: Any, edge: Any) -> Any:
     """A cotangent that is a tensor, fitted by ops so that the graph goes on."""
+    if ct.is_sparse and type(edge) is not AccumulateGrad:
+        ct = ct.to_dense()                   # only a leaf takes a sparse gradient
+        if not state() & GRAD:
+            return ct.array
     shape = tuple(edge.shape)
     have = tuple(ct.shape)
     if have != shape:

@@ -21,7 +21,7 @@ from adjoint.ops.linalg import (
     scaled,
 )
 from adjoint.ops.pointwise import add, mul
-from adjoint.ops.public import public
+from adjoint.ops.public import SPARSE, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import reshape, squeeze_op, transpose_op, unsqueeze_op
 
@@ -37,6 +37,9 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     >>> ad.matmul(ad.ones(2, 3), ad.ones(3, 4)).shape
     adjoint.Size([2, 4])
     """
+    product = SPARSE.get(type(input)) or SPARSE.get(type(other))
+    if product is not None:
+        return finish(out, product(input, other))
     need("matmul", input, other)
     return finish(out, _matmul(input, other))
 
@@ -72,6 +75,9 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     tensor([[3.],
             [3.]])
     """
+    product = SPARSE.get(type(input)) or SPARSE.get(type(mat2))
+    if product is not None:
+        return finish(out, product(input, mat2))
     need("mm", input, mat2)
     return finish(out, mm_op(input, mat2))
 
@@ -96,6 +102,9 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
     >>> ad.mv(ad.ones(2, 3), ad.ones(3))
     tensor([3., 3.])
     """
+    product = SPARSE.get(type(input)) or SPARSE.get(type(vec))
+    if product is not None:
+        return finish(out, product(input, vec))
     need("mv", input, vec)
     return finish(out, mv_op(input, vec))
 

@@ -12,7 +12,8 @@ from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
 from adjoint.ops.index import add_rows, index_op
 from adjoint.ops.pointwise import add, eq, ge, logical_and, lt, where_op
-from adjoint.ops.shape import expand_op, reshape, unsqueeze_op
+from adjoint.ops.shape import batch_loop, expand_op, reshape, unsqueeze_op
+from adjoint.ops.sparse import embedding_gradient
 
 
 def _embedding_impl(weight: Any, index: Any, /, *, padding_idx: int) -> Any:
@@ -94,13 +95,26 @@ embedding_backward_op: Any = op(
     why={"index": "which rows were added to"})
 
 
+sparse_embedding_op: Any = op(
+    "embedding_sparse", node="EmbeddingSparseBackward0",
+    impl=lambda weight, index, /, *, padding_idx: embedding_op.op.impl(weight, index,
+                                                                       padding_idx=padding_idx),
+    infer=embedding_op.op.infer,
+    vjp={"weight": lambda ct, index, weight_aval, *, padding_idx: embedding_gradient(
+        ct, index, weight_aval.shape[0], padding_idx)},
+    jvp=embedding_op.op.jvp, batch=lambda op_, args, b, attrs: embedding_op.op.batch(
+        embedding_op.op, args, b, attrs),
+    cost=embedding_op.op.cost, why=embedding_op.op.why)
+
+
 def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False,
               sparse: bool = False) -> Any:
     """Rows of `weight` (V, D) by integers (...,) -> (..., D); no gradient to row `padding_idx`.
 
-    With `max_norm`, rows that are used and longer are scaled down in place first. Raises
-    IndexOutOfRange for an index outside of [0, V).
+    `sparse=True` makes the gradient of `weight` a sparse tensor of the rows that were read, for
+    SGD, Adagrad and SparseAdam. With `max_norm`, rows that are used and longer are scaled down in
+    place first. Raises IndexOutOfRange for an index outside of [0, V).
 
     >>> import adjoint as ad
     >>> ad.nn.functional.embedding(ad.tensor([1, 1]), ad.tensor([[0.0], [2.0]]))
@@ -122,7 +136,7 @@ def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = 
         pad = padding_idx % rows
     if max_norm is not None:
         renorm_rows(weight, raw(input), float(max_norm), float(norm_type))
-    out = embedding_op(weight, input, padding_idx=pad)
+    out = (sparse_embedding_op if sparse else embedding_op)(weight, input, padding_idx=pad)
     if scale_grad_by_freq and getattr(out, "requires_grad", False):
         counts = np.bincount(raw(input).reshape(-1), minlength=rows)
         share = 1.0 / np.maximum(counts, 1)[raw(input)].astype(dtype_of(weight))

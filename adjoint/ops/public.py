@@ -15,6 +15,8 @@ from adjoint.core.tensor import Tensor
 F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
+# Tensor classes whose matrix products are functions of their own: sparse ones.
+SPARSE: dict[type, Callable[[Any, Any], Any]] = {}
 
 
 def public(name: str = "", *, method: bool | str = True, function: bool = True,

@@ -21,9 +21,10 @@ from adjoint.optim.radam import RAdam
 from adjoint.optim.rmsprop import RMSprop
 from adjoint.optim.rprop import Rprop
 from adjoint.optim.sgd import SGD
+from adjoint.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon",
-    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler",
+    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler",
     "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook", "swa_utils",
 ]

@@ -33,6 +33,8 @@ class Adagrad(Optimizer):
     True
     """
 
+    _sparse = True
+
     def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, lr_decay: float = 0,
                  weight_decay: float = 0, initial_accumulator_value: float = 0,
                  eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False,
@@ -69,7 +71,10 @@ class Adagrad(Optimizer):
         for group, params in groups:
             for p in params:
                 state = self._start(group, p)
-                self._update(
+                check(not (p.grad.is_sparse and group["weight_decay"]),
+                      "Adagrad: weight_decay option is not compatible with sparse gradients")
+                update = self._update_rows if p.grad.is_sparse else self._update
+                update(
                     _rules.adagrad, p, [state["sum"]], 2, lr=number(group["lr"]),
                     lr_decay=group["lr_decay"], eps=group["eps"],
                     weight_decay=group["weight_decay"], maximize=group["maximize"],

@@ -209,6 +209,8 @@ class Optimizer:
         with enable_grad():
             return closure()
 
+    _sparse = False     # True for optimizers that take sparse gradients
+
     def _ready(self, group: dict[str, Any]) -> list[Tensor]:
         """Parameters of the group that have a gradient; raises if one does not fit."""
         out = []
@@ -216,7 +218,7 @@ class Optimizer:
             g = p.grad
             if g is None:
                 continue
-            if getattr(g, "is_sparse", False):
+            if g.is_sparse and not self._sparse:
                 raise NotSupported(f"{type(self).__name__} does not support sparse gradients: "
                                    "use sparse=False in the layer, or grad.to_dense()")
             if g.array.shape != p.array.shape:
@@ -242,6 +244,20 @@ class Optimizer:
         grad: Any = p.grad
         run(rule, [p.array, grad.array, *(s.array for s in tensors)], self._scratch, scratch,
             numbers)
+        self._written(p, tensors)
+
+    def _update_rows(self, rule: Rule, p: Tensor, state: Iterable[Tensor], scratch: int,
+                     **numbers: Any) -> None:
+        """`_update` for a sparse gradient: only the rows that it has, of p and of its state."""
+        tensors = list(state)
+        grad = p.grad.coalesce()
+        at = tuple(grad._indices().array)
+        whole = [p.array, *(s.array for s in tensors)]
+        parts = [a[at] for a in whole]
+        run(rule, [parts[0], grad._values().detach().array, *parts[1:]], self._scratch, scratch,
+            numbers)
+        for a, part in zip(whole, parts, strict=True):
+            a[at] = part
         self._written(p, tensors)
 
     def _together(self, name: str, work: Work, **numbers: Any) -> Work:

@@ -34,6 +34,8 @@ class SGD(Optimizer):
     [1.0]
     """
 
+    _sparse = True
+
     def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, momentum: float = 0,
                  dampening: float = 0, weight_decay: float | Tensor = 0, nesterov: bool = False,
                  *, maximize: bool = False, foreach: bool | None = None,
@@ -56,6 +58,9 @@ class SGD(Optimizer):
             fresh: Work = []
             known: Work = []
             for p in params:
+                if p.grad.is_sparse:
+                    self._sparse_step(group, p)
+                    continue
                 if not group["momentum"]:
                     known.append((p, []))
                     continue
@@ -67,6 +72,23 @@ class SGD(Optimizer):
             self._update_all(group, fresh, True)
             self._update_all(group, known, False)
         return loss
+
+    def _sparse_step(self, group: dict[str, Any], p: Tensor) -> None:
+        """A sparse gradient moves its own rows; momentum moves all, so that it becomes dense."""
+        check(not number(group["weight_decay"]),
+              "SGD: weight_decay option is not compatible with sparse gradients")
+        if group["momentum"]:
+            held = p.grad
+            p.grad = held.detach().to_dense()
+            first = self.state[p].get("momentum_buffer") is None
+            if first:
+                self.state[p]["momentum_buffer"] = zeros_like(p)
+            self._update_all(group, [(p, [self.state[p]["momentum_buffer"]])], first)
+            p.grad = held
+            return
+        self._update_rows(_rules.sgd, p, [], 2, lr=number(group["lr"]), momentum=0.0,
+                          dampening=0.0, weight_decay=0.0, nesterov=False,
+                          maximize=group["maximize"], first=False)
 
     def _update_all(self, group: dict[str, Any], work: Work, first: bool) -> None:
         """Update these parameters: in one compiled call if that is possible."""

@@ -70,7 +70,6 @@ class Embedding(Module):
                  dtype: Any = None) -> None:
         positive("Embedding", zero_ok=True, num_embeddings=num_embeddings,
                  embedding_dim=embedding_dim)
-        refuse(sparse, _NO_SPARSE.format("Embedding"))
         super().__init__()
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim

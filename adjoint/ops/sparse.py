@@ -1,0 +1,302 @@
+"""Functions of sparse tensors: products, construction, conversion, and those of `torch.sparse`."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import I64
+from adjoint.base.errors import ArgumentError, IndexOutOfRange, NotSupported, ShapeError
+from adjoint.core.op import op
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.index import index_op, index_put_op
+from adjoint.ops.linalg import conj
+from adjoint.ops.pointwise import add, div, exp, log, mul, sub
+from adjoint.ops.public import FUNCTIONS, SPARSE, public
+from adjoint.ops.reduce import sum_op
+from adjoint.ops.shape import batch_loop, reshape, t_op, unsqueeze_op
+from adjoint.ops.sparse_tensor import SparseTensor, linear, make, picked, sparse_coo, sparse_csr
+
+Array = Any
+
+
+# ------------------------------------------------------------------ products
+def _segment_sum(x: Array, group: Array, count: int) -> Array:
+    """Rows of x summed by group."""
+    out = np.zeros((count, *x.shape[1:]), x.dtype)
+    if not len(group):
+        return out
+    if (np.diff(group) < 0).any():
+        order = np.argsort(group, kind="stable")
+        x, group = x[order], group[order]
+    starts = np.concatenate([[0], np.nonzero(np.diff(group))[0] + 1])
+    out[group[starts]] = np.add.reduceat(x, starts, axis=0)
+    return out
+
+
+def _spmm_impl(values: Any, dense: Any, rows: Any, cols: Any, /, *, n: int) -> Any:
+    if values.dtype != dense.dtype:
+        raise TypeError("dtypes differ")
+    half = values.dtype.itemsize == 2
+    v, d = (a.astype(np.float32) if half else a for a in (values, dense))
+    return _segment_sum(v[:, None] * d[cols], rows, n).astype(values.dtype, copy=False)
+
+
+def _spmm_infer(values: Aval, dense: Aval, rows: Aval, cols: Aval, *, n: int) -> Aval:
+    if values.dtype != dense.dtype:
+        raise ArgumentError("sparse matmul: expected operands of one dtype, got "
+                            f"{values.dtype.name} and {dense.dtype.name}; cast one of them")
+    return Aval((n, dense.shape[1]), dense.dtype)
+
+
+def _spmm_samples() -> Any:
+    rng = np.random.default_rng(2)
+    rows, cols = np.array([0, 2, 2, 1]), np.array([1, 0, 1, 1])
+    return [((rng.normal(size=4), rng.normal(size=(2, 3)), rows, cols), {"n": 4})]
+
+
+spmm_op: Any = op(
+    "spmm", impl=_spmm_impl, infer=_spmm_infer, node="SparseAddmmBackward0",
+    vjp={"values": lambda ct, dense, rows, cols: sum_op(mul(
+             index_op(ct, rows, dims=(0,)), conj(index_op(dense, cols, dims=(0,)))), dim=(1,),
+             keepdim=False),
+         "dense": lambda ct, values, rows, cols, dense_aval: spmm_op(
+             conj(values), ct, cols, rows, n=dense_aval.shape[0])},
+    jvp={"values": lambda t, dense, rows, cols, *, n: spmm_op(t, dense, rows, cols, n=n),
+         "dense": lambda t, values, rows, cols, *, n: spmm_op(values, t, rows, cols, n=n)},
+    batch=batch_loop, cost=lambda values, dense, *_, **__: 2 * values.size * dense.shape[1],
+    why={"values": "dDense = Sᴴ·ct", "dense": "dValues = rows of ct times rows of it",
+         "rows": "where the values are", "cols": "where the values are"}, domain=_spmm_samples)
+
+
+def sparse_matmul(a: Any, b: Any) -> Any:
+    """A product of which at least one factor is a sparse matrix: dense, or sparse for two."""
+    for x in (a, b):
+        if isinstance(x, SparseTensor) and (x.sparse_dim() != 2 or x.dense_dim()):
+            raise ShapeError(f"matmul: a sparse factor must be a matrix, got {list(x.shape)} with "
+                             f"{x.dense_dim()} dense axes")
+    if not isinstance(a, (Tensor, np.ndarray)) or not isinstance(b, (Tensor, np.ndarray)):
+        raise TypeError(f"matmul: expected two tensors, got {type(a).__name__} and "
+                        f"{type(b).__name__}")
+    if len(a.shape) > 2 or len(b.shape) > 2 or a.shape[-1] != b.shape[0]:
+        raise ShapeError(f"matmul: mat1 and mat2 shapes cannot be multiplied ({list(a.shape)} and "
+                         f"{list(b.shape)}): the last axis of the first must be the first of the "
+                         "second")
+    if not isinstance(a, SparseTensor):
+        vector = len(a.shape) == 1
+        out = sparse_matmul(b.t(), a if vector else t_op(a))  # type: ignore[union-attr]  # sparse
+        return out if vector else t_op(out)
+    if isinstance(b, SparseTensor):
+        return _sparse_product(a.coalesce(), b.coalesce())
+    rows, cols = a._at
+    if len(b.shape) == 1:
+        return reshape(spmm_op(a._held, unsqueeze_op(b, dim=1), rows, cols, n=a.shape[0]), (-1,))
+    return spmm_op(a._held, b, rows, cols, n=a.shape[0])
+
+
+def _sparse_product(a: Any, b: Any) -> Any:
+    """Two sparse matrices: every stored a[i, k] meets the stored row k of b."""
+    starts = np.searchsorted(b._at[0], np.arange(b.shape[0] + 1))
+    count = np.diff(starts)[a._at[1]]
+    left = np.repeat(np.arange(a._nnz()), count)
+    offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    right = starts[a._at[1][left]] + offset
+    values = mul(index_op(a._held, left, dims=(0,)), index_op(b._held, right, dims=(0,)))
+    at = np.stack([a._at[0][left], b._at[1][right]]).astype(I64)
+    return make(at, values, (a.shape[0], b.shape[1]), False).coalesce()
+
+
+SPARSE[SparseTensor] = sparse_matmul
+
+
+# ------------------------------------------------------------------ public
+def _integers(name: str, x: Any) -> Array:
+    array = np.asarray(x.array if isinstance(x, Tensor) else x)
+    if array.dtype.kind not in "iu" and array.size:
+        raise ArgumentError(f"{name}: indices must be integers, got {array.dtype}")
+    return array.astype(I64)
+
+
+@public("sparse_coo_tensor", method=False)
+def sparse_coo_tensor(indices: Any, values: Any = None, size: Any = None, *, dtype: Any = None,
+                      device: Any = None, requires_grad: bool = False,
+                      check_invariants: Any = None, is_coalesced: Any = None,
+                      pin_memory: bool = False) -> Any:
+    """A sparse tensor from positions (sparse_dim, nnz) and values (nnz, ...); values of repeated
+    positions add up. The graph of `values` goes on.
+
+    >>> import adjoint as ad
+    >>> ad.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
+    tensor([[0., 0., 3.],
+            [4., 0., 0.]])
+    """
+    if values is None:                                   # sparse_coo_tensor(size)
+        shape = tuple(indices)
+        at = np.zeros((len(shape), 0), I64)
+        held = FUNCTIONS["empty"]((0,), dtype=dtype)
+        return make(at, held.requires_grad_(requires_grad), shape, True)
+    at = _integers("sparse_coo_tensor", indices)
+    held = FUNCTIONS["as_tensor"](values, dtype=dtype)
+    if at.ndim != 2:
+        raise ShapeError(f"indices must be sparse_dim x nnz, but got: {list(at.shape)}")
+    if not len(held.shape):
+        held = FUNCTIONS["full"]((at.shape[1],), held.item(), dtype=held.dtype)
+    if at.shape[1] != held.shape[0]:
+        raise ShapeError("indices and values must have same nnz, but got nnz from indices: "
+                         f"{at.shape[1]}, nnz from values: {held.shape[0]}")
+    dense = tuple(held.shape[1:])
+    if size is None:
+        size = (*(int(n) for n in (at.max(1) + 1 if at.size else np.zeros(len(at), int))), *dense)
+    shape = tuple(int(n) for n in size)
+    if len(shape) != at.shape[0] + len(dense):
+        raise ShapeError("'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = "
+                         f"{len(shape)}, sparse_dim = {at.shape[0]}, dense_dim = {len(dense)}")
+    if shape[at.shape[0]:] != dense:
+        raise ShapeError(f"values has incorrect size, expected {list(shape[at.shape[0]:])} dense "
+                         f"axes, got {list(dense)}")
+    limits = np.array(shape[:at.shape[0]], I64)[:, None]
+    bad = np.argwhere((at < 0) | (at >= limits))
+    if len(bad):
+        axis, k = bad[0]
+        raise IndexOutOfRange(f"size is inconsistent with indices: for dim {axis}, size is "
+                              f"{shape[axis]} but found index {at[axis, k]}")
+    if requires_grad:
+        held = held.detach().requires_grad_()
+    return make(at, held, shape, bool(is_coalesced))
+
+
+@public("sparse_csr_tensor", method=False)
+def sparse_csr_tensor(crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *,
+                      dtype: Any = None, device: Any = None, requires_grad: bool = False,
+                      check_invariants: Any = None, pin_memory: bool = False) -> Any:
+    """A sparse matrix from compressed rows: row i has values[crow[i]:crow[i+1]]."""
+    crow, col = (_integers("sparse_csr_tensor", x) for x in (crow_indices, col_indices))
+    if crow.ndim != 1 or len(crow) < 1 or crow[0] != 0 or crow[-1] != len(col) or (
+            np.diff(crow) < 0).any():
+        raise ArgumentError("sparse_csr_tensor: crow_indices must rise from 0 to "
+                            f"{len(col)}, the number of columns given")
+    rows = np.repeat(np.arange(len(crow) - 1), np.diff(crow))
+    if size is None:
+        size = (len(crow) - 1, int(col.max(initial=-1)) + 1)
+    made = sparse_coo_tensor(np.stack([rows, col]), values, size, dtype=dtype,
+                             requires_grad=requires_grad)
+    return made.to_sparse_csr()
+
+
+@public("to_sparse", function=False, aliases=("to_sparse_coo",))
+def to_sparse(self: Any, sparse_dim: Any = None, *, layout: Any = None, blocksize: Any = None,
+              dense_dim: Any = None) -> Any:
+    """The elements that are not 0, as a sparse tensor; differentiable."""
+    if layout is sparse_csr:
+        return to_sparse_csr(self)
+    if blocksize is not None or layout not in (None, sparse_coo):
+        raise NotSupported(f"to_sparse: layout {layout} is not offered; sparse_coo and sparse_csr "
+                           "are")
+    rank = len(self.shape)
+    split = rank if sparse_dim is None else int(sparse_dim)
+    if not 1 <= split <= max(rank, 1):
+        raise ArgumentError(f"to_sparse: sparse_dim must be in [1, {rank}], got {sparse_dim}")
+    array = self.detach().numpy()
+    full = (array != 0).reshape((*array.shape[:split], -1)).any(-1)
+    at = np.stack(np.nonzero(full)).astype(I64) if rank else np.zeros((0, int(array != 0)), I64)
+    return make(at, picked(self, at), tuple(self.shape), True)
+
+
+@public("to_sparse_csr", function=False)
+def to_sparse_csr(self: Any, dense_dim: Any = None) -> Any:
+    """The elements of a matrix that are not 0, as compressed rows; differentiable."""
+    return to_sparse(self).to_sparse_csr()
+
+
+@public("to_dense", function=False)
+def to_dense(self: Any, dtype: Any = None, *, masked_grad: Any = None) -> Any:
+    """The dense tensor: a dense one is itself."""
+    return self if dtype is None else self.to(dtype)
+
+
+@public("sparse_mask", function=False)
+def sparse_mask(self: Any, mask: Any) -> Any:
+    """The elements of this tensor at the positions of a sparse one."""
+    if tuple(self.shape) != tuple(mask.shape):
+        raise ShapeError(f"sparse_mask(): operands have incompatible sizes; self has size "
+                         f"{list(self.shape)} but mask has size {list(mask.shape)}")
+    c = mask.coalesce()
+    return c._with(picked(self, c._at))
+
+
+@public("spmm", method=False, aliases=("smm",))
+def spmm(input: Any, mat2: Any) -> Any:
+    """The product of a sparse matrix and a dense (or sparse) one."""
+    return sparse_matmul(input, mat2)
+
+
+# ------------------------------------------------------------------ adjoint.sparse
+def sparse_sum(input: Any, dim: Any = None, dtype: Any = None) -> Any:
+    """Sum over axes: sparse while a sparse axis is left; all axes give a dense scalar."""
+    return input.sum(dim, dtype=dtype)
+
+
+def _rows_of(s: Any, dim: int) -> tuple[Array, int]:
+    """For every stored value, the number of the line along `dim` that it is on."""
+    rest = [d for d in range(s.sparse_dim()) if d != dim % len(s.shape)]
+    return linear(s._at[rest], [s.shape[d] for d in rest]), math.prod(
+        s.shape[d] for d in rest)
+
+
+def _softmax(name: str, input: Any, dim: int, dtype: Any, log_: bool) -> Any:
+    if not isinstance(input, SparseTensor) or input.dense_dim():
+        raise ArgumentError(f"sparse.{name}: expected a sparse tensor without dense axes")
+    c = input.coalesce()
+    held = c._held if dtype is None else c._held.to(dtype)
+    line, count = _rows_of(c, dim)
+    top = np.full(count, -np.inf, held.dtype.dtype)
+    np.maximum.at(top, line, held.detach().numpy())
+    shifted = sub(held, wrap(top[line]))
+    zeros = wrap(np.zeros(count, held.dtype.dtype))
+    total = index_put_op(zeros, line, exp(shifted), dims=(0,), accumulate=True)
+    total = index_op(total, line, dims=(0,))
+    return c._with(sub(shifted, log(total)) if log_ else div(exp(shifted), total))
+
+
+def sparse_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
+    """Softmax along an axis over the stored elements; the others count as -inf."""
+    return _softmax("softmax", input, dim, dtype, False)
+
+
+def sparse_log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
+    """log of `softmax`."""
+    return _softmax("log_softmax", input, dim, dtype, True)
+
+
+def sparse_addmm(mat: Any, mat1: Any, mat2: Any, *, beta: float = 1.0, alpha: float = 1.0) -> Any:
+    """beta·mat + alpha·(mat1 @ mat2) with sparse mat1, dense mat and mat2."""
+    return add(mul(mat, beta), mul(sparse_matmul(mat1, mat2), alpha))
+
+
+def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1.0,
+                  alpha: float = 1.0) -> Any:
+    """alpha·(mat1 @ mat2) at the positions of a sparse matrix, plus beta times it."""
+    c = input.coalesce()
+    rows, cols = c._at
+    dots = sum_op(mul(index_op(mat1, rows, dims=(0,)), index_op(t_op(mat2), cols, dims=(0,))),
+                  dim=(1,), keepdim=False)
+    return c._with(add(mul(c._held, beta), mul(dots, alpha)))
+
+
+def embedding_gradient(ct: Any, index: Any, rows: int, padding_idx: int) -> Any:
+    """The gradient of an embedding table: the rows that were read, uncoalesced."""
+    held = ct if isinstance(ct, Tensor) else wrap(np.array(ct))
+    width = held.shape[-1]
+    at = np.asarray(index.array if isinstance(index, Tensor) else index).reshape(-1)
+    held = reshape(held, (-1, width))
+    if padding_idx >= 0:
+        keep = np.nonzero(at != padding_idx)[0]
+        at, held = at[keep], index_op(held, keep, dims=(0,))
+    return make(at[None].astype(I64), held, (rows, width), False)
+
+
+__all__ = ["SparseTensor", "embedding_gradient", "sampled_addmm", "sparse_addmm",
+           "sparse_coo_tensor", "sparse_csr_tensor", "sparse_log_softmax", "sparse_matmul",
+           "sparse_softmax", "sparse_sum"]

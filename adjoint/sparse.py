@@ -1,0 +1,19 @@
+"""Sparse tensors: the functions of `torch.sparse`.
+
+    >>> import adjoint as ad
+    >>> s = ad.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
+    >>> ad.sparse.mm(s, ad.ones(2, 1))
+    tensor([[2.],
+            [0.]])
+"""
+from __future__ import annotations
+
+from adjoint.ops.sparse import sampled_addmm as sampled_addmm
+from adjoint.ops.sparse import sparse_addmm as addmm
+from adjoint.ops.sparse import sparse_log_softmax as log_softmax
+from adjoint.ops.sparse import sparse_matmul as mm
+from adjoint.ops.sparse import sparse_softmax as softmax
+from adjoint.ops.sparse import sparse_sum as sum
+from adjoint.ops.sparse_tensor import SparseTensor as SparseTensor
+
+__all__ = ["SparseTensor", "addmm", "log_softmax", "mm", "sampled_addmm", "softmax", "sum"]
