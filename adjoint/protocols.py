@@ -1,6 +1,7 @@
 """NumPy's protocols and DLPack on tensors: `np.exp(t)` is `ad.exp(t)`, gradients included."""
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -144,10 +145,22 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     return t
 
 
+def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ArgumentError(f"array API version {api_version!r} is not supported; 2024.12 is")
+    return importlib.import_module("adjoint.interop.array_api")
+
+
+def _to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The array API's name of `to(device)`."""
+    return self.to(device)
+
+
 def attach() -> None:
     """Put the protocols and the operators that come from the registry on Tensor."""
     for name, f in (("__array_ufunc__", _array_ufunc), ("__array_function__", _array_function),
-                    ("__dlpack__", _dlpack), ("__dlpack_device__", _dlpack_device)):
+                    ("__dlpack__", _dlpack), ("__dlpack_device__", _dlpack_device),
+                    ("__array_namespace__", _array_namespace), ("to_device", _to_device)):
         setattr(Tensor, name, f)
     matmul = METHODS.get("matmul")
     if matmul is not None:

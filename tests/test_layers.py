@@ -24,11 +24,11 @@ LAYERS = (
     ("kernels", "ops"),
     ("autograd", "random"),
     ("printing", "protocols", "tensor", "fft", "linalg", "special", "cuda", "accelerator",
-     "backends", "version", "numpy", "sparse"),
+     "backends", "version", "numpy", "sparse", "types", "jit", "onnx", "multiprocessing"),
     ("func",),
     ("memory", "compile"),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions"),
-    ("models", "vision"),
+    ("models", "vision", "hub", "interop"),
     ("inspect", "profiler", "testing"),
     ("cli",),
 )

@@ -1,0 +1,126 @@
+"""Namespaces of PyTorch that are small here: jit, onnx, hub, multiprocessing, random, types."""
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint import multiprocessing as mp
+
+
+def test_jit_marks_change_nothing_and_compilers_say_that_there_is_none():
+    def f(x):
+        return x + 1
+    for mark in (ad.jit.script, ad.jit.unused, ad.jit.export, ad.jit.ignore,
+                 ad.jit.ignore(drop=True), ad.jit.script_if_tracing):
+        assert mark(f) is f
+    model = ad.nn.Linear(2, 2)
+    assert ad.jit.script(model) is model and not ad.jit.is_scripting()
+    assert ad.jit.annotate(list, [1]) == [1] and not ad.jit.is_tracing()
+    for call in (lambda: ad.jit.trace(model, ad.ones(2)), lambda: ad.jit.load("x"),
+                 lambda: ad.jit.save(model, "x"), lambda: ad.jit.freeze(model),
+                 lambda: ad.jit.trace_module(model, {})):
+        with pytest.raises(NotImplementedError, match="there is no TorchScript here; "):
+            call()
+
+
+def test_onnx_export_raises_one_line():
+    for f in (ad.onnx.export, ad.onnx._export, ad.onnx.dynamo_export):
+        with pytest.raises(NotImplementedError, match="not exported to ONNX") as caught:
+            f(ad.nn.Linear(1, 1), ad.ones(1), "m.onnx")
+        assert "\n" not in str(caught.value)
+    assert not ad.onnx.is_in_onnx_export()
+
+
+def test_hub_reads_weights_and_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    assert ad.hub.get_dir() == str(tmp_path / "home" / "hub")
+    weights = {"w": ad.arange(3)}
+    ad.save(weights, tmp_path / "plain.pth")
+    digest = hashlib.sha256((tmp_path / "plain.pth").read_bytes()).hexdigest()
+    source = tmp_path / f"net-{digest[:8]}.pth"
+    os.rename(tmp_path / "plain.pth", source)
+    for _ in range(2):                      # the second time from the folder
+        got = ad.hub.load_state_dict_from_url(source.as_uri(), check_hash=True, progress=False)
+        assert got["w"].tolist() == [0, 1, 2]
+        source.unlink(missing_ok=True)
+    again = tmp_path / "again.bin"
+    again.write_bytes(b"abc")
+    with pytest.raises(RuntimeError, match="invalid hash value"):
+        ad.hub.download_url_to_file(again.as_uri(), tmp_path / "out", "0000")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.bin", "home"]
+    for f in (ad.hub.load, ad.hub.list, ad.hub.help):
+        with pytest.raises(NotImplementedError, match="code from repositories"):
+            f("owner/name", "model")
+    ad.hub.set_dir(tmp_path / "other")
+    try:
+        assert ad.hub.get_dir() == str(tmp_path / "other")
+    finally:
+        ad.hub._directory.clear()
+
+
+def test_random_and_types():
+    ad.random.manual_seed(3)
+    state = ad.random.get_rng_state()
+    first = ad.rand(2)
+    ad.random.set_rng_state(state)
+    assert ad.rand(2).equal(first) and ad.random.initial_seed() == 3
+    with ad.random.fork_rng():
+        ad.rand(5)
+    assert isinstance(3.0, ad.types.Number) and ad.types.Tensor is ad.Tensor
+    assert isinstance(ad.device("cpu"), ad.types.Device)
+
+
+def double(rank, folder, tensor):
+    np.save(os.path.join(folder, f"{rank}.npy"), (tensor * (rank + 1)).numpy())
+
+
+def fail(rank):
+    if rank == 1:
+        raise ValueError("rank one is unwell")
+
+
+def leave(rank):
+    os._exit(7)
+
+
+def send(queue, tensor):
+    queue.put(tensor * 2)
+
+
+def test_spawn_runs_waits_and_tells_what_failed(tmp_path):
+    assert mp.spawn(double, (str(tmp_path), ad.ones(2)), nprocs=2) is None
+    assert [np.load(tmp_path / f"{i}.npy").tolist() for i in (0, 1)] == [[1, 1], [2, 2]]
+    with pytest.raises(mp.ProcessRaisedException, match="rank one is unwell") as caught:
+        mp.spawn(fail, nprocs=2)
+    assert caught.value.error_index == 1
+    with pytest.raises(mp.ProcessExitedException, match="exit code 7") as gone:
+        mp.spawn(leave)
+    assert gone.value.exit_code == 7
+    with pytest.raises(ValueError, match="nprocs must be at least 1"):
+        mp.spawn(leave, nprocs=0)
+
+
+def test_tensors_travel_through_queues_as_copies():
+    context = mp.get_context("spawn")
+    queue = context.SimpleQueue()
+    x = ad.arange(3)
+    p = context.Process(target=send, args=(queue, x))
+    p.start()
+    assert queue.get().tolist() == [0, 2, 4] and x.tolist() == [0, 1, 2]
+    p.join()
+    assert p.exitcode == 0 and mp.get_sharing_strategy() == "copy"
+    mp.set_sharing_strategy("file_system")
+    with pytest.raises(ValueError, match="unknown sharing strategy"):
+        mp.set_sharing_strategy("telepathy")
+
+
+def test_importing_the_package_loads_none_of_them():
+    code = ("import sys, adjoint\n"
+            "print([m for m in ('amp','distributions','sparse','special','jit','onnx','hub',"
+            "'multiprocessing','interop') if 'adjoint.' + m in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
