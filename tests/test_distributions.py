@@ -509,6 +509,14 @@ def test_every_public_class_of_torch_is_here_or_named_absent():
     assert absent == {"GeneralizedPareto", "LKJCholesky", "Wishart"}
 
 
+def test_binomial_draws():
+    ad.manual_seed(0)
+    x = ad.binomial(ad.full((4000,), 10.0), ad.tensor(0.3))
+    assert x.dtype == ad.float32 and abs(x.mean().item() - 3) < 5 * math.sqrt(2.1 / 4000)
+    with pytest.raises(ValueError, match="probabilities in"):
+        ad.binomial(ad.ones(2), ad.tensor(1.5))
+
+
 def test_dtypes_and_zero_sized_batches():
     for dtype in (ad.float64, ad.float32, ad.float16):
         d = D.Normal(ad.zeros(2, dtype=dtype), ad.ones(2, dtype=dtype))

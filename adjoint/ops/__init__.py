@@ -42,7 +42,6 @@ from adjoint.ops import pointwise as pointwise
 from adjoint.ops import pool as pool
 from adjoint.ops import random as random
 from adjoint.ops import recurrent as recurrent
-from adjoint.ops import random_gamma as random_gamma
 from adjoint.ops import reduce as reduce
 from adjoint.ops import shape as shape
 from adjoint.ops import softmax as softmax

@@ -398,6 +398,24 @@ def poisson(input: Tensor, generator: Any = None) -> Tensor:
     return wrap(np.asarray(source(generator).poisson(input.array)).astype(input.array.dtype))
 
 
+@public(method=False)
+def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
+    """Successes among `count` trials of probability `prob`, in the dtype of `count`.
+
+    >>> import adjoint as ad
+    >>> ad.binomial(ad.tensor([5.0]), ad.tensor([1.0]))
+    tensor([5.])
+    """
+    n, p = count.array, prob.array
+    shape = np.broadcast_shapes(n.shape, p.shape)
+    if type(n) is MetaArray or type(p) is MetaArray:
+        return wrap(MetaArray(shape, n.dtype))
+    if (n < 0).any() or (p < 0).any() or (p > 1).any():
+        raise ArgumentError("binomial: counts must be >= 0 and probabilities in [0, 1]")
+    draw = source(generator).binomial(n.astype(I64), p.astype(np.float64), shape)
+    return wrap(np.asarray(draw).astype(n.dtype))
+
+
 # ------------------------------------------------------------------ in-place fills
 def fill_with(t: Tensor, draw: Callable[[np.random.Generator, Any], Any], what: str,
               generator: Any = None) -> Tensor:

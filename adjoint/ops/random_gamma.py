@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval, MetaArray
+from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F64, is_float
-from adjoint.base.errors import ArgumentError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
-from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.kernels.expr import call, var
 from adjoint.ops.family import batch_broadcast, derived_op
-from adjoint.ops.pointwise import exp, mul
-from adjoint.ops.public import public
+from adjoint.ops.pointwise import mul
 from adjoint.ops.random import source
 from adjoint.ops.shape import reshape
 
@@ -77,28 +74,4 @@ def log_gamma_draw(a: Any) -> Any:
     return log_gamma_op(a, drawn(_log_gamma, tuple(a.shape), a))
 
 
-@public("_standard_gamma", method=False)
-def standard_gamma(input: Tensor, generator: Any = None) -> Any:
-    """Gamma variates of the orders in `input` and rate 1, differentiable in `input`."""
-    return exp(log_gamma_draw(input))
-
-
-@public(method=False)
-def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
-    """Successes among `count` trials of probability `prob`, in the dtype of `count`.
-
-    >>> import adjoint as ad
-    >>> ad.binomial(ad.tensor([5.0]), ad.tensor([1.0]))
-    tensor([5.])
-    """
-    n, p = count.array, prob.array
-    shape = np.broadcast_shapes(n.shape, p.shape)
-    if type(n) is MetaArray or type(p) is MetaArray:
-        return wrap(MetaArray(shape, n.dtype))
-    if (n < 0).any() or (p < 0).any() or (p > 1).any():
-        raise ArgumentError("binomial: counts must be >= 0 and probabilities in [0, 1]")
-    draw = source(generator).binomial(n.astype(np.int64), p.astype(F64), shape)
-    return wrap(np.asarray(draw).astype(n.dtype))
-
-
-__all__ = ["binomial", "drawn", "log_gamma_draw", "standard_gamma"]
+__all__ = ["drawn", "log_gamma_draw"]

@@ -172,7 +172,7 @@ def _indexing() -> dict[str, list[Sample]]:
            for name in ("scatter_amax", "scatter_amin")},
         "where": [((mask(2, 3), r(2, 3), r(3)), {})],
         "embedding": [((r(4, 3), ints(4, 2, 3)), {"padding_idx": -1})],
-        "embedding_sparse": [((r(4, 3), ints(4, 2, 3)), {"padding_idx": 1})],
+        "embedding_sparse": [((r(4, 3), ints(4, 2, 3)), {"padding_idx": -1})],
         "embedding_backward": [((r(2, 3, 3), ints(4, 2, 3)), {"rows": 4, "padding_idx": 1})],
         "sort": [((r(2, 5),), {"dim": 1, "descending": d}) for d in (False, True)],
         "topk": [((r(2, 5),), {"dim": 1, "k": 2, "largest": d}) for d in (False, True)],
