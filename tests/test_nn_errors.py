@@ -31,7 +31,7 @@ CONSTRUCTION: list[tuple[Any, str]] = [
     (lambda: nn.Embedding(10, 3, padding_idx=10), "Padding_idx must be within num_embeddings"),
     (lambda: nn.Embedding(2, 3, _weight=z(3, 3)), "Shape of weight does not match"),
     (lambda: nn.Embedding.from_pretrained(z(3)), "expected to be 2-dimensional"),
-    (lambda: nn.Embedding(2, 3, sparse=True), "sparse gradients, which are not offered"),
+    (lambda: nn.EmbeddingBag(2, 3, sparse=True), "sparse gradients, which Embedding alone offers"),
     (lambda: nn.EmbeddingBag(2, 3, mode="prod"), "one of sum, mean or max, got prod"),
     (lambda: nn.RNN(3, 4, nonlinearity="foo"), "Unknown nonlinearity 'foo'"),
     (lambda: nn.RNN(3, 4, dropout=1.5), r"number in range \[0, 1\]"),

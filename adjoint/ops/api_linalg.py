@@ -7,6 +7,7 @@ from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
+from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import dtype_of, finish, need, same_dtype
 from adjoint.ops.linalg import (
     addmm_op,
@@ -37,9 +38,10 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     >>> ad.matmul(ad.ones(2, 3), ad.ones(3, 4)).shape
     adjoint.Size([2, 4])
     """
-    product = SPARSE.get(type(input)) or SPARSE.get(type(other))
-    if product is not None:
-        return finish(out, product(input, other))
+    if type(input) is not Tensor or type(other) is not Tensor:
+        product = SPARSE.get(type(input)) or SPARSE.get(type(other))
+        if product is not None:
+            return finish(out, product(input, other))
     need("matmul", input, other)
     return finish(out, _matmul(input, other))
 
@@ -75,9 +77,10 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     tensor([[3.],
             [3.]])
     """
-    product = SPARSE.get(type(input)) or SPARSE.get(type(mat2))
-    if product is not None:
-        return finish(out, product(input, mat2))
+    if type(input) is not Tensor or type(mat2) is not Tensor:
+        product = SPARSE.get(type(input)) or SPARSE.get(type(mat2))
+        if product is not None:
+            return finish(out, product(input, mat2))
     need("mm", input, mat2)
     return finish(out, mm_op(input, mat2))
 
@@ -102,9 +105,10 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
     >>> ad.mv(ad.ones(2, 3), ad.ones(3))
     tensor([3., 3.])
     """
-    product = SPARSE.get(type(input)) or SPARSE.get(type(vec))
-    if product is not None:
-        return finish(out, product(input, vec))
+    if type(input) is not Tensor or type(vec) is not Tensor:
+        product = SPARSE.get(type(input)) or SPARSE.get(type(vec))
+        if product is not None:
+            return finish(out, product(input, vec))
     need("mv", input, vec)
     return finish(out, mv_op(input, vec))
 

@@ -15,7 +15,7 @@ from adjoint.nn.modules.module import Module
 
 __all__ = ["Embedding", "EmbeddingBag"]
 
-_NO_SPARSE = ("{}: sparse=True asks for sparse gradients, which are not offered; use "
+_NO_SPARSE = ("{}: sparse=True asks for sparse gradients, which Embedding alone offers; use "
               "sparse=False (the gradient is dense)")
 
 
