@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import F32, finfo
+from adjoint.base.dtypes import F32
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import bump
