@@ -1,4 +1,4 @@
-"""What watching costs: one GPT training step plain, with anomaly mode, and under the doctor.
+"""What watching costs: a GPT training step plain, in anomaly mode, under doctor and profiler.
 
     ./run bench anomaly                 6 layers, width 384, context 256, batch 12
     ./run bench anomaly --layers 2      smaller; --rounds
@@ -33,6 +33,7 @@ def modes() -> dict[str, Callable[[], Any]]:
         "nan, both": lambda: detect_anomaly(check_forward=True),
         "nan+inf, both": lambda: detect_anomaly(check_inf=True, check_forward=True),
         "doctor": lambda: doctor,
+        "profiler": lambda: ad.profiler.profile(with_stack=True, with_modules=True),
     }
 
 
