@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -315,6 +316,35 @@ def test_locals_that_the_program_holds_stay() -> None:
         mine = locals()
         x * 2
     assert mine["x"] is x
+
+
+def test_a_budget_holds_while_it_is_recorded() -> None:
+    """Looking takes no memory of arrays: the smallest budget is the same with a recording."""
+    def gradients(budget: int, recorded: bool) -> Any:
+        ad.manual_seed(0)
+        h, ws = ad.randn(64, 64), [ad.randn(64, 64, requires_grad=True) for _ in range(8)]
+        with ad.record() if recorded else nullcontext() as walk, ad.memory.budget(budget):
+            for w in ws:
+                h = (h @ w).tanh().sin()
+            h.sum().backward()
+            del h, w
+        assert not recorded or all(0 <= e.saved <= e.live for e in walk)
+        return [w.grad.numpy().tobytes() for w in ws]
+
+    def smallest(recorded: bool) -> int:
+        low, high = 100_000, 1_000_000
+        while high - low > 4096:
+            middle = (low + high) // 2
+            try:
+                gradients(middle, recorded)
+                high = middle
+            except ad.memory.BudgetError:
+                low = middle
+        return high
+
+    enough = smallest(recorded=False)
+    assert abs(smallest(recorded=True) - enough) <= 2 * 4096
+    assert gradients(enough + 4096, True) == gradients(2_000_000, False)
 
 
 def test_an_exception_leaves_as_it_came_and_ends_the_walk() -> None:

@@ -344,6 +344,8 @@ class Recorder(Observer):
     def _lost(self, key: int, storage: Storage) -> None:
         storage.died = self.now
         self.live -= storage.nbytes
+        if self._held.pop(storage.id, 0) and not storage.parameter:
+            self.saved -= storage.nbytes       # a budget took the residual from its node
         self._storages.pop(key, None)
         self._shown.pop(storage.id, None)
 
@@ -445,12 +447,11 @@ class Recorder(Observer):
     def _release(self, info: NodeInfo, dropped: bool) -> None:
         info.released, info.dropped = self.now, dropped
         for s in info.saved:
-            if s.storage < 0:
-                continue
-            left = self._held.get(s.storage, 1) - 1
-            self._held[s.storage] = left
-            if not left and not self.walk.storages[s.storage].parameter:
+            count = self._held.get(s.storage, 0)
+            if count == 1 and not self.walk.storages[s.storage].parameter:
                 self.saved -= self.walk.storages[s.storage].nbytes
+            if count:
+                self._held[s.storage] = count - 1
 
     def _ended(self, key: int, info: NodeInfo) -> None:
         self._nodes.pop(key, None)

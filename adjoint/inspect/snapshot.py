@@ -8,11 +8,15 @@ import numpy as np
 
 FULL = 64           # elements up to which a value is kept whole
 EXACT = 1 << 14     # elements up to which the statistics read all of them
+PLAIN = "fiub"      # kinds of dtypes whose statistics need no copy
 SAMPLE = 1024       # about how many they read of more
 
 
 class Snapshot:
     """A copy of a small array; of a larger one what a sample of it says.
+
+    The copy is kept as bytes and the statistics are read without temporaries: memory of arrays is
+    what a budget limits and a ledger counts, and looking must not show there.
 
     >>> Snapshot(np.arange(3.0)).plain()
     [0.0, 1.0, 2.0]
@@ -20,40 +24,48 @@ class Snapshot:
     1.0
     """
 
-    __slots__ = ("shape", "dtype", "array", "sample", "sampled", "_stats")
+    __slots__ = ("shape", "dtype", "size", "raw", "_type", "sampled", "_stats")
 
     def __init__(self, array: Any, full: int = FULL) -> None:
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype = str(array.dtype)
-        self.array: Any = None
-        self.sample: Any = None
+        self.size = int(array.size)
+        self.raw: bytes | None = None
         self.sampled = False
+        self._type: Any = array.dtype
         self._stats: dict[str, Any] | None = None
         if not isinstance(array, (np.ndarray, np.generic)):      # without storage: no values
             return
-        if array.size <= full:
-            self.array = np.array(array)
-        elif array.size <= EXACT:
+        if self.size <= full:
+            self.raw = array.tobytes()
+        elif self.size <= EXACT and array.dtype.kind in PLAIN:
             self._stats = statistics(array)
         else:
             self.sampled = True
             self._stats = statistics(thin(array))
 
     @property
+    def array(self) -> Any:
+        """The value of a small array, read-only; None for what was not kept whole."""
+        if self.raw is None:
+            return None
+        return np.frombuffer(self.raw, self._type).reshape(self.shape)
+
+    @property
     def stats(self) -> dict[str, Any]:
         """min, max, mean, std of the finite elements and how many are not finite; {} without
         storage. Of a sample where `sampled` is true."""
         if self._stats is None:
-            self._stats = {} if self.array is None else statistics(self.array)
+            self._stats = {} if self.raw is None else statistics(self.array)
         return self._stats
 
     def plain(self) -> Any:
         """Nested lists of a value that was kept whole; None otherwise."""
-        return None if self.array is None else _plain(self.array)
+        return None if self.raw is None else _plain(self.array)
 
     def brief(self, most: int = 8) -> str:
         """The value in a few words."""
-        if self.array is not None and self.array.size <= most:
+        if self.raw is not None and self.size <= most:
             return _text(self.array)
         if not self.stats:
             return f"{list(self.shape)} without storage"
@@ -78,26 +90,27 @@ def statistics(array: Any) -> dict[str, Any]:
     """min, max, mean, std, and how many elements are not finite ("bad")."""
     if array.dtype.kind == "c":
         array = np.abs(array)
-    if array.dtype.kind not in "fiub":
+    elif array.dtype.kind not in PLAIN:
         array = array.astype(np.float64)      # element types of other packages
     if not array.size:
         return {"min": 0.0, "max": 0.0, "mean": 0.0, "std": 0.0, "bad": 0}
-    wide = array.astype(np.float64).reshape(-1)
-    total = float(np.add.reduce(wide))
     bad = 0
+    total = float(np.add.reduce(array, axis=None, dtype=np.float64))
     if not math.isfinite(total):
-        good = np.isfinite(wide)
-        bad = int(wide.size - np.count_nonzero(good))
-        wide = wide[good]
-        if not wide.size:
+        good = np.isfinite(array)
+        bad = int(array.size - np.count_nonzero(good))
+        array = array[good]
+        if not array.size:
             nan = math.nan
             return {"min": nan, "max": nan, "mean": nan, "std": nan, "bad": bad}
-        total = float(np.add.reduce(wide))
-    mean = total / wide.size
+        total = float(np.add.reduce(array, axis=None, dtype=np.float64))
+    mean, axes = total / array.size, list(range(array.ndim))
     # (not BLAS: its threads wait for each other longer than the sum takes)
-    spread = float(np.add.reduce(wide * wide)) / wide.size - mean * mean
-    return {"min": float(np.minimum.reduce(wide)), "max": float(np.maximum.reduce(wide)),
-            "mean": mean, "std": math.sqrt(max(spread, 0.0)), "bad": bad}
+    squares = float(np.einsum(array, axes, array, axes, [], dtype=np.float64))
+    return {"min": float(np.minimum.reduce(array, axis=None)),
+            "max": float(np.maximum.reduce(array, axis=None)),
+            "mean": mean, "std": math.sqrt(max(squares / array.size - mean * mean, 0.0)),
+            "bad": bad}
 
 
 def number(x: Any) -> str:

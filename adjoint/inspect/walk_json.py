@@ -79,7 +79,7 @@ class _Values:
 
     def table(self) -> list[Any]:
         """The snapshots: nested lists, or [shape, min, max, mean, std, not finite, sampled]."""
-        sizes = Counter(s.array.size for s in self.snaps if s.array is not None)
+        sizes = Counter(s.size for s in self.snaps if s.raw is not None)
         room, most = VALUES - SUMMARY * len(self.snaps), 0
         for n in sorted(sizes):                # the largest size for which all up to it have room
             room -= max(0, NUMBER * n + 6 - SUMMARY) * sizes[n]
@@ -90,7 +90,7 @@ class _Values:
 
 
 def _encoded(s: Snapshot, most: int) -> Any:
-    if s.array is not None and s.array.size <= most:
+    if s.raw is not None and s.size <= most:
         return {"v": s.plain()}
     stats = s.stats
     if not stats:
