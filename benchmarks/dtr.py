@@ -288,6 +288,18 @@ KINDS: dict[str, Callable[[], Trace]] = {
     for f in (resnet, resnet_cifar, densenet, unet, transformer, lstm, treelstm, unrolled_gan)
 }
 
+# Other sizes and depths: what the planner's settings were never looked at on.
+VARIED: dict[str, Callable[[], Trace]] = {
+    "transformer, 6 long": partial(transformer, layers=6, d=256, s=1024, b=4, a=4),
+    "transformer, 20 wide": partial(transformer, layers=20, d=768, s=256, b=8, a=12),
+    "lstm, 20 steps": partial(lstm, 20, 256, 256),
+    "treelstm, 16 leaves": partial(treelstm, 4, 512, 64),
+    "gan, 4 deep steps": partial(unrolled_gan, 4, 4, 512, 256),
+    "densenet, 16 layers": partial(densenet, 16, 24, 16),
+    "unet, 3 levels": partial(unet, 3, 4, 128, 48),
+    "resnet_cifar, batch 17": partial(resnet_cifar, 17),
+}
+
 
 # ---------------------------------------------------------------------------------------------
 # The baseline
@@ -450,12 +462,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table: extra time of DTR and of the planner by budget ratio."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trace", choices=[*KINDS], action="append")
+    parser.add_argument("--varied", action="store_true", help="other sizes of the same networks")
     parser.add_argument("--log", action="append", default=[], help="a DTR simulator log")
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.8, 0.6, 0.5, 0.4, 0.3, 0.2])
     parser.add_argument("--effort", type=float, default=1.0)
     parser.add_argument("--no-thrash", action="store_true", help="skip the thrash points")
     args = parser.parse_args(argv)
-    traces = [KINDS[k]() for k in args.trace or ([] if args.log else KINDS)]
+    kinds = VARIED if args.varied else KINDS
+    traces = [kinds[k]() for k in args.trace or ([] if args.log else kinds)]
     traces += [read_log(path) for path in args.log]
     for trace in traces:
         peak = trace.peak()

@@ -96,7 +96,7 @@ class Planner:
     `rungs` budgets between 0 and the full peak that are searched (None: 40 up to 100 operations,
     20 beyond; plans in between come from the same frontier); `effort` scales the ruin-and-repair
     search (0 leaves greedy plans); `slowest` stops the descent at that many times the step's time
-    (None: 4 up to 100 operations, 2 beyond).
+    (None: 4 up to 100 operations, 2 beyond); `lowest` is the smallest budget of interest.
 
     Deterministic: the same trace and settings give the same plans.
 
@@ -117,6 +117,7 @@ class Planner:
         rungs: int | None = None,
         effort: float = 1.0,
         slowest: float | None = None,
+        lowest: int = 0,
     ) -> None:
         if slowest is None:
             slowest = 4.0 if len(trace.ops) <= 100 else 2.0
@@ -136,7 +137,7 @@ class Planner:
         self._repairs = int(effort * min(16.0, 2500 / max(self.graph.n, 1)))
         full = self._note(Layout(self.graph, self.graph.base))
         self._seeds = [self._note(Layout(self.graph, k)) for k in self._segment_seeds()]
-        self._descend(full.peak, rungs)
+        self._descend(full.peak, rungs, lowest)
 
     # ------------------------------------------------------------------ answers
 
@@ -174,13 +175,14 @@ class Planner:
         self._frontier.add(layout.peak, layout.cost, layout.keys)
         return layout
 
-    def _descend(self, peak: int, rungs: int) -> None:
-        lowest = self.trace.floor()
-        for k in range(rungs - 1, 0, -1):
-            budget = peak * k // rungs
+    def _descend(self, peak: int, rungs: int, lowest: int) -> None:
+        floor = self.trace.floor()
+        steps = [(k, peak * k // rungs) for k in range(rungs - 1, 0, -1)]
+        steps = [s for s in steps if s[1] > lowest] + [(0, lowest)] * bool(0 < lowest < peak)
+        for k, budget in steps:
             often = self.graph.n <= 300 or k % 5 == 0
-            from_base = self.graph.n <= 100 or (often and k > 0.35 * rungs)
-            if budget < lowest or not self._rung(budget, from_base):
+            from_base = self.graph.n <= 100 or (often and budget > 0.35 * peak)
+            if budget < floor or not self._rung(budget, from_base):
                 break
 
     def _rung(self, budget: int, from_base: bool) -> bool:

@@ -68,7 +68,7 @@ class Step:
     def prepare(self, limit: int) -> None:
         """Plan the step: within `limit` bytes, or as low as plans were found to go."""
         try:
-            planner = Planner(self.trace(), rungs=20, effort=0.0)
+            planner = Planner(self.trace(), rungs=20, effort=0.0, slowest=2.5, lowest=limit)
         except ArgumentError:
             return                                   # values written twice: not a plain trace
         try:
