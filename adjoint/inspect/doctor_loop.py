@@ -173,7 +173,8 @@ class LossesKept(Check):
         if len(idle) < self.few or len(idle) <= len(before):
             return
         if len(idle) >= 2 * len(before) or len(idle) < 8:     # a walk through all their graphs
-            found = [upstream(s.tensor().grad_fn) for s in idle]  # type: ignore[union-attr]  # alive
+            alive = [t for s in idle if (t := s.tensor()) is not None]
+            found = [upstream(t.grad_fn) for t in alive]
             nodes, kept = sum(f[0] for f in found), sum(f[1] for f in found)
         self.held[place] = idle, nodes, kept
 

@@ -12,7 +12,7 @@ from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
 from adjoint.ops.index import add_rows, index_op
 from adjoint.ops.pointwise import add, eq, ge, logical_and, lt, where_op
-from adjoint.ops.shape import batch_loop, expand_op, reshape, unsqueeze_op
+from adjoint.ops.shape import expand_op, reshape, unsqueeze_op
 from adjoint.ops.sparse import embedding_gradient
 
 
