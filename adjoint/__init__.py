@@ -20,6 +20,7 @@ from adjoint import protocols as _protocols
 from adjoint import tensor as _surface
 from adjoint.autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from adjoint.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
+from adjoint.autograd.anomaly import set_detect_anomaly as _set_detect_anomaly
 from adjoint.autograd.modes import enable_grad as enable_grad
 from adjoint.autograd.modes import inference_mode as inference_mode
 from adjoint.autograd.modes import is_grad_enabled as is_grad_enabled
@@ -30,20 +31,20 @@ from adjoint.base import dtypes as _dtypes
 from adjoint.base.dtypes import DType as dtype
 from adjoint.base.dtypes import finfo as finfo
 from adjoint.base.dtypes import iinfo as iinfo
+from adjoint.base.errors import MissingName as _MissingName
 from adjoint.core.tensor import Parameter as Parameter
 from adjoint.core.tensor import Size as Size
 from adjoint.core.tensor import Tensor as Tensor
+from adjoint.ops import device as _devices
 from adjoint.ops import public as _public
 from adjoint.ops.device import device as device
 from adjoint.ops.device import get_default_device as get_default_device
+from adjoint.ops.device import layout as layout
+from adjoint.ops.device import memory_format as memory_format
 from adjoint.ops.device import set_default_device as set_default_device
 from adjoint.ops.random import Generator as Generator
 from adjoint.ops.random import default_generator as default_generator
 from adjoint.ops.random import fork_rng as fork_rng
-from adjoint.ops.sparse_tensor import layout as layout
-from adjoint.ops.sparse_tensor import sparse_coo as sparse_coo
-from adjoint.ops.sparse_tensor import sparse_csr as sparse_csr
-from adjoint.ops.sparse_tensor import strided as strided
 from adjoint.printing import set_printoptions as set_printoptions
 from adjoint.version import __version__ as __version__
 
@@ -65,6 +66,12 @@ uint16, uint32, uint64 = _dtypes.uint16, _dtypes.uint32, _dtypes.uint64
 bool = _dtypes.bool_
 inf, nan, pi, e = _math.inf, _math.nan, _math.pi, _math.e
 newaxis = None
+set_anomaly_enabled = _set_detect_anomaly
+strided, sparse_coo, sparse_csr = _devices.strided, _devices.sparse_coo, _devices.sparse_csr
+sparse_csc, sparse_bsr, sparse_bsc = _devices.sparse_csc, _devices.sparse_bsr, _devices.sparse_bsc
+contiguous_format, preserve_format = _devices.contiguous_format, _devices.preserve_format
+channels_last, channels_last_3d = _devices.channels_last, _devices.channels_last_3d
+legacy_contiguous_format = contiguous_format
 
 
 def get_default_dtype() -> dtype:
@@ -105,18 +112,28 @@ globals().update(_public.FUNCTIONS)
 
 _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",
          "distributions", "inspect", "testing", "cli", "interop", "random", "cuda", "backends",
-         "compile", "models", "profiler", "sparse", "distributed", "multiprocessing",
+         "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
-         "vision")
-
-
+         "masked", "signal", "cpu", "mps", "xpu", "storage", "vision")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
-_LAZY_NAMES = {"fuse": "func", "save": "io", "load": "io", "explain": "inspect",
-               "draw": "inspect", "doctor": "inspect.doctor", "why_zero": "inspect.gradients",
-               "why_none": "inspect.gradients", "grad_report": "inspect.gradients",
-               "record": "inspect",
-               **dict.fromkeys(("autocast", "is_autocast_enabled", "get_autocast_dtype",
-                                "is_autocast_cache_enabled"), "amp")}
+_SETTINGS = (
+    "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
+    "get_float32_matmul_precision", "get_num_interop_threads", "get_num_threads",
+    "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
+    "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal",
+    "set_num_interop_threads", "set_num_threads", "set_warn_always", "use_deterministic_algorithms")
+_LEGACY = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor",
+           "ShortTensor", "CharTensor", "ByteTensor", "BoolTensor", "ComplexFloatTensor",
+           "ComplexDoubleTensor", "set_default_tensor_type", "typename")
+_LAZY_NAMES = {**dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, "legacy"),
+              "save": "io", "load": "io", "compile": "compiler", "vmap": "func",
+              "UntypedStorage": "storage", "TypedStorage": "storage",
+              "fuse": "func", "explain": "inspect", "draw": "inspect",
+              "doctor": "inspect.doctor", "why_zero": "inspect.gradients",
+              "why_none": "inspect.gradients", "grad_report": "inspect.gradients",
+              "record": "inspect",
+              **dict.fromkeys(("autocast", "is_autocast_enabled", "get_autocast_dtype",
+                               "is_autocast_cache_enabled"), "amp")}
 
 
 def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:
@@ -136,7 +153,9 @@ def __getattr__(name: str) -> _Any:
                 raise
     if name in _LAZY_NAMES:
         return getattr(_importlib.import_module(f"adjoint.{_LAZY_NAMES[name]}"), name)
-    raise AttributeError(f"module 'adjoint' has no attribute {name!r}")
+    if name.endswith("_") and not name.startswith("_") and name in _public.METHODS:
+        return _public.METHODS[name]         # in-place forms: relu_(x) is x.relu_()
+    raise _MissingName("module 'adjoint'", name, __dir__)
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@ couple, so gradients of degenerate spectra are finite; `det` differentiates sing
 """
 from __future__ import annotations
 
+from adjoint.base.errors import missing as _missing
 from adjoint.ops import lu as _lu  # noqa: F401 - registers
 from adjoint.ops.api_arrange import cross as cross
 from adjoint.ops.api_arrange import diagonal as diagonal
@@ -14,3 +15,4 @@ from adjoint.ops.api_linalg import matmul as matmul
 
 globals().update(_LINALG)
 __all__ = ["LinAlgError", "cross", "diagonal", "matmul", *sorted(_LINALG)]
+__getattr__ = _missing("adjoint.linalg")

@@ -12,6 +12,7 @@ from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor, expose, share_cell, wrap
 from adjoint.ops.public import FUNCTIONS, METHODS, public, write_out
+from adjoint.storage import TypedStorage, UntypedStorage
 
 _UFUNCS = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
@@ -156,11 +157,20 @@ def _to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
     return self.to(device)
 
 
+def _storage(typed: bool) -> Any:
+    def f(self: Tensor) -> Any:
+        return TypedStorage(self) if typed else UntypedStorage(self)
+    f.__doc__ = "The memory that this tensor and its views share."
+    return f
+
+
 def attach() -> None:
     """Put the protocols and the operators that come from the registry on Tensor."""
     for name, f in (("__array_ufunc__", _array_ufunc), ("__array_function__", _array_function),
                     ("__dlpack__", _dlpack), ("__dlpack_device__", _dlpack_device),
-                    ("__array_namespace__", _array_namespace), ("to_device", _to_device)):
+                    ("__array_namespace__", _array_namespace), ("to_device", _to_device),
+                    ("storage", _storage(True)),
+                    ("untyped_storage", _storage(False))):
         setattr(Tensor, name, f)
     matmul = METHODS.get("matmul")
     if matmul is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from adjoint.autograd import api
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact, of_numpy
-from adjoint.base.errors import AutogradError, IndexOutOfRange, MetaError, ShapeError
+from adjoint.base.errors import AutogradError, IndexOutOfRange, MetaError, MissingName, ShapeError
 from adjoint.core import tensor as core
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
@@ -251,7 +251,9 @@ def element_size(self: Tensor) -> int:
 for _name, _value in (("is_cuda", False), ("is_sparse", False), ("is_quantized", False),
                       ("is_mps", False), ("is_xpu", False), ("is_nested", False),
                       ("is_mkldnn", False), ("is_sparse_csr", False), ("names", None),
-                      ("name", None)):
+                      ("name", None), ("is_cpu", True), ("is_ipu", False),
+                      ("is_xla", False), ("is_vulkan", False), ("is_maia", False),
+                      ("is_mtia", False), ("volatile", False)):
     setattr(Tensor, _name, _value)
 def get_device(self: Tensor) -> int:
     """-1: the data is on the cpu."""
@@ -556,8 +558,14 @@ _SURFACE.update(__neg__=p.neg, __pos__=lambda self: self, __abs__=p.abs_op,
 
 
 
+def _absent(self: Tensor, name: str) -> Any:
+    """What Python asks last: the name is not there."""
+    raise MissingName(f"'{type(self).__name__}' object", name, lambda: dir(type(self)))
+
+
 def attach_registry() -> None:
     """Make every public function with a method name a method of Tensor."""
+    _SURFACE["__getattr__"] = _absent
     for name, f in {**METHODS, **_SURFACE}.items():
         setattr(Tensor, name, f)
 

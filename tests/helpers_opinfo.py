@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-MODES = ("call", "jvp", "inplace", "writes", "errors")
+MODES = ("call", "jvp", "vmap", "inplace", "writes", "errors")
 RANDOM = (
     "bernoulli cauchy_ exponential geometric log_normal multinomial normal uniform rand randint"
     " randn rand_like"
@@ -33,10 +33,13 @@ RANDOM = (
     " nn.functional.multi_head_attention_forward torch.ops.aten._efficient_attention_forward"
     " torch.ops.aten._flash_attention_forward"
 ).split()
-NOT_COMPARABLE = (  # other storages, unique only up to a phase, or written to the leaf itself
-    "bfloat16 chalf to_sparse zero_ as_strided.partial_views linalg.eig linalg.eigh"
-    " linalg.pinv.singular linalg.lstsq.grad_oriented"
+NOT_COMPARABLE = (  # other storages, written to the leaf itself, lambdas around the function
+    "bfloat16 chalf to_sparse zero_ as_strided.partial_views linalg.pinv.singular"
+    " linalg.lstsq.grad_oriented"
 ).split()
+# Unique only up to a sign or a phase: PyTorch's own samples say what of the result is.
+READS_A_TRIANGLE = {"cholesky_inverse": 0, "cholesky_solve": 1, "triangular_solve": 1}
+UP_TO_A_PHASE = ("svd", "linalg.svd", "linalg.eig", "linalg.eigh")
 ARGUMENT_ORDER = {  # PyTorch's table calls these through a lambda
     "einsum": lambda f: lambda tensors, equation: f(equation, *tensors),
     "where": lambda f: lambda x, condition, other: f(condition, x, other),
@@ -225,6 +228,28 @@ def compare_gradients(
     return ""
 
 
+def wrapped(op: Any, function: Any) -> Any:
+    """`function` on matrices of the kind it is defined for: a triangle where it reads one, a
+    Hermitian matrix where it takes one (what PyTorch's own gradient tests do)."""
+    at = READS_A_TRIANGLE.get(op.name)
+    if at is not None:
+
+        def of_triangle(*args: Any, **kwargs: Any) -> Any:
+            upper = kwargs.get("upper", op.name == "triangular_solve")
+            x = args[at].triu() if upper else args[at].tril()
+            return function(*args[:at], x, *args[at + 1 :], **kwargs)
+
+        return of_triangle
+    if getattr(op.gradcheck_wrapper, "__name__", "").endswith("hermitian_input"):
+        return lambda x, *args, **kwargs: function(x + x.mH, *args, **kwargs)
+    return function
+
+
+def after(function: Any, process: Any) -> Any:
+    """`process` of what `function` gives."""
+    return lambda *args, **kwargs: process(function(*args, **kwargs))
+
+
 def check_sample(reference: Any, function: Any, sample: Any, ad: Any, ties: bool = False) -> str:
     """Why one sample differs, or an empty string; raises what our function raises."""
     leaves: list[tuple[Any, Any]] = []
@@ -301,6 +326,37 @@ def check_tangents(reference: Any, function: Any, sample: Any, ad: Any) -> str:
     return ""
 
 
+def check_batching(reference: Any, function: Any, sample: Any, ad: Any) -> str:
+    """vmap over all floating operands against a loop, with us on both sides."""
+    if sample.kwargs.get("dropout_p"):
+        raise Unsupported("random")
+    mine = convert(((sample.input, *sample.args), dict(sample.kwargs)), ad, [])
+    leaves = [(t, t) for t in flat(mine) if is_tensor(t) and t.dtype.is_floating_point]
+    if not leaves:
+        raise Unsupported("nothing to batch")
+    rng = np.random.default_rng(3)
+    rows = [
+        [m.detach(), m.detach() + ad.from_numpy(
+            np.asarray(0.01 * rng.standard_normal(m.shape)).astype(array(m).dtype))]
+        for m, _ in leaves
+    ]
+
+    def program(*xs: Any) -> Any:
+        args, kwargs = exchanged(mine, {id(m): x for (m, _), x in zip(leaves, xs, strict=True)})
+        return tuple(o for o in flat(function(*args, **kwargs)) if is_tensor(o))
+
+    try:
+        singles = [program(*(r[i] for r in rows)) for i in (0, 1)]
+        want = [ad.stack([a, b]) for a, b in zip(*singles, strict=True)]
+    except (RuntimeError, ValueError) as error:
+        raise Unsupported(f"not in the domain: {error}") from error
+    got = ad.func.vmap(program)(*(ad.stack(r) for r in rows))
+    for k, (g, w) in enumerate(zip(got, want, strict=True)):
+        if reason := differs(g, w, f"batched result {k}"):
+            return reason
+    return ""
+
+
 def after_writing(library: Any, function: Any, args: Any, kwargs: Any, write: str) -> Any:
     """The gradient of `function` when its operand or its result is overwritten before backward.
 
@@ -350,6 +406,9 @@ def check_writes(reference: Any, function: Any, sample: Any, ad: Any) -> str:
         elif got is None or (reason := differs(got, clean, f"after writing to its {write}")):
             return "gradient lost" if got is None else reason
     return ""
+
+
+TESTS = {"jvp": check_tangents, "writes": check_writes, "vmap": check_batching}
 
 
 def check_error(function: Any, case: Any, ad: Any) -> str:
@@ -426,6 +485,8 @@ def check(
     reference, function = pair
     if mode != "inplace" and op.name in ARGUMENT_ORDER:
         function = ARGUMENT_ORDER[op.name](function)
+    if mode in ("call", *TESTS):
+        reference, function = wrapped(op, reference), wrapped(op, function)
     ties = op.name in TIED and dtype_name in ("bool", "int64", "uint8", "float16")
     if op.name == "argsort" and ties:
         return Verdict(name, "skipped")
@@ -436,14 +497,17 @@ def check(
             if done >= limit:
                 break
             sample = case.sample_input if mode == "errors" else case
+            here, ours_here = reference, function
+            if op.name in UP_TO_A_PHASE and mode != "errors":
+                here, ours_here = (after(f, sample.output_process_fn_grad) for f in (
+                    reference, function))
             try:
                 if mode == "errors":
                     reason = check_error(function, case, ad)
-                elif mode in ("jvp", "writes"):
-                    test = check_tangents if mode == "jvp" else check_writes
-                    reason = test(reference, function, sample, ad)
+                elif mode in TESTS:
+                    reason = TESTS[mode](here, ours_here, sample, ad)
                 else:
-                    reason = check_sample(reference, function, sample, ad, ties)
+                    reason = check_sample(here, ours_here, sample, ad, ties)
             except Unsupported:
                 continue
             except Exception as error:  # noqa: BLE001 (a table of all failures is the point)

@@ -24,13 +24,16 @@ from adjoint.autograd.modes import (
     set_grad_enabled,
 )
 from adjoint.autograd.variable import Variable as Variable
+from adjoint.base.errors import missing as _missing_in
+
+_missing = _missing_in("adjoint.autograd")
 
 
 def __getattr__(name: str) -> _Any:
     """`autograd.functional` and `autograd.forward_ad` load when they are first used."""
     if name in ("functional", "forward_ad"):
         return _importlib.import_module(f"adjoint.autograd.{name}")
-    raise AttributeError(f"module 'adjoint.autograd' has no attribute {name!r}")
+    return _missing(name)
 
 
 __all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "grad",

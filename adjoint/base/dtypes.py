@@ -228,7 +228,11 @@ def result_type(operands: Iterable[Any]) -> np.dtype[Any]:
         if weak is not None:
             rank, dtype = 2, default_of(weak)
         else:
-            rank, dtype = (0 if x.shape else 1), x.dtype
+            try:
+                rank, dtype = (0 if x.shape else 1), x.dtype
+            except AttributeError:
+                raise DTypeError("expected a Tensor or a number as an operand, got "
+                                 f"{type(x).__name__}; make one with tensor(...)") from None
         have = classes[rank]
         classes[rank] = dtype if have is None else _join(have, dtype)
     out: np.dtype[Any] | None = None

@@ -8,11 +8,19 @@
     ├── AutogradError     also RuntimeError                graphs, versions, backward
     │   └── GradcheckError
     ├── MetaError         also RuntimeError                a value is needed and there is no storage
+    ├── MissingName       also AttributeError              a name that is not here
     └── NotSupported      also NotImplementedError         known, and deliberately absent
 
 Every class is also the builtin a caller would catch; where PyTorch raises RuntimeError for
 the same mistake, that too.
 """
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType as Module
+from typing import Any
 
 
 class AdjointError(Exception):
@@ -57,3 +65,40 @@ class MetaError(AdjointError, RuntimeError):
 
 class NotSupported(AdjointError, NotImplementedError):
     """The feature is known and deliberately not offered; the message says what to use."""
+
+
+PAGE = "docs/compat.md"
+
+
+class MissingName(AdjointError, AttributeError):
+    """A name was asked for that the module or class does not have. The text is put together when
+    it is read, so that `hasattr` stays cheap."""
+
+    def __init__(self, owner: str, name: str, known: Callable[[], Iterable[str]]) -> None:
+        super().__init__(owner, name)
+        self.owner, self.wanted, self._known = owner, name, known
+
+    def __str__(self) -> str:
+        names = [n for n in self._known() if not n.startswith("_")]
+        lower = {n.lower(): n for n in names}
+        close = [lower[n] for n in difflib.get_close_matches(self.wanted.lower(), lower, 3, 0.72)]
+        nearest = f"; the nearest names are {', '.join(map(repr, close))}" if close else ""
+        return (f"{self.owner} has no attribute {self.wanted!r}{nearest}. {PAGE} lists every "
+                "PyTorch name and what there is of it")
+
+
+def missing(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module: raises `MissingName` for whatever is not in it.
+
+    >>> import adjoint as ad
+    >>> ad.nn.Linera
+    Traceback (most recent call last):
+    adjoint.base.errors.MissingName: module 'adjoint.nn' has no attribute 'Linera'; ...
+    """
+    def known() -> list[str]:
+        own = vars(sys.modules[module])     # of names that differ in case only, the last is told:
+        return sorted(own, key=lambda n: type(own[n]) is not Module)     # a class, not its module
+
+    def __getattr__(name: str) -> Any:
+        raise MissingName(f"module {module!r}", name, known)
+    return __getattr__

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from adjoint.base.errors import missing as _missing
 from adjoint.ops.device import NoDevice
 
 
@@ -97,4 +98,4 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 def __getattr__(name: str) -> Any:
     if name == "amp":
         return importlib.import_module("adjoint.cuda.amp")
-    raise AttributeError(f"module 'adjoint.cuda' has no attribute {name!r}")
+    return _missing("adjoint.cuda")(name)

@@ -1,4 +1,5 @@
 """Function transforms: `torch.func`'s and JAX's names over the same ops, in any nesting."""
+from adjoint.base.errors import missing as _missing
 from adjoint.base.tree import flatten as tree_flatten
 from adjoint.base.tree import register_node as register_pytree_node
 from adjoint.base.tree import tree_leaves, tree_map
@@ -77,3 +78,4 @@ __all__ = ["all_gather", "associative_scan", "axis_index", "axis_size", "checkpo
            "switch", "tensor_jacobian_product", "tree_flatten", "tree_leaves", "tree_map",
            "tree_unflatten", "value_and_grad", "vector_jacobian_product", "vhp", "vjp", "vmap",
            "while_loop"]
+__getattr__ = _missing("adjoint.func")

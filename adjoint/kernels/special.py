@@ -319,7 +319,7 @@ def rsqrt(x: Any) -> Any:
 
 def absolute_sign(x: Any) -> Any:
     """The sign of a real value, x/|x| of a complex one, 0 at 0."""
-    return np.sign(x)
+    return np.array(x) if np.asarray(x).dtype.kind == "b" else np.sign(x)
 
 
 def xlogy(x: Any, y: Any) -> Any:

@@ -1,6 +1,7 @@
 """Layers, losses, initializers and their tools, with PyTorch's names."""
 from __future__ import annotations
 
+from adjoint.base.errors import missing as _missing
 from adjoint.nn import functional, init, modules, parallel, utils
 from adjoint.nn.modules import (
     CELU,
@@ -45,6 +46,7 @@ from adjoint.nn.modules import (
     CosineEmbeddingLoss,
     CosineSimilarity,
     CrossEntropyLoss,
+    CrossMapLRN2d,
     CTCLoss,
     Dropout,
     Dropout1d,
@@ -173,6 +175,7 @@ from adjoint.nn.parameter import (
 )
 
 __all__ = [
+    "CrossMapLRN2d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d",
     "AvgPool2d", "AvgPool3d", "BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d",
@@ -205,3 +208,4 @@ __all__ = [
     "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "functional", "init", "modules",
     "parallel", "utils",
 ]
+__getattr__ = _missing("adjoint.nn")

@@ -1,6 +1,7 @@
 """Functions of neural networks, with the names and signatures of `torch.nn.functional`."""
 from __future__ import annotations
 
+from adjoint.base.errors import missing as _missing
 from adjoint.ops.activation import (
     celu,
     celu_,
@@ -160,3 +161,4 @@ __all__ = [
     "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d_with_indices",
     "adaptive_max_pool3d_with_indices",
 ]
+__getattr__ = _missing("adjoint.nn.functional")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn import _core
 from adjoint.nn._core import no_grad
@@ -254,3 +255,4 @@ kaiming_uniform = _deprecated(kaiming_uniform_)
 kaiming_normal = _deprecated(kaiming_normal_)
 orthogonal = _deprecated(orthogonal_)
 sparse = _deprecated(sparse_)
+__getattr__ = _missing("adjoint.nn.init")

@@ -12,6 +12,7 @@ from adjoint.ops import api_pointwise as api_pointwise
 from adjoint.ops import api_reduce as api_reduce
 from adjoint.ops import api_scatter as api_scatter
 from adjoint.ops import api_shape as api_shape
+from adjoint.ops import api_small as api_small
 from adjoint.ops import api_sort as api_sort
 from adjoint.ops import api_split as api_split
 from adjoint.ops import arrange as arrange

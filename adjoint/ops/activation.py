@@ -90,6 +90,7 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
           inplace: bool = False) -> Any:
     """Leaky ReLU whose slope is drawn from [lower, upper] per element in training, else their mean.
     """
+    need("rrelu", input)
     if lower > upper:
         raise ArgumentError(f"Lower bound should be less than or equal to the upper bound, got "
                             f"{lower} and {upper}")

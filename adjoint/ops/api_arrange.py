@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import I64, promote_dtypes, to_numpy
-from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import (
@@ -375,6 +375,15 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
         raise ShapeError("cov(): expected input to have two or fewer dimensions but got an input "
                          f"with {len(input.shape)} dimensions")
     x = reshape(input, (1, numel(input))) if len(input.shape) < 2 else input
+    for name, w in (("fweights", fweights), ("aweights", aweights)):
+        if w is not None and tuple(w.shape) != (x.shape[1],):
+            raise ShapeError(f"cov(): expected {name} to have one dimension of {x.shape[1]} "
+                             f"observations but got {list(w.shape)}")
+        values = raw(w)
+        if isinstance(values, np.ndarray) and values.size and values.min() < 0:
+            raise ArgumentError(f"cov(): {name} cannot be negative, got {values.min()}")
+    if fweights is not None and dtype_of(fweights).kind not in "iu":
+        raise DTypeError("cov(): expected fweights to have integral dtype, they count observations")
     f = 1.0 if fweights is None else cast_to(fweights, dtype_of(x))
     a = 1.0 if aweights is None else aweights
     w = mul(mul(np.ones(x.shape[1], dtype_of(x)), f), a)

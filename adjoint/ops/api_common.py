@@ -27,7 +27,11 @@ def raw(x: Any) -> Any:
 
 def dtype_of(x: Any) -> np.dtype[Any]:
     """The NumPy dtype of a tensor or an array."""
-    return x.dtype.dtype if isinstance(x, Tensor) else x.dtype
+    if isinstance(x, Tensor):
+        return np.dtype(x.dtype.dtype)
+    if not hasattr(x, "dtype"):
+        raise DTypeError(f"expected a Tensor, got {type(x).__name__}; make one with tensor(...)")
+    return np.dtype(x.dtype)
 
 
 def need(name: str, *xs: Any, argument: str = "input") -> None:

@@ -7,9 +7,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from adjoint.base.aval import Aval
 from adjoint.base.dtypes import finfo
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32, lowered
+from adjoint.core.op import op
+from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     box,
     cast_to,
@@ -19,6 +22,7 @@ from adjoint.ops.api_common import (
     many_dims,
     need,
     need_float,
+    numel,
     one_dim,
     raw,
     result,
@@ -26,6 +30,7 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.decompose import (
     LinAlgError,
+    batch_leading,
     cholesky_op,
     det_op,
     eig_op,
@@ -41,10 +46,10 @@ from adjoint.ops.decompose import (
 )
 from adjoint.ops.linalg import conj, matmul_op, mH
 from adjoint.ops.moments import norm_op, real_of
-from adjoint.ops.pointwise import abs_op, div, log, mul
+from adjoint.ops.pointwise import abs_op, cast, div, gt, log, maximum, mul
 from adjoint.ops.public import public
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
-from adjoint.ops.shape import permute_op, reshape, squeeze_op, unsqueeze_op
+from adjoint.ops.shape import narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
 
 QRResult = result("linalg_qr", "Q R")
 SVDResult = result("linalg_svd", "U S Vh")
@@ -212,8 +217,11 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
     rank = matrix_rank(A)
     from adjoint.ops.pointwise import sub
     empty = box(A, np.empty(0, real_of(dtype_of(A))))
-    residuals = empty
-    if m > n and np.all(np.asarray(raw(rank)) == n):
+    size = reshape(abs_op(x), (numel(x),))
+    residuals = narrow_op(size, dim=0, start=0, length=0)
+    full = driver == "gels" or getattr(A, "level", 0)       # taken for granted, or unknown here
+    if m > n and driver in ("gels", "gelsd", "gelss") and (
+            full or np.all(np.asarray(raw(rank)) == n)):
         gap = sub(matmul_op(A, x), b)
         size = abs_op(gap)
         residuals = sum_op(mul(size, size), dim=(len(gap.shape) - 2,), keepdim=False)
@@ -221,7 +229,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
     if driver == "gels":
         rank = box(A, np.empty(0, np.int64))
     if driver in ("gelsd", "gelss"):
-        empty = box(A, np.linalg.svd(raw(A), compute_uv=False))
+        empty = svd_op(A.detach() if isinstance(A, Tensor) else A)[1]
     return LstsqResult(x, residuals, rank, empty)
 
 
@@ -249,6 +257,25 @@ def top_qr(input: Any, some: bool = True, *, out: Any = None) -> Any:
     return qr(input, "reduced" if some else "complete", out=out)
 
 
+def _rest_impl(a: Any, /) -> Any:
+    u, _, vh = np.linalg.svd(a, full_matrices=True)
+    m, n = a.shape[-2:]
+    return u[..., n:] if m > n else vh[..., m:, :]
+
+
+def _rest_infer(a: Aval) -> Aval:
+    m, n = a.shape[-2:]
+    shape = (m, m - n) if m > n else (n - m, n)
+    return Aval((*a.shape[:-2], *shape), a.dtype)
+
+
+svd_rest_op: Any = op(
+    "linalg_svd_rest", impl=_rest_impl, infer=_rest_infer, batch=batch_leading,
+    cost=lambda a: 20 * a.size * max(a.shape[-2:]),
+    domain=lambda: [((np.array([[1.0, 2.0, 3.0]]),), {}), ((np.ones((2, 3, 1)),), {})],
+    doc="The singular vectors beyond min(m, n), which complete a basis; no derivative.")
+
+
 @linalg()
 def svd(A: Any, full_matrices: bool = True, *, driver: Any = None, out: Any = None) -> Any:
     """(U, S, Vᴴ) with U·diag(S)·Vᴴ = A, singular values descending.
@@ -258,14 +285,13 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None, out: Any = No
     _matrix("svd", A)
     u, s, vh = svd_op(A)
     if full_matrices and A.shape[-1] != A.shape[-2]:
-        fu, _, fvh = np.linalg.svd(raw(A), full_matrices=True)
         from adjoint.ops.shape import cat_op
-        k = s.shape[-1]
         last = len(A.shape) - 1
-        if A.shape[-2] > k:
-            u = cat_op(u, fu[..., k:], dim=last)
+        rest = svd_rest_op(A)
+        if A.shape[-2] > A.shape[-1]:
+            u = cat_op(u, rest, dim=last)
         else:
-            vh = cat_op(vh, fvh[..., k:, :], dim=last - 1)
+            vh = cat_op(vh, rest, dim=last - 1)
     return finish(out, SVDResult(u, s, vh))
 
 
@@ -361,12 +387,23 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any =
                 rtol: Any = None, out: Any = None) -> Any:
     """How many singular values exceed the tolerance (eps·max(m, n) of the largest)."""
     _matrix("matrix_rank", A)
-    s = np.linalg.svd(value(A, "linalg.matrix_rank"), compute_uv=False)
-    top = s.max(-1, keepdims=True) if s.shape[-1] else np.zeros((*s.shape[:-1], 1))
-    relative = np.finfo(s.dtype).eps * max(A.shape[-2:]) if rtol is None else raw(rtol)
-    limit = top * (relative if atol is None and tol is None or rtol is not None else 0.0)
-    absolute = raw(tol) if tol is not None else raw(atol) if atol is not None else 0.0
-    return finish(out, box(A, np.asarray((s > np.maximum(limit, absolute)).sum(-1), np.int64)))
+    s = svd_op(A.detach() if isinstance(A, Tensor) else A)[1]
+    last = len(s.shape) - 1
+    if not s.shape[last]:
+        return finish(out, sum_op(cast(s, dtype=np.dtype(np.int64)), dim=(last,), keepdim=False))
+    top = narrow_op(s, dim=last, start=0, length=1)
+    given = atol if tol is None else tol
+    relative = rtol
+    if rtol is None:
+        relative = np.finfo(dtype_of(s)).eps * max(A.shape[-2:]) if given is None else 0.0
+    limit = maximum(mul(top, _column(relative)), _column(0.0 if given is None else given))
+    return finish(out, sum_op(cast(gt(s, limit), dtype=np.dtype(np.int64)), dim=(last,),
+                              keepdim=False))
+
+
+def _column(x: Any) -> Any:
+    """A tolerance per matrix, beside its singular values."""
+    return unsqueeze_op(x, dim=len(x.shape)) if getattr(x, "shape", ()) else x
 
 
 # ------------------------------------------------------------------ norms

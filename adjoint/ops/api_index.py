@@ -339,7 +339,8 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     tensor([3., 0.])
     """
     need("masked_fill", input)
-    if isinstance(value, complex) and dtype_of(input).kind != "c":
+    if dtype_of(input).kind != "c" and (isinstance(value, complex) or isinstance(
+            value, Tensor) and dtype_of(value).kind == "c"):
         raise DTypeError(f"value cannot be converted to type {of_numpy(dtype_of(input)).name} "
                          "without overflow")
     return masked_fill_op(input, _mask_of("masked_fill", mask), _fill_value("masked_fill", value))

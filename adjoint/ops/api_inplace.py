@@ -13,7 +13,7 @@ from adjoint.ops.public import FUNCTIONS, public
 from adjoint.ops.shape import clone_op
 
 
-def _reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
+def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     """`self` becomes what `view(self)` is: the same memory, another shape, a longer history."""
     if self._rg and self.is_leaf and state() & GRAD:
         raise AutogradError("a leaf Variable that requires grad is being used in an in-place "
@@ -36,7 +36,7 @@ def _reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
 def _declare_shapes() -> None:
     def declare(name: str) -> None:
         def f(self: Any, *args: Any) -> Any:
-            return _reshaped(self, name + "_", FUNCTIONS[name], *args)
+            return reshaped(self, name + "_", FUNCTIONS[name], *args)
         f.__name__ = f.__qualname__ = name + "_"
         f.__doc__ = f"In-place `{name}`: the tensor itself takes the new shape."
         public(name + "_", function=False)(f)

@@ -196,12 +196,11 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
     if isinstance(given, int):
         small, more = divmod(n, given)
         parts = [small + 1] * more + [small] * (given - more)
+        edges = [sum(parts[:i]) for i in range(given + 1)]
     else:
-        cuts = [min(max(c + n if c < 0 else c, 0), n) for c in given]
-        edges = [0, *cuts, n]
-        return tuple(narrow_op(input, dim=d, start=a, length=max(b - a, 0))
-                     for a, b in zip(edges[:-1], edges[1:], strict=True))
-    return split_op(input, sizes=tuple(parts), dim=d)
+        edges = [0, *(min(max(c + n if c < 0 else c, 0), n) for c in given), n]
+    return tuple(narrow_op(input, dim=d, start=a, length=max(b - a, 0))
+                 for a, b in zip(edges[:-1], edges[1:], strict=True))
 
 
 @public()
@@ -229,6 +228,10 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor.")
     d = one_dim(input, dim)
     n = input.shape[d]
+    if len(getattr(start, "shape", ())) or isinstance(
+            start, float) or hasattr(start, "shape") and dtype_of(start).kind not in "iu":
+        raise ArgumentError("narrow(): start must be an int or a 0-dim integral Tensor, got "
+                            f"{list(getattr(start, 'shape', ()))}")
     start = int(raw(start))
     if length < 0:
         raise ArgumentError("narrow(): length must be non-negative.")

@@ -21,7 +21,7 @@ from adjoint.ops.linalg import (
     mv_op,
     scaled,
 )
-from adjoint.ops.pointwise import add, mul
+from adjoint.ops.pointwise import add, mul, ne
 from adjoint.ops.public import SPARSE, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import reshape, squeeze_op, transpose_op, unsqueeze_op
@@ -262,6 +262,9 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1,
     """
     need("addr", input, vec1, vec2)
     product = scaled(outer(vec1, vec2), alpha)
+    if all(dtype_of(x).kind == "b" for x in (input, vec1, vec2)):
+        whole = product if not beta else add(scaled(input, beta), product)
+        return finish(out, ne(whole, 0))
     return finish(out, product if beta == 0 else add(scaled(input, beta), product))
 
 

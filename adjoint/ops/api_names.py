@@ -3,7 +3,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjoint.ops import batch_norm, dropout, embedding, group_norm, loss, network, norm, vision
+from adjoint.ops import (
+    activation,
+    batch_norm,
+    dropout,
+    embedding,
+    group_norm,
+    loss,
+    network,
+    norm,
+    vision,
+)
 from adjoint.ops.api_common import finish, many_dims
 from adjoint.ops.api_join import split_with_sizes
 from adjoint.ops.moments import norm_op
@@ -18,6 +28,9 @@ def _name(reduction: Any) -> str:
     return REDUCTIONS[reduction] if isinstance(reduction, int) else reduction
 
 
+for _f in (activation.celu_, activation.selu_, activation.rrelu_, activation.threshold_):
+    public(_f.__name__, method=False)(_f)
+public("affine_grid_generator", method=False)(vision.affine_grid)
 for _f in (loss.cosine_similarity, loss.pairwise_distance, network.pdist, network.bilinear,
            dropout.alpha_dropout, dropout.feature_alpha_dropout, group_norm.rms_norm):
     public(_f.__name__, method=False)(_f)

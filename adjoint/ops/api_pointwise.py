@@ -19,8 +19,9 @@ from adjoint.base.dtypes import (
 )
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.inplace import inplace
-from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
+from adjoint.ops.api_common import finish
 from adjoint.ops.public import METHODS, public, write_out
 from adjoint.ops.shape import clone_op
 
@@ -81,8 +82,13 @@ def _inplace(label: str, f: Callable[..., Any]) -> None:
         public(label, method=False)(method)
 
 
+def square_of(x: Any) -> Any:
+    """x * x; truth values count."""
+    return p.square(p.cast(x, dtype=np.dtype(np.int64)) if dtype_of(x).kind == "b" else x)
+
+square_of.op = p.square.op  # type: ignore[attr-defined]  # what an in-place form runs
 for _name, _f, _aliases in (
-        ("neg", p.neg, ("negative",)), ("square", p.square, ()), ("exp", p.exp, ()),
+        ("neg", p.neg, ("negative",)), ("square", square_of, ()), ("exp", p.exp, ()),
         ("exp2", p.exp2, ()), ("expm1", p.expm1, ()), ("log", p.log, ()), ("log2", p.log2, ()),
         ("log10", p.log10, ()), ("log1p", p.log1p, ()), ("sqrt", p.sqrt, ()),
         ("rsqrt", p.rsqrt, ()), ("reciprocal", p.reciprocal, ()), ("sin", p.sin, ()),
@@ -201,11 +207,22 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
 def _pow(a: Any, b: Any) -> Any:
     if isinstance(b, NUMBER) and not isinstance(b, bool) and isinstance(a, Tensor):
         if b == 2:
-            return p.square(a)
+            return square_of(a)
         kind = a.dtype.dtype.kind
         if kind in "iu" and isinstance(b, int) and b < 0:
             raise ArgumentError("Integers to negative integer powers are not allowed.")
+    if dtype_of(a).kind in "iu" and isinstance(b, Tensor) and dtype_of(b).kind == "i":
+        return _integer_pow(a, b)
     return p.pow_op(a, b)
+
+
+def _integer_pow(a: Any, b: Any) -> Any:
+    """a ** b of integers, where a negative exponent leaves 1, -1 or 0, as in PyTorch."""
+    below = p.lt(b, 0)
+    power = p.pow_op(a, p.clamp_min(b, low=0))
+    odd = p.sub(1, p.mul(p.bitwise_and(b, 1), 2))
+    unit = p.where_op(p.eq(a, 1), 1, p.where_op(p.eq(a, -1), odd, 0))
+    return p.where_op(below, p.cast(unit, dtype=dtype_of(power)), power)
 
 
 @public()
@@ -425,7 +442,6 @@ def where_method(self: Any, condition: Any, other: Any) -> Any:
     return where(condition, self, other)
 
 
-
 @public(aliases=("special_logit",))
 def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
     """log(x / (1 - x)), x clamped to [eps, 1 - eps] if `eps` is given."""
@@ -438,7 +454,7 @@ def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
     """The n-th derivative of digamma."""
     if isinstance(n, Tensor):
         n, input = input, n
-    return p.polygamma_op(input, n=int(n))
+    return finish(out, p.polygamma_op(input, n=int(n)))
 
 
 @public()
@@ -456,7 +472,7 @@ def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
 def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
     """log2(2^input + 2^other) without overflow."""
     ln2 = math.log(2)
-    return p.div(logaddexp(p.mul(input, ln2), p.mul(other, ln2)), ln2)
+    return finish(out, p.div(logaddexp(p.mul(input, ln2), p.mul(other, ln2)), ln2))
 
 
 @public()
@@ -464,7 +480,7 @@ def sinc(input: Any, *, out: Any = None) -> Any:
     """sin(pi x) / (pi x), 1 at 0."""
     at_zero = p.eq(input, 0)
     safe = p.mul(p.where_op(at_zero, 1.0, input), math.pi)
-    return p.where_op(at_zero, 1.0, p.div(p.sin(safe), safe))
+    return finish(out, p.where_op(at_zero, 1.0, p.div(p.sin(safe), safe)))
 
 
 @public()
@@ -485,12 +501,12 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
     """NaN and infinities replaced by finite numbers; the gradient there is 0."""
     info = finfo(dtype_of(input)) if is_float(dtype_of(input)) else None
     if info is None:
-        return clone_of(input)
+        return finish(out, clone_of(input))
     top = float(info.max) if posinf is None else posinf
     low = float(info.min) if neginf is None else neginf
     result = p.where_op(p.isnan(input), float(nan or 0.0), input)
     result = p.where_op(p.eq(input, math.inf), top, result)
-    return p.where_op(p.eq(input, -math.inf), low, result)
+    return finish(out, p.where_op(p.eq(input, -math.inf), low, result))
 
 
 def clone_of(x: Any) -> Any:
@@ -502,23 +518,7 @@ def clone_of(x: Any) -> Any:
 def heaviside(input: Any, values: Any, *, out: Any = None) -> Any:
     """0 below 0, 1 above, `values` at 0."""
     one = p.where_op(p.gt(input, 0), 1.0, 0.0)
-    return p.where_op(p.eq(input, 0), values, p.cast(one, dtype=dtype_of(input)))
-
-
-@public(aliases=("isclose",), name="isclose")
-def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
-            equal_nan: bool = False) -> Any:
-    """|input - other| <= atol + rtol |other|, elementwise."""
-    a, b = (np.asarray(x.array if isinstance(x, Tensor) else x) for x in (input, other))
-    with np.errstate(all="ignore"):
-        return wrap(np.asarray(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)))
-
-
-@public()
-def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
-             equal_nan: bool = False) -> bool:
-    """True if every element is close (see `isclose`)."""
-    return bool(isclose(input, other, rtol, atol, equal_nan).array.all())
+    return finish(out, p.where_op(p.eq(input, 0), values, p.cast(one, dtype=dtype_of(input))))
 
 
 @public()
@@ -544,7 +544,7 @@ def resolve_conj(input: Any) -> Any:
 @public(name="conj_physical")
 def conj_physical(input: Any, *, out: Any = None) -> Any:
     """The complex conjugate, in memory."""
-    return conj(input)
+    return finish(out, conj(input))
 
 
 @public(method=False)
@@ -563,20 +563,18 @@ def imag(input: Any) -> Any:
 
 @public(name="complex", method=False)
 def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
-    """real + i * imag."""
-    return p.add(p.to_complex(real), p.mul(p.to_complex(imag), 1j))
+    """real + i * imag: two tensors of one floating dtype."""
+    kinds = [dtype_of(x) for x in (real, imag)]
+    if kinds[0] != kinds[1] or kinds[0].kind != "f":
+        raise DTypeError("Expected both inputs to be Half, Float or Double tensors but got "
+                         f"{of_numpy(kinds[0]).name} and {of_numpy(kinds[1]).name}")
+    return finish(out, p.add(p.to_complex(real), p.mul(p.to_complex(imag), 1j)))
 
 
 @public(method=False)
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     """abs * exp(i * angle)."""
-    return complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle)))
-
-
-@public(method=False)
-def result_type_(tensor1: Any, tensor2: Any) -> Any:
-    """The dtype of an op on the two."""
-    return of_numpy(result_type([_raw(tensor1), _raw(tensor2)]))
+    return finish(out, complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle))))
 
 
 @public(method=False)

@@ -171,7 +171,8 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     need("prod", input)
     x = cast_to(input, dtype)
     dims = many_dims(x, None) if dim is None else (one_dim(x, dim),) if len(x.shape) else ()
-    return finish(out, prod_op(x, dim=dims, keepdim=keepdim))
+    made = prod_op(x, dim=dims, keepdim=keepdim)
+    return finish(out, made if dtype is None else cast_to(made, dtype))
 
 
 # ------------------------------------------------------------------ extreme values

@@ -92,6 +92,8 @@ def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add
         if reduce == "multiply":
             return _multiply, d, index, src
         add_to = True
+    if not hasattr(src, "shape") and dtype_of(x).kind in "iu":
+        src = int(src)
     if hasattr(src, "shape") and dtype_of(src) != dtype_of(x):
         raise DTypeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got "
                          f"{of_numpy(dtype_of(x)).name} and {of_numpy(dtype_of(src)).name}")

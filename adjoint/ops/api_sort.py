@@ -1,12 +1,12 @@
 """Public functions that order, search and count; and the cumulative ones."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
-from adjoint.core.autocast import in_float32
 from adjoint.core.inplace import inplace
 from adjoint.ops.api_common import (
     box,
@@ -132,45 +132,6 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None) -
     return _one(ModeResult, mode_op, input, dim, keepdim, out)
 
 
-@public()
-@in_float32
-def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
-             interpolation: str = "linear", out: Any = None) -> Any:
-    """The q-th quantiles, interpolated between neighbours in order.
-
-    >>> import adjoint as ad
-    >>> ad.quantile(ad.tensor([0.0, 1.0, 2.0]), 0.25)
-    tensor(0.5000)
-    """
-    from adjoint.ops.pointwise import add, mul
-    from adjoint.ops.shape import stack_op
-    qs = np.asarray(raw(q), np.float64)
-    if qs.size and (qs.min() < 0 or qs.max() > 1):
-        raise ArgumentError("quantile() q must be in the range [0, 1]")
-    x = reshape(input, (numel(input),)) if dim is None or not len(input.shape) else input
-    d = 0 if dim is None else one_dim(input, dim)
-    ordered = sort_op(x, dim=d, descending=False)[0]
-    parts = []
-    for one in qs.reshape(-1):
-        place = float(one) * (x.shape[d] - 1)
-        low = int(np.floor(place))
-        if interpolation in ("lower", "higher", "nearest"):
-            low = {"lower": low, "higher": int(np.ceil(place)), "nearest": int(np.rint(place))}[
-                interpolation]
-            weight = 0.0
-        else:
-            weight = 0.5 if interpolation == "midpoint" and place != low else place - low
-        a = narrow_op(ordered, dim=d, start=low, length=1)
-        if weight:
-            b = narrow_op(ordered, dim=d, start=low + 1, length=1)
-            a = add(a, mul(sub(b, a), weight))
-        rank = len(input.shape)
-        kept = (1,) * rank if dim is None or not rank else tuple(a.shape)
-        parts.append(reshape(a, kept if keepdim else tuple(
-            n for i, n in enumerate(a.shape) if i != d)))
-    return finish(out, parts[0] if not qs.ndim else stack_op(*parts, dim=0))
-
-
 # ------------------------------------------------------------------ distinct values
 def _inverse_counts(found: Any, input: Any, inverse: bool, counts: bool) -> Any:
     values, back, many = found
@@ -204,7 +165,8 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
     """The elements (or slices along dim) that differ from the one before."""
     x = value(input, "unique_consecutive")
     d = None if dim is None else one_dim(input, dim)
-    rows = x.reshape(-1, 1) if d is None else np.moveaxis(x, d, 0).reshape(x.shape[d], -1)
+    rows = x.reshape(-1, 1) if d is None else np.moveaxis(x, d, 0).reshape(
+        x.shape[d], x.size // max(x.shape[d], 1))
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(1)
     starts = np.flatnonzero(new)
@@ -238,7 +200,8 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
                              "first N-1 dimensions of boundaries tensor and input value tensor must"
                              f" match, got {list(seq.shape)} and {list(x.shape)}")
         rows = [np.searchsorted(a, b, how) for a, b in zip(
-            seq.reshape(-1, seq.shape[-1]), x.reshape(-1, x.shape[-1]), strict=True)]
+            seq.reshape(math.prod(seq.shape[:-1]), seq.shape[-1]),
+            x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), strict=True)]
         found = np.reshape(rows, x.shape)
     return finish(out, box(sorted_sequence, np.asarray(found, kind)))
 
@@ -284,7 +247,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: A
     return finish(out, box(input, counts.astype(x.dtype)))
 
 
-@public(method=False)
+@public()
 def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
               density: bool = False) -> Any:
     """(counts, edges) of a histogram."""
@@ -375,6 +338,8 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     if n < 0:
         raise ArgumentError(f"order must be non-negative but got {n}")
     d = one_dim(input, dim)
+    if n == 0:
+        return finish(out, input)
     parts = [p for p in (prepend, input, append) if p is not None]
     x = cat(parts, d) if len(parts) > 1 else input
     for _ in range(n):

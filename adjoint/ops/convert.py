@@ -11,7 +11,7 @@ from adjoint.base.errors import ArgumentError
 from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.ops.create import device_name
+from adjoint.ops.create import device_name, legacy
 from adjoint.ops.device import check
 from adjoint.ops.pointwise import cast
 from adjoint.ops.public import METHODS, public
@@ -107,6 +107,12 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 
 @public(function=False)
+def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+    """An uninitialised tensor of given sizes, or of given data, with this one's dtype."""
+    return legacy(*args, device=device, dtype=self.dtype)
+
+
+@public(function=False)
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     """This tensor on the cpu: itself, for it is there."""
     return _move(self, "cpu")
@@ -189,3 +195,16 @@ def dtype_name(self: Tensor) -> str:
     """The name of the dtype."""
     return of_numpy(self.array.dtype).name
 
+
+
+def _absent_device(name: str) -> None:
+    def method(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+        check(name)
+        return self
+    method.__name__ = name
+    method.__doc__ = f"Raises: there is no {name} device here."
+    METHODS[name] = method
+
+
+for _n in ("xpu", "ipu", "mtia", "hpu"):
+    _absent_device(_n)

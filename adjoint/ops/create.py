@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import DType, default_dtype, default_of, is_inexact, of_numpy, to_numpy
+from adjoint.base.dtypes import default_dtype, default_of, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
+from adjoint.ops.api_common import finish
 from adjoint.ops.device import check
 from adjoint.ops.public import METHODS, public
 from adjoint.ops.shape import clone_op
@@ -151,14 +152,16 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
     """A tensor of zeros of shape `size`."""
-    return make(shape_of(size), _dtype(dtype, default_dtype()), 0, device, requires_grad)
+    return finish(out, make(shape_of(size), _dtype(dtype, default_dtype()),
+                            0, device, requires_grad))
 
 
 @public(method=False)
 def ones(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
     """A tensor of ones of shape `size`."""
-    return make(shape_of(size), _dtype(dtype, default_dtype()), 1, device, requires_grad)
+    return finish(out, make(shape_of(size), _dtype(dtype, default_dtype()),
+                            1, device, requires_grad))
 
 
 @public(method=False)
@@ -166,7 +169,8 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
           requires_grad: bool = False, pin_memory: bool = False,
           memory_format: Any = None) -> Tensor:
     """An uninitialised tensor of shape `size`."""
-    return make(shape_of(size), _dtype(dtype, default_dtype()), None, device, requires_grad)
+    return finish(out, make(shape_of(size), _dtype(dtype, default_dtype()),
+                            None, device, requires_grad))
 
 
 @public(method=False)
@@ -175,7 +179,8 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     """A tensor of `fill_value` of shape `size`; its dtype follows the value."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
-    return make(shape_of((size,)), _dtype(dtype, default_of(kind)), value, device, requires_grad)
+    return finish(out, make(shape_of((size,)), _dtype(dtype, default_of(kind)),
+                            value, device, requires_grad))
 
 
 def _like(name: str, fill: Any) -> Any:
@@ -260,6 +265,13 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         start, end = 0, start
     if step == 0:
         raise ArgumentError("step must be nonzero")
+    for v in (start, end):
+        if isinstance(v, float) and not math.isfinite(v):
+            raise ArgumentError(f"unsupported range: {start} -> {end}")
+    if dtype is not None and not is_inexact(to_numpy(dtype)):
+        start, end, step = int(start), int(end), int(step)      # as PyTorch counts them
+        if step == 0:
+            raise ArgumentError("step must be nonzero")
     if (end - start) * step < 0:
         raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange("
                             f"{start}, {end}, {step})")
@@ -267,9 +279,9 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     kind = _dtype(dtype, default_of("i") if ints else default_dtype())
     count = max(0, math.ceil((end - start) / step))
     if check(device) == "meta":
-        return wrap(MetaArray((count,), kind), requires_grad)
+        return finish(out, wrap(MetaArray((count,), kind), requires_grad))
     index = np.arange(count, dtype=np.int64 if ints else np.float64)
-    return wrap((start + index * step).astype(kind), requires_grad)
+    return finish(out, wrap((start + index * step).astype(kind), requires_grad))
 
 
 @public(method=False, name="range")
@@ -285,13 +297,23 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
              layout: Any = None, device: Any = None, requires_grad: bool = False,
              pin_memory: bool = False) -> Tensor:
     """`steps` evenly spaced values from `start` to `end`, both included."""
-    if steps < 0:
-        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     kind = _dtype(dtype, default_dtype())
     if check(device) == "meta":
-        return wrap(MetaArray((steps,), kind), requires_grad)
-    values = np.linspace(_number(start), _number(end), steps)
-    return wrap(values.astype(kind), requires_grad)
+        return finish(out, wrap(MetaArray((steps,), kind), requires_grad))
+    return finish(out, wrap(_even(start, end, steps, kind).astype(kind), requires_grad))
+
+
+def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Evenly spaced values; between integers (as PyTorch takes the ends) for an integer dtype."""
+    if steps < 0:
+        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
+    start, end = _number(start), _number(end)
+    if is_inexact(kind):
+        return np.linspace(start, end, steps)
+    start, end, place = int(start), int(end), np.arange(steps)
+    step = (end - start) / max(steps - 1, 1)
+    return np.where((place < steps // 2) | (steps == 1), start + step * place,
+                    end - step * (steps - 1 - place))
 
 
 @public(method=False)
@@ -299,8 +321,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
              dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """base ** linspace(start, end, steps)."""
-    values = np.power(float(base), np.linspace(_number(start), _number(end), steps))
-    return wrap(values.astype(_dtype(dtype, default_dtype())), requires_grad)
+    kind = _dtype(dtype, default_dtype())
+    with np.errstate(all="ignore"):
+        values = np.power(float(base), _even(start, end, steps, kind))
+    return finish(out, wrap(values.astype(kind), requires_grad))
 
 
 @public(method=False)
@@ -311,8 +335,8 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
     if n < 0 or (m is not None and m < 0):
         raise ArgumentError(f"n and m must be greater or equal to 0, got {n} and {m}")
     if check(device) == "meta":
-        return wrap(MetaArray((n, n if m is None else m), kind), requires_grad)
-    return wrap(np.eye(n, m, dtype=kind), requires_grad)
+        return finish(out, wrap(MetaArray((n, n if m is None else m), kind), requires_grad))
+    return finish(out, wrap(np.eye(n, m, dtype=kind), requires_grad))
 
 
 # ------------------------------------------------------------------ copies and constructors
@@ -349,14 +373,6 @@ def legacy(*args: Any, device: Any = None, requires_grad: bool = False,
 
 
 Tensor.__class__.legacy = staticmethod(legacy)  # type: ignore[attr-defined]  # metaclass hook
-
-
-def _typed(name: str, dtype: DType) -> None:
-    def construct(*args: Any) -> Tensor:
-        return legacy(*args, dtype=dtype)
-    construct.__name__ = construct.__qualname__ = name
-    construct.__doc__ = f"PyTorch's legacy constructor of {dtype.name} tensors."
-    public(name, method=False)(construct)
 
 
 def inexact(t: Tensor) -> bool:

@@ -16,13 +16,27 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.errors import AdjointError, DTypeError, ShapeError
+from adjoint.core.inplace import zeros_of
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, raw
 from adjoint.ops.family import batch_broadcast
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import conj, matmul_op, mH
 from adjoint.ops.moments import real_of
-from adjoint.ops.pointwise import abs_op, add, cast, div, le, mul, neg, real_part, sub, where_op
+from adjoint.ops.pointwise import (
+    abs_op,
+    add,
+    cast,
+    conj_op,
+    div,
+    imag_part,
+    le,
+    mul,
+    neg,
+    real_part,
+    sub,
+    where_op,
+)
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import cat_op, lift_all, narrow_op, unsqueeze_op
 
@@ -212,13 +226,30 @@ def _real(x: Any) -> Any:
     return real_part(x) if dtype_of(x).kind == "c" else x
 
 
+def _slogdet_vjp(cts: Any, a: Any, sign: Any, a_aval: Aval) -> Any:
+    """d log|det| + i·d arg(det) = tr(A⁻¹·dA); a real sign does not change."""
+    turn, grow = cts
+    if turn is not None and dtype_of(sign).kind == "c":
+        phase = mul(imag_part(mul(conj_op(turn), sign)), -1j)
+        grow = phase if grow is None else add(grow, phase)
+    if grow is None:
+        return zeros_of(a_aval)
+    return mul(_spread2(grow), mH(inv_op(a)))
+
+
+def _slogdet_jvp(t: Any, a: Any, sign: Any) -> Any:
+    change = _inner(t, mH(inv_op(a)))
+    if dtype_of(sign).kind != "c":
+        return mul(sign, 0.0), change
+    return mul(mul(sign, 1j), imag_part(change)), _real(change)
+
+
 slogdet_op: Any = op(
     "linalg_slogdet", **needs_width("slogdet"),
     impl=lambda a, /: tuple(np.asarray(v) for v in np.linalg.slogdet(a)),
-    infer=_slogdet_infer, outs=("sign", "logabsdet"), differentiable=("logabsdet",),
-    vjp={"a": lambda cts, a: mul(_spread2(cts[1]), mH(inv_op(a)))},
-    jvp={"a": lambda t, a: (None, _real(_inner(t, mH(inv_op(a)))))}, batch=batch_leading,
-    cost=_cube, why={"a": "dA = ct·A⁻ᴴ"})
+    infer=_slogdet_infer, outs=("sign", "logabsdet"), vjp={"a": _slogdet_vjp},
+    jvp={"a": _slogdet_jvp}, batch=batch_leading, cost=_cube,
+    why={"a": "dA = ct·A⁻ᴴ", "sign": "the phase of a complex determinant turns"})
 
 
 # ------------------------------------------------------------------ Cholesky

@@ -1,9 +1,11 @@
-"""Devices: `cpu` holds arrays, `meta` holds shapes. The default is per thread."""
+"""Devices: `cpu` holds arrays, `meta` holds shapes; the default is per thread. Layouts and memory
+formats: names that programs pass around."""
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
 from typing import Any
 
+from adjoint.base.dtypes import DType
 from adjoint.base.errors import AdjointError, ArgumentError
 
 _default: ContextVar[str] = ContextVar("adjoint_device", default="cpu")
@@ -83,3 +85,37 @@ def set_default_device(d: Any) -> None:
 def get_default_device() -> device:
     """The device that factory functions use here."""
     return device(_default.get())
+
+
+class layout:
+    """How the elements of a tensor lie in memory, `strided` for dense ones."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{DType.namespace}.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, layout) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __reduce__(self) -> tuple[type[layout], tuple[str]]:
+        return type(self), (self.name,)
+
+
+class memory_format(layout):
+    """The order of axes in memory. Accepted wherever PyTorch takes one: results are equal
+    numbers, in C order unless the operand says otherwise."""
+
+
+strided, sparse_coo = layout("strided"), layout("sparse_coo")
+sparse_csr, sparse_csc = layout("sparse_csr"), layout("sparse_csc")
+sparse_bsr, sparse_bsc = layout("sparse_bsr"), layout("sparse_bsc")
+jagged = layout("jagged")
+contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format(
+    "preserve_format")
+channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
+legacy_contiguous_format = contiguous_format

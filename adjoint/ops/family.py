@@ -150,8 +150,10 @@ class _Derived:
         """ct * conj(slope(vals)): the cotangent convention of PyTorch for complex operands."""
         from adjoint.ops.pointwise import conj_op, mul
         if self._bare is None:
-            self._bare = derived_op(self.name + "_slope", self.names, self.attrs, self.slope)
-        slope = self._bare(*vals, **attrs) if self.names else self.slope.value
+            self._bare = (derived_op(self.name + "_slope", self.names, self.attrs, self.slope)
+                          if self.names else
+                          ex.compile_numpy(self.name, (), [self.slope], keyword=self.attrs))
+        slope = self._bare(*vals, **attrs)
         slope = slope.conjugate() if isinstance(slope, NUMBER) else conj_op(slope)
         return mul(ct, slope)
 

@@ -57,11 +57,12 @@ def _batch_along(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
         attrs = {**attrs, "shape": (lifted[0].shape[0], *attrs["shape"])}
     if len(lifted[0].shape) == 1:                    # examples are numbers: index 0 of one element
         from adjoint.ops.shape import reshape
-        lifted = [reshape(a, (a.shape[0], 1)) for a in lifted]
+        shape = tuple(lifted[1].shape) if op_.name == "gather" else (lifted[0].shape[0],)
+        lifted = [reshape(a, (a.shape[0], math.prod(a.shape[1:]))) for a in lifted]
         attrs = {**attrs, "dim": 1}
         if "shape" in attrs:
             attrs["shape"] = (*attrs["shape"], 1)
-        return reshape(bind(op_, lifted, attrs), (lifted[0].shape[0],))
+        return reshape(bind(op_, lifted, attrs), shape)
     return bind(op_, lifted, {**attrs, "dim": attrs["dim"] + 1})
 
 
@@ -246,10 +247,13 @@ def _read_back(ct: Any, index: Any, src: Aval, dim: int) -> Any:
 
 def _batch_scatter(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
     x, index, src = args
-    if not batched[2] and (not hasattr(src, "shape") or not len(src.shape)):
+    if not hasattr(src, "shape"):
+        dtype = getattr(x.dtype, "dtype", x.dtype)
+        src = np.asarray(src, dtype)
+    if not batched[2] and not len(src.shape) and len(index.shape) > batched[1]:
         lifted = [*lift_all((x, index), batched[:2]), src]
         return bind(op_, lifted, {"dim": attrs["dim"] + 1})
-    return _batch_along(op_, args, batched, attrs)
+    return _batch_along(op_, (x, index, src), batched, attrs)
 
 
 def _zero(src: Aval) -> Any:

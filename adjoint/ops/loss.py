@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.dtypes import of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
 from adjoint.ops.api_common import dtype_of, need, raw
 from adjoint.ops.cross_entropy import check_reduction, legacy_reduction
-from adjoint.ops.family import pointwise
+from adjoint.ops.family import broadcast_shapes, pointwise
 from adjoint.ops.gather import gather_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
@@ -229,7 +230,8 @@ def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps
                              f"{list(input.shape)}")
     values = raw(var)
     if isinstance(values, np.ndarray) and not getattr(var, "level", 0) and (values < 0).any():
-        raise ArgumentError("var has negative entry/entries")
+        raise ArgumentError(f"var has negative entry/entries, the smallest is {values.min()}; pass "
+                            "variances, exp(log_var) for instance")
     var = add(var, stopped(clamp_min(sub(eps, var), low=0.0)))
     found = mul(add(log(var), div(mse_op(input, target), var)), 0.5)
     if full:
@@ -312,6 +314,9 @@ def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, re
     if math.prod(target.shape) != math.prod(x.shape):
         raise ShapeError(f"multilabel_margin_loss: inconsistent target size: {list(target.shape)} "
                          f"for input of size: {list(input.shape)}")
+    if dtype_of(target).kind not in "iu":
+        raise DTypeError("multilabel_margin_loss: expected scalar type Long for argument 'target' "
+                         f"but found {of_numpy(dtype_of(target)).name}; call .long() on it")
     t = np.asarray(raw(target)).reshape(tuple(x.shape))
     n, classes = t.shape
     listed = np.cumprod(t >= 0, axis=1).astype(bool)
@@ -339,7 +344,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     if not rank:
         return reshape(cosine_similarity(reshape(x1, (1,)), reshape(x2, (1,)), 0, eps), ())
     d = (dim % rank,)
-    shape = np.broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
+    shape = broadcast_shapes("cosine_similarity", x1, x2)
     a, b = (t if tuple(t.shape) == shape else expand_op(t, shape=shape) for t in (x1, x2))
     na, nb = (clamp_min(norm_op(t, p=2.0, dim=d, keepdim=True), low=eps) for t in (a, b))
     return sum_op(mul(div(a, na), div(b, nb)), dim=d, keepdim=False)
@@ -382,6 +387,12 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
                        reduction)
     if margin <= 0:
         raise ArgumentError(f"triplet_margin_loss: margin must be greater than 0, got {margin}")
+
+    ranks = [len(x.shape) for x in (anchor, positive, negative)]
+    if len(set(ranks)) > 1:
+        raise ShapeError("The anchor, positive, and negative tensors are expected to have the same "
+                         "number of dimensions, but got: anchor {}D, positive {}D, and negative {}D"
+                         " inputs".format(*ranks))
 
     def distance(a: Any, b: Any) -> Any:
         return pairwise_distance(a, b, p, eps)

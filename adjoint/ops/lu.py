@@ -25,8 +25,8 @@ from adjoint.ops.decompose import (
 )
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import mH
-from adjoint.ops.pointwise import add, sub
-from adjoint.ops.public import public
+from adjoint.ops.pointwise import add, eq, sub, where_op
+from adjoint.ops.public import FUNCTIONS, public
 from adjoint.ops.shape import cat_op, mT, narrow_op
 
 LUResult = result("linalg_lu", "P L U")
@@ -44,7 +44,8 @@ def factor(a: Any) -> tuple[Any, Any]:
     pivots = np.zeros((len(work), k), np.int32)
     rows = np.arange(len(work))
     for j in range(k):
-        best = np.abs(work[:, j:, j]).argmax(1) + j
+        column = work[:, j:, j]          # LAPACK weighs complex numbers by |re| + |im|
+        best = (np.abs(column.real) + np.abs(column.imag)).argmax(1) + j
         pivots[:, j] = best + 1
         top, other = work[rows, j].copy(), work[rows, best].copy()
         work[rows, j], work[rows, best] = other, top
@@ -277,9 +278,13 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False,
                  out: Any = None) -> Any:
     """(LU, pivots, info): info is the first zero on U's diagonal, from 1, or 0."""
     packed, pivots = lu_factor(A, pivot=pivot)
-    zero = np.diagonal(np.asarray(raw(packed)), axis1=-2, axis2=-1) == 0
-    info = np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32)
-    return finish(out, FactorExResult(packed, pivots, box(A, info)))
+    k = min(A.shape[-2:])
+    zero = eq(FUNCTIONS["diagonal"](packed, dim1=-2, dim2=-1), 0.0)
+    places = where_op(zero, np.arange(1, k + 1, dtype=np.int32), np.int32(k + 1))
+    first = FUNCTIONS["amin"](places, -1) if k else FUNCTIONS["zeros_like"](
+        places[..., :0].sum(-1), dtype=np.dtype(np.int32))
+    info = where_op(eq(first, k + 1), np.int32(0), first) if k else first
+    return finish(out, FactorExResult(packed, pivots, info))
 
 
 InverseResult = result("linalg_inv_ex", "inverse info")

@@ -1,4 +1,5 @@
-"""Functions built from others: short-time transforms, finite differences, copies of views."""
+"""Functions built from others: quantiles, short-time transforms, finite differences, copies of
+views."""
 from __future__ import annotations
 
 from typing import Any
@@ -7,30 +8,61 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32
-from adjoint.ops.api_common import dtype_of, finish, many_dims, numel, one_dim, raw
+from adjoint.core.tensor import Tensor
+from adjoint.ops.api_common import (
+    choice,
+    dtype_of,
+    finish,
+    floating,
+    many_dims,
+    need_float,
+    numel,
+    one_dim,
+    raw,
+    same_dtype,
+)
+from adjoint.ops.api_shape import movedim
 from adjoint.ops.arrange import windows_op
 from adjoint.ops.fourier import FFT
+from adjoint.ops.gather import gather_op
 from adjoint.ops.index import unindex_op
-from adjoint.ops.pointwise import add, div, mul, sub
+from adjoint.ops.pointwise import (
+    add,
+    cast,
+    ceil,
+    clamp_min,
+    div,
+    floor,
+    isnan,
+    logical_not,
+    lt,
+    mul,
+    round_op,
+    sub,
+    where_op,
+)
 from adjoint.ops.public import FUNCTIONS, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
     clone_op,
+    expand_op,
     mT,
     narrow_op,
     pad_zero_op,
     reshape,
     squeeze_op,
-    transpose_op,
     unsqueeze_op,
 )
+from adjoint.ops.sort import sort_op
 
 
 @public()
 def sum_to_size(input: Any, *size: Any) -> Any:
     """Summed down to a shape that broadcasts to the operand's."""
     want = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    if not want:
+        return FUNCTIONS["sum"](input)
     have = tuple(input.shape)
     lead = len(have) - len(want)
     dims = (*range(lead), *(i + lead for i, n in enumerate(want) if n == 1 and have[i + lead] != 1))
@@ -66,37 +98,75 @@ public("slice_copy", method=False)(lambda input, dim=0, start=None, end=None, st
     input[(*(slice(None),) * one_dim(input, dim), slice(start, end, step))]))
 
 
+# ------------------------------------------------------------------ quantiles
+def _quantiles(name: str, input: Any, q: Any, dim: Any, keepdim: bool, how: str, ignore: bool
+               ) -> Any:
+    """Quantiles of rows in order: between two neighbours, found by rank, so that the gradient
+    reaches both and, where q is a tensor, the rank."""
+    need_float(name, input)
+    choice(name, "interpolation", how, ("linear", "lower", "higher", "midpoint", "nearest"))
+    if isinstance(q, Tensor):
+        same_dtype(name, input, q)
+    asked: Any = q if isinstance(q, Tensor) else np.asarray(q, dtype_of(input))
+    if len(asked.shape) > 1:
+        raise ShapeError(f"{name}() q must be a scalar or 1D tensor, got {list(asked.shape)}")
+    plain = raw(asked)
+    if isinstance(plain, np.ndarray) and plain.size and (plain.min() < 0 or plain.max() > 1):
+        raise ArgumentError(f"{name}() q values must be in the range [0, 1], got {plain}")
+    rank = len(input.shape)
+    whole = dim is None or not rank
+    d = 0 if whole else one_dim(input, dim)
+    x = reshape(input, (numel(input), 1)) if whole else input
+    if not x.shape[d]:
+        raise ShapeError(f"{name}() input tensor must be non-empty")
+    rows = reshape(x, (1, numel(input))) if whole else movedim(x, d, -1)
+    last = len(rows.shape) - 1
+    n = rows.shape[last]
+    ordered = sort_op(rows, dim=last, descending=False)[0]      # nan comes last
+    bad = isnan(ordered)
+    count = sum_op(cast(bad if ignore else logical_not(bad), dtype=dtype_of(input)), dim=(last,),
+                   keepdim=True)
+    if ignore:
+        top = clamp_min(sub(float(n - 1), count), low=0.0)      # the last number of each row
+        place = mul(top, reshape(asked, (1,) * last + (-1,)))
+    else:
+        place = mul(reshape(asked, (1,) * last + (-1,)), float(n - 1))
+        place = where_op(lt(count, float(n)), float(n - 1), place)
+    if how in ("lower", "higher", "nearest"):
+        place = {"lower": floor, "higher": ceil, "nearest": round_op}[how](place)
+    low = floor(place)
+    weight = sub(place, low) if how != "midpoint" else 0.5
+    lead = (*rows.shape[:-1], place.shape[-1])
+    at = [expand_op(cast(i, dtype=np.dtype(np.int64)), shape=lead) for i in (low, ceil(place))]
+    below, above = (gather_op(ordered, i, dim=last) for i in at)
+    found = add(below, mul(sub(above, below), weight))
+    wide = (1,) * rank if whole else tuple(1 if i == d else n for i, n in enumerate(input.shape))
+    kept = wide if keepdim else () if whole else tuple(
+        n for i, n in enumerate(input.shape) if i != d)
+    if not len(asked.shape):
+        return reshape(found, kept)
+    return reshape(movedim(found, -1, 0), (asked.shape[0], *kept))
+
+
+@public()
+@in_float32
+def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
+             interpolation: str = "linear", out: Any = None) -> Any:
+    """The q-th quantiles, interpolated between neighbours in order; nan if any is nan.
+
+    >>> import adjoint as ad
+    >>> ad.quantile(ad.tensor([0.0, 1.0, 2.0]), 0.25)
+    tensor(0.5000)
+    """
+    return finish(out, _quantiles("quantile", input, q, dim, keepdim, interpolation, False))
+
+
 @public()
 @in_float32
 def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
                 interpolation: str = "linear", out: Any = None) -> Any:
     """`quantile` of what is not nan, row by row."""
-    from adjoint.ops.shape import stack_op
-    x = reshape(input, (numel(input),)) if dim is None else input
-    d = 0 if dim is None else one_dim(x, dim)
-    bad = np.isnan(np.asarray(raw(x)))
-    if not bad.any():
-        return FUNCTIONS["quantile"](input, q, dim, keepdim, interpolation=interpolation, out=out)
-    moved = transpose_op(x, dim0=d, dim1=len(x.shape) - 1)
-    rest = tuple(moved.shape[:-1])
-    rows = reshape(moved, (-1, moved.shape[-1]))
-    kept = ~np.isnan(np.asarray(raw(rows)))
-    qs = np.asarray(raw(q))
-    found = []
-    for i in range(rows.shape[0]):
-        at = np.flatnonzero(kept[i])
-        row = rows[i][at] if len(at) else rows[i]
-        found.append(FUNCTIONS["quantile"](row, q, 0, interpolation=interpolation))
-    stacked = stack_op(*found, dim=qs.ndim)
-    whole = reshape(stacked, (*qs.shape, *rest))
-    if len(rest):
-        whole = unsqueeze_op(whole, dim=len(whole.shape))
-        whole = transpose_op(whole, dim0=qs.ndim + d, dim1=len(whole.shape) - 1)
-        if not keepdim:
-            whole = squeeze_op(whole, dims=(qs.ndim + d,))
-    elif keepdim:
-        whole = reshape(whole, (*qs.shape, *(1,) * len(input.shape)))
-    return finish(out, whole)
+    return finish(out, _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True))
 
 
 # ------------------------------------------------------------------ differences
@@ -108,7 +178,8 @@ def _one_gradient(x: Any, d: int, step: Any, edge_order: int) -> Any:
         return narrow_op(t, dim=d, start=a, length=k)
     h: Any
     if isinstance(step, np.ndarray) and step.ndim:
-        h = np.diff(step).reshape((-1, *(1,) * (len(x.shape) - d - 1)))
+        kind = dtype_of(floating(x))
+        h = np.diff(step.astype(kind)).reshape((-1, *(1,) * (len(x.shape) - d - 1)))
         left, right = h[:-1], h[1:]
         a = -right / (left * (left + right))
         b = (right - left) / (left * right)

@@ -14,13 +14,12 @@ from adjoint.ops.api_linalg import linear
 from adjoint.ops.attention import scaled_dot_product_attention
 from adjoint.ops.dropout import dropout
 from adjoint.ops.embedding import embedding
-from adjoint.ops.gather import gather_op
 from adjoint.ops.index import index_op, masked_fill_op, unindex_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.loss import reduced
 from adjoint.ops.moments import logsumexp_op, norm_op
-from adjoint.ops.pointwise import add, div, mul, neg, sub, where_op
-from adjoint.ops.reduce import mean_op, sum_op
+from adjoint.ops.pointwise import add, div, isinf, mul, neg, sub, where_op
+from adjoint.ops.reduce import max_dim_op, mean_op, sum_op
 from adjoint.ops.shape import (
     cat_op,
     expand_op,
@@ -117,16 +116,17 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
 
 
 def _bag_max(rows: Any, bag: Any, bags: int, weight: Any) -> Any:
-    values = np.asarray(raw(rows))
-    best = np.zeros((bags, values.shape[1]), np.int64)
-    for b in range(bags):
-        members = np.flatnonzero(bag == b)
-        if len(members):
-            best[b] = members[values[members].argmax(0)]
-    empty = np.bincount(bag, minlength=bags) == 0
-    if not len(values):
+    """Rows of each bag side by side, short bags filled up with -inf; an empty bag gives 0."""
+    sizes = np.bincount(bag, minlength=bags)
+    if not len(bag):
         return np.zeros((bags, weight.shape[1]), dtype_of(weight))
-    return masked_fill_op(gather_op(rows, best, dim=0), empty[:, None], 0.0)
+    places = np.full((bags, sizes.max()), len(bag))
+    for b in range(bags):
+        places[b, :sizes[b]] = np.flatnonzero(bag == b)
+    low = np.full((1, weight.shape[1]), -np.inf, dtype_of(weight))
+    side = index_op(cat_op(rows, low, dim=0), places, dims=(0,))
+    best = max_dim_op(side, dim=1, keepdim=False)[0]
+    return masked_fill_op(best, (sizes == 0)[:, None], 0.0)
 
 
 # ------------------------------------------------------------------ CTC
@@ -182,7 +182,7 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
         losses.append(_ctc_one(rows, own, blank))
     found = stack_op(*losses, dim=0)
     if zero_infinity:
-        found = where_op(np.isinf(np.asarray(raw(found))), 0.0, found)
+        found = where_op(isinf(found), 0.0, found)
     if reduction == "mean":
         found = div(found, np.maximum(tl, 1).astype(dtype_of(x)))
     out = reduced(found, reduction)

@@ -129,7 +129,7 @@ abs_op = op(
     why={"x": "|x|' = sign(x), 0 at 0"})
 sign = pointwise("sign", lambda x: sign_(x))
 sgn = op(
-    "sgn", impl=lambda x, /: np.sign(x), infer=lambda x: x,
+    "sgn", impl=lambda x, /: special.absolute_sign(x), infer=lambda x: x,
     vjp={"x": lambda ct, x: _sgn_rule(ct, x)}, jvp={"x": lambda t, x: _sgn_rule(t, x)},
     batch=batch_broadcast, cost=lambda x: x.size, elementwise=True,
     why={"x": "the phase turns with x"})

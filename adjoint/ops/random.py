@@ -20,6 +20,7 @@ from adjoint.core.inplace import check_writable
 from adjoint.core.modes import state as mode_state
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.core.trace import mapping
+from adjoint.ops.api_common import finish
 from adjoint.ops.create import device_name, shape_of
 from adjoint.ops.device import check, device
 from adjoint.ops.public import public
@@ -260,11 +261,11 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = No
     kind = I64 if dtype is None else to_numpy(dtype)
     shape = shape_of((size,))
     if check(device) == "meta":
-        return wrap(MetaArray(shape, kind), requires_grad)
+        return finish(out, wrap(MetaArray(shape, kind), requires_grad))
     t = drawn(shape, lambda rng, s: np.asarray(rng.integers(low, high, s)).astype(kind), generator)
     if requires_grad:
         t.requires_grad = True
-    return t
+    return finish(out, t)
 
 
 @public(method=False)
@@ -284,7 +285,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     """A random permutation of 0 .. n-1."""
     kind = I64 if dtype is None else to_numpy(dtype)
     if check(device) == "meta":
-        return wrap(MetaArray((n,), kind))
+        return finish(out, wrap(MetaArray((n,), kind)))
     def draw(rng: np.random.Generator, shape: Any) -> Any:
         if len(shape) == 1:
             return rng.permutation(n).astype(kind)
@@ -292,7 +293,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     t = drawn((n,), draw, generator)
     if requires_grad:
         t.requires_grad = True
-    return t
+    return finish(out, t)
 
 
 @public(method=False)
@@ -310,7 +311,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
     if noise.level or any(t.level for t in given):
         return mean + std * noise
     raw = [x.array if isinstance(x, Tensor) else x for x in (mean, std)]
-    return wrap((raw[0] + raw[1] * noise.array).astype(noise.array.dtype), requires_grad)
+    result = wrap((raw[0] + raw[1] * noise.array).astype(noise.array.dtype), requires_grad)
+    return finish(out, result)
 
 
 @public()
@@ -319,17 +321,17 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
     """1 with the probability that `input` (or `p`) gives, else 0, in the dtype of `input`."""
     array = input.array
     if type(array) is MetaArray:
-        return wrap(MetaArray(array.shape, array.dtype))
+        return finish(out, wrap(MetaArray(array.shape, array.dtype)))
     if input.level or mapping.get() is not None:
         level = drawn(array.shape, lambda rng, s: rng.random(s), generator) < (
             input if p is None else p)
-        return level.to(input.dtype)
+        return finish(out, level.to(input.dtype))
     chance = array if p is None else p
     if np.any((np.asarray(chance) < 0) | (np.asarray(chance) > 1)):
         raise ArgumentError("bernoulli: Expected p_in >= 0 && p_in <= 1 for every element, got "
                             f"values in [{np.min(chance):g}, {np.max(chance):g}]")
     draws = source(generator).random(array.shape) < chance
-    return wrap(np.asarray(draws).astype(array.dtype))
+    return finish(out, wrap(np.asarray(draws).astype(array.dtype)))
 
 
 @public()
@@ -362,7 +364,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
         with np.errstate(divide="ignore"):
             keys = rng.standard_exponential(rows.shape) / rows
         picks = np.argsort(keys, 1, kind="stable")[:, :num_samples]
-    return wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples))
+    return finish(out, wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples)))
 
 
 def _multinomial_levels(input: Tensor, k: int, replacement: bool, generator: Any) -> Any:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import I64, DType
+from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, NotSupported, ShapeError
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.device import layout, sparse_coo, sparse_csr, strided
 from adjoint.ops.index import index_op, index_put_op
 from adjoint.ops.pointwise import add, div, mul, neg
 from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE
@@ -25,22 +26,6 @@ Array = Any
 ZERO_STAYS = ("abs", "asin", "asinh", "atan", "atanh", "ceil", "erf", "expm1", "floor", "log1p",
               "relu", "round", "sgn", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh",
               "trunc")
-
-
-class layout:
-    """How a tensor is stored: `strided`, `sparse_coo`, `sparse_csr`."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"{DType.namespace}.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name
-
-
-strided, sparse_coo, sparse_csr = map(layout, ("strided", "sparse_coo", "sparse_csr"))
 
 
 class SparseArray(MetaArray):

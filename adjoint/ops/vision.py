@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32, widened
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
@@ -215,8 +215,8 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
     need("interpolate", input)
     dims = len(input.shape) - 2
     if dims not in (1, 2, 3):
-        raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
-                                  f"{len(input.shape)}D) for the mode {mode}")
+        raise NotSupported("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
+                           f"{len(input.shape)}D) for the mode {mode}")
     if mode in ("nearest", "nearest-exact", "area") and align_corners is not None:
         raise ArgumentError("align_corners option can only be set with the interpolating modes: "
                             "linear | bilinear | bicubic | trilinear")
@@ -389,10 +389,18 @@ def _sample_cubic(x: Any, at: list[Any], space: Shape, padding: str, align: bool
 
 
 # ------------------------------------------------------------------ rearranging
+def _planes(name: str, x: Any) -> None:
+    need(name, x)
+    if len(x.shape) < 3:
+        raise ShapeError(f"{name} expects input to have at least 3 dimensions (..., C, H, W), but "
+                         f"got input of shape {list(x.shape)}")
+
+
 @public("pixel_shuffle", method=False)
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     """(..., C·r², H, W) -> (..., C, H·r, W·r)."""
     r = upscale_factor
+    _planes("pixel_shuffle", input)
     *lead, c, h, w = input.shape
     if r < 1 or c % (r * r):
         raise ShapeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by "
@@ -408,6 +416,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     """(..., C, H·r, W·r) -> (..., C·r², H, W)."""
     r = downscale_factor
+    _planes("pixel_unshuffle", input)
     *lead, c, h, w = input.shape
     if r < 1 or h % r or w % r:
         raise ShapeError("pixel_unshuffle expects height and width to be divisible by "
@@ -422,6 +431,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
 @public("channel_shuffle", method=False)
 def channel_shuffle(input: Any, groups: int) -> Any:
     """Channels of (N, C, ...) dealt out: group by group becomes one of each group."""
+    _planes("channel_shuffle", input)
     n, c, *rest = input.shape
     if c % groups:
         raise ShapeError(f"channel_shuffle: {c} channels are not divisible by groups={groups}")
@@ -471,6 +481,9 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
     """The adjoint of `unfold`: columns (N, C·kh·kw, L) added up to (N, C, H, W)."""
     need("fold", input)
     single = len(input.shape) == 2
+    if len(input.shape) not in (2, 3):
+        raise ShapeError("fold: expected a 2D (C·kh·kw, L) or 3D (N, C·kh·kw, L) input, got shape "
+                         f"{list(input.shape)}")
     x = unsqueeze_op(input, dim=0) if single else input
     k, d, p, s = (per_dim(v, 2) for v in (kernel_size, dilation, padding, stride))
     h, w = per_dim(output_size, 2)

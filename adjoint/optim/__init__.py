@@ -1,6 +1,7 @@
 """Optimizers and learning rate schedulers, with PyTorch's names and numbers."""
 from __future__ import annotations
 
+from adjoint.base.errors import missing as _missing
 from adjoint.optim import lr_scheduler, swa_utils
 from adjoint.optim._adafactor import Adafactor
 from adjoint.optim._muon import Muon
@@ -28,3 +29,4 @@ __all__ = [
     "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler",
     "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook", "swa_utils",
 ]
+__getattr__ = _missing("adjoint.optim")

@@ -4,6 +4,7 @@ Call ``scheduler.step()`` after ``optimizer.step()``.
 """
 from __future__ import annotations
 
+from adjoint.base.errors import missing as _missing
 from adjoint.optim._schedule import LRScheduler
 from adjoint.optim._schedules_cycle import (
     CosineAnnealingWarmRestarts,
@@ -35,3 +36,4 @@ __all__ = [
     "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "SequentialLR",
     "StepLR",
 ]
+__getattr__ = _missing("adjoint.optim.lr_scheduler")

@@ -219,6 +219,8 @@ class ModuleHooks:
         """
         return add_hook(self._backward_hooks, hook, prepend=prepend)
 
+    register_backward_hook = register_full_backward_hook
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and every hook that is registered."""
         if not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks

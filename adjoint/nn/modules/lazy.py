@@ -104,6 +104,9 @@ class LazyLinear(LazyModuleMixin, Linear):
         tensor_input(self, input)
         fresh = self.has_uninitialized_params()
         if fresh:
+            if not input.ndim:
+                raise ShapeError("LazyLinear: input has shape (), but its last axis gives "
+                                 "in_features; unsqueeze one axis")
             self.weight.materialize((self.out_features, input.shape[-1]))
             if self.bias is not None:
                 self.bias.materialize((self.out_features,))

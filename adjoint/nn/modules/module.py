@@ -247,6 +247,10 @@ class Module(ModuleHooks, ModuleState):
         """Raises as Tensor.cuda does: there is no CUDA device here."""
         return self._apply(lambda t: t.cuda(device))
 
+    def xpu(self, device: Any = None) -> Self:
+        """Raises as Tensor.xpu does: there is no XPU device here."""
+        return self._apply(lambda t: t.xpu(device))
+
     def share_memory(self) -> Self:
         """Returns the module: tensors are shared between threads anyway, and worker processes
         get copies."""

@@ -1,6 +1,7 @@
 """Helpers around modules and their parameters."""
 from __future__ import annotations
 
+from adjoint.base.errors import missing as _missing
 from adjoint.nn.utils import parametrizations, parametrize, rnn, stateless
 from adjoint.nn.utils.clip_grad import (
     clip_grad_norm,
@@ -32,3 +33,4 @@ __all__ = [
     "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init",
     "spectral_norm", "stateless", "vector_to_parameters", "weight_norm",
 ]
+__getattr__ = _missing("adjoint.nn.utils")

@@ -6,6 +6,7 @@
 >>> [batch.tolist() for (batch,) in loader]
 [[0, 1], [2, 3]]
 """
+from adjoint.base.errors import missing as _missing
 from adjoint.utils.data.collate import default_collate, default_convert
 from adjoint.utils.data.dataloader import DataLoader
 from adjoint.utils.data.dataset import (
@@ -36,3 +37,4 @@ __all__ = [
     "WorkerError", "WorkerInfo", "default_collate", "default_convert", "get_worker_info",
     "random_split",
 ]
+__getattr__ = _missing("adjoint.utils.data")

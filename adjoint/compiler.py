@@ -1,0 +1,88 @@
+"""`torch.compile` and what programs ask about it.
+
+Kernels here are generated per operation when they are first needed, for every program; there is no
+separate compilation of a whole function, so `compile` gives back what it was given.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from adjoint.base.errors import ArgumentError, NotSupported
+
+T = TypeVar("T")
+_BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs")
+_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+__all__ = ["allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin",
+           "disable", "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends",
+           "reset", "set_stance"]
+
+
+def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None,
+            backend: Any = "inductor", mode: str | None = None,
+            options: dict[str, Any] | None = None, disable: bool = False) -> Any:
+    """Give back `model` (a module or a function) as it is: it runs operation by operation, on
+    kernels that were generated for this machine. Also a decorator, with or without arguments.
+
+    The names in its `state_dict` have no `_orig_mod.` in front. A function as `backend` is refused:
+    there is no traced graph to give to it.
+
+    >>> import adjoint as ad
+    >>> f = ad.compile(lambda x: x * 2)
+    >>> f(ad.ones(2))
+    tensor([2., 2.])
+    """
+    if mode not in _MODES:
+        raise ArgumentError(f"Unrecognized mode={mode}, should be one of: "
+                            f"{', '.join(m for m in _MODES if m)}")
+    if callable(backend):
+        raise NotSupported("compile: a backend function gets a traced graph, which is not made "
+                           "here; call the model as it is, or use func.linearize for its Jacobian")
+    if backend not in _BACKENDS:
+        raise ArgumentError(f"Invalid backend: {backend!r}, see `list_backends()` for available "
+                            "backends.")
+    if model is None:
+        return lambda given: given
+    if not callable(model):
+        raise TypeError(f"compile: expected a module or a function, got {type(model).__name__}")
+    return model
+
+
+def disable(fn: Callable[..., Any] | None = None, recursive: bool = True, *,
+            reason: str | None = None) -> Any:
+    """The function itself: nothing would have compiled it."""
+    return fn if fn is not None else lambda given: given
+
+
+def allow_in_graph(fn: T) -> T:
+    """The function itself."""
+    return fn
+
+
+assume_constant_result = allow_in_graph
+
+
+def is_compiling() -> bool:
+    """False: programs run as they are written."""
+    return False
+
+
+is_dynamo_compiling = is_exporting = is_compiling
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    """The names that `compile` accepts; all of them mean the same here."""
+    return list(_BACKENDS)
+
+
+def reset() -> None:
+    """Nothing was compiled that could be forgotten."""
+
+
+def set_stance(stance: str = "default", **options: Any) -> None:
+    """Accepted: there is one way in which programs run."""
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Nothing to mark."""

@@ -1,0 +1,69 @@
+"""PyTorch's older constructors: `FloatTensor(2, 3)`, `LongTensor([1])`."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import DType, of_numpy, set_default, to_numpy
+from adjoint.base.errors import ArgumentError
+from adjoint.core.tensor import Tensor
+from adjoint.ops.convert import LEGACY
+from adjoint.ops.create import legacy
+
+
+class TypedTensor(type):
+    """The class of `FloatTensor` and its like: calling it makes a tensor of one dtype, and the
+    tensors of that dtype are its instances.
+
+    >>> import adjoint as ad
+    >>> isinstance(ad.LongTensor([1, 2]), ad.LongTensor), ad.FloatTensor(2, 3).shape
+    (True, adjoint.Size([2, 3]))
+    """
+
+    element: str
+
+    @property
+    def dtype(cls) -> DType:
+        """The dtype of its tensors."""
+        return of_numpy(to_numpy(cls.element))
+
+    def __call__(cls, *args: Any, device: Any = None) -> Any:
+        return legacy(*args, device=device, dtype=cls.dtype)
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, Tensor) and x.dtype == cls.dtype
+
+    def __repr__(cls) -> str:
+        return f"<class 'torch.{cls.__name__}'>"
+
+
+globals().update({
+    name: TypedTensor(name, (), {
+        "element": dtype, "__module__": "adjoint",
+        "__doc__": f"PyTorch's older constructor of {dtype} tensors: sizes or data."})
+    for name, dtype in LEGACY.items()})
+__all__ = [*LEGACY, "set_default_tensor_type", "typename"]
+
+
+def typename(obj: Any) -> str:
+    """The name of a tensor's older type, or the qualified name of another object's class.
+
+    >>> import adjoint as ad
+    >>> ad.typename(ad.ones(1))
+    'torch.FloatTensor'
+    """
+    if isinstance(obj, Tensor):
+        return str(obj.type())
+    kind = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(kind, "__module__", "")
+    return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """`set_default_dtype` by the older type's name: `set_default_tensor_type(DoubleTensor)`."""
+    name = t if isinstance(t, str) else t.__name__
+    dtype = LEGACY.get(name.rpartition(".")[2])
+    if dtype is None:
+        raise ArgumentError(f"invalid type name {name!r}; use set_default_dtype(float64)")
+    set_default(np.dtype(to_numpy(dtype)))

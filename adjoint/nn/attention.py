@@ -1,0 +1,34 @@
+"""Choosing the kernel of `scaled_dot_product_attention`: there is one, so the choice is noted."""
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["SDPBackend", "sdpa_kernel"]
+
+
+class SDPBackend(enum.IntEnum):
+    """PyTorch's kernels of attention."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextmanager
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
+    """A context that changes nothing: attention is computed in tiles, without the N x N matrix,
+    whatever is asked.
+
+    >>> with sdpa_kernel(SDPBackend.MATH):
+    ...     pass
+    """
+    given = backends if isinstance(backends, (list, tuple, set)) else [backends]
+    if not given or not all(isinstance(b, SDPBackend) for b in given):
+        raise TypeError(f"sdpa_kernel: backends must be SDPBackend or a list of them, got {given}")
+    yield

@@ -1,0 +1,419 @@
+"""Small public functions: questions about tensors, bits of floats, copies, older in-place forms."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.dtypes import BOOL, default_dtype, is_inexact, of_numpy, to_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.op import op
+from adjoint.core.tensor import Tensor, alias, wrap
+from adjoint.ops.api_common import dtype_of, finish, need, numel, raw, result, value
+from adjoint.ops.api_index import setitem
+from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
+from adjoint.ops.pointwise import (
+    abs_op,
+    add,
+    cast,
+    eq,
+    exp2,
+    isfinite,
+    le,
+    logical_and,
+    logical_or,
+    mul,
+    ne,
+    pow_op,
+    sub,
+)
+from adjoint.ops.public import FUNCTIONS, METHODS, public
+from adjoint.ops.shape import clone_op, reshape
+
+
+# ------------------------------------------------------------------ questions
+def _question(name: str, answer: Any, doc: str) -> None:
+    def ask(input: Any) -> Any:
+        need(name, input)
+        return answer(input)
+    ask.__name__ = ask.__qualname__ = name
+    ask.__doc__ = doc
+    public(name)(ask)
+
+
+_question("is_conj", lambda x: False, "False: conjugation is computed, not noted.")
+_question("is_neg", lambda x: False, "False: negation is computed, not noted.")
+_question("is_distributed", lambda x: False, "False.")
+_question("is_signed", lambda x: of_numpy(dtype_of(x)).is_signed, "True for signed dtypes.")
+_question("is_inference", lambda x: x.is_inference(), "True for tensors made in inference_mode.")
+_question("isposinf", lambda x: FUNCTIONS["isinf"](x) if not is_inexact(dtype_of(x))
+          else eq(x, math.inf), "Where elements are +inf.")
+_question("isneginf", lambda x: FUNCTIONS["isinf"](x) if not is_inexact(dtype_of(x))
+          else eq(x, -math.inf), "Where elements are -inf.")
+_question("isreal", lambda x: eq(FUNCTIONS["imag"](x), 0.0) if dtype_of(x).kind == "c"
+          else FUNCTIONS["ones_like"](x, dtype=BOOL), "Where the imaginary part is 0.")
+public(method=False)(numel)
+
+
+@public()
+def is_nonzero(input: Any) -> bool:
+    """True if the one element is not 0."""
+    if numel(input) != 1:
+        raise ShapeError(f"Boolean value of Tensor with {numel(input)} values is ambiguous; use "
+                         ".any() or .all()")
+    return bool(value(input, "is_nonzero").reshape(-1)[0] != 0)
+
+
+@public()
+def is_same_size(input: Any, other: Any) -> bool:
+    """True if the shapes are equal."""
+    return tuple(input.shape) == tuple(other.shape)
+
+
+@public(method=False)
+def get_device(input: Any) -> int:
+    """-1: the data is on the cpu."""
+    return -1
+
+
+@public(method=False)
+def is_storage(obj: Any) -> bool:
+    """True for what `Tensor.untyped_storage()` gives."""
+    return type(obj).__name__ in ("UntypedStorage", "TypedStorage")
+
+
+@public()
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
+            equal_nan: bool = False) -> Any:
+    """|input - other| <= atol + rtol |other|, elementwise."""
+    if dtype_of(input) != dtype_of(other):
+        raise DTypeError(f"isclose(): {of_numpy(dtype_of(input)).name} did not match "
+                         f"{of_numpy(dtype_of(other)).name}; cast one of the two")
+    if rtol < 0 or atol < 0:
+        raise ArgumentError(f"isclose(): rtol and atol must be greater than or equal to zero, but "
+                            f"got rtol={rtol}, atol={atol}")
+    a, b = (x.detach() if isinstance(x, Tensor) else x for x in (input, other))
+    equal = eq(a, b)
+    if equal_nan and is_inexact(dtype_of(a)):
+        equal = logical_or(equal, logical_and(ne(a, a), ne(b, b)))
+    if not is_inexact(dtype_of(a)):
+        a, b = cast(a, dtype=np.dtype(np.float64)), cast(b, dtype=np.dtype(np.float64))
+    near = le(abs_op(sub(a, b)), add(mul(abs_op(b), rtol), atol))
+    return logical_or(equal, logical_and(isfinite(abs_op(sub(a, b))), near))
+
+
+@public()
+def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
+             equal_nan: bool = False) -> bool:
+    """True if every element is close (see `isclose`)."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+# ------------------------------------------------------------------ bits of floats
+nextafter_op = op("nextafter", impl=lambda a, b, /: np.nextafter(a, b),
+                  infer=lambda a, b: Aval(broadcast_shapes("nextafter", a, b), a.dtype),
+                  vjp={"a": lambda ct, a, b: mul(ct, ne(a, b)),
+                       "b": lambda ct: mul(ct, 0.0)},
+                  jvp={"a": lambda t, a, b: mul(t, ne(a, b)), "b": lambda t: mul(t, 0.0)},
+                  batch=batch_broadcast, prepare=promote, cost=lambda a, b: a.size,
+                  domain=lambda: [((np.array([1.0, -2.0]), np.array([3.0, 4.0])), {})],
+                  why={"a": "equal operands do not move", "b": "equal operands do not move"})
+
+
+@public()
+def nextafter(input: Any, other: Any, *, out: Any = None) -> Any:
+    """The next float after `input` towards `other`; it moves with `input`."""
+    for x in (input, other):
+        if not is_inexact(dtype_of(x)):
+            raise DTypeError(f"nextafter(): expected floats, got {of_numpy(dtype_of(x)).name}")
+    return finish(out, nextafter_op(input, other))
+
+
+Frexp = result("frexp", "mantissa exponent", "Result of `frexp`: mantissas and exponents.")
+
+
+def _exponents(x: Any, /) -> Any:
+    return np.frexp(x)[1]
+
+
+exponent_op = op("frexp_exponent", impl=_exponents, batch=batch_broadcast,
+                 infer=lambda x: Aval(x.shape, np.dtype(np.int32)), cost=lambda x: x.size,
+                 domain=lambda: [((np.array([1.5, -20.0]),), {})])
+
+
+@public()
+def frexp(input: Any, *, out: Any = None) -> Any:
+    """input = mantissa · 2^exponent with 1/2 <= |mantissa| < 1; (mantissa, int32 exponent).
+
+    >>> import adjoint as ad
+    >>> ad.frexp(ad.tensor([6.0])).mantissa
+    tensor([0.7500])
+    """
+    need("frexp", input)
+    if dtype_of(input).kind == "c" or not is_inexact(dtype_of(input)):
+        raise DTypeError("torch.frexp() only supports floating-point dtypes, got "
+                         f"{of_numpy(dtype_of(input)).name}")
+    exponent = exponent_op(input)
+    whole = FUNCTIONS["where"](FUNCTIONS["isfinite"](input), exponent, 0)
+    scale = exp2(mul(cast(whole, dtype=dtype_of(input)), -1.0))
+    return finish(out, Frexp(mul(input, scale), exponent))
+
+
+@public()
+def ldexp(input: Any, other: Any, *, out: Any = None) -> Any:
+    """input · 2^other."""
+    return finish(out, mul(input, pow_op(2.0, other)))
+
+
+# ------------------------------------------------------------------ making
+@public(method=False)
+def scalar_tensor(s: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+                  requires_grad: bool = False, pin_memory: bool = False) -> Any:
+    """A 0-d tensor of one number in the default (or given) dtype."""
+    kind = default_dtype() if dtype is None else to_numpy(dtype)
+    return FUNCTIONS["tensor"](s, dtype=kind, device=device, requires_grad=requires_grad)
+
+
+@public(method=False)
+def empty_permuted(size: Any, physical_layout: Any, **kwargs: Any) -> Any:
+    """An uninitialised tensor whose axes lie in memory in the given order, outermost first."""
+    if sorted(physical_layout) != list(range(len(size))):
+        raise ArgumentError(f"empty_permuted: physical_layout {physical_layout} is not a "
+                            f"permutation of {len(size)} axes")
+    made = FUNCTIONS["empty"](*[size[d] for d in physical_layout], **kwargs)
+    return wrap(made.array.transpose([int(i) for i in np.argsort(physical_layout)]), made._rg)
+
+
+@public(method=False)
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None,
+                  device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Any:
+    """An uninitialised tensor with given steps (in elements) along its axes."""
+    kind = default_dtype() if dtype is None else to_numpy(dtype)
+    room = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if all(size) else 0
+    flat = np.empty(room, kind)
+    steps = [s * kind.itemsize for s in stride]
+    return wrap(np.lib.stride_tricks.as_strided(flat, tuple(size), steps), requires_grad)
+
+
+@public("new_empty_strided", function=False)
+def new_empty_strided(self: Any, size: Any, stride: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    """`empty_strided` with this tensor's dtype."""
+    return empty_strided(size, stride, dtype=self.dtype if dtype is None else dtype, **kwargs)
+
+
+@public(method=False)
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0,
+               requires_grad: bool = False) -> Any:
+    """A 1-d tensor on the memory of a Python buffer (bytes, bytearray, mmap).
+
+    >>> import adjoint as ad
+    >>> ad.frombuffer(bytearray(b"abc"), dtype=ad.uint8)
+    tensor([97, 98, 99], dtype=adjoint.uint8)
+    """
+    kind, size = to_numpy(dtype), memoryview(buffer).nbytes
+    if not size:
+        raise ArgumentError("both buffer length (0) and count (-1) must not be 0")
+    if not 0 <= offset < size:
+        raise ArgumentError(f"offset ({offset} bytes) must be non-negative and no greater than "
+                            f"buffer length ({size} bytes) minus 1")
+    if count < 0 and (size - offset) % kind.itemsize:
+        raise ArgumentError(f"buffer length ({size - offset} bytes) after offset ({offset} bytes) "
+                            f"must be a multiple of element size ({kind.itemsize})")
+    if count > 0 and offset + count * kind.itemsize > size:
+        raise ArgumentError(f"requested buffer length ({count} * {kind.itemsize} bytes) after "
+                            f"offset ({offset} bytes) must not be greater than actual buffer "
+                            f"length ({size} bytes)")
+    return wrap(np.frombuffer(buffer, kind, count, offset), requires_grad)
+
+
+@public(method=False)
+def fill(input: Any, value: Any) -> Any:
+    """A tensor of the shape and dtype of `input`, full of one value, which may carry a gradient."""
+    if isinstance(value, Tensor) and value.shape:
+        raise ShapeError("fill only supports 0-dimension value tensor but got tensor with "
+                         f"{len(value.shape)} dimensions.")
+    one = value if isinstance(value, Tensor) else wrap(np.asarray(value, dtype_of(input)))
+    return METHODS["copy_"](clone_op(input), one)
+
+
+# ------------------------------------------------------------------ copies
+@public(method=False)
+def alias_copy(input: Any) -> Any:
+    """A copy in memory of its own."""
+    return clone_op(input)
+
+
+@public(method=False)
+def detach_copy(input: Any) -> Any:
+    """A copy without history."""
+    return clone_op(input.detach())
+
+
+@public("narrow_copy", function=False)
+def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
+    """`narrow`, copied."""
+    return clone_op(FUNCTIONS["narrow"](self, dim, start, length))
+
+
+def _copied(own: str, view: Any) -> None:
+    def f(*args: Any, **kwargs: Any) -> Any:
+        found = view(*args, **kwargs)
+        return tuple(map(clone_op, found)) if isinstance(found, tuple) else clone_op(found)
+    f.__name__ = f.__qualname__ = own
+    f.__doc__ = f"`{own[:-5]}`, copied."
+    public(own, method=False)(f)
+
+
+_copied("unfold_copy", METHODS["unfold"])
+_copied("split_with_sizes_copy", FUNCTIONS["split_with_sizes"])
+
+
+@public()
+def nonzero_static(input: Any, *, size: int, fill_value: int = -1, out: Any = None) -> Any:
+    """`nonzero` cut or filled up to `size` rows."""
+    if size < 0:
+        raise ArgumentError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+    found = np.argwhere(value(input, "nonzero_static"))[:size]
+    rows = np.full((size, len(input.shape)), fill_value, np.int64)
+    rows[:len(found)] = found
+    return finish(out, wrap(rows))
+
+
+# ------------------------------------------------------------------ older in-place methods
+def _declare_values() -> None:
+    """In-place forms that compute out of place and copy: they are rarely the hot path."""
+    def declare(name: str, f: Any) -> None:
+        def write(self: Any, *args: Any, **kwargs: Any) -> Any:
+            setitem(self, Ellipsis, f(clone_op(self), *args, **kwargs))
+            return self
+        write.__name__ = write.__qualname__ = name + "_"
+        write.__doc__ = f"In-place `{name}`."
+        public(name + "_", function=False)(write)
+    for name in ("deg2rad", "rad2deg", "sinc", "logit", "nan_to_num", "heaviside", "float_power",
+                 "nextafter", "ldexp"):
+        declare(name, FUNCTIONS[name])
+    declare("conj_physical", FUNCTIONS["conj"])
+    declare("polygamma", lambda x, n: FUNCTIONS["polygamma"](n, x))
+
+
+_declare_values()
+
+
+@public("apply_", function=False)
+def apply_(self: Any, callable: Any) -> Any:
+    """Replace every element by `callable(element)`: slow, for tensors without gradient."""
+    return _mapped(self, callable)
+
+
+@public("map_", function=False)
+def map_(self: Any, tensor: Any, callable: Any) -> Any:
+    """Replace every element x by `callable(x, y)`, y from `tensor`."""
+    return _mapped(self, callable, tensor)
+
+
+@public("map2_", function=False)
+def map2_(self: Any, x: Any, y: Any, callable: Any) -> Any:
+    """Replace every element by `callable` of it and those of two further tensors."""
+    return _mapped(self, callable, x, y)
+
+
+def _mapped(self: Any, f: Any, *others: Any) -> Any:
+    if self.requires_grad or any(o.requires_grad for o in others):
+        raise DTypeError("apply_/map_: the function has no derivative here; use detach() first")
+    arrays = [np.broadcast_to(value(o, "map_"), self.shape).reshape(-1) for o in (self, *others)]
+    made = np.array([f(*(a.item() for a in row)) for row in zip(*arrays, strict=True)])
+    return self.copy_(wrap(made.reshape(self.shape).astype(dtype_of(self))))
+
+
+@public("as_strided_", function=False)
+def as_strided_(self: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """The tensor itself takes other sizes and steps over its memory."""
+    from adjoint.ops.api_inplace import reshaped
+    return reshaped(self, "as_strided_", FUNCTIONS["as_strided"], size, stride, storage_offset)
+
+
+@public("resize", function=False)
+def resize(self: Any, *sizes: Any) -> Any:
+    """This tensor with another shape of as many elements; `resize_` changes the tensor itself."""
+    shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if math.prod(shape) != numel(self):
+        raise ShapeError(f"requested resize to {list(shape)} ({math.prod(shape)} elements in total)"
+                         f", but the given tensor has a size of {list(self.shape)} "
+                         f"({numel(self)} elements). autograd's resize can only change the shape of"
+                         " a given tensor, while preserving the number of elements.")
+    return reshape(self, shape)
+
+
+@public("resize_as", function=False)
+def resize_as(self: Any, tensor: Any) -> Any:
+    """`resize` to the shape of another tensor."""
+    return resize(self, tuple(tensor.shape))
+
+
+@public("set_", function=False)
+def set_(self: Any, source: Any = None, *args: Any) -> Any:
+    """The tensor shows the memory of `source` from now on."""
+    other = FUNCTIONS["empty"](0, dtype=self.dtype) if source is None else source
+    if not isinstance(other, Tensor):
+        other = other.tensor
+    shown = FUNCTIONS["as_strided"](other, args[1], args[2], args[0]) if len(args) > 2 else alias(
+        other)
+    if shown.dtype != self.dtype:
+        raise DTypeError(f"set_: expected a source of {self.dtype}, got {shown.dtype}")
+    self.data = shown
+    return self
+
+
+@public("is_set_to", function=False)
+def is_set_to(self: Any, tensor: Any) -> bool:
+    """True if both show the same memory in the same way."""
+    a, b = raw(self), raw(tensor)
+    return bool(a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides)
+
+
+@public("dim_order", function=False)
+def dim_order(self: Any, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The axes from the outermost in memory to the innermost."""
+    steps = self.stride()
+    return tuple(sorted(range(len(steps)), key=lambda d: (-steps[d], d)))
+
+
+@public("reinforce", function=False)
+def reinforce(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Raises: stochastic nodes left PyTorch in version 0.4."""
+    raise NotImplementedError("reinforce() was removed; take -log_prob(action) * reward as the "
+                              "loss (distributions.Categorical)")
+
+
+# ------------------------------------------------------------------ histograms and segments
+Histogramdd = result("histogramdd", "hist bin_edges", "Result of `histogramdd`.")
+
+
+@public(method=False)
+def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
+                density: bool = False) -> Any:
+    """Counts of points (rows of the last axis) in a grid of bins; (hist, bin_edges)."""
+    points = value(input, "histogramdd")
+    if points.ndim < 2:
+        raise ShapeError("histogramdd: input tensor should have at least 2 dimensions, got shape "
+                         f"{list(points.shape)}")
+    n = points.shape[-1]
+    rows = points.reshape(-1, n)
+    if not isinstance(bins, int) and len(bins) != n:
+        raise ShapeError(f"histogramdd: expected {n} sequences of bin edges for a {n}-dimensional "
+                         f"histogram but got {len(bins)}")
+    given: Any = [b if isinstance(b, int) else value(b, "bins") for b in
+             ([bins] * n if isinstance(bins, int) else bins)]
+    for b in given:
+        if not isinstance(b, int) and (np.diff(b) < 0).any():
+            raise ArgumentError(f"histogramdd: bin edges must increase, got {b.tolist()}; sort "
+                                "them")
+    limits: Any = None if range is None else list(np.asarray(range, float).reshape(n, 2))
+    weights = None if weight is None else value(weight, "weight").reshape(-1)
+    hist, edges = np.histogramdd(rows, given, limits, density, weights)
+    kind = dtype_of(input)
+    return Histogramdd(wrap(hist.astype(kind)), tuple(wrap(e.astype(kind)) for e in edges))
+
+

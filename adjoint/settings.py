@@ -1,0 +1,120 @@
+"""Switches of the process: threads, determinism, precision of products."""
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+from adjoint.base.errors import ArgumentError
+from adjoint.kernels import blas, threads
+from adjoint.ops.device import device as _device
+
+__all__ = [
+    "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
+    "get_float32_matmul_precision", "get_num_interop_threads", "get_num_threads",
+    "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
+    "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal",
+    "set_num_interop_threads", "set_num_threads", "set_warn_always",
+    "use_deterministic_algorithms",
+]
+
+_precision = "highest"
+_debug = 0           # 0 default, 1 warn, 2 error: what deterministic algorithms are asked to do
+_warn_always = False
+_interop = [1]
+
+
+def get_num_threads() -> int:
+    """Threads that kernels use."""
+    return threads.get_num_threads()
+
+
+def set_num_threads(n: int) -> None:
+    """Let kernels, and NumPy's products, use `n` threads from now on."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ArgumentError(f"set_num_threads expects a positive integer, got {n!r}")
+    threads.set_num_threads(n)
+    library = blas.library()
+    if library is not None:
+        library.set_num_threads(n)
+
+
+def get_num_interop_threads() -> int:
+    """The number that `set_num_interop_threads` was given; operations of a program run one after
+    the other."""
+    return _interop[0]
+
+
+def set_num_interop_threads(n: int) -> None:
+    """Accepted: operations of a program run one after the other."""
+    _interop[0] = int(n)
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Accepted: products of float32 are computed in float32 ("highest") whatever is asked."""
+    global _precision
+    if precision not in ("highest", "high", "medium"):
+        raise ArgumentError(f"set_float32_matmul_precision: {precision!r} is not one of 'highest', "
+                            "'high', 'medium'")
+    _precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What `set_float32_matmul_precision` was given."""
+    return _precision
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Accepted: every algorithm here gives equal bits for equal operands and threads."""
+    set_deterministic_debug_mode(0 if not mode else 1 if warn_only else 2)
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """`use_deterministic_algorithms` by a number or a name: default, warn, error."""
+    global _debug
+    names = ("default", "warn", "error")
+    if debug_mode not in (*names, 0, 1, 2):
+        raise ArgumentError(f"invalid value of debug_mode, expected one of {names}, but got "
+                            f"{debug_mode}")
+    _debug = debug_mode if isinstance(debug_mode, int) else names.index(debug_mode)
+
+
+def get_deterministic_debug_mode() -> int:
+    """0 default, 1 warn, 2 error."""
+    return _debug
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """True after `use_deterministic_algorithms(True)`; results are deterministic without, too."""
+    return _debug > 0
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """True where only a warning was asked for."""
+    return _debug == 1
+
+
+def set_warn_always(b: bool) -> None:
+    """Accepted: warnings go through Python's `warnings`, whose filters decide."""
+    global _warn_always
+    _warn_always = bool(b)
+
+
+def is_warn_always_enabled() -> bool:
+    """What `set_warn_always` was given."""
+    return _warn_always
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: the processor's rounding of subnormal numbers is left as it is."""
+    if mode:
+        warnings.warn("set_flush_denormal has no effect: subnormal numbers are kept", stacklevel=2)
+    return False
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a device: `cpu` for what is here."""
+    name = _device("cpu" if device is None else device).type
+    package = __package__.partition(".")[0]
+    __import__(f"{package}.{name}")
+    return sys.modules[f"{package}.{name}"]

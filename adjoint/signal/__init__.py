@@ -1,0 +1,4 @@
+"""Signal processing: windows."""
+from adjoint.signal import windows as windows
+
+__all__ = ["windows"]

@@ -1,0 +1,103 @@
+"""The memory under a tensor, as programs ask for it: its address, its bytes, its elements."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.errors import missing as _missing
+from adjoint.core.tensor import Tensor, owner_of, wrap
+
+__all__ = ["TypedStorage", "UntypedStorage"]
+
+
+class UntypedStorage:
+    """The bytes that a tensor and its views share.
+
+    >>> import adjoint as ad
+    >>> x = ad.zeros(2, 3)
+    >>> x[0].untyped_storage().nbytes(), x.data_ptr() == x[0].untyped_storage().data_ptr()
+    (24, True)
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        array = tensor.array
+        self._owner = array if isinstance(array, MetaArray) else owner_of(array)
+
+    def nbytes(self) -> int:
+        """Bytes of the whole memory."""
+        return int(self._owner.nbytes)
+
+    def size(self) -> int:
+        """Bytes of the whole memory."""
+        return self.nbytes()
+
+    def data_ptr(self) -> int:
+        """Address of its first byte; 0 on device meta."""
+        return 0 if isinstance(self._owner, MetaArray) else int(
+            self._owner.__array_interface__["data"][0])
+
+    @property
+    def device(self) -> Any:
+        """Where it is."""
+        return self.tensor.device
+
+    def _bytes(self) -> Any:
+        owner: Any = self._owner
+        return np.frombuffer(owner.reshape(-1, order="A").data.cast("B"), np.uint8)
+
+    def tolist(self) -> list[int]:
+        """The bytes as ints."""
+        found: list[int] = self._bytes().tolist()
+        return found
+
+    def is_shared(self) -> bool:
+        """False: the memory belongs to this process."""
+        return False
+
+    def __len__(self) -> int:
+        return self.size()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.tolist()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and other.data_ptr() == self.data_ptr()
+
+    def __hash__(self) -> int:
+        return self.data_ptr()
+
+
+class TypedStorage(UntypedStorage):
+    """The memory of a tensor, counted and read in elements of its dtype."""
+
+    @property
+    def dtype(self) -> Any:
+        """Type of an element."""
+        return self.tensor.dtype
+
+    def size(self) -> int:
+        """Number of elements."""
+        return self.nbytes() // self.tensor.array.dtype.itemsize
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return int(self.tensor.array.dtype.itemsize)
+
+    def tolist(self) -> list[Any]:
+        """The elements in the order of memory."""
+        found: list[Any] = wrap(self._bytes().view(self.tensor.array.dtype)).tolist()
+        return found
+
+    def untyped(self) -> UntypedStorage:
+        """The same memory, counted in bytes."""
+        return UntypedStorage(self.tensor)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+
+__getattr__ = _missing("adjoint.storage")
