@@ -132,8 +132,8 @@ _LAZY_NAMES = {**dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, 
               "doctor": "inspect.doctor", "why_zero": "inspect.gradients",
               "why_none": "inspect.gradients", "grad_report": "inspect.gradients",
               "record": "inspect",
-              **dict.fromkeys(("autocast", "is_autocast_enabled", "get_autocast_dtype",
-                               "is_autocast_cache_enabled"), "amp")}
+              **dict.fromkeys(("GradScaler", "autocast", "is_autocast_enabled",
+                               "get_autocast_dtype", "is_autocast_cache_enabled"), "amp")}
 
 
 def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:

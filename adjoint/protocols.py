@@ -12,7 +12,6 @@ from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor, expose, share_cell, wrap
 from adjoint.ops.public import FUNCTIONS, METHODS, public, write_out
-from adjoint.storage import TypedStorage, UntypedStorage
 
 _UFUNCS = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
@@ -159,7 +158,8 @@ def _to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 
 def _storage(typed: bool) -> Any:
     def f(self: Tensor) -> Any:
-        return TypedStorage(self) if typed else UntypedStorage(self)
+        module = importlib.import_module("adjoint.storage")
+        return module.TypedStorage(self) if typed else module.UntypedStorage(self)
     f.__doc__ = "The memory that this tensor and its views share."
     return f
 
