@@ -6,6 +6,7 @@ functions of the registry as methods, and what is defined below with `@member`. 
 from __future__ import annotations
 
 import copy as copying
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -13,12 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from adjoint.autograd import api
+from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import AutogradError, IndexOutOfRange, MetaError, MissingName, ShapeError
 from adjoint.core import tensor as core
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
+from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
     Port,
@@ -286,7 +289,7 @@ def share_memory_(self: Tensor) -> Tensor:
 
 
 _SURFACE: dict[str, Any] = {
-    "is_meta": property(lambda self: type(self.array) is MetaArray,
+    "is_meta": property(lambda self: type(self.array) is MetaArray and rehearsal() is None,
                         doc="True for tensors without storage."),
     "device": property(lambda self: device_type(device_name(self)), doc="Where the data is."),
     "ndim": property(lambda self: len(self.shape), doc="Number of axes."),
@@ -312,7 +315,8 @@ def values_of(self: Tensor, what: str) -> Any:
         return self.trace.value(self, what)
     if type(self.array) is MetaArray:
         raise MetaError(f"{what}: the tensor {list(self.array.shape)} is on device meta and has no "
-                        "values; run this line on real data, or branch on shapes instead")
+                        "values; run this line on real data, or branch on shapes instead\n"
+                        f"  at {provenance.here(sys._getframe(1))}")
     return self.array
 
 

@@ -11,6 +11,7 @@ from adjoint.autograd.modes import opened_at
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Node, Port, Tensor, edge_of, wrap
 from adjoint.ops.shape import stack_op
 
@@ -23,7 +24,8 @@ def _as_tuple(x: Any) -> tuple[Any, ...]:
 
 def _ones(t: Tensor) -> Any:
     if type(t.array) is MetaArray:
-        return MetaArray(t.array.shape, t.array.dtype)
+        return call(np.ones, t.array.shape, t.array.dtype,
+                    otherwise=lambda: MetaArray(t.array.shape, t.array.dtype))
     return np.ones(t.array.shape, t.array.dtype)
 
 

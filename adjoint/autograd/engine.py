@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from operator import add as plus
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +22,8 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
+from adjoint.core.rehearsal import call
+from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
     Freed,
@@ -132,8 +135,9 @@ class Backward:
                 continue
             plan = node.plan
             if self.special or plan is None or plan.fast is None:
-                self.visit(node, ct)
-                ct = None
+                cts[node] = ct
+                ct = None                            # `visit` alone holds it
+                self.visit(node)
                 if node in last:
                     self._leaves(node)
                 continue
@@ -190,9 +194,9 @@ class Backward:
                         for observer in watchers.observers.get():
                             observer.accumulated(leaf.variable)
 
-    def visit(self, node: Any, ct: Any) -> None:
+    def visit(self, node: Any) -> None:
         """Run any node: hooks, capture, several outputs, custom functions, graphs of graphs."""
-        ct = self._arrived(node, ct)
+        ct = self._arrived(node, self.cts.pop(node))
         if ct is None or node in self.ends or (node.ports and all(c is None for c in ct)):
             return
         observers = watchers.observers.get() if state() & WATCH else ()
@@ -206,11 +210,11 @@ class Backward:
                 self.masks = Masks(self.order)
                 self.special = True
             results = self.masks.screen(node, results, tensor_of if self.create else value_of)
+        if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
+            node.saved = self.mark
         results = [None if c is None or e is None else
                    (fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e))
                    for c, e in zip(results, node.edges, strict=True)]
-        if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
-            node.saved = self.mark
         for observer in observers:
             observer.backward(node, ct, results)
         if node._post_hooks:
@@ -230,8 +234,13 @@ class Backward:
         vals = [read(s, node) for s in node.saved or ()]
         n = len(node.edges)
         plan = node.plan
-        if plan.fast is not None and not self.create and not self.levels and type(ct) is ndarray:
-            return list((plan.fast if ct.size < plan.limit else plan.large)(ct, *vals))
+        if plan.fast is not None and not self.create and not self.levels:
+            fast = plan.fast if ct.size < plan.limit else plan.large
+            if type(ct) is ndarray:
+                return list(fast(ct, *vals))
+            if rehearsal() is not None:
+                return list(rehearsal().call(
+                    fast, (ct, *vals), {}, lambda: node.plan.run(ct, vals, node.attrs, n)))
         return node.plan.run(ct, vals, node.attrs, n)
 
     def _add(self, edge: Any, ct: Any) -> None:
@@ -249,6 +258,9 @@ class Backward:
         elif (type(have) is ndarray and have.size >= LARGE and _refs(have) <= 3
                 and have.base is None and type(ct) is ndarray):
             np.add(have, ct, out=have)
+        elif (type(have) is MetaArray and have.size >= LARGE and _refs(have) <= 3
+                and have.base is None and type(ct) is MetaArray):
+            call(np.add, have, ct, out=have, otherwise=tuple)
         else:
             cts[edge] = add(have, ct)
 
@@ -334,7 +346,7 @@ def add(a: Any, b: Any) -> Any:
     if not isinstance(a, (Tensor, MetaArray)) and not isinstance(b, (Tensor, MetaArray)):
         return a + b
     if isinstance(a, MetaArray) and isinstance(b, MetaArray):
-        return MetaArray(a.shape, a.dtype)
+        return call(plus, a, b, otherwise=lambda: MetaArray(a.shape, a.dtype))
     if getattr(a, "is_sparse", False) or getattr(b, "is_sparse", False):
         return a + b
     return add_op(a, b)

@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ShapeError
 from adjoint.core.modes import GRAD, state
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor
 from adjoint.ops.pointwise import cast, real_part
 from adjoint.ops.reduce import sum_op
@@ -30,22 +31,27 @@ def fit(ct: Any, edge: Any) -> Any:
         return fit_tensor(ct, edge)
     shape = edge.shape if type(edge.shape) is tuple else tuple(edge.shape)
     if ct.shape != shape:
-        if type(ct) is MetaArray:
-            axes_to_sum(ct.shape, shape)
-            return MetaArray(shape, edge.dtype or edge.plan.dtype)
         lead, axes = axes_to_sum(ct.shape, shape)
-        if lead:
-            ct = np.add.reduce(ct, axis=tuple(range(lead)))
-        if axes:
-            ct = np.add.reduce(ct, axis=axes, keepdims=True)
+        if type(ct) is MetaArray:
+            ct = call(_summed, ct, lead, axes, otherwise=lambda: MetaArray(shape, ct.dtype))
+        else:
+            ct = _summed(ct, lead, axes)
     dtype = edge.dtype or edge.plan.dtype
     if ct.dtype is not dtype and ct.dtype != dtype:
         if type(ct) is MetaArray:
-            return MetaArray(ct.shape, dtype)
-        if ct.dtype.kind == "c" and dtype.kind != "c":
-            ct = ct.real
-        ct = ct.astype(dtype)
+            return call(_converted, ct, dtype, otherwise=lambda: MetaArray(ct.shape, dtype))
+        ct = _converted(ct, dtype)
     return ct
+
+
+def _summed(ct: Any, lead: int, axes: tuple[int, ...]) -> Any:
+    if lead:
+        ct = np.add.reduce(ct, axis=tuple(range(lead)))
+    return np.add.reduce(ct, axis=axes, keepdims=True) if axes else ct
+
+
+def _converted(ct: Any, dtype: Any) -> Any:
+    return (ct.real if ct.dtype.kind == "c" and dtype.kind != "c" else ct).astype(dtype)
 
 
 def fit_tensor(ct: Any, edge: Any) -> Any:

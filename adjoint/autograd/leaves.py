@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
 
 _lock = threading.RLock()   # several threads may run backward on graphs that share leaves
@@ -39,10 +40,13 @@ def _store(leaf: Tensor, ct: Any) -> None:
     have = leaf._grad
     if have is None:
         leaf._grad = wrap(own(ct, 4))
-    elif have._rg or type(have.array) is MetaArray or have.is_sparse:
+    elif have._rg or have.is_sparse:
         leaf._grad = have.detach() + wrap(ct)
     else:
-        np.add(have.array, ct, out=have.array, casting="unsafe")
+        if type(have.array) is MetaArray:
+            call(np.add, have.array, ct, out=have.array, casting="unsafe", otherwise=tuple)
+        else:
+            np.add(have.array, ct, out=have.array, casting="unsafe")
         bump(have, "gradient accumulation")
 
 
@@ -50,7 +54,9 @@ def own(ct: Any, refs: int) -> Any:
     """`ct` itself where nobody else can see its buffer, else a copy: `.grad` never aliases a
     saved or user-held array. `refs` is how many references the callers hold."""
     if type(ct) is MetaArray:
-        return ct if ct.base is None else MetaArray(ct.shape, ct.dtype)
+        if ct.base is None and ct.contiguous and sys.getrefcount(ct) <= refs + 1:
+            return ct
+        return call(np.array, ct, order="C", otherwise=lambda: MetaArray(ct.shape, ct.dtype))
     if type(ct) is not np.ndarray:
         return np.asarray(ct)
     if (ct.base is None and ct.flags.owndata and ct.flags.writeable and ct.flags.c_contiguous
@@ -67,5 +73,8 @@ def retain(t: Tensor | None, ct: Any, walk: Any) -> None:
         t._grad = ct if t._grad is None else t._grad + ct
     elif t._grad is None:
         t._grad = wrap(own(ct, 0))
+    elif type(ct) is MetaArray:
+        have = t._grad.array
+        t._grad = wrap(call(np.add, have, ct, otherwise=lambda: MetaArray(have.shape, have.dtype)))
     else:
         t._grad = wrap(np.add(t._grad.array, ct))

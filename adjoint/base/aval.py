@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import math
+import sys
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
+from adjoint.base import provenance
 from adjoint.base.errors import MetaError
 
 
@@ -48,20 +51,61 @@ class Aval:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
+# The account that storage-less arrays made here are counted in: has add(nbytes), drop(nbytes).
+account: ContextVar[Any] = ContextVar("adjoint_meta_account", default=None)
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Byte strides of a C-contiguous array."""
+    out, step = [], itemsize
+    for n in reversed(shape):
+        out.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(out))
+
+
 class MetaArray(Aval):
     """An array without storage: what tensors of device ``meta`` hold.
 
     NumPy functions refuse it (``__array_ufunc__`` is None), which sends every op down its
-    `infer` path. A view keeps its `base` alive, as a real view keeps the memory it shows.
+    `infer` path. A view keeps its `base` alive, as a real view keeps the memory it shows;
+    `offset` is where it begins there, in bytes, and `steps` are its byte strides (None: in C
+    order). One that owns its storage is entered in the `account` of the code that makes it.
     """
 
-    __slots__ = ("base", "__weakref__")
+    __slots__ = ("base", "steps", "offset", "_account", "__weakref__")
     __array_ufunc__ = None
     __array_priority__ = 2000
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any, base: MetaArray | None = None) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: Any, base: MetaArray | None = None,
+                 steps: tuple[int, ...] | None = None, offset: int = 0) -> None:
         super().__init__(shape, dtype)
-        self.base = base
+        self.base, self.steps, self.offset = base, steps, offset
+        books = self._account = account.get() if base is None else None
+        if books is not None and type(self) is MetaArray:
+            books.add(self.held)
+
+    def __del__(self) -> None:
+        if self._account is not None and type(self) is MetaArray:
+            self._account.drop(self.held)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        return self.steps or contiguous_strides(self.shape, self.dtype.itemsize)
+
+    @property
+    def contiguous(self) -> bool:
+        """True if the elements lie in C order."""
+        if self.steps is None or self.size == 0:
+            return True
+        full = contiguous_strides(self.shape, self.dtype.itemsize)
+        return all(a == b or n == 1 for a, b, n in zip(self.steps, full, self.shape, strict=True))
+
+    @property
+    def held(self) -> int:
+        """Bytes that NumPy would ask its allocator for."""
+        return max(self.nbytes, 1)
 
     __hash__ = object.__hash__
 
@@ -79,10 +123,14 @@ class MetaArray(Aval):
             f"the value of a storage-less tensor {Aval.__repr__(self)} was asked for; "
             "meta tensors carry shape and dtype only. Run this line on real data, or keep "
             "data-dependent branches (.item(), bool(), .tolist(), .numpy()) out of the prediction"
-        )
+            f"\n  at {provenance.here(sys._getframe(1))}")
 
     __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
     item = tolist = _no_value
+
+
+# What a NumPy scalar has for a base: it holds no array memory.
+SCALAR = MetaArray((), np.dtype(np.float64))
 
 
 def aval_of(x: Any) -> Aval:

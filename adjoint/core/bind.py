@@ -22,6 +22,7 @@ from adjoint.base.errors import AdjointError, AutogradError, ShapeError
 from adjoint.core.autocast import operands as autocast_operands
 from adjoint.core.modes import AUTOCAST, GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.op import Op, Plan
+from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import (
     INFERENCE_CELL,
     AccumulateGrad,
@@ -88,12 +89,17 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     observers = watchers.observers.get()
     for observer in observers:
         observer.before(op, args, attrs)
+    plan = op.plan(needs) if needs and mode & GRAD else None
+    called = None if op.own is None else op.own.plan_as_called(args, needs)
+    if called is not None:            # the same memory and bits as when nobody watches
+        args = called[0]
+        arrays[:] = [a.array if isinstance(a, Tensor) else a for a in args]
+        plan = plan and called[1]
     outs = next((o for o in [obs.supply(op, args, attrs) for obs in observers] if o), None) \
         or retried(observers, compute, op, arrays, attrs)
     arrays.clear()
     for observer in observers:
         observer.computed(op, args, attrs, outs)
-    plan = op.plan(needs) if needs and mode & GRAD else None
     if plan is None or not plan.wanted:
         result = _plain(op, args, outs, mode, attrs)
     else:
@@ -209,11 +215,11 @@ def function_of(op: Op) -> Any:
 def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
             wrapped: bool = True) -> tuple[Any, ...]:
     """The raw results, as a tuple of arrays, hidden ones last."""
-    if op.prepare is not None:
-        arrays = op.prepare(arrays)
     for a in arrays:
         if type(a) is MetaArray:
-            return _compute_meta(op, arrays, attrs)
+            return _compute_meta(op, arrays, attrs, wrapped)
+    if op.prepare is not None:
+        arrays = op.prepare(arrays)
     try:
         out = op.impl(*arrays, **attrs)
     except (AdjointError, MemoryError):
@@ -227,7 +233,19 @@ def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
     return tuple(o if type(o) is ndarray else np.asarray(o) for o in out)
 
 
-def _compute_meta(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+def _compute_meta(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
+                  wrapped: bool) -> tuple[Any, ...]:
+    running = rehearsal()
+    if running is not None:
+        found: tuple[Any, ...] = running.compute(op, arrays, attrs, wrapped)
+        return found
+    if op.prepare is not None:
+        arrays = op.prepare(arrays)
+    return inferred(op, arrays, attrs)
+
+
+def inferred(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Storage-less results by the record's shape rule; prepared operands."""
     result = op.infer(*(None if a is None else aval_of(a) for a in arrays), **attrs)
     many = result if type(result) in (tuple, list) else (result,)
     base = arrays[0] if op.view and isinstance(arrays[0], MetaArray) else None
@@ -328,11 +346,13 @@ def _outputs(node: Any, op: Op, outs: tuple[Any, ...], cells: dict[int, Cell]) -
 def _make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
                mode: int) -> None:
     """Tie a view to the root of its family, where it really shares the parent's memory."""
-    if type(t.array) is ndarray and t.array.base is None:
+    if t.array.base is None:
         return                                     # the op had to copy
     if not isinstance(parent, Tensor):
         return
     if type(t.array) is ndarray and not np.may_share_memory(t.array, parent.array):
+        return
+    if type(t.array) is MetaArray and t.array.base not in (parent.array, parent.array.base):
         return
     if parent._cell is INFERENCE_CELL:
         t._cell = INFERENCE_CELL

@@ -7,7 +7,7 @@ op; what differs between ops is their last parameter's default.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -19,6 +19,7 @@ from adjoint.base.dtypes import F32, F64
 from adjoint.core.bind import bind
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
+from adjoint.core.rehearsal import build
 from adjoint.core.tensor import Cell, OutRef, Tensor, counter, edge_of, keep, new_tensor, out_ref
 from adjoint.core.trace import LevelTensor
 
@@ -77,6 +78,10 @@ class Own:
         self.ends32, self.ends64 = (_one(self.raw32), large32), (_one(self.raw64), large64)
         return self.run(arrays[0].dtype, *arrays)
 
+    def _try(self, count: int, dtype: Any) -> None:
+        with np.errstate(all="ignore"):
+            self._first(*[np.ones((), dtype) for _ in range(count)])
+
     def run(self, dtype: Any, *arrays: Any) -> Any:
         """Compute on raw arrays of one dtype."""
         if arrays[0].size < self.limit:
@@ -114,6 +119,29 @@ class Own:
         if not trace.alive or mode and (getattr(a, "_rg", False) or getattr(b, "_rg", False)):
             return None
         return trace.pair(self.op, a, b)
+
+    def plan_as_called(self, args: Sequence[Any], needs: int) -> tuple[Sequence[Any], Any] | None:
+        """(operands, plan) that the template would take, for a caller that goes another way;
+        None where the template would hand over to `bind`."""
+        a, b = args[0], args[-1]
+        tensor = a if isinstance(a, Tensor) else b
+        dtype = tensor.array.dtype
+        if dtype is not F32 and dtype is not F64:
+            return None
+        scalars = SCALARS32 if dtype is F32 else SCALARS64
+        settled = []
+        for x in args:
+            if type(x) is Tensor and x.array.dtype is dtype:
+                settled.append(x)
+            elif type(x) in (float, int):
+                settled.append(scalars[x] if x in scalars or not x
+                               else build(scalars.__missing__, x))
+            else:
+                return None
+        if self.plans32 is None:
+            build(self._try, len(args), dtype)
+        plans = self.plans32 if dtype is F32 else self.plans64
+        return settled, plans[needs] if len(args) > 1 else plans
 
 
 def _unary(x: Any, own: Any = None) -> Any:

@@ -24,6 +24,7 @@ from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.op import Op, op
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
     INFERENCE_CELL,
     AccumulateGrad,
@@ -125,8 +126,9 @@ def shadow_level(root: Any) -> Any:
 
 def shadow(t: Tensor) -> Tensor:
     """A copy of `t`'s present value with `t`'s present place in the graph."""
-    copy = wrap(t.array.copy() if isinstance(t.array, np.ndarray)
-                else MetaArray(t.array.shape, t.array.dtype))
+    copy = wrap(t.array.copy() if isinstance(t.array, np.ndarray) else
+                call(np.ndarray.copy, t.array,
+                     otherwise=lambda: MetaArray(t.array.shape, t.array.dtype)))
     copy._edge, copy._rg = (edge_of(t) if t._rg else None), t._rg
     return copy
 
@@ -213,12 +215,24 @@ def write(op_: Op, target: Tensor, arrays: Sequence[Any], attrs: Mapping[str, An
     """Compute and store; the outputs as seen by the rules, the target's own array first."""
     array = target.array
     if type(array) is MetaArray or any(type(a) is MetaArray for a in arrays):
-        outs = compute(op_, arrays, attrs)
-        _check_fit(array, outs[0], label)
-        return (array, *outs[1:])
+        return call(_written, op_, array, arrays, attrs, label,
+                    otherwise=lambda: _unwritten(op_, array, arrays, attrs, label))
     if not array.flags.writeable:
         raise AutogradError(f"{label}: the tensor shares memory with a read-only NumPy array; "
                             "clone() it first")
+    return _written(op_, array, arrays, attrs, label)
+
+
+def _unwritten(op_: Op, array: Any, arrays: Sequence[Any], attrs: Mapping[str, Any],
+               label: str) -> tuple[Any, ...]:
+    """What `write` gives where there is nothing to write to."""
+    outs = compute(op_, arrays, attrs)
+    _check_fit(array, outs[0], label)
+    return (array, *outs[1:])
+
+
+def _written(op_: Op, array: Any, arrays: Sequence[Any], attrs: Mapping[str, Any],
+             label: str) -> tuple[Any, ...]:
     if op_.inplace is not None:
         op_.inplace(array, *arrays, **attrs)
         return (array,)

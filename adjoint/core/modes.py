@@ -80,6 +80,9 @@ class Observer:
     def end_walk(self, walk: Any) -> None:
         """The backward pass has ended, or was left by an exception."""
 
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer has updated its parameters."""
+
     def enter_module(self, path: str, module: Any) -> None:
         """`module` is called; `path` is its name seen from the outermost module called."""
 

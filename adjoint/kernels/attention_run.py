@@ -115,7 +115,7 @@ def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
     q, k, v = rows_of(q), rows_of(k), rows_of(v)
     batch, heads, rows, _ = q.shape
     out = np.empty((batch, heads, rows, v.shape[3]), np.float32)
-    top, total = np.empty((2, batch, heads, rows), np.float32)
+    top, total = (np.empty((batch, heads, rows), np.float32) for _ in range(2))
     block = Block("forward", spec, q, k, v)
     blocks = -(-rows // SIDE)
     block.array(o=out)

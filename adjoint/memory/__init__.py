@@ -10,6 +10,16 @@ from adjoint.memory.allocator import memory_allocated as memory_allocated
 from adjoint.memory.allocator import memory_reserved as memory_reserved
 from adjoint.memory.allocator import memory_stats as memory_stats
 from adjoint.memory.allocator import reset_peak_memory_stats as reset_peak_memory_stats
+from adjoint.memory.predict import fits as fits
+from adjoint.memory.predict import largest_batch as largest_batch
+from adjoint.memory.predict import predict as predict
+from adjoint.memory.report import Report as Report
+from adjoint.memory.retained import Retained as Retained
+from adjoint.memory.retained import leaks as leaks
+from adjoint.memory.retained import retained as retained
+from adjoint.memory.track import memory_snapshot as memory_snapshot
+from adjoint.memory.track import memory_summary as memory_summary
+from adjoint.memory.track import track as track
 
 _LAZY = {"BudgetError": "planner", "BudgetReport": "budgeting", "SpillError": "spill",
          "auto": "chain_run", "budget": "budgeting", "checkpoint_chain": "chain_run",

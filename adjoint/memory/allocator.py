@@ -7,6 +7,7 @@ included. They are 0 where there is no generated code (no llvmlite, `ADJOINT_JIT
 from __future__ import annotations
 
 from adjoint.kernels import alloc, gemm_plan
+from adjoint.memory import meters
 
 __all__ = ["empty_cache", "max_memory_allocated", "memory_allocated", "memory_reserved",
            "memory_stats", "reset_peak_memory_stats"]
@@ -45,7 +46,7 @@ def memory_allocated() -> int:
 
 def max_memory_allocated() -> int:
     """The most bytes that were alive at once since the start or `reset_peak_memory_stats`."""
-    return alloc.stats().peak
+    return meters.most()
 
 
 def memory_reserved() -> int:
@@ -56,4 +57,4 @@ def memory_reserved() -> int:
 
 def reset_peak_memory_stats() -> None:
     """Let `max_memory_allocated` start again from what is alive now."""
-    alloc.reset_peak()
+    meters.forget()

@@ -14,6 +14,7 @@ from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import F32
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import bump
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.pointwise import add, div, mul, pow_op, rsqrt, sub
@@ -170,11 +171,16 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
 def track(running: Any, found: Any, momentum: float, factor: float) -> None:
     target, value = raw(running), raw(found)
     if isinstance(target, MetaArray) or isinstance(value, MetaArray):
-        return
-    target *= 1 - momentum
-    target += (momentum * factor * value).astype(target.dtype)
+        call(_moved, target, value, momentum, factor, otherwise=tuple)
+    else:
+        _moved(target, value, momentum, factor)
     if running is not target:
         bump(running, "batch_norm (running statistics)")
+
+
+def _moved(target: Any, value: Any, momentum: float, factor: float) -> None:
+    target *= 1 - momentum
+    target += (momentum * factor * value).astype(target.dtype)
 
 
 def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75,

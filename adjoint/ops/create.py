@@ -10,9 +10,10 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import default_dtype, default_of, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish
-from adjoint.ops.device import check
+from adjoint.ops.device import check, storage_less
 from adjoint.ops.public import METHODS, public
 from adjoint.ops.shape import clone_op
 
@@ -36,15 +37,18 @@ def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
 def make(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any, device: Any,
          requires_grad: bool = False) -> Tensor:
     """A tensor of one value (`fill` None: uninitialised)."""
-    if check(device) == "meta":
-        return wrap(MetaArray(shape, dtype), requires_grad)
-    if fill is None:
-        array = np.empty(shape, dtype)
-    elif fill == 0:
-        array = np.zeros(shape, dtype)
+    if storage_less(device, shape, dtype):
+        array = call(filled, shape, dtype, fill, otherwise=lambda: MetaArray(shape, dtype))
     else:
-        array = np.full(shape, fill, dtype)
+        array = filled(shape, dtype, fill)
     return wrap(array, requires_grad)
+
+
+def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:
+    """A raw array of one value."""
+    if fill is None:
+        return np.empty(shape, dtype)
+    return np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
 
 
 def _dtype(dtype: Any, fallback: np.dtype[Any]) -> np.dtype[Any]:
@@ -111,10 +115,13 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     >>> ad.tensor([[1, 2], [3, 4]]).dtype
     adjoint.int64
     """
+    if rehearsal.get() is not None and isinstance(data, Tensor) and type(data.array) is MetaArray:
+        return wrap(call(np.array, data.array, _dtype(dtype, data.array.dtype), otherwise=tuple),
+                    requires_grad)
     array = _from_data(data, dtype)
-    if check(device) == "meta":
+    if rehearsal.get() is None and check(device) == "meta":
         return wrap(MetaArray(array.shape, array.dtype), requires_grad)
-    return wrap(array, requires_grad)
+    return wrap(array, requires_grad)      # (rehearsed: values that are written down are known)
 
 
 @public(method=False, aliases=("asarray",))
@@ -196,8 +203,8 @@ def _like(name: str, fill: Any) -> Any:
 
 
 def device_name(t: Tensor) -> str:
-    """'cpu' or 'meta'."""
-    return "meta" if type(t.array) is MetaArray else "cpu"
+    """'cpu' or 'meta'; what is rehearsed is a run on the cpu."""
+    return "meta" if type(t.array) is MetaArray and rehearsal.get() is None else "cpu"
 
 
 zeros_like, ones_like, empty_like = (_like(n, f) for n, f in (
@@ -278,10 +285,15 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     ints = all(isinstance(v, int) for v in (start, end, step))
     kind = _dtype(dtype, default_of("i") if ints else default_dtype())
     count = max(0, math.ceil((end - start) / step))
-    if check(device) == "meta":
-        return finish(out, wrap(MetaArray((count,), kind), requires_grad))
+    if storage_less(device, (count,), kind):
+        return finish(out, wrap(call(_counted, start, step, count, kind, ints,
+                                     otherwise=lambda: MetaArray((count,), kind)), requires_grad))
+    return finish(out, wrap(_counted(start, step, count, kind, ints), requires_grad))
+
+
+def _counted(start: Any, step: Any, count: int, kind: Any, ints: bool) -> Any:
     index = np.arange(count, dtype=np.int64 if ints else np.float64)
-    return finish(out, wrap((start + index * step).astype(kind), requires_grad))
+    return (start + index * step).astype(kind)
 
 
 @public(method=False, name="range")
@@ -298,9 +310,10 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
              pin_memory: bool = False) -> Tensor:
     """`steps` evenly spaced values from `start` to `end`, both included."""
     kind = _dtype(dtype, default_dtype())
-    if check(device) == "meta":
-        return finish(out, wrap(MetaArray((steps,), kind), requires_grad))
-    return finish(out, wrap(_even(start, end, steps, kind).astype(kind), requires_grad))
+    if storage_less(device, (steps,), kind):
+        return finish(out, wrap(call(_even, start, end, steps, kind,
+                                     otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
+    return finish(out, wrap(_even(start, end, steps, kind), requires_grad))
 
 
 def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -309,11 +322,11 @@ def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[A
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     start, end = _number(start), _number(end)
     if is_inexact(kind):
-        return np.linspace(start, end, steps)
+        return np.linspace(start, end, steps).astype(kind)
     start, end, place = int(start), int(end), np.arange(steps)
     step = (end - start) / max(steps - 1, 1)
     return np.where((place < steps // 2) | (steps == 1), start + step * place,
-                    end - step * (steps - 1 - place))
+                    end - step * (steps - 1 - place)).astype(kind)
 
 
 @public(method=False)
@@ -334,8 +347,10 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
     kind = _dtype(dtype, default_dtype())
     if n < 0 or (m is not None and m < 0):
         raise ArgumentError(f"n and m must be greater or equal to 0, got {n} and {m}")
-    if check(device) == "meta":
-        return finish(out, wrap(MetaArray((n, n if m is None else m), kind), requires_grad))
+    if storage_less(device, (n, n if m is None else m), kind):
+        made = call(np.eye, n, m, 0, kind,
+                    otherwise=lambda: MetaArray((n, n if m is None else m), kind))
+        return finish(out, wrap(made, requires_grad))
     return finish(out, wrap(np.eye(n, m, dtype=kind), requires_grad))
 
 

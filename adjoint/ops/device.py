@@ -7,6 +7,8 @@ from typing import Any
 
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import AdjointError, ArgumentError
+from adjoint.core.rehearsal import current as rehearsal
+from adjoint.core.rehearsal import keeps_value
 
 _default: ContextVar[str] = ContextVar("adjoint_device", default="cpu")
 _ABSENT = ("cuda", "mps", "xpu", "xla", "hpu", "mtia", "ipu", "vulkan")
@@ -71,6 +73,12 @@ def check(d: Any) -> str:
         raise NoDevice(f"device '{d}' was asked for, but this build computes on 'cpu' only ("
                        f"{name}.is_available() is False): use device('cpu')")
     return name
+
+
+def storage_less(d: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """True where a new tensor gets no storage: on device meta, and while a run is rehearsed."""
+    meta = check(d) == "meta"
+    return meta if rehearsal() is None else not keeps_value(shape, dtype)
 
 
 class NoDevice(AdjointError, RuntimeError, AssertionError):

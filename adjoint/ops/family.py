@@ -227,6 +227,7 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     plan = Plan(op, needs)
     if not plan.wanted:
         return None
+    plan.dtype = dtype               # the template's nodes carry none of their own
     picks = {"in0": "a", "in1": "b", "out0": "ref"}
     parts = [picks[f"{kind}{i}"] for kind, i in plan.sources] if len(op.operands) <= 2 else []
     plan.pick = eval(f"lambda a, b, ref: ({', '.join(parts)},)") if parts else None
@@ -237,7 +238,6 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     g = _fresh("ct", set(plan.names))
     ct = ex.var(g)
     cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
-    plan.dtype = dtype
     plan.fast, plan.large, plan.limit = raw_functions(
         f"{op.name}_backward", [g, *plan.names], cts, dtype, single=False)
     return plan
@@ -280,7 +280,6 @@ class PointwiseOp(Op):
     its NumPy form generated, when they are first needed: importing the package costs little."""
 
     unrolled = True
-    own: Any = None             # core.callers.Own: the raw functions of float32 and float64
     source: tuple[Any, ...]     # (expression or lambda, given slopes, dtype kind)
 
     @cached_property

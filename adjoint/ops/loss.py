@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
 from adjoint.ops.api_common import dtype_of, need, raw
@@ -151,12 +153,17 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
                          f"input size ({list(input.shape)}) is deprecated. Please ensure they have "
                          "the same size.")
     p = raw(input)
-    if isinstance(p, np.ndarray) and p.size and not getattr(input, "level", 0) and (
-            p.min() < 0 or p.max() > 1):
+    if type(p) is MetaArray:
+        call(_outside, p, otherwise=bool)
+    elif isinstance(p, np.ndarray) and p.size and not getattr(input, "level", 0) and _outside(p):
         raise ArgumentError("all elements of input should be between 0 and 1; for logits use "
                             "binary_cross_entropy_with_logits")
     found = bce_op(input, target)
     return reduced(found if weight is None else mul(found, weight), reduction)
+
+
+def _outside(p: Any) -> bool:
+    return bool(p.min() < 0 or p.max() > 1)
 
 
 @in_float32

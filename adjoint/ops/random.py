@@ -18,11 +18,12 @@ from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, to_numpy
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
 from adjoint.core.inplace import check_writable
 from adjoint.core.modes import state as mode_state
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.core.trace import mapping
 from adjoint.ops.api_common import finish
 from adjoint.ops.create import device_name, shape_of
-from adjoint.ops.device import check, device
+from adjoint.ops.device import check, device, storage_less
 from adjoint.ops.public import public
 
 
@@ -71,7 +72,7 @@ class Generator:
         """The state as a uint8 tensor."""
         text = json.dumps({"seed": self._seed, "philox": self.rng.bit_generator.state},
                           default=lambda a: a.tolist()).encode()
-        return wrap(np.frombuffer(text, np.uint8).copy())
+        return wrap(np.frombuffer(text.ljust(640), np.uint8).copy())  # of one size in every state
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Continue from a state that `get_state` gave."""
@@ -187,8 +188,6 @@ def drawn(shape: Sequence[int], draw: Callable[[np.random.Generator, Any], Any],
 def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, generator: Any,
           draw: Any, out: Any = None) -> Tensor:
     kind = default_dtype() if dtype is None else to_numpy(dtype)
-    if check(device) == "meta":
-        return wrap(MetaArray(shape, kind), requires_grad)
     native = kind if kind in (np.float32, np.float64) else np.dtype(np.float32)
     if kind.kind != "c" and not is_float(kind):
         raise DTypeError(f"random floats have no dtype {kind}: give a floating dtype")
@@ -199,6 +198,9 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
         half = np.dtype(f"f{kind.itemsize // 2}")
         array = np.asarray(draw(rng, shape, half) + 1j * draw(rng, shape, half)).astype(kind)
         return array * kind.type(np.sqrt(0.5)) if draw is _normal else array
+    if storage_less(device, shape, kind):
+        return wrap(call(make, source(generator), shape,
+                         otherwise=lambda: MetaArray(shape, kind)), requires_grad)
     t = drawn(shape, make, generator)
     if requires_grad:
         t.requires_grad = True
@@ -321,17 +323,21 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
     """1 with the probability that `input` (or `p`) gives, else 0, in the dtype of `input`."""
     array = input.array
     if type(array) is MetaArray:
-        return finish(out, wrap(MetaArray(array.shape, array.dtype)))
+        return finish(out, wrap(call(_flipped, generator, array, array if p is None else p,
+                                     otherwise=lambda: MetaArray(array.shape, array.dtype))))
     if input.level or mapping.get() is not None:
         level = drawn(array.shape, lambda rng, s: rng.random(s), generator) < (
             input if p is None else p)
         return finish(out, level.to(input.dtype))
-    chance = array if p is None else p
+    return finish(out, wrap(_flipped(generator, array, array if p is None else p)))
+
+
+def _flipped(generator: Any, array: Any, chance: Any) -> Any:
     if np.any((np.asarray(chance) < 0) | (np.asarray(chance) > 1)):
         raise ArgumentError("bernoulli: Expected p_in >= 0 && p_in <= 1 for every element, got "
                             f"values in [{np.min(chance):g}, {np.max(chance):g}]")
     draws = source(generator).random(array.shape) < chance
-    return finish(out, wrap(np.asarray(draws).astype(array.dtype)))
+    return np.asarray(draws).astype(array.dtype)
 
 
 @public()
@@ -427,10 +433,16 @@ def fill_with(t: Tensor, draw: Callable[[np.random.Generator, Any], Any], what: 
         return t.copy_(drawn(tuple(t.shape), lambda rng, s: np.asarray(draw(rng, s)).astype(dtype),
                              generator))
     check_writable(t, [t], mode_state())
-    if type(t.array) is not MetaArray:
-        np.copyto(t.array, draw(source(generator), t.array.shape), casting="unsafe")
+    if type(t.array) is MetaArray:
+        call(_copied, t.array, draw, generator, otherwise=tuple)
+    else:
+        _copied(t.array, draw, generator)
     bump(t, what)
     return t
+
+
+def _copied(array: Any, draw: Any, generator: Any) -> None:
+    np.copyto(array, draw(source(generator), array.shape), casting="unsafe")
 
 
 def _in_default(t: Tensor) -> Any:

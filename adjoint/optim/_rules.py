@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.core.rehearsal import call
 
 Array = Any  # np.ndarray, or MetaArray where nothing is computed
 Rule = Callable[..., None]
@@ -24,6 +25,11 @@ class Scratch:
 
     def __init__(self) -> None:
         self._held: dict[tuple[Any, int], Any] = {}
+
+    def __rehearse__(self, shadow: Callable[[Any], Any]) -> None:
+        """Storage-less arrays in place of the held ones (see `memory.predict`)."""
+        for key, held in self._held.items():
+            self._held[key] = shadow(held)
 
     def flat(self, size: int, dtype: Any, count: int, meta: bool = False) -> list[Any]:
         """``count`` one-dimensional arrays of at least ``size`` elements."""
@@ -42,7 +48,8 @@ def run(rule: Rule, arrays: Sequence[Array], scratch: Scratch, count: int,
     """Apply ``rule`` to ``arrays`` (parameter first) with ``count`` scratch arrays."""
     p = arrays[0]
     if type(p) is MetaArray:
-        scratch.flat(min(p.size, PIECE), p.dtype, count, meta=True)
+        _rehearsed(rule, arrays, scratch.flat(min(p.size, PIECE), p.dtype, count, meta=True),
+                   numbers)
         return
     if p.dtype.kind == "c":  # as two real problems, as PyTorch does
         run(rule, [a.real for a in arrays], scratch, count, numbers)
@@ -60,6 +67,17 @@ def run(rule: Rule, arrays: Sequence[Array], scratch: Scratch, count: int,
             rule(*[a[start:stop] for a in flat], *[t[:stop - start] for t in temps], **numbers)
     else:
         _strided(rule, arrays, scratch, count, numbers)
+
+
+def _rehearsed(rule: Rule, arrays: Sequence[Array], temps: list[Array],
+               numbers: dict[str, Any]) -> None:
+    """What the rule does to memory on one piece; nothing is computed."""
+    p = arrays[0]
+    shape = p.shape if p.size <= PIECE else (PIECE,)
+
+    def piece(a: Array) -> Array:
+        return a if a.shape == shape else MetaArray(shape, a.dtype, a.base or a)
+    call(rule, *map(piece, arrays), *map(piece, temps), otherwise=tuple, **numbers)
 
 
 def _strided(rule: Rule, arrays: Sequence[Array], scratch: Scratch, count: int,

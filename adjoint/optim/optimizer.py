@@ -17,6 +17,9 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_float, is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
+from adjoint.core.modes import WATCH, state, watchers
+from adjoint.core.rehearsal import call
+from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 from adjoint.ops.accelerate import kernel
@@ -63,7 +66,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True  # what schedulers look at to warn about a wrong order
         if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
-                or GLOBAL_PRE or GLOBAL_POST):
+                or GLOBAL_PRE or GLOBAL_POST or state() & WATCH):
             return step(self, *args, **kwargs)
         for hook in (*GLOBAL_PRE.values(), *(self._optimizer_step_pre_hooks or {}).values()):
             answer = hook(self, args, kwargs)
@@ -75,6 +78,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         out = step(self, *args, **kwargs)
         for hook in (*(self._optimizer_step_post_hooks or {}).values(), *GLOBAL_POST.values()):
             hook(self, args, kwargs)
+        if state() & WATCH:
+            for observer in watchers.observers.get():
+                observer.stepped(self)
         return out
 
     wrapper.hooked = True  # type: ignore[attr-defined]  # so that it is wrapped once
@@ -272,9 +278,11 @@ class Optimizer:
             p, held = item
             grad: Any = p.grad
             arrays = [p.array, grad.array, *(s.array for s in held)]
-            if type(p.array) is MetaArray and is_float(p.array.dtype):
+            metas = [type(a) is MetaArray for a in arrays]
+            if any(metas) and rehearsal() is None and is_float(p.array.dtype):
                 self._written(p, held)  # takes no memory either
-            elif any(type(a) is MetaArray or not a.flags.carray for a in arrays):
+            elif not all(a.contiguous if m else a.flags.carray
+                         for a, m in zip(arrays, metas, strict=True)):
                 left.append(item)
             else:
                 buckets.setdefault(p.array.dtype, []).append(item)
@@ -282,7 +290,9 @@ class Optimizer:
             grads: list[Any] = [p.grad for p, _ in items]
             lists = [[p.array for p, _ in items], [g.array for g in grads]]
             lists += [[held[i].array for _, held in items] for i in range(len(items[0][1]))]
-            if together(*lists, **numbers) is NotImplemented:
+            done = (together(*lists, **numbers) if type(items[0][0].array) is not MetaArray
+                    else call(together, *lists, otherwise=tuple, **numbers))
+            if done is NotImplemented:
                 left += items
                 continue
             for p, held in items:
@@ -425,8 +435,12 @@ def zeros_like(p: Tensor, fill: complex = 0.0) -> Tensor:
     """State of the shape, dtype and layout of ``p``, filled with a number."""
     a = p.array
     if type(a) is MetaArray:
-        return wrap(MetaArray(a.shape, a.dtype))
-    return wrap(np.full_like(a, fill) if fill else np.zeros_like(a))
+        return wrap(call(_like, a, fill, otherwise=lambda: MetaArray(a.shape, a.dtype)))
+    return wrap(_like(a, fill))
+
+
+def _like(a: Any, fill: complex) -> Any:
+    return np.full_like(a, fill) if fill else np.zeros_like(a)
 
 
 def counter(start: float = 0.0) -> Tensor:

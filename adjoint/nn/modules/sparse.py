@@ -6,7 +6,9 @@ from typing import Any, Self
 import numpy as np
 
 import adjoint.nn.functional as F
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn import init
 from adjoint.nn._core import no_grad
@@ -37,11 +39,17 @@ def _check_indices(layer: Any, indices: Any, rows: int) -> None:
                          f"one of the following scalar types: Long, Int; but got {indices.dtype}; "
                          "convert with indices.long()")
     if isinstance(array, np.ndarray) and array.size:
-        low, high = array.min(), array.max()
+        low, high = _span(array)
         if low < 0 or high >= rows:
             raise IndexOutOfRange(f"{layer._get_name()}: index out of range in self: the table has "
                                   f"{rows} rows, so indices must be in [0, {rows - 1}], but got "
                                   f"{int(low if low < 0 else high)}")
+    elif type(array) is MetaArray:
+        call(_span, array, otherwise=tuple)
+
+
+def _span(array: Any) -> tuple[Any, Any]:
+    return array.min(), array.max()
 
 
 class Embedding(Module):

@@ -10,6 +10,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.ops.accelerate import kernel
 
@@ -64,34 +65,46 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
         return wrap(np.array(0.0, np.float32))
     real = np.empty(0, arrays[0].dtype).real.dtype
     if any(type(a) is MetaArray for a in arrays):
-        return wrap(MetaArray((), real))
-    together = kernel("clip_norm") if norm_type == 2 else None
-    total = NotImplemented if together is None else together(arrays)
-    if total is NotImplemented:
-        total = _together([_norm(a, norm_type) for a in arrays], norm_type)
+        return wrap(call(_total, arrays, norm_type, real, otherwise=lambda: MetaArray((), real)))
+    total = _total(arrays, norm_type, real)
     if error_if_nonfinite and not math.isfinite(total):
         raise ArgumentError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
             "so it cannot be clipped. To disable this error and scale the gradients by the "
             "non-finite norm anyway, set `error_if_nonfinite=False`")
-    return wrap(np.array(total, real))
+    return wrap(total)
+
+
+def _total(arrays: list[Any], norm_type: float, real: Any) -> Any:
+    together = kernel("clip_norm") if norm_type == 2 else None
+    total = NotImplemented if together is None else together(arrays)
+    if total is NotImplemented:
+        total = _together([_norm(a, norm_type) for a in arrays], norm_type)
+    return np.array(total, real)
 
 
 def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float,
                           total_norm: Tensor, foreach: bool | None = None) -> None:
     """Scale all gradients by ``max_norm / (total_norm + 1e-6)`` if that is less than 1."""
     grads = _grads(parameters)
-    if not grads or type(total_norm.array) is MetaArray:
+    if not grads:
+        return
+    if type(total_norm.array) is MetaArray:     # as if the norm were too large
+        call(_scaled, [g.array for g in grads], 0.5, otherwise=tuple)
         return
     scale = float(max_norm) / (float(total_norm.array) + 1e-6)
     if scale >= 1.0:
         return
-    together = kernel("scale_")
-    if together is None or together([g.array for g in grads], scale) is NotImplemented:
-        for g in grads:
-            np.multiply(g.array, scale, out=g.array)
+    _scaled([g.array for g in grads], scale)
     for g in grads:
         bump(g, "clip_grads_with_norm_")
+
+
+def _scaled(arrays: list[Any], scale: float) -> None:
+    together = kernel("scale_")
+    if together is None or together(arrays, scale) is NotImplemented:
+        for a in arrays:
+            np.multiply(a, scale, out=a)
 
 
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float,

@@ -1,0 +1,39 @@
+"""Running user code on storage-less arrays as if they had memory (`memory.predict`).
+
+While a rehearsal is entered, code that computes on raw arrays outside of ops gives its function to
+`call`: the rehearsal then knows which storages the call makes, keeps and drops. Elsewhere
+storage-less arrays only carry shapes, and `otherwise` says what they become.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+rehearsal: ContextVar[Any] = ContextVar("adjoint_rehearsal", default=None)
+current = rehearsal.get
+
+
+KNOWN_BYTES = 16 << 20
+
+
+def keeps_value(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """True for what stays real in a rehearsal, because code and kernels branch on it: integers and
+    bools of moderate size (indices, labels, lengths, masks, counts)."""
+    return dtype.kind in "iub" and math.prod(shape) * dtype.itemsize <= KNOWN_BYTES
+
+
+def call(fn: Callable[..., Any], *args: Any, otherwise: Callable[[], Any], **kwargs: Any) -> Any:
+    """`fn(*args, **kwargs)`, of which some arrays are storage-less; `fn` is one object for all
+    calls (no lambda), because what it does to memory is remembered by it."""
+    running = rehearsal.get()
+    return otherwise() if running is None else running.call(fn, args, kwargs, otherwise)
+
+
+def build(fn: Callable[..., Any], *args: Any) -> Any:
+    """`fn(*args)`, whose memory the package keeps for all later calls: not the user's step's."""
+    running = rehearsal.get()
+    return fn(*args) if running is None else running.build(fn, args)

@@ -1,0 +1,242 @@
+"""Every storage of a run: who made it, on which line, in which module, what for, how long.
+
+One observer for real and for storage-less runs: they differ in the meter only.
+"""
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from adjoint.base import provenance
+from adjoint.base.aval import SCALAR, MetaArray
+from adjoint.core.modes import Observer, watchers
+from adjoint.core.tensor import Freed, Kept, OutRef, Parameter, Tensor, owner_of
+
+ROLES = ("parameter", "gradient", "optimizer state", "input", "saved residual", "activation",
+         "temporary")
+FOREVER = 1 << 62
+
+
+def storage_of(array: Any) -> Any:
+    """The object that owns the memory which `array` shows; None where there is none."""
+    if type(array) is np.ndarray:
+        return array if array.base is None else owner_of(array)
+    if type(array) is MetaArray:
+        root = array if array.base is None else array.base
+        return None if root is SCALAR else root
+    return None
+
+
+def bytes_of(storage: Any) -> int:
+    """Bytes that NumPy asked its allocator for, or would."""
+    return max(storage.nbytes, 1)
+
+
+class Entry:
+    """One storage. Times are positions in the list of events; `role` is final where given, else
+    it follows from whether a node keeps the storage at the time that is asked about."""
+
+    __slots__ = ("nbytes", "shape", "dtype", "op", "code", "lasti", "module", "role", "born",
+                 "died", "saved", "released", "saver", "savers", "name", "stamp", "__weakref__")
+
+    def __init__(self, storage: Any, op: str, born: int, role: str) -> None:
+        self.nbytes, self.shape = bytes_of(storage), storage.shape
+        self.dtype, self.op, self.role = storage.dtype, op, role
+        self.code: CodeType | None = None
+        self.lasti, self.module, self.name = 0, "", ""
+        self.born, self.died, self.stamp = born, FOREVER, 0.0
+        self.saved, self.released, self.savers = FOREVER, FOREVER, 0
+        self.saver: tuple[str, CodeType | None, int] | None = None
+
+    def alive(self, at: int) -> bool:
+        """True if it was there at event `at`."""
+        return self.born <= at < self.died
+
+    def role_at(self, at: int) -> str:
+        """What it was for at event `at`."""
+        if self.role in ("activation", "temporary", "") and self.saved <= at < self.released:
+            return "saved residual"
+        return self.role or "activation"
+
+    def where(self) -> str:
+        """``file:line in function`` of the call that made it."""
+        return provenance.locate(self.code, self.lasti) if self.code else "before the run"
+
+    def holder(self, at: int) -> str:
+        """Who keeps it, in words."""
+        if self.role_at(at) == "saved residual" and self.saver:
+            node, code, lasti = self.saver
+            return f"{node} at {provenance.locate(code, lasti)}"
+        return self.name or {"gradient": ".grad of a leaf", "optimizer state": "an optimizer",
+                             "parameter": "a parameter", "input": "the caller",
+                             }.get(self.role, "the running code")
+
+
+class Ledger(Observer):
+    """Writes down events with their bytes, and the storages behind them."""
+
+    def __init__(self, meter: Any) -> None:
+        self.meter = meter
+        self.events: list[str] = []
+        self.modules: list[str] = []
+        self.live: list[int] = []
+        self.tops: list[int] = []
+        self.times: list[float] = []
+        self.entries: list[Entry] = []
+        self._by_id: dict[int, tuple[Entry, Any]] = {}
+        self._nodes: dict[int, tuple[Any, list[Entry]]] = {}
+        self._named: set[int] = set()
+        self._walking = 0
+        self.running = False
+
+    # ------------------------------------------------------------------ events
+    def mark(self, name: str) -> None:
+        """End an event: the bytes now, and the most since the last."""
+        live, top = self.meter.mark()
+        self.events.append(name)
+        self.modules.append(watchers.module_path())
+        self.live.append(live)
+        self.tops.append(top)
+        self.times.append(time.perf_counter())
+
+    def note(self, array: Any, op: str, role: str = "", node: Any = None) -> Entry | None:
+        """Enter the storage behind `array` if it is new."""
+        storage = storage_of(array)
+        if storage is None:
+            return None
+        key = id(storage)
+        found = self._by_id.get(key)
+        if found is not None:
+            return found[0]
+        entry = Entry(storage, op, len(self.events), role)
+        if self.running:
+            entry.module = watchers.module_path()
+            if node is not None and hasattr(node, "code"):
+                entry.code, entry.lasti = node.code, node.lasti
+            else:
+                frame = provenance.user_frame(sys._getframe(2))
+                if frame is not None:
+                    entry.code, entry.lasti = frame.f_code, frame.f_lasti
+
+        def gone(_: Any) -> None:
+            entry.died = len(self.events)
+            self._by_id.pop(key, None)
+        self._by_id[key] = entry, weakref.ref(storage, gone)
+        self.entries.append(entry)
+        return entry
+
+    def own(self, tensor: Any, role: str, name: str = "") -> None:
+        """Enter a tensor whose role is known."""
+        entry = self.note(tensor.array, "", role)
+        if entry is not None:
+            if role != "input":
+                entry.role = role
+            entry.name = entry.name or name
+
+    # ------------------------------------------------------------------ observer
+    def before(self, op: Any, args: Any, attrs: Any) -> None:
+        for a in args:
+            if isinstance(a, Tensor) and not a.level and id(storage_of(a.array)) not in self._by_id:
+                self.own(a, _role_of(a))
+
+    def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
+        for t in made:
+            self.note(t.array, op.name, "temporary" if self._walking else "", node)
+        self.mark(op.name)
+
+    def forward(self, node: Any, args: Any, made: Any) -> None:
+        saved = node.saved
+        if saved is None or type(saved) is Freed:
+            return
+        name = node.plan.op.name if node.plan is not None else node.name()
+        kept: list[Entry] = []
+        for array in arrays_of(saved):
+            entry = self.note(array, name, "", node)
+            if entry is not None:
+                if not entry.savers:
+                    entry.saved = min(entry.saved, len(self.events))
+                    entry.saver = node.name(), node.code, node.lasti
+                entry.savers, entry.released = entry.savers + 1, FOREVER
+                kept.append(entry)
+        if kept:
+            key = id(node)
+            self._nodes[key] = weakref.ref(node, lambda _: self._release(key)), kept
+
+    def _release(self, key: int) -> None:
+        _, kept = self._nodes.pop(key, (None, ()))
+        for entry in kept:
+            entry.savers -= 1
+            if not entry.savers:
+                entry.released = len(self.events)
+
+    def begin_walk(self, walk: Any) -> None:
+        self._walking += 1
+
+    def backward(self, node: Any, ct: Any, results: Any) -> None:
+        if id(node) in self._nodes and (node.saved is None or type(node.saved) is Freed):
+            self._release(id(node))
+        name = node.name()
+        for c in results:
+            if c is not None:
+                self.note(c.array if isinstance(c, Tensor) else c, name, "temporary", node)
+        self.mark(name)
+
+    def accumulated(self, leaf: Any) -> None:
+        grad = leaf._grad
+        if grad is not None and not grad.level:
+            self.own(grad, "gradient", ".grad of " + (self._name(leaf) or f"{tuple(leaf.shape)}"))
+        self.mark("AccumulateGrad")
+
+    def end_walk(self, walk: Any) -> None:
+        self._walking -= 1
+        self.mark("end of backward")
+
+    def stepped(self, optimizer: Any) -> None:
+        self.adopt(optimizer)
+        self.mark(type(optimizer).__name__ + ".step")
+
+    def enter_module(self, path: str, module: Any) -> None:
+        if id(module) in self._named:
+            return
+        self._named.add(id(module))
+        for role, tensors in (("parameter", module._parameters), ("input", module._buffers)):
+            for name, t in tensors.items():
+                if t is not None:
+                    self.own(t, role, f"{path}.{name}" if path else name)
+
+    # ------------------------------------------------------------------ roles
+    def adopt(self, optimizer: Any) -> None:
+        """Enter the state of an optimizer."""
+        kind = type(optimizer).__name__
+        for held in optimizer.state.values():
+            if isinstance(held, dict):
+                for name, t in held.items():
+                    if isinstance(t, Tensor):
+                        self.own(t, "optimizer state", f"{kind}.{name}")
+
+    def _name(self, leaf: Any) -> str:
+        found = self._by_id.get(id(storage_of(leaf.array)))
+        return found[0].name if found else ""
+
+
+def _role_of(t: Any) -> str:
+    return "parameter" if isinstance(t, Parameter) or (t._rg and t.is_leaf) else "input"
+
+
+def arrays_of(saved: Any) -> list[Any]:
+    """The raw arrays that a node's residuals hold."""
+    out: list[Any] = []
+    for s in saved:
+        kind = type(s)
+        if kind is OutRef or kind is Kept:
+            out.append(s.array)
+        elif kind is tuple:
+            out += arrays_of(s)
+        elif isinstance(s, Tensor):
+            out.append(s.array)
+    return out

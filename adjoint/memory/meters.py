@@ -1,0 +1,106 @@
+"""Bytes that are alive now, and the most since last asked: of storage-less runs, of real ones.
+
+The allocator has one peak counter. Whoever starts it again goes through `restart`, which keeps
+the largest peak for `max_memory_allocated`.
+"""
+from __future__ import annotations
+
+from adjoint.kernels import alloc
+
+_most = [0]
+
+
+def restart() -> tuple[int, int]:
+    """(live, peak) of the allocator; the peak starts again from live."""
+    live, peak = alloc.live_and_peak()
+    if peak > _most[0]:
+        _most[0] = peak
+    if peak != live:
+        alloc.reset_peak()
+    return live, peak
+
+
+def most() -> int:
+    """The most bytes that were alive since `forget`."""
+    return max(_most[0], alloc.live_and_peak()[1])
+
+
+def forget() -> None:
+    """Let `most` start again from what is alive now."""
+    restart()
+    _most[0] = 0
+
+
+class Meter:
+    """A real run, from the allocator's counters; `before` bytes were alive when it began."""
+
+    def __init__(self, before: int = 0) -> None:
+        self.before, self.start = before, restart()[0] - before
+
+    def begin(self) -> None:
+        """Count from here."""
+        self.start = restart()[0] - self.before
+
+    def live(self) -> int:
+        """Bytes alive now."""
+        return alloc.live_and_peak()[0] - self.start
+
+    def mark(self) -> tuple[int, int]:
+        """(alive now, most since the last mark)."""
+        live, peak = restart()
+        return live - self.start, peak - self.start
+
+    def freed(self, nbytes: int) -> None:
+        """A storage that another allocator had made was freed."""
+        self.start += nbytes
+
+
+class Books:
+    """The account of a storage-less run. What the run really allocates beside it (numbers,
+    index arrays, data that the user's code makes with NumPy) is counted with it."""
+
+    def __init__(self) -> None:
+        self.meta = self.top = 0
+        self.start = restart()[0]
+
+    def begin(self) -> None:
+        """Count from here."""
+        self.start = restart()[0]
+        self.top = self.live()
+
+    def add(self, nbytes: int) -> None:
+        """A storage was made."""
+        self.fold()
+        self.meta += nbytes
+        self.fold()
+
+    def drop(self, nbytes: int) -> None:
+        """A storage was freed."""
+        self.fold()
+        self.meta -= nbytes
+
+    def fold(self) -> None:
+        """Take note of the peak so far, at the storage-less bytes of this time."""
+        top = self.meta + restart()[1] - self.start
+        if top > self.top:
+            self.top = top
+
+    def spike(self, nbytes: int) -> None:
+        """A call held this much on its way."""
+        self.top = max(self.top, self.live() + nbytes)
+
+    def outside(self, nbytes: int) -> None:
+        """A scratch run is over, and the package's own caches grew by this much."""
+        restart()
+        self.start += nbytes
+
+    def live(self) -> int:
+        """Bytes alive now."""
+        return self.meta + alloc.live_and_peak()[0] - self.start
+
+    def mark(self) -> tuple[int, int]:
+        """(alive now, most since the last mark)."""
+        self.fold()
+        live = self.live()
+        top, self.top = max(self.top, live), live
+        return live, top

@@ -1,0 +1,71 @@
+"""Predicted bytes are the measured bytes: at every event, at the peak, in every role."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers_memory import MODELS
+
+import adjoint as ad
+from adjoint.kernels import alloc
+from adjoint.memory import meters
+
+pytestmark = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    """Python's collector runs at times that depend on all else in the process."""
+    alloc.install()
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def differences(predicted: Any, measured: Any) -> list[Any]:
+    """Events whose bytes differ: (position, event, measured minus predicted bytes, peaks)."""
+    assert predicted.events == measured.events
+    return [
+        (i, e, b[1] - a[1], q - p)
+        for i, (e, a, b, p, q) in enumerate(zip(
+            predicted.events, predicted.timeline, measured.timeline, predicted.tops,
+            measured.tops, strict=True))
+        if a != b or p != q
+    ]
+
+
+@pytest.mark.row("F62")
+@pytest.mark.row("F79")
+@pytest.mark.parametrize("ck", [False, True], ids=["plain", "checkpointed"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_event(name: str, ck: bool) -> None:
+    step, held = MODELS[name](ad, ck)
+    for _ in range(2):                       # without, then with optimizer state
+        predicted = ad.memory.predict(step)
+        with ad.memory.track(step) as measured:
+            step()
+        assert predicted.exact, predicted.assumed
+        assert predicted.before == measured.before
+        assert differences(predicted, measured) == []
+        assert predicted.peak == measured.peak
+        assert predicted.live == measured.live
+        assert predicted.roles == measured.roles
+        assert predicted.saved == measured.saved
+        assert sum(predicted.roles.values()) == predicted.peak
+
+
+@pytest.mark.row("F79")
+@pytest.mark.parametrize("ck", [False, True], ids=["plain", "checkpointed"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_peak_of_a_run_that_nobody_watches(name: str, ck: bool) -> None:
+    step, held = MODELS[name](ad, ck)
+    predicted = ad.memory.predict(step)
+    live = alloc.live_and_peak()[0]
+    meters.restart()
+    step()
+    assert alloc.live_and_peak()[1] - live == predicted.peak - predicted.before
+    assert alloc.live_and_peak()[0] - live == predicted.live - predicted.before

@@ -1,0 +1,108 @@
+"""The law of prediction, over the table of ops: forward and backward of every record take on
+storage-less tensors the bytes that they take on real ones."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint.base.aval import MetaArray
+from adjoint.core.op import OPS
+from adjoint.core.tensor import Tensor
+from adjoint.kernels import alloc
+from adjoint.memory.reduced import Reduced
+from adjoint.memory.rehearse import BY_VALUE, shows
+from adjoint.testing.samples import table
+
+TABLE = table()
+NAMES = sorted(n for n, rows in TABLE.items() if rows)
+needs_allocator = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    alloc.install()
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def operand(a: Any, grad: bool) -> Any:
+    if not isinstance(a, np.ndarray):
+        return a
+    return ad.tensor(a, requires_grad=grad and a.dtype.kind in "fc")
+
+
+def law(name: str) -> None:
+    op = OPS[name]
+    for args, attrs in TABLE[name]:
+        for grad in (False, True):
+            given = [operand(a, grad) for a in args]
+
+            def step(op: Any = op, given: Any = given, attrs: Any = attrs) -> None:
+                out = op.call(*given, **attrs)
+                many = [t for t in (out if isinstance(out, (tuple, list)) else [out])
+                        if isinstance(t, Tensor) and t.requires_grad]
+                if many:
+                    ad.autograd.backward(many, [ad.ones_like(t) for t in many])
+
+            predicted = ad.memory.predict(step)
+            with ad.memory.track(step) as measured:
+                step()
+            assert predicted.timeline == measured.timeline, (name, attrs)
+            if name in BY_VALUE:
+                assert not predicted.exact
+                continue
+            assert predicted.exact
+            assert predicted.tops == measured.tops, (name, attrs)
+            assert predicted.before == measured.before
+
+
+@needs_allocator
+@pytest.mark.row("F62")
+@pytest.mark.parametrize("name", NAMES[::16])
+def test_some_records(name: str) -> None:
+    law(name)
+
+
+@needs_allocator
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_record(name: str) -> None:
+    law(name)
+
+
+@needs_allocator
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1, 4, 6), (4, 1), (0, 3), ()])
+def test_where_a_reshape_is_a_view(shape: tuple[int, ...]) -> None:
+    """Against NumPy, over permutations, steps and targets."""
+    whole = np.zeros([2 * n for n in shape], np.float32)
+    cut = whole[tuple(slice(0, n) for n in shape)]
+    size = int(np.prod(shape))
+    targets = {shape, shape[::-1], (size,), (1, size), (*shape, 1), (size, 1, 1)}
+    targets |= {(n, size // n) for n in (2, 3, 5, 7, 15, 21, 35) if size and size % n == 0}
+    for base in (np.zeros(shape, np.float32), np.asarray(cut), np.asarray(cut).T,
+                 cut[::-1] if shape else np.asarray(cut)):
+        for target in targets:
+            copied = base.reshape(target)
+            real = np.may_share_memory(copied, base) or not size
+            assert shows(base, target) == real, (base.shape, base.strides, target)
+
+
+def test_reduced_calls_keep_the_order_and_the_gaps_of_strides() -> None:
+    root = MetaArray((4, 8192, 3, 64, 128), np.dtype("float32"))
+    step = 3 * 64 * 128 * 4
+    q = MetaArray((4, 64, 8192, 128), np.dtype("float32"), root,
+                  (8192 * step, 128 * 4, step, 4))
+    w = MetaArray((8192, 8192), np.dtype("float32"))
+    small = Reduced(("x", [q, w, q], 8192), {"shape": (8192, 7)}, [q, w], 64 << 20, lambda a: 0.0)
+    name, (a, b, c), n = small.args
+    assert name == "x" and a is c and b.shape == (n, n) and small.kwargs == {"shape": (n, 7)}
+    assert a.shape == (4, 64, n, 128) and 256 <= n < 8192
+    assert a.strides == (n * step, 512, step, 4) and not a.contiguous and b.contiguous

@@ -1,0 +1,163 @@
+"""`memory.leaks()`: which object keeps which graph, with the bytes that were really held."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import adjoint as ad
+from adjoint import memory, nn
+from adjoint.kernels import alloc
+from adjoint.memory import leaks
+
+WIDE = 4000          # bytes that one step saves: the output of exp, 1000 float32
+LOSSES: list[Any] = []
+
+
+def retained() -> list[Any]:
+    """What tests of this file keep (others may have left something)."""
+    return [r for r in memory.retained() if __file__ in r.place]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Each test begins and ends without graphs."""
+    yield
+    LOSSES.clear()
+    gc.collect()
+    assert retained() == []
+
+
+def loss(w: Any) -> Any:
+    return (w * 2).exp().sum()
+
+
+def leaf() -> Any:
+    return ad.ones(1000, requires_grad=True)
+
+
+@pytest.mark.row("F76")
+@pytest.mark.row("F92")
+def test_a_list_of_losses_without_backward() -> None:
+    w, losses = leaf(), []
+    for _ in range(5):
+        losses.append(loss(w))
+    found = retained()
+    assert len(found) == 5
+    assert all(r.own == WIDE for r in found)
+    assert sorted(r.path.split(": ")[1] for r in found) == [f"losses[{i}]" for i in range(5)]
+    assert all("test_memory_retained.py" in r.place and "in loss" in r.place for r in found)
+    assert "loss.item()" in found[0].advice
+    text = leaks()
+    assert "unfreed graphs alive" in text and "losses[3]" in text and "4.0 kB" in text
+    del losses, found
+
+
+@pytest.mark.row("F76")
+def test_a_list_of_losses_after_backward_holds_nothing() -> None:
+    w, losses = leaf(), []
+    before = alloc.live_and_peak()[0]
+    for _ in range(40):
+        losses.append(loss(w))
+        losses[-1].backward()
+    assert retained() == [] and __file__ not in leaks()
+    if alloc.available():                       # 40 numbers and the gradient, not 40 x 4 kB
+        assert alloc.live_and_peak()[0] - before <= 40 * 8 + 4000
+    del losses
+
+
+@pytest.mark.row("F97")
+def test_a_running_sum_keeps_the_graph_of_every_term() -> None:
+    w, total = leaf(), ad.zeros(())
+    for i in range(4):
+        total = total + loss(w)
+        (r,) = retained()
+        assert r.bytes == r.own == (i + 1) * WIDE        # linear: one step's residuals per step
+    assert r.path.endswith("total") and "running sum" in r.advice
+    total.backward()                            # one backward for all of them works, and frees
+    assert retained() == []
+    assert float(w.grad[0]) == pytest.approx(4 * 2 * 7.389056, rel=1e-6)
+
+
+@pytest.mark.row("F76")
+def test_retain_graph_left_in() -> None:
+    w = leaf()
+    y = loss(w)
+    y.backward(retain_graph=True)
+    (r,) = retained()
+    assert r.bytes == WIDE and r.path.endswith(": y") and "retain_graph" in r.advice
+    y.backward()
+    assert retained() == []
+
+
+def test_attributes_globals_closures_and_dicts() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.history: list[Any] = []
+            self.best: dict[str, Any] = {}
+
+    trainer, w = Trainer(), leaf()
+    trainer.history.append(loss(w))
+    trainer.best["loss"] = loss(w)
+    LOSSES.append(loss(w))
+    hidden = loss(w)
+
+    def later() -> Any:
+        return hidden
+
+    paths = {r.path for r in retained()}
+    name = "test_attributes_globals_closures_and_dicts"
+    assert f"{name}: trainer.history[0]" in paths
+    assert f"{name}: trainer.best['loss']" in paths
+    assert any(p.endswith("LOSSES[0]") for p in paths)
+    assert any(p.endswith(": hidden") for p in paths)
+    assert later() is hidden
+
+
+def test_shared_residuals_are_counted_in_each_and_owned_by_none() -> None:
+    w = leaf()
+    y = (w * 2).exp()
+    a, b = y.sum(), (y * y).sum()
+    found = retained()
+    assert [r.own for r in found] == [0, 0] and {r.bytes for r in found} == {WIDE}
+    del y, a, b, found
+
+
+def test_a_module_that_keeps_its_output_and_a_cycle() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(10, 1000)
+            self.last: Any = None
+
+        def forward(self, x: Any) -> Any:
+            self.last = self.lin(x).exp()
+            return self.last.sum()
+
+    net = Net()
+    net(ad.ones(1, 10))
+    found = retained()
+    assert len(found) == 1 and found[0].path.endswith("net.last") and found[0].bytes >= WIDE
+    y = net(ad.ones(1, 10))
+    y.note = [y]                                # a cycle through the tensor's own attributes
+    del y, found
+    net.last = None
+    gc.collect()
+    assert retained() == []
+
+
+@pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
+def test_the_ledger_agrees() -> None:
+    w, losses = leaf(), []
+    with ad.memory.track(w) as t:
+        for _ in range(3):
+            losses.append(loss(w))
+        held = [r for r in t.retained() if __file__ in r.place]
+    assert sum(r.own for r in held) == t.saved == 3 * WIDE
+    assert t.live - t.before == 3 * (WIDE + 4)           # residuals, and the losses themselves
+    rows = {r.what: r.bytes for r in t.rows("role", len(t.events) - 1)}
+    assert rows["saved residual"] == 3 * WIDE
+    del losses, held
