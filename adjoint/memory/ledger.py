@@ -211,8 +211,12 @@ class Ledger(Observer):
 
     # ------------------------------------------------------------------ roles
     def adopt(self, optimizer: Any) -> None:
-        """Enter the state of an optimizer."""
+        """Enter the state of an optimizer, and gradients that were put there by hand."""
         kind = type(optimizer).__name__
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if p._grad is not None and not p._grad.level:
+                    self.own(p._grad, "gradient")
         for held in optimizer.state.values():
             if isinstance(held, dict):
                 for name, t in held.items():

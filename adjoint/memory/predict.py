@@ -142,7 +142,7 @@ def largest_batch(step_fn: Callable[[int], Any], device: Any, *, most: int = 1 <
     >>> import adjoint as ad
     >>> w = ad.ones(1000, requires_grad=True)                            # 4 kB, and its gradient
     >>> largest_batch(lambda n: (w * ad.ones(n, 1000)).sum().backward(), 4_000_000)
-    998
+    499
     """
     if most < 1:
         raise ArgumentError(f"largest_batch: most={most}; it must be at least 1")

@@ -124,7 +124,7 @@ class Report:
         >>> import adjoint as ad
         >>> w = ad.ones(1000, requires_grad=True)
         >>> print(ad.memory.predict(lambda: (w * w).sum().backward()).table().splitlines()[0])
-        predicted peak 12.0 kB in MulBackward0, 4.0 kB before, 8.0 kB after
+        predicted peak 16.0 kB in AccumulateGrad, 4.0 kB before, 8.0 kB after
         """
         at = self.peak_event
         where = self.events[at] if self.events else "nothing"

@@ -21,7 +21,7 @@ from adjoint.memory.ledger import arrays_of, bytes_of, storage_of
 from adjoint.memory.report import format_bytes
 
 _DEPTH = 6          # links followed between a result and a name
-_STEPS = 20_000     # objects looked at from the names down; then up, through the referrers
+_STEPS = 5000       # objects looked at below one frame's names; then up, through the referrers
 
 
 class Retained(NamedTuple):
@@ -61,7 +61,7 @@ def retained() -> list[Retained]:
     >>> del history, found
     """
     gc.collect()
-    objects = [o for o in gc.get_objects() if isinstance(o, (Node, Tensor))]
+    objects = [o for o in gc.get_objects() if issubclass(type(o), (Node, Tensor))]
     used = {id(_node(e)) for n in objects if isinstance(n, Node) for e in n.edges if e is not None}
     results = [t for t in objects if isinstance(t, Tensor) and t.grad_fn is not None
                and not t.level and id(t.grad_fn) not in used]
@@ -140,27 +140,31 @@ def _named_objects(wanted: set[int]) -> dict[int, str]:
     """Identity -> name of what the running functions of all threads call theirs, and of the
     wanted objects that lists, dicts and instances found there lead to."""
     found: dict[int, str] = {}
-    queue: deque[tuple[Any, str, int]] = deque()
     for frame in sys._current_frames().values():
         walker: FrameType | None = frame
         while walker is not None:
             if walker.f_code.co_filename not in provenance.inside:
-                place = walker.f_code.co_qualname
-                for name, value in _locals(walker).items():
-                    label = name if place == "<module>" else f"{place}: {name}"
-                    if found.setdefault(id(value), label) is label:
-                        queue.append((value, label, 0))
+                _search(walker, found, wanted)
             walker = walker.f_back
-    missing, steps = wanted - found.keys(), 0
-    while queue and missing and steps < _STEPS:
+    return found
+
+
+def _search(frame: FrameType, found: dict[int, str], wanted: set[int]) -> None:
+    """Name a frame's variables in `found`, and what they lead to while something is wanted."""
+    place = frame.f_code.co_qualname
+    queue: deque[tuple[Any, str, int]] = deque()
+    for name, value in _locals(frame).items():
+        if id(value) not in found:
+            label = found[id(value)] = name if place == "<module>" else f"{place}: {name}"
+            queue.append((value, label, 0))
+    steps = 0
+    while queue and steps < _STEPS and not wanted <= found.keys():
         obj, label, depth = queue.popleft()
         for link, value in _inside(obj) if depth < _DEPTH else ():
             steps += 1
             if id(value) not in found:
                 found[id(value)] = label + link
-                missing.discard(id(value))
                 queue.append((value, label + link, depth + 1))
-    return found
 
 
 def _inside(obj: Any) -> Iterator[tuple[str, Any]]:

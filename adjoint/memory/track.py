@@ -130,13 +130,12 @@ def _everything() -> Reach:
     """All tensors and optimizers of the process."""
     found = Reach()
     for x in gc.get_objects():
-        if isinstance(x, Tensor):
+        if issubclass(type(x), Tensor):           # (isinstance would ask lazy objects what they are)
             if not x.level:
                 found.tensors.append(x)
-        elif isinstance(getattr(type(x), "step", None), object) and isinstance(
-                getattr(x, "__dict__", None), dict) and isinstance(
-                x.__dict__.get("param_groups"), list):
-            found.optimizers.append(x)
+        elif hasattr(type(x), "add_param_group") and hasattr(type(x), "zero_grad"):
+            if isinstance(vars(x).get("param_groups"), list) and "state" in vars(x):
+                found.optimizers.append(x)
     return found
 
 
