@@ -311,9 +311,13 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
     """`steps` evenly spaced values from `start` to `end`, both included."""
     kind = _dtype(dtype, default_dtype())
     if storage_less(device, (steps,), kind):
-        return finish(out, wrap(call(_even, start, end, steps, kind,
+        return finish(out, wrap(call(_spaced, start, end, steps, kind,
                                      otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
-    return finish(out, wrap(_even(start, end, steps, kind), requires_grad))
+    return finish(out, wrap(_spaced(start, end, steps, kind), requires_grad))
+
+
+def _spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> Any:
+    return _even(start, end, steps, kind).astype(kind)
 
 
 def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -322,11 +326,11 @@ def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[A
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     start, end = _number(start), _number(end)
     if is_inexact(kind):
-        return np.linspace(start, end, steps).astype(kind)
+        return np.linspace(start, end, steps)
     start, end, place = int(start), int(end), np.arange(steps)
     step = (end - start) / max(steps - 1, 1)
     return np.where((place < steps // 2) | (steps == 1), start + step * place,
-                    end - step * (steps - 1 - place)).astype(kind)
+                    end - step * (steps - 1 - place))
 
 
 @public(method=False)
