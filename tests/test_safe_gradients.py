@@ -67,6 +67,10 @@ def test_transforms(name: str) -> None:
     one = ad.func.vmap(ad.func.grad(lambda v: f(v).sum()))(x)
     np.testing.assert_allclose(one.numpy(), ad.func.vmap(
         ad.func.grad(lambda v: g(v).sum()))(x).numpy(), rtol=1e-12)
+    def second(h: Any) -> Any:
+        inner = ad.func.grad(lambda v: h(v).sum())
+        return ad.func.vmap(ad.func.grad(lambda v: inner(v).sum()))(x).numpy()
+    np.testing.assert_allclose(second(f), second(g), rtol=1e-12)
     row = x[0]
     for transform in (ad.func.jacrev, ad.func.jacfwd):
         np.testing.assert_allclose(transform(f)(row).numpy(), transform(g)(row).numpy(),

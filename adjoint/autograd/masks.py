@@ -50,7 +50,14 @@ class Masks:
 
 
 def _same(a: Mask, b: Mask) -> bool:
-    return {(id(c), taken) for c, taken in a} == {(id(c), taken) for c, taken in b}
+    return {(_array(c), taken) for c, taken in a} == {(_array(c), taken) for c, taken in b}
+
+
+def _array(c: Any) -> int:
+    """Which array a condition is: a value of a transform is wrapped anew at every reading."""
+    while isinstance(c, Tensor):
+        c = c.value if c.level else c.array
+    return id(c)
 
 
 def _elementwise(edge: Any, shape: Any) -> bool:

@@ -416,7 +416,8 @@ def value_of(saved: Any, node: Any) -> Any:
         cell = saved.tensor._cell
         if cell.exposed or cell.version != saved.version:
             verify(saved, node)
-        return saved.tensor.array
+        t = saved.tensor
+        return t.array if not t.level else t.trace.strip(t)
     if isinstance(saved, Tensor):
         if saved._cell is not None and saved._cell.touched:
             verify(saved, node)
