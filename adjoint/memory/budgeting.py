@@ -98,6 +98,8 @@ class budget(saved_tensors_hooks, Observer):
         self._file: SpillFile | None = None
         self._rehearsal = Rehearsal(self.limit - 2 * self._margin()) if plan else None
         self._needs: dict[Any, int] = {}
+        self._gaps: dict[Any, int] = {}               # after an op: what the program allocates
+        self._last: tuple[Any, int] | None = None
         self._frame: Any = None
         self._fresh: list[tuple[int, Storage]] = []   # hidden results, saved before `after`
         self._walks: list[Any] = []
@@ -117,6 +119,7 @@ class budget(saved_tensors_hooks, Observer):
         self._active += 1
         if self._active == 1:
             self._walks.clear()
+            self._frame = self._last = None
             self._outer_limit = alloc.set_limit(self._room())
             self._shrink(0)
             alloc.mark()
@@ -171,6 +174,9 @@ class budget(saved_tensors_hooks, Observer):
         need = self._needs.get(key)
         if need is None:
             need = _guess(op, args, attrs)
+        if self._last is not None:
+            before, start = self._last
+            self._gaps[before] = max(self._used(start), self._gaps.get(before, 0))
         with self.lock:
             self._shrink(need)
         self._frame = _Running(key, self._mark(), self.lineage.live)
@@ -207,6 +213,9 @@ class budget(saved_tensors_hooks, Observer):
             record = self._record(op, args, attrs, made, node, seconds, need)
         if self._rehearsal is not None:
             self._give_up(self._rehearsal.forward(frame.key, record, seconds, need, frame.other))
+        with self.lock:       # for what the program makes by itself before the next op
+            self._shrink(self._gaps.get(frame.key, 0))
+        self._last = frame.key, self._mark()
 
     def _measured(self, frame: _Running) -> int:
         """Bytes asked for since the frame began; remembered for the next time."""
@@ -289,7 +298,7 @@ class budget(saved_tensors_hooks, Observer):
     # ------------------------------------------------------------------ backward
     def begin_walk(self, walk: Any) -> None:
         self._walks.append(walk)
-        self._frame = None
+        self._frame = self._last = None
 
     def before_backward(self, node: Any, ct: Any) -> None:
         self._settle()
