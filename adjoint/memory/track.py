@@ -130,7 +130,7 @@ def _everything() -> Reach:
     """All tensors and optimizers of the process."""
     found = Reach()
     for x in gc.get_objects():
-        if issubclass(type(x), Tensor):           # (isinstance would ask lazy objects what they are)
+        if issubclass(type(x), Tensor):            # (isinstance would ask lazy objects)
             if not x.level:
                 found.tensors.append(x)
         elif hasattr(type(x), "add_param_group") and hasattr(type(x), "zero_grad"):
