@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import adjoint as ad
 from adjoint.autograd import detect_anomaly, grad
+from adjoint.kernels import alloc
+from adjoint.memory import budget
 from adjoint.utils.checkpoint import checkpoint
 
 POINT = [0.0, 4.0, -1.0, 0.25]
@@ -145,6 +147,25 @@ def test_inside_of_a_checkpoint(reentrant: bool) -> None:
                    use_reentrant=reentrant)
     y.sum().backward()
     assert x.grad.tolist() == [0.0, 0.25]
+
+
+@pytest.mark.skipif(not alloc.available(), reason="budgets need the counting allocator")
+def test_under_a_budget() -> None:
+    values = np.linspace(0, 4, 200_000, dtype=np.float32)
+
+    def run() -> Any:
+        x = ad.tensor(values, requires_grad=True)
+        y = x
+        for _ in range(3):
+            y = ad.where(x > 0, ad.sqrt(y * y + x) * ad.log(x), x * 0.5)
+        y.sum().backward()
+        return x.grad.numpy()
+
+    wanted = run()
+    with budget("12MB"):
+        got = run()
+    assert np.isfinite(got).all()
+    np.testing.assert_array_equal(got, wanted)
 
 
 def test_retain_graph_and_two_passes_agree() -> None:

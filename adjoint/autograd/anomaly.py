@@ -17,16 +17,20 @@ from adjoint.core.modes import Observer, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor
 
 
-def not_finite(array: Any) -> str:
-    """"nan" where the array has one, else "inf" where it has one, else ""."""
+def surely_finite(array: Any) -> bool:
+    """True if all elements are finite and their squares small enough; takes no memory."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size:
-        return ""
+        return True
     if array.dtype.itemsize >= 4 and array.flags.c_contiguous:
         flat = array.reshape(-1)
-        if np.isfinite(np.dot(flat, flat)):      # the fastest single pass there is
-            return ""
-    elif np.isfinite(np.maximum.reduce(array, axis=None)) and np.isfinite(
-            np.minimum.reduce(array, axis=None)):
+        return bool(np.isfinite(np.dot(flat, flat)))      # the fastest single pass there is
+    return bool(np.isfinite(np.maximum.reduce(array, axis=None))
+                and np.isfinite(np.minimum.reduce(array, axis=None)))
+
+
+def not_finite(array: Any) -> str:
+    """"nan" where the array has one, else "inf" where it has one, else ""."""
+    if surely_finite(array):
         return ""
     if np.isnan(array).any():
         return "nan"

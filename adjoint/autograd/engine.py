@@ -209,7 +209,8 @@ class Backward:
                 from adjoint.autograd.masks import Masks
                 self.masks = Masks(self.order)
                 self.special = True
-            results = self.masks.screen(node, results, tensor_of if self.create else value_of)
+            results = self.masks.screen(
+                node, results, tensor_of if self.create else value_of, observers)
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.saved = self.mark
         results = [None if c is None or e is None else

@@ -9,12 +9,13 @@ holds for every order of derivative.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from adjoint.autograd.anomaly import not_finite
+from adjoint.autograd.anomaly import surely_finite
+from adjoint.core.bind import retried
 from adjoint.core.tensor import AccumulateGrad, Port, Tensor
 from adjoint.ops.pointwise import where_op
 
@@ -30,12 +31,14 @@ class Masks:
                             if e is not None and type(e) is not AccumulateGrad)
         self.found: dict[Any, tuple[Mask, int]] = {}
 
-    def screen(self, node: Any, results: list[Any], read: Any) -> list[Any]:
+    def screen(self, node: Any, results: list[Any], read: Any,
+               observers: Sequence[Any]) -> list[Any]:
         """The results of a node, zero where no choice took its output; passes masks on."""
         found = self.found.pop(node, None)
         mask = found[0] if found is not None and found[1] == self.uses[node] else None
         if mask is not None:
-            results = [_apply(mask, c, node.shape) for c in results]
+            for i, c in enumerate(results):
+                results[i] = retried(observers, _apply, mask, c, node.shape)
         name, sides = node.plan.op.chooses or _NO_CHOICE
         condition = read(node.saved[node.plan.names.index(name)], node) if name else None
         for i, e in enumerate(node.edges):
@@ -75,7 +78,7 @@ def _apply(mask: Mask, c: Any, shape: Any) -> Any:
         for condition, taken in mask:
             c = where_op(condition, c, 0.0) if taken else where_op(condition, 0.0, c)
         return c
-    if not isinstance(c, np.ndarray) or c.shape != shape or not not_finite(c):
+    if not isinstance(c, np.ndarray) or c.shape != shape or surely_finite(c):
         return c
     c = c.copy()
     for condition, taken in mask:
