@@ -202,8 +202,7 @@ class Backward:
         observers = watchers.observers.get() if state() & WATCH else ()
         for observer in observers:
             observer.before_backward(node, ct)
-        results = retried(observers, self._call, node, ct) if observers and node.plan \
-            else self._call(node, ct)
+        results = retried(observers if node.plan else (), self._call, node, ct)
         if node.plan is not None and (self.masks is not None or node.plan.op.chooses):
             if self.masks is None:
                 from adjoint.autograd.masks import Masks

@@ -119,7 +119,8 @@ def retried(observers: Sequence[Any], body: Callable[..., Any], *args: Any) -> A
         try:
             return body(*args)
         except MemoryError as error:
-            error.__traceback__ = None            # its frames hold what was computed so far
+            if observers:
+                error.__traceback__ = None        # its frames hold what was computed so far
             if not any([o.refused(error) for o in observers]):
                 raise
 
