@@ -204,12 +204,9 @@ class Backward:
             observer.before_backward(node, ct)
         results = retried(observers if node.plan else (), self._call, node, ct)
         if node.plan is not None and (self.masks is not None or node.plan.op.chooses):
-            if self.masks is None:
-                from adjoint.autograd.masks import Masks
-                self.masks = Masks(self.order)
-                self.special = True
-            results = self.masks.screen(
-                node, results, tensor_of if self.create else value_of, observers)
+            from adjoint.autograd.masks import masks_of
+            read = tensor_of if self.create else value_of
+            results = masks_of(self).screen(node, results, read, observers)
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.saved = self.mark
         results = [None if c is None or e is None else

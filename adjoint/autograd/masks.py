@@ -52,6 +52,14 @@ class Masks:
         return results
 
 
+def masks_of(walk: Any) -> Masks:
+    """The masks of a backward pass, made at its first choice: every node is visited from there
+    on, none inline."""
+    if walk.masks is None:
+        walk.masks, walk.special = Masks(walk.order), True
+    return walk.masks
+
+
 def _same(a: Mask, b: Mask) -> bool:
     return {(_array(c), taken) for c, taken in a} == {(_array(c), taken) for c, taken in b}
 
