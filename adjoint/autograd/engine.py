@@ -22,8 +22,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
-from adjoint.core.rehearsal import call
-from adjoint.core.rehearsal import current as rehearsal
+from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
     Freed,
@@ -235,9 +234,9 @@ class Backward:
             fast = plan.fast if ct.size < plan.limit else plan.large
             if type(ct) is ndarray:
                 return list(fast(ct, *vals))
-            if rehearsal() is not None:
-                return list(rehearsal().call(
-                    fast, (ct, *vals), {}, lambda: node.plan.run(ct, vals, node.attrs, n)))
+            if rehearsal.get() is not None:
+                return list(call(fast, ct, *vals, otherwise=lambda: plan.run(
+                    ct, vals, node.attrs, n)))
         return node.plan.run(ct, vals, node.attrs, n)
 
     def _add(self, edge: Any, ct: Any) -> None:
@@ -255,8 +254,8 @@ class Backward:
         elif (type(have) is ndarray and have.size >= LARGE and _refs(have) <= 3
                 and have.base is None and type(ct) is ndarray):
             np.add(have, ct, out=have)
-        elif (type(have) is MetaArray and have.size >= LARGE and _refs(have) <= 3
-                and have.base is None and type(ct) is MetaArray):
+        elif (type(have) is type(ct) is MetaArray and have.size >= LARGE and _refs(have) <= 3
+                and have.base is None):
             call(np.add, have, ct, out=have, otherwise=tuple)
         else:
             cts[edge] = add(have, ct)

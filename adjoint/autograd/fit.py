@@ -32,10 +32,8 @@ def fit(ct: Any, edge: Any) -> Any:
     shape = edge.shape if type(edge.shape) is tuple else tuple(edge.shape)
     if ct.shape != shape:
         lead, axes = axes_to_sum(ct.shape, shape)
-        if type(ct) is MetaArray:
-            ct = call(_summed, ct, lead, axes, otherwise=lambda: MetaArray(shape, ct.dtype))
-        else:
-            ct = _summed(ct, lead, axes)
+        ct = _summed(ct, lead, axes) if type(ct) is not MetaArray else call(
+            _summed, ct, lead, axes, otherwise=lambda: MetaArray(shape, ct.dtype))
     dtype = edge.dtype or edge.plan.dtype
     if ct.dtype is not dtype and ct.dtype != dtype:
         if type(ct) is MetaArray:

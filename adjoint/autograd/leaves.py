@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,9 @@ def _store(leaf: Tensor, ct: Any) -> None:
     elif have._rg or have.is_sparse:
         leaf._grad = have.detach() + wrap(ct)
     else:
-        if type(have.array) is MetaArray:
-            call(np.add, have.array, ct, out=have.array, casting="unsafe", otherwise=tuple)
-        else:
-            np.add(have.array, ct, out=have.array, casting="unsafe")
+        a = have.array
+        (partial(call, np.add, otherwise=tuple) if type(a) is MetaArray else np.add)(
+            a, ct, out=a, casting="unsafe")
         bump(have, "gradient accumulation")
 
 
