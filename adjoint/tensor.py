@@ -251,12 +251,10 @@ def element_size(self: Tensor) -> int:
     return int(self.array.dtype.itemsize)
 
 
-for _name, _value in (("is_cuda", False), ("is_sparse", False), ("is_quantized", False),
-                      ("is_mps", False), ("is_xpu", False), ("is_nested", False),
-                      ("is_mkldnn", False), ("is_sparse_csr", False), ("names", None),
-                      ("name", None), ("is_cpu", True), ("is_ipu", False),
-                      ("is_xla", False), ("is_vulkan", False), ("is_maia", False),
-                      ("is_mtia", False), ("volatile", False)):
+_NEVER = ("cuda", "sparse", "quantized", "mps", "xpu", "nested", "mkldnn", "sparse_csr", "ipu",
+          "xla", "vulkan", "maia", "mtia")
+for _name, _value in (*((f"is_{n}", False) for n in _NEVER), ("is_cpu", True), ("names", None),
+                      ("name", None), ("volatile", False)):
     setattr(Tensor, _name, _value)
 def get_device(self: Tensor) -> int:
     """-1: the data is on the cpu."""

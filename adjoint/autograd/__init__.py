@@ -3,7 +3,6 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from adjoint.autograd import function as function
-from adjoint.autograd import grad_mode as grad_mode
 from adjoint.autograd import graph as graph
 from adjoint.autograd import nodes as nodes
 from adjoint.autograd.anomaly import (
@@ -30,13 +29,13 @@ _missing = _missing_in("adjoint.autograd")
 
 
 def __getattr__(name: str) -> _Any:
-    """`autograd.functional` and `autograd.forward_ad` load when they are first used."""
-    if name in ("functional", "forward_ad"):
+    """Modules that load when they are first used."""
+    if name in ("functional", "forward_ad", "grad_mode", "anomaly_mode"):
         return _importlib.import_module(f"adjoint.autograd.{name}")
     return _missing(name)
 
 
 __all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "grad",
-           "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode",
+           "gradcheck", "gradgradcheck", "graph", "inference_mode",
            "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
            "is_inference_mode_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled"]
