@@ -71,9 +71,12 @@ def program(name: str, library: str) -> Any:
 
 
 @pytest.fixture
-def float64() -> Iterator[None]:
+def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both libraries make float64 tensors."""
     torch = pytest.importorskip("torch")
+    # Tools of PyTorch's tests, where another test imported them, forbid the settings of programs.
+    monkeypatch.setitem(torch.backends.ContextProp.__set__.__globals__, "flags_frozen",
+                        lambda: False)
     torch.set_default_dtype(torch.float64)
     ad.set_default_dtype(ad.float64)
     yield

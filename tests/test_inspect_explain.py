@@ -153,8 +153,8 @@ def test_refusals_name_the_reason() -> None:
         ad.draw(leaf([1.0]).exp()).save("x.png")
 
 
-# Rules that need a value (sizes of a decomposition), for which the reason's formula stands.
-BY_REASON = {"scatter_into"}
+# Rules that are no expression: a sparse result; a derivative that is refused in words.
+BY_REASON = {"scatter_into", "embedding_sparse", "zeta"}
 
 
 def test_every_record_has_formulas() -> None:

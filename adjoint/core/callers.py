@@ -16,6 +16,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.dtypes import F32, F64
+from adjoint.base.errors import MetaError
 from adjoint.core.bind import bind
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
@@ -165,7 +166,7 @@ def _unary(x: Any, own: Any = None) -> Any:
             plan = own.plans64
         else:
             return bind(own.op, (x,), {})
-    except TypeError:
+    except (TypeError, MetaError):
         return bind(own.op, (x,), {})
     t = new_tensor()
     t.array = od if type(od) is ndarray else _asarray(od)
@@ -226,7 +227,7 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
             plans = own.plans64
         else:
             return bind(own.op, (a, b), {})
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, MetaError):
         return bind(own.op, (a, b), {})
     t = new_tensor()
     t.array = od if type(od) is ndarray else _asarray(od)

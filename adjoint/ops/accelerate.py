@@ -132,14 +132,14 @@ def _rms_norm(k: Any, x: Any, weight: Any, *, ndim: int, eps: float) -> Any:
 def _rms_norm_backward(k: Any, ct: Any, x: Any, weight: Any, rstd: Any, *, ndim: int,
                        wanted: tuple[bool, ...]) -> Any:
     inner = x.shape[x.ndim - ndim:]
-    if not x.flags.c_contiguous:
-        return NotImplemented
+    if not x.flags.c_contiguous or (x.dtype.itemsize == 2 and wanted[1]):
+        return NotImplemented        # (a sum over rows of 16 bits is given in float32)
     got = k(np.ascontiguousarray(ct), x, rstd, _flat(weight), gradients=wanted[1],
             columns=math.prod(inner))
     if got is NotImplemented:
         return got
     dx, dw = got
-    return dx.reshape(x.shape), np.zeros(inner, x.dtype) if dw is None else dw.reshape(inner)
+    return dx.reshape(x.shape), np.zeros(inner, rstd.dtype) if dw is None else dw.reshape(inner)
 
 
 def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int,

@@ -37,6 +37,7 @@ from adjoint.ops.decompose import (
     eigh_op,
     expm_op,
     inv_op,
+    needs_width,
     pinv_op,
     qr_op,
     slogdet_op,
@@ -273,6 +274,7 @@ svd_rest_op: Any = op(
     "linalg_svd_rest", impl=_rest_impl, infer=_rest_infer, batch=batch_leading,
     cost=lambda a: 20 * a.size * max(a.shape[-2:]),
     domain=lambda: [((np.array([[1.0, 2.0, 3.0]]),), {}), ((np.ones((2, 3, 1)),), {})],
+    **needs_width("svd"),
     doc="The singular vectors beyond min(m, n), which complete a basis; no derivative.")
 
 

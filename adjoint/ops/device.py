@@ -3,7 +3,7 @@ formats: names that programs pass around."""
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import Any, Self
 
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import AdjointError, ArgumentError
@@ -96,19 +96,20 @@ def get_default_device() -> device:
 
 
 class layout:
-    """How the elements of a tensor lie in memory, `strided` for dense ones."""
+    """How the elements of a tensor lie in memory, `strided` for dense ones. One object a name."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
+    _made: dict[tuple[type, str], Any] = {}
+
+    def __new__(cls, name: str) -> Self:
+        made: Self | None = cls._made.get((cls, name))
+        if made is None:
+            made = cls._made[cls, name] = object.__new__(cls)
+            made.name = name
+        return made
 
     def __repr__(self) -> str:
         return f"{DType.namespace}.{self.name}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, layout) and other.name == self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     def __reduce__(self) -> tuple[type[layout], tuple[str]]:
         return type(self), (self.name,)
