@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -79,7 +80,7 @@ def test_shared_memory_is_counted_once() -> None:
     assert [s.shared for s in e.steps[1].saved] == ["step 1", "step 1"]
 
 
-def test_forms() -> None:
+def test_forms_of_output() -> None:
     x = leaf([1.0, 2.0])
     y = (x * 3).tanh().sum()
     e = y.explain()
@@ -179,6 +180,20 @@ def test_every_record_has_formulas() -> None:
             bare += [f"{name}.{o}" for o, text in card.backward.items() if "_vjp(" in text]
             bare += [f"{name}: why {r}" for r, why in card.saved.items() if not why]
     assert not bare
+
+
+def test_forms_name_operands() -> None:
+    for name, record in OPS.items():
+        assert set(re.findall(r"{(\w*)}", record.show)) <= set(record.operands), name
+
+
+def test_forms() -> None:
+    x, w, b = (leaf(np.ones(s, np.float32).tolist()) for s in ((2, 3), (4, 3), (4,)))
+    linear = ad.nn.functional.linear
+    assert plain(ad.explain(linear(x, w)).steps[-1].formula) == "x @ wᵀ"
+    assert plain(ad.explain(linear(x, w, b)).steps[-1].formula) == "x @ wᵀ + b"
+    assert plain(ad.explain((x @ w.T).sum()).steps[-1].formula).startswith("Σ ")
+    assert plain(card_of(x.cumsum(0).grad_fn).forward) == "cumsum(x, dim=0)"
 
 
 # ---------------------------------------------------------------------- pictures

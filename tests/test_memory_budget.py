@@ -14,7 +14,7 @@ from helpers_engine import without_gc
 import adjoint as ad
 from adjoint.kernels import alloc
 from adjoint.memory.lineage import _OURS
-from adjoint.memory.rehearsal import Rehearsal
+from adjoint.memory.repeats import Repeats
 from adjoint.models.gpt import GPT, GPTConfig
 from adjoint.utils.checkpoint import checkpoint
 
@@ -371,7 +371,7 @@ class TestPlanning:
     @pytest.fixture(autouse=True)
     def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Plan these short steps though planning takes longer than they do."""
-        monkeypatch.setattr(Rehearsal, "patience", 0.0)
+        monkeypatch.setattr(Repeats, "patience", 0.0)
 
     def _model(self) -> tuple[Any, Callable[[], Any]]:
         ad.manual_seed(0)
@@ -431,7 +431,7 @@ class TestPlanning:
         with ad.memory.budget("4GB") as held:
             step()
             measured, _ = peak_of(step)
-        trace = held._rehearsal.known[0].trace()  # type: ignore[union-attr]  # plans are on
+        trace = held._repeats.known[0].trace()  # type: ignore[union-attr]  # plans are on
         assert abs(trace.peak() - measured) <= 0.02 * measured
         assert measured <= 1.1 * full
 

@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
+from adjoint.base.text import format_bytes
 from adjoint.cli import train_checkpoint as checkpoint
 from adjoint.cli.train_loop import Diverged, Run, train
 from adjoint.cli.train_options import (
@@ -21,7 +22,7 @@ from adjoint.cli.train_options import (
     parser,
 )
 from adjoint.cli.train_predict import available_bytes, predict_step_bytes
-from adjoint.cli.train_progress import format_bytes, format_time, make_progress, peak_bytes
+from adjoint.cli.train_progress import format_time, make_progress, peak_bytes
 from adjoint.cli.train_report import report
 from adjoint.cli.train_text import Corpus, load_corpus
 from adjoint.io.atomic import remove_partial, write_bytes

@@ -5,6 +5,8 @@ import os
 import sys
 from typing import Any, NamedTuple
 
+from adjoint.base.text import format_bytes
+
 
 class Report(NamedTuple):
     """The figures of one step."""
@@ -32,19 +34,6 @@ def peak_bytes() -> int:
     import resource  # not on every system; where /proc is, it is not needed
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def format_bytes(n: float) -> str:
-    """A size with a unit of its magnitude.
-
-    >>> format_bytes(3_250_000), format_bytes(512)
-    ('3.2 MB', '512 B')
-    """
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(n) < 1000 or unit == "TB":
-            return f"{n:.0f} B" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    raise AssertionError("unreachable")
 
 
 def format_time(seconds: float) -> str:

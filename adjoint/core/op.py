@@ -48,6 +48,8 @@ class Op:
     batch   (op, args, batched, attrs) -> out, the batch axis of every batched operand in front
     cost    (*avals, **attrs) -> floating operations
     why     residual -> the reason it is kept, in words
+    show    the value as people write it, "{a} @ {b}"; [...] is left out with an operand that is
+            absent in it. Empty: as a call (a pointwise op: its expression)
     chooses (residual that is a condition, operand -> is it taken where the condition holds?)
     """
 
@@ -59,6 +61,7 @@ class Op:
     batch: Rule | None = None
     cost: Rule = lambda *avals, **attrs: 0
     why: Mapping[str, str] = field(default_factory=dict)
+    show: str = ""
     node: str = ""                       # what grad_fn prints; "<Name>Backward0" when empty
     outs: tuple[str, ...] = ("out",)
     hidden: tuple[str, ...] = ()         # further results of impl, for the rules only

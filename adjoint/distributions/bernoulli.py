@@ -6,20 +6,15 @@ from typing import Any
 
 from adjoint.autograd.modes import no_grad
 from adjoint.distributions import constraints
+from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import ExponentialFamily
-from adjoint.distributions.utils import (
-    broadcast_all,
-    lazy_property,
-    logits_to_probs,
-    one_of,
-    probs_to_logits,
-)
+from adjoint.distributions.utils import broadcast_all
 from adjoint.ops.loss import binary_cross_entropy_with_logits
 from adjoint.ops.random_gamma import drawn
 
 
-class Bernoulli(ExponentialFamily):
+class Bernoulli(LogOdds, ExponentialFamily):
     """1 with probability `probs` (or log odds `logits`), else 0.
 
     >>> import adjoint as ad
@@ -33,23 +28,8 @@ class Bernoulli(ExponentialFamily):
 
     def __init__(self, probs: Any = None, logits: Any = None,
                  validate_args: bool | None = None) -> None:
-        one_of("Bernoulli", probs, logits)
-        if probs is not None:
-            self.probs, = broadcast_all(probs)
-        else:
-            self.logits, = broadcast_all(logits)
-        given = self.probs if probs is not None else self.logits
-        super().__init__(given.shape, validate_args=validate_args)
-
-    @lazy_property
-    def logits(self) -> Any:
-        """log odds of 1."""
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Any:
-        """Probability of 1."""
-        return logits_to_probs(self.logits, is_binary=True)
+        self._set_odds(probs, logits)
+        super().__init__(self._odds_shape, validate_args=validate_args)
 
     mean = property(lambda self: self.probs)
     variance = property(lambda self: self.probs * (1 - self.probs))

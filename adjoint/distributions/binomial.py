@@ -7,19 +7,13 @@ from adjoint.autograd.modes import no_grad
 from adjoint.base.dtypes import int64
 from adjoint.base.errors import NotSupported
 from adjoint.distributions import constraints
+from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
-from adjoint.distributions.utils import (
-    broadcast_all,
-    lazy_property,
-    logits_to_probs,
-    one_of,
-    probs_to_logits,
-)
 from adjoint.ops.random_gamma import drawn
 
 
-class Binomial(Distribution):
+class Binomial(LogOdds, Distribution):
     """Successes among `total_count` trials of probability `probs` (or log odds `logits`)."""
 
     arg_constraints = {"total_count": constraints.nonnegative_integer,
@@ -28,24 +22,8 @@ class Binomial(Distribution):
 
     def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None,
                  validate_args: bool | None = None) -> None:
-        one_of("Binomial", probs, logits)
-        if probs is not None:
-            self.total_count, self.probs = broadcast_all(total_count, probs)
-        else:
-            self.total_count, self.logits = broadcast_all(total_count, logits)
-        self.total_count = self.total_count.to(
-            (self.probs if probs is not None else self.logits).dtype)
+        self.total_count, = self._set_odds(probs, logits, total_count)
         super().__init__(self.total_count.shape, validate_args=validate_args)
-
-    @lazy_property
-    def logits(self) -> Any:
-        """log odds of a success."""
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Any:
-        """Probability of a success."""
-        return logits_to_probs(self.logits, is_binary=True)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self) -> Any:

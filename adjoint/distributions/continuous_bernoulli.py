@@ -5,20 +5,14 @@ import math
 from typing import Any
 
 from adjoint.distributions import constraints
+from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import ExponentialFamily
-from adjoint.distributions.utils import (
-    broadcast_all,
-    clamp_probs,
-    lazy_property,
-    logits_to_probs,
-    one_of,
-    probs_to_logits,
-)
+from adjoint.distributions.utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs
 from adjoint.ops.loss import binary_cross_entropy_with_logits
 
 
-class ContinuousBernoulli(ExponentialFamily):
+class ContinuousBernoulli(LogOdds, ExponentialFamily):
     """On [0, 1] with density ∝ probs^x·(1-probs)^(1-x).
 
     G. Loaiza-Ganem, J. Cunningham, "The continuous Bernoulli" (2019). `lims`: between these
@@ -31,25 +25,16 @@ class ContinuousBernoulli(ExponentialFamily):
 
     def __init__(self, probs: Any = None, logits: Any = None, lims: Any = (0.499, 0.501),
                  validate_args: bool | None = None) -> None:
-        one_of("ContinuousBernoulli", probs, logits)
         self._lims = lims
+        self._set_odds(probs, logits)
         if probs is not None:
-            self.probs, = broadcast_all(probs)
             self.probs = clamp_probs(self.probs)
-        else:
-            self.logits, = broadcast_all(logits)
-        given = self.probs if probs is not None else self.logits
-        super().__init__(given.shape, validate_args=validate_args)
+        super().__init__(self._odds_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._new(_instance)
         new._lims = self._lims
         return super().expand(batch_shape, new)
-
-    @lazy_property
-    def logits(self) -> Any:
-        """log odds."""
-        return probs_to_logits(self.probs, is_binary=True)
 
     @lazy_property
     def probs(self) -> Any:

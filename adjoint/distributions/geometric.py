@@ -6,18 +6,12 @@ from typing import Any
 from adjoint.autograd.modes import no_grad
 from adjoint.base.errors import ArgumentError
 from adjoint.distributions import constraints
+from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
-from adjoint.distributions.utils import (
-    broadcast_all,
-    lazy_property,
-    logits_to_probs,
-    one_of,
-    probs_to_logits,
-)
 
 
-class Geometric(Distribution):
+class Geometric(LogOdds, Distribution):
     """Failures before the first success, 0, 1, ..., with success probability `probs`."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -25,26 +19,11 @@ class Geometric(Distribution):
 
     def __init__(self, probs: Any = None, logits: Any = None,
                  validate_args: bool | None = None) -> None:
-        one_of("Geometric", probs, logits)
-        if probs is not None:
-            self.probs, = broadcast_all(probs)
-        else:
-            self.logits, = broadcast_all(logits)
-        given = self.probs if probs is not None else self.logits
-        super().__init__(given.shape, validate_args=validate_args)
+        self._set_odds(probs, logits)
+        super().__init__(self._odds_shape, validate_args=validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ArgumentError("Expected parameter probs of distribution Geometric to be "
                                 f"positive, but found invalid values:\n{self.probs}")
-
-    @lazy_property
-    def logits(self) -> Any:
-        """log odds of a success."""
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Any:
-        """Probability of a success."""
-        return logits_to_probs(self.logits, is_binary=True)
 
     mean = property(lambda self: 1.0 / self.probs - 1.0)
     mode = property(lambda self: F.zeros_like(self.probs))

@@ -5,19 +5,13 @@ from typing import Any
 
 from adjoint.autograd.modes import no_grad
 from adjoint.distributions import constraints
+from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
-from adjoint.distributions.utils import (
-    broadcast_all,
-    lazy_property,
-    logits_to_probs,
-    one_of,
-    probs_to_logits,
-)
 from adjoint.ops.random_gamma import drawn, log_gamma_draw
 
 
-class NegativeBinomial(Distribution):
+class NegativeBinomial(LogOdds, Distribution):
     """Successes of probability `probs` before `total_count` failures."""
 
     arg_constraints = {"total_count": constraints.nonnegative,
@@ -27,24 +21,8 @@ class NegativeBinomial(Distribution):
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None,
                  validate_args: bool | None = None) -> None:
-        one_of("NegativeBinomial", probs, logits)
-        if probs is not None:
-            self.total_count, self.probs = broadcast_all(total_count, probs)
-        else:
-            self.total_count, self.logits = broadcast_all(total_count, logits)
-        self.total_count = self.total_count.to(
-            (self.probs if probs is not None else self.logits).dtype)
+        self.total_count, = self._set_odds(probs, logits, total_count)
         super().__init__(self.total_count.shape, validate_args=validate_args)
-
-    @lazy_property
-    def logits(self) -> Any:
-        """log odds of a success."""
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Any:
-        """Probability of a success."""
-        return logits_to_probs(self.logits, is_binary=True)
 
     mean = property(lambda self: self.total_count * self.logits.exp())
     variance = property(lambda self: self.mean / (-self.logits).sigmoid())

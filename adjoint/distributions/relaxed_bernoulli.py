@@ -4,21 +4,15 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.distributions import constraints
+from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
 from adjoint.distributions.transformed_distribution import TransformedDistribution
 from adjoint.distributions.transforms import SigmoidTransform
-from adjoint.distributions.utils import (
-    broadcast_all,
-    clamp_probs,
-    lazy_property,
-    logits_to_probs,
-    one_of,
-    probs_to_logits,
-)
+from adjoint.distributions.utils import clamp_probs
 
 
-class LogitRelaxedBernoulli(Distribution):
+class LogitRelaxedBernoulli(LogOdds, Distribution):
     """The log odds of a RelaxedBernoulli draw: logistic noise around `logits`, over temperature."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -27,29 +21,14 @@ class LogitRelaxedBernoulli(Distribution):
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None,
                  validate_args: bool | None = None) -> None:
-        one_of("LogitRelaxedBernoulli", probs, logits)
         self.temperature = temperature
-        if probs is not None:
-            self.probs, = broadcast_all(probs)
-        else:
-            self.logits, = broadcast_all(logits)
-        given = self.probs if probs is not None else self.logits
-        super().__init__(given.shape, validate_args=validate_args)
+        self._set_odds(probs, logits)
+        super().__init__(self._odds_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._new(_instance)
         new.temperature = self.temperature
         return super().expand(batch_shape, new)
-
-    @lazy_property
-    def logits(self) -> Any:
-        """log odds of 1."""
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Any:
-        """Probability of 1."""
-        return logits_to_probs(self.logits, is_binary=True)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)

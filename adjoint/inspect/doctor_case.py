@@ -259,12 +259,3 @@ def several(names: list[str], most: int = 4) -> str:
     if len(names) <= most:
         return ", ".join(names)
     return ", ".join(names[:most]) + f" and {len(names) - most} more"
-
-
-def size_text(n: float) -> str:
-    """A size with a unit of its magnitude."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000 or unit == "GB":
-            break
-        n /= 1000
-    return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.text import format_bytes
 from adjoint.core.tensor import Port
 from adjoint.inspect.doctor_case import (
     NOWHERE,
@@ -22,7 +23,6 @@ from adjoint.inspect.doctor_case import (
     parents,
     place_of,
     several,
-    size_text,
     upstream,
 )
 
@@ -188,7 +188,7 @@ class LossesKept(Check):
     def findings(self) -> Iterable[Finding]:
         for place, (scalars, nodes, kept) in self.held.items():
             if sum(s.idle() for s in scalars) >= self.few:
-                memory = (f"and {size_text(kept)} of values for a backward that never came"
+                memory = (f"and {format_bytes(kept)} of values for a backward that never came"
                           if kept else "whose values backward has freed, the nodes not")
                 yield self.found(place, f"{len(scalars)} losses of this line were alive at once; "
                                  f"they hold {nodes} or more graph nodes {memory}")
@@ -234,7 +234,7 @@ class RetainGraph(Check):
             n += sum(p == place for p, _ in self.pending)
             if n >= 2 and place not in self.used:
                 yield self.found(place, f"{n} backward passes kept their graph "
-                                 f"({size_text(self.bytes[place])} each) and none was walked again")
+                                 f"({format_bytes(self.bytes[place])} each); none was walked again")
 
 
 @check
@@ -347,4 +347,4 @@ class SumOfTensors(Check):
         for place, (length, seqs, kept) in self.open.items():
             if place not in self.done and not seqs & self.walked:
                 yield self.found(place, f"{length} losses were summed as tensors and never walked "
-                                 f"back; their graphs hold {size_text(kept)}")
+                                 f"back; their graphs hold {format_bytes(kept)}")

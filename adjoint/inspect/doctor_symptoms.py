@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.inspect.doctor_case import Case, norm, size_text
+from adjoint.base.text import format_bytes
+from adjoint.inspect.doctor_case import Case, norm
 
 
 def resident_bytes() -> int:
@@ -118,8 +119,8 @@ class Symptoms:
         warm = self.memory[min(2, len(self.memory) - 2)]     # buffers exist after the first steps
         rise = self.memory[-1] - warm
         sign = "+" if rise >= 0 else "-"
-        return (f"{size_text(self.memory[-1])} resident, {sign}{size_text(abs(rise))} since step "
-                f"{min(3, len(self.memory) - 1)}")
+        return (f"{format_bytes(self.memory[-1])} resident, {sign}{format_bytes(abs(rise))} since "
+                f"step {min(3, len(self.memory) - 1)}")
 
     def table(self) -> str:
         """The rows as text."""

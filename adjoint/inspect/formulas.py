@@ -23,18 +23,8 @@ from adjoint.kernels import expr as ex
 MARK, END = "\x01", "\x02"
 CT = "ct"
 UNKNOWN = "\x03"     # an operand of which nothing is known: a constant, or absent
+ABSENT = ("None", UNKNOWN)
 LONG = 100      # characters from which the reason's own formula is the better text
-
-# Infix and postfix forms of what is not pointwise; everything else prints as a call.
-_FORMS = {
-    "mm": "{} @ {}", "matmul": "{} @ {}", "bmm": "{} @ {}", "mv": "{} @ {}", "dot": "{} · {}",
-    "t": "{}ᵀ", "transpose": "{}ᵀ", "permute": "{}ᵀ", "conj": "conj({})", "sum_all": "Σ {}",
-    "sum": "Σ {}", "mean": "mean {}", "mean_all": "mean {}", "clone": "{}", "alias": "{}",
-    "copy": "{}", "contiguous": "{}", "to_dtype": "{}", "expand": "{}", "outer": "{} ⊗ {}",
-}
-_QUIET = {"transpose", "permute", "sum", "mean", "expand", "to_dtype"}   # attributes not shown
-_SAME = {"view", "unsqueeze", "squeeze", "reshape"}     # a change of shape alone: the text stays
-
 
 class SymbolTensor(LevelTensor):
     """A tensor that is a text, a shape and a dtype."""
@@ -117,26 +107,30 @@ def grouped(text: str) -> str:
 
 def spell(op: Op, texts: Sequence[str], attrs: Mapping[str, Any]) -> str:
     """The result of `op` on operands that print as `texts`."""
-    if op.scalar is not None or op.name in _FORMS:
-        texts = ["const" if t == UNKNOWN else t for t in texts]
     if op.scalar is not None:
-        env = {ex.var(n): _leaf(t) for n, t in zip(op.operands, texts, strict=True)}
+        env = {ex.var(n): _leaf(_known(t)) for n, t in zip(op.operands, texts, strict=True)}
         env.update({ex.var(k): ex.as_expr(v) for k, v in attrs.items()
                     if isinstance(v, (bool, int, float, complex))})
         return pretty(ex.substitute(op.scalar, env))
-    if op.name in _SAME:
-        return texts[0]
-    form = _FORMS.get(op.name)
-    if form is not None:
-        return form.format(*(grouped(t) for t in texts))
-    if op.name == "linear":
-        x, w, b = (*texts, "None")[:3]
-        plus = "" if b in ("None", UNKNOWN) else f" + {b}"
-        return f"{grouped(x)} @ {grouped(w)}ᵀ{plus}".replace(UNKNOWN, "const")
-    shown = [t for t in texts if t not in ("None", UNKNOWN)]
-    shown += [f"{k}={_brief(v)}" for k, v in attrs.items() if op.name not in _QUIET
-              and isinstance(v, (bool, int, float, str, tuple)) and len(_brief(v)) < 20]
+    if op.show:
+        return _written(op.show, dict(zip(op.operands, texts, strict=True)))
+    shown = [t for t in texts if t not in ABSENT]
+    shown += [f"{k}={_brief(v)}" for k, v in attrs.items()
+              if isinstance(v, (bool, int, float, str, tuple)) and len(_brief(v)) < 20]
     return f"{op.name}({', '.join(shown)})"
+
+
+def _known(text: str) -> str:
+    return "const" if text == UNKNOWN else text
+
+
+def _written(show: str, texts: Mapping[str, str]) -> str:
+    """A record's form, filled in; optional parts whose operand is absent are left out."""
+    def part(found: re.Match[str]) -> str:
+        absent = any(texts[n] in ABSENT for n in re.findall(r"{(\w+)}", found[1]))
+        return "" if absent else found[1]
+    form = re.sub(r"\[(.*?)\]", part, show)
+    return form.format(**{n: grouped(_known(t)) for n, t in texts.items()})
 
 
 def _leaf(text: str) -> ex.Expr:

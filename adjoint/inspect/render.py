@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from adjoint.base.text import format_bytes
 from adjoint.inspect.formulas import END, MARK, plain
 
 ORANGE = "#c2560a"
@@ -27,18 +28,6 @@ def bar(name: str) -> str:
     return f"grad({name})"
 
 
-def size(n: int) -> str:
-    """Bytes as people say them.
-
-    >>> size(12), size(4096)
-    ('12 B', '4.1 kB')
-    """
-    if n < 1000:
-        return f"{n} B"
-    power = min((len(str(n)) - 1) // 3, 4)
-    return f"{n / 1000**power:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
-
-
 def _shape(shape: Any) -> str:
     return "×".join(map(str, shape)) if shape else "scalar"
 
@@ -50,7 +39,7 @@ def _place(where: str) -> str:
 
 
 def _saved_line(s: Any) -> str:
-    own = s.shared and f"held by {s.shared}" or size(s.nbytes)
+    own = s.shared and f"held by {s.shared}" or format_bytes(s.nbytes)
     return f"{s.name} ({_shape(s.shape)} {s.dtype}, {own})" + (f": {s.why}" if s.why else "")
 
 
@@ -66,7 +55,7 @@ def share_text(m: Any, s: Any, root: str, mark: str) -> tuple[str, str]:
 
 def lines(e: Any, mark: str = "[{}]") -> list[tuple[str, str]]:
     """(kind, text) of every line of the walk; kind: head, step, saved, move, share, note."""
-    out = [("head", f"forward: {len(e.steps)} ops, {size(e.nbytes)} kept for backward")]
+    out = [("head", f"forward: {len(e.steps)} ops, {format_bytes(e.nbytes)} kept for backward")]
     for s in e.steps:
         value = f" = {s.value}" if s.value else ""
         out.append(("step", f"{s.index:3}  {s.out} = {plain(s.formula, '{}')}{value}"))
@@ -155,7 +144,7 @@ def html(e: Any) -> str:
                       f"<td><code>{_escaped(symbols)}</code></td>"
                       f"<td><code>{_escaped(numbers)}</code></td></tr>")
     return (f"<div><p><b>{_escaped(e.root)}</b> = <code>{_escaped(e.root_value)}</code>; "
-            f"{size(e.nbytes)} kept for backward</p>"
+            f"{format_bytes(e.nbytes)} kept for backward</p>"
             "<table><tr><th>#</th><th>forward</th><th>node</th><th>shape</th><th>saves</th>"
             f"<th>line</th></tr>{rows}</table>"
             "<table><tr><th>#</th><th>node</th><th>cotangent</th><th>number</th></tr>"

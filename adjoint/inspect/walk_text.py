@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from adjoint.base.text import format_bytes
 from adjoint.inspect.walk import Event, at
 
 if TYPE_CHECKING:
@@ -18,10 +19,7 @@ def size(nbytes: int) -> str:
     >>> size(48), size(1_500_000)
     ('48 B', '1.5 MB')
     """
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= scale:
-            return f"{nbytes / scale:.4g} {unit}"
-    return f"{nbytes} B"
+    return format_bytes(nbytes, ".4g")      # as the page's script writes them
 
 
 def describe(walk: Walk, e: Event) -> str:

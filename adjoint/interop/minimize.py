@@ -132,8 +132,27 @@ def scipy_minimize(fun: Callable[..., Any], x0: Any, args: Sequence[Any] = (),
         raise NotSupported("scipy_minimize needs SciPy: pip install scipy") from None
     vector = _Vector(x0)
     args = tuple(args)
+    _number(fun(vector.unpack(vector.pack(vector.leaves)), *args))      # say what is wrong first
+    value, given = _derivatives(fun, args, vector, (method or "").lower())
+    if callback is not None:
+        given["callback"] = lambda v, *_: callback(vector.unpack(v))
+    found = optimize.minimize(value, vector.pack(vector.leaves), method=method,
+                              bounds=_bounds(bounds, vector),
+                              constraints=_constraints(constraints, vector, args), tol=tol,
+                              options=options, **given)
+    size = sum(x.numel() for x in vector.leaves)
+    found.x = vector.unpack(found.x)
+    if found.get("jac") is not None and np.size(found.jac) == size:
+        found.jac = vector.unpack(np.asarray(found.jac))
+    if found.get("grad") is not None:
+        found.grad = vector.unpack(np.asarray(found.grad))
+    return found
+
+
+def _derivatives(fun: Callable[..., Any], args: tuple[Any, ...], vector: _Vector, method: str
+                 ) -> tuple[Callable[[Any], Any], dict[str, Any]]:
+    """What SciPy minimizes, and its derivatives of the order that the method reads."""
     derived = value_and_grad(lambda x: fun(x, *args))
-    name = (method or "").lower()
 
     def both(v: Any) -> tuple[float, Any]:
         value, gradient = derived(vector.unpack(v))
@@ -150,26 +169,11 @@ def scipy_minimize(fun: Callable[..., Any], x0: Any, args: Sequence[Any] = (),
     def matrix(v: Any) -> Any:
         return _plain(hessian(lambda w: fun(vector.tensor(w), *args).to(w.dtype))(wrap(v)))
 
-    _number(fun(vector.unpack(vector.pack(vector.leaves)), *args))      # say what is wrong first
-    plain = name in WITHOUT
-    given: dict[str, Any] = {}
-    if name in PRODUCTS:
-        given["hessp"] = product
-    elif name in MATRICES:
-        given["hess"] = matrix
-    if callback is not None:
-        given["callback"] = lambda v, *_: callback(vector.unpack(v))
-    found = optimize.minimize(
-        value_only if plain else both, vector.pack(vector.leaves), method=method,
-        jac=None if plain else True, bounds=_bounds(bounds, vector),
-        constraints=_constraints(constraints, vector, args), tol=tol, options=options, **given)
-    found.x = vector.unpack(found.x)
-    if found.get("jac") is not None and np.size(found.jac) == sum(
-            x.numel() for x in vector.leaves):
-        found.jac = vector.unpack(np.asarray(found.jac))
-    if found.get("grad") is not None:
-        found.grad = vector.unpack(np.asarray(found.grad))
-    return found
+    if method in WITHOUT:
+        return value_only, {"jac": None}
+    second = ({"hessp": product} if method in PRODUCTS else
+              {"hess": matrix} if method in MATRICES else {})
+    return both, {"jac": True, **second}
 
 
 __all__ = ["scipy_minimize"]

@@ -31,7 +31,7 @@ from adjoint.core.tensor import (
 from adjoint.kernels import alloc
 from adjoint.memory.lineage import Handle, Lineage, Record, Storage, movable, ours, recompute
 from adjoint.memory.planner import BudgetError
-from adjoint.memory.rehearsal import Rehearsal
+from adjoint.memory.repeats import Repeats
 from adjoint.memory.sizes import parse_bytes
 from adjoint.memory.spill import SpillError, SpillFile
 
@@ -96,7 +96,7 @@ class budget(saved_tensors_hooks, Observer):
         self.lock = threading.RLock()
         self._spill, self._disk = spill, ""
         self._file: SpillFile | None = None
-        self._rehearsal = Rehearsal(self.limit - 2 * self._margin()) if plan else None
+        self._repeats = Repeats(self.limit - 2 * self._margin()) if plan else None
         self._needs: dict[Any, int] = {}
         self._gaps: dict[Any, int] = {}               # after an op: what the program allocates
         self._last: tuple[Any, int] | None = None
@@ -149,7 +149,7 @@ class budget(saved_tensors_hooks, Observer):
         """What was done so far."""
         if self._active:
             self._note_peak()
-        planned = self._rehearsal.planned if self._rehearsal else 0
+        planned = self._repeats.planned if self._repeats else 0
         return BudgetReport(self._peak, self._dropped, self._spilled, self._seconds, self._runs,
                             planned)
 
@@ -211,8 +211,8 @@ class budget(saved_tensors_hooks, Observer):
         if node is not None and not written and _plain(args) and _plain(made):
             self._now = node.seq
             record = self._record(op, args, attrs, made, node, seconds, need)
-        if self._rehearsal is not None:
-            self._give_up(self._rehearsal.forward(frame.key, record, seconds, need, frame.other))
+        if self._repeats is not None:
+            self._give_up(self._repeats.forward(frame.key, record, seconds, need, frame.other))
         with self.lock:       # for what the program makes by itself before the next op
             self._shrink(self._gaps.get(frame.key, 0))
         self._last = frame.key, self._mark()
@@ -280,8 +280,8 @@ class budget(saved_tensors_hooks, Observer):
         self._seconds += time.perf_counter() - begun
         self._runs += 1
         r.need = max(r.need, self._used(start))
-        if self._rehearsal is not None:
-            self._rehearsal.again(r)
+        if self._repeats is not None:
+            self._repeats.again(r)
         return outs
 
     def _load(self, s: Storage) -> Any:
@@ -330,8 +330,8 @@ class budget(saved_tensors_hooks, Observer):
         if frame is None or frame.storages is None:
             return
         need = self._measured(frame)
-        if self._rehearsal is not None:
-            self._give_up(self._rehearsal.backward(frame.key, frame.storages, frame.seconds, need,
+        if self._repeats is not None:
+            self._give_up(self._repeats.backward(frame.key, frame.storages, frame.seconds, need,
                                                    frame.other))
 
     def end_walk(self, walk: Any) -> None:
@@ -343,8 +343,8 @@ class budget(saved_tensors_hooks, Observer):
         with self.lock:
             self.lineage.cut([s for s in list(self.lineage.table.values())
                               if s.record is not None and not s.handles])
-        if self._rehearsal is not None:
-            self._rehearsal.finish(self._dropped)
+        if self._repeats is not None:
+            self._repeats.finish(self._dropped)
 
     # ------------------------------------------------------------------ making room
     def _shrink(self, need: int) -> None:
@@ -382,8 +382,8 @@ class budget(saved_tensors_hooks, Observer):
         cost = self._cost(s)[0]
         next_use = max(s.uses, default=0)
         distance = abs(self._now - next_use) + 1
-        if self._rehearsal is not None:
-            distance = self._rehearsal.distance(s, distance)
+        if self._repeats is not None:
+            distance = self._repeats.distance(s, distance)
         return cost / (s.nbytes * distance)
 
     def _cost(self, s: Storage) -> tuple[float, str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from adjoint.base.errors import ArgumentError
 from adjoint.base.provenance import line_of
+from adjoint.base.text import format_bytes
 from adjoint.memory.devices import device
 from adjoint.memory.ledger import FOREVER, ROLES, Entry, Ledger
 
@@ -219,16 +220,3 @@ def _bytes(text: str) -> int:
         return int(float(number) * _UNITS[plain[len(number):]])
     except (ValueError, KeyError):
         return 0
-
-
-def format_bytes(nbytes: float) -> str:
-    """Bytes in words, decimal units.
-
-    >>> format_bytes(1500), format_bytes(2.5e9)
-    ('1.5 kB', '2.5 GB')
-    """
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(nbytes) < 1000 or unit == "TB":
-            return f"{nbytes:.1f} {unit}" if unit != "B" else f"{int(nbytes)} B"
-        nbytes /= 1000
-    return ""

@@ -16,9 +16,9 @@ from types import CellType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from adjoint.base import provenance
+from adjoint.base.text import format_bytes
 from adjoint.core.tensor import AccumulateGrad, Freed, Node, Port, Tensor
 from adjoint.memory.ledger import arrays_of, bytes_of, storage_of
-from adjoint.memory.report import format_bytes
 
 _DEPTH = 6          # links followed between a result and a name
 _STEPS = 5000       # objects looked at below one frame's names; then up, through the referrers

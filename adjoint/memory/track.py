@@ -5,6 +5,7 @@ import gc
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
+from adjoint.base.text import format_bytes
 from adjoint.core.modes import watchers
 from adjoint.core.rehearsal import rehearsal
 from adjoint.core.tensor import Tensor
@@ -14,7 +15,7 @@ from adjoint.memory.allocator import max_memory_allocated, memory_allocated
 from adjoint.memory.ledger import Ledger, bytes_of, storage_of
 from adjoint.memory.predict import enter
 from adjoint.memory.reach import Reach
-from adjoint.memory.report import Report, format_bytes
+from adjoint.memory.report import Report
 from adjoint.memory.retained import Retained, retained
 
 

@@ -402,7 +402,7 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
 
 def _clone_rules() -> Any:
     from adjoint.core.op import op
-    return op("contiguous", impl=lambda x, /: np.array(x, order="C"), infer=lambda x: x,
+    return op("contiguous", show="{x}", impl=lambda x, /: np.array(x, order="C"), infer=lambda x: x,
               vjp={"x": lambda ct: ct}, jvp={"x": None}, node="CloneBackward0",
               batch=lambda op_, args, b, attrs: op_.call(args[0]))
 

@@ -92,7 +92,7 @@ def _batch_mm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any
 
 WHY = {"a": "db = aᴴ·ct", "b": "da = ct·bᴴ"}
 mm_op: Any = op(
-    "mm", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer, autocast="lower",
+    "mm", show="{a} @ {b}", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer, autocast="lower",
     vjp={"a": lambda ct, b: mm_op(ct, conj(t_op(b))), "b": lambda ct, a: mm_op(conj(t_op(a)), ct)},
     jvp={"a": None, "b": None}, batch=_batch_mm, cost=_flops, why=WHY)
 
@@ -107,7 +107,7 @@ def _bmm_infer(a: Aval, b: Aval) -> Aval:
 
 
 bmm_op: Any = op(
-    "bmm", impl=lambda a, b, /: _matmul(a, b), infer=_bmm_infer, autocast="lower",
+    "bmm", show="{a} @ {b}", impl=lambda a, b, /: _matmul(a, b), infer=_bmm_infer, autocast="lower",
     vjp={"a": lambda ct, b: matmul_op(ct, mH(b)), "b": lambda ct, a: matmul_op(mH(a), ct)},
     jvp={"a": None, "b": None}, batch=_batch_products, cost=_flops, why=WHY)
 
@@ -141,7 +141,8 @@ def _fold(a: Any, ct: Any) -> Any:
 
 
 matmul_op: Any = op(
-    "matmul", impl=_matmul_impl, infer=_matmul_infer, autocast="lower", node="UnsafeViewBackward0",
+    "matmul", show="{a} @ {b}", impl=_matmul_impl, infer=_matmul_infer, autocast="lower",
+    node="UnsafeViewBackward0",
     vjp={"a": lambda ct, b: matmul_op(ct, mH(b)),
          "b": lambda ct, a, b_aval: _fold(a, ct) if b_aval.ndim == 2 else matmul_op(mH(a), ct)},
     jvp={"a": None, "b": None}, batch=batch_broadcast, cost=lambda a, b: 2 * math.prod(
@@ -175,7 +176,7 @@ def _batch_mv(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 
 
 mv_op: Any = op(
-    "mv", impl=lambda a, v, /: _matmul(a, v), infer=_mv_infer,
+    "mv", show="{a} @ {v}", impl=lambda a, v, /: _matmul(a, v), infer=_mv_infer,
     vjp={"a": lambda ct, v: outer_of(ct, conj(v)), "v": lambda ct, a: mv_op(conj(t_op(a)), ct)},
     jvp={"a": None, "v": None}, batch=_batch_mv, cost=lambda a, v: 2 * a.size,
     why={"a": "dv = aᴴ·ct", "v": "da = ct ⊗ v"})
@@ -196,7 +197,7 @@ def _batch_dot(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 
 
 dot_op: Any = op(
-    "dot", impl=lambda a, b, /: np.asarray(_matmul(a, b)), infer=_dot_infer,
+    "dot", show="{a} · {b}", impl=lambda a, b, /: np.asarray(_matmul(a, b)), infer=_dot_infer,
     vjp={"a": lambda ct, b: mul(ct, conj(b)), "b": lambda ct, a: mul(ct, conj(a))},
     jvp={"a": None, "b": None}, batch=_batch_dot, cost=lambda a, b: 2 * a.size,
     why={"a": "db = ct·a", "b": "da = ct·b"})
@@ -260,7 +261,8 @@ def _batch_linear(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 
 
 linear_op: Any = op(
-    "linear", impl=_linear_checked, infer=_linear_infer, autocast="lower", node="AddmmBackward0",
+    "linear", show="{x} @ {weight}ᵀ[ + {bias}]", impl=_linear_checked, infer=_linear_infer,
+    autocast="lower", node="AddmmBackward0",
     vjp={"x": _linear_dx, "weight": lambda ct, x: mm_op(t_op(_rows(ct)), conj(_rows(x))),
          "bias": lambda ct: sum_op(_rows(ct), dim=(0,), keepdim=False)},
     jvp={"x": lambda t, weight: linear_op(t, weight, None),

@@ -287,7 +287,7 @@ def _cast_vjp(ct: Any, *, dtype: np.dtype[Any]) -> Any:
     return ct
 
 
-cast = op("to_dtype", elementwise=True, impl=lambda x, /, *, dtype: x.astype(dtype),
+cast = op("to_dtype", show="{x}", elementwise=True, impl=lambda x, /, *, dtype: x.astype(dtype),
           infer=lambda x, *, dtype: Aval(x.shape, dtype),
           vjp={"x": _cast_vjp}, jvp={"x": None}, batch=batch_broadcast, cost=lambda x, **_: 0,
           node="ToCopyBackward0")

@@ -45,7 +45,7 @@ def _sum_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
 
 def _declare_sum(name: str, node: str) -> Any:
     return op(
-        name, impl=_sum_impl, node=node,
+        name, show="Σ {x}", impl=_sum_impl, node=node,
         infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim),
                                               _sum_dtype(x.dtype)),
         vjp={"x": lambda ct, x_aval, *, dim: spread(ct, x_aval.shape, dim)}, jvp={"x": None},
@@ -76,7 +76,7 @@ def _mean_vjp(ct: Any, x_aval: Aval, *, dim: Shape) -> Any:
 
 def _declare_mean(name: str, node: str) -> Any:
     return op(
-        name, impl=_mean_impl, node=node,
+        name, show="mean {x}", impl=_mean_impl, node=node,
         infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim), x.dtype),
         vjp={"x": _mean_vjp}, jvp={"x": None}, batch=batch_reduce, cost=lambda x, **_: x.size)
 

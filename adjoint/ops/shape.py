@@ -65,7 +65,7 @@ def _batch_reshape(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
 
 
 reshape_op: Any = op(
-    "view", impl=lambda x, /, *, shape: x.reshape(shape),
+    "view", show="{x}", impl=lambda x, /, *, shape: x.reshape(shape),
     infer=lambda x, *, shape: Aval(infer_size(shape, x.size, x.shape), x.dtype),
     vjp={"x": lambda ct, x_aval: reshape_op(ct, shape=x_aval.shape)}, jvp={"x": None},
     batch=_batch_reshape, view=True, node="ViewBackward0")
@@ -82,12 +82,12 @@ def _unsqueezed(x: Aval, dim: int) -> Shape:
 
 
 unsqueeze_op: Any = op(
-    "unsqueeze", impl=lambda x, /, *, dim: np.expand_dims(x, dim),
+    "unsqueeze", show="{x}", impl=lambda x, /, *, dim: np.expand_dims(x, dim),
     infer=lambda x, *, dim: Aval(_unsqueezed(x, dim), x.dtype),
     vjp={"x": lambda ct, *, dim: squeeze_op(ct, dims=(dim,))}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dim=attrs["dim"] + 1), view=True)
 squeeze_op: Any = op(
-    "squeeze", impl=lambda x, /, *, dims: np.squeeze(x, axis=dims),
+    "squeeze", show="{x}", impl=lambda x, /, *, dims: np.squeeze(x, axis=dims),
     infer=lambda x, *, dims: Aval(tuple(n for i, n in enumerate(x.shape) if i not in dims),
                                   x.dtype),
     vjp={"x": lambda ct, x_aval: reshape_op(ct, shape=x_aval.shape)}, jvp={"x": None},
@@ -108,7 +108,7 @@ def _batch_permute(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
 
 
 permute_op: Any = op(
-    "permute", impl=lambda x, /, *, dims: x.transpose(dims),
+    "permute", show="{x}ᵀ", impl=lambda x, /, *, dims: x.transpose(dims),
     infer=lambda x, *, dims: Aval(tuple(x.shape[d] for d in dims), x.dtype),
     vjp={"x": lambda ct, *, dims: permute_op(ct, dims=_inverse(dims))}, jvp={"x": None},
     batch=_batch_permute, view=True)
@@ -121,13 +121,14 @@ def _swapped(x: Aval, a: int, b: int) -> Shape:
 
 
 transpose_op: Any = op(
-    "transpose", impl=lambda x, /, *, dim0, dim1: x.swapaxes(dim0, dim1),
+    "transpose", show="{x}ᵀ", impl=lambda x, /, *, dim0, dim1: x.swapaxes(dim0, dim1),
     infer=lambda x, *, dim0, dim1: Aval(_swapped(x, dim0, dim1), x.dtype),
     vjp={"x": lambda ct, *, dim0, dim1: transpose_op(ct, dim0=dim0, dim1=dim1)},
     jvp={"x": None}, view=True,
     batch=lambda op_, args, b, attrs: op_.call(args[0], dim0=attrs["dim0"] + 1,
                                                dim1=attrs["dim1"] + 1))
-t_op: Any = op("t", impl=lambda x, /: x.T, infer=lambda x: Aval(x.shape[::-1], x.dtype),
+t_op: Any = op("t", show="{x}ᵀ", impl=lambda x, /: x.T,
+          infer=lambda x: Aval(x.shape[::-1], x.dtype),
           vjp={"x": lambda ct: t_op(ct)}, jvp={"x": None}, view=True, node="TBackward0",
           batch=lambda op_, args, b, attrs: transpose_op(args[0], dim0=1, dim1=2)
           if len(args[0].shape) == 3 else args[0])
@@ -165,7 +166,7 @@ def _expand_impl(x: Any, /, *, shape: Shape) -> Any:
 
 
 expand_op: Any = op(
-    "expand", impl=_expand_impl, infer=_expand_infer,
+    "expand", show="{x}", impl=_expand_impl, infer=_expand_infer,
     vjp={"x": lambda ct: ct}, jvp={"x": None}, batch=_batch_expand, view=True,
     why={})                                        # broadcasting is undone by the engine
 flip_op: Any = op(
@@ -180,14 +181,14 @@ roll_op: Any = op(
     jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], shifts=attrs["shifts"],
                                                dims=tuple(d + 1 for d in attrs["dims"])))
-clone_op: Any = op("clone", impl=lambda x, /: np.array(x, order="K"), infer=lambda x: x,
+clone_op: Any = op("clone", show="{x}", impl=lambda x, /: np.array(x, order="K"), infer=lambda x: x,
               vjp={"x": lambda ct: ct}, jvp={"x": None}, elementwise=True,
               batch=lambda op_, args, b, attrs: op_.call(args[0]))
 name_op: Any = op(
     "checkpoint_name", impl=lambda x, /, *, name: x.view(), infer=lambda x, *, name: x,
     vjp={"x": lambda ct: ct}, jvp={"x": None}, view=True, node="AliasBackward0",
     batch=lambda op_, args, b, attrs: op_.call(args[0], **attrs))
-identity_op: Any = op("alias", impl=lambda x, /: x.view(), infer=lambda x: x,
+identity_op: Any = op("alias", show="{x}", impl=lambda x, /: x.view(), infer=lambda x: x,
                  vjp={"x": lambda ct: ct}, jvp={"x": None}, view=True,
                  batch=lambda op_, args, b, attrs: op_.call(args[0]))
 

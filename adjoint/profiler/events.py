@@ -7,6 +7,7 @@ from typing import Any
 
 from adjoint.base import provenance
 from adjoint.base.errors import ArgumentError
+from adjoint.base.text import format_bytes
 
 
 @dataclass
@@ -167,7 +168,7 @@ class EventList(list[EventAverage]):
         yield f"{a.gflops_per_second:.2f}" if a.flops else "--"
         yield f"{a.gbytes_per_second:.2f}" if a.nbytes else "--"
         if self.memory:
-            yield _bytes(a.self_cpu_memory_usage)
+            yield format_bytes(a.self_cpu_memory_usage, ".2f", binary=True)
         if self.shapes:
             yield str([list(s) for s in a.input_shapes])
 
@@ -197,12 +198,3 @@ def _time(us: float) -> str:
     if us >= 1e6:
         return f"{us / 1e6:.3f}s"
     return f"{us / 1e3:.3f}ms" if us >= 1e3 else f"{us:.3f}us"
-
-
-def _bytes(n: float) -> str:
-    size = abs(n)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{'-' if n < 0 else ''}{size:.{0 if unit == 'B' else 2}f} {unit}"

@@ -64,7 +64,22 @@ def _local(load: Callable[[], Any], name: str, root: Any, download: bool) -> Any
         raise RuntimeError(f"Dataset not found: {name} in {root} ({error}){hint}") from None
 
 
-class MNIST(VisionDataset):
+class _InMemory(VisionDataset):
+    """Images in `data`, one label each."""
+
+    classes: list[str]
+    data: Any
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Class name -> label."""
+        return {name: i for i, name in enumerate(self.classes)}
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+class MNIST(_InMemory):
     """Handwritten digits, 28x28: the four IDX files, gzipped or not, in `root` or
     `root/MNIST/raw`. `download=True` is accepted and changes nothing."""
 
@@ -83,14 +98,6 @@ class MNIST(VisionDataset):
         self.data = wrap(np.rint(images.array[:, 0] * 255).astype(np.uint8))
         self.targets = labels
 
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """Class name -> label."""
-        return {name: i for i, name in enumerate(self.classes)}
-
-    def __len__(self) -> int:
-        return len(self.data)
-
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         return self._changed(_image(self.data.array[index]), int(self.targets.array[index]))
 
@@ -108,7 +115,7 @@ class KMNIST(MNIST):
     classes = ["o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"]
 
 
-class CIFAR10(VisionDataset):
+class CIFAR10(_InMemory):
     """Colour images, 32x32, of ten classes: the python or the binary files."""
 
     classes = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship",
@@ -124,14 +131,6 @@ class CIFAR10(VisionDataset):
         images, labels = data.tensors
         self.data = np.moveaxis(np.rint(images.array * 255).astype(np.uint8), 1, -1)
         self.targets = labels.tolist()
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """Class name -> label."""
-        return {name: i for i, name in enumerate(self.classes)}
-
-    def __len__(self) -> int:
-        return len(self.data)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         image = np.ascontiguousarray(self.data[index])

@@ -165,24 +165,6 @@ class GroupNorm(Module):
                 f"bias={self.bias is not None}")
 
 
-class CrossMapLRN2d(Module):
-    """`LocalResponseNorm` of pictures (N, C, H, W), under its older name and defaults."""
-
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
-        positive("CrossMapLRN2d", size=size)
-        super().__init__()
-        self.size = size
-        self.alpha = alpha
-        self.beta = beta
-        self.k = k
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
-
-    def extra_repr(self) -> str:
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
-
-
 class LocalResponseNorm(Module):
     """``x / (k + alpha mean(x^2 over size neighbouring channels))^beta`` (Krizhevsky et al. 2012).
 
@@ -192,7 +174,7 @@ class LocalResponseNorm(Module):
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
-        positive("LocalResponseNorm", size=size)
+        positive(type(self).__name__, size=size)
         super().__init__()
         self.size = size
         self.alpha = alpha
@@ -204,3 +186,10 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """`LocalResponseNorm` of pictures (N, C, H, W), under its older name and defaults."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)

@@ -88,7 +88,7 @@ class Step:
                 self.lives.setdefault(k, []).append((began[k], at))
 
 
-class Rehearsal:
+class Repeats:
     """Writes down steps and follows their plans; `limit` in bytes."""
 
     patience = 0.005      # seconds per event: about what planning takes

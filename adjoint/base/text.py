@@ -1,0 +1,22 @@
+"""Numbers as people read them."""
+from __future__ import annotations
+
+_DECIMAL = ("B", "kB", "MB", "GB", "TB")
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def format_bytes(n: float, form: str = ".1f", *, binary: bool = False) -> str:
+    """A size with a unit of its magnitude; whole bytes stay whole.
+
+    form    of the number before a unit above bytes
+    binary  powers of 1024 (KiB, ...) instead of 1000
+
+    >>> format_bytes(512), format_bytes(3_250_000), format_bytes(-2048, ".2f", binary=True)
+    ('512 B', '3.2 MB', '-2.00 KiB')
+    """
+    base, units = (1024, _BINARY) if binary else (1000, _DECIMAL)
+    power = 0
+    while abs(n) >= base and power < len(units) - 1:
+        n /= base
+        power += 1
+    return f"{n:{form if power else '.0f'}} {units[power]}"
