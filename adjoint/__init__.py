@@ -118,10 +118,10 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
-    "get_float32_matmul_precision", "get_num_interop_threads", "get_num_threads",
+    "get_float32_matmul_precision",
     "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
     "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal",
-    "set_num_interop_threads", "set_num_threads", "set_warn_always", "use_deterministic_algorithms")
+    "set_warn_always", "use_deterministic_algorithms")
 _LEGACY = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor",
            "ShortTensor", "CharTensor", "ByteTensor", "BoolTensor", "ComplexFloatTensor",
            "ComplexDoubleTensor", "set_default_tensor_type", "typename")

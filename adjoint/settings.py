@@ -1,4 +1,4 @@
-"""Switches of the process: threads, determinism, precision of products."""
+"""Switches of the process: determinism, precision of products."""
 from __future__ import annotations
 
 import sys
@@ -6,48 +6,19 @@ import warnings
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
-from adjoint.kernels import blas, threads
 from adjoint.ops.device import device as _device
 
 __all__ = [
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
-    "get_float32_matmul_precision", "get_num_interop_threads", "get_num_threads",
+    "get_float32_matmul_precision",
     "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
     "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal",
-    "set_num_interop_threads", "set_num_threads", "set_warn_always",
-    "use_deterministic_algorithms",
+    "set_warn_always", "use_deterministic_algorithms",
 ]
 
 _precision = "highest"
 _debug = 0           # 0 default, 1 warn, 2 error: what deterministic algorithms are asked to do
 _warn_always = False
-_interop = [1]
-
-
-def get_num_threads() -> int:
-    """Threads that kernels use."""
-    return threads.get_num_threads()
-
-
-def set_num_threads(n: int) -> None:
-    """Let kernels, and NumPy's products, use `n` threads from now on."""
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ArgumentError(f"set_num_threads expects a positive integer, got {n!r}")
-    threads.set_num_threads(n)
-    library = blas.library()
-    if library is not None:
-        library.set_num_threads(n)
-
-
-def get_num_interop_threads() -> int:
-    """The number that `set_num_interop_threads` was given; operations of a program run one after
-    the other."""
-    return _interop[0]
-
-
-def set_num_interop_threads(n: int) -> None:
-    """Accepted: operations of a program run one after the other."""
-    _interop[0] = int(n)
 
 
 def set_float32_matmul_precision(precision: str) -> None:

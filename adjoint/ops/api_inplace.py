@@ -57,7 +57,7 @@ def _declare_values() -> None:
         f.__name__ = f.__qualname__ = name + "_"
         f.__doc__ = f"In-place `{name}`."
         public(name + "_", function=False)(f)
-    for name in ("addbmm", "addmv", "addr", "index_reduce", "renorm", "cumprod"):
+    for name in ("addbmm", "addmv", "addr", "index_reduce", "renorm"):
         declare(name)
 
 

@@ -8,29 +8,13 @@ from adjoint.base import tree
 
 TreeSpec = tree.Spec
 PyTree = Any
-
-
-def tree_flatten(tree_: Any, is_leaf: Callable[[Any], bool] | None = None
-                 ) -> tuple[list[Any], TreeSpec]:
-    """(leaves, structure)."""
-    return tree.flatten(tree_, is_leaf)
+tree_flatten = tree.flatten
+tree_map = tree.tree_map
 
 
 def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
     """The tree of a structure and its leaves."""
     return tree.unflatten(list(leaves), treespec)
-
-
-def tree_map(func: Callable[..., Any], tree_: Any, *rests: Any,
-             is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """`func` on every leaf.
-
-    >>> tree_map(lambda x: x + 1, {"a": [1, 2]})
-    {'a': [2, 3]}
-    """
-    leaves, spec = tree.flatten(tree_, is_leaf)
-    others = [tree.flatten(r, is_leaf)[0] for r in rests]
-    return tree.unflatten([func(*xs) for xs in zip(leaves, *others, strict=True)], spec)
 
 
 def tree_map_(func: Callable[..., Any], tree_: Any, *rests: Any) -> Any:
