@@ -236,6 +236,8 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
     call."""
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
+    if dtype is not None and not keyword:
+        small = _module("direct").function(params, exprs, dtype, small, single)
     weight = _weight(present)
     if not weight:
         return small, small, _NOTHING

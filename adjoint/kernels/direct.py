@@ -1,0 +1,271 @@
+"""Small arrays without the cost of a ufunc call.
+
+`function("gelu_backward", params, exprs, dtype, otherwise)` returns a builtin that computes what
+`expr.compile_numpy` would, bit for bit, by calling the very loops of NumPy's ufuncs one after the
+other: no argument parsing, no type resolution, no error state, temporaries in scratch memory. One
+multiplication of eight numbers costs a quarter of `numpy.multiply`, a rule of several operations
+little more than one. What does not qualify (another dtype or layout, broadcasting other than of
+0-d operands, large arrays) goes to `otherwise`, which takes the same arguments.
+
+The builtin is one generated function (`direct_ir`) for all expressions; each carries its own
+program. Where the layout of CPython's or NumPy's objects is not the one known, or nothing can be
+generated, `function` returns `otherwise`.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.kernels import direct_ir as at
+from adjoint.kernels import llvm
+from adjoint.kernels.expr import FUNCTIONS, Expr, schedule
+
+_WORD = 8
+_FLOATS = {np.dtype(np.float32): "f", np.dtype(np.float64): "d"}
+_BOOL = np.dtype(np.bool_)
+_FASTCALL = 0x0080
+_LARGEST = 8192         # elements; above, the cost of a ufunc call does not matter
+
+
+class Program(NamedTuple):
+    """A list of loops as `direct_ir` reads it."""
+
+    words: tuple[int, ...]
+    results: int            # arrays that a call makes
+    limit: int              # the largest number of elements
+
+
+class _Method(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
+                ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+
+
+class _Ufunc(ctypes.Structure):
+    """The head of NumPy's public `PyUFuncObject`."""
+
+    _fields_ = [("head", ctypes.c_char * object.__basicsize__), ("nin", ctypes.c_int),
+                ("nout", ctypes.c_int), ("nargs", ctypes.c_int), ("identity", ctypes.c_int),
+                ("functions", ctypes.POINTER(ctypes.c_void_p)),
+                ("data", ctypes.POINTER(ctypes.c_void_p)), ("ntypes", ctypes.c_int),
+                ("reserved", ctypes.c_int), ("name", ctypes.c_char_p),
+                ("types", ctypes.POINTER(ctypes.c_ubyte))]
+
+
+# ---------------------------------------------------------------- what objects look like here
+def _words_of(thing: Any, count: int) -> list[int]:
+    return list((ctypes.c_uint64 * count).from_address(id(thing)))
+
+
+def _offsets() -> dict[str, int] | None:
+    """Where the fields are that the generated code reads; None where that is not certain."""
+    head = object.__basicsize__
+    probe = np.arange(15, dtype=np.float32).reshape(3, 5)
+    # the public struct PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags
+    fields = dict(zip(("data", "nd", "dims", "strides", "base", "descr", "flags"),
+                      range(head, head + 7 * _WORD, _WORD), strict=True))
+    words = _words_of(probe, head // _WORD + 7)
+
+    def field(name: str) -> int:
+        return words[fields[name] // _WORD]
+    shape = list((ctypes.c_int64 * 2).from_address(field("dims")))
+    pair, text = (object(), object()), b"adjoint: direct"
+    items = [i for i, w in enumerate(_words_of(pair, 6)) if w == id(pair[0])]
+    start = ctypes.string_at(id(text), sys.getsizeof(text)).find(text)
+    known = (head == 2 * _WORD and words[1] == id(np.ndarray) and start > 0
+             and field("data") == probe.ctypes.data and field("nd") & 0xFFFFFFFF == 2
+             and shape == [3, 5] and field("descr") == id(probe.dtype)
+             and field("flags") & 0x0101 == 0x0101 and len(items) == 1
+             and _words_of(pair, 6)[items[0] + 1] == id(pair[1]))
+    return {"type": _WORD, "items": items[0] * _WORD, "bytes": start, "data": fields["data"],
+            "nd": fields["nd"], "dims": fields["dims"], "descr": fields["descr"],
+            "flags": fields["flags"]} if known else None
+
+
+def _usable() -> bool:
+    return (sys.implementation.name == "cpython" and sys.maxsize > 2**32
+            and not sysconfig.get_config_var("Py_GIL_DISABLED")
+            and not sysconfig.get_config_var("Py_TRACE_REFS") and llvm.available())
+
+
+@functools.cache
+def _machine() -> tuple[int, int, int, int] | None:
+    """Addresses: of the generated function, of `where` for 4 and for 8 bytes, of NumPy's function
+    that makes an array. None where any of it is not to be had."""
+    offsets = _offsets() if _usable() else None
+    if offsets is None:
+        return None
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    core = getattr(np, "_core", None) or np.core
+    table = ctypes.cast(get(core._multiarray_umath._ARRAY_API, None),
+                        ctypes.POINTER(ctypes.c_void_p))
+    if table[at.ARRAY_TYPE] != id(np.ndarray):
+        return None
+    module = llvm.compile_spec(("direct", repr(sorted(offsets.items()))),
+                               lambda: at.text(offsets), name="direct", opt=1)
+    return (module.address("direct_run"), module.address("where4"), module.address("where8"),
+            int(table[at.NEW_FROM_DESCR] or 0))
+
+
+@functools.cache
+def _loop(f: Any, kinds: str) -> tuple[int, int, str] | None:
+    """(address, its data, kind of the result) of a ufunc's loop for these kinds of operands."""
+    if not isinstance(f, np.ufunc) or f.nout != 1 or f.nin != len(kinds):
+        return None
+    head = _Ufunc.from_address(id(f))
+    if (head.nin, head.nout, head.ntypes) != (f.nin, 1, f.ntypes) \
+            or head.name != f.__name__.encode():
+        return None
+    for i, known in enumerate(f.types):
+        operands, result = known.split("->")
+        if operands == kinds:
+            codes = bytes(head.types[i * head.nargs + k] for k in range(head.nargs))
+            address = head.functions[i]
+            if not address or codes != bytes(np.dtype(c).num for c in operands + result):
+                return None
+            return address, head.data[i] or 0, result
+    return None
+
+
+# ---------------------------------------------------------------- programs
+class _Assembler:
+    """From expressions to a program; `words()` is None where something does not qualify."""
+
+    def __init__(self, params: Sequence[str], exprs: Sequence[Expr | None],
+                 dtype: np.dtype[Any]) -> None:
+        self.exprs, self.dtype = exprs, dtype
+        self.kind = _FLOATS[dtype]
+        self.slots: list[tuple[int, int, int]] = []
+        self.where: dict[Expr, int] = {}
+        self.kinds: dict[Expr, str] = {}
+        self.steps: list[int] = []
+        self.count = 0
+        self.scratch = 0                       # bytes per element of all temporaries
+        self.free: list[int] = []              # temporaries that are not needed any more
+        self.names = {p: i for i, p in enumerate(params)}
+        for _ in params:
+            self._slot(at.OPERAND, dtype.itemsize, id(dtype))
+
+    def _slot(self, kind: int, size: int, what: int) -> int:
+        self.slots.append((kind, size, what))
+        return len(self.slots) - 1
+
+    def _constant(self, value: Any) -> tuple[int, str]:
+        truth = isinstance(value, bool)
+        bits = np.array(value, _BOOL if truth else self.dtype).tobytes()
+        place = self._slot(at.CONSTANT, 0, int.from_bytes(bits.ljust(8, b"\0"), "little",
+                                                          signed=True))
+        return place, "?" if truth else self.kind
+
+    def _temporary(self, size: int) -> int:
+        for place in self.free:
+            if self.slots[place][1] == size:
+                self.free.remove(place)
+                return place
+        self.scratch += self.dtype.itemsize    # a whole element: every temporary stays aligned
+        return self._slot(at.TEMPORARY, size, self.scratch - self.dtype.itemsize)
+
+    def _function(self, e: Expr, result: bool) -> bool:
+        """Add the step that computes `e`; False where it does not qualify."""
+        kinds = "".join(self.kinds[a] for a in e.args)
+        if e.fn == "where" and kinds == "?" + 2 * self.kind:
+            machine = _machine()
+            found = machine and (machine[1 if self.dtype.itemsize == 4 else 2], 0, self.kind)
+        else:
+            found = _loop(FUNCTIONS[e.fn].numpy, kinds)
+        if not found or (result and found[2] != self.kind):
+            return False
+        self.kinds[e] = found[2]
+        size = 1 if found[2] == "?" else self.dtype.itemsize
+        place = self._slot(at.OUTPUT, size, id(self.dtype)) if result else self._temporary(size)
+        self.where[e] = place
+        operands = [self.where[a] for a in e.args]
+        self.steps += [*found[:2], len(operands) + 1,
+                       *(operands + [place] + [0, 0])[:4]]
+        self.count += 1
+        return True
+
+    def program(self, single: bool) -> Program | None:
+        """The whole; None where something does not qualify."""
+        wanted = [e for e in self.exprs if e is not None]
+        results = {e for e in wanted if e.fn != "var"}
+        if len(results) < sum(e.fn != "var" for e in wanted) or not results:
+            return None                        # one array twice, or nothing to compute
+        order = schedule(wanted)
+        last = {a: i for i, e in enumerate(order) for a in e.args}
+        for i, e in enumerate(order):
+            if e.fn == "var":
+                self.where[e], self.kinds[e] = self.names[e.value], self.kind
+            elif e.fn == "const":
+                if e in results:
+                    return None
+                self.where[e], self.kinds[e] = self._constant(e.value)
+            elif not self._function(e, e in results):
+                return None
+            for a in dict.fromkeys(e.args):
+                if last[a] == i and self.slots[self.where[a]][0] == at.TEMPORARY:
+                    self.free.append(self.where[a])
+        return self._assembled(single, len(results))
+
+    def _assembled(self, single: bool, made: int) -> Program | None:
+        machine = _machine()
+        if len(self.slots) > at.MAX_SLOTS or machine is None:
+            return None
+        limit = _LARGEST if not self.scratch else at.SCRATCH_BYTES // self.scratch & -16
+        places = [-1 if e is None else self.where[e] for e in self.exprs]
+        head = [len(self.names), len(self.slots), self.count, len(places), limit, int(not single),
+                id(np.ndarray), machine[3]]
+        slots = [w for slot in self.slots for w in slot]
+        return Program((*head, *slots, *self.steps, *places), made, limit)
+
+
+def program(params: Sequence[str], exprs: Sequence[Expr | None], dtype: np.dtype[Any],
+            single: bool) -> Program | None:
+    """The program that computes `exprs` for operands of `dtype`; None where there is none.
+
+    >>> from adjoint.kernels.expr import var
+    >>> p = program(["a", "b"], [var("a") * var("b")], np.dtype(np.float32), True)
+    >>> p is None or p.results == 1
+    True
+    """
+    if dtype not in _FLOATS or len(params) > 8 or _machine() is None:
+        return None
+    return _Assembler(params, exprs, dtype).program(single)
+
+
+def function(params: Sequence[str], exprs: Sequence[Expr | None], dtype: np.dtype[Any],
+             otherwise: Callable[..., Any], single: bool = True) -> Callable[..., Any]:
+    """What computes `exprs` on small arrays: a builtin, or `otherwise` where there is none.
+
+    >>> from adjoint.kernels.expr import var
+    >>> f = function(["a", "b"], [var("a") * var("b")], np.dtype(np.float32), np.multiply)
+    >>> f(np.float32([2, 3]), np.float32([4, 5])).tolist(), float(f(2, 3))
+    ([8.0, 15.0], 6.0)
+    """
+    found, machine = program(params, exprs, dtype, single), _machine()
+    if found is None or machine is None:
+        return otherwise
+    words = np.array(found.words, np.int64).tobytes()
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object,
+                                                   ctypes.c_void_p]
+    made: Callable[..., Any] = new(ctypes.addressof(_method(machine[0])),
+                                   (words, otherwise, found), None)
+    return made
+
+
+@functools.cache
+def _method(address: int) -> _Method:
+    return _Method(b"direct", address, _FASTCALL, None)
+
+
+def program_of(f: Any) -> Program | None:
+    """The program of a builtin that `function` made; None for any other function."""
+    own = getattr(f, "__self__", None)
+    return own[2] if type(own) is tuple and len(own) == 3 and type(own[2]) is Program else None
