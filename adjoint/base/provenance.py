@@ -23,6 +23,11 @@ def _own_files() -> set[str]:
 inside = _own_files()
 
 
+def is_own_code(code: CodeType) -> bool:
+    """True for code of this package."""
+    return code.co_filename in inside
+
+
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The nearest frame outside of the package, from `frame` outwards."""
     while frame is not None and frame.f_code.co_filename in inside:

@@ -2,7 +2,9 @@
 
 A call costs as much as a small kernel, so the steps of `core/bind.py` stand here in one piece: look
 at the operands, compute, make the tensor, make its node. The two templates below are copied per
-op; what differs between ops is their last parameter's default.
+op; what differs between ops is their last parameter's default. Where there is generated code, small
+plain operands take the same steps in machine code (`kernels/calls.py`), and only the rest comes
+here.
 """
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from adjoint.base.dtypes import F32, F64
 from adjoint.base.errors import MetaError
 from adjoint.core.bind import bind
 from adjoint.core.modes import GRAD, state
-from adjoint.core.op import FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
+from adjoint.core.op import BOTH, FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
 from adjoint.core.rehearsal import build
 from adjoint.core.tensor import Cell, OutRef, Tensor, counter, edge_of, keep, new_tensor, out_ref
 from adjoint.core.trace import LevelTensor
@@ -62,7 +64,7 @@ class Own:
     at the first call. `ends*` are the functions for one element, and from `limit` elements on."""
 
     __slots__ = ("op", "build", "node_type", "raw32", "raw64", "ends32", "ends64", "limit",
-                 "plans32", "plans64")
+                 "plans32", "plans64", "function", "machine")
 
     def __init__(self, op: Op, build: Callable[[], tuple[Any, ...]]) -> None:
         self.op, self.build, self.node_type = op, build, op.node_type
@@ -71,12 +73,18 @@ class Own:
         self.limit = 1 << 62
         self.plans32: Any = None
         self.plans64: Any = None
+        self.function: Any = None
+        self.machine: Any = None        # the same steps in machine code, for small plain operands
 
     def _first(self, *arrays: Any) -> Any:
         """Stands in for the raw functions until they exist."""
-        (self.raw32, large32, self.limit), (self.raw64, large64, _), self.plans32, self.plans64 = \
-            self.build()
+        (self.raw32, large32, self.limit), (self.raw64, large64, _), self.plans32, self.plans64, \
+            machine = self.build()
         self.ends32, self.ends64 = (_one(self.raw32), large32), (_one(self.raw64), large64)
+        self.machine = machine and machine(self)
+        if self.machine is not None:
+            self.function.__code__ = (_unary_first if self.function.__code__ is _unary.__code__
+                                      else _binary_first).__code__
         return self.run(arrays[0].dtype, *arrays)
 
     def _try(self, count: int, dtype: Any) -> None:
@@ -251,6 +259,8 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
         node.s0 = s if type(s) is ndarray or s._cell is None else keep(s, own.op.name)
     elif layout == SWAPPED and needs == 3 and a._cell is None is b._cell:
         node.s0, node.s1 = b, a
+    elif layout == BOTH and needs == 3 and a._cell is None is b._cell:
+        node.s0, node.s1 = a, b
     else:
         node.saved = _residuals(plan, a, b, t, own)
     node.shape = od.shape
@@ -264,6 +274,18 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     node.lasti = f.f_lasti
     t._rg, t._edge = True, node
     return t
+
+
+def _unary_first(x: Any, own: Any = None) -> Any:
+    """Template of ops of one operand that machine code does where it can."""
+    made = own.machine(x)
+    return made if made is not None else _unary(x, own)
+
+
+def _binary_first(a: Any, b: Any, own: Any = None) -> Any:
+    """Template of ops of two operands that machine code does where it can."""
+    made = own.machine(a, b)
+    return made if made is not None else _binary(a, b, own)
 
 
 def _residuals(plan: Any, a: Any, b: Any, t: Any, own: Any) -> Any:
@@ -280,8 +302,10 @@ def _residuals(plan: Any, a: Any, b: Any, t: Any, own: Any) -> Any:
 
 def caller(op: Op, build: Callable[[], tuple[Any, ...]]) -> tuple[Own, Callable[..., Any]]:
     """What is an op's own, and the function that runs it, for one or two operands. `build()` gives
-    (small, large, limit) for float32 and for float64, then the plans for the two dtypes: one plan
-    for one operand, a list indexed by the wanted operands' bits for two."""
+    (small, large, limit) for float32 and for float64, then the plans for the two dtypes (one plan
+    for one operand, a list indexed by the wanted operands' bits for two), then what makes the
+    op's machine code of an `Own`, or None."""
     template = _unary if len(op.operands) == 1 else _binary
     own = Own(op, build)
-    return own, FunctionType(template.__code__, globals(), op.name, (own,))
+    own.function = FunctionType(template.__code__, globals(), op.name, (own,))
+    return own, own.function

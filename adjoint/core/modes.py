@@ -13,22 +13,22 @@ WATCH = 2       # saved-tensor hooks, anomaly checks or a recorder are active: t
 INFERENCE = 4   # results are inference tensors: no version counter, no graph, ever
 AUTOCAST = 8    # an `amp.autocast` is open: some ops cast their operands
 
-_state: ContextVar[int] = ContextVar("adjoint_state", default=GRAD)
-state = _state.get
+STATE: ContextVar[int] = ContextVar("adjoint_state", default=GRAD)
+state = STATE.get
 
 
 def change(set_bits: int = 0, clear_bits: int = 0) -> Token[int]:
     """Change the state of this thread; give the token to `restore`."""
-    return _state.set((state() | set_bits) & ~clear_bits)
+    return STATE.set((state() | set_bits) & ~clear_bits)
 
 
 def restore(token: Token[int], outer: int) -> None:
     """Undo `change`; `outer` is the state before it, used where the token is of another context
     (a generator resumed elsewhere)."""
     try:
-        _state.reset(token)
+        STATE.reset(token)
     except ValueError:
-        _state.set(outer)
+        STATE.set(outer)
 
 
 class Observer:

@@ -242,9 +242,9 @@ class Group:
 
 
 # How a node of one or two operands fills its residual slots.
-NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, OTHER = range(6)
+NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, BOTH, OTHER = range(7)
 LAYOUTS = {(): NOTHING, (("in", 0),): FIRST, (("in", 1),): SECOND, (("out", 0),): OUTPUT,
-           (("in", 1), ("in", 0)): SWAPPED}
+           (("in", 1), ("in", 0)): SWAPPED, (("in", 0), ("in", 1)): BOTH}
 
 
 def aval_of_value(x: Any) -> Aval:

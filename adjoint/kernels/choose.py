@@ -64,6 +64,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
 }
 _REDUCTIONS = {"sum": "add", "mean": "mean", "amax": "max", "amin": "min", "prod": "mul"}
 _NOTHING = 1 << 62                       # a size that no array reaches
+_DIRECT_LIMIT = 1024     # elements up to which ufunc loops cost less than the call of a kernel
 
 
 def _module(name: str) -> Any:
@@ -236,12 +237,16 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
     call."""
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
-    if dtype is not None and not keyword:
-        small = _module("direct").function(params, exprs, dtype, small, single)
     weight = _weight(present)
+    minimum = max(64, 16384 // weight ** 2) if weight else _NOTHING
+    if dtype is not None and not keyword:
+        direct = _module("direct")
+        found = direct.program(params, exprs, dtype, single)
+        if found is not None:
+            minimum = max(minimum, min(found.limit, _DIRECT_LIMIT) + 1)
+            small = direct.function(found, small, minimum - 1)
     if not weight:
         return small, small, _NOTHING
-    minimum = max(64, 16384 // weight ** 2)
     plain = compile_numpy(name, params, present, keyword=keyword, dtype=dtype, single=single)
     run = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, plain, minimum)
     large = _with_gaps(run.large, exprs) if len(present) < len(exprs) else run.large

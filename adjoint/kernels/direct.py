@@ -1,6 +1,6 @@
 """Small arrays without the cost of a ufunc call.
 
-`function("gelu_backward", params, exprs, dtype, otherwise)` returns a builtin that computes what
+`function(program(params, exprs, dtype, single), otherwise)` is a builtin that computes what
 `expr.compile_numpy` would, bit for bit, by calling the very loops of NumPy's ufuncs one after the
 other: no argument parsing, no type resolution, no error state, temporaries in scratch memory. One
 multiplication of eight numbers costs a quarter of `numpy.multiply`, a rule of several operations
@@ -9,7 +9,7 @@ little more than one. What does not qualify (another dtype or layout, broadcasti
 
 The builtin is one generated function (`direct_ir`) for all expressions; each carries its own
 program. Where the layout of CPython's or NumPy's objects is not the one known, or nothing can be
-generated, `function` returns `otherwise`.
+generated, `program` returns None.
 """
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ class Program(NamedTuple):
     limit: int              # the largest number of elements
 
 
+class Machine(NamedTuple):
+    """Addresses: of the generated functions, and of NumPy's function that makes an array."""
+
+    run: int
+    attempt: int
+    where4: int
+    where8: int
+    new: int
+
+
 class _Method(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
                 ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
@@ -58,30 +68,32 @@ class _Ufunc(ctypes.Structure):
 
 
 # ---------------------------------------------------------------- what objects look like here
-def _words_of(thing: Any, count: int) -> list[int]:
+def words_of(thing: Any, count: int) -> list[int]:
+    """The first 8-byte words of an object."""
     return list((ctypes.c_uint64 * count).from_address(id(thing)))
 
 
-def _offsets() -> dict[str, int] | None:
+@functools.cache
+def offsets() -> dict[str, int] | None:
     """Where the fields are that the generated code reads; None where that is not certain."""
     head = object.__basicsize__
     probe = np.arange(15, dtype=np.float32).reshape(3, 5)
     # the public struct PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags
     fields = dict(zip(("data", "nd", "dims", "strides", "base", "descr", "flags"),
                       range(head, head + 7 * _WORD, _WORD), strict=True))
-    words = _words_of(probe, head // _WORD + 7)
+    words = words_of(probe, head // _WORD + 7)
 
     def field(name: str) -> int:
         return words[fields[name] // _WORD]
     shape = list((ctypes.c_int64 * 2).from_address(field("dims")))
     pair, text = (object(), object()), b"adjoint: direct"
-    items = [i for i, w in enumerate(_words_of(pair, 6)) if w == id(pair[0])]
+    items = [i for i, w in enumerate(words_of(pair, 6)) if w == id(pair[0])]
     start = ctypes.string_at(id(text), sys.getsizeof(text)).find(text)
     known = (head == 2 * _WORD and words[1] == id(np.ndarray) and start > 0
              and field("data") == probe.ctypes.data and field("nd") & 0xFFFFFFFF == 2
              and shape == [3, 5] and field("descr") == id(probe.dtype)
              and field("flags") & 0x0101 == 0x0101 and len(items) == 1
-             and _words_of(pair, 6)[items[0] + 1] == id(pair[1]))
+             and words_of(pair, 6)[items[0] + 1] == id(pair[1]))
     return {"type": _WORD, "items": items[0] * _WORD, "bytes": start, "data": fields["data"],
             "nd": fields["nd"], "dims": fields["dims"], "descr": fields["descr"],
             "flags": fields["flags"]} if known else None
@@ -94,11 +106,10 @@ def _usable() -> bool:
 
 
 @functools.cache
-def _machine() -> tuple[int, int, int, int] | None:
-    """Addresses: of the generated function, of `where` for 4 and for 8 bytes, of NumPy's function
-    that makes an array. None where any of it is not to be had."""
-    offsets = _offsets() if _usable() else None
-    if offsets is None:
+def machine() -> Machine | None:
+    """The generated code; None where any of it is not to be had."""
+    known = offsets() if _usable() else None
+    if known is None:
         return None
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -107,10 +118,11 @@ def _machine() -> tuple[int, int, int, int] | None:
                         ctypes.POINTER(ctypes.c_void_p))
     if table[at.ARRAY_TYPE] != id(np.ndarray):
         return None
-    module = llvm.compile_spec(("direct", repr(sorted(offsets.items()))),
-                               lambda: at.text(offsets), name="direct", opt=1)
-    return (module.address("direct_run"), module.address("where4"), module.address("where8"),
-            int(table[at.NEW_FROM_DESCR] or 0))
+    module = llvm.compile_spec(("direct", repr(sorted(known.items()))),
+                               lambda: at.text(known), name="direct", opt=1)
+    return Machine(module.address("direct_run"), module.address("direct_try"),
+                   module.address("where4"), module.address("where8"),
+                   int(table[at.NEW_FROM_DESCR] or 0))
 
 
 @functools.cache
@@ -131,6 +143,30 @@ def _loop(f: Any, kinds: str) -> tuple[int, int, str] | None:
                 return None
             return address, head.data[i] or 0, result
     return None
+
+
+class _Recorder(np.lib.mixins.NDArrayOperatorsMixin):
+    """Stands for an array of a dtype while a function made of ufuncs is run to see which."""
+
+    def __init__(self, dtype: np.dtype[Any], made: tuple[Any, tuple[Any, ...]] | None) -> None:
+        self.dtype, self.made = dtype, made
+
+    def __array_ufunc__(self, f: Any, method: str, *operands: Any, **options: Any) -> Any:
+        if method != "__call__" or options or not all(
+                isinstance(o, (_Recorder, int, float)) for o in operands):
+            return NotImplemented
+        return _Recorder(self.dtype, (f, operands))
+
+
+def _taken_apart(f: Any, count: int, dtype: np.dtype[Any]) -> _Recorder | None:
+    """The ufunc calls that `f` of `count` arrays is made of; None where it is more than that."""
+    if not getattr(f, "__module__", "").startswith(__package__):
+        return None
+    try:
+        made = f(*[_Recorder(dtype, None) for _ in range(count)])
+    except (TypeError, AttributeError, ValueError):
+        return None
+    return made if isinstance(made, _Recorder) and count == 1 else None
 
 
 # ---------------------------------------------------------------- programs
@@ -174,22 +210,53 @@ class _Assembler:
     def _function(self, e: Expr, result: bool) -> bool:
         """Add the step that computes `e`; False where it does not qualify."""
         kinds = "".join(self.kinds[a] for a in e.args)
-        if e.fn == "where" and kinds == "?" + 2 * self.kind:
-            machine = _machine()
-            found = machine and (machine[1 if self.dtype.itemsize == 4 else 2], 0, self.kind)
-        else:
-            found = _loop(FUNCTIONS[e.fn].numpy, kinds)
-        if not found or (result and found[2] != self.kind):
-            return False
-        self.kinds[e] = found[2]
-        size = 1 if found[2] == "?" else self.dtype.itemsize
-        place = self._slot(at.OUTPUT, size, id(self.dtype)) if result else self._temporary(size)
-        self.where[e] = place
         operands = [self.where[a] for a in e.args]
-        self.steps += [*found[:2], len(operands) + 1,
-                       *(operands + [place] + [0, 0])[:4]]
-        self.count += 1
+        f = FUNCTIONS[e.fn].numpy
+        if e.fn == "where" and kinds == "?" + 2 * self.kind:
+            here = machine()
+            loop = None if here is None else (
+                here.where4 if self.dtype.itemsize == 4 else here.where8, 0, self.kind)
+            made = self._step(loop, operands, result)
+        elif isinstance(f, np.ufunc):
+            made = self._step(_loop(f, kinds), operands, result)
+        else:
+            parts = _taken_apart(f, len(operands), self.dtype) if kinds == self.kind else None
+            made = None if parts is None else self._parts(parts, operands[0], result)
+        if not made:
+            return False
+        self.where[e], self.kinds[e] = made
         return True
+
+    def _step(self, loop: tuple[int, int, str] | None, operands: list[int], result: bool
+              ) -> tuple[int, str] | None:
+        """One loop; (slot, kind) of what it makes."""
+        if loop is None:
+            return None
+        truth = loop[2] == "?"
+        size = 1 if truth else self.dtype.itemsize
+        place = self._slot(at.OUTPUT, size, id(_BOOL if truth else self.dtype)) if result \
+            else self._temporary(size)
+        self.steps += [*loop[:2], len(operands) + 1, *(operands + [place] + [0, 0])[:4]]
+        self.count += 1
+        return place, loop[2]
+
+    def _parts(self, whole: _Recorder, x: int, result: bool) -> tuple[int, str] | None:
+        """The loops of a function of one operand, in slot `x`, that is made of ufuncs."""
+        if whole.made is None:
+            return None
+        f, given = whole.made
+        places, kinds = [], ""
+        for o in given:
+            found: tuple[int, str] | None
+            if isinstance(o, _Recorder):
+                found = self._parts(o, x, False) if o.made else (x, self.kind)
+            else:
+                found = self._constant(o)
+            if found is None:
+                return None
+            places.append(found[0])
+            kinds += found[1]
+        return self._step(_loop(f, kinds), places, result)
 
     def program(self, single: bool) -> Program | None:
         """The whole; None where something does not qualify."""
@@ -214,13 +281,13 @@ class _Assembler:
         return self._assembled(single, len(results))
 
     def _assembled(self, single: bool, made: int) -> Program | None:
-        machine = _machine()
-        if len(self.slots) > at.MAX_SLOTS or machine is None:
+        here = machine()
+        if len(self.slots) > at.MAX_SLOTS or here is None:
             return None
         limit = _LARGEST if not self.scratch else at.SCRATCH_BYTES // self.scratch & -16
         places = [-1 if e is None else self.where[e] for e in self.exprs]
         head = [len(self.names), len(self.slots), self.count, len(places), limit, int(not single),
-                id(np.ndarray), machine[3]]
+                id(np.ndarray), here.new]
         slots = [w for slot in self.slots for w in slot]
         return Program((*head, *slots, *self.steps, *places), made, limit)
 
@@ -234,29 +301,36 @@ def program(params: Sequence[str], exprs: Sequence[Expr | None], dtype: np.dtype
     >>> p is None or p.results == 1
     True
     """
-    if dtype not in _FLOATS or len(params) > 8 or _machine() is None:
+    if dtype not in _FLOATS or len(params) > 8 or machine() is None:
         return None
     return _Assembler(params, exprs, dtype).program(single)
 
 
-def function(params: Sequence[str], exprs: Sequence[Expr | None], dtype: np.dtype[Any],
-             otherwise: Callable[..., Any], single: bool = True) -> Callable[..., Any]:
-    """What computes `exprs` on small arrays: a builtin, or `otherwise` where there is none.
+def function(found: Program, otherwise: Callable[..., Any], limit: int = _LARGEST
+             ) -> Callable[..., Any]:
+    """The builtin that runs a program on arrays of at most `limit` elements (the program's own
+    limit holds too), and `otherwise` on everything else.
 
     >>> from adjoint.kernels.expr import var
-    >>> f = function(["a", "b"], [var("a") * var("b")], np.dtype(np.float32), np.multiply)
+    >>> p = program(["a", "b"], [var("a") * var("b")], np.dtype(np.float32), True)
+    >>> f = function(p, np.multiply) if p else np.multiply
     >>> f(np.float32([2, 3]), np.float32([4, 5])).tolist(), float(f(2, 3))
     ([8.0, 15.0], 6.0)
     """
-    found, machine = program(params, exprs, dtype, single), _machine()
-    if found is None or machine is None:
+    here = machine()
+    if here is None:
         return otherwise
-    words = np.array(found.words, np.int64).tobytes()
+    words = np.array(found.words, np.int64)
+    words[at.LIMIT] = min(found.limit, limit)
+    return builtin(here.run, (words.tobytes(), otherwise, found))
+
+
+def builtin(address: int, own: tuple[Any, ...]) -> Callable[..., Any]:
+    """A Python function that is machine code: METH_FASTCALL, with `own` as its `self`."""
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object,
                                                    ctypes.c_void_p]
-    made: Callable[..., Any] = new(ctypes.addressof(_method(machine[0])),
-                                   (words, otherwise, found), None)
+    made: Callable[..., Any] = new(ctypes.addressof(_method(address)), own, None)
     return made
 
 

@@ -1,6 +1,7 @@
 """The machine code of `direct`: one builtin function that runs a short list of ufunc loops.
 
     PyObject *direct_run(PyObject *self, PyObject *const *args, Py_ssize_t count)
+    PyObject *direct_try(the same): NULL without an exception where `otherwise` would be called
 
 `self` is the tuple (program, otherwise, ...). The program, a bytes object, is a table of 8-byte
 words (`HEAD`, then slots, then steps; see the constants); `otherwise` is called with the same
@@ -86,9 +87,10 @@ declare void @Py_DecRef(ptr)
 declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare ptr @PyErr_Occurred()
 @_Py_NoneStruct = external global i8
 
-define ptr @direct_run(ptr %self, ptr %args, i64 %count) {{
+define ptr @direct_try(ptr %self, ptr %args, i64 %count) {{
 entry:
   %data = alloca [{slots} x ptr], align 16
   %stride = alloca [{slots} x i64], align 16
@@ -394,7 +396,23 @@ done:
   ret ptr %box
 
 other:
-  %pother = getelementptr i8, ptr %pprogram, i64 8
+  ret ptr null
+}}
+
+define ptr @direct_run(ptr %self, ptr %args, i64 %count) {{
+entry:
+  %done = call ptr @direct_try(ptr %self, ptr %args, i64 %count)
+  %right = icmp ne ptr %done, null
+  br i1 %right, label %out, label %nothing
+out:
+  ret ptr %done
+nothing:
+  %error = call ptr @PyErr_Occurred()
+  %wrong = icmp ne ptr %error, null
+  br i1 %wrong, label %out, label %other
+other:
+  %place = getelementptr i8, ptr %self, i64 {items}
+  %pother = getelementptr i8, ptr %place, i64 8
   %otherwise = load ptr, ptr %pother
   %result = call ptr @PyObject_Vectorcall(ptr %otherwise, ptr %args, i64 %count, ptr null)
   ret ptr %result

@@ -307,9 +307,15 @@ def logsigmoid(x: Any) -> Any:
     return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
 
 
+def _kind(x: Any) -> str:
+    """The kind of an array's or a number's dtype."""
+    dtype = getattr(x, "dtype", None)
+    return str((np.asarray(x).dtype if dtype is None else dtype).kind)
+
+
 def round_half_even(x: Any) -> Any:
     """Round to the nearest integer, ties to even."""
-    return np.rint(x) if np.asarray(x).dtype.kind in "fc" else x
+    return np.rint(x) if _kind(x) in "fc" else x
 
 
 def rsqrt(x: Any) -> Any:
@@ -319,7 +325,7 @@ def rsqrt(x: Any) -> Any:
 
 def absolute_sign(x: Any) -> Any:
     """The sign of a real value, x/|x| of a complex one, 0 at 0."""
-    return np.array(x) if np.asarray(x).dtype.kind == "b" else np.sign(x)
+    return np.array(x) if _kind(x) == "b" else np.sign(x)
 
 
 def xlogy(x: Any, y: Any) -> Any:

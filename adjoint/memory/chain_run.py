@@ -14,7 +14,7 @@ from adjoint.autograd.api import grad
 from adjoint.autograd.checkpoint import checkpoint
 from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.base.errors import ArgumentError
-from adjoint.base.tree import tree_leaves
+from adjoint.base.tree import tree_leaves, tree_map
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor, owner_of
 from adjoint.memory.chains import (
@@ -228,8 +228,6 @@ def measure(functions: Sequence[Callable[[Any], Any]], input: Any,
 
 def _fresh(value: Any) -> Any:
     """The same values without history."""
-    from adjoint.base.tree import tree_map
-
     def leaf(t: Any) -> Any:
         if not isinstance(t, Tensor):
             return t

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.dtypes import to_numpy
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
@@ -77,7 +78,6 @@ def view(input: Any, *args: Any, shape: Any = None) -> Any:
 
 
 def _view_dtype(input: Any, dtype: Any) -> Any:
-    from adjoint.base.dtypes import to_numpy
     from adjoint.core.tensor import alias
     wanted = to_numpy(dtype)
     array = raw(input)

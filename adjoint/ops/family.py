@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ import numpy as np
 from adjoint.base.aval import Aval, aval_of
 from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
 from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.base.provenance import is_own_code
 from adjoint.core.bind import bind, function_of
-from adjoint.core.callers import caller
+from adjoint.core.callers import SCALARS32, SCALARS64, caller
 from adjoint.core.inplace import zeros_of
+from adjoint.core.modes import STATE
 from adjoint.core.op import Op, OpFunction, Plan, register
-from adjoint.core.tensor import Tensor
+from adjoint.core.tensor import Cell, OutRef, PairNode, Tensor, counter, edge_of, new_tensor
 from adjoint.kernels import expr as ex
 from adjoint.kernels.expr import Expr
 
@@ -364,7 +367,31 @@ def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
         plans: list[Any] = [_fast_plan(op, 1, slopes, d) or op.plan(0) for d in (F32, F64)]
     else:
         plans = [[None, *(_fast_plan(op, n, slopes, d) for n in (1, 2, 3))] for d in (F32, F64)]
-    return (*raws, *plans)
+    return (*raws, *plans, _machine if GENERATED else None)
+
+
+@cache
+def _world(world: Any) -> Any:
+    """The objects that the machine code of ops handles."""
+    tensor, node, ref = new_tensor(), PairNode(), OutRef()
+    slots: dict[str, tuple[Any, str]] = {n: (tensor, n) for n in ("array", "_rg", "_edge", "_cell")}
+    slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti", "e0", "e1", "s0",
+                                     "s1")}
+    slots |= {"ref." + n: (ref, n) for n in ("array", "cell", "index", "version")}
+    return world({"tensor": Tensor, "state": STATE, "counter": counter, "edge_of": edge_of,
+                  "getframe": sys._getframe, "is_inside": is_own_code, "cell": Cell,
+                  "ref": OutRef}, slots)
+
+
+def _machine(own: Any) -> Any:
+    """What runs an op on small plain operands in machine code; None where it cannot."""
+    from adjoint.kernels import calls  # it loads the compiler
+    dtypes = []
+    for dtype, raw, numbers, plans in ((F32, own.raw32, SCALARS32, own.plans32),
+                                       (F64, own.raw64, SCALARS64, own.plans64)):
+        listed = plans if type(plans) is list else [None, plans if plans.wanted else None]
+        dtypes.append((dtype, raw, numbers, [(p, 0 if p is None else p.layout) for p in listed]))
+    return calls.caller(_world(calls.World), calls.Record(own.node_type, dtypes))
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,

@@ -1,0 +1,99 @@
+"""Ops on small tensors in machine code, from the operands to the node of the graph.
+
+`caller(record)` returns a builtin for one op: given exact plain tensors (or a tensor and a number)
+it computes with the op's `direct` program, makes the tensor and its node, and returns None where
+the operands are not of that kind: the op's Python function then does the same steps, which are
+described there (`core/callers.py`). What the objects look like comes from the caller, in
+`World` and `Record`: this module knows no tensors.
+"""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.kernels import calls_ir, direct, llvm
+
+
+class World(NamedTuple):
+    """What generated code handles beside arrays."""
+
+    objects: Mapping[str, Any]                  # by the names of the code's `ENV`
+    slots: Mapping[str, tuple[Any, str]]        # name in the generated code -> (instance, slot)
+
+
+class Record(NamedTuple):
+    """What differs between ops. `dtypes` has for float32 and float64: the dtype, a function that
+    `direct` made, the dict of number -> 0-d array, and for each pattern of wanted operands the
+    plan, None where nothing is recorded, with its layout."""
+
+    node_type: type
+    dtypes: Sequence[tuple[np.dtype[Any], Any, dict[Any, Any], Sequence[tuple[Any, int]]]]
+
+
+def _slot_offset(thing: Any, name: str) -> int | None:
+    """Where a slot lies in an instance; None where that is not certain."""
+    owner = next((c for c in type(thing).__mro__ if name in vars(c)), object)
+    descriptor = vars(owner).get(name)
+    if type(descriptor).__name__ != "member_descriptor":
+        return None
+    member = direct.words_of(descriptor, 6)[5]           # the PyMemberDef, after five fields
+    offset = ctypes.c_ssize_t.from_address(member + 16).value
+    mark = object()
+    setattr(thing, name, mark)
+    if not 0 < offset < type(thing).__basicsize__ or ctypes.c_uint64.from_address(
+            id(thing) + offset).value != id(mark):
+        return None
+    return offset
+
+
+_held: list[World] = []          # for as long as the process lives
+
+
+def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str],
+         world: World) -> llvm.Module | None:
+    """The module that `text` generates for the objects of that world, ready to run; None where it
+    cannot be had, or where an object does not look as expected."""
+    here, known = direct.machine(), direct.offsets()
+    if here is None or known is None:
+        return None
+    offsets = dict(known)
+    for field, (thing, slot) in world.slots.items():
+        offset = _slot_offset(thing, slot)
+        if offset is None:
+            return None
+        offsets[field] = offset
+    module = llvm.compile_spec((name, repr(sorted(offsets.items()))), lambda: text(offsets),
+                               name=name, opt=1)
+    address = ctypes.CFUNCTYPE(ctypes.c_void_p)(module.address("env_address"))()
+    words = (ctypes.c_uint64 * len(env)).from_address(int(address or 0))
+    shared = {"array_type": np.ndarray, "off": 0, "on": 1, "true": True, "false": False,
+              "float": float, "int": int, "none": None, **world.objects}
+    for i, key in enumerate(env):
+        words[i] = here.attempt if key == "compute" else id(shared[key])
+    _held.append(world)
+    return module
+
+
+_modules: dict[int, llvm.Module | None] = {}
+
+
+def caller(world: World, record: Record) -> Callable[..., Any] | None:
+    """The builtin of one op; None where an operand's program or the generated code is missing."""
+    if any(direct.program_of(f) is None for _, f, _, _ in record.dtypes):
+        return None
+    if id(world) not in _modules:
+        _modules[id(world)] = link("calls", calls_ir.text, calls_ir.ENV, world)
+    module = _modules[id(world)]
+    if module is None:
+        return None
+    words = [id(record.node_type)]
+    for dtype, f, numbers, plans in record.dtypes:
+        words += [id(dtype), id(f.__self__), id(numbers)]
+        for plan, layout in plans:
+            words += [0 if plan is None else id(plan), layout]
+        words += [0, 0] * (4 - len(plans))
+    arity = 1 if len(record.dtypes[0][3]) == 2 else 2
+    return direct.builtin(module.address(f"op{arity}"), (np.array(words, np.uint64).tobytes(), record))

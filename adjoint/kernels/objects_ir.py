@@ -1,0 +1,110 @@
+"""Python objects in generated code: their fields, references, and branches between them.
+
+`Writer` wraps a `Function` under construction. Fields are read and filled at offsets that were
+found out and checked when the code is loaded (`direct.offsets`, `calls`); everything else goes
+through CPython's public C functions, of which `declare` names those in use. `@env` is a table of
+addresses of objects of this process, filled in after loading: the text stays the same from process
+to process, so that compiled code can be kept.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from adjoint.kernels.ir import Code, Function, Value
+
+_POINTERS = {
+    "PyDict_GetItemWithError": "ptr, ptr", "PyType_GenericAlloc": "ptr, i64",
+    "PyObject_CallOneArg": "ptr, ptr", "PyObject_CallNoArgs": "ptr", "PyIter_Next": "ptr",
+    "PyFrame_GetCode": "ptr", "PyFrame_GetBack": "ptr", "PyLong_FromLongLong": "i64",
+    "PyErr_Occurred": "", "PyTuple_New": "i64", "PyObject_Vectorcall": "ptr, ptr, i64, ptr",
+    "PyList_GetItem": "ptr, i64", "PyTuple_GetItem": "ptr, i64", "PyObject_GetAttr": "ptr, ptr"}
+_INTEGERS = {"PyContextVar_Get": "ptr, ptr, ptr", "PyFrame_GetLasti": "ptr",
+             "PyTuple_SetItem": "ptr, i64, ptr", "PyDict_SetItem": "ptr, ptr, ptr",
+             "PyDict_DelItem": "ptr, ptr", "PyDict_Contains": "ptr, ptr"}
+_WORDS = {"PyList_Size": "ptr", "PyTuple_Size": "ptr", "PyLong_AsLongLong": "ptr"}
+
+
+def declare(code: Code, env: Sequence[str]) -> None:
+    """The C functions, `@env`, and `env_address`, which says where that lies."""
+    for name, arguments in _POINTERS.items():
+        code.declare(name, f"declare ptr @{name}({arguments})")
+    for name, arguments in _INTEGERS.items():
+        code.declare(name, f"declare i32 @{name}({arguments})")
+    for name, arguments in _WORDS.items():
+        code.declare(name, f"declare i64 @{name}({arguments})")
+    for name in ("Py_IncRef", "Py_DecRef"):
+        code.declare(name, f"declare void @{name}(ptr)")
+    code.declare("env", f"@env = internal global [{len(env)} x i64] zeroinitializer")
+    f = code.function("env_address", [], returns="ptr")
+    f.ret(Value(f, "@env", "ptr"))
+
+
+class Writer:
+    """A function under construction, with what C code does to Python objects."""
+
+    def __init__(self, f: Function, offsets: Mapping[str, int], env: Sequence[str]) -> None:
+        self.f, self.at, self.names = f, offsets, env
+        self.null = Value(f, "null", "ptr")
+
+    @property
+    def none(self) -> Value:
+        """None."""
+        return self.env("none")
+
+    def env(self, name: str) -> Value:
+        """An object of `@env`."""
+        table = Value(self.f, "@env", "ptr")
+        return self.f.load(self.f.at(table, "i64", self.names.index(name)), "ptr")
+
+    def field(self, thing: Value, name: str) -> Value:
+        """The pointer in a field of an object."""
+        return self.f.load(self.f.at(thing, "i8", self.at[name]), "ptr")
+
+    def put(self, thing: Value, name: str, value: Value, *, owned: bool = False) -> None:
+        """Fill an empty slot; takes a reference unless it is given one."""
+        if not owned:
+            self.hold(value)
+        self.f.store(value, self.f.at(thing, "i8", self.at[name]))
+
+    def hold(self, thing: Value) -> None:
+        self.f.call("Py_IncRef", "void", thing)
+
+    def drop(self, thing: Value) -> None:
+        self.f.call("Py_DecRef", "void", thing)
+
+    def has(self, thing: Value, name: str, value: Value) -> Value:
+        """Whether a field of an object is that object."""
+        return self.same(self.field(thing, name), value)
+
+    def need(self, condition: Value, otherwise: str) -> None:
+        """Go on where the condition holds, else to that block."""
+        on = self.f.label("on")
+        self.f.branch(condition, on, otherwise)
+        self.f.start(on)
+
+    def same(self, a: Value, b: Value) -> Value:
+        return self.f.emit("i1", f"icmp eq ptr {a.ref}, {b.ref}")
+
+    def differs(self, a: Value, b: Value) -> Value:
+        return self.f.emit("i1", f"icmp ne ptr {a.ref}, {b.ref}")
+
+    def when(self, condition: Value, body: Callable[[], None]) -> None:
+        """`body` where the condition holds."""
+        def run() -> list[Value]:
+            body()
+            return []
+        self.f.when(condition, run)
+
+    def either(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
+        """One of two values, each computed in a branch of its own."""
+        f = self.f
+        first, second, done = f.label("yes"), f.label("no"), f.label("done")
+        f.branch(condition, first, second)
+        f.start(first)
+        a, block_a = yes(), f.block
+        f.goto(done)
+        f.start(second)
+        b, block_b = no(), f.block
+        f.goto(done)
+        f.start(done)
+        return f.phi(a.ty, [(a, block_a), (b, block_b)])

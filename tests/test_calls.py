@@ -1,0 +1,245 @@
+"""Ops in machine code (`kernels/calls.py`) do what the templates of `core/callers.py` do."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint.core import callers
+from adjoint.core.op import OPS
+from adjoint.core.tensor import AccumulateGrad, Kept, OutRef
+from adjoint.kernels import alloc, direct
+from adjoint.ops import pointwise as p
+
+pytestmark = pytest.mark.skipif(direct.machine() is None, reason="no generated code here")
+
+
+def ready(op: Any) -> bool:
+    """Build what the op runs on; True if machine code is part of it."""
+    own = op.own
+    if own is None:
+        return False
+    with np.errstate(all="ignore"):
+        own.run(np.dtype(np.float32), *[np.ones(2, np.float32)] * len(op.operands))
+    return own.machine is not None
+
+
+NAMES = [n for n, op in OPS.items() if op.own is not None]
+
+
+def described(value: Any) -> Any:
+    """A residual or an edge, comparable between two calls."""
+    if type(value) is OutRef:
+        return ("out", value.index, value.version, value.array.tolist())
+    if type(value) is Kept:
+        return ("kept", id(value.tensor), value.version)
+    if isinstance(value, np.ndarray):
+        return ("array", value.tolist())
+    return ("same", id(value))
+
+
+def node_of(t: Any) -> list[Any]:
+    """What a node holds, without its number."""
+    n = t._edge
+    if n is None:
+        return []
+    slots = [described(getattr(n, s, None)) for s in ("plan", "e0", "e1", "s0", "s1")]
+    return [type(n), *slots, n.shape, n.dtype, n.code, n.where().split(":")[0]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_as_the_template(name: str) -> None:
+    """Values, flags and every field of the node, for each pattern of wanted operands."""
+    op = OPS[name]
+    if not ready(op):
+        pytest.skip("computed by functions that are no ufunc loops")
+    count = len(op.operands)
+    template = callers._unary if count == 1 else callers._binary
+    rng = np.random.default_rng(len(name))
+    with np.errstate(all="ignore"):
+        for dtype in (np.float32, np.float64):
+            for shape in ((), (1,), (5,), (2, 3)):
+                for needs in range(1 << count):
+                    args = [ad.from_numpy(np.asarray(rng.uniform(0.1, 0.9, shape), dtype)).clone()
+                            .requires_grad_(bool(needs >> i & 1)) for i in range(count)]
+                    pair(op, template, args)
+                    if count == 2:
+                        pair(op, template, [args[0], 0.5])
+                        pair(op, template, [3, args[1]])
+
+
+def through(own: Any, *args: Any) -> Any:
+    """In the place of the op's function: its caller's line is the one to be noted."""
+    return own.machine(*args)
+
+
+def pair(op: Any, template: Any, args: list[Any]) -> None:
+    """One call both ways."""
+    own = op.own
+    want = template(*args, own)
+    for _ in range(2):                       # the second time every number has its array
+        got = through(own, *args)
+        if got is not None:
+            break
+        assert any(type(a) is float or type(a) is int for a in args) or own.plans32 is not None
+    if got is None:                          # a layout of residuals that the template fills in
+        assert any(type(a) in (int, float) for a in args) or want._edge is not None
+        return
+    assert type(got) is ad.Tensor and type(got.array) is np.ndarray
+    assert got.array.dtype == want.array.dtype and got.array.shape == want.array.shape
+    assert np.array_equal(got.array, want.array, equal_nan=True)
+    assert got._rg is want._rg and (got._cell is None) == (want._cell is None)
+    assert node_of(got) == node_of(want)
+    if got._edge is not None:
+        assert got._edge.seq > want._edge.seq
+        if type(got._edge.s0) is OutRef:
+            assert got._edge.s0.cell is got._cell and got._edge.s0.array is got.array
+
+
+def test_most_ops_have_it() -> None:
+    """The mechanism covers the family, not a few of it."""
+    assert sum(ready(OPS[n]) for n in NAMES) > 55
+
+
+def test_what_the_template_has_to_do() -> None:
+    """None, not a guess, for every other kind of operand or state."""
+    assert ready(OPS["mul"])
+    mul = partial(through, OPS["mul"].own)
+    x, y = ad.ones(4, requires_grad=True), ad.ones(4)
+    assert mul(x, y) is not None
+    big = ad.ones(9000)
+    other: list[tuple[Any, ...]] = [
+        (x, True), (x, 1j), (x, "a"), (x, None), (x, np.ones(4, np.float32)), (2.0, 3.0),
+        (x, ad.ones(4, dtype=ad.float64)), (x, ad.ones(4, dtype=ad.int32)), (x, ad.ones(2, 1)),
+        (ad.nn.Parameter(ad.ones(4)), y), (big, big), (ad.ones(4, 4).t(), ad.ones(4, 4).t()),
+        (ad.ones(0), ad.ones(0)), (x,), (x, y, y), (), (x, ad.ones(4, dtype=ad.float16)),
+        (x, 0.123456789), (x, ad.ones(4, device="meta"))]
+    assert [mul(*args) for args in other] == [None] * len(other)
+    with ad.inference_mode():
+        assert mul(y, y) is None
+    with ad.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        assert mul(x, y) is None
+    shared = ad.ones(4, requires_grad=True)
+    keeps = shared.detach()                                  # the storage has a version now
+    assert mul(shared, shared) is None and (shared * shared)._edge.s0.version == 0
+    assert keeps.tolist() == [1.0] * 4
+    with ad.no_grad():
+        assert mul(shared, shared)._rg is False
+
+
+def test_values_of_transforms_go_the_other_way() -> None:
+    """`grad`, `vmap` and `jvp` see ops as before."""
+    x = ad.ones(4)
+    assert ad.func.grad(lambda t: (t * t).sum())(x).tolist() == [2.0] * 4
+    assert ad.func.vmap(lambda t: t * 2.0)(x).tolist() == [2.0] * 4
+
+
+def test_the_line_of_the_user() -> None:
+    """The nearest frame outside of the package: directly, through functions of the package, in
+    code without a file, and with more code objects than the table holds."""
+    x = ad.ones(3, requires_grad=True)
+    here = sys._getframe().f_lineno
+    y = x * x
+    assert y.grad_fn.where() == f"{__file__}:{here + 1} in test_the_line_of_the_user"
+    z = ad.exp(ad.mul(x, y))
+    assert z.grad_fn.where() == f"{__file__}:{here + 3} in test_the_line_of_the_user"
+    scope = {"x": x, "ad": ad}
+    for i in range(600):
+        exec(compile(f"def f{i}():\n\n  return ad.mul(x, x)\ny = f{i}()", f"<made {i}>", "exec"),
+             scope)
+        assert scope["y"].grad_fn.where() == f"<made {i}>:3 in f{i}"
+    y = x * x
+    assert y.grad_fn.where().startswith(__file__)
+
+
+def test_edges_and_leaves() -> None:
+    """One accumulator per leaf; edges of computed tensors are their nodes."""
+    x, y = ad.ones(3, requires_grad=True), ad.ones(3, requires_grad=True)
+    a, b = x * y, y * x
+    assert type(a._edge.e0) is AccumulateGrad and a._edge.e0 is b._edge.e1 is x._edge
+    c = a + b
+    assert c._edge.e0 is a._edge and c._edge.e1 is b._edge
+    c.sum().backward()
+    assert x.grad.tolist() == [2.0] * 3 == y.grad.tolist()
+
+
+def test_nothing_leaks() -> None:
+    """Tensors, nodes, shared objects and bytes after many calls, with and without a graph."""
+    x, s = ad.ones(8, requires_grad=True), ad.tensor(2.0, requires_grad=True)
+
+    def work() -> None:
+        for _ in range(500):
+            y = x * x + 2.0
+            y = ad.tanh(y) * y
+            y = p.exp(s) * s
+            with ad.no_grad():
+                y = x * x
+    work()
+    gc.collect()
+    shared = [None, True, False, ad.Tensor, OPS["mul"].node_type, 0, 1, x, x._edge,
+              work.__code__, OPS["mul"].own.plans32[3]]
+    live, count = alloc.live_and_peak()[0], len(gc.get_objects())
+    before = [sys.getrefcount(v) for v in shared]
+    work()
+    after = [sys.getrefcount(v) for v in shared]
+    gc.collect()
+    assert [(i, b - a) for i, (a, b) in enumerate(zip(before, after, strict=True))
+            if abs(b - a) > 60] == []
+    assert alloc.live_and_peak()[0] == live and abs(len(gc.get_objects()) - count) < 100
+
+
+@pytest.mark.skipif(not alloc.available(), reason="needs the allocator's limit")
+def test_memory_refused() -> None:
+    """MemoryError, and nothing is left behind."""
+    x = ad.ones(8192, dtype=ad.float64, requires_grad=True)
+    x * x
+    alloc.install()
+    gc.collect()
+    live = alloc.live_and_peak()[0]
+    previous = alloc.set_limit(live + 16)
+    try:
+        for _ in range(5):
+            with pytest.raises(MemoryError):
+                x * x
+    finally:
+        alloc.set_limit(previous)
+    gc.collect()
+    assert alloc.live_and_peak()[0] == live
+    assert (x * x).sum().item() == 8192.0
+
+
+def test_garbage_collection_sees_the_graph() -> None:
+    """A cycle through a node is found, and tensors may be referred to weakly."""
+    import weakref
+    x = ad.ones(3, requires_grad=True)
+    y = x * x
+    y.keep = y._edge.metadata.setdefault("y", y)
+    ref, node = weakref.ref(y), weakref.ref(y._edge)
+    del y
+    assert gc.collect() > 0
+    assert ref() is None and node() is None
+
+
+def test_threads_and_the_table_of_code() -> None:
+    """Nodes of many threads carry their own lines."""
+    wrong: list[str] = []
+
+    def work(k: int) -> None:
+        scope: dict[str, Any] = {"ad": ad, "x": ad.ones(4, requires_grad=True)}
+        for i in range(150):
+            exec(compile("\n" * (i % 7) + "y = x * x", f"<t{k}.{i}>", "exec"), scope)
+            if scope["y"].grad_fn.where() != f"<t{k}.{i}>:{i % 7 + 1} in <module>":
+                wrong.append(scope["y"].grad_fn.where())
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
