@@ -127,9 +127,14 @@ def test_what_the_template_has_to_do() -> None:
     with ad.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         assert mul(x, y) is None
     shared = ad.ones(4, requires_grad=True)
-    keeps = shared.detach()                                  # the storage has a version now
-    assert mul(shared, shared) is None and (shared * shared)._edge.s0.version == 0
-    assert keeps.tolist() == [1.0] * 4
+    alias = shared.detach()                                  # the storage has a version now
+    assert mul(shared, shared)._edge.s0.version == 0 == (shared * shared)._edge.s0.version
+    with ad.no_grad():
+        alias.add_(1.0)
+    assert mul(shared, shared) is None and (shared * shared)._edge.s0.version == 1
+    with ad.inference_mode():
+        frozen = ad.ones(4)
+    assert mul(shared.detach().clone().requires_grad_(), frozen) is None
     with ad.no_grad():
         assert mul(shared, shared)._rg is False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import add as plus
 from operator import attrgetter
 from typing import Any
@@ -17,19 +17,17 @@ import numpy as np
 
 from adjoint.autograd import leaves
 from adjoint.autograd.fit import fit, fit_tensor
+from adjoint.autograd.plain import walker
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
-from adjoint.core.bind import retried, value_of
+from adjoint.core.bind import retried, tensor_of, value_of
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
     Freed,
-    Kept,
     Node,
-    OutRef,
-    Packed,
     Port,
     Tensor,
     wrap,
@@ -126,7 +124,8 @@ class Backward:
         take = cts.pop
         if None in last:
             self._leaves(None)
-        for node in self.order:
+        machine = None if self.special else walker(LARGE)
+        for node in self.order if machine is None else self._rest(machine):
             ct = take(node, None)
             if ct is None:
                 if node in last:
@@ -180,6 +179,21 @@ class Backward:
             result = c = None
             if node in last:
                 self._leaves(node)
+
+    def _rest(self, machine: Callable[..., int]) -> Iterator[Any]:
+        """The nodes that are not plain; `machine` visits those in between."""
+        order, at, end = self.order, 0, len(self.order)
+        mark = None if self.keep else self.mark
+        while True:
+            at = machine(order, at, self.cts, self.last, mark, self._deliver, self._leaves)
+            if at == end:
+                return
+            yield order[at]
+            at += 1
+
+    def _deliver(self, edge: Any, ct: Any) -> None:
+        """Bring a cotangent into the edge's shape and add it."""
+        self._add(edge, fit(ct, edge) if ct.shape != edge.shape else ct)
 
     def _leaves(self, node: Any) -> None:
         """Finish the leaves that got their last contribution from `node`."""
@@ -346,39 +360,6 @@ def add(a: Any, b: Any) -> Any:
     if getattr(a, "is_sparse", False) or getattr(b, "is_sparse", False):
         return a + b
     return add_op(a, b)
-
-
-def tensor_of(saved: Any, node: Any) -> Any:
-    """A residual as a tensor that is connected to the graph, after its version was checked."""
-    kind = type(saved)
-    if kind is OutRef:
-        value_of(saved, node)
-        if isinstance(saved.array, Tensor):
-            t = saved.array.trace.strip(saved.array)
-        else:
-            t = wrap(saved.array)
-        t._cell = saved.cell
-        t._rg = True
-        t._edge = Port(node, saved.index, saved.array.shape, saved.array.dtype) \
-            if node.ports else node
-        if node.ports and saved.index >= node.ports:      # a hidden output has no edge
-            t._rg, t._edge = False, None
-        return t
-    if isinstance(saved, Tensor) or kind is Kept:
-        value_of(saved, node)
-        return saved.tensor if kind is Kept else saved
-    if kind is tuple:
-        return tuple([tensor_of(s, node) for s in saved])
-    if kind is Packed:
-        t = saved.hook.unpack(saved, node)
-        edge = saved.original
-        if type(edge) is int:
-            edge = Port(node, edge, t.array.shape, t.array.dtype) if node.ports else node
-        if edge is not None:
-            t = wrap(t.array)
-            t._rg, t._edge = True, edge
-        return t
-    return saved
 
 
 def freed_message(node: Node) -> str:

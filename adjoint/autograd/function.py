@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd.engine import freed_message, tensor_of
+from adjoint.autograd.engine import freed_message
 from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
@@ -22,6 +22,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import AutogradError, NotSupported, ShapeError
 from adjoint.core import bind as dispatch
 from adjoint.core import modes
+from adjoint.core.bind import tensor_of
 from adjoint.core.inplace import rebase
 from adjoint.core.modes import GRAD, WATCH, state
 from adjoint.core.tensor import (

@@ -3,9 +3,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjoint.autograd.engine import freed_message, tensor_of
+from adjoint.autograd.engine import freed_message
 from adjoint.base.aval import Aval
 from adjoint.base.errors import AutogradError
+from adjoint.core.bind import tensor_of
 from adjoint.core.tensor import Node, Tensor, wrap
 
 # PyTorch's names of residuals that are called otherwise in our records.

@@ -39,6 +39,7 @@ from adjoint.core.tensor import (
     next_sequence,
     out_ref,
     share_cell,
+    wrap,
 )
 from adjoint.core.versions import verify
 
@@ -430,10 +431,43 @@ def value_of(saved: Any, node: Any) -> Any:
     return saved
 
 
+def tensor_of(saved: Any, node: Any) -> Any:
+    """A residual as a tensor that is connected to the graph, after its version was checked."""
+    kind = type(saved)
+    if kind is OutRef:
+        value_of(saved, node)
+        if isinstance(saved.array, Tensor):
+            t = saved.array.trace.strip(saved.array)
+        else:
+            t = wrap(saved.array)
+        t._cell = saved.cell
+        t._rg = True
+        t._edge = Port(node, saved.index, saved.array.shape, saved.array.dtype) \
+            if node.ports else node
+        if node.ports and saved.index >= node.ports:      # a hidden output has no edge
+            t._rg, t._edge = False, None
+        return t
+    if isinstance(saved, Tensor) or kind is Kept:
+        value_of(saved, node)
+        return saved.tensor if kind is Kept else saved
+    if kind is tuple:
+        return tuple([tensor_of(s, node) for s in saved])
+    if kind is Packed:
+        t = saved.hook.unpack(saved, node)
+        edge = saved.original
+        if type(edge) is int:
+            edge = Port(node, edge, t.array.shape, t.array.dtype) if node.ports else node
+        if edge is not None:
+            t = wrap(t.array)
+            t._rg, t._edge = True, edge
+        return t
+    return saved
+
+
 def release(node: Any) -> None:
     """Free the residuals of a node."""
     node.saved = None
 
 
 __all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "record",
-           "release", "retried", "value_of", "watch"]
+           "release", "retried", "tensor_of", "value_of", "watch"]

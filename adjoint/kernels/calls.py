@@ -3,12 +3,13 @@
 `caller(record)` returns a builtin for one op: given exact plain tensors (or a tensor and a number)
 it computes with the op's `direct` program, makes the tensor and its node, and returns None where
 the operands are not of that kind: the op's Python function then does the same steps, which are
-described there (`core/callers.py`). What the objects look like comes from the caller, in
-`World` and `Record`: this module knows no tensors.
+described there (`core/callers.py`). What the objects look like comes from the caller: this
+module knows no tensors.
 """
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,12 +17,7 @@ import numpy as np
 
 from adjoint.kernels import calls_ir, direct, llvm
 
-
-class World(NamedTuple):
-    """What generated code handles beside arrays."""
-
-    objects: Mapping[str, Any]                  # by the names of the code's `ENV`
-    slots: Mapping[str, tuple[Any, str]]        # name in the generated code -> (instance, slot)
+Slots = Mapping[str, tuple[Any, str]]       # name in the generated code -> (an instance, slot)
 
 
 class Record(NamedTuple):
@@ -49,18 +45,19 @@ def _slot_offset(thing: Any, name: str) -> int | None:
     return offset
 
 
-_held: list[World] = []          # for as long as the process lives
+_held: list[Any] = []            # shared objects, for as long as the process lives
 
 
 def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str],
-         world: World) -> llvm.Module | None:
-    """The module that `text` generates for the objects of that world, ready to run; None where it
-    cannot be had, or where an object does not look as expected."""
+         objects: Mapping[str, Any], slots: Slots) -> llvm.Module | None:
+    """The module that `text` generates, ready to run; None where it cannot be had, or where an
+    object does not look as expected. `objects` are those that the code shares, by the names in
+    `env`; the instances in `slots` show where their slots lie, and are of no use afterwards."""
     here, known = direct.machine(), direct.offsets()
     if here is None or known is None:
         return None
     offsets = dict(known)
-    for field, (thing, slot) in world.slots.items():
+    for field, (thing, slot) in slots.items():
         offset = _slot_offset(thing, slot)
         if offset is None:
             return None
@@ -70,23 +67,25 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
     address = ctypes.CFUNCTYPE(ctypes.c_void_p)(module.address("env_address"))()
     words = (ctypes.c_uint64 * len(env)).from_address(int(address or 0))
     shared = {"array_type": np.ndarray, "off": 0, "on": 1, "true": True, "false": False,
-              "float": float, "int": int, "none": None, **world.objects}
+              "float": float, "int": int, "none": None, "tuple": tuple,
+              "touched": "touched", **objects}
     for i, key in enumerate(env):
         words[i] = here.attempt if key == "compute" else id(shared[key])
-    _held.append(world)
+    _held.append(shared)
     return module
 
 
-_modules: dict[int, llvm.Module | None] = {}
+@functools.cache
+def _ops(world: Callable[[], tuple[Mapping[str, Any], Slots]]) -> llvm.Module | None:
+    return link("calls", calls_ir.text, calls_ir.ENV, *world())
 
 
-def caller(world: World, record: Record) -> Callable[..., Any] | None:
+def caller(world: Callable[[], tuple[Mapping[str, Any], Slots]], record: Record
+           ) -> Callable[..., Any] | None:
     """The builtin of one op; None where an operand's program or the generated code is missing."""
     if any(direct.program_of(f) is None for _, f, _, _ in record.dtypes):
         return None
-    if id(world) not in _modules:
-        _modules[id(world)] = link("calls", calls_ir.text, calls_ir.ENV, world)
-    module = _modules[id(world)]
+    module = _ops(world)
     if module is None:
         return None
     words = [id(record.node_type)]
@@ -96,4 +95,5 @@ def caller(world: World, record: Record) -> Callable[..., Any] | None:
             words += [0 if plan is None else id(plan), layout]
         words += [0, 0] * (4 - len(plans))
     arity = 1 if len(record.dtypes[0][3]) == 2 else 2
-    return direct.builtin(module.address(f"op{arity}"), (np.array(words, np.uint64).tobytes(), record))
+    own = (np.array(words, np.uint64).tobytes(), record)
+    return direct.builtin(module.address(f"op{arity}"), own)

@@ -16,7 +16,8 @@ from adjoint.kernels.objects_ir import Writer, declare
 
 # Words of `@env`, the same for all ops: addresses of objects of this process.
 ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter", "edge_of",
-       "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute")
+       "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute",
+       "tuple", "accumulate", "port", "touched", "kept", "inference")
 # Words of a record: the node's type, then for float32 and for float64 the array's descriptor, the
 # program, the dict of number -> 0-d array, and a plan and its layout per pattern of operands.
 NODE_TYPE, DTYPES, DTYPE_WORDS = 0, 1, 3 + 2 * 4
@@ -28,7 +29,7 @@ def text(offsets: Mapping[str, int]) -> str:
     """The IR; `offsets` are those of `direct_ir` and of the slots of tensors and nodes."""
     code = Code()
     declare(code, ENV)
-    code.declare("seen", f"@seen = internal global [{2 * SEEN} x i64] zeroinitializer")
+    code.declare("seen", f"@seen = internal global [{4 * SEEN} x i64] zeroinitializer")
     _place(code, offsets)
     for arity in (1, 2):
         _Call(code, offsets, arity).emit()
@@ -38,7 +39,8 @@ def text(offsets: Mapping[str, int]) -> str:
 def _place(code: Code, offsets: Mapping[str, int]) -> None:
     """The user's line: `ptr place(ptr *lasti)` returns the code object of the nearest frame outside
     of the package and its instruction offset as a Python int, both as new references; NULL where
-    there is none. What is known of a code object is kept in a table, with the object."""
+    there is none. What is known of a code object is kept in a table, with the object; so is its
+    last offset: the same number again is one object less for the garbage collector to visit."""
     f = code.function("place", [("ptr", "lasti")], returns="ptr", internal=True)
     w = Writer(f, offsets, ENV)
     argument = f.emit("ptr", "alloca ptr, align 8")
@@ -51,16 +53,17 @@ def _place(code: Code, offsets: Mapping[str, int]) -> None:
     frame = f.phi("ptr", [(first, before), (Value(f, "%back", "ptr"), "outwards")])
     owner = f.call("PyFrame_GetCode", "ptr", frame)
     word = f.emit("i64", f"ptrtoint ptr {owner.ref} to i64")
-    entry = f.at(Value(f, "@seen", "ptr"), "i64", ((word >> 6) & (SEEN - 1)) * 2)
+    entry = f.at(Value(f, "@seen", "ptr"), "i64", ((word >> 6) & (SEEN - 1)) * 4)
     held = f.load(entry, "ptr")
     state = f.at(entry, "i64", 1)
 
     def ask() -> Value:
         answer = f.call("PyObject_CallOneArg", "ptr", w.env("is_inside"), owner)
+        old = f.load(entry, "ptr")                      # now: another thread may have been here
         w.hold(owner)
         f.store(owner, entry)
         f.store(answer, state)
-        w.when(w.differs(held, w.null), lambda: w.drop(held))
+        w.when(w.differs(old, w.null), partial(w.drop, old))
         w.drop(answer)                                  # True and False stay where they are
         return answer
 
@@ -74,9 +77,23 @@ def _place(code: Code, offsets: Mapping[str, int]) -> None:
     f.start("outwards")
     f.goto(head)
     f.start("found")
-    number = f.emit("i32", f"call i32 @PyFrame_GetLasti(ptr {frame.ref})")
-    made = f.call("PyLong_FromLongLong", "ptr", f.cast("sext", number, "i64"))
-    f.store(made, f.args[0])
+    number = f.cast("sext", f.emit("i32", f"call i32 @PyFrame_GetLasti(ptr {frame.ref})"), "i64")
+    last, known = f.at(entry, "i64", 2), f.at(entry, "i64", 3)
+    number_before = f.load(known, "ptr")
+
+    def again() -> Value:
+        w.hold(number_before)
+        return number_before
+
+    def first_time() -> Value:
+        made = f.call("PyLong_FromLongLong", "ptr", number)
+        w.hold(made)
+        f.store(number, last)
+        f.store(made, known)
+        w.when(w.differs(number_before, w.null), partial(w.drop, number_before))
+        return made
+    same = f.emit("i1", f"icmp eq i64 {f.load(last, 'i64').ref}, {number.ref}")
+    f.store(w.either(same & w.differs(number_before, w.null), again, first_time), f.args[0])
     w.drop(frame)
     f.ret(owner)
     f.start("none")
@@ -227,18 +244,47 @@ class _Call:
 
     def _keepable(self, operands: list[Value], tensors: list[Value], layout: Value,
                   recorded: Value) -> Value:
-        """Whether the residuals are ones that this code fills in: operands whose storage is
-        theirs alone, or the output."""
-        f, w = self.f, self.w
-        alone = [w.either(t, partial(w.has, a, "_cell", w.none), partial(f.const, "i1", True))
-                 for a, t in zip(operands, tensors, strict=True)]
+        """Whether the residuals are ones that this code fills in: operands whose storage nothing
+        was written to, or the output."""
+        f = self.f
+        calm = [self.w.either(t, partial(self._calm, a), partial(f.const, "i1", True))
+                for a, t in zip(operands, tensors, strict=True)]
         good = layout.compare("eq", NOTHING) | layout.compare("eq", OUTPUT)
-        good = good | (layout.compare("eq", FIRST) & alone[0])
+        good = good | (layout.compare("eq", FIRST) & calm[0])
         if self.arity == 2:
-            good = good | (layout.compare("eq", SECOND) & alone[1])
+            good = good | (layout.compare("eq", SECOND) & calm[1])
             pair = layout.compare("eq", SWAPPED) | layout.compare("eq", BOTH)
-            good = good | (pair & alone[0] & alone[1])
+            good = good | (pair & calm[0] & calm[1])
         return good | (recorded ^ f.const("i1", True))
+
+    def _calm(self, tensor: Value) -> Value:
+        """Whether a tensor has its storage to itself, or at least nobody has written to that."""
+        f, w = self.f, self.w
+        cell = w.field(tensor, "_cell")
+
+        def look() -> Value:
+            return w.untouched(cell, "failed") & w.differs(cell, w.env("inference"))
+        return w.either(w.same(cell, w.none), partial(f.const, "i1", True), look)
+
+    def _keep(self, node: Value, slot: str, saved: Value) -> None:
+        """Fill a residual slot with a tensor, or with what stands for one whose storage has a
+        cell, or with a number's array."""
+        f, w = self.f, self.w
+
+        def itself() -> Value:
+            w.hold(saved)
+            return saved
+
+        def tensor() -> Value:
+            return w.either(w.has(saved, "_cell", w.none), itself, versioned)
+
+        def versioned() -> Value:
+            kept = self._new("PyType_GenericAlloc", w.env("kept"), f.i64(0))
+            for name, value in (("tensor", saved), ("version", w.env("off")), ("mark", w.none)):
+                w.put(kept, "kept." + name, value)
+            return kept
+        w.put(node, slot, w.either(w.has(saved, "type", w.env("tensor")), tensor, itself),
+              owned=True)
 
     def _alloc(self, type_: Value, place: Value, *drop: Value) -> Value:
         """An object with empty slots, noted at `place` for the way out of an error."""
@@ -299,14 +345,54 @@ class _Call:
         f.goto(done)
         f.start(simple)
         w.put(made, "_cell", w.none)
-        nothing = layout.compare("eq", NOTHING)
+        some, none = f.label("some"), f.label("nothing")
+        f.branch(layout.compare("eq", NOTHING), none, some)
+        f.start(none)
+        w.put(node, "s0", w.none)
+        f.goto(done)
+        f.start(some)
         if self.arity == 1:
-            w.put(node, "s0", f.select(nothing, w.none, saved[0]))
+            self._keep(node, "s0", saved[0])
         else:
-            ordered = layout.compare("eq", FIRST) | layout.compare("eq", BOTH)
-            w.put(node, "s0", f.select(nothing, w.none, f.select(ordered, *saved)))
-            w.when(layout.compare("eq", SWAPPED), lambda: w.put(node, "s1", saved[0]))
-            w.when(layout.compare("eq", BOTH), lambda: w.put(node, "s1", saved[1]))
+            swapped, both = layout.compare("eq", SWAPPED), layout.compare("eq", BOTH)
+            ordered = layout.compare("eq", FIRST) | both
+            self._keep(node, "s0", f.select(ordered, *saved))
+            w.when(swapped | both, lambda: self._keep(node, "s1", f.select(both, saved[1],
+                                                                           saved[0])))
+        f.goto(done)
+        f.start(done)
+
+    def _shape(self, node: Value, dims: Value, nd: Value) -> None:
+        """The shape: the tuple of the edge's, where that is the same, or a new one."""
+        f, w = self.f, self.w
+        unlike, done = f.label("unlike"), f.label("shaped")
+        before = w.field(node, "e0")
+        w.need(w.differs(before, w.none), unlike)
+        w.need(w.differs(w.field(before, "type"), w.env("port")), unlike)
+        leaf = w.has(before, "type", w.env("accumulate"))
+        offset = f.select(leaf, f.i64(self.at["leaf.shape"]), f.i64(self.at["shape"]))
+        known = f.load(f.at(before, "i8", offset), "ptr")
+        w.need(w.has(known, "type", w.env("tuple")), unlike)
+        rank = f.call("PyTuple_Size", "i64", known)
+        w.need(f.emit("i1", f"icmp eq i64 {rank.ref}, {nd.ref}"), unlike)
+
+        def check(i: Value, _: list[Value]) -> list[Value]:
+            size = f.call("PyLong_AsLongLong", "i64", f.call("PyTuple_GetItem", "ptr", known, i))
+            mine = f.load(f.at(dims, "i64", i), "i64")
+            w.need(f.emit("i1", f"icmp eq i64 {size.ref}, {mine.ref}"), unlike)
+            return []
+        f.loop(f.i64(0), nd, 1, [], check)
+        w.put(node, "shape", known)
+        f.goto(done)
+        f.start(unlike)
+        shape = self._new("PyTuple_New", nd)
+        w.put(node, "shape", shape, owned=True)
+
+        def one(i: Value, _: list[Value]) -> list[Value]:
+            size = self._new("PyLong_FromLongLong", f.load(f.at(dims, "i64", i), "i64"))
+            f.call("PyTuple_SetItem", "i32", shape, i, size)
+            return []
+        f.loop(f.i64(0), nd, 1, [], one)
         f.goto(done)
         f.start(done)
 
@@ -314,15 +400,7 @@ class _Call:
         """Shape, number and line of the node."""
         f, w = self.f, self.w
         nd = f.cast("sext", f.load(f.at(out, "i8", self.at["nd"]), "i32"), "i64")
-        shape = self._new("PyTuple_New", nd)
-        w.put(node, "shape", shape, owned=True)
-        dims = w.field(out, "dims")
-
-        def one(i: Value, _: list[Value]) -> list[Value]:
-            size = self._new("PyLong_FromLongLong", f.load(f.at(dims, "i64", i), "i64"))
-            f.call("PyTuple_SetItem", "i32", shape, i, size)
-            return []
-        f.loop(f.i64(0), nd, 1, [], one)
+        self._shape(node, w.field(out, "dims"), nd)
         w.put(node, "seq", self._new("PyIter_Next", w.env("counter")), owned=True)
         code = f.call("place", "ptr", self.lasti)
         known, unknown, done = f.label("known"), f.label("unknown"), f.label("placed")

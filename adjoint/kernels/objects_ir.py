@@ -76,6 +76,15 @@ class Writer:
         """Whether a field of an object is that object."""
         return self.same(self.field(thing, name), value)
 
+    def untouched(self, cell: Value, failed: str) -> Value:
+        """Whether nothing was written to the storage that a cell stands for, and nobody else can
+        write to it unseen."""
+        f = self.f
+        touched = f.call("PyObject_GetAttr", "ptr", cell, self.env("touched"))
+        self.need(self.differs(touched, self.null), failed)
+        self.drop(touched)                              # True or False: it stays
+        return self.same(touched, self.env("false"))
+
     def need(self, condition: Value, otherwise: str) -> None:
         """Go on where the condition holds, else to that block."""
         on = self.f.label("on")

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,19 @@ from adjoint.core.callers import SCALARS32, SCALARS64, caller
 from adjoint.core.inplace import zeros_of
 from adjoint.core.modes import STATE
 from adjoint.core.op import Op, OpFunction, Plan, register
-from adjoint.core.tensor import Cell, OutRef, PairNode, Tensor, counter, edge_of, new_tensor
+from adjoint.core.tensor import (
+    INFERENCE_CELL,
+    AccumulateGrad,
+    Cell,
+    Kept,
+    OutRef,
+    PairNode,
+    Port,
+    Tensor,
+    counter,
+    edge_of,
+    wrap,
+)
 from adjoint.kernels import expr as ex
 from adjoint.kernels.expr import Expr
 
@@ -370,17 +382,19 @@ def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
     return (*raws, *plans, _machine if GENERATED else None)
 
 
-@cache
-def _world(world: Any) -> Any:
-    """The objects that the machine code of ops handles."""
-    tensor, node, ref = new_tensor(), PairNode(), OutRef()
+def _world() -> Any:
+    """What the machine code of ops handles: objects, and where to find slots."""
+    tensor, node, ref = wrap(np.empty(0)), PairNode(), OutRef()
     slots: dict[str, tuple[Any, str]] = {n: (tensor, n) for n in ("array", "_rg", "_edge", "_cell")}
     slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti", "e0", "e1", "s0",
                                      "s1")}
     slots |= {"ref." + n: (ref, n) for n in ("array", "cell", "index", "version")}
-    return world({"tensor": Tensor, "state": STATE, "counter": counter, "edge_of": edge_of,
-                  "getframe": sys._getframe, "is_inside": is_own_code, "cell": Cell,
-                  "ref": OutRef}, slots)
+    slots |= {"kept." + n: (Kept(tensor, 0, None), n) for n in ("tensor", "version", "mark")}
+    slots["leaf.shape"] = (AccumulateGrad(tensor), "shape")
+    return {"tensor": Tensor, "state": STATE, "counter": counter, "edge_of": edge_of,
+            "getframe": sys._getframe, "is_inside": is_own_code, "cell": Cell, "ref": OutRef,
+            "accumulate": AccumulateGrad, "port": Port, "kept": Kept,
+            "inference": INFERENCE_CELL}, slots
 
 
 def _machine(own: Any) -> Any:
@@ -391,7 +405,7 @@ def _machine(own: Any) -> Any:
                                        (F64, own.raw64, SCALARS64, own.plans64)):
         listed = plans if type(plans) is list else [None, plans if plans.wanted else None]
         dtypes.append((dtype, raw, numbers, [(p, 0 if p is None else p.layout) for p in listed]))
-    return calls.caller(_world(calls.World), calls.Record(own.node_type, dtypes))
+    return calls.caller(_world, calls.Record(own.node_type, dtypes))
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,

@@ -1,0 +1,30 @@
+"""Plain nodes of a backward pass in machine code: what the generated code needs to know of them."""
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from adjoint.core.op import OPS, Plan
+from adjoint.core.tensor import AccumulateGrad, Kept, OutRef, PairNode, Port, Tensor, wrap
+
+
+@cache
+def walker(large: int) -> Any:
+    """`kernels.walk.walker` for our nodes; sums of `large` elements are the engine's. None where
+    there is no generated code."""
+    if os.environ.get("ADJOINT_JIT", "1") == "0":
+        return None
+    from adjoint.kernels import walk  # the compiler is loaded by the first backward
+    leaf, node, ref = wrap(np.empty(0)), PairNode(), OutRef()
+    end, plan = AccumulateGrad(leaf), Plan(OPS["add"], 1)
+    slots: dict[str, tuple[Any, str]] = {n: (leaf, n) for n in ("array", "_cell")}
+    slots |= {n: (node, n) for n in ("plan", "shape", "e0", "e1", "s0", "s1")}
+    slots |= {"ref." + n: (ref, n) for n in ("array", "cell")}
+    slots |= {"plan." + n: (plan, n) for n in ("fast", "limit", "large", "names", "pair")}
+    slots["kept.tensor"] = (Kept(leaf, 0, None), "tensor")
+    slots["leaf.shape"] = (end, "shape")
+    return walk.walker({"tensor": Tensor, "plan_type": Plan, "ref": OutRef, "kept": Kept,
+                        "accumulate": AccumulateGrad, "port": Port, "large": large}, slots)

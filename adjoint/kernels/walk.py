@@ -1,0 +1,29 @@
+"""The plain part of a backward pass in machine code: see `walk_ir` for what it visits."""
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from adjoint.kernels import direct, walk_ir
+from adjoint.kernels.calls import Slots, link
+from adjoint.kernels.expr import var
+
+
+def walker(objects: Mapping[str, Any], slots: Slots) -> Callable[..., int] | None:
+    """`walk(order, first, cts, last, mark, deliver, leaves) -> index`; None where there is no
+    generated code. The arguments say what nodes, tensors and plans look like: see `calls.link`."""
+    objects = {"plus": _plus(), **objects}
+    module = link("walk", walk_ir.text, walk_ir.ENV, objects, slots)
+    return None if module is None else direct.builtin(module.address("walk"), ())
+
+
+def _plus() -> Callable[..., Any]:
+    """The sum of two cotangents, both small arrays of one dtype as a rule."""
+    f: Callable[..., Any] = operator.add
+    for dtype in (np.float64, np.float32):
+        found = direct.program(["a", "b"], [var("a") + var("b")], np.dtype(dtype), True)
+        f = f if found is None else direct.function(found, f)
+    return f

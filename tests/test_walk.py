@@ -1,0 +1,250 @@
+"""Plain nodes in machine code (`kernels/walk.py`) do what `Backward.run` does."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint.autograd import engine
+from adjoint.autograd.plain import walker
+from adjoint.core.tensor import Freed
+from adjoint.kernels import alloc
+
+pytestmark = pytest.mark.skipif(walker(engine.LARGE) is None, reason="no generated code here")
+
+
+class Counter:
+    """Counts the nodes that machine code has visited."""
+
+    def __init__(self) -> None:
+        self.visited = 0
+
+    def __call__(self, large: int) -> Any:
+        machine = walker(large)
+
+        def counted(order: Any, at: int, *rest: Any) -> int:
+            end = machine(order, at, *rest)
+            self.visited += end - at
+            return end
+        return counted
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
+    """Machine code, counted."""
+    made = Counter()
+    monkeypatch.setattr(engine, "walker", made)
+    yield made
+
+
+def without(monkeypatch: pytest.MonkeyPatch, f: Callable[[], Any]) -> Any:
+    """`f()` with the Python loop alone."""
+    with monkeypatch.context() as m:
+        m.setattr(engine, "walker", lambda large: None)
+        return f()
+
+
+def leaf(shape: Any, seed: int, dtype: Any = ad.float32) -> Any:
+    """A tensor with a gradient."""
+    data = np.random.default_rng(seed).uniform(0.2, 1.0, shape)
+    return ad.tensor(data, dtype=dtype, requires_grad=True)
+
+
+def fan(x: Any, y: Any) -> Any:
+    """Fan-out, fan-in, residuals that are outputs, numbers, repeated operands."""
+    a = x * y + x / 2.0
+    b = ad.tanh(a) * a - ad.exp(-a) * x
+    return ((b * b).sqrt() + ad.maximum(a, b) + ad.sigmoid(a * 3)) / (x + 1.5)
+
+
+def broadcast(x: Any, y: Any) -> Any:
+    """Cotangents that are summed to the shape of an operand."""
+    row, one = y[0] if y.ndim else y, y.sum()
+    return (x * row + one) * one - row / (x + 1.0)
+
+
+def mixed(x: Any, y: Any) -> Any:
+    """Nodes that are not plain in between: views, products, several outputs, reductions."""
+    a, b = (x * y).reshape(-1).split([2, x.numel() - 2])
+    c = ad.cat([b * 2.0, a]).reshape(x.shape) + x
+    return (c * y).cumsum(0) * ad.softmax(c * x, -1)
+
+
+PROGRAMS = [fan, broadcast, mixed]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("dtype", [ad.float32, ad.float64], ids=str)
+@pytest.mark.parametrize("shape", [(3,), (4, 2), (2, 1, 3), (40, 50)])
+def test_gradients_are_bit_equal(program: Any, dtype: Any, shape: Any, counter: Counter,
+                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without machine code; for `backward` and `retain_graph` too."""
+    def run() -> list[bytes]:
+        x, y = leaf(shape, 1, dtype), leaf(shape, 2, dtype)
+        loss = program(x, y).sum()
+        loss.backward(retain_graph=True)
+        first = [x.grad.numpy().tobytes(), y.grad.numpy().tobytes()]
+        loss.backward()
+        return [*first, x.grad.numpy().tobytes(), y.grad.numpy().tobytes()]
+    got = run()
+    assert got == without(monkeypatch, run)
+    assert counter.visited > 4
+
+
+def test_one_element(counter: Counter) -> None:
+    """0-d cotangents stay arrays."""
+    x = ad.tensor(0.5, requires_grad=True)
+    (ad.tanh(x * x) * x + x).backward()
+    t = np.tanh(0.25)
+    assert x.grad.item() == pytest.approx(t + (1 - t * t) * 2 * 0.25 + 1, rel=1e-6)
+    assert x.grad.shape == () and counter.visited >= 4
+
+
+def test_residuals_are_released_one_by_one(counter: Counter) -> None:
+    """A second backward says so; what was released is marked; live bytes fall."""
+    x = leaf((512,), 3)
+    a = x * x
+    b = ad.exp(a)
+    c = b * a
+    loss = c.sum()
+    loss.backward()
+    assert type(c._edge.s0) is Freed and type(b._edge.s0) is Freed
+    assert counter.visited >= 3
+    with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+        loss.backward()
+
+
+def test_what_is_not_plain_is_left_to_python(counter: Counter) -> None:
+    """Hooks, retained gradients, residuals that were written to, packed residuals, ports."""
+    x = leaf((4,), 4)
+    seen: list[Any] = []
+    y = x * 2.0
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    z = y * 3.0
+    z.retain_grad()
+    z.sum().backward()
+    assert seen == [[3.0] * 4] and z.grad.tolist() == [1.0] * 4 and x.grad.tolist() == [6.0] * 4
+    w = x * 1.0
+    v = w * w
+    w.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        v.sum().backward()
+    with ad.autograd.graph.save_on_cpu():
+        u = x * x
+    x.grad = None
+    u.sum().backward()
+    assert np.allclose(x.grad.numpy(), 2 * x.detach().numpy())
+
+
+def test_an_error_in_a_rule_passes_through(counter: Counter,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was raised, with the note about leaves; the next backward is as if nothing happened."""
+    x = leaf((4,), 5)
+    y = x * x
+    y.sum().backward()
+    plan = (x * x)._edge.plan
+
+    def fails(*_: Any) -> Any:
+        raise ArithmeticError("in the rule")
+    z = x * x
+    with monkeypatch.context() as m:
+        m.setattr(plan, "fast", fails)
+        with pytest.raises(ArithmeticError, match="in the rule"):
+            z.sum().backward()
+    x.grad = None
+    (x * x).sum().backward()
+    assert np.allclose(x.grad.numpy(), 2 * x.detach().numpy())
+
+
+def test_nothing_leaks(counter: Counter) -> None:
+    """Objects, shared references and bytes after many backwards."""
+    x, y = leaf((8,), 6), leaf((8,), 7)
+
+    def work() -> None:
+        for _ in range(200):
+            fan(x, y).sum().backward()
+            broadcast(x, y).sum().backward(retain_graph=True)
+    work()
+    gc.collect()
+    plan = (x * y)._edge.plan
+    shared = [None, True, False, plan, plan.fast, x._edge, Freed, np.ndarray, 0, 1, 2]
+    live, count = alloc.live_and_peak()[0], len(gc.get_objects())
+    before = [sys.getrefcount(s) for s in shared]
+    work()
+    gc.collect()
+    after = [sys.getrefcount(s) for s in shared]
+    assert [(i, b - a) for i, (a, b) in enumerate(zip(before, after, strict=True))
+            if abs(b - a) > 60] == []
+    assert alloc.live_and_peak()[0] == live and abs(len(gc.get_objects()) - count) < 50
+    assert counter.visited > 4000
+
+
+def test_interrupt_in_a_long_chain() -> None:
+    """Ctrl-C is noticed between slices of a backward that runs no Python code."""
+    x = ad.tensor(1.0, requires_grad=True)
+    y = x
+    for _ in range(400_000):
+        y = y + x
+    timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(1000):
+            ad.autograd.grad(y, [y], retain_graph=True)
+            y.backward(retain_graph=True)
+    timer.join()
+
+
+def test_other_threads_run_meanwhile() -> None:
+    """A long backward hands the interpreter over now and then."""
+    x = ad.tensor(1.0, requires_grad=True)
+    y = x
+    for _ in range(300_000):
+        y = y + x
+    ticks: list[float] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.001)
+    t = threading.Thread(target=tick)
+    t.start()
+    y.backward(retain_graph=True)
+    y.backward()
+    done.set()
+    t.join()
+    assert len(ticks) > 3
+    assert x.grad.item() == 600_002.0
+
+
+def test_threads_walk_at_once(counter: Counter) -> None:
+    """Eight graphs in eight threads, and one leaf that all of them feed."""
+    shared, wrong = leaf((6,), 8), []
+
+    def work(k: int) -> None:
+        own = leaf((6,), 100 + k)
+        want = None
+        for _ in range(40):
+            own.grad = None
+            (fan(own, own.detach()) * 1.0).sum().backward()
+            got = own.grad.tolist()
+            want = got if want is None else want
+            if got != want:
+                wrong.append(k)
+            (shared * 1.0).sum().backward()
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == [] and shared.grad.tolist() == [320.0] * 6
