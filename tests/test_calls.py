@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import adjoint as ad
+from adjoint.base.aval import Aval
 from adjoint.core import callers
 from adjoint.core.op import OPS
 from adjoint.core.tensor import AccumulateGrad, Kept, OutRef
@@ -42,7 +43,7 @@ def described(value: Any) -> Any:
         return ("kept", id(value.tensor), value.version)
     if isinstance(value, np.ndarray):
         return ("array", value.tolist())
-    return ("same", id(value))
+    return repr(value) if isinstance(value, (Aval, tuple)) else ("same", id(value))
 
 
 def node_of(t: Any) -> list[Any]:
@@ -112,13 +113,23 @@ def test_what_the_template_has_to_do() -> None:
     """None, not a guess, for every other kind of operand or state."""
     assert ready(OPS["mul"])
     mul = partial(through, OPS["mul"].own)
+
+    class Mine(ad.Tensor):
+        pass
+    mine = ad.ones(4)
+    mine.__class__ = Mine
+    weight = ad.nn.Parameter(ad.full((4,), 3.0))
+    product = mul(weight, ad.ones(4, requires_grad=True))
+    assert type(product) is ad.Tensor and product._edge.s1.tensor is weight
+    product.sum().backward()
+    assert weight.grad.tolist() == [1.0] * 4
     x, y = ad.ones(4, requires_grad=True), ad.ones(4)
     assert mul(x, y) is not None
     big = ad.ones(9000)
     other: list[tuple[Any, ...]] = [
         (x, True), (x, 1j), (x, "a"), (x, None), (x, np.ones(4, np.float32)), (2.0, 3.0),
         (x, ad.ones(4, dtype=ad.float64)), (x, ad.ones(4, dtype=ad.int32)), (x, ad.ones(2, 1)),
-        (ad.nn.Parameter(ad.ones(4)), y), (big, big), (ad.ones(4, 4).t(), ad.ones(4, 4).t()),
+        (mine, y), (big, big), (ad.ones(4, 4).t(), ad.ones(4, 4).t()),
         (ad.ones(0), ad.ones(0)), (x,), (x, y, y), (), (x, ad.ones(4, dtype=ad.float16)),
         (x, 0.123456789), (x, ad.ones(4, device="meta"))]
     assert [mul(*args) for args in other] == [None] * len(other)

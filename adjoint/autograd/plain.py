@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from adjoint.core.op import OPS, Plan
-from adjoint.core.tensor import AccumulateGrad, Kept, OutRef, PairNode, Port, Tensor, wrap
+from adjoint.core.tensor import (
+    AccumulateGrad,
+    Kept,
+    OutRef,
+    PairNode,
+    Parameter,
+    Port,
+    Tensor,
+    wrap,
+)
 
 
 @cache
@@ -26,5 +35,6 @@ def walker(large: int) -> Any:
     slots |= {"plan." + n: (plan, n) for n in ("fast", "limit", "large", "names", "pair")}
     slots["kept.tensor"] = (Kept(leaf, 0, None), "tensor")
     slots["leaf.shape"] = (end, "shape")
-    return walk.walker({"tensor": Tensor, "plan_type": Plan, "ref": OutRef, "kept": Kept,
-                        "accumulate": AccumulateGrad, "port": Port, "large": large}, slots)
+    return walk.walker({
+        "tensor": Tensor, "parameter": Parameter, "plan_type": Plan, "ref": OutRef, "kept": Kept,
+        "accumulate": AccumulateGrad, "port": Port, "large": large}, slots)

@@ -47,8 +47,15 @@ ndarray = np.ndarray
 _getframe = sys._getframe
 
 
+machine: Any = None      # `bind` in machine code; None from it: not its business
+
+
 def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Run `op`: the general path, for any number and type of operands."""
+    if machine is not None:
+        made = machine(op, args, attrs)
+        if made is not None:
+            return made
     level = needs = 0
     bit = 1
     tensors = False
@@ -164,7 +171,7 @@ def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, A
     _save(node, plan, args, tuple(_lower(o) for o in outs))
     visible = outs[: len(op.outs)] if not op.variadic_out else outs
     many = op.multi
-    avals = [_aval(o) for o in visible]
+    avals = [aval_of_operand(o) for o in visible]
     node.shape = tuple(a.shape for a in avals) if many else avals[0].shape
     node.dtype = tuple(a.dtype for a in avals) if many else avals[0].dtype
     node.ports = len(visible) if many else 0
@@ -267,7 +274,7 @@ def _plain(op: Op, args: Sequence[Any], outs: tuple[Any, ...], mode: int,
         made.append(t)
     if op.view and args and isinstance(args[0], Tensor):
         for i, t in enumerate(made):
-            _make_view(t, args[0], op, attrs, i if op.multi else -1, mode)
+            make_view(t, args[0], op, attrs, i if op.multi else -1, mode)
     return tuple(made) if op.multi else made[0]
 
 
@@ -288,7 +295,7 @@ def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
     made = _outputs(node, op, outs, cells)
     if op.view:
         for i, t in enumerate(made):
-            _make_view(t, args[0], op, attrs, i if op.multi else -1, mode)
+            make_view(t, args[0], op, attrs, i if op.multi else -1, mode)
     if mode & WATCH:
         watch(node, args, made)
     return tuple(made) if op.multi else made[0]
@@ -308,11 +315,11 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) ->
         elif kind == "out":
             saved.append(out_ref(outs[i], cells.setdefault(i, Cell()), i))
         elif kind == "aval":
-            saved.append(None if args[i] is None else _aval(args[i]))
+            saved.append(None if args[i] is None else aval_of_operand(args[i]))
         elif kind == "xs":
             saved.append(tuple([keep(a, name) for a in args]))
         elif kind == "avals":
-            saved.append(tuple([_aval(a) for a in args]))
+            saved.append(tuple([aval_of_operand(a) for a in args]))
         else:
             saved.append(tuple([out_ref(o, cells.setdefault(k, Cell()), k)
                                 for k, o in enumerate(outs)]))
@@ -320,7 +327,7 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) ->
     return cells
 
 
-def _aval(a: Any) -> Aval:
+def aval_of_operand(a: Any) -> Aval:
     return aval_of(a.array if isinstance(a, Tensor) else a)
 
 
@@ -345,14 +352,16 @@ def _outputs(node: Any, op: Op, outs: tuple[Any, ...], cells: dict[int, Cell]) -
     return made
 
 
-def _make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
+def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
                mode: int) -> None:
     """Tie a view to the root of its family, where it really shares the parent's memory."""
     if t.array.base is None:
         return                                     # the op had to copy
     if not isinstance(parent, Tensor):
         return
-    if type(t.array) is ndarray and not np.may_share_memory(t.array, parent.array):
+    owner = t.array.base
+    if type(t.array) is ndarray and owner is not parent.array and owner is not parent.array.base \
+            and not np.may_share_memory(t.array, parent.array):
         return
     if type(t.array) is MetaArray and t.array.base not in (parent.array, parent.array.base):
         return

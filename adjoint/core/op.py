@@ -86,6 +86,7 @@ class Op:
             self.node = f"{title}Backward0"
         short = self.unrolled and len(self.operands) <= 2 and not self.attrs
         base = PairNode if short else WideNode
+        self.plain_node = not short and self.differentiable is None
         self.node_type: type[Node] = type(self.node, (base,), {"__slots__": (), "op": self})
         self.plans: dict[int, Plan] = {}
         self.pushes: dict[int, tuple[Push, ...]] = {}

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from adjoint.kernels import calls_ir, direct, llvm
+from adjoint.kernels import bind_ir, calls_ir, direct, llvm
 
 Slots = Mapping[str, tuple[Any, str]]       # name in the generated code -> (an instance, slot)
 
@@ -97,3 +98,14 @@ def caller(world: Callable[[], tuple[Mapping[str, Any], Slots]], record: Record
     arity = 1 if len(record.dtypes[0][3]) == 2 else 2
     own = (np.array(words, np.uint64).tobytes(), record)
     return direct.builtin(module.address(f"op{arity}"), own)
+
+
+def binder(objects: Mapping[str, Any], slots: Slots) -> Callable[..., Any] | None:
+    """`bind(op, operands, attributes)`, a tensor or None; None where nothing can be generated."""
+    words = "impl prepare plans multi view node_type plain_node attrs dtype in out aval avals"
+    names = {n: sys.intern(n) for n in words.split()}
+    objects = {**names, "shape_name": "shape", "none_type": type(None), "bool": bool,
+               "asarray": np.asarray, "exception": Exception, "memory_error": MemoryError,
+               "minus_one": -1, **objects}
+    module = link("bind", bind_ir.text, bind_ir.ENV, objects, slots)
+    return None if module is None else direct.builtin(module.address("bind"), ())

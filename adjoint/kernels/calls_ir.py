@@ -12,145 +12,54 @@ from collections.abc import Mapping
 from functools import partial
 
 from adjoint.kernels.ir import Code, Value
-from adjoint.kernels.objects_ir import Writer, declare
+from adjoint.kernels.nodes_ir import Maker, place
+from adjoint.kernels.objects_ir import declare
 
 # Words of `@env`, the same for all ops: addresses of objects of this process.
 ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter", "edge_of",
        "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute",
-       "tuple", "accumulate", "port", "touched", "kept", "inference")
+       "tuple", "accumulate", "port", "touched", "kept", "inference",
+       "parameter")
 # Words of a record: the node's type, then for float32 and for float64 the array's descriptor, the
 # program, the dict of number -> 0-d array, and a plan and its layout per pattern of operands.
 NODE_TYPE, DTYPES, DTYPE_WORDS = 0, 1, 3 + 2 * 4
 NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, BOTH = range(6)      # layouts, as in core.op
-SEEN = 256               # entries of the table of code objects: is it this package's own?
 
 
 def text(offsets: Mapping[str, int]) -> str:
     """The IR; `offsets` are those of `direct_ir` and of the slots of tensors and nodes."""
     code = Code()
     declare(code, ENV)
-    code.declare("seen", f"@seen = internal global [{4 * SEEN} x i64] zeroinitializer")
-    _place(code, offsets)
+    place(code, offsets, ENV)
     for arity in (1, 2):
         _Call(code, offsets, arity).emit()
     return code.text()
 
 
-def _place(code: Code, offsets: Mapping[str, int]) -> None:
-    """The user's line: `ptr place(ptr *lasti)` returns the code object of the nearest frame outside
-    of the package and its instruction offset as a Python int, both as new references; NULL where
-    there is none. What is known of a code object is kept in a table, with the object; so is its
-    last offset: the same number again is one object less for the garbage collector to visit."""
-    f = code.function("place", [("ptr", "lasti")], returns="ptr", internal=True)
-    w = Writer(f, offsets, ENV)
-    argument = f.emit("ptr", "alloca ptr, align 8")
-    f.store(w.env("on"), argument)                      # _getframe(1): the template's caller
-    first = f.call("PyObject_Vectorcall", "ptr", w.env("getframe"), argument, f.i64(1), w.null)
-    w.need(w.differs(first, w.null), "none")
-    before, head = f.block, f.label("frame")
-    f.goto(head)
-    f.start(head)
-    frame = f.phi("ptr", [(first, before), (Value(f, "%back", "ptr"), "outwards")])
-    owner = f.call("PyFrame_GetCode", "ptr", frame)
-    word = f.emit("i64", f"ptrtoint ptr {owner.ref} to i64")
-    entry = f.at(Value(f, "@seen", "ptr"), "i64", ((word >> 6) & (SEEN - 1)) * 4)
-    held = f.load(entry, "ptr")
-    state = f.at(entry, "i64", 1)
-
-    def ask() -> Value:
-        answer = f.call("PyObject_CallOneArg", "ptr", w.env("is_inside"), owner)
-        old = f.load(entry, "ptr")                      # now: another thread may have been here
-        w.hold(owner)
-        f.store(owner, entry)
-        f.store(answer, state)
-        w.when(w.differs(old, w.null), partial(w.drop, old))
-        w.drop(answer)                                  # True and False stay where they are
-        return answer
-
-    inside = w.either(w.same(held, owner), lambda: f.load(state, "ptr"), ask)
-    f.branch(w.same(inside, w.env("true")), "leave", "found")
-    f.start("leave")
-    f.do("%back = call ptr @PyFrame_GetBack(ptr " + frame.ref + ")")
-    w.drop(owner)
-    w.drop(frame)
-    f.branch(w.same(Value(f, "%back", "ptr"), w.null), "none", "outwards")
-    f.start("outwards")
-    f.goto(head)
-    f.start("found")
-    number = f.cast("sext", f.emit("i32", f"call i32 @PyFrame_GetLasti(ptr {frame.ref})"), "i64")
-    last, known = f.at(entry, "i64", 2), f.at(entry, "i64", 3)
-    number_before = f.load(known, "ptr")
-
-    def again() -> Value:
-        w.hold(number_before)
-        return number_before
-
-    def first_time() -> Value:
-        made = f.call("PyLong_FromLongLong", "ptr", number)
-        w.hold(made)
-        f.store(number, last)
-        f.store(made, known)
-        w.when(w.differs(number_before, w.null), partial(w.drop, number_before))
-        return made
-    same = f.emit("i1", f"icmp eq i64 {f.load(last, 'i64').ref}, {number.ref}")
-    f.store(w.either(same & w.differs(number_before, w.null), again, first_time), f.args[0])
-    w.drop(frame)
-    f.ret(owner)
-    f.start("none")
-    f.ret(w.null)
-
-
-class _Call:
+class _Call(Maker):
     """`op1` or `op2`."""
 
     def __init__(self, code: Code, offsets: Mapping[str, int], arity: int) -> None:
+        super().__init__(code, offsets, ENV, f"op{arity}")
         self.arity = arity
-        self.f = code.function(f"op{arity}", [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
-                               returns="ptr")
-        self.w = Writer(self.f, offsets, ENV)
-        self.at = offsets
 
     def emit(self) -> None:
         f, w = self.f, self.w
         self.arrays = f.emit("ptr", "alloca [2 x ptr], align 8")
-        self.cell, self.made, self.node, self.lasti = (
-            f.emit("ptr", "alloca ptr, align 8") for _ in range(4))
-        f.store(w.null, self.made)
-        f.store(w.null, self.node)
         w.need(f.args[2].compare("eq", self.arity), "other")
         owner = f.load(f.at(f.args[0], "i8", self.at["items"]), "ptr")
         self.record = f.at(owner, "i8", self.at["bytes"])
         operands = [f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(self.arity)]
-        self._mode()
+        self.mode()
         tensors = self._kinds(operands)
         self._compute(operands, tensors)
-        f.start("other")
-        w.hold(w.none)
-        f.ret(w.none)
-        f.start("failed")                               # an exception is set
-        for place in (self.made, self.node):
-            thing = f.load(place, "ptr")
-            w.when(w.differs(thing, w.null), partial(w.drop, thing))
-        f.ret(w.null)
-
-    def _mode(self) -> None:
-        """`self.grad`: may a graph be built? Any other state than that is the template's."""
-        f, w = self.f, self.w
-        f.store(w.null, self.cell)
-        f.do(f"call i32 @PyContextVar_Get(ptr {w.env('state').ref}, ptr null, "
-             f"ptr {self.cell.ref})")
-        state = f.load(self.cell, "ptr")
-        w.need(w.differs(state, w.null), "failed")
-        w.drop(state)                                   # a small int: it stays
-        self.grad = w.same(state, w.env("on"))
-        w.need(self.grad | w.same(state, w.env("off")), "other")
+        self.ends()
 
     def _kinds(self, operands: list[Value]) -> list[Value]:
         """Which operands are tensors (i1 each); the other may be a number."""
         w = self.w
-        tensor = w.env("tensor")
         kinds = [w.field(a, "type") for a in operands]
-        tensors = [w.same(k, tensor) for k in kinds]
+        tensors = [w.same(k, w.env("tensor")) | w.same(k, w.env("parameter")) for k in kinds]
         if self.arity == 1:
             w.need(tensors[0], "other")
             return tensors
@@ -184,7 +93,7 @@ class _Call:
         error = f.emit("ptr", "call ptr @PyErr_Occurred()")
         f.branch(w.same(error, w.null), "other", "failed")
         f.start(computed)
-        made = self._alloc(w.env("tensor"), self.made, out)
+        made = self.alloc(w.env("tensor"), self.made, out)
         w.put(made, "array", out, owned=True)
         graph, bare = f.label("graph"), f.label("bare")
         f.branch(recorded, graph, bare)
@@ -193,11 +102,13 @@ class _Call:
             w.put(made, name, value)
         f.ret(made)
         f.start(graph)
-        node = self._alloc(f.load(self.record, "ptr"), self.node)
+        node = self.alloc(f.load(self.record, "ptr"), self.node)
         w.put(node, "plan", plan)
         self._edges(node, operands, needs)
         self._residuals(made, node, out, saved, layout)
-        self._place(node, out)
+        nd = f.cast("sext", f.load(f.at(out, "i8", self.at["nd"]), "i32"), "i64")
+        self._shape(node, w.field(out, "dims"), nd)
+        self.stamp(node)
         w.put(made, "_rg", w.env("true"))
         w.put(made, "_edge", node, owned=True)
         f.ret(made)
@@ -247,7 +158,7 @@ class _Call:
         """Whether the residuals are ones that this code fills in: operands whose storage nothing
         was written to, or the output."""
         f = self.f
-        calm = [self.w.either(t, partial(self._calm, a), partial(f.const, "i1", True))
+        calm = [self.w.either(t, partial(self.calm, a), partial(f.const, "i1", True))
                 for a, t in zip(operands, tensors, strict=True)]
         good = layout.compare("eq", NOTHING) | layout.compare("eq", OUTPUT)
         good = good | (layout.compare("eq", FIRST) & calm[0])
@@ -257,76 +168,12 @@ class _Call:
             good = good | (pair & calm[0] & calm[1])
         return good | (recorded ^ f.const("i1", True))
 
-    def _calm(self, tensor: Value) -> Value:
-        """Whether a tensor has its storage to itself, or at least nobody has written to that."""
-        f, w = self.f, self.w
-        cell = w.field(tensor, "_cell")
-
-        def look() -> Value:
-            return w.untouched(cell, "failed") & w.differs(cell, w.env("inference"))
-        return w.either(w.same(cell, w.none), partial(f.const, "i1", True), look)
-
-    def _keep(self, node: Value, slot: str, saved: Value) -> None:
-        """Fill a residual slot with a tensor, or with what stands for one whose storage has a
-        cell, or with a number's array."""
-        f, w = self.f, self.w
-
-        def itself() -> Value:
-            w.hold(saved)
-            return saved
-
-        def tensor() -> Value:
-            return w.either(w.has(saved, "_cell", w.none), itself, versioned)
-
-        def versioned() -> Value:
-            kept = self._new("PyType_GenericAlloc", w.env("kept"), f.i64(0))
-            for name, value in (("tensor", saved), ("version", w.env("off")), ("mark", w.none)):
-                w.put(kept, "kept." + name, value)
-            return kept
-        w.put(node, slot, w.either(w.has(saved, "type", w.env("tensor")), tensor, itself),
-              owned=True)
-
-    def _alloc(self, type_: Value, place: Value, *drop: Value) -> Value:
-        """An object with empty slots, noted at `place` for the way out of an error."""
-        f, w = self.f, self.w
-        thing = f.call("PyType_GenericAlloc", "ptr", type_, f.i64(0))
-        if drop:
-            lost, born = f.label("lost"), f.label("born")
-            f.branch(w.same(thing, w.null), lost, born)
-            f.start(lost)
-            w.drop(drop[0])
-            f.goto("failed")
-            f.start(born)
-        else:
-            w.need(w.differs(thing, w.null), "failed")
-        f.store(thing, place)
-        return thing
-
-    def _new(self, name: str, *arguments: Value) -> Value:
-        """A new object from a C function; NULL is an error."""
-        made = self.f.call(name, "ptr", *arguments)
-        self.w.need(self.w.differs(made, self.w.null), "failed")
-        return made
-
     def _edges(self, node: Value, operands: list[Value], needs: Value) -> None:
         w = self.w
         for i, a in enumerate(operands):
-            def edge(a: Value = a) -> Value:
-                known = w.field(a, "_edge")
-
-                def leaf() -> Value:
-                    return self._new("PyObject_CallOneArg", w.env("edge_of"), a)
-
-                def other() -> Value:
-                    w.hold(known)
-                    return known
-                return w.either(w.same(known, w.none), leaf, other)
-
-            def none() -> Value:
-                w.hold(w.none)
-                return w.none
             wanted = (needs & (1 << i)).compare("ne", 0)
-            w.put(node, f"e{i}", w.either(wanted, edge, none), owned=True)
+            w.put(node, f"e{i}", w.either(wanted, partial(self.edge, a), self.nothing),
+                  owned=True)
 
     def _residuals(self, made: Value, node: Value, out: Value, saved: list[Value],
                    layout: Value) -> None:
@@ -335,13 +182,7 @@ class _Call:
         simple = f.label("simple")
         f.branch(layout.compare("eq", OUTPUT), output, simple)
         f.start(output)
-        cell = self._new("PyObject_CallNoArgs", w.env("cell"))
-        w.put(made, "_cell", cell, owned=True)
-        ref = self._new("PyType_GenericAlloc", w.env("ref"), f.i64(0))
-        for name, value in (("ref.array", out), ("ref.cell", cell), ("ref.index", w.env("off")),
-                            ("ref.version", w.env("off"))):
-            w.put(ref, name, value)
-        w.put(node, "s0", ref, owned=True)
+        w.put(node, "s0", self.output(made, out), owned=True)
         f.goto(done)
         f.start(simple)
         w.put(made, "_cell", w.none)
@@ -352,13 +193,16 @@ class _Call:
         f.goto(done)
         f.start(some)
         if self.arity == 1:
-            self._keep(node, "s0", saved[0])
+            w.put(node, "s0", self.kept(saved[0]), owned=True)
         else:
             swapped, both = layout.compare("eq", SWAPPED), layout.compare("eq", BOTH)
             ordered = layout.compare("eq", FIRST) | both
-            self._keep(node, "s0", f.select(ordered, *saved))
-            w.when(swapped | both, lambda: self._keep(node, "s1", f.select(both, saved[1],
-                                                                           saved[0])))
+            w.put(node, "s0", self.kept(f.select(ordered, *saved)), owned=True)
+
+            def second() -> None:
+                kept = self.kept(f.select(both, saved[1], saved[0]))
+                w.put(node, "s1", kept, owned=True)
+            w.when(swapped | both, second)
         f.goto(done)
         f.start(done)
 
@@ -385,32 +229,13 @@ class _Call:
         w.put(node, "shape", known)
         f.goto(done)
         f.start(unlike)
-        shape = self._new("PyTuple_New", nd)
+        shape = self.new("PyTuple_New", nd)
         w.put(node, "shape", shape, owned=True)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            size = self._new("PyLong_FromLongLong", f.load(f.at(dims, "i64", i), "i64"))
+            size = self.new("PyLong_FromLongLong", f.load(f.at(dims, "i64", i), "i64"))
             f.call("PyTuple_SetItem", "i32", shape, i, size)
             return []
         f.loop(f.i64(0), nd, 1, [], one)
-        f.goto(done)
-        f.start(done)
-
-    def _place(self, node: Value, out: Value) -> None:
-        """Shape, number and line of the node."""
-        f, w = self.f, self.w
-        nd = f.cast("sext", f.load(f.at(out, "i8", self.at["nd"]), "i32"), "i64")
-        self._shape(node, w.field(out, "dims"), nd)
-        w.put(node, "seq", self._new("PyIter_Next", w.env("counter")), owned=True)
-        code = f.call("place", "ptr", self.lasti)
-        known, unknown, done = f.label("known"), f.label("unknown"), f.label("placed")
-        f.branch(w.differs(code, w.null), known, unknown)
-        f.start(known)
-        w.put(node, "code", code, owned=True)
-        w.put(node, "lasti", f.load(self.lasti, "ptr"), owned=True)
-        f.goto(done)
-        f.start(unknown)
-        w.put(node, "code", w.none)
-        w.put(node, "lasti", w.env("off"))
         f.goto(done)
         f.start(done)

@@ -127,7 +127,7 @@ def hybrid(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
     weight = _weight(present)
     call = small
     if weight:
-        minimum = max(64, 16384 // weight ** 2)
+        minimum = _minimum(weight)
         call = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, small,
                        minimum).call
     return _with_gaps(call, exprs) if len(present) < len(exprs) else call
@@ -136,6 +136,12 @@ def hybrid(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
 def _weight(exprs: Sequence[Expr]) -> int:
     """How many NumPy calls the expressions stand for; functions that NumPy lacks are many."""
     return sum(_calls(e.fn) for e in schedule(exprs) if e.fn not in ("var", "const"))
+
+
+def _minimum(weight: int) -> int:
+    """The size from which the call of a generated kernel costs less than those of NumPy; for
+    functions that NumPy lacks that is any size."""
+    return 1 if weight >= 16 else max(64, 16384 // weight ** 2)
 
 
 def _calls(name: str) -> int:
@@ -238,7 +244,7 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
     weight = _weight(present)
-    minimum = max(64, 16384 // weight ** 2) if weight else _NOTHING
+    minimum = _minimum(weight) if weight else _NOTHING
     if dtype is not None and not keyword:
         direct = _module("direct")
         found = direct.program(params, exprs, dtype, single)

@@ -17,11 +17,15 @@ _POINTERS = {
     "PyObject_CallOneArg": "ptr, ptr", "PyObject_CallNoArgs": "ptr", "PyIter_Next": "ptr",
     "PyFrame_GetCode": "ptr", "PyFrame_GetBack": "ptr", "PyLong_FromLongLong": "i64",
     "PyErr_Occurred": "", "PyTuple_New": "i64", "PyObject_Vectorcall": "ptr, ptr, i64, ptr",
-    "PyList_GetItem": "ptr, i64", "PyTuple_GetItem": "ptr, i64", "PyObject_GetAttr": "ptr, ptr"}
+    "PyList_GetItem": "ptr, i64", "PyTuple_GetItem": "ptr, i64", "PyObject_GetAttr": "ptr, ptr",
+    "PyList_New": "i64", "PySequence_Tuple": "ptr", "PyObject_Call": "ptr, ptr, ptr"}
 _INTEGERS = {"PyContextVar_Get": "ptr, ptr, ptr", "PyFrame_GetLasti": "ptr",
              "PyTuple_SetItem": "ptr, i64, ptr", "PyDict_SetItem": "ptr, ptr, ptr",
-             "PyDict_DelItem": "ptr, ptr", "PyDict_Contains": "ptr, ptr"}
-_WORDS = {"PyList_Size": "ptr", "PyTuple_Size": "ptr", "PyLong_AsLongLong": "ptr"}
+             "PyDict_DelItem": "ptr, ptr", "PyDict_Contains": "ptr, ptr",
+             "PyList_SetItem": "ptr, i64, ptr", "PyErr_ExceptionMatches": "ptr",
+             "PyObject_SetAttr": "ptr, ptr, ptr"}
+_WORDS = {"PyList_Size": "ptr", "PyDict_Size": "ptr", "PyTuple_Size": "ptr",
+          "PyLong_AsLongLong": "ptr"}
 
 
 def declare(code: Code, env: Sequence[str]) -> None:
@@ -32,8 +36,8 @@ def declare(code: Code, env: Sequence[str]) -> None:
         code.declare(name, f"declare i32 @{name}({arguments})")
     for name, arguments in _WORDS.items():
         code.declare(name, f"declare i64 @{name}({arguments})")
-    for name in ("Py_IncRef", "Py_DecRef"):
-        code.declare(name, f"declare void @{name}(ptr)")
+    for name, arguments in (("Py_IncRef", "ptr"), ("Py_DecRef", "ptr"), ("PyErr_Clear", "")):
+        code.declare(name, f"declare void @{name}({arguments})")
     code.declare("env", f"@env = internal global [{len(env)} x i64] zeroinitializer")
     f = code.function("env_address", [], returns="ptr")
     f.ret(Value(f, "@env", "ptr"))

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.objects_ir import Writer, declare
 
-ENV = ("array_type", "tensor", "plan_type", "ref", "kept", "accumulate", "port", "tuple", "none",
-       "true", "false", "touched", "plus", "large")
+ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumulate", "port",
+       "tuple", "none", "true", "false", "touched", "plus", "large")
 SLICE = 4096             # nodes after which Python may look at signals and other threads
 ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, COUNT = range(8)
 
@@ -170,7 +170,8 @@ class _Walk:
         kind = w.field(saved, "type")
         tensor, ref, rest, kept, other, array, done = (
             f.label(n) for n in ("tensor", "ref", "rest", "kept", "other", "array", "value"))
-        f.branch(w.same(kind, w.env("tensor")), tensor, rest)
+        whole_tensor = w.same(kind, w.env("tensor")) | w.same(kind, w.env("parameter"))
+        f.branch(whole_tensor, tensor, rest)
         f.start(tensor)
         w.need(w.has(saved, "_cell", w.none), "stop")
         of_tensor, block_tensor = w.field(saved, "array"), f.block
@@ -185,7 +186,8 @@ class _Walk:
         f.branch(w.same(kind, w.env("kept")), kept, array)
         f.start(kept)
         whole = w.field(saved, "kept.tensor")
-        w.need(w.has(whole, "type", w.env("tensor")), "stop")
+        w.need(w.has(whole, "type", w.env("tensor")) | w.has(whole, "type", w.env("parameter")),
+               "stop")
         w.need(w.untouched(w.field(whole, "_cell"), "failed"), "stop")
         of_kept, block_kept = w.field(whole, "array"), f.block
         f.goto(done)

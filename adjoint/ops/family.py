@@ -20,11 +20,12 @@ from adjoint.base.aval import Aval, aval_of
 from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.base.provenance import is_own_code
-from adjoint.core.bind import bind, function_of
+from adjoint.core import bind as general
+from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
 from adjoint.core.inplace import zeros_of
 from adjoint.core.modes import STATE
-from adjoint.core.op import Op, OpFunction, Plan, register
+from adjoint.core.op import OPS, Op, OpFunction, Plan, register
 from adjoint.core.tensor import (
     INFERENCE_CELL,
     AccumulateGrad,
@@ -32,8 +33,10 @@ from adjoint.core.tensor import (
     Kept,
     OutRef,
     PairNode,
+    Parameter,
     Port,
     Tensor,
+    WideNode,
     counter,
     edge_of,
     wrap,
@@ -382,30 +385,51 @@ def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
     return (*raws, *plans, _machine if GENERATED else None)
 
 
-def _world() -> Any:
-    """What the machine code of ops handles: objects, and where to find slots."""
-    tensor, node, ref = wrap(np.empty(0)), PairNode(), OutRef()
+def _world(node: Any) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
+    """What the machine code of ops handles: objects, and where to find slots; of nodes like
+    `node`."""
+    tensor, ref = wrap(np.empty(0)), OutRef()
     slots: dict[str, tuple[Any, str]] = {n: (tensor, n) for n in ("array", "_rg", "_edge", "_cell")}
-    slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti", "e0", "e1", "s0",
-                                     "s1")}
+    slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti")}
+    slots |= {n: (node, n) for n in type(node).__slots__}
     slots |= {"ref." + n: (ref, n) for n in ("array", "cell", "index", "version")}
     slots |= {"kept." + n: (Kept(tensor, 0, None), n) for n in ("tensor", "version", "mark")}
+    slots |= {"plan." + n: (Plan(OPS["add"], 1), n) for n in ("wanted", "sources")}
     slots["leaf.shape"] = (AccumulateGrad(tensor), "shape")
-    return {"tensor": Tensor, "state": STATE, "counter": counter, "edge_of": edge_of,
-            "getframe": sys._getframe, "is_inside": is_own_code, "cell": Cell, "ref": OutRef,
-            "accumulate": AccumulateGrad, "port": Port, "kept": Kept,
-            "inference": INFERENCE_CELL}, slots
+    return {"tensor": Tensor, "parameter": Parameter, "state": STATE, "counter": counter,
+            "edge_of": edge_of, "getframe": sys._getframe, "is_inside": is_own_code, "cell": Cell,
+            "ref": OutRef, "accumulate": AccumulateGrad, "port": Port, "kept": Kept,
+            "inference": INFERENCE_CELL, "aval_of": aval_of_operand, "make_view": make_view}, slots
+
+
+def _pair() -> Any:
+    return _world(PairNode())
+
+
+def _calls() -> Any:
+    """The module that makes machine code of ops."""
+    from adjoint.kernels import calls  # it loads the compiler
+    return calls
+
+
+def _first_bind(*_: Any) -> None:
+    """In the place of the machine code of `bind` until an op asks for it."""
+    general.machine = _calls().binder(*_world(WideNode()))
+
+
+if GENERATED:
+    general.machine = _first_bind
 
 
 def _machine(own: Any) -> Any:
     """What runs an op on small plain operands in machine code; None where it cannot."""
-    from adjoint.kernels import calls  # it loads the compiler
+    calls = _calls()
     dtypes = []
     for dtype, raw, numbers, plans in ((F32, own.raw32, SCALARS32, own.plans32),
                                        (F64, own.raw64, SCALARS64, own.plans64)):
         listed = plans if type(plans) is list else [None, plans if plans.wanted else None]
         dtypes.append((dtype, raw, numbers, [(p, 0 if p is None else p.layout) for p in listed]))
-    return calls.caller(_world, calls.Record(own.node_type, dtypes))
+    return calls.caller(_pair, calls.Record(own.node_type, dtypes))
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,

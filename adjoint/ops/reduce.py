@@ -1,6 +1,7 @@
 """Records of reductions. Every record takes `dim` as a tuple of axes in [0, ndim) and `keepdim`."""
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,15 +58,15 @@ sum_all_op: Any = _declare_sum("sum_all", "SumBackward0")
 
 
 def _mean_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
-    n = int(np.prod([x.shape[d] for d in dim], dtype=np.int64))
+    n = math.prod([x.shape[d] for d in dim])
     total = _sum_impl(x, dim=dim, keepdim=keepdim)
-    with np.errstate(all="ignore"):
-        return np.true_divide(total, n, dtype=total.dtype) if total.dtype.kind != "V" else (
-            total.astype(np.float32) / n).astype(total.dtype)
+    if total.dtype.kind == "V":
+        return (total.astype(np.float32) / (n or np.nan)).astype(total.dtype)
+    return np.true_divide(total, n or np.nan, dtype=total.dtype)
 
 
 def _count(x: Aval, dim: Shape) -> int:
-    return int(np.prod([x.shape[d] for d in dim], dtype=np.int64))
+    return math.prod([x.shape[d] for d in dim])
 
 
 def _mean_vjp(ct: Any, x_aval: Aval, *, dim: Shape) -> Any:

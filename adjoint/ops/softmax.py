@@ -43,12 +43,14 @@ def _softmax_impl(log: bool) -> Any:
         if not x.ndim or not x.size:
             return np.ones_like(x) if not log else np.zeros_like(x)
         w = wide(x)
-        moved = np.moveaxis(w, dim, -1)
+        last = dim == w.ndim - 1
+        moved = w if last else np.moveaxis(w, dim, -1)
         flat = np.ascontiguousarray(moved).reshape(-1, w.shape[dim])
         out = np.empty_like(flat)
         with np.errstate(invalid="ignore", divide="ignore"):
             _soft_rows(flat, out, log)
-        return narrowed(np.moveaxis(out.reshape(moved.shape), -1, dim), x.dtype)
+        out = out.reshape(moved.shape)
+        return narrowed(out if last else np.moveaxis(out, -1, dim), x.dtype)
     return impl
 
 
