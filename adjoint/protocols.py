@@ -61,7 +61,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     name = _UFUNCS.get(ufunc.__name__)
     out = kwargs.pop("out", None)
     kwargs = {k: v for k, v in kwargs.items() if v is not None}
-    if method == "__call__" and name in FUNCTIONS and not kwargs:
+    if method == "__call__" and name is not None and name in FUNCTIONS and not kwargs:
         result = FUNCTIONS[name](*[_lift(x) for x in inputs])
         if out is None:
             return result

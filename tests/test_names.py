@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import adjoint as ad
+from adjoint.base.errors import ArgumentError
 
 
 @pytest.mark.parametrize("name, member", [
@@ -41,3 +42,27 @@ def test_dlpack_capsule_shares_memory() -> None:
     x = from_dlpack(array)
     array[0] = 7
     assert x[0].item() == 7.0
+
+
+def test_a_public_name_is_entered_once() -> None:
+    """Another function under a taken name is refused, unless it says that it replaces."""
+    from adjoint.ops import public
+    before = public.FUNCTIONS["exp"], public.METHODS["exp"]
+
+    def other(x: object) -> object:
+        return x
+    with pytest.raises(ArgumentError, match=r"^ad\.exp is registered already, by adjoint\.ops.*"
+                                               r"other may take another name.*replace=True"):
+        public.public("exp", method=False)(other)
+    with pytest.raises(ArgumentError, match=r"^Tensor\.exp is registered already"):
+        public.public("not_a_name", method="exp", function=False)(other)
+    with pytest.raises(ArgumentError, match=r"^ad\.not_a_name is not registered: .*"
+                                               "leave replace=True out"):
+        public.public("not_a_name", replace=True)(other)
+    assert (public.FUNCTIONS["exp"], public.METHODS["exp"]) == before
+    try:
+        assert public.public("exp", replace=True)(other) is other
+        assert public.FUNCTIONS["exp"] is public.METHODS["exp"] is other
+    finally:
+        public.FUNCTIONS.replace("exp", before[0])
+        public.METHODS.replace("exp", before[1])

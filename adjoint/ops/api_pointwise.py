@@ -61,9 +61,10 @@ def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
         return result if out is None else write_out(out, result)
     function.__name__ = function.__qualname__ = name
     _document(function, name)
-    public(name, aliases=aliases)(function)
+    public(name, aliases=aliases, method=bool(aliases))(function)
+    if not aliases:
+        METHODS[name] = f
     for n in (name, *aliases):
-        METHODS[n] = f if not aliases else function
         if inplace_too:
             _inplace(n + "_", f)
 
@@ -156,7 +157,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
     return result if out is None else write_out(out, result)
 
 
-@public(aliases=("true_divide",))
+@public()
 def true_divide(input: Any, other: Any, *, out: Any = None) -> Any:
     """input / other, elementwise, never rounded."""
     return div(input, other, out=out)
@@ -421,7 +422,7 @@ def round_inplace(self: Tensor, *, decimals: int = 0) -> Tensor:
     return inplace(p.round_op.op, self, name="round_")
 
 
-@public()
+@public(method=False)
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; alone: the indices where it holds.
 

@@ -8,27 +8,71 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from adjoint.base.errors import ShapeError
+from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import assign
 from adjoint.core.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
-METHODS: dict[str, Callable[..., Any]] = {}
+
+
+class Names(dict[str, Callable[..., Any]]):
+    """Public name -> function. A name is entered once; `replace` says that another is meant.
+
+    >>> names = Names("ad.")
+    >>> names["twice"] = lambda x: x + x
+    >>> names["twice"] = lambda x: 2 * x
+    Traceback (most recent call last):
+        ...
+    adjoint.base.errors.ArgumentError: ad.twice is registered already, by adjoint.ops.public...
+    """
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+
+    def __setitem__(self, name: str, f: Callable[..., Any]) -> None:
+        before = self.get(name)
+        if before is not None:
+            raise ArgumentError(
+                f"{self.prefix}{name} is registered already, by {_whose(before)}; {_whose(f)} may "
+                "take another name, or say that it replaces it: @public(..., replace=True)")
+        super().__setitem__(name, f)
+
+    def replace(self, name: str, f: Callable[..., Any]) -> None:
+        """Enter `f` where another function stands."""
+        if name not in self:
+            raise ArgumentError(f"{self.prefix}{name} is not registered: there is nothing that "
+                                f"{_whose(f)} could replace; leave replace=True out")
+        super().__setitem__(name, f)
+
+
+def _whose(f: Callable[..., Any]) -> str:
+    module = getattr(f, "__module__", type(f).__module__)
+    return f"{module}.{getattr(f, '__qualname__', type(f).__qualname__)}"
+
+
+FUNCTIONS = Names("ad.")
+METHODS = Names("Tensor.")
 # Tensor classes whose matrix products are functions of their own: sparse ones.
 SPARSE: dict[type, Callable[[Any, Any], Any]] = {}
 
 
 def public(name: str = "", *, method: bool | str = True, function: bool = True,
-           aliases: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """Enter a function as `ad.<name>` (if `function`) and `Tensor.<name>` (if `method`)."""
+           aliases: tuple[str, ...] = (), replace: bool = False) -> Callable[[F], F]:
+    """Enter a function as `ad.<name>` (if `function`) and `Tensor.<name>` (if `method`).
+
+    A name that is taken is refused, unless `replace` says that the other function is to go.
+    """
     def enter(f: F) -> F:
         own = name or f.__name__.rstrip("_")
         for n in (own, *aliases):
-            if function:
-                FUNCTIONS[n] = f
-            if method:
-                METHODS[method if isinstance(method, str) else n] = f
+            as_method = method if isinstance(method, str) else n
+            for table, key in ((FUNCTIONS, n if function else ""),
+                               (METHODS, as_method if method else "")):
+                if key and replace:
+                    table.replace(key, f)
+                elif key:
+                    table[key] = f
         return f
     return enter
 
