@@ -18,6 +18,7 @@ import pytest
 
 from adjoint.cli import commands, main
 from adjoint.io.safetensors import load_numpy, read_header
+from adjoint.kernels import alloc
 
 ROOT = Path(__file__).parents[1]
 TINY = ["--batch", "2", "--context", "12", "--layers", "1", "--heads", "2", "--dim", "8",
@@ -93,6 +94,12 @@ def test_what_a_run_shows_and_writes(text, whole):
                                           "report.html", "sample.txt"]
     assert re.search(r"model: [\d,]+ parameters", out)
     assert re.search(r"memory: the tensors of a step .* take [\d.]+ \w+ at their peak", out)
+    parts = re.search(r"at their peak: (.*)", out)[1].split(", ")
+    assert [p.rsplit(" ", 2)[0] for p in parts] == ["parameters", "gradients", "optimizer",
+                                                    "kept for backward", "at work"]
+    said = re.search(r"a step's tensors took (.*) at their peak \(announced: (.*)\); the process "
+                     r"took [\d.]+ MB", out)
+    assert said[1] == said[2] or not alloc.available()
     line = re.search(r"Step +1/160: loss=(\S+), grad_norm=(\S+), [\d,]+ tokens/s, peak .*B", out)
     assert line and 5.3 < float(line[1]) < 5.8  # ln 256 = 5.545
     losses = load_numpy(folder / CHECKPOINT)["losses"][:, 1]
@@ -164,6 +171,10 @@ def test_bad_text_and_sizes(text, tmp_path):
     assert "--every" in fails("--text", text, "--every", "0", *out)
     huge = fails("--text", text, "--context", "64", "--dim", "400000", *out)
     assert "the step needs" in huge and "available" in huge
+    deep = fails("--text", text, "--layers", "100000000", *out)     # (said before it is built)
+    assert "the step needs more than" in deep and "available" in deep
+    assert "more than 1024 threads" in fails("--text", text, "--threads", "99999", *out)
+    assert "--threads" in fails("--text", text, "--threads", "0", *out)
     assert not (tmp_path / "run").exists()
 
 

@@ -32,6 +32,8 @@ def test_the_prediction_is_the_real_step(options):
     roles = {row.what: row.bytes for row in measured.rows("role", len(measured.events) - 1)}
     assert predicted.peak == measured.peak
     assert predicted.saved == measured.saved
+    assert sum(predicted.parts.values()) == predicted.peak
+    assert predicted.parts["parameters"] == predicted.parameters
     assert predicted.parameters == predicted.gradients == roles["parameter"] == roles["gradient"]
     assert predicted.optimizer == roles["optimizer state"]
     size = 8 if options.get("dtype") == "float64" else 4

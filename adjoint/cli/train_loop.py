@@ -117,19 +117,20 @@ class Run:
     def train_step(self) -> tuple[float, float]:
         """One update of all weights; returns the loss and the gradient norm before clipping."""
         config = self.config
-        x, y = batch_at(self.corpus.train, self.step, config.seed, config.batch, config.context)
+        x, y = map(wrap, batch_at(self.corpus.train, self.step, config.seed, config.batch,
+                                  config.context))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.step)
         generator = ad.get_rng_state()
-        with self.monitor.watch():
+        with self.monitor.watch(self.model, self.optimizer, x, y):
             self.optimizer.zero_grad()
-            loss = self.model.loss(wrap(x), wrap(y))
+            loss = self.model.loss(x, y)
             loss.backward()
             norm = float(clip_grad_norm_(self.model.parameters(), config.clip))
             value = float(loss.item())
             if not finite(value, norm):
                 ad.set_rng_state(generator)
-                began = where_it_began(lambda: self.model.loss(wrap(x), wrap(y)).backward())
+                began = where_it_began(lambda: self.model.loss(x, y).backward())
                 raise Diverged(f"the loss is {value}, the gradient norm {norm} at step "
                                f"{self.step + 1}; the last checkpoint is kept; start again with a "
                                f"smaller --lr (it is {config.lr:g}). {began}")

@@ -18,6 +18,7 @@ from adjoint.autograd.anomaly import detect_anomaly
 from adjoint.base.errors import AutogradError
 from adjoint.inspect.doctor import doctor
 from adjoint.inspect.doctor_symptoms import resident_bytes
+from adjoint.memory import track
 from adjoint.profiler import profile
 
 FIRST, EVERY = 3, 100       # steps that the doctor watches: the first ones, then one in EVERY
@@ -35,18 +36,23 @@ class Monitor:
         self.spikes: list[tuple[int, float, float]] = []   # step, norm, median before
         self.memory: list[tuple[float, float]] = []        # step, resident bytes
         self.profile: Any = None
+        self.step_bytes = 0                                # the most a step's tensors held
         self._steps = 0
         self._said: set[tuple[str, str]] = set()
 
     @contextlib.contextmanager
-    def watch(self) -> Iterator[None]:
-        """Around a step."""
+    def watch(self, *roots: Any) -> Iterator[None]:
+        """Around a step; `roots` (model, optimizer, batch) say what was there before it."""
         self._steps += 1
         n = self._steps
         if n == FIRST + 1:
             self.profile = profile(profile_memory=True, with_stack=True)
             with self.profile:
                 yield
+        elif n == FIRST + 2:
+            with track(*roots) as measured:
+                yield
+            self.step_bytes = measured.peak
         elif n <= FIRST or n % EVERY == 0:
             with self.doctor:
                 yield

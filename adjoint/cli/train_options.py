@@ -9,6 +9,7 @@ from typing import Any
 
 from adjoint.base.errors import ArgumentError
 from adjoint.models.gpt import GPTConfig
+from adjoint.ops.threads import set_num_threads
 
 
 class BadInput(ArgumentError):
@@ -112,16 +113,19 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
             if getattr(options, f.name) is not None}
 
 
-def check_run_options(options: argparse.Namespace) -> None:
-    """Raise `BadInput` for options outside of `TrainConfig` that make no sense."""
+def apply_run_options(options: argparse.Namespace) -> None:
+    """Set the threads; raise `BadInput` for options outside of `TrainConfig` that make no sense."""
     for name in ("every", "save_every"):
         if getattr(options, name) < 1:
             raise BadInput(f"--{name.replace('_', '-')} must be at least 1, got "
                            f"{getattr(options, name)}")
     if options.sample < 0:
         raise BadInput(f"--sample must be 0 or more, got {options.sample}")
-    if options.threads is not None and options.threads < 1:
-        raise BadInput(f"--threads must be at least 1, got {options.threads}")
+    if options.threads is not None:
+        try:
+            set_num_threads(options.threads)
+        except ArgumentError as error:
+            raise BadInput(f"--threads: {error}") from None
 
 
 def merge_resumed(saved: dict[str, Any], wanted: dict[str, Any], where: Path) -> TrainConfig:

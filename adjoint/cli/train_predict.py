@@ -12,8 +12,13 @@ from adjoint.memory import predict
 from adjoint.nn.utils import clip_grad_norm_
 
 
+_WORDS = {"parameter": "parameters", "gradient": "gradients", "optimizer state": "optimizer",
+          "saved residual": "kept for backward"}
+
+
 class StepBytes(NamedTuple):
-    """What a step holds, in bytes; `peak` is the most at any one time."""
+    """What a step holds, in bytes; `peak` is the most at any one time and `parts` what it is made
+    of then."""
 
     parameter_count: int
     parameters: int
@@ -21,6 +26,7 @@ class StepBytes(NamedTuple):
     optimizer: int
     saved: int
     peak: int
+    parts: dict[str, int]
 
 
 def predict_step_bytes(config: TrainConfig) -> StepBytes:
@@ -45,8 +51,21 @@ def predict_step_bytes(config: TrainConfig) -> StepBytes:
     report = predict(steps)
     end = {row.what: row.bytes for row in report.rows("role", len(report.events) - 1)}
     count = sum(p.numel() for p in model.parameters())
+    parts = {word: report.roles[role] for role, word in _WORDS.items() if report.roles[role]}
+    parts["at work"] = report.peak - sum(parts.values())
     return StepBytes(count, end["parameter"], end["gradient"], end["optimizer state"],
-                     report.saved, report.peak)
+                     report.saved, report.peak, parts)
+
+
+def least_step_bytes(config: TrainConfig) -> int:
+    """Bytes that a step needs at the very least: of the blocks' matrices, with their gradients and
+    AdamW's two moments, and of the batch.
+
+    >>> least_step_bytes(TrainConfig(layers=1, dim=10, batch=1, context=1, dtype="float64"))
+    38416
+    """
+    matrices = 12 * config.layers * config.dim ** 2
+    return 4 * matrices * np.dtype(config.dtype).itemsize + 16 * config.batch * config.context
 
 
 def available_bytes() -> int | None:

@@ -78,18 +78,23 @@ class RichProgress:
 
     def __init__(self, first: int, total: int) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
+        count = 2 * len(str(total)) + 1
+        self._taken = count + len("  00:00 ")      # of a line, by the count and the time left
         self._bar: Any = Progress(
-            TextColumn("[bold]{task.completed}/{task.total}"), BarColumn(None),
-            TextColumn("{task.fields[figures]}"), TimeRemainingColumn(compact=True),
-            refresh_per_second=8)
+            TextColumn("[bold]{task.completed}/{task.total}", table_column=Column(min_width=count)),
+            BarColumn(None), TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(compact=True), refresh_per_second=8)
         self._task = self._bar.add_task("train", total=total, completed=first, figures="")
         self._bar.start()
 
     def step(self, report: Report) -> None:
         """Move the bar."""
-        self._bar.update(self._task, completed=report.step, figures=(
-            f"loss [bold]{report.loss:.4f}[/]  norm {report.grad_norm:.3f}  "
-            f"{report.tokens_per_second:,.0f} tok/s  peak {format_bytes(peak_bytes())}"))
+        figures = fitting([f"loss {report.loss:.4f}", f"norm {report.grad_norm:.3f}",
+                           f"{report.tokens_per_second:,.0f} tok/s",
+                           f"peak {format_bytes(peak_bytes())}"],
+                          self._bar.console.width - self._taken)
+        self._bar.update(self._task, completed=report.step, figures=figures)
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
@@ -98,6 +103,20 @@ class RichProgress:
     def close(self) -> None:
         """Leave the bar as it stands and give the terminal back."""
         self._bar.stop()
+
+
+def fitting(figures: list[str], room: int) -> str:
+    """As many of the figures, the first ones, as a line of `room` columns has place for.
+
+    >>> fitting(["loss 1.5", "norm 0.3", "9 tok/s"], 20)
+    'loss 1.5  norm 0.3'
+    """
+    line = figures[0]
+    for one in figures[1:]:
+        if len(line) + 2 + len(one) > room:
+            break
+        line += "  " + one
+    return line
 
 
 Progress = PlainProgress | RichProgress

@@ -322,13 +322,14 @@ _native: _NativePool | None = None
 _portable: _PortablePool | None = None
 _count: int | None = None
 _entry = 0
+MOST = 1024     # threads; far more take the process down when they start
 
 
 def _default_count() -> int:
     for name in ("ADJOINT_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "").split(",")[0]
         if text.isdigit() and int(text) > 0:
-            return int(text)
+            return min(int(text), MOST)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -352,7 +353,7 @@ def set_num_threads(n: int) -> None:
     """Let kernels use `n` threads, the caller included, from the next kernel on.
 
     Raises:
-        ArgumentError: where `n` is not a positive integer.
+        ArgumentError: where `n` is not a positive integer, or more than 1024.
 
     >>> before = get_num_threads()
     >>> set_num_threads(1); get_num_threads()
@@ -362,6 +363,9 @@ def set_num_threads(n: int) -> None:
     global _count
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ArgumentError(f"set_num_threads: n = {n!r} is not a positive integer")
+    if n > MOST:
+        raise ArgumentError(f"set_num_threads: n = {n} is more than {MOST} threads; give the number "
+                            "of this machine's cores or less")
     with _lock:
         _count = n
         for pool in (_native, _portable):

@@ -23,7 +23,7 @@ def set_num_threads(num: int) -> None:
     Results may differ in the last digits between numbers of threads, never between runs.
 
     Raises:
-        ArgumentError: where `num` is not a positive integer.
+        ArgumentError: where `num` is not a positive integer, or more than 1024.
 
     >>> import adjoint as ad
     >>> before = ad.get_num_threads()
