@@ -10,19 +10,44 @@ from typing import Any
 from adjoint.core.tensor import Tensor
 
 MANY = 256      # entries of a list or dict that are looked at
+_HOLDERS = frozenset((list, tuple, dict))
 
 
-def bound_tensors(frame: FrameType | None, only: Any = None) -> list[tuple[str, Any]]:
+def bound_tensors(frame: FrameType | None, read: set[int] | None = None) -> list[tuple[str, Any]]:
     """(name, tensor) of the variables of `frame`, one level into lists, tuples and dicts, and the
-    parameters and buffers of modules. With `only`, the names of that tensor alone."""
+    parameters and buffers of modules. Modules whose `id` is in `read` are left out; those that are
+    looked into are added."""
     if frame is None:
         return []
     local, shared = frame.f_locals, frame.f_globals
-    found = list(tensors_in(local, only))
+    found = list(tensors_in(local, read))
     if local is not shared:
-        found += tensors_in(shared, only)
+        found += tensors_in(shared, read)
         _forget(frame, local)
     return found
+
+
+def name_of(frame: FrameType, t: Any) -> str | None:
+    """The name of `t` alone, parameters of modules left out: looked up for every operand that has
+    none yet, so nothing but identities is compared."""
+    local, shared = frame.f_locals, frame.f_globals
+    name = _named(local, t)
+    if local is not shared:
+        if name is None:
+            name = _named(shared, t)
+        _forget(frame, local)
+    return name
+
+
+def _named(scope: Mapping[str, Any], t: Any) -> str | None:
+    held = []
+    for name, value in list(scope.items()):
+        if value is t:
+            if name != "_":
+                return name
+        elif type(value) in _HOLDERS and not name.startswith("__"):
+            held.append((name, value))
+    return next((n for name, value in held for n, v in _entries(name, value) if v is t), None)
 
 
 def _forget(frame: FrameType, local: Any) -> None:
@@ -33,29 +58,32 @@ def _forget(frame: FrameType, local: Any) -> None:
         local.clear()
 
 
-def tensors_in(scope: Mapping[str, Any], only: Any = None) -> Iterator[tuple[str, Any]]:
+def tensors_in(scope: Mapping[str, Any], read: set[int] | None = None
+               ) -> Iterator[tuple[str, Any]]:
     """The same of names and values that are given."""
     later: list[tuple[str, Any]] = []
     for name, value in list(scope.items()):
         if isinstance(value, Tensor):
-            if name != "_" and (only is None or value is only):
+            if name != "_":
                 yield name, value
         elif not name.startswith("__"):
             kind = type(value)         # (never an attribute: some objects answer to any name)
-            if kind is list or kind is tuple or kind is dict:
-                later.append((name, value))
-            elif only is None and hasattr(kind, "named_parameters"):
+            if kind in _HOLDERS or hasattr(kind, "named_parameters"):
                 later.append((name, value))
     for name, value in later:
-        kind = type(value)
-        if kind is dict:
-            items = [(f"{name}[{k!r}]", v) for k, v in list(value.items())[:MANY]]
-        elif kind is list or kind is tuple:
-            items = [(f"{name}[{i}]", v) for i, v in enumerate(value[:MANY])]
-        else:
-            items = _parameters(name, value)
-        yield from ((n, v) for n, v in items
-                    if isinstance(v, Tensor) and (only is None or v is only))
+        if type(value) in _HOLDERS:
+            yield from _entries(name, value)
+        elif read is None or id(value) not in read:
+            if read is not None:
+                read.add(id(value))
+            yield from ((n, v) for n, v in _parameters(name, value) if isinstance(v, Tensor))
+
+
+def _entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors of a list, tuple or dict as an expression of the program calls them."""
+    keyed = type(value) is dict
+    items = list(value.items())[:MANY] if keyed else enumerate(value[:MANY])
+    return ((f"{name}[{k!r}]", v) for k, v in items if isinstance(v, Tensor))
 
 
 def _parameters(name: str, module: Any) -> list[tuple[str, Any]]:
@@ -66,4 +94,4 @@ def _parameters(name: str, module: Any) -> list[tuple[str, Any]]:
         return []
 
 
-__all__ = ["bound_tensors", "tensors_in"]
+__all__ = ["bound_tensors", "name_of", "tensors_in"]

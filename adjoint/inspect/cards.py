@@ -74,14 +74,15 @@ _WORD = re.compile(r"\b[A-Za-z_]\w*\b(?!\u0302)")    # (x with a hat is another 
 _FUNCTIONS = ("mean", "sum", "exp", "log")
 
 
-def key_of(op: Any, node: Any, args: Any, attrs: Mapping[str, Any]) -> Any:
-    """What cards of equal nodes have in common; None where that cannot be told."""
+def key_of(op: Any, node: Any, args: Any, said: str) -> Any:
+    """What cards of equal nodes have in common; None where that cannot be told. `said` are the
+    `attributes`."""
     if op is None:
         return None if node is None else type(node)
     needs = getattr(node.plan, "needs", 0) if node is not None else -1
     kinds = tuple([(a.array.ndim, a.array.size == 1, a.array.dtype.kind)
                    if isinstance(a, Tensor) and not a.level else constant(a) for a in args])
-    return op, needs, kinds, str(node.dtype) if node is not None else "", attributes(attrs)
+    return op, needs, kinds, node.dtype if node is not None else None, said
 
 
 def attributes(attrs: Mapping[str, Any]) -> str:

@@ -30,12 +30,21 @@ from adjoint.core.tensor import (
     owner_of,
 )
 from adjoint.inspect import cards
-from adjoint.inspect.bindings import bound_tensors
-from adjoint.inspect.snapshot import FULL, Snapshot
+from adjoint.inspect.bindings import bound_tensors, name_of
+from adjoint.inspect.snapshot import FULL, Snapshot, dtype_name
 from adjoint.inspect.walk import Event, Group, NodeInfo, Saved, Storage, TensorInfo, Walk
 
 _frame = sys._getframe
 ndarray = np.ndarray
+
+
+class Watched(weakref.ref[Any]):
+    """A weak reference to what `info` describes; `key` is its `id`."""
+
+    __slots__ = ("key", "info")
+
+    key: int
+    info: Any
 
 
 class Recorder(Observer):
@@ -46,28 +55,28 @@ class Recorder(Observer):
         self.live = self.saved = 0
         self.group = 0
         self._stack: list[int] = []
-        self._tensors: dict[int, tuple[Any, TensorInfo]] = {}
-        self._storages: dict[int, tuple[Any, Storage]] = {}
-        self._nodes: dict[int, tuple[Any, NodeInfo]] = {}
+        self._tensors: dict[int, Watched] = {}         # info: TensorInfo
+        self._storages: dict[int, Watched] = {}        # info: Storage
+        self._nodes: dict[int, Watched] = {}           # info: NodeInfo
         self._known: set[int] = set()                  # nodes that are recorded in full
         self._held: dict[int, int] = {}                # storage -> residuals that show it
         self._shown: dict[int, set[int]] = {}          # storage -> tensors that show it
-        self._leaves: dict[int, tuple[Any, TensorInfo]] = {}
+        self._leaves: dict[int, Watched] = {}
         self._places: dict[tuple[Any, int], int] = {}
         self._cards: dict[Any, int] = {}
         self._given: dict[str, int] = {}               # name -> tensors that were given it
+        self._read: set[int] = set()                   # modules whose parameters have names
         self._cts: list[Any] = []
 
     # ------------------------------------------------------------------ events
-    def _event(self, kind: str, **fields: Any) -> Event | None:
-        walk = self.walk
-        index = len(walk.events)
+    def _event(self, kind: str, **fields: Any) -> None:
+        events = self.walk.events
+        index = len(events)
         if index >= self.limit:
-            walk.dropped += 1
-            return None
-        event = Event(kind, index, group=self.group, live=self.live, saved=self.saved, **fields)
-        walk.events.append(event)
-        return event
+            self.walk.dropped += 1
+            return
+        events.append(Event(kind, index, group=self.group, live=self.live, saved=self.saved,
+                            **fields))
 
     @property
     def now(self) -> int:
@@ -90,9 +99,13 @@ class Recorder(Observer):
             self.walk.dropped += 1
             return
         frame = provenance.user_frame(frame)
-        written = any(m is a for m in made for a in args)
+        written = False
+        for a in args:
+            for m in made:
+                written |= m is a
         inputs = tuple([self._input(a, frame, not written) for a in args])
-        card = self._card(op, node, args, attrs)
+        said = cards.attributes(attrs) if attrs else ""
+        card = self._card(op, node, args, attrs, said)
         info = self._node(node, card) if node is not None else None
         if written:
             self._written(made[0])
@@ -103,7 +116,7 @@ class Recorder(Observer):
         place = info.place if info is not None else self._place_of(frame)
         self._event("op", text=name, node=-1 if info is None else info.id, inputs=inputs,
                     outputs=outputs, place=place, card=card, inplace=written,
-                    attrs=cards.attributes(attrs) if attrs else "")
+                    attrs=said)
 
     def enter_module(self, path: str, module: Any) -> None:
         """A module is called: its parameters get their names."""
@@ -133,7 +146,7 @@ class Recorder(Observer):
         self.check_leaves()
         for node in walk.order:
             self._node(node)
-        root = self._nodes[id(walk.order[0])][1].id if walk.order else -1
+        root = self._nodes[id(walk.order[0])].info.id if walk.order else -1
         self._event("begin", node=root, place=self._place_of(frame))
 
     def before_backward(self, node: Any, ct: Any) -> None:
@@ -150,7 +163,7 @@ class Recorder(Observer):
         info = self._node(node)
         arriving = self._cts.pop() if self._cts else []
         leaving = self._values(results)
-        if type(node.saved) is Freed and info.released < 0:
+        if info.released < 0 and type(node.saved) is Freed:
             self._release(info, dropped=False)
         outputs = tuple([e[1] if e and e[0] == "leaf" else -1 for e in info.edges])
         self._event("node", text=info.name, node=info.id, cts=(arriving, leaving),
@@ -170,12 +183,12 @@ class Recorder(Observer):
     def names(self, frame: FrameType | None) -> None:
         """Name the tensors that variables of `frame` hold."""
         if frame is not None:
-            for name, t in bound_tensors(frame):
+            for name, t in bound_tensors(frame, self._read):
                 self._name(t, name)
 
     def _name(self, t: Any, name: str) -> None:
         entry = self._tensors.get(id(t))
-        info = entry[1] if entry is not None else self._tensor(t)
+        info = entry.info if entry is not None else self._tensor(t)
         if not info.name:
             info.name = self._numbered(name)
 
@@ -188,11 +201,12 @@ class Recorder(Observer):
         if not isinstance(a, Tensor):
             return cards.constant(a)
         entry = self._tensors.get(id(a))
-        if entry is None or not entry[1].name:
-            for name, t in bound_tensors(frame, only=a):
-                self._name(t, name)
-            entry = self._tensors.get(id(a))
-        info = entry[1] if entry is not None else self._tensor(a)
+        if frame is not None and (entry is None or not entry.info.name):
+            name = name_of(frame, a)
+            if name is not None:
+                self._name(a, name)
+                entry = self._tensors.get(id(a))
+        info = entry.info if entry is not None else self._tensor(a)
         if info.leaf and touch:       # (an op in place has changed the version itself)
             self._touch(a, info)
         return info.id
@@ -202,32 +216,40 @@ class Recorder(Observer):
         key = id(t)
         entry = self._tensors.get(key)
         if entry is not None:
-            return self._moved(t, entry[1])
+            return self._moved(t, entry.info)
         now = self.now
         storage = self._storage(t.array, t._rg and t.is_leaf)
         tensors = self.walk.tensors
         fn = t.grad_fn
-        info = TensorInfo(len(tensors), tuple(t.array.shape), str(t.array.dtype), storage, t._rg,
-                          t.is_leaf, now, self.group)
-        info.data.append((now, Snapshot(t.array, self.values)))
+        info = TensorInfo(len(tensors), tuple(t.array.shape), dtype_name(t.array.dtype), storage,
+                          t._rg, t.is_leaf, now, self.group)
+        info.data = ((now, Snapshot(t.array, self.values)),)
         info.version, info.array = _version(t), id(t.array)
         if fn is not None:
             self._own(info, self._node(fn))
             if storage >= 0 and not self.walk.storages[storage].parameter:
                 self.walk.storages[storage].computed = True
         tensors.append(info)
-        self._tensors[key] = (weakref.ref(t, lambda _: self._gone(key, info)), info)
-        self._shown.setdefault(storage, set()).add(info.id)
+        self._tensors[key] = _watched(t, self._gone, key, info)
+        self._shows(storage, info)
         if info.leaf and t._rg:
             self._leaves[key] = self._tensors[key]
             if t._grad is not None:
                 self._grad(t)
         return info
 
-    def _gone(self, key: int, info: TensorInfo) -> None:
+    def _shows(self, storage: int, info: TensorInfo) -> None:
+        shown = self._shown.get(storage)
+        if shown is None:
+            self._shown[storage] = {info.id}
+        else:
+            shown.add(info.id)
+
+    def _gone(self, entry: Watched) -> None:
+        info: TensorInfo = entry.info
         info.died = self.now
-        self._tensors.pop(key, None)
-        self._leaves.pop(key, None)
+        self._tensors.pop(entry.key, None)
+        self._leaves.pop(entry.key, None)
         shown = self._shown.get(info.storage)
         if shown is not None:
             shown.discard(info.id)
@@ -235,13 +257,13 @@ class Recorder(Observer):
     def _own(self, info: TensorInfo, node: NodeInfo) -> None:
         if info.node != node.id:
             info.node, info.leaf = node.id, False
-            info.nodes.append((self.now, node.id))
+            info.nodes += ((self.now, node.id),)
 
     def _moved(self, t: Any, info: TensorInfo) -> TensorInfo:
         """Note what may have changed since the tensor was last seen."""
         if t._rg != info.requires_grad:
             info.requires_grad = t._rg
-            info.flags.append((self.now, t._rg))
+            info.flags += ((self.now, t._rg),)
         fn = t.grad_fn
         if fn is not None:
             self._own(info, self._node(fn))
@@ -260,11 +282,11 @@ class Recorder(Observer):
 
     def check_leaves(self) -> None:
         """Find gradients that were set to None and parameters that were written to."""
-        known = [(ref(), info) for ref, info in list(self._leaves.values())]
+        known = [(entry(), entry.info) for entry in list(self._leaves.values())]
         gone = [i for t, i in known if t is not None and i.grad and i.grad[-1][1] is not None
                 and t._grad is None]
         for info in gone:
-            info.grad.append((self.now, None))
+            info.grad += ((self.now, None),)
         if gone:
             self._event("zero", outputs=tuple(i.id for i in gone))
         self._changed([(t, i) for t, i in known if t is not None])
@@ -287,18 +309,22 @@ class Recorder(Observer):
         info = self._tensor(t)
         storage = self._storage(t.array, info.leaf and t._rg)
         if storage != info.storage:
-            self._shown.setdefault(storage, set()).add(info.id)
+            self._shows(storage, info)
             info.storage = storage
-        showing = self._shown.get(storage, set())
-        for ref, other in list(self._tensors.values()) if len(showing) > 1 else [(None, info)]:
-            u = t if other is info else (ref() if other.id in showing and ref is not None else None)
-            if u is None:
-                continue
-            snap = Snapshot(u.array, self.values)
-            other.data.append((self.now, snap))
-            other.version, other.array = _version(u), id(u.array)
-            if other.grad_of >= 0:
-                self.walk.tensors[other.grad_of].grad.append((self.now, snap))
+        self._content(t, info)
+        showing = self._shown.get(storage, ())
+        for entry in list(self._tensors.values()) if len(showing) > 1 else ():
+            u = entry() if entry.info is not info and entry.info.id in showing else None
+            if u is not None:
+                self._content(u, entry.info)
+
+    def _content(self, t: Any, info: TensorInfo) -> None:
+        """Note the present content of `t`."""
+        snap = Snapshot(t.array, self.values)
+        info.data += ((self.now, snap),)
+        info.version, info.array = _version(t), id(t.array)
+        if info.grad_of >= 0:
+            self.walk.tensors[info.grad_of].grad += ((self.now, snap),)
 
     def _grad(self, t: Any) -> TensorInfo:
         """Note the present `.grad` of `t`."""
@@ -311,10 +337,10 @@ class Recorder(Observer):
         if fresh:
             grad.name = self._numbered(f"{self.walk.name(info.id)}.grad")
         elif grad.version != _version(g) or not info.grad or info.grad[-1][1] is None:
-            grad.data.append((self.now, Snapshot(g.array, self.values)))
+            grad.data += ((self.now, Snapshot(g.array, self.values)),)
         grad.grad_of = info.id
         grad.version, grad.array = _version(g), id(g.array)
-        info.grad.append((self.now, grad.data[-1][1]))
+        info.grad += ((self.now, grad.data[-1][1]),)
         return info
 
     # ------------------------------------------------------------------ memory
@@ -331,22 +357,23 @@ class Recorder(Observer):
         if entry is None:
             found = Storage(len(self.walk.storages), int(owner.nbytes), self.now)
             self.walk.storages.append(found)
-            self._storages[key] = (weakref.ref(owner, lambda _: self._lost(key, found)), found)
+            self._storages[key] = _watched(owner, self._lost, key, found)
             self.live += found.nbytes
         else:
-            found = entry[1]
+            found = entry.info
         if parameter and not found.parameter and not found.computed:
             found.parameter = True
             if self._held.get(found.id):
                 self.saved -= found.nbytes
         return found.id
 
-    def _lost(self, key: int, storage: Storage) -> None:
+    def _lost(self, entry: Watched) -> None:
+        storage: Storage = entry.info
         storage.died = self.now
         self.live -= storage.nbytes
         if self._held.pop(storage.id, 0) and not storage.parameter:
             self.saved -= storage.nbytes       # a budget took the residual from its node
-        self._storages.pop(key, None)
+        self._storages.pop(entry.key, None)
         self._shown.pop(storage.id, None)
 
     def _values(self, given: Sequence[Any]) -> list[Snapshot | None]:
@@ -364,18 +391,19 @@ class Recorder(Observer):
     def _node(self, node: Any, card: int = -1) -> NodeInfo:
         """The full record of a graph node. Its neighbours are noted without theirs, so that graphs
         from before the recording are not walked through until a backward pass does."""
-        info = self._noted(node)
+        entry = self._nodes.get(id(node))
+        info: NodeInfo = entry.info if entry is not None else self._noted(node)
         if info.id in self._known:
             return info
         self._known.add(info.id)
-        plan = node.plan
+        plan, saved = node.plan, node.saved
         op = getattr(plan, "op", None)
-        if card < 0 and op is not None and node.saved is not None:
-            card = self._card(op, node, (), node.attrs)
+        if card < 0 and op is not None and saved is not None:
+            card = self._card(op, node, (), node.attrs, cards.attributes(node.attrs))
         info.card = card
-        if type(node.saved) is not Freed:
-            self._residuals(node, plan, info)
-        info.edges = [self._edge(e) for e in node.edges]
+        if saved is not None and type(saved) is not Freed:
+            self._residuals(saved, plan, info)
+        info.edges = tuple([self._edge(e) for e in node.edges])
         return info
 
     def _noted(self, node: Any) -> NodeInfo:
@@ -383,14 +411,15 @@ class Recorder(Observer):
         key = id(node)
         entry = self._nodes.get(key)
         if entry is not None:
-            return entry[1]
+            found: NodeInfo = entry.info
+            return found
         nodes = self.walk.nodes
         op = getattr(node.plan, "op", None)
         place = self._place(node.code, node.lasti) if node.code is not None else -1
         info = NodeInfo(len(nodes), node.name(), op.name if op is not None else node.name(), -1,
                         place, self.group)
         nodes.append(info)
-        self._nodes[key] = (weakref.ref(node, lambda _: self._ended(key, info)), info)
+        self._nodes[key] = _watched(node, self._ended, key, info)
         return info
 
     def _edge(self, e: Any) -> tuple[str, int, int] | None:
@@ -402,8 +431,7 @@ class Recorder(Observer):
         target, index = (e.node, e.index) if type(e) is Port else (e, 0)
         return "node", self._noted(target).id, index
 
-    def _residuals(self, node: Any, plan: Any, info: NodeInfo) -> None:
-        saved = node.saved or ()
+    def _residuals(self, saved: Any, plan: Any, info: NodeInfo) -> None:
         names = plan.names if plan is not None else [f"saved{i}" for i in range(len(saved))]
         for name, s in zip(names, saved, strict=False):
             many = s if type(s) is tuple else (s,)
@@ -426,14 +454,14 @@ class Recorder(Observer):
         if isinstance(t, Tensor) and not t.level:
             array = t.array
             known = self._tensors.get(id(t))
-            tensor = known[1].id if known is not None else -1
+            tensor = known.info.id if known is not None else -1
         elif kind is OutRef:
             array = s.array
         else:
             array = s
         if not isinstance(array, (ndarray, MetaArray)):
             if kind is Packed:       # by a hook, into something of its own
-                info.saved.append(Saved(f"{name} (packed)", (), "", 0, -1, -1, False))
+                info.saved += (Saved(f"{name} (packed)", (), "", 0, -1, -1, False),)
             return
         storage = self._storage(array, isinstance(t, Tensor) and t._rg and t.is_leaf)
         held = self.walk.storages[storage]
@@ -441,8 +469,8 @@ class Recorder(Observer):
         self._held[storage] = count + 1
         if not count and not held.parameter:
             self.saved += held.nbytes
-        info.saved.append(Saved(name, tuple(array.shape), str(array.dtype), int(array.nbytes),
-                                storage, tensor, held.parameter))
+        info.saved += (Saved(name, tuple(array.shape), dtype_name(array.dtype), int(array.nbytes),
+                             storage, tensor, held.parameter),)
 
     def _release(self, info: NodeInfo, dropped: bool) -> None:
         info.released, info.dropped = self.now, dropped
@@ -453,13 +481,14 @@ class Recorder(Observer):
             if count:
                 self._held[s.storage] = count - 1
 
-    def _ended(self, key: int, info: NodeInfo) -> None:
-        self._nodes.pop(key, None)
+    def _ended(self, entry: Watched) -> None:
+        info: NodeInfo = entry.info
+        self._nodes.pop(entry.key, None)
         if info.released < 0:
             self._release(info, dropped=True)
 
-    def _card(self, op: Any, node: Any, args: Any, attrs: Any) -> int:
-        key = cards.key_of(op, node, args, attrs)
+    def _card(self, op: Any, node: Any, args: Any, attrs: Any, said: str) -> int:
+        key = cards.key_of(op, node, args, said)
         found = self._cards.get(key) if key is not None else None
         if found is None:
             made = cards.card(key, op, node, attrs)
@@ -490,6 +519,13 @@ class Recorder(Observer):
         if isinstance(error, Exception):       # (not SystemExit, KeyboardInterrupt)
             self._event("error", text=f"{type(error).__name__}: {error}",
                         place=self._place_of(_raised(error)))
+
+
+def _watched(thing: Any, end: Any, key: int, info: Any) -> Watched:
+    """A reference that calls `end` with itself when `thing` goes."""
+    entry = Watched(thing, end)
+    entry.key, entry.info = key, info
+    return entry
 
 
 def _version(t: Any) -> int:

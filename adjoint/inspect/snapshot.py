@@ -10,6 +10,19 @@ FULL = 64           # elements up to which a value is kept whole
 EXACT = 1 << 14     # elements up to which the statistics read all of them
 PLAIN = "fiub"      # kinds of dtypes whose statistics need no copy
 SAMPLE = 1024       # about how many they read of more
+_names: dict[Any, str] = {}
+
+
+def dtype_name(dtype: Any) -> str:
+    """Its name as NumPy prints it, which NumPy makes anew in every call.
+
+    >>> dtype_name(np.dtype("f4"))
+    'float32'
+    """
+    name = _names.get(dtype)
+    if name is None:
+        name = _names[dtype] = str(dtype)
+    return name
 
 
 class Snapshot:
@@ -24,11 +37,10 @@ class Snapshot:
     1.0
     """
 
-    __slots__ = ("shape", "dtype", "size", "raw", "_type", "sampled", "_stats")
+    __slots__ = ("shape", "size", "raw", "_type", "sampled", "_stats")
 
     def __init__(self, array: Any, full: int = FULL) -> None:
         self.shape: tuple[int, ...] = tuple(array.shape)
-        self.dtype = str(array.dtype)
         self.size = int(array.size)
         self.raw: bytes | None = None
         self.sampled = False
@@ -43,6 +55,11 @@ class Snapshot:
         else:
             self.sampled = True
             self._stats = statistics(thin(array))
+
+    @property
+    def dtype(self) -> str:
+        """The name of its dtype."""
+        return dtype_name(self._type)
 
     @property
     def array(self) -> Any:
@@ -140,4 +157,4 @@ def _text(array: Any) -> str:
     return walk(_plain(array))
 
 
-__all__ = ["Snapshot", "number", "statistics"]
+__all__ = ["Snapshot", "dtype_name", "number", "statistics"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -13,7 +13,7 @@ from adjoint.inspect.snapshot import Snapshot
 from adjoint.io.atomic import write_bytes
 
 KINDS = ("enter", "leave", "op", "begin", "node", "grad", "end", "zero", "write", "error")
-History = list[tuple[int, "Snapshot | None"]]
+History = tuple[tuple[int, "Snapshot | None"], ...]
 
 
 @dataclass(slots=True)
@@ -62,10 +62,10 @@ class TensorInfo:
     group: int
     name: str = ""
     node: int = -1
-    nodes: list[tuple[int, int]] = field(default_factory=list)   # (event, grad_fn) where it changed
-    data: History = field(default_factory=list)
-    grad: History = field(default_factory=list)
-    flags: list[tuple[int, bool]] = field(default_factory=list)   # requires_grad where it changed
+    nodes: tuple[tuple[int, int], ...] = ()    # (event, grad_fn) where it changed
+    data: History = ()
+    grad: History = ()
+    flags: tuple[tuple[int, bool], ...] = ()   # (event, requires_grad) where it changed
     died: int = -1
     version: int = 0
     array: int = 0
@@ -96,8 +96,8 @@ class NodeInfo:
     place: int
     group: int
     card: int = -1
-    edges: list[tuple[str, int, int] | None] = field(default_factory=list)
-    saved: list[Saved] = field(default_factory=list)
+    edges: tuple[tuple[str, int, int] | None, ...] = ()
+    saved: tuple[Saved, ...] = ()
     released: int = -1
     dropped: bool = False
 
