@@ -26,6 +26,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.row("F116", "F118")
 @pytest.mark.parametrize("name", ["per_sample_clipping", "newton_cg", "maml", "neural_ode", "gmm",
                                   "gaussian_process", "kfac"])
 def test_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,7 +36,7 @@ def test_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_per_sample_gradients() -> None:
-    """Equal to a loop over examples; after clipping every norm is at most the limit."""
+    """F118: equal to a loop over examples; after clipping every norm is at most the limit."""
     m = load("per_sample_clipping")
     model = ad.nn.Linear(3, 2)
     params = {n: p.detach() for n, p in model.named_parameters()}
@@ -85,7 +86,7 @@ def test_maml() -> None:
 
 
 def test_ode_sensitivities() -> None:
-    """Three routes and central differences agree."""
+    """F116: three routes and central differences agree."""
     m = load("neural_ode")
     p = ad.tensor([1.1, 0.4, 0.4, 0.1], dtype=ad.float64)
     u0 = ad.tensor([10.0, 5.0], dtype=ad.float64)
@@ -113,7 +114,8 @@ def slopes(f: Callable[[np.ndarray], float], x: np.ndarray, h: float = 1e-6) -> 
 
 
 def test_mixture_likelihood() -> None:
-    """Equal to the densities written out; forward, reverse and differences agree; it is fitted."""
+    """Equal to the densities written out; forward, reverse and differences agree; it is fitted
+    (F116)."""
     m = load("gmm")
     rng = np.random.default_rng(1)
     k, d, n = 3, 4, 7
@@ -145,7 +147,8 @@ def test_mixture_likelihood() -> None:
 
 
 def test_gaussian_process() -> None:
-    """The gradient is equation 5.9 of Rasmussen and Williams; the fit is a maximum; it predicts."""
+    """The gradient is equation 5.9 of Rasmussen and Williams; the fit is a maximum; it predicts
+    (F116)."""
     m = load("gaussian_process")
     x, y = m.data()
     theta = ad.tensor([0.1, -0.2, -1.5], dtype=ad.float64)

@@ -126,6 +126,26 @@ def test_plain_torch_scripts_run_unchanged(name: str) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.row("F121")
+def test_quantization_aware_training() -> None:
+    """The gradient passes straight through where the rounded value is in range and is cut off
+    where it is not; trained so, the network keeps its accuracy on weights of sixteen values."""
+    quantize = program("quantization_aware", "adjoint").__globals__["FakeQuantize"].apply
+    x = ad.tensor([-9.0, -8.4, -0.3, 0.0, 0.26, 6.6, 7.6], requires_grad=True)
+    y = quantize(x, ad.tensor(1.0), 4)
+    assert y.tolist() == [-8.0, -8.0, 0.0, 0.0, 0.0, 7.0, 7.0]
+    y.backward(ad.arange(1.0, 8.0))
+    assert x.grad.tolist() == [0.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0]
+    code = "import runpy, sys; sys.argv = ['q', '--bits', '4']; runpy.run_path({!r}, run_name={!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(str(EXAMPLES / "quantization_aware.py"), "__main__")],
+        cwd=EXAMPLES.parent.parent, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"accuracy ([\d.]+) with at most (\d+) values", done.stdout)
+    assert found is not None, done.stdout
+    assert float(found[1]) > 0.6 and int(found[2]) <= 16
+
+
 def test_every_example_is_listed() -> None:
     """A program without a test is a program that may not run."""
     assert sorted(OURS + PLAIN) == sorted(p.stem for p in EXAMPLES.glob("*.py"))

@@ -1,6 +1,8 @@
 """fixed_point, root, from_callable (F55, F56)."""
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import gc
 import tracemalloc
 from typing import Any
@@ -187,3 +189,45 @@ def test_external_several_outputs() -> None:
     h = af.from_callable(lambda x: (np.sin(x), x.sum()),
                          vjp=lambda cts, x: cts[0] * np.cos(x) + cts[1])
     near(af.grad(lambda x: h(x)[0].sum() + 3 * h(x)[1])(ad.tensor(V)), np.cos(V) + 3)
+
+
+@pytest.mark.row("F130")
+@pytest.mark.parametrize("wrapped", ["Function", "from_callable"])
+def test_a_compiled_kernel_of_the_c_library(wrapped: str) -> None:
+    """A kernel that Python only knows by its address, Bessel's j0 of libm, with a backward by hand
+    (its derivative is -j1): checked against differences, batched, and inside of a program."""
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    j0, j1 = (np.frompyfunc(getattr(library, name), 1, 1) for name in ("j0", "j1"))
+    for f in (library.j0, library.j1):
+        f.restype, f.argtypes = ctypes.c_double, [ctypes.c_double]
+
+    def run(f: Any, x: np.ndarray) -> np.ndarray:
+        return np.asarray(f(x), np.float64)
+
+    class Bessel(ad.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return ad.from_numpy(run(j0, x.detach().numpy()))
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return -ct * ad.from_numpy(run(j1, ctx.saved_tensors[0].detach().numpy()))
+    g = Bessel.apply if wrapped == "Function" else af.from_callable(
+        lambda x: run(j0, x), vjp=lambda ct, x: -ct * run(j1, x), vectorized=True)
+    x = ad.tensor([0.0, 0.5, 2.404825557695773, 7.0], dtype=ad.float64, requires_grad=True)
+    y = g(x)
+    # values of tables: j0(0) = 1, a zero at 2.4048; j1(0.5), j1 at the zero of j0
+    near(y[0], 1.0)
+    assert abs(y[2].item()) < 1e-15
+    y.sum().backward()
+    near(x.grad[:3], -np.array([0.0, 0.2422684576748739, 0.5191474972894669]))
+    assert ad.autograd.gradcheck(g, (x,))
+    w = ad.tensor([0.3], dtype=ad.float64, requires_grad=True)
+    (g(w * x.detach()).square() * 2).sum().backward()
+    eps = 1e-6
+    up, down = ((2 * run(j0, (0.3 + s * eps) * x.detach().numpy()) ** 2).sum() for s in (1, -1))
+    slope = (up - down) / (2 * eps)
+    near(w.grad, [slope], rtol=1e-8)
+    if wrapped == "from_callable":
+        near(af.vmap(af.grad(g))(x.detach()), -run(j1, x.detach().numpy()))

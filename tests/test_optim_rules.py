@@ -220,3 +220,36 @@ def test_mixed_dtypes_and_strides_in_one_group(name: str, rng: np.random.Generat
 
 def nn_parameter(a: np.ndarray, strided: bool) -> Any:
     return ad.nn.Parameter(ad.from_numpy(np.repeat(a, 2, 1))[:, ::2] if strided else ad.tensor(a))
+
+
+@pytest.mark.row("F128")
+@pytest.mark.parametrize(("name", "kwargs", "moments", "steps"), [
+    ("SGD", {}, 0, False), ("SGD", {"momentum": 0.9, "weight_decay": 0.1}, 1, False),
+    ("Adam", {}, 2, True), ("AdamW", {}, 2, True), ("AdamW", {"amsgrad": True}, 3, True),
+    ("RMSprop", {}, 1, True), ("Adagrad", {}, 1, True)])
+def test_bytes_of_the_state_stand_in_the_memory_report(name: str, kwargs: dict[str, Any],
+                                                       moments: int, steps: bool) -> None:
+    """So many times the parameters, and a step count of four bytes for each of them; foretold
+    without arrays and measured with them."""
+    def program(where: str) -> tuple[Any, list[Any]]:
+        with ad.device(where):
+            model = ad.nn.Linear(64, 32)
+            x = ad.ones(4, 64)
+        optimizer = getattr(optim, name)(model.parameters(), lr=1e-3, **kwargs)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return step, [model, optimizer, x]
+
+    count = 64 * 32 + 32
+    want = moments * count * 4 + (2 * 4 if steps else 0)
+    foretold = ad.memory.predict(program("meta")[0])
+    step, roots = program("cpu")
+    with ad.memory.track(*roots) as measured:
+        step()
+    for report in (foretold, measured.report):
+        end = {row.what: row.bytes for row in report.rows("role", len(report.events) - 1)}
+        assert end.get("optimizer state", 0) == want
+        assert end["parameter"] == end["gradient"] == count * 4

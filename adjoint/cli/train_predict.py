@@ -11,7 +11,6 @@ from adjoint.core.tensor import wrap
 from adjoint.memory import predict
 from adjoint.nn.utils import clip_grad_norm_
 
-
 _WORDS = {"parameter": "parameters", "gradient": "gradients", "optimizer state": "optimizer",
           "saved residual": "kept for backward"}
 

@@ -20,10 +20,20 @@ from adjoint.base import provenance
 from adjoint.base.dtypes import F32, F64
 from adjoint.base.errors import MetaError
 from adjoint.core.bind import bind
-from adjoint.core.modes import GRAD, state
+from adjoint.core.modes import GRAD, INFERENCE, state
 from adjoint.core.op import BOTH, FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
 from adjoint.core.rehearsal import build
-from adjoint.core.tensor import Cell, OutRef, Tensor, counter, edge_of, keep, new_tensor, out_ref
+from adjoint.core.tensor import (
+    INFERENCE_CELL,
+    Cell,
+    OutRef,
+    Tensor,
+    counter,
+    edge_of,
+    keep,
+    new_tensor,
+    out_ref,
+)
 from adjoint.core.trace import LevelTensor
 
 ndarray = np.ndarray
@@ -98,10 +108,18 @@ class Own:
         return (self.ends32 if dtype is F32 else self.ends64)[1](*arrays)
 
     def operands(self, a: Any, b: Any, mode: int) -> Any:
-        """The pairs that are not two tensors: (a, b, arrays, dtype, needs) for a tensor and a
-        number, the raw result for two arrays, None for what `bind` has to sort out."""
+        """The pairs that are not two tensors, or are under `inference_mode`: (a, b, arrays, dtype,
+        needs) for a tensor and a number, the raw result for two arrays, None for what `bind` has to
+        sort out."""
         if mode > GRAD:
-            return None
+            if mode != INFERENCE:
+                return None
+            mode = 0
+            if type(a) is Tensor and type(b) is Tensor:
+                dtype = a.array.dtype
+                return (a, b, a.array, b.array, dtype, 0) if dtype is b.array.dtype else None
+            if isinstance(a, LevelTensor) or isinstance(b, LevelTensor):
+                return None
         if type(a) is Tensor and type(b) in (float, int):
             dtype = a.array.dtype
             if dtype is F32 or dtype is F64:
@@ -156,7 +174,7 @@ class Own:
 def _unary(x: Any, own: Any = None) -> Any:
     """Template of ops of one operand."""
     mode = state()
-    if type(x) is not Tensor or mode > GRAD:
+    if type(x) is not Tensor or mode > GRAD and mode != INFERENCE:
         if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
             return own.run(x.dtype, x)
         if mode <= GRAD and isinstance(x, LevelTensor) and x.trace.alive and not (
@@ -179,9 +197,11 @@ def _unary(x: Any, own: Any = None) -> Any:
     t = new_tensor()
     t.array = od if type(od) is ndarray else _asarray(od)
     t._cell = None
-    if not (x._rg and mode and plan.wanted):
+    if not (x._rg and mode == GRAD and plan.wanted):
         t._rg = False
         t._edge = None
+        if mode > GRAD:
+            t._cell = INFERENCE_CELL
         return t
     node: Any = own.node_type()
     node.plan = plan
@@ -242,6 +262,8 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     t._cell = None
     if not needs or not mode or (plan := plans[needs]) is None:
         t._rg, t._edge = False, None
+        if mode > GRAD:
+            t._cell = INFERENCE_CELL
         return t
     node: Any = own.node_type()
     node.plan = plan

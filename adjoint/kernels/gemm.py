@@ -135,7 +135,9 @@ def _decide(
     plain = not accumulate and bias is None and activation is None and residual is None
     if work < _TINY and blas_type and not _MODE:
         return _plain if plain else reference
-    if plain and (vector := _Vector.make(a, b)) is not None:
+    columns = bias is None or b.ndim == 2 and bias.shape == b.shape[1:]
+    if columns and not accumulate and activation is None and residual is None and (
+            vector := _Vector.make(a, b)) is not None:
         return vector
     made = _Generated.make(a, b, out, accumulate, bias, activation, residual)
     if made is None:
@@ -358,6 +360,8 @@ class _Vector:
     ) -> Array:
         y = gemm_vec.matvec(b.T, a.reshape(-1)) if self.flip else gemm_vec.matvec(a, b.reshape(-1))
         y = y.reshape(self.shape)
+        if bias is not None:
+            y += bias
         if out is None:
             return y if y.dtype == self.dtype else y.astype(self.dtype)
         np.copyto(out, y, casting="same_kind")

@@ -364,8 +364,8 @@ def set_num_threads(n: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ArgumentError(f"set_num_threads: n = {n!r} is not a positive integer")
     if n > MOST:
-        raise ArgumentError(f"set_num_threads: n = {n} is more than {MOST} threads; give the number "
-                            "of this machine's cores or less")
+        raise ArgumentError(f"set_num_threads: n = {n} is more than {MOST} threads; give the "
+                            "number of this machine's cores or less")
     with _lock:
         _count = n
         for pool in (_native, _portable):

@@ -1,0 +1,104 @@
+"""Benchmarks whose figures are promises: what they compare agrees, and what they say adds up."""
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adjoint as ad
+from adjoint.kernels import llvm
+from adjoint.ops import accelerate
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+import contexts  # noqa: E402  (the benchmarks are not part of the package)
+import fusion  # noqa: E402
+import recording  # noqa: E402
+
+
+@pytest.mark.row("F49", "F122")
+def test_contexts_give_the_same_answers() -> None:
+    """Each context is timed on its own model; only the default records."""
+    case = contexts.Case((16, 32, 4), 3, 2)
+    found = contexts.measure({"adjoint": ad}, case, rounds=3)
+    assert list(found["adjoint"]) == ["default", "no_grad", "inference_mode"]
+    for times in found["adjoint"].values():
+        assert len(times) == 3 and times == sorted(times) and times[0] > 0
+    answer, _ = contexts.server(ad, case, "inference_mode")
+    assert answer().is_inference() and not answer().requires_grad
+    assert tuple(answer().shape) == (3, 4)
+
+
+@pytest.mark.row("F49", "F122")
+def test_savings_are_said_with_their_base() -> None:
+    """The often quoted 34% of inference_mode over no_grad is its saving over the default: with the
+    same times, 1.823 s and 1.607 s where the default takes 2.450 s, it is 11.8% of no_grad."""
+    lines = contexts.table({"adjoint": {"default": [2.450], "no_grad": [1.823],
+                                        "inference_mode": [1.607]}})
+    assert lines[1].split() == ["adjoint", "default", "2450000", "us", "2450000", "us", "0"]
+    assert lines[2].endswith("25.6% of default")
+    assert lines[3].endswith("34.4% of default, 11.8% of no_grad")
+    ordered = [float(v) for v in range(1, 101)]
+    assert contexts.quantile(ordered, 0.5) == 51 and contexts.quantile(ordered, 0.99) == 100
+
+
+@pytest.mark.row("F122")
+def test_serving_prints_a_rate_and_a_tail(capsys: pytest.CaptureFixture[str],
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line for each context: median, 99 of 100, requests per second."""
+    monkeypatch.setattr(contexts._peers, "load", lambda: {"adjoint": ad})
+    assert contexts.main(["--cases", "net", "--rounds", "3"]) == 0
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["adjoint"]]
+    assert [r[1] for r in rows] == list(contexts.CONTEXTS)
+    for r in rows:
+        median, rate = float(r[2]), float(r[6].replace(",", ""))
+        assert rate == pytest.approx(1e6 / median, rel=0.05)
+
+
+@pytest.mark.row("F117")
+@pytest.mark.parametrize("name", fusion.PROGRAMS)
+def test_a_fused_program_is_one_operation(name: str) -> None:
+    """The same values and gradients as op by op; one node; and no value in between is kept."""
+    ways = fusion.ways(name, 8, {"adjoint": ad})
+    fusion.agree(ways)
+    f = fusion.PROGRAMS[name]
+    x, y = (ad.randn(64, 64, requires_grad=True) for _ in range(2))
+    node = ad.fuse(lambda x, y: f(ad, x, y))(x, y).grad_fn
+    assert node.name() == "FusedBackward0"
+    assert [e[0].name() for e in node.next_functions] == ["AccumulateGrad"] * 2
+    kept = {}
+    for way in ("fused", "plain"):
+        g = ad.fuse(lambda x, y: f(ad, x, y)) if way == "fused" else lambda x, y: f(ad, x, y)
+        kept[way] = ad.memory.predict(lambda g=g: g(x, y).sum().backward()).saved
+    assert kept["fused"] == 0 < kept["plain"]        # its operands alone, which exist anyway
+    assert [s.nbytes for s in node.saved_tensors] == [x.nbytes, y.nbytes]
+
+
+@pytest.mark.row("F117")
+@pytest.mark.skipif(not accelerate.ON or not llvm.available(), reason="needs generated kernels")
+def test_fusing_is_faster() -> None:
+    """A fifth of the op-by-op time on large arrays; half would still pass."""
+    times = {}
+    for way, run in fusion.ways("gate", 1024, {"adjoint": ad}).items():
+        run()
+        best = float("inf")
+        for _ in range(7):
+            start = time.process_time()
+            run()
+            best = min(best, time.process_time() - start)
+        times[way] = best
+    assert times["one ad.fuse"] < 0.6 * times["op by op"], times
+
+
+def test_a_step_of_tiny_ops_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    """The walk is of that step, and the ratio is that of the printed times."""
+    step: Any = recording.tiny(ad)
+    ratio, walk = recording.compare(ad, "tiny", step, rounds=3)
+    kinds = [e.kind for e in walk.events]
+    assert kinds.count("op") > 60 and kinds.count("grad") == 16
+    words = capsys.readouterr().out.split()
+    plain, more = float(words[words.index("plain") + 1]), float(words[words.index("recorded") + 1])
+    assert ratio == pytest.approx(more / plain, rel=0.05)
