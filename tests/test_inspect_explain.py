@@ -305,6 +305,55 @@ def test_layout_has_no_overlap() -> None:
     assert all(len(route) == rank[b] - rank[a] - 1 for (a, b), route in routes.items())
 
 
+def test_a_long_chain_with_parameters_stands_straight() -> None:
+    """Sources make room; they do not push the chain aside row by row."""
+    keys, operands = [], {}
+    for i in range(25):
+        operands[f"c{i}"] = [f"c{i - 1}"] if i else []
+        if i > 18:
+            operands[f"c{i}"] += [f"w{i}", f"b{i}"]
+            operands[f"w{i}"] = operands[f"b{i}"] = []
+            keys += [f"w{i}", f"b{i}"]
+        keys.append(f"c{i}")
+    width = dict.fromkeys(keys, 100.0)
+    x, _, _ = layout(keys, operands, width, 10.0)
+    chain = [x[f"c{i}"] for i in range(25)]
+    assert max(abs(a - b) for a, b in zip(chain, chain[1:], strict=False)) < 30
+    assert max(x.values()) + 50 < 4 * 100
+
+
+def test_one_line_stands_in_the_middle_of_its_box() -> None:
+    x = ad.tensor(3.0, requires_grad=True)
+    svg = ad.draw(x * ad.ones(2)).svg()
+    boxes = re.findall(r'<rect x="[\d.]+" y="([\d.]+)" [^>]*height="40"[^>]*/>'
+                       r'((?:<text .*?</text>)+)', svg)
+    for y, texts in boxes:
+        lines = [float(at) - float(y) for at in re.findall(r'<text x="[\d.]+" y="([\d.]+)"', texts)]
+        assert lines[0] == (24 if len(lines) == 1 else 17) and lines[-1] < 36
+    assert {texts.count("<text") for _, texts in boxes} == {1, 2}
+
+
+def test_tables_in_notebooks_scroll_in_themselves() -> None:
+    x = leaf([1.0])
+    html = ad.explain(x.exp())._repr_html_()
+    assert html.count('<div style="overflow-x:auto') == html.count("<table") == 2
+    assert "<th>" not in html and "<td>" not in html and html.count("text-align:left") > 10
+
+
+def test_a_graph_without_leaves_is_explained_without_numbers() -> None:
+    """Its formulas are there; what the gradients would be of is not."""
+    found = ad.explain(leaf([1.0]).exp())
+    assert found.steps[0].formula.startswith("exp(")
+    assert "leaves of this graph are gone" in found.note
+
+
+def test_permutations_are_said_with_their_order() -> None:
+    """A superscript T is the last two axes' alone."""
+    x = leaf(np.ones((2, 3, 4)))
+    y = x.permute(2, 0, 1)
+    assert ad.explain(y, ad.ones(4, 2, 3)).steps[0].formula == "permute(x, dims=(2, 0, 1))"
+
+
 def test_save(tmp_path: Path) -> None:
     picture = ad.draw(leaf([1.0]).exp())
     for name in ("g.svg", "g.dot", "g.txt"):

@@ -130,7 +130,7 @@ def _report(work: Run, seconds: float) -> None:
     facts = [("steps", f"{work.step} of {work.config.steps}"), ("training loss", loss),
              ("validation loss", held), ("time", format_time(seconds)),
              ("peak memory of the process", format_bytes(peak_bytes())),
-             ("of a step's tensors", format_bytes(work.monitor.step_bytes)
+             ("peak of a step's tensors", format_bytes(work.monitor.step_bytes)
               if work.monitor.step_bytes else "-"), ("text", work.corpus.source),
              ("model", f"{work.config.layers} layers, dim {work.config.dim}, context "
                        f"{work.config.context}, {work.config.dtype}")]

@@ -25,7 +25,7 @@ background:var(--soft);border-radius:.5rem}
 img{max-width:100%;height:auto}
 .grid img{width:100%;border-radius:.5rem;border:1px solid var(--line)}
 .scroll{overflow:auto;max-height:40rem;border:1px solid var(--line);border-radius:.5rem;
-background:#fff;text-align:center}.scroll img{max-width:none}
+background:#fff;text-align:center}.scroll img{max-width:max(100%,24rem)}.wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
 td,th{text-align:left;padding:.35rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
@@ -94,7 +94,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         return "<tr>" + "".join(
             f'<{tag}{" class=n" if numbers and i else ""}>{escape(c)}</{tag}>'
             for i, c in enumerate(cells)) + "</tr>"
-    return f"<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>"
+    return (f'<div class="wide"><table>{line(head, "th")}'
+            f'{"".join(line(r, "td") for r in rows)}</table></div>')
 
 
 def symptoms(rows: Iterable[dict[str, str]]) -> str:

@@ -221,6 +221,9 @@ def _why_not(order: list[Any], numbers: bool | None) -> str:
                 f"({provenance.locate(freed.saved.code, freed.saved.lasti)}): no numbers")
     if numbers is False:
         return "numbers were not asked for"
+    if not any(type(e) is AccumulateGrad and e.variable is not None
+               for n in order for e in n.edges):
+        return "the leaves of this graph are gone, and with them what the gradients are of"
     elements = sum(_elements(n) for n in order)
     if numbers is None and (len(order) > RUN_NODES or elements > RUN_ELEMENTS):
         return (f"{len(order)} nodes, {elements} elements: pass numbers=True to run the backward "

@@ -72,35 +72,39 @@ def order(vertices: Sequence[Any], operands: Mapping[Any, Sequence[Any]], rank: 
 
 
 def place(rows: Sequence[Sequence[Any]], operands: Mapping[Any, Sequence[Any]],
-          width: Mapping[Any, float], gap: float, sweeps: int = 12) -> dict[Any, float]:
-    """Centre of every vertex: near the mean of its neighbours, never overlapping in a row."""
+          width: Mapping[Any, float], gap: float) -> dict[Any, float]:
+    """Centre of every vertex: near the mean of its neighbours, never overlapping in a row.
+
+    Sources stand where their users are and make room for what is computed: with a vote of their own
+    they would push a chain aside in each row, and it would lean. Rows are gone through downwards
+    and upwards in turn, as often as a long chain needs to stand straight and the time allows.
+    """
     neighbours: dict[Any, list[Any]] = {v: list(operands[v]) for row in rows for v in row}
     for v in list(neighbours):
         for a in operands[v]:
             if v not in neighbours[a]:
                 neighbours[a].append(v)
+    computed = {v: [n for n in near if operands[n]] or near for v, near in neighbours.items()}
+    votes = {v: 1.0 if operands[v] else 0.01 for v in neighbours}
     x: dict[Any, float] = {}
     for row in rows:
-        left = -sum(width[v] + gap for v in row) / 2
-        for v in row:
-            x[v] = left + width[v] / 2
-            left += width[v] + gap
-    for _ in range(sweeps):
-        for row in rows:
-            wanted = [sum(x[n] for n in neighbours[v]) / len(neighbours[v]) if neighbours[v]
+        _spread(row, [0.0] * len(row), votes, x, width, gap)
+    for sweep in range(min(12 + 2 * len(rows), max(12, 40_000 // max(len(x), 1)))):
+        for row in rows if sweep % 2 == 0 else reversed(rows):
+            wanted = [sum(x[n] for n in computed[v]) / len(computed[v]) if computed[v]
                       else x[v] for v in row]
-            _spread(row, wanted, x, width, gap)
+            _spread(row, wanted, votes, x, width, gap)
     least = min((x[v] - width[v] / 2 for row in rows for v in row), default=0.0)
     return {v: c - least for v, c in x.items()}
 
 
-def _spread(row: Sequence[Any], wanted: Sequence[float], x: dict[Any, float],
-            width: Mapping[Any, float], gap: float) -> None:
+def _spread(row: Sequence[Any], wanted: Sequence[float], votes: Mapping[Any, float],
+            x: dict[Any, float], width: Mapping[Any, float], gap: float) -> None:
     """Put a row as near to `wanted` as its order and widths allow: blocks merge where they meet
-    and sit at the mean of what their members want (pool adjacent violators)."""
-    blocks: list[tuple[float, int, list[Any], list[float]]] = []   # sum, count, members, offsets
+    and sit at the mean of what their members want, by their votes (pool adjacent violators)."""
+    blocks: list[tuple[float, float, list[Any], list[float]]] = []  # sum, votes, members, offsets
     for v, w in zip(row, wanted, strict=True):
-        total, count, members, offsets = w, 1, [v], [0.0]
+        total, count, members, offsets = w * votes[v], votes[v], [v], [0.0]
         while blocks:
             p_total, p_count, p_members, p_offsets = blocks[-1]
             step = width[p_members[-1]] / 2 + gap + width[members[0]] / 2

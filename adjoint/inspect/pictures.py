@@ -201,10 +201,12 @@ def _curve(points: list[tuple[float, float]], shift: float) -> str:
 
 
 def _box(v: Vertex, x: float, y: float, width: float, root: bool) -> str:
+    texts = _texts(v)
+    top = y + (17 if len(texts) > 1 else 24)
     lines = "".join(
-        f'<text x="{x + width / 2:.1f}" y="{y + 17 + i * _LINE}" text-anchor="middle"'
+        f'<text x="{x + width / 2:.1f}" y="{top + i * _LINE}" text-anchor="middle"'
         f'{" class=" + chr(34) + "d" + chr(34) if i else ""}>{html.escape(t)}</text>'
-        for i, t in enumerate(_texts(v)))
+        for i, t in enumerate(texts))
     corner = 14 if v.kind in ("leaf", "input") else 4
     return (f'<g class="{v.kind}{" root" if root else ""}"><title>{html.escape(v.where)}</title>'
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="40" rx="{corner}"/>'

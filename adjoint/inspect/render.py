@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -145,10 +145,23 @@ def html(e: Any) -> str:
                       f"<td><code>{_escaped(numbers)}</code></td></tr>")
     return (f"<div><p><b>{_escaped(e.root)}</b> = <code>{_escaped(e.root_value)}</code>; "
             f"{format_bytes(e.nbytes)} kept for backward</p>"
-            "<table><tr><th>#</th><th>forward</th><th>node</th><th>shape</th><th>saves</th>"
-            f"<th>line</th></tr>{rows}</table>"
-            "<table><tr><th>#</th><th>node</th><th>cotangent</th><th>number</th></tr>"
-            f"{moves}</table><p>{_escaped(e.note)}</p></div>")
+            + _table(("#", "forward", "node", "shape", "saves", "line"), rows)
+            + _table(("#", "node", "cotangent", "number"), moves)
+            + f"<p>{_escaped(e.note)}</p></div>")
+
+
+_CELLS = "text-align:left;vertical-align:top;padding:.2em .8em .2em 0"
+
+
+def _table(heads: Sequence[str], rows: str) -> str:
+    """A table that scrolls in itself where the page is narrow. Notebooks have styles of their own,
+    so the cells carry theirs."""
+    top = "".join(f"<th>{h}</th>" for h in heads)
+    styled = f"<tr>{top}</tr>{rows}"
+    for tag in ("th", "td"):
+        styled = styled.replace(f"<{tag}>", f'<{tag} style="{_CELLS}">')
+    return ('<div style="overflow-x:auto;margin:.5em 0">'
+            f'<table style="border-collapse:collapse;min-width:34em">{styled}</table></div>')
 
 
 _STYLES = {"head": "bold", "step": "bold cyan", "place": "dim", "saved": "dark_orange",

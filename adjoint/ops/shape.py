@@ -108,7 +108,7 @@ def _batch_permute(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
 
 
 permute_op: Any = op(
-    "permute", show="{x}ᵀ", impl=lambda x, /, *, dims: x.transpose(dims),
+    "permute", impl=lambda x, /, *, dims: x.transpose(dims),
     infer=lambda x, *, dims: Aval(tuple(x.shape[d] for d in dims), x.dtype),
     vjp={"x": lambda ct, *, dims: permute_op(ct, dims=_inverse(dims))}, jvp={"x": None},
     batch=_batch_permute, view=True)

@@ -507,7 +507,7 @@ function vertex(b, current) {
     "aria-label": told + (later ? ", not yet" : done ? (b.leaf ? ", has a gradient" : ", backward has passed") : ", recorded") + (current ? ", now" : "") },
     sv("rect", { class: "f", width: BW, height: BH, rx: 7 }));
   const head = sv("text", { x: 9, y: 17 }), tail = sv("text", { x: 9, y: 32, class: "sub" }), tip = sv("title", {});
-  head.textContent = (b.group !== undefined ? "▸ " : "") + tail_(name, kept ? 13 : 14); tail.textContent = cut(sub, 17); tip.textContent = name + " " + sub;
+  head.textContent = (b.group !== undefined ? "▸ " : "") + tail_(name, (kept ? 13 : 14) - (b.group !== undefined ? 2 : 0)); tail.textContent = cut(sub, 17); tip.textContent = name + " " + sub;
   g.append(head, tail, tip);
   if (kept) g.append(sv("circle", { cx: BW - 10, cy: 12, r: 4, class: free ? "free" : "" }));
   g.onmouseenter = () => {                  // the six fields, on hover
