@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers_kernels import guard_workspace
 
+import adjoint as ad
 from adjoint.kernels import blas, gemm, gemm_choose, gemm_plan, threads
 from adjoint.kernels.gemm import RELU, matmul
 
@@ -325,3 +326,23 @@ def test_blas_reads_transposed_operands_and_adds() -> None:
     with blas.one_thread(), blas.one_thread():
         assert library.get_num_threads() == 1
     assert library.get_num_threads() == before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_few_rows_with_a_bias(rows: int, dtype: str) -> None:
+    """A request of one row is a matrix times a vector, bias or not, and no product of NumPy's: its
+    threads wait for each other. `linear` of a small first operand comes here by its weight."""
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.standard_normal(s).astype(dtype) for s in ((rows, 512), (640, 512), (640,)))
+    want = x.astype(float) @ w.astype(float).T + b
+    step = 4e-3 if dtype == "float16" else 512 * np.finfo(dtype).eps
+    limit = step * (abs(x.astype(float)) @ abs(w.astype(float)).T + abs(b))
+    made = gemm._decide(x, w.T, None, False, b, None, None)
+    assert isinstance(made, gemm._Vector) == (rows == 1)
+    assert (abs(gemm.matmul(x, w.T, bias=b) - want) <= limit).all()
+    kept = np.full((rows, 640), 7, dtype)
+    assert gemm.matmul(x, w.T, kept, bias=b) is kept and (abs(kept - want) <= limit).all()
+    if rows == 1 and dtype != "float16":
+        got = ad.nn.functional.linear(*map(ad.from_numpy, (x, w, b))).numpy()
+        assert (got == gemm.matmul(x, w.T, bias=b)).all()

@@ -464,7 +464,7 @@ function boxOfEvent(e) {
   return null;
 }
 function label(b) {
-  if (b.group !== undefined) return [G[b.group].name, b.count + " operations" + (G[b.group].kind !== G[b.group].name ? ", " + G[b.group].kind : "")];
+  if (b.group !== undefined) return [G[b.group].name, b.count + (b.count === 1 ? " operation" : " operations") + (G[b.group].kind !== G[b.group].name ? ", " + G[b.group].kind : "")];
   if (b.leaf) return [b.leaf.name, shapeText(b.leaf.shape) + (b.leaf.rg ? " leaf" : "")];
   const out = b.node.outs.length ? T[b.node.outs[0]] : null;
   return [b.node.op, out ? "→ " + out.name + " " + shapeText(out.shape) : b.node.name];
