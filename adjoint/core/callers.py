@@ -196,12 +196,10 @@ def _unary(x: Any, own: Any = None) -> Any:
         return bind(own.op, (x,), {})
     t = new_tensor()
     t.array = od if type(od) is ndarray else _asarray(od)
-    t._cell = None
+    t._cell = None if mode <= GRAD else INFERENCE_CELL
     if not (x._rg and mode == GRAD and plan.wanted):
         t._rg = False
         t._edge = None
-        if mode > GRAD:
-            t._cell = INFERENCE_CELL
         return t
     node: Any = own.node_type()
     node.plan = plan
@@ -259,11 +257,9 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
         return bind(own.op, (a, b), {})
     t = new_tensor()
     t.array = od if type(od) is ndarray else _asarray(od)
-    t._cell = None
+    t._cell = None if mode <= GRAD else INFERENCE_CELL
     if not needs or not mode or (plan := plans[needs]) is None:
         t._rg, t._edge = False, None
-        if mode > GRAD:
-            t._cell = INFERENCE_CELL
         return t
     node: Any = own.node_type()
     node.plan = plan
