@@ -220,12 +220,16 @@ def test_quiz_asks_before_each_gradient_and_keeps_score(opened: Any, tmp_path: P
     page.evaluate("stepper.go(7)")
     page.keyboard.press("ArrowRight")
     assert "b.grad" in text(page, "#question") and text(page, "#counter") == "8 / 12"
+    rows = page.locator("#eventsroom .ev").all_inner_texts()         # answers are not given away
+    assert rows[8].endswith("b.grad = ?") and rows[10].endswith("W.grad = ?")
+    assert "dL/db = ct = ?" in text(page, "#formula") and "[2, 1]" not in text(page, "#formula")
     choices = page.locator("#choices button").all_inner_texts()
     assert {"[2, 1]", "None", "[0.1, 0.2]"} <= set(choices)
     screenshot(page, "quiz", tmp_path)
     page.click("#choices button:text-is('[2, 1]')")
     assert "Right" in text(page, "#verdict") and "1 / 1" in text(page, "#verdict")
     assert text(page, "#counter") == "9 / 12"
+    assert "b.grad = [2, 1]" in text(page, "#eventsroom")
     page.keyboard.press("Enter")                             # go on has the focus
     page.keyboard.press("ArrowRight")
     assert "W.grad" in text(page, "#question")

@@ -176,8 +176,8 @@ function listEvents(jump) {
   const a = Math.max(0, Math.floor(v.y / ROW) - 4), b = Math.min(N, Math.ceil((v.y + v.h) / ROW) + 4);
   const made = [];
   for (let i = a; i < b; i++) {
-    const row = el("div", { cls: "ev " + CLASS[E[i].kind] + (i > now ? " later" : ""), role: "option", id: "ev" + i, "aria-selected": i === now, "aria-posinset": i + 1, "aria-setsize": N, title: W.lines[i] },
-      el("small", {}, String(i + 1)), W.lines[i]);
+    const row = el("div", { cls: "ev " + CLASS[E[i].kind] + (i > now ? " later" : ""), role: "option", id: "ev" + i, "aria-selected": i === now, "aria-posinset": i + 1, "aria-setsize": N, title: lineOf(i) },
+      el("small", {}, String(i + 1)), lineOf(i));
     row.style.top = i * ROW + "px";
     row.onclick = () => go(i);
     made.push(row);
@@ -241,7 +241,7 @@ function formula() {
   back.forEach(([o, text]) => {
     const index = card[0].indexOf(o), who = rename(TOKEN + o + TOKEN, card, ins, outs).text;
     const p = el("p", { cls: e.kind === "node" ? "back" : "" }, "dL/d" + who + " = ", marked(text, card, ins, outs));
-    if (e.kind === "node" && e.cts && index >= 0 && e.cts[1][index] >= 0) p.append(" = " + valueText(e.cts[1][index]));
+    if (e.kind === "node" && e.cts && index >= 0 && e.cts[1][index] >= 0) p.append(" = " + (willBeAsked(e.outs[index]) ? "?" : valueText(e.cts[1][index])));
     box.append(p);
   });
   if (e.kind === "node" && e.cts) box.append(el("p", { cls: "soft" }, "ct = " + e.cts[0].map(v => valueText(v)).join("; ")));
@@ -507,7 +507,7 @@ function vertex(b, current) {
     "aria-label": told + (later ? ", not yet" : done ? (b.leaf ? ", has a gradient" : ", backward has passed") : ", recorded") + (current ? ", now" : "") },
     sv("rect", { class: "f", width: BW, height: BH, rx: 7 }));
   const head = sv("text", { x: 9, y: 17 }), tail = sv("text", { x: 9, y: 32, class: "sub" }), tip = sv("title", {});
-  head.textContent = (b.group !== undefined ? "▸ " : "") + tail_(name, (kept ? 13 : 14) - (b.group !== undefined ? 2 : 0)); tail.textContent = cut(sub, 17); tip.textContent = name + " " + sub;
+  head.textContent = (b.group !== undefined ? "▸ " : "") + tail_(name, (kept ? 12 : 14) - (b.group !== undefined ? 2 : 0)); tail.textContent = cut(sub, 17); tip.textContent = name + " " + sub;
   g.append(head, tail, tip);
   if (kept) g.append(sv("circle", { cx: BW - 10, cy: 12, r: 4, class: free ? "free" : "" }));
   g.onmouseenter = () => {                  // the six fields, on hover
@@ -551,7 +551,7 @@ function search() {
   if (!words.length) { box.hidden = true; $("search").setAttribute("aria-expanded", "false"); return; }
   const has = text => words.every(w => text.includes(w));
   for (const t of T) if (W.tensors[t.id][0] && has(t.name.toLowerCase())) hits.push(["tensor " + t.name + " " + shapeText(t.shape), () => { const b = t.born; go(Math.min(b, N - 1), true); pick(t.id); }]);
-  for (let i = 0; i < N; i++) if (has((W.lines[i] + " " + placeText(E[i].place) + " " + G[E[i].group].name).toLowerCase())) hits.push([(i + 1) + "  " + W.lines[i], () => go(i, true)]);
+  for (let i = 0; i < N; i++) if (has((lineOf(i) + " " + placeText(E[i].place) + " " + G[E[i].group].name).toLowerCase())) hits.push([(i + 1) + "  " + lineOf(i), () => go(i, true)]);
   const shown = hits.slice(0, 60);
   shown.forEach(([text, act_], k) => { const li = el("li", { role: "option", id: "hit" + k, "aria-selected": "false" }, text); li.onmousedown = ev => { ev.preventDefault(); take(k); }; box.append(li); });
   box.append(el("li", { cls: "none", role: "status" }, hits.length ? hits.length + (hits.length > 60 ? " found; the first 60 are shown" : " found") : "nothing found"));
@@ -568,6 +568,9 @@ function take(k) { if (k < 0 || k >= hits.length) return; hits[k][1](); $("found
 
 // ---------------------------------------------------------------- quiz: predict the next .grad
 function firstQuestion(a, b) { for (let i = a; i <= b; i++) if (E[i].kind === "grad" && !asked.has(i)) return i; return -1; }
+function hidden(i) { return quiz && i > now && E[i].kind === "grad" && !asked.has(i); }      // the answer to a question that is still to come
+function lineOf(i) { return hidden(i) ? T[E[i].outs[0]].name + ".grad = ?" : W.lines[i]; }
+function willBeAsked(leaf) { for (let i = now + 1; i < N && isBack[i]; i++) if (E[i].kind === "grad" && E[i].outs[0] === leaf) return hidden(i); return false; }
 function flat(v) { return Array.isArray(v) ? v.flatMap(flat) : [v]; }
 function zip(a, b, f) { return Array.isArray(a) ? a.map((x, k) => zip(x, b === null ? null : b[k], f)) : f(a, b); }
 function choicesOf(t, i) {
@@ -609,7 +612,7 @@ function answer(i, button, good, right) {
   const on = el("button", { type: "button" }, "Go on"); on.onclick = () => go(now + 1); $("choices").append(on); on.focus();
 }
 function closeQuestion() { if (!$("quizbox").hidden) { $("quizbox").hidden = true; if ($("quizbox").contains(document.activeElement)) $("next").focus(); } }
-function setQuiz(on) { quiz = on; $("quiz").setAttribute("aria-pressed", String(on)); if (!on) closeQuestion(); else { $("line").textContent = firstQuestion(now + 1, N - 1) >= 0 ? "Quiz: step on; before each gradient you are asked what it will be." : "Quiz: no gradient is written after this event; go back."; } }
+function setQuiz(on) { quiz = on; $("quiz").setAttribute("aria-pressed", String(on)); listEvents(false); formula(); if (!on) closeQuestion(); else { $("line").textContent = firstQuestion(now + 1, N - 1) >= 0 ? "Quiz: step on; before each gradient you are asked what it will be." : "Quiz: no gradient is written after this event; go back."; } }
 
 // ---------------------------------------------------------------- controls
 function stop() { if (playing) { clearInterval(playing); playing = 0; $("play").setAttribute("aria-pressed", "false"); $("play").setAttribute("aria-label", "Play"); $("play").textContent = "Play"; } }
