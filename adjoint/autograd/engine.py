@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from operator import add as plus
 from operator import attrgetter
 from typing import Any
 
@@ -32,6 +31,7 @@ from adjoint.core.tensor import (
     Tensor,
     wrap,
 )
+from adjoint.ops.accelerate import plus
 from adjoint.ops.pointwise import add as add_op
 
 ndarray = np.ndarray
@@ -267,10 +267,10 @@ class Backward:
             cts[edge] = ct
         elif (type(have) is ndarray and have.size >= LARGE and _refs(have) <= 3
                 and have.base is None and type(ct) is ndarray):
-            np.add(have, ct, out=have)
+            plus(have, ct, out=have)
         elif (type(have) is type(ct) is MetaArray and have.size >= LARGE and _refs(have) <= 3
                 and have.base is None):
-            call(np.add, have, ct, out=have, otherwise=tuple)
+            call(plus, have, ct, out=have, otherwise=tuple)
         else:
             cts[edge] = add(have, ct)
 
@@ -354,7 +354,7 @@ class Backward:
 def add(a: Any, b: Any) -> Any:
     """Sum of two cotangents, arrays or tensors."""
     if not isinstance(a, (Tensor, MetaArray)) and not isinstance(b, (Tensor, MetaArray)):
-        return a + b
+        return plus(a, b)
     if isinstance(a, MetaArray) and isinstance(b, MetaArray):
         return call(plus, a, b, otherwise=lambda: MetaArray(a.shape, a.dtype))
     if getattr(a, "is_sparse", False) or getattr(b, "is_sparse", False):

@@ -44,8 +44,8 @@ def fit(ct: Any, edge: Any) -> Any:
 
 def _summed(ct: Any, lead: int, axes: tuple[int, ...]) -> Any:
     if lead:
-        ct = np.add.reduce(ct, axis=tuple(range(lead)))
-    return np.add.reduce(ct, axis=axes, keepdims=True) if axes else ct
+        ct = sum_op.op.impl(ct, dim=tuple(range(lead)), keepdim=False)
+    return sum_op.op.impl(ct, dim=axes, keepdim=True) if axes else ct
 
 
 def _converted(ct: Any, dtype: Any) -> Any:

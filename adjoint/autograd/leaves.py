@@ -11,6 +11,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
+from adjoint.ops.accelerate import plus
 
 _lock = threading.RLock()   # several threads may run backward on graphs that share leaves
 
@@ -45,8 +46,7 @@ def _store(leaf: Tensor, ct: Any) -> None:
         leaf._grad = have.detach() + wrap(ct)
     else:
         a = have.array
-        (partial(call, np.add, otherwise=tuple) if type(a) is MetaArray else np.add)(
-            a, ct, out=a, casting="unsafe")
+        (partial(call, plus, otherwise=tuple) if type(a) is MetaArray else plus)(a, ct, out=a)
         bump(have, "gradient accumulation")
 
 
@@ -75,6 +75,6 @@ def retain(t: Tensor | None, ct: Any, walk: Any) -> None:
         t._grad = wrap(own(ct, 0))
     elif type(ct) is MetaArray:
         have = t._grad.array
-        t._grad = wrap(call(np.add, have, ct, otherwise=lambda: MetaArray(have.shape, have.dtype)))
+        t._grad = wrap(call(plus, have, ct, otherwise=lambda: MetaArray(have.shape, have.dtype)))
     else:
-        t._grad = wrap(np.add(t._grad.array, ct))
+        t._grad = wrap(plus(t._grad.array, ct))

@@ -86,7 +86,8 @@ class Reduce:
             total = out if plan.partial[0] == 1 else _UFUNC[how].reduce(out, axis=0)
             if how == "mean":
                 total = total / plan.size
-            results.append(total.astype(dtype, copy=False).reshape(shape))
+            total = total.astype(dtype, copy=False)
+            results.append(total if total.shape == shape else total.reshape(shape))
         return tuple(results)
 
     def _make(self, args: Sequence[Any], axis: int | tuple[int, ...] | None) -> _Plan | None:

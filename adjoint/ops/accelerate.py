@@ -15,7 +15,9 @@ import numpy as np
 
 from adjoint.base.dtypes import F32, F64
 from adjoint.core.op import OPS, Op
+from adjoint.kernels.expr import var
 from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
+from adjoint.ops.family import raw_functions
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
 Adapter = Callable[..., Any]
@@ -50,6 +52,24 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
     record.impl = impl
 
 
+@functools.cache
+def _adder() -> tuple[Any, int]:
+    """(sum of two large arrays, size from which it pays)."""
+    _, large, limit = raw_functions("add", ("a", "b"), [var("a") + var("b")], None)
+    return large, limit
+
+
+def plus(a: Any, b: Any, out: Any = None) -> Any:
+    """a + b of raw arrays, stored in `out` if given: on all threads where they are large and
+    alike, else by NumPy."""
+    dtype = a.dtype
+    if (dtype is F32 or dtype is F64) and dtype is b.dtype and a.shape == b.shape:
+        large, limit = _adder()
+        if a.size >= limit:
+            return large(a, b) if out is None else large(a, b, out=(out,))
+    return a + b if out is None else np.add(a, b, out=out, casting="unsafe")
+
+
 def _last(x: Any, dim: int) -> bool:
     return dim == x.ndim - 1 and x.flags.c_contiguous
 
@@ -72,11 +92,16 @@ def _layer_norm(k: Any, x: Any, weight: Any, bias: Any, *, ndim: int, eps: float
     if got is NotImplemented:
         return got
     y, mean, rstd = got
-    return y.reshape(x.shape), mean.reshape(-1), rstd.reshape(-1)
+    return _shaped(y, x.shape), mean, rstd
 
 
 def _flat(x: Any) -> Any:
     return None if x is None else x.reshape(-1)
+
+
+def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """`x` in that shape; itself where it has it, because a view as gradient would be copied."""
+    return x if x.shape == shape else x.reshape(shape)
 
 
 def _layer_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, *, ndim: int,
@@ -93,8 +118,8 @@ def _layer_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: 
     if (wanted[1] and dw is None) or (wanted[2] and db is None):
         return NotImplemented
     empty = np.zeros(inner, mean.dtype)
-    return (dx.reshape(x.shape),
-            *(empty if d is None else d.reshape(inner).astype(mean.dtype, copy=False)
+    return (_shaped(dx, x.shape),
+            *(empty if d is None else _shaped(d, inner).astype(mean.dtype, copy=False)
               for d in (dw, db)))
 
 
@@ -127,7 +152,7 @@ def _rms_norm(k: Any, x: Any, weight: Any, *, ndim: int, eps: float) -> Any:
     if not columns or not x.flags.c_contiguous:
         return NotImplemented
     got = k(x, _flat(weight), eps=eps, columns=columns)
-    return got if got is NotImplemented else (got[0].reshape(x.shape), got[1].reshape(-1))
+    return got if got is NotImplemented else (_shaped(got[0], x.shape), got[1])
 
 
 def _rms_norm_backward(k: Any, ct: Any, x: Any, weight: Any, rstd: Any, *, ndim: int,
@@ -140,7 +165,8 @@ def _rms_norm_backward(k: Any, ct: Any, x: Any, weight: Any, rstd: Any, *, ndim:
     if got is NotImplemented:
         return got
     dx, dw = got
-    return dx.reshape(x.shape), np.zeros(inner, rstd.dtype) if dw is None else dw.reshape(inner)
+    return (_shaped(dx, x.shape),
+            np.zeros(inner, rstd.dtype) if dw is None else _shaped(dw, inner))
 
 
 def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int,
@@ -257,7 +283,7 @@ def _linear(mm: Any, x: Any, weight: Any, bias: Any) -> Any:
     if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype is not x.dtype):
         return NotImplemented
     rows = x.reshape(-1, x.shape[-1])
-    return mm(rows, weight.T, bias=bias).reshape(*x.shape[:-1], weight.shape[0])
+    return _shaped(mm(rows, weight.T, bias=bias), (*x.shape[:-1], weight.shape[0]))
 
 
 def install() -> None:
