@@ -150,6 +150,21 @@ def vector_bits() -> int:
 
 
 @functools.cache
+def cache_bytes() -> int:
+    """Size in bytes of the last-level cache: what Linux says of the first CPU, else 32 MiB.
+
+    >>> cache_bytes() > 0
+    True
+    """
+    found = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        told = re.fullmatch(r"(\d+)([KMG]?)", path.read_text().strip())
+        if told is not None:
+            found.append(int(told[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[told[2]])
+    return max(found, default=0) or 32 << 20
+
+
+@functools.cache
 def fingerprint() -> str:
     """What compiled code depends on beside its text: CPU, LLVM, llvmlite, how we compile."""
     binding = _need()

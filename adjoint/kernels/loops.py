@@ -22,7 +22,7 @@ from adjoint.kernels.ir import Function, Value, vec
 
 Array = NDArray[Any]
 _BLOCK = 16384          # elements of a chunk
-_STREAM = 192 << 20     # results of more bytes than this are written around the cache
+_LINE = 256             # elements that a row needs for its stores to go around the cache
 _MAX_OUTER = 7
 _MAX_PLANS = 4096
 
@@ -165,11 +165,11 @@ class Pointwise:
         if len(lay.outer) > _MAX_OUTER or (
                 lay.inner > 1 and set(lay.modes(sizes)[len(arrays):]) != {"c"}):
             return None
-        entry = self._kernel(args, arrays, lay, sizes, dtypes, dtype, shape)
+        entry = self._kernel(args, arrays, out, lay, sizes, dtypes, dtype, shape)
         words, address = geometry(_words(lay))
         return _Plan(entry, words, address, shape, order, dtypes)
 
-    def _kernel(self, args: Sequence[Any], arrays: list[Array], lay: Layout,
+    def _kernel(self, args: Sequence[Any], arrays: list[Array], out: Any, lay: Layout,
                 sizes: Sequence[int], dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any],
                 shape: tuple[int, ...]) -> Callable[..., None]:
         modes = lay.modes(sizes)
@@ -178,9 +178,10 @@ class Pointwise:
         names = [p for p, a in zip(self.params, args, strict=True) if type(a) is np.ndarray]
         scalars = [p for p, a in zip(self.params, args, strict=True) if type(a) is not np.ndarray]
         scalars += self.keyword
-        big = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize >= _STREAM
+        big = out is None and lay.inner >= _LINE and codegen.streams(
+            int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
         job = _Job(self.exprs, names, scalars, [s[0] for s in stored], modes, len(lay.outer),
-                   (codegen.storage(dtype) or ("", ""))[1], big and not lay.outer)
+                   (codegen.storage(dtype) or ("", ""))[1], big)
         spec = (self._text, ",".join([*names, "|", *scalars]), repr(job[2:]))
         return codegen.build(f"pointwise.{self.name}", spec, job.emit, arrays=len(stored),
                              reals=len(scalars))
@@ -302,6 +303,8 @@ class _Job(NamedTuple):
             return []
 
         f.loop(frame.first, frame.end, 1, [], chunk)
+        if self.stream:
+            codegen.fence(f)
 
     def _row(self, f: Function, starts: list[Value], steps: list[Value], env: dict[str, Value],
              j0: Value, j1: Value, n: int) -> None:

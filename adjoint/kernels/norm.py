@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import rows
+from adjoint.kernels import codegen, rows
 from adjoint.kernels.ir import Value
 from adjoint.kernels.rows import Rows
 
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 _GROUPS = 32
 
 
-def _forward(k: Rows, rms: bool, affine: str, spread: bool) -> None:
+def _forward(k: Rows, rms: bool, affine: str, spread: bool, stream: bool = False) -> None:
     """x, [weight], [bias], out, [mean], rstd; reals: eps. `affine`: which of "wb" are there."""
     f, frame = k.f, k.frame
     arrays = [frame.array(i) for i in range(2 + len(affine) + (1 if rms else 2))]
@@ -51,14 +51,14 @@ def _forward(k: Rows, rms: bool, affine: str, spread: bool) -> None:
             _spread_affine(k, x, o, mean, wide, weight, bias, r, every)
             return
 
-        def write(j: Value, m: Value | None, _: bool) -> None:
+        def write(j: Value, m: Value | None, around: bool) -> None:
             v = k.load(x, j, m)
             v = (v - mean if mean is not None else v) * wide
             if weight is not None:
                 w = k.load(weight, j, m)
                 v = f.fma(v, w, k.load(bias, j, m)) if bias is not None else v * w
-            k.store(v, o, j, m)
-        k.map(write)
+            k.store(v, o, j, m, stream=around)
+        k.map(write, [o] if stream else [])
     k.each(row)
 
 
@@ -95,7 +95,7 @@ def _spread_affine(k: Rows, x: Value, o: Value, mean: Value | None, rstd: Value,
     f.loop(f.i64(0), runs, 1, [], channel)
 
 
-def _backward(k: Rows, rms: bool, affine: str, gradients: bool) -> None:
+def _backward(k: Rows, rms: bool, affine: str, gradients: bool, stream: bool) -> None:
     """ct, x, [mean], rstd, [weight], out, [weight partials], [bias partials]."""
     f, frame = k.f, k.frame
     at = iter(range(16))
@@ -134,15 +134,15 @@ def _backward(k: Rows, rms: bool, affine: str, gradients: bool) -> None:
         chunk = r / k.group
         rows_of = {kind: k.row(p, chunk, k.register) for kind, p in partial.items()}
 
-        def write(j: Value, m: Value | None, _: bool) -> None:
+        def write(j: Value, m: Value | None, around: bool) -> None:
             g, hat, h = parts(j, m)
             v = h - hat * with_hat
-            k.store((v - alone if alone is not None else v) * rstd, o, j, m)
+            k.store((v - alone if alone is not None else v) * rstd, o, j, m, stream=around)
             for kind, p in rows_of.items():
                 old = k.load(p, j, m, k.register)
                 new = f.fma(g, hat, old) if kind == "w" else old + g
                 k.store(new, p, j, m, k.register)
-        k.map(write)
+        k.map(write, [o] if stream else [])
     k.each(row, begin)
 
 
@@ -205,7 +205,7 @@ def _norm(rms: bool, x: Array, weight: Array | None, bias: Array | None, eps: fl
     affine = _affine(weight, bias)
     name = "rms_norm" if rms else "layer_norm"
     entry = rows.compiled(_forward, name, x.dtype, 2 + len(affine) + (1 if rms else 2), 0, 1,
-                          (rms, affine, False))
+                          (rms, affine, False, codegen.streams(x.nbytes)))
     if entry is None:
         return NotImplemented
     count = x.size // n
@@ -254,7 +254,7 @@ def _norm_backward(rms: bool, ct: Array, x: Array, stats: list[Array], weight: A
     gradients = gradients and bool(affine)
     arrays = 3 + len(stats) + ("w" in affine) + (len(affine) if gradients else 0)
     entry = rows.compiled(_backward, "norm_backward", x.dtype, arrays, 0, 0,
-                          (rms, affine, gradients))
+                          (rms, affine, gradients, codegen.streams(x.nbytes)))
     if entry is None:
         return NotImplemented
     _, address, chunks = rows.row_geometry(count, n, x.itemsize, _GROUPS)

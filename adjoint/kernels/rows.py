@@ -20,6 +20,7 @@ from adjoint.kernels.loops import geometry
 Array = NDArray[Any]
 _GROUP_BYTES = 1 << 16
 _BLOCK = 4096
+_AHEAD = 16384          # elements that are fetched ahead at most
 
 
 class Rows:
@@ -30,6 +31,7 @@ class Rows:
         self.stored, self.register = stored, register
         self.n = codegen.width(register)
         self.ty = vec(self.n, register)
+        self._streams = False
         self.group, self.rows, self.columns = (frame.geometry(i) for i in (1, 2, 3))
 
     def each(self, body: Callable[[Value], None],
@@ -49,6 +51,12 @@ class Rows:
             return []
 
         f.loop(self.frame.first, self.frame.end, 1, [], chunk)
+        if self._streams:
+            codegen.fence(f)
+
+    def scratch(self) -> Value:
+        """Room for one row in registers' type; ask for it ahead of `each`."""
+        return self.f.emit("ptr", f"alloca {self.register}, i64 {self.columns.ref}, align 64")
 
     def row(self, p: Value, r: Value, stored: str | None = None) -> Value:
         """The address of row `r` of the (rows, columns) operand at `p`."""
@@ -62,6 +70,15 @@ class Rows:
               stored: str | None = None, stream: bool = False) -> None:
         kind = stored or self.stored
         codegen.store(self.f, v, self.f.at(p, kind, j), kind, mask=mask, stream=stream)
+
+    def ahead(self, p: Value, j: Value) -> None:
+        """Have column `j` of the row after the one at `p` fetched (of a long row a later column of
+        its own): memory then works while this row is computed on."""
+        f = self.f
+        name = "llvm.prefetch.p0"
+        f.code.declare(name, f"declare void @{name}(ptr, i32, i32, i32)")
+        step = f.intrinsic("smin", self.columns, f.i64(_AHEAD))
+        f.do(f"call void @{name}(ptr {f.at(p, self.stored, j + step).ref}, i32 0, i32 3, i32 1)")
 
     def scalar(self, p: Value, index: Value) -> Value:
         """One element, as a register scalar."""
@@ -121,6 +138,8 @@ class Rows:
     def map(self, body: Callable[[Value, Value | None, bool], None],
             stream: Sequence[Value] = ()) -> None:
         """Run `body(j, mask, stream)` along the row; stores to `stream` pointers may stream."""
+        self._streams = self._streams or bool(stream)
+
         def run(j: Value, mask: Value | None, streaming: bool) -> list[Value]:
             body(j, mask, streaming)
             return []

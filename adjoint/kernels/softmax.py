@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import rows
+from adjoint.kernels import codegen, rows
 from adjoint.kernels.ir import Value
 from adjoint.kernels.mathlib import apply
 from adjoint.kernels.rows import Rows
 
 Array = NDArray[Any]
-_STREAM = 192 << 20
+_SCRATCH = 8192         # elements of the longest row that is kept on the stack of its thread
 
 
 def _shifted_sum(k: Rows, x: Value) -> tuple[Value, Value]:
@@ -25,46 +25,58 @@ def _shifted_sum(k: Rows, x: Value) -> tuple[Value, Value]:
     f = k.f
     top, = k.reduce(["max"], lambda j, m: [k.load(x, j, m)])
     wide = k.wide(top)
-    total, = k.reduce(["add"], lambda j, m: [apply(f, "exp_negative", k.load(x, j, m) - wide)],
-                      unroll=2)
+
+    def exps(j: Value, m: Value | None) -> list[Value]:
+        k.ahead(x, j)
+        return [apply(f, "exp_negative", k.load(x, j, m) - wide)]
+    total, = k.reduce(["add"], exps, unroll=2)
     return wide, total
 
 
-def _softmax(k: Rows) -> None:
+def _softmax(k: Rows, stream: bool, short: bool) -> None:
     f = k.f
     xs, ys = k.frame.array(0), k.frame.array(1)
+    room = k.scratch() if stream and short else None
 
     def row(r: Value) -> None:
         x, y = k.row(xs, r), k.row(ys, r)
         top, = k.reduce(["max"], lambda j, m: [k.load(x, j, m)])
         wide = k.wide(top)
+        kept = y if not stream and k.stored == k.register else room
 
         def exps(j: Value, m: Value | None) -> list[Value]:
+            k.ahead(x, j)
             e = apply(f, "exp_negative", k.load(x, j, m) - wide)
-            if k.stored == k.register:
-                k.store(e, y, j, m)
+            if kept is not None:
+                k.store(e, kept, j, m, k.register)
             return [e]
         total, = k.reduce(["add"], exps, unroll=2)
         scale = k.wide(1.0 / total)
 
         def write(j: Value, m: Value | None, s: bool) -> None:
-            if k.stored == k.register:
-                e = k.load(y, j, m)
+            if kept is not None:
+                e = k.load(kept, j, m, k.register)
             else:
                 e = apply(f, "exp_negative", k.load(x, j, m) - wide)
-            k.store(e * scale, y, j, m)
-        k.map(write)
+            k.store(e * scale, y, j, m, stream=s)
+        k.map(write, [y] if stream else [])
     k.each(row)
 
 
-def _softmax_backward(k: Rows) -> None:
+def _softmax_backward(k: Rows, stream: bool) -> None:
     ys, gs, os = (k.frame.array(i) for i in range(3))
 
     def row(r: Value) -> None:
         y, g, o = k.row(ys, r), k.row(gs, r), k.row(os, r)
         dot, = k.reduce(["add"], lambda j, m: [k.load(y, j, m) * k.load(g, j, m)])
         wide = k.wide(dot)
-        k.map(lambda j, m, s: k.store(k.load(y, j, m) * (k.load(g, j, m) - wide), o, j, m))
+
+        def write(j: Value, m: Value | None, s: bool) -> None:
+            if s:
+                k.ahead(y, j)
+                k.ahead(g, j)
+            k.store(k.load(y, j, m) * (k.load(g, j, m) - wide), o, j, m, stream=s)
+        k.map(write, [o] if stream else [])
     k.each(row)
 
 
@@ -84,18 +96,19 @@ def _logsumexp(k: Rows) -> None:
     k.each(row)
 
 
-def _log_softmax(k: Rows) -> None:
+def _log_softmax(k: Rows, stream: bool) -> None:
     xs, ys = k.frame.array(0), k.frame.array(1)
 
     def row(r: Value) -> None:
         x, y = k.row(xs, r), k.row(ys, r)
         top, total = _shifted_sum(k, x)
         log = k.wide(apply(k.f, "log", total))
-        k.map(lambda j, m, s: k.store((k.load(x, j, m) - top) - log, y, j, m))
+        k.map(lambda j, m, s: k.store((k.load(x, j, m) - top) - log, y, j, m, stream=s),
+              [y] if stream else [])
     k.each(row)
 
 
-def _log_softmax_backward(k: Rows) -> None:
+def _log_softmax_backward(k: Rows, stream: bool) -> None:
     ys, gs, os = (k.frame.array(i) for i in range(3))
 
     def row(r: Value) -> None:
@@ -105,8 +118,8 @@ def _log_softmax_backward(k: Rows) -> None:
 
         def write(j: Value, m: Value | None, s: bool) -> None:
             p = apply(k.f, "exp", k.load(y, j, m))
-            k.store(k.load(g, j, m) - p * wide, o, j, m)
-        k.map(write)
+            k.store(k.load(g, j, m) - p * wide, o, j, m, stream=s)
+        k.map(write, [o] if stream else [])
     k.each(row)
 
 
@@ -182,6 +195,8 @@ def _cross_entropy_backward(k: Rows, weighted: bool, smooth: bool, stream: bool)
 
         def compute() -> list[Value]:
             k.map(write, [o] if stream else [])
+            if stream:
+                codegen.fence(f)            # the target's element is written once more
             p = apply(f, "exp_negative", k.scalar(x, at) - f.extract(lowest, 0)) * factor
             if each is not None:
                 p = p - (each * w)
@@ -197,10 +212,10 @@ def _cross_entropy_backward(k: Rows, weighted: bool, smooth: bool, stream: bool)
     k.each(row)
 
 
-def _unary(emit: Any, name: str, x: Array, axis: int) -> Any:
+def _unary(emit: Any, name: str, x: Array, axis: int, *variant: Any) -> Any:
     if not rows.plain(x) or not rows.last_axis(x, axis) or x.size == 0:
         return NotImplemented
-    entry = rows.compiled(emit, name, x.dtype, 2)
+    entry = rows.compiled(emit, name, x.dtype, 2, variant=(codegen.streams(x.nbytes), *variant))
     if entry is None:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
@@ -212,7 +227,7 @@ def _unary_backward(emit: Any, name: str, ct: Array, out: Array, axis: int) -> A
     if (not rows.plain(ct, out) or not rows.last_axis(out, axis) or out.size == 0
             or ct.shape != out.shape or ct.dtype != out.dtype):
         return NotImplemented
-    entry = rows.compiled(emit, name, out.dtype, 3)
+    entry = rows.compiled(emit, name, out.dtype, 3, variant=(codegen.streams(out.nbytes),))
     if entry is None:
         return NotImplemented
     grad = np.empty(out.shape, out.dtype)
@@ -230,7 +245,7 @@ def softmax(x: Array, *, axis: int = -1) -> Any:
     >>> y is NotImplemented or bool((y == 0.25).all())
     True
     """
-    return _unary(_softmax, "softmax", x, axis)
+    return _unary(_softmax, "softmax", x, axis, x.ndim > 0 and x.shape[-1] <= _SCRATCH)
 
 
 def softmax_backward(ct: Array, out: Array, *, axis: int = -1) -> Any:
@@ -337,7 +352,7 @@ def cross_entropy_backward(scale: Array, x: Array, target: Array, lse: Array,
     weighted = weight is not None
     entry = rows.compiled(
         _cross_entropy_backward, "cross_entropy_backward", x.dtype, 6 if weighted else 5, 1, 2,
-        (weighted, label_smoothing != 0, x.nbytes >= _STREAM))
+        (weighted, label_smoothing != 0, codegen.streams(x.nbytes)))
     if entry is None:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
