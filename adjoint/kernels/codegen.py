@@ -23,6 +23,7 @@ F32, F64, BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.bool_)
 # dtype -> (type in memory, type in registers)
 STORAGE = {F32: ("float", "float"), F64: ("double", "double"),
            np.dtype(np.float16): ("half", "float"), BOOL: ("i8", "i1")}
+_BYTES = {"float": 4, "double": 8, "half": 2, "i16": 2, "i8": 1}
 _OBJECT_DATA = object.__basicsize__  # the data pointer follows the object header
 
 
@@ -196,8 +197,8 @@ def store(f: Function, v: Value, p: Value, stored: str, *, mask: Value | None = 
     elif element(v.ty) == "i1":
         v = f.cast("uitofp", v, vec(n, "float" if stored in ("half", "bfloat") else stored))
     v = _narrow(f, v, stored)
-    align = n * (8 if stored == "double" else 4) if stream and mask is None else 0
-    f.store(v, p, mask=mask, stream=stream, align=align)
+    align = min(n * _BYTES[_memory(stored)], llvm.vector_bits() // 8) if stream else 0
+    f.store(v, p, mask=mask, stream=stream, align=0 if mask is not None else align)
 
 
 def streams(nbytes: int) -> bool:

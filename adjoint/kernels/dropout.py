@@ -31,28 +31,31 @@ _GROUPS = 128            # blocks of 64 elements in a chunk
 
 
 def philox(f: Function, counter: Value, offset: Value, seed: Value) -> list[Value]:
-    """Four vectors of 32 random bits (in i64 lanes) for a vector of 64-bit counters."""
+    """Four vectors of 32 random bits for a vector of 64-bit counters.
+
+    High halves of lanes are left as they come: the CPU's product of low halves ignores them.
+    """
     ty = counter.ty
 
     def both(scalar: Value) -> tuple[Value, Value]:
         low, high = scalar & LOW, scalar >> 32
         return low, high
-    x = [counter & LOW, counter >> 32, *(f.splat(v, 16) for v in both(offset))]
+    x = [counter, counter >> 32, *(f.splat(v, 16) for v in both(offset))]
     k0, k1 = both(seed)
     for _ in range(ROUNDS):
-        a, b = x[0] * f.const(ty, M0), x[2] * f.const(ty, M1)
-        x = [(b >> 32) ^ x[1] ^ f.splat(k0, 16), b & LOW,
-             (a >> 32) ^ x[3] ^ f.splat(k1, 16), a & LOW]
+        a, b = (x[0] & LOW) * f.const(ty, M0), (x[2] & LOW) * f.const(ty, M1)
+        x = [(b >> 32) ^ x[1] ^ f.splat(k0, 16), b, (a >> 32) ^ x[3] ^ f.splat(k1, 16), a]
         k0, k1 = (k0 + W0) & LOW, (k1 + W1) & LOW
-    return x
+    return [f.cast("trunc", v, vec(16, "i32")) for v in x]
 
 
-def _emit(stored: str, register: str, frame: Frame) -> None:
+def _emit(stored: str, register: str, stream: bool, frame: Frame) -> None:
     """x, out; integers: threshold, seed, offset; reals: scale."""
     f = frame.f
     group, blocks, count = (frame.geometry(i) for i in (1, 2, 3))
     x, out = frame.array(0), frame.array(1)
-    limit = f.splat(frame.integer(0), 16)
+    limit = f.splat(f.cast("trunc", frame.integer(0), "i32"), 16)
+    possible = f.splat(frame.integer(0).compare("sle", LOW), 16)     # above, nothing is kept
     seed, offset = frame.integer(1), frame.integer(2)
     ty = vec(16, register)
     scale = f.splat(frame.real(0, register), 16)
@@ -62,15 +65,16 @@ def _emit(stored: str, register: str, frame: Frame) -> None:
         words = philox(f, f.splat(g * 16, 16) + f.iota(16), offset, seed)
         base = g * 64
 
-        def piece(w: int, mask: Value | None) -> None:
+        def piece(w: int, mask: Value | None, around: bool = False) -> None:
             at = base + 16 * w
             v = codegen.load(f, f.at(x, stored, at), stored, 16, mask=mask) * scale
-            keep = words[w].compare("uge", limit)
-            codegen.store(f, f.select(keep, v, zero), f.at(out, stored, at), stored, mask=mask)
+            keep = words[w].compare("uge", limit) & possible
+            codegen.store(f, f.select(keep, v, zero), f.at(out, stored, at), stored, mask=mask,
+                          stream=around)
 
         def whole() -> list[Value]:
             for w in range(4):
-                piece(w, None)
+                piece(w, None, stream)
             return []
 
         def rest() -> list[Value]:
@@ -85,15 +89,17 @@ def _emit(stored: str, register: str, frame: Frame) -> None:
 
     first = frame.first * group
     f.loop(first, f.intrinsic("smin", frame.end * group, blocks), 1, [], block)
+    if stream:
+        codegen.fence(f)
 
 
 @functools.lru_cache(maxsize=16)
-def _compiled(dtype: np.dtype[Any]) -> Any:
+def _compiled(dtype: np.dtype[Any], stream: bool) -> Any:
     kinds = codegen.storage(dtype) if llvm.available() else None
     if kinds is None or kinds[1] == "i1":
         return None
-    return codegen.build("dropout", kinds, functools.partial(_emit, *kinds), arrays=2, integers=3,
-                         reals=1)
+    return codegen.build("dropout", (*kinds, repr(stream)),
+                         functools.partial(_emit, *kinds, stream), arrays=2, integers=3, reals=1)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -129,10 +135,10 @@ def dropout(x: Array, *, p: float, seed: int, offset: int = 0, scale: float | No
     """
     if type(x) is not np.ndarray or not x.flags.carray or x.size == 0:
         return NotImplemented
-    entry = _compiled(x.dtype)
+    out = np.empty(x.shape, x.dtype)
+    entry = _compiled(x.dtype, codegen.streams(x.nbytes) and out.ctypes.data % 64 == 0)
     if entry is None:
         return NotImplemented
-    out = np.empty(x.shape, x.dtype)
     entry(threads.entry(), _shape(x.size)[1], id(x), id(out), threshold(p), _signed(seed),
           _signed(offset), kept_scale(p) if scale is None else scale)
     return out
