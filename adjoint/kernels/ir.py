@@ -268,6 +268,12 @@ class Function:
         self.do(f"call void @{name}({v.ty} {v.ref}, ptr {p.ref}, i32 {size}, "
                 f"{mask.ty} {mask.ref})")
 
+    def fetch(self, p: Value) -> None:
+        """Have the cache line at `p` fetched, if there is one; nothing waits for it."""
+        name = "llvm.prefetch.p0"
+        self.code.declare(name, f"declare void @{name}(ptr, i32, i32, i32)")
+        self.do(f"call void @{name}(ptr {p.ref}, i32 0, i32 3, i32 1)")
+
     # -- control --------------------------------------------------------------------------
     def label(self, hint: str) -> str:
         self._count += 1

@@ -74,11 +74,8 @@ class Rows:
     def ahead(self, p: Value, j: Value) -> None:
         """Have column `j` of the row after the one at `p` fetched (of a long row a later column of
         its own): memory then works while this row is computed on."""
-        f = self.f
-        name = "llvm.prefetch.p0"
-        f.code.declare(name, f"declare void @{name}(ptr, i32, i32, i32)")
-        step = f.intrinsic("smin", self.columns, f.i64(_AHEAD))
-        f.do(f"call void @{name}(ptr {f.at(p, self.stored, j + step).ref}, i32 0, i32 3, i32 1)")
+        step = self.f.intrinsic("smin", self.columns, self.f.i64(_AHEAD))
+        self.f.fetch(self.f.at(p, self.stored, j + step))
 
     def scalar(self, p: Value, index: Value) -> Value:
         """One element, as a register scalar."""
