@@ -24,7 +24,6 @@ Adapter = Callable[..., Any]
 ACCELERATED: dict[str, Op] = {}     # `impl` of each is the kernels', `impl.__wrapped__` NumPy's
 _TINY = 128        # the same for kernels that replace tens of NumPy calls
 _SMALL = 4096      # elements below which a launch costs more than it saves
-_MATRIX = 1 << 17  # elements of a second operand from which a few rows go to the kernels as well
 
 
 @functools.cache
@@ -254,7 +253,9 @@ def _product(name: str, arrange: Callable[..., Any]) -> None:
     @functools.wraps(slow)          # the record reads its operands off the signature
     def impl(*arrays: Any, **attrs: Any) -> Any:
         a, b = arrays[:2]
-        if (a.size >= 2048 or b.size >= _MATRIX) and (a.dtype is F32 or a.dtype is F64):
+        # either operand: a threaded product of NumPy's, however small, leaves OpenBLAS's threads
+        # spinning for milliseconds on the cores that the next kernels want
+        if (a.size >= 2048 or b.size >= 2048) and (a.dtype is F32 or a.dtype is F64):
             got = arrange(_gemm(), *arrays, **attrs)
             if got is not NotImplemented:
                 return got
