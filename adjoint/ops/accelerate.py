@@ -187,13 +187,14 @@ def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, l
                             reduction: str, ignore_index: int, label_smoothing: float) -> Any:
     if x.ndim != 2 or not x.flags.c_contiguous or target.ndim != 1:
         return NotImplemented
-    scale = np.asarray(ct, lse.dtype).reshape(-1)
+    scale = np.asarray(ct, lse.dtype)
     if reduction == "mean":
         used = target != ignore_index
-        share = used.sum() if weight is None else weight[np.where(used, target, 0)][used].sum()
+        share = (np.count_nonzero(used) if weight is None
+                 else weight[np.where(used, target, 0)][used].sum())
         with np.errstate(invalid="ignore", divide="ignore"):
-            scale = (scale / lse.dtype.type(share)).astype(lse.dtype, copy=False)
-    full = np.ascontiguousarray(np.broadcast_to(scale, (len(x),)))
+            scale = np.asarray(scale / lse.dtype.type(share), lse.dtype)
+    full = np.ascontiguousarray(scale) if scale.ndim else np.full(len(x), scale, lse.dtype)
     return k(full, x, target, lse, weight, ignore_index=ignore_index,
              label_smoothing=label_smoothing)
 
@@ -295,7 +296,6 @@ def install() -> None:
             ("softmax", _softmax), ("log_softmax", _softmax),
             ("softmax_backward", _softmax_backward),
             ("log_softmax_backward", _softmax_backward), ("layer_norm", _layer_norm),
-            ("cross_entropy", _cross_entropy),
             ("embedding", _embedding), ("embedding_backward", _embedding_backward),
             ("batch_norm", _batch_norm), ("group_norm", _group_norm), ("rms_norm", _rms_norm),
             ("sum", _reduce), ("mean", _reduce)):
@@ -306,6 +306,7 @@ def install() -> None:
                              (group_norm._rms_kernel.op, _rms_norm_backward)):
         accelerate(record, backward)
     accelerate(OPS["dropout"], _dropout, 1)
+    accelerate(OPS["cross_entropy"], _cross_entropy, _TINY)
     accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)
     _recurrent()
     _product("mm", _pair)
