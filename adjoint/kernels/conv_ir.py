@@ -3,28 +3,20 @@ packed.
 
 The windows ("im2col") never exist as a whole: a block of them, as large as the L2 cache holds, is
 packed straight from the image. An image that needs padding is first copied, padded, into the
-thread's workspace. A table says for each vector of consecutive output positions how to load it: one
-load where they are adjacent in the image, two to four masked loads where they span rows, else a
-gather.
+thread's workspace; for the gradient of the weight it is always copied, channels last, so that the
+columns of a panel (channels of a tap) are adjacent and nothing has to be transposed nine times. A
+table says for each vector of columns how to load it: one load where they are adjacent in the image,
+two to four masked loads where they lie in pieces, else a gather.
 
     forward: out[image] (O, P)  = weight (O, C K) . windows (C K, P)
-    weight:  dW         (O, C K) = sum over images of ct (O, P) . windows^T (P, C K)
+    weight:  dW         (O, K C) = sum over images of ct (O, P) . windows^T (P, K C)
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .gemm_emit import (
-    BYTES,
-    Emit,
-    Machine,
-    lane_mask,
-    load_wide,
-    short,
-    store_masked,
-    transpose_block,
-)
+from .gemm_emit import BYTES, Emit, Machine, lane_mask, load_wide, short, store_masked
 from .gemm_ir import ARGS as GEMM_ARGS
 from .gemm_ir import Driver, GemmSpec, Tile, tile_for, write_library
 
@@ -126,9 +118,10 @@ class Windows:
 
         e.cond(e.cmp("eq", kind, 1), single, rest)
 
-    def pack_down(self) -> None:
-        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of positions, taps
-        down.
+    def pack(self) -> None:
+        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of windows.
+
+        Row k starts `koff[k]` elements into the image; the table places the vectors of columns.
         """
         e, n = self.e, self.n
         head = "ptr noalias %dst, ptr noalias %image, ptr %koff, ptr %table, ptr %poff, i64 %depth"
@@ -146,42 +139,8 @@ class Windows:
                 self.ways(table, poff, body)
             e.raw("  ret void")
 
-    def pack_across(self) -> None:
-        """`void windows(dst, image, koff, table, poff, i64 depth)`: a panel of taps, positions
-        down.
-
-        Vectors of positions are loaded for as many taps as there are lanes and transposed. `depth`
-        is rounded up to whole vectors: the rows beyond it are packed and not used.
-        """
-        e, n, nr = self.e, self.n, self.tile.nr
-        head = "ptr noalias %dst, ptr noalias %image, ptr %koff, ptr %table, ptr %poff, i64 %depth"
-        with e.function(f"internal void @windows({head})", "#1"):
-            stage = e.slot(f"[{n * n} x {self.kind}]", None, 64)
-            with e.loop(0, "%depth", n) as p:
-                table = e.at("%table", e.mul(e.div(p, n), ENTRY))
-                poff = e.at("%poff", p, "i32")
-                with e.loop(0, nr, n) as group:
-                    taps = e.at("%koff", group, "i64")
-
-                    def body(load: Any, taps: str = taps) -> None:
-                        with e.loop(0, n) as i:
-                            got = load(self.base("%image", e.at(taps, i, "i64")))
-                            e.store(self.vec, got, e.at(stage, e.mul(i, n), self.kind), self.size)
-
-                    self.ways(table, poff, body)
-                    target = e.at("%dst", e.add(e.mul(p, nr), group), self.kind)
-
-                    def row(i: str) -> str:
-                        return e.load(self.vec, e.at(stage, e.mul(i, n), self.kind), self.size)
-
-                    def put(j: str, value: str, target: str = target) -> None:
-                        e.store(self.vec, value, e.at(target, e.mul(j, nr), self.kind), self.size)
-
-                    transpose_block(e, self.kind, n, row, put)
-            e.raw("  ret void")
-
     def copy_row(self) -> None:
-        """`void copy_row(dst, src, i64 count, i64 stride)`: a row of an image; stride in bytes."""
+        """`void copy_row(dst, src, i64 count, i64 stride)`: a row of a channel; stride in bytes."""
         e, n = self.e, self.n
         with e.function(
             "internal void @copy_row(ptr %dst, ptr %src, i64 %count, i64 %stride)", "#1"
@@ -232,18 +191,30 @@ class ConvDriver(Driver):
 
         def copy() -> None:
             inner = e.at(self.image, v["inner"], self.spec.a)
-            with e.loop(0, v["chans"]) as c, e.loop(0, v["deep"]) as d, e.loop(0, v["high"]) as h:
+            with e.loop(0, v["deep"]) as d, e.loop(0, v["high"]) as h:
                 src, dst = origin, inner
-                for i, axis in ((c, "chan"), (d, "deep"), (h, "high")):
+                for i, axis in ((d, "deep"), (h, "high")):
                     src = e.at(src, e.mul(i, v[axis + "_s"]))
                     dst = e.at(dst, e.mul(i, v[axis + "_p"]), self.spec.a)
-                e.run(
-                    "copy_row", f"ptr {dst}", f"ptr {src}", f"i64 {v['wide']}", f"i64 {v['wide_s']}"
-                )
+                self.copy_rows(dst, src)
 
         e.cond(e.both(padded, fresh), copy)
         e.store("i64", image, self.held)
         return e.op(f"select i1 {padded}, ptr {self.image}, ptr {origin}")
+
+    def copy_rows(self, dst: str, src: str) -> None:
+        """Copy one row of every channel, each to its own plane."""
+        e, v = self.e, self.v
+        with e.loop(0, v["chans"]) as c:
+            to = e.at(dst, e.mul(c, v["chan_p"]), self.spec.a)
+            self.copy_row(to, e.at(src, e.mul(c, v["chan_s"])))
+
+    def copy_row(self, dst: str, src: str) -> None:
+        """Copy one row of one channel."""
+        v = self.v
+        self.e.run(
+            "copy_row", f"ptr {dst}", f"ptr {src}", f"i64 {v['wide']}", f"i64 {v['wide_s']}"
+        )
 
     def shifts(self, image: str) -> list[str]:
         """Byte offsets of the left operand, the image and the output of one image and group."""
@@ -251,19 +222,19 @@ class ConvDriver(Driver):
         table = e.at(self.v["offsets"], e.mul(image, 32))
         return [e.load("i64", e.at(table, 8 * i)) for i in range(3)]
 
-    def panels(self, image: str, j0: str, k0: str, cols: str, kc: str, down: bool) -> list[str]:
+    def panels(self, image: str, j0: str, k0: str, cols: str, kc: str) -> list[str]:
         """Pack a block of windows; returns the block's description for `rows`."""
         e, v, nr = self.e, self.v, self.tile.nr
         with e.loop(0, cols, nr) as j:
-            tap, place = (k0, e.add(j0, j)) if down else (e.add(j0, j), k0)
-            at = e.div(place, self.tile.lanes)
+            column = e.add(j0, j)
+            at = e.div(column, self.tile.lanes)
             e.run(
                 "windows",
                 f"ptr {e.at(self.bp, e.mul(j, kc), self.spec.acc)}",
                 f"ptr {image}",
-                f"ptr {e.at(v['koff'], tap, 'i64')}",
+                f"ptr {e.at(v['koff'], k0, 'i64')}",
                 f"ptr {e.at(v['vectors'], e.mul(at, ENTRY))}",
-                f"ptr {e.at(v['poff'], place, 'i32')}",
+                f"ptr {e.at(v['poff'], column, 'i32')}",
                 f"i64 {kc}",
             )
         size = BYTES[self.spec.acc]
@@ -317,7 +288,7 @@ class ForwardDriver(ConvDriver):
             kc = e.min(v["kc"], e.sub(v["k"], k0))
             e.store("i64", k0, self.start)
             e.store("i64", kc, self.depth)
-            described = self.panels(source, j0, k0, cols, kc, True)
+            described = self.panels(source, j0, k0, cols, kc)
             last = e.cmp("sge", e.add(k0, kc), v["k"])
             flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {e.cmp('sgt', k0, 0)}", f"i1 {last}"]
             ends = [f"ptr {bias}", "ptr null", "i64 0"]
@@ -328,6 +299,24 @@ class ForwardDriver(ConvDriver):
 
 class WeightDriver(ConvDriver):
     """`C[part] = sum over the part's images of A[image] . windows(image)^T`."""
+
+    def copy_rows(self, dst: str, src: str) -> None:
+        """Copy one row of all channels, channels last.
+
+        Packing may write a vector past the end, where the border or the next row begins: rows are
+        copied in ascending order, and what lies there is cleared again.
+        """
+        e, v, kind, lanes = self.e, self.v, self.spec.a, self.tile.lanes
+
+        def turned() -> None:
+            e.run(
+                "pack", f"ptr {dst}", f"ptr {src}", f"i64 {v['chan_s']}", f"i64 {v['wide_s']}",
+                f"i64 {v['chans']}", f"i64 {v['wide']}", f"i64 {v['chans']}",
+            )  # fmt: skip
+            end = e.at(dst, e.mul(v["wide"], v["chans"]), kind)
+            e.store(f"<{lanes} x {kind}>", "zeroinitializer", end, BYTES[kind])
+
+        e.cond(e.cmp("eq", v["chans"], 1), lambda: self.copy_row(dst, src), turned)
 
     def task(self, task: str, last_block: str) -> None:
         """One part, group and block of taps."""
@@ -348,11 +337,7 @@ class WeightDriver(ConvDriver):
             a = e.at(v["a"], shift[0])
             with e.loop(0, v["k"], v["kc"]) as k0:
                 kc = e.min(v["kc"], e.sub(v["k"], k0))
-                # panels hold whole vectors of positions
-                held = e.mul(
-                    e.div(e.add(kc, self.tile.lanes - 1), self.tile.lanes), self.tile.lanes
-                )
-                described = self.panels(source, j0, k0, cols, held, False)
+                described = self.panels(source, j0, k0, cols, kc)
                 begun = e.op(f"or i1 {e.cmp('sgt', number, first)}, {e.cmp('sgt', k0, 0)}")
                 flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {begun}", "i1 false"]
                 ends = ["ptr null", "ptr null", "i64 0"]
@@ -366,9 +351,6 @@ def conv_module(spec: GemmSpec, weight: bool, machine: Machine) -> str:
     write_library(e, spec, tile, machine)
     windows = Windows(e, tile, spec.a, machine)
     windows.copy_row()
-    if weight:
-        windows.pack_across()
-    else:
-        windows.pack_down()
+    windows.pack()
     (WeightDriver if weight else ForwardDriver)(e, spec, tile, ARGS).write()
     return e.text(machine)

@@ -55,39 +55,50 @@ class _Image:
     count: int
 
 
-def _image(x: Array, spec: ConvSpec) -> _Image:
-    """The image in place if it needs no padding and its rows are contiguous, else a padded copy."""
+def _image(x: Array, spec: ConvSpec, last: bool) -> _Image:
+    """The image in place if it needs no padding and its rows are contiguous, else a padded copy;
+    with `last`, always a copy, channels last."""
     size = x.itemsize
+    group = spec.channels // spec.groups
     steps = tuple(s // size for s in x.strides[1:])
-    if not any(spec.lo) and not any(spec.hi) and steps[-1] == 1:
+    if not (last or any(spec.lo) or any(spec.hi)) and steps[-1] == 1:
         return _Image(False, steps, 0, 0)
-    pitches = [1]
+    pitches = [group if last else 1]
     for length in reversed(spec.padded[1:]):
         pitches.insert(0, pitches[0] * length)
-    channel = pitches[0] * spec.padded[0]
+    plane = pitches[0] * spec.padded[0]
     inner = sum(a * p for a, p in zip(spec.lo, pitches, strict=True))
-    group = spec.channels // spec.groups
-    return _Image(True, (channel, *pitches), inner, group * channel + 64)
+    count = plane if last else group * plane
+    return _Image(True, (1 if last else plane, *pitches), inner, count + 64)
 
 
-def _tap_offsets(spec: ConvSpec, pitches: tuple[int, ...], pad_to: int) -> Array:
-    """Element offset of every (channel, tap) of a group, repeated at the end up to a multiple."""
-    total = np.arange(spec.channels // spec.groups, dtype=np.int64) * pitches[0]
-    for k, d, p in zip(spec.kernel, spec.dilation, pitches[1:], strict=True):
-        total = (total[..., None] + np.arange(k, dtype=np.int64) * (d * p)).reshape(-1)
-    return np.pad(total, (0, -len(total) % pad_to), mode="edge")
-
-
-def _place_offsets(spec: ConvSpec, pitches: tuple[int, ...]) -> Array:
-    """Element offset of the window of every output position."""
+def _taps(spec: ConvSpec, pitches: tuple[int, ...]) -> Array:
+    """Element offset of every tap of one channel."""
     total = np.zeros(1, np.int64)
-    for n, s, p in zip(spec.out, spec.stride, pitches[1:], strict=True):
-        total = (total[:, None] + np.arange(n, dtype=np.int64) * (s * p)).reshape(-1)
+    for k, d, p in zip(spec.kernel, spec.dilation, pitches[1:], strict=True):
+        total = (total[:, None] + np.arange(k, dtype=np.int64) * (d * p)).reshape(-1)
     return total
 
 
+def _rows_and_columns(spec: ConvSpec, pitches: tuple[int, ...], weight: bool
+                      ) -> tuple[Array, Array]:
+    """Element offsets of the rows and of the columns of the packed operand.
+
+    Forward: (channel, tap) down and output positions across. Gradient of the weight: positions down
+    and (tap, channel) across.
+    """
+    places = np.zeros(1, np.int64)
+    for n, s, p in zip(spec.out, spec.stride, pitches[1:], strict=True):
+        places = (places[:, None] + np.arange(n, dtype=np.int64) * (s * p)).reshape(-1)
+    taps = _taps(spec, pitches)
+    channels = np.arange(spec.channels // spec.groups, dtype=np.int64) * pitches[0]
+    if weight:
+        return places, (taps[:, None] + channels).reshape(-1)
+    return (channels[:, None] + taps).reshape(-1), places
+
+
 def _vector_table(places: Array, lanes: int, pad_to: int, masks: bool) -> tuple[Array, Array]:
-    """How to load each vector of positions (see `conv_ir`), and the positions padded to vectors."""
+    """How to load each vector of columns (see `conv_ir`), and their offsets padded to vectors."""
     count = len(places)
     padded = np.pad(places, (0, -count % pad_to), mode="edge").astype(np.int32)
     table = np.zeros((len(padded) // lanes, ENTRY // 4), np.int32)
@@ -116,10 +127,9 @@ class _Plan:
         kind = FLOATS[x.dtype.name]
         self.entry = _kernel(kind, "row" if bias else "", weight)
         tile, size = tile_for(machine(), kind), BYTES[kind]
-        image = _image(x, spec)
-        self.koff = _tap_offsets(spec, image.pitches, tile.nr)
-        places = _place_offsets(spec, image.pitches)
-        self.vectors, self.poff = _vector_table(places, tile.lanes, tile.nr, machine().masks)
+        image = _image(x, spec, weight)
+        self.koff, columns = _rows_and_columns(spec, image.pitches, weight)
+        self.vectors, self.poff = _vector_table(columns, tile.lanes, tile.nr, machine().masks)
         filters, group = spec.filters // spec.groups, spec.channels // spec.groups
         m, n, k = filters, spec.positions, spec.depth
         if weight:
@@ -221,15 +231,15 @@ def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
     """The cotangent of the weight, `(O, C/groups, *K)`."""
     ct, x = np.ascontiguousarray(ct), _readable(x)
     parts = min(spec.batch, 2 * threads.get_num_threads())
-    shape = (spec.filters, spec.channels // spec.groups, *spec.kernel)
-    out = np.empty((parts, *shape), x.dtype)
+    out = np.empty((parts, spec.filters, *spec.kernel, spec.channels // spec.groups), x.dtype)
     made = _plan(x, ct, out, spec, True, False)
     # with few images per part the last parts may be empty
     used = -(-spec.batch // -(-spec.batch // parts))
     if used < parts:
         out[used:] = 0
     made.run(ct, x, out, None)
-    return np.asarray(out[0] if parts == 1 else np.add.reduce(out, axis=0))
+    total = out[0] if parts == 1 else np.add.reduce(out, axis=0)
+    return np.ascontiguousarray(np.moveaxis(total, -1, 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,19 +314,20 @@ def transpose_block(
     lanes: int,
     row: Callable[[str], str],
     put: Callable[[str, str], None],
-    groups: str | int | None = None,
+    groups: str | int,
+    columns: str | int,
 ) -> None:
-    """Transpose a block of `lanes` vectors: `row(i)` gives one, `put(j, column)` takes the
-    columns in order.
+    """Transpose a block of `lanes` vectors: `row(i)` gives one, `put(j, column)` takes the first
+    `columns` columns in order.
 
     Pieces of 128 bits are transposed first, then their elements in the large: a shuffle is one
     instruction on x86 so. Between the two steps the block lies on the stack: loops keep the code,
-    and the time to compile it, small. With `groups`, only so many pieces of each column are needed.
+    and the time to compile it, small. Only the first `groups` pieces of each column are needed.
     """
     size = 16 // BYTES[kind]  # elements of a piece
     pieces, vec = lanes // size, f"<{lanes} x {kind}>"
     stage = e.slot(f"[{lanes * lanes} x {kind}]", None, 64)
-    with e.loop(0, pieces if groups is None else groups) as g:
+    with e.loop(0, groups) as g:
         first = e.mul(g, size)
         block = _columns_of_pieces(e, vec, lanes, [row(e.add(first, i)) for i in range(size)])
         for i, value in enumerate(block):
@@ -336,7 +337,7 @@ def transpose_block(
         block = [e.load(vec, e.at(mine, q * size * lanes, kind), 64) for q in range(pieces)]
         for q, value in enumerate(_rows_of_pieces(e, vec, size, block)):
             e.store(vec, value, e.at(mine, q * size * lanes, kind), 64)
-    with e.loop(0, lanes) as j:
+    with e.loop(0, columns) as j:
         put(j, e.load(vec, e.at(stage, e.mul(j, lanes), kind), 64))
 
 

@@ -175,6 +175,8 @@ class Pack:
             wide,
             masks,
         )
+        # masks take the last rows of a panel through the same blocks
+        self.whole = masks and src == acc
 
     def write(self) -> None:
         """The whole function: three ways to read, by which stride is one element."""
@@ -188,7 +190,8 @@ class Pack:
             full = e.both(
                 e.both(beside, e.cmp("eq", "%valid", "%width")), e.cmp("eq", "%width", self.wide)
             )
-            deep = e.both(e.cmp("eq", "%along", size), e.cmp("sge", "%depth", self.lanes))
+            least = self.lanes // 2 if self.whole else self.lanes
+            deep = e.both(e.cmp("eq", "%along", size), e.cmp("sge", "%depth", least))
             rest = (
                 (lambda: e.cond(beside, self.copy_masked, lambda: self.scalar("0")))
                 if self.masks
@@ -241,7 +244,7 @@ class Pack:
         """Blocks of lanes x lanes, transposed on the way."""
         e, n = self.e, self.lanes
         size = 16 // BYTES[self.acc]
-        blocks = e.mul(e.div("%depth", n), n)
+        blocks = "%depth" if self.whole else e.mul(e.div("%depth", n), n)
         last = e.sub("%valid", 1)
         groups, first_of = self.groups()
         with groups as group:
@@ -250,17 +253,21 @@ class Pack:
             needed = e.min(needed, n // size)
             with e.loop(0, blocks, n) as k:
                 target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
+                left = e.sub("%depth", k)
+                mask = lane_mask(e, n, left) if self.whole else None
 
-                def row(i: str, k: str = k, first: str = first) -> str:
+                def row(i: str, k: str = k, first: str = first, mask: str | None = mask) -> str:
                     r = e.at("%p", e.mul(e.min(e.add(first, i), last), "%across"))
-                    return load_wide(e, self.src, self.acc, n, e.at(r, k, self.src))
+                    return load_wide(e, self.src, self.acc, n, e.at(r, k, self.src), mask)
 
                 def put(j: str, value: str, target: str = target) -> None:
                     where = e.at(target, e.mul("%width", j), self.acc)
                     e.store(shaped(self.acc, n), value, where, BYTES[self.acc])
 
-                transpose_block(e, self.acc, n, row, put, needed)
-        self.scalar(blocks)
+                columns = e.min(n, left) if self.whole else n
+                transpose_block(e, self.acc, n, row, put, needed, columns)
+        if not self.whole:
+            self.scalar(blocks)
 
 
 def finish(e: Emit, spec: GemmSpec, tile: Tile) -> None:
