@@ -24,7 +24,7 @@ from .gemm_ir import Driver, GemmSpec, Tile, tile_for, write_library
 # pitches of the padded copy in elements), and how images are grouped into partial sums.
 EXTRA = (
     "koff poff vectors padded inner chans deep high wide chan_s deep_s high_s wide_s "
-    "chan_p deep_p high_p image_at image_count groups images per_part c_part c_group keep"
+    "chan_p deep_p high_p image_at image_count groups images per_part c_part c_group keep block"
 ).split()
 ARGS = [*GEMM_ARGS, *EXTRA]
 INDEX = {name: i for i, name in enumerate(ARGS)}
@@ -268,18 +268,28 @@ class ForwardDriver(ConvDriver):
         return e.at(self.ap, e.mul(before, v["keep"]), self.spec.acc)
 
     def task(self, task: str, last_block: str) -> None:
-        """One block of rows and positions of one image."""
-        e, v, spec = self.e, self.v, self.spec
+        """Rows and positions of one image, as many positions at a time as stay in the cache."""
+        e, v = self.e, self.v
         mi, block = e.rem(task, v["tasks_m"]), e.div(task, v["tasks_m"])
         ni, image = e.rem(block, v["tasks_n"]), e.div(block, v["tasks_n"])
         i0, j0 = e.mul(mi, v["mb"]), e.mul(ni, v["nb"])
         rows = e.min(v["mb"], e.sub(v["m"], i0))
-        cols = e.min(v["nb"], e.sub(v["n"], j0))
-        shift, size = self.shifts(image), BYTES[spec.a]
+        stop = e.min(v["n"], e.add(j0, v["nb"]))
+        shift = self.shifts(image)
         source = self.source(image, e.at(v["b"], shift[1]))
+        a, c = e.at(v["a"], shift[0]), e.at(v["c"], shift[2])
+        with e.loop(j0, stop, v["block"]) as j:
+            self.block(source, a, c, i0, rows, j, e.min(v["block"], e.sub(stop, j)))
+
+    def block(
+        self, source: str, a: str, c: str, i0: str, rows: str, j0: str, cols: str
+    ) -> None:
+        """`cols` positions from `j0` on."""
+        e, v, spec = self.e, self.v, self.spec
+        size = BYTES[spec.a]
         a_row, a_col, c_row = (e.mul(v[x], size) for x in ("a_row", "a_col", "c_row"))
-        a = e.at(e.at(v["a"], shift[0]), e.mul(i0, a_row))
-        c = e.at(e.at(v["c"], shift[2]), e.add(e.mul(i0, c_row), e.mul(j0, size)))
+        a = e.at(a, e.mul(i0, a_row))
+        c = e.at(c, e.add(e.mul(i0, c_row), e.mul(j0, size)))
         bias = e.at(v["bias"], i0, spec.acc) if spec.bias else v["bias"]
         kept = e.cmp("ne", e.mul(v["keep"], e.load("i64", self.ready)), 0)
         self.packing = e.op(f"xor i1 {kept}, true")

@@ -25,6 +25,8 @@ from .gemm_plan import address, blocking, machine, release, usable, workspace
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 _plans: dict[Any, _Plan] = {}
 _KEEP_BYTES = 2 << 20
+_BLOCK_BYTES = 640 << 10  # packed windows that stay in L2 beside the panels of the weight
+_DEPTH = 256  # positions in a block of the gradient of the weight, for the same reason
 _LEAST = 30_000  # multiply-adds below which NumPy is as good
 
 
@@ -139,14 +141,16 @@ class _Plan:
         batch = (self.parts if weight else spec.batch) * spec.groups
         cut = blocking(m, n, k, batch, tile, size, workers, False, False)
         mb = m if weight else cut.mb
-        kc = min(-(-cut.kc // 16) * 16, -(-k // 16) * 16)
+        kc = -(-min(cut.kc, k, _DEPTH if weight else k) // 16) * 16
         self.tasks = -(-m // mb) * -(-n // cut.nb) * batch
         self.workers = min(cut.workers, self.tasks)
-        nb = -(-min(cut.nb, n) // tile.nr) * tile.nr
-        b_bytes = -(-nb * kc * size // 64) * 64 + 128
         # a small weight, the same for all tasks, stays packed in each thread's cache
         rows = -(-m // tile.mr) * tile.mr
         keep = not weight and spec.groups == 1 and mb >= m and rows * k * size <= _KEEP_BYTES
+        block = -(-min(cut.nb, n) // tile.nr) * tile.nr
+        if keep:
+            block = min(block, max(1, _BLOCK_BYTES // (kc * size * tile.nr)) * tile.nr)
+        b_bytes = -(-block * kc * size // 64) * 64 + 128
         panel = rows * k if keep else tile.mr * kc
         image_at = -(-(b_bytes + (panel + 4 * tile.lanes) * size) // 64) * 64 + 64
         work = -(-(image_at + image.count * size) // 64) * 64 + 192
@@ -166,6 +170,7 @@ class _Plan:
             chan_p=image.pitches[0], deep_p=pitches[0], high_p=pitches[1], image_at=image_at,
             image_count=image.count, groups=spec.groups, images=spec.batch, per_part=per_part,
             c_part=spec.filters * n * size, c_group=filters * n * size, keep=int(keep),
+            block=block,
         )  # fmt: skip
         self.values = [values.get(name, 0) for name in ARGS]
 
