@@ -9,12 +9,12 @@ import struct
 
 import numpy as np
 
-from . import llvm, threads
+from . import threads
 from .attention_grad_ir import backward_bytes, backward_module
 from .attention_ir import ARGS, INDEX, SIDE, AttentionSpec, forward_bytes, forward_module
 from .attention_numpy import Array, Attend, threshold
 from .gemm_ir import tile_for
-from .gemm_plan import address, machine, release, usable, workspace
+from .gemm_plan import address, compiled, machine, release, usable, workspace
 
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 _NO_LIMIT = 1 << 30  # causal limit of attention that is not causal; positions stay below 2**31
@@ -27,8 +27,8 @@ def _entry(which: str, spec: AttentionSpec) -> int:
             return forward_module(spec, machine())
         return backward_module(spec, machine())
 
-    key = ("attention", which, spec.mask, str(spec.dropout), str(machine()))
-    return llvm.compile_spec(key, make, name=f"attention {which}", opt=0).address("attend")
+    key = ("attention", which, spec.mask, str(spec.dropout))
+    return compiled(key, make, name=f"attention {which}", symbol="attend")
 
 
 def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:

@@ -14,6 +14,7 @@ two to four masked loads where they lie in pieces, else a gather.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .gemm_emit import BYTES, Emit, Machine, lane_mask, load_wide, short, store_masked
@@ -24,7 +25,8 @@ from .gemm_ir import Driver, GemmSpec, Tile, tile_for, write_library
 # pitches of the padded copy in elements), and how images are grouped into partial sums.
 EXTRA = (
     "koff poff vectors padded inner chans deep high wide chan_s deep_s high_s wide_s "
-    "chan_p deep_p high_p image_at image_count groups images per_part c_part c_group keep block"
+    "chan_p deep_p high_p image_at image_count groups images per_part c_part c_group keep block "
+    "lines stride"
 ).split()
 ARGS = [*GEMM_ARGS, *EXTRA]
 INDEX = {name: i for i, name in enumerate(ARGS)}
@@ -139,6 +141,15 @@ class Windows:
                 self.ways(table, poff, body)
             e.raw("  ret void")
 
+    def fetch(self) -> None:
+        """`void fetch(p, i64 lines)`: prefetch lines of 64 bytes."""
+        e = self.e
+        with e.function("internal void @fetch(ptr %p, i64 %lines)", "#1"):
+            with e.loop(0, "%lines") as i:
+                where = e.at("%p", e.mul(i, 64))
+                e.run("llvm.prefetch.p0", f"ptr {where}", "i32 0", "i32 2", "i32 1")
+            e.raw("  ret void")
+
     def copy_row(self) -> None:
         """`void copy_row(dst, src, i64 count, i64 stride)`: a row of a channel; stride in bytes."""
         e, n = self.e, self.n
@@ -177,7 +188,7 @@ class ConvDriver(Driver):
         """Place the padded image after the panels and clear it: its border stays zero."""
         e, v = self.e, self.v
         self.image = e.at(self.bp, v["image_at"])
-        self.held = e.slot("i64", "-1")
+        self.held, self.following = e.slot("i64", "-1"), e.slot("ptr", "null")
         with e.loop(0, v["image_count"]) as i:
             e.store(self.spec.a, "0.0", e.at(self.image, i, self.spec.a))
 
@@ -189,25 +200,26 @@ class ConvDriver(Driver):
         padded = e.cmp("ne", v["padded"], 0)
         fresh = e.cmp("ne", e.load("i64", self.held), image)
 
-        def copy() -> None:
-            inner = e.at(self.image, v["inner"], self.spec.a)
-            with e.loop(0, v["deep"]) as d, e.loop(0, v["high"]) as h:
-                src, dst = origin, inner
-                for i, axis in ((d, "deep"), (h, "high")):
-                    src = e.at(src, e.mul(i, v[axis + "_s"]))
-                    dst = e.at(dst, e.mul(i, v[axis + "_p"]), self.spec.a)
-                self.copy_rows(dst, src)
-
-        e.cond(e.both(padded, fresh), copy)
+        inner = e.at(self.image, v["inner"], self.spec.a)
+        e.cond(e.both(padded, fresh), lambda: self.copy(inner, origin))
         e.store("i64", image, self.held)
         return e.op(f"select i1 {padded}, ptr {self.image}, ptr {origin}")
 
-    def copy_rows(self, dst: str, src: str) -> None:
-        """Copy one row of every channel, each to its own plane."""
+    def copy(self, dst: str, src: str) -> None:
+        """Copy an image, each channel to its own plane."""
         e, v = self.e, self.v
         with e.loop(0, v["chans"]) as c:
             to = e.at(dst, e.mul(c, v["chan_p"]), self.spec.a)
-            self.copy_row(to, e.at(src, e.mul(c, v["chan_s"])))
+            self.rows_of_image(to, e.at(src, e.mul(c, v["chan_s"])), self.copy_row)
+
+    def rows_of_image(self, dst: str, src: str, copy: Callable[[str, str], None]) -> None:
+        """Call `copy(to, from)` for every row."""
+        e, v = self.e, self.v
+        with e.loop(0, v["deep"]) as d, e.loop(0, v["high"]) as h:
+            for i, axis in ((d, "deep"), (h, "high")):
+                src = e.at(src, e.mul(i, v[axis + "_s"]))
+                dst = e.at(dst, e.mul(i, v[axis + "_p"]), self.spec.a)
+            copy(dst, src)
 
     def copy_row(self, dst: str, src: str) -> None:
         """Copy one row of one channel."""
@@ -215,6 +227,23 @@ class ConvDriver(Driver):
         self.e.run(
             "copy_row", f"ptr {dst}", f"ptr {src}", f"i64 {v['wide']}", f"i64 {v['wide_s']}"
         )
+
+    def expect(self, image: str) -> None:
+        """Note which image follows: `panels` fetches it, a little at a time.
+
+        The images of a batch lie too far apart for the processor to foresee.
+        """
+        e, v = self.e, self.v
+        last = e.sub(e.mul(v["images"], v["groups"]), 1)
+        following = e.min(e.add(image, v["stride"]), last)
+        e.store("ptr", e.at(v["b"], self.shifts(following)[1]), self.following)
+
+    def fetch(self) -> None:
+        """Ask for the next lines of the image that follows."""
+        e = self.e
+        at = e.load("ptr", self.following)
+        e.run("fetch", f"ptr {at}", f"i64 {self.v['lines']}")
+        e.store("ptr", e.at(at, e.mul(self.v["lines"], 64)), self.following)
 
     def shifts(self, image: str) -> list[str]:
         """Byte offsets of the left operand, the image and the output of one image and group."""
@@ -237,6 +266,7 @@ class ConvDriver(Driver):
                 f"ptr {e.at(v['poff'], column, 'i32')}",
                 f"i64 {kc}",
             )
+            self.fetch()
         size = BYTES[self.spec.acc]
         full = e.mul(e.div(cols, nr), nr)
         edge = e.at(self.bp, e.mul(full, kc), self.spec.acc)
@@ -277,6 +307,7 @@ class ForwardDriver(ConvDriver):
         stop = e.min(v["n"], e.add(j0, v["nb"]))
         shift = self.shifts(image)
         source = self.source(image, e.at(v["b"], shift[1]))
+        self.expect(image)
         a, c = e.at(v["a"], shift[0]), e.at(v["c"], shift[2])
         with e.loop(j0, stop, v["block"]) as j:
             self.block(source, a, c, i0, rows, j, e.min(v["block"], e.sub(stop, j)))
@@ -310,15 +341,15 @@ class ForwardDriver(ConvDriver):
 class WeightDriver(ConvDriver):
     """`C[part] = sum over the part's images of A[image] . windows(image)^T`."""
 
-    def copy_rows(self, dst: str, src: str) -> None:
-        """Copy one row of all channels, channels last.
+    def copy(self, dst: str, src: str) -> None:
+        """Copy an image, channels last.
 
         Packing may write a vector past the end, where the border or the next row begins: rows are
         copied in ascending order, and what lies there is cleared again.
         """
         e, v, kind, lanes = self.e, self.v, self.spec.a, self.tile.lanes
 
-        def turned() -> None:
+        def turn_row(dst: str, src: str) -> None:
             e.run(
                 "pack", f"ptr {dst}", f"ptr {src}", f"i64 {v['chan_s']}", f"i64 {v['wide_s']}",
                 f"i64 {v['chans']}", f"i64 {v['wide']}", f"i64 {v['chans']}",
@@ -326,7 +357,11 @@ class WeightDriver(ConvDriver):
             end = e.at(dst, e.mul(v["wide"], v["chans"]), kind)
             e.store(f"<{lanes} x {kind}>", "zeroinitializer", end, BYTES[kind])
 
-        e.cond(e.cmp("eq", v["chans"], 1), lambda: self.copy_row(dst, src), turned)
+        e.cond(
+            e.cmp("eq", v["chans"], 1),
+            lambda: self.rows_of_image(dst, src, self.copy_row),
+            lambda: self.rows_of_image(dst, src, turn_row),
+        )
 
     def task(self, task: str, last_block: str) -> None:
         """One part, group and block of taps."""
@@ -344,6 +379,7 @@ class WeightDriver(ConvDriver):
             image = e.add(e.mul(number, v["groups"]), group)
             shift = self.shifts(image)
             source = self.source(image, e.at(v["b"], shift[1]))
+            self.expect(image)
             a = e.at(v["a"], shift[0])
             with e.loop(0, v["k"], v["kc"]) as k0:
                 kc = e.min(v["kc"], e.sub(v["k"], k0))
@@ -360,6 +396,7 @@ def conv_module(spec: GemmSpec, weight: bool, machine: Machine) -> str:
     e, tile = Emit(), tile_for(machine, spec.acc)
     write_library(e, spec, tile, machine)
     windows = Windows(e, tile, spec.a, machine)
+    windows.fetch()
     windows.copy_row()
     windows.pack()
     (WeightDriver if weight else ForwardDriver)(e, spec, tile, ARGS).write()

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from . import gemm, llvm, threads
+from . import gemm, threads
 from .conv_ir import ARGS, ENTRY, INDEX, conv_module
 from .conv_numpy import Array, ConvSpec, conv_spec
 from .gemm_emit import BYTES, FLOATS
 from .gemm_ir import GemmSpec, tile_for
-from .gemm_plan import address, blocking, machine, release, usable, workspace
+from .gemm_plan import address, blocking, compiled, machine, release, usable, workspace
 
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 _plans: dict[Any, _Plan] = {}
@@ -42,9 +42,8 @@ def supported(x: Array, w: Array, spec: ConvSpec) -> bool:
 @functools.cache
 def _kernel(kind: str, bias: str, weight: bool) -> int:
     spec = GemmSpec(kind, kind, kind, bias)
-    key = ("conv", kind, bias, str(weight), str(machine()))
-    made = llvm.compile_spec(key, lambda: conv_module(spec, weight, machine()), name="conv", opt=0)
-    return made.address("gemm")
+    key = ("conv", kind, bias, str(weight))
+    return compiled(key, lambda: conv_module(spec, weight, machine()), name="conv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +141,7 @@ class _Plan:
         cut = blocking(m, n, k, batch, tile, size, workers, False, False)
         mb = m if weight else cut.mb
         kc = -(-min(cut.kc, k, _DEPTH if weight else k) // 16) * 16
+        panels = -(-n // tile.nr) * -(-k // kc)
         self.tasks = -(-m // mb) * -(-n // cut.nb) * batch
         self.workers = min(cut.workers, self.tasks)
         # a small weight, the same for all tasks, stays packed in each thread's cache
@@ -170,7 +170,8 @@ class _Plan:
             chan_p=image.pitches[0], deep_p=pitches[0], high_p=pitches[1], image_at=image_at,
             image_count=image.count, groups=spec.groups, images=spec.batch, per_part=per_part,
             c_part=spec.filters * n * size, c_group=filters * n * size, keep=int(keep),
-            block=block,
+            block=block, lines=-(-group * math.prod(spec.space) * size // (64 * panels)),
+            stride=spec.groups if weight else self.workers * spec.groups,
         )  # fmt: skip
         self.values = [values.get(name, 0) for name in ARGS]
 

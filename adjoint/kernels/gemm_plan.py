@@ -6,12 +6,13 @@ import ctypes
 import functools
 import mmap
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from . import llvm, threads
+from . import alloc, llvm, threads
 from .gemm_emit import BYTES, FLOATS, Machine
 from .gemm_ir import ARGS, INDEX, GemmSpec, Tile, gemm_module, tile_for
 
@@ -166,18 +167,24 @@ def blocking(
     return Blocking(best[1], best[2], kc, in_place, workers)
 
 
-@functools.cache
-def kernel(spec: GemmSpec) -> Any:
-    """Entry point of the module for a spec: `f(args, lo, hi)`, and its address.
+def compiled(
+    key: tuple[str, ...], make: Callable[[], str], *, name: str, symbol: str = "gemm"
+) -> int:
+    """The address of a kernel made of products; its results are large, so the caching allocator
+    comes with it.
 
     The text is written ready for the code generator: LLVM's optimisations find nothing that shows
     in the time of a product, and would double that of compiling.
     """
+    alloc.install()
+    return llvm.compile_spec((*key, str(machine())), make, name=name, opt=0).address(symbol)
+
+
+@functools.cache
+def kernel(spec: GemmSpec) -> Any:
+    """Entry point of the module for a spec: `f(args, lo, hi)`, and its address."""
     text = (spec.a, spec.c, spec.acc, spec.bias, spec.activation, str(spec.residual))
-    module = llvm.compile_spec(
-        ("gemm", *text, str(machine())), lambda: gemm_module(spec, machine()), name="gemm", opt=0
-    )
-    where = module.address("gemm")
+    where = compiled(("gemm", *text), lambda: gemm_module(spec, machine()), name="gemm")
     proto = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return proto(where), where
 
