@@ -182,15 +182,25 @@ class Windows:
 class ConvDriver(Driver):
     """Tasks of a convolution; see `Driver` for what is shared with the plain product."""
 
-    attributes = "#0"  # it clears and copies images itself
+    def write(self) -> None:
+        """The whole driver, and below it what deserves optimised code."""
+        e, lanes, kind = self.e, self.tile.lanes, self.spec.a
+        with e.function("internal void @clear(ptr %p, i64 %count)", "#1"):
+            with e.loop(0, "%count", lanes) as i:
+                e.store(f"<{lanes} x {kind}>", "zeroinitializer", e.at("%p", i, kind), BYTES[kind])
+            e.raw("  ret void")
+        with e.function("internal void @copy_image(ptr %args, ptr %dst, ptr %src)", "#1"):
+            self.load()
+            self.copy("%dst", "%src")
+            e.raw("  ret void")
+        super().write()
 
     def prepare(self) -> None:
         """Place the padded image after the panels and clear it: its border stays zero."""
         e, v = self.e, self.v
         self.image = e.at(self.bp, v["image_at"])
         self.held, self.following = e.slot("i64", "-1"), e.slot("ptr", "null")
-        with e.loop(0, v["image_count"]) as i:
-            e.store(self.spec.a, "0.0", e.at(self.image, i, self.spec.a))
+        e.run("clear", f"ptr {self.image}", f"i64 {v['image_count']}")
 
     def source(self, image: str, origin: str) -> str:
         """The image to read windows from: in place, or its padded copy, made if it is not there
@@ -201,7 +211,10 @@ class ConvDriver(Driver):
         fresh = e.cmp("ne", e.load("i64", self.held), image)
 
         inner = e.at(self.image, v["inner"], self.spec.a)
-        e.cond(e.both(padded, fresh), lambda: self.copy(inner, origin))
+        e.cond(
+            e.both(padded, fresh),
+            lambda: e.run("copy_image", "ptr %args", f"ptr {inner}", f"ptr {origin}"),
+        )
         e.store("i64", image, self.held)
         return e.op(f"select i1 {padded}, ptr {self.image}, ptr {origin}")
 

@@ -9,7 +9,7 @@ are blocks of C, taken by the threads from a shared counter.
     gemm(args, lo, hi)                 one thread's share
       for each task (image, columns, rows):
         for each block of K: pack_b    kc x nb, in panels of nr columns
-          for each panel of rows: strip_<mr>: pack_a_<mr>, then micro_<mr> over the panels of B
+          for each panel of rows: strip: pack A, then micro_<height> over the panels of B
 
 Strides of A and B are arbitrary, so transposed and sliced operands are packed from where they are.
 """
@@ -326,23 +326,25 @@ def _finish_vector(e: Emit, spec: GemmSpec, tile: Tile, i: str, j: int, mask: st
         store_masked(e, spec.c, n, value, where, mask)
 
 
-def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
-    """`void strip_<height>(...)`: packs a panel of A, if asked, and sweeps it over a block of B.
+def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
+    """`void strip(height, micro, ...)`: packs a panel of A, if asked, and sweeps it over a block
+    of B with the micro-kernel of that height.
 
     Panel j of the block lies at `bp + j * panel`, its rows `ldb` bytes apart; a last panel that is
     not full lies packed at `edge`.
     """
     size = BYTES[spec.acc]
     head = (
+        "i64 %height, ptr %micro, "
         "ptr %ap, i1 %packing, ptr %bp, i64 %panel, i64 %ldb, ptr %edge, ptr noalias %tile, "
         "ptr %a, i64 %across, i64 %along, ptr %c, i64 %ldc, i64 %rows, i64 %cols, i64 %kc, "
         "i1 %add, i1 %last, "
         "ptr %bias, ptr %residual, i64 %ldr"
     )
-    with e.function(f"internal void @strip_{height}({head})", "#1"):
+    with e.function(f"internal void @strip({head})", "#1"):
         source = ["ptr %ap", "ptr %a", "i64 %across", "i64 %along", "i64 %rows", "i64 %kc"]
-        e.cond("%packing", lambda: e.run("pack", *source, f"i64 {height}"))
-        whole = e.cmp("eq", "%rows", height)
+        e.cond("%packing", lambda: e.run("pack", *source, "i64 %height"))
+        whole = e.cmp("eq", "%rows", "%height")
         if spec.epilogue:
             whole = e.both(whole, e.op("xor i1 %last, true")) if spec.c == spec.acc else "false"
         with e.loop(0, "%cols", tile.nr) as j:
@@ -351,15 +353,16 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
             inner = e.at("%bp", e.mul(j, "%panel"))
             bp = e.op(f"select i1 {wide}, ptr {inner}, ptr %edge")
             ldb = e.op(f"select i1 {wide}, i64 %ldb, i64 {tile.nr * size}")
-            panel = ["i64 %kc", "ptr %ap", f"ptr {bp}", f"i64 {ldb}"]
+            # the micro-kernel writes to C where it can, else to a tile that `finish` moves
             direct = e.both(whole, wide)
+            to = e.op(f"select i1 {direct}, ptr {c}, ptr %tile")
+            ldt = e.op(f"select i1 {direct}, i64 %ldc, i64 {tile.nr * size}")
+            e.raw(
+                f"  call void %micro(i64 %kc, ptr %ap, ptr {bp}, i64 {ldb}, ptr {to}, i64 {ldt}, "
+                f"i1 {e.both(direct, '%add')})"
+            )
 
-            def straight(panel: list[str] = panel, c: str = c) -> None:
-                e.run(f"micro_{height}", *panel, f"ptr {c}", "i64 %ldc", "i1 %add")
-
-            def staged(panel: list[str] = panel, c: str = c, left: str = left, j: str = j) -> None:
-                out = [f"i64 {tile.nr * size}", "i1 false"]
-                e.run(f"micro_{height}", *panel, "ptr %tile", *out)
+            def staged(c: str = c, left: str = left, j: str = j) -> None:
                 bias = e.at("%bias", j, spec.acc) if spec.bias == "col" else "%bias"
                 residual = e.at("%residual", j, spec.c) if spec.residual else "%residual"
                 e.run(
@@ -376,19 +379,27 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile, height: int) -> None:
                     "i64 %ldr",
                 )
 
-            e.cond(direct, straight, staged)
+            e.cond(direct, lambda: None, staged)
         e.raw("  ret void")
 
 
 class Driver:
     """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows."""
 
-    attributes = "#3"
-
     def __init__(self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS) -> None:
         self.e, self.spec, self.tile, self.names = e, spec, tile, names
 
         self.packing = "true"
+
+    def load(self) -> dict[str, str]:
+        """Load the arguments, at the start of a function that has them as `%args`."""
+        e = self.e
+        self.v = {
+            name: e.load("ptr" if name in POINTERS else "i64", e.at("%args", i * 8))
+            for i, name in enumerate(self.names)
+            if name not in ("slot", "next")
+        }
+        return self.v
 
     def prepare(self) -> None:
         """What a subclass does once its workspace is known."""
@@ -400,12 +411,8 @@ class Driver:
     def write(self) -> None:
         """The whole function."""
         e = self.e
-        with e.function("void @gemm(ptr %args, i64 %lo, i64 %hi)", self.attributes):
-            self.v = v = {
-                name: e.load("ptr" if name in POINTERS else "i64", e.at("%args", i * 8))
-                for i, name in enumerate(self.names)
-                if name not in ("slot", "next")
-            }
+        with e.function("void @gemm(ptr %args, i64 %lo, i64 %hi)", "#3"):
+            v = self.load()
             mine = e.op(f"atomicrmw add ptr {e.at('%args', INDEX['slot'] * 8)}, i64 1 monotonic")
             self.bp = e.at(v["work"], e.mul(mine, v["work_bytes"]))
             self.ap = e.at(self.bp, v["b_bytes"])
@@ -507,7 +514,15 @@ class Driver:
             bias, residual, ldr = (x.split(" ", 1)[1] for x in ends)
             bias = e.at(bias, i, self.spec.acc) if self.spec.bias == "row" else bias
             residual = e.at(residual, e.mul(i, ldr)) if self.spec.residual else residual
-            call = [
+            height, micro = str(heights[0]), f"@micro_{heights[0]}"
+            for lower in heights[1:]:
+                fits = e.cmp("sle", left, lower)
+                height = e.op(f"select i1 {fits}, i64 {lower}, i64 {height}")
+                micro = e.op(f"select i1 {fits}, ptr @micro_{lower}, ptr {micro}")
+            e.run(
+                "strip",
+                f"i64 {height}",
+                f"ptr {micro}",
                 f"ptr {self.panel_of_a(i)}",
                 f"i1 {self.packing}",
                 *block,
@@ -522,18 +537,7 @@ class Driver:
                 f"ptr {bias}",
                 f"ptr {residual}",
                 ends[2],
-            ]
-
-            def choose(options: tuple[int, ...], call: list[str] = call, left: str = left) -> None:
-                if len(options) == 1:
-                    e.run(f"strip_{options[0]}", *call)
-                    return
-                small = e.cmp("sle", left, options[1])
-                e.cond(
-                    small, lambda: choose(options[1:]), lambda: e.run(f"strip_{options[0]}", *call)
-                )
-
-            choose(heights)
+            )
 
 
 def write_library(e: Emit, spec: GemmSpec, tile: Tile, machine: Machine) -> None:
@@ -544,7 +548,7 @@ def write_library(e: Emit, spec: GemmSpec, tile: Tile, machine: Machine) -> None
     finish(e, spec, tile)
     for height in tile.heights:
         micro(e, tile, spec.acc, height, f"micro_{height}", 1, height)
-        strip(e, spec, tile, height)
+    strip(e, spec, tile)
 
 
 def gemm_module(spec: GemmSpec, machine: Machine) -> str:
