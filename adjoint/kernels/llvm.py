@@ -28,7 +28,7 @@ from typing import Any
 from adjoint.base.errors import NotSupported
 from adjoint.kernels.cache import Entry, Store, default_directory, key_of
 
-_PIPELINE = "2"         # to be raised when `run_passes` or the target options change
+_PIPELINE = "3"         # to be raised when `run_passes` or the target options change
 _lock = threading.RLock()
 _state: dict[str, Any] = {}
 _modules: dict[str, Module] = {}
@@ -76,7 +76,7 @@ def _probe() -> bool:
         if not _fast_enough(_features(binding)):
             return False
         _state["binding"] = binding
-        _state["machine"] = _machine(binding, 2)
+        _state["machine"] = _machine(binding)
     except Exception:  # a broken installation is the same as none: NumPy computes
         return False
     return True
@@ -88,10 +88,14 @@ def _fast_enough(features: frozenset[str]) -> bool:
             or {"avx2", "fma"} <= features)
 
 
-def _machine(binding: Any, opt: int) -> Any:
+def _machine(binding: Any) -> Any:
+    """LLVM's code generator for this CPU.
+
+    Level 1: the next one takes a tenth longer and makes code that is no faster.
+    """
     name, features = host_name(binding), host_features_text(binding)
     return binding.Target.from_default_triple().create_target_machine(
-        cpu=name, features=features, opt=opt)
+        cpu=name, features=features, opt=1)
 
 
 def host_name(binding: Any) -> str:
@@ -276,7 +280,7 @@ def _link(name: str, entry: Entry, cached: bool) -> Module:
     binding = _state["binding"]
     jit = _state.get("jit")
     if jit is None:
-        machine = _machine(binding, 2)
+        machine = _machine(binding)
         jit = _state["jit"] = binding.create_lljit_compiler(machine, use_jit_link=False)
         _immortal(jit)
     _state["count"] = count = _state.get("count", 0) + 1
