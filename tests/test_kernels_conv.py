@@ -31,6 +31,9 @@ CASES = [
     ((3, 6, 14, 14), (16, 6, 5, 5), 1, 0, 1, 1),
     ((2, 64, 16, 16), (40, 64, 3, 3), 1, 1, 1, 1),
     ((3, 4, 17, 3), (8, 4, 3, 2), 1, 1, 1, 1),
+    ((2, 20, 9, 19), (7, 20, 3, 3), 1, 1, 1, 1),
+    ((3, 33, 5, 16), (5, 33, 3, 2), 1, (0, 1), 1, 1),
+    ((2, 34, 6, 12), (4, 17, 3, 3), 2, 1, 1, 2),
 ]
 
 
@@ -203,9 +206,12 @@ def test_adaptive_pools_match_torch(out: int | tuple[int, int]) -> None:
     np.testing.assert_array_equal(index, ti.numpy())
 
 
-def test_conv_same_bits_for_the_same_threads_and_none_left_over(mode: str) -> None:
-    x, w = rand((5, 8, 12, 12)), rand((8, 8, 3, 3))
-    ct = rand((5, 8, 12, 12))
+@pytest.mark.parametrize("batch", [5, 19])
+def test_conv_same_bits_for_any_number_of_threads_and_none_left_over(
+    mode: str, batch: int
+) -> None:
+    x, w = rand((batch, 8, 12, 12)), rand((8, 8, 3, 3))
+    ct = rand((batch, 8, 12, 12))
     before, sums = threads.get_num_threads(), []
     try:
         for n in (1, 1, 2, 2, 3, 3):
@@ -217,7 +223,31 @@ def test_conv_same_bits_for_the_same_threads_and_none_left_over(mode: str) -> No
     for first, again in zip(sums[::2], sums[1::2], strict=True):
         np.testing.assert_array_equal(first[0], sums[0][0])
         np.testing.assert_array_equal(first[1], again[1])
-        close(first[1], sums[0][1])
+        np.testing.assert_array_equal(first[1], sums[0][1])
+
+
+def test_conv_takes_nothing_from_a_used_workspace(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A workspace full of nan: borders are cleared, also behind rows that end inside a vector."""
+    if mode == "numpy":
+        pytest.skip("the generated kernels' workspace")
+
+    def spoiled(nbytes: int) -> np.ndarray:
+        return np.full(-(-nbytes // 4), np.nan, np.float32).view(np.uint8)
+
+    for xs, ws, *args in CASES:
+        x, w = rand(xs), rand(ws)
+        ct = rand(conv.conv_forward(x, w, *args).shape)
+        clean = [conv.conv_forward(x, w, *args), conv.conv_grad_input(ct, w, xs, *args),
+                 conv.conv_grad_weight(ct, x, ws, *args)]
+        with monkeypatch.context() as patch:
+            patch.setattr(conv_run, "workspace", spoiled)
+            patch.setattr(conv_run, "release", lambda buffer: None)
+            again = [conv.conv_forward(x, w, *args), conv.conv_grad_input(ct, w, xs, *args),
+                     conv.conv_grad_weight(ct, x, ws, *args)]
+        for one, two in zip(clean, again, strict=True):
+            np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -13,6 +13,7 @@ import pytest
 import adjoint as ad  # noqa: F401 - puts the kernels behind the records
 import adjoint.nn  # noqa: F401
 from adjoint.kernels import llvm
+from adjoint.ops import accelerate
 from adjoint.ops.accelerate import ACCELERATED
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
@@ -262,3 +263,22 @@ def test_no_elements(name: str, shape: tuple[int, int]) -> None:
         except (ValueError, IndexError, ZeroDivisionError):
             pytest.skip("the operation has no empty form")
     check(name, args, attrs, "float32")
+
+
+@pytest.mark.parametrize("shapes", [((10, 128), (128, 512)), ((128, 10), (10, 512)),
+                                    ((512, 128), (128, 10))])
+def test_products_with_one_small_operand_are_not_left_to_openblas(
+        shapes: tuple[tuple[int, int], tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads would spin for milliseconds on the cores that the next kernels need."""
+    seen = []
+    mm = accelerate._gemm()
+
+    def spy(a: Any, b: Any, **more: Any) -> Any:
+        seen.append((a.shape, b.shape))
+        return mm(a, b, **more)
+
+    monkeypatch.setattr(accelerate, "_gemm", lambda: spy)
+    a, b = (np.ones(s, np.float32) for s in shapes)
+    product = ad.mm(ad.tensor(a), ad.tensor(b))
+    assert (product.numpy() == shapes[0][1]).all()
+    assert seen == [shapes]

@@ -337,6 +337,18 @@ def test_live_and_peak_are_exact_with_temporaries(allocator: Any) -> None:
 
 
 @needs_alloc
+@pytest.mark.parametrize("call", [
+    "nn.functional.conv2d(ad.ones(2, 8, 16, 16), ad.ones(8, 8, 3, 3))",
+    "ad.ones(128, 128) @ ad.ones(128, 128)",
+    "nn.functional.scaled_dot_product_attention(*[ad.ones(1, 2, 64, 32)] * 3)"])
+def test_products_bring_the_allocator(call: str) -> None:
+    """Their results are large: fresh pages for each would cost more than the memory is worth."""
+    code = ("import adjoint as ad; from adjoint import nn; from adjoint.kernels import alloc\n"
+            f"before = alloc.installed(); {call}\nprint(before, alloc.installed())")
+    assert python(code) == "False True"
+
+
+@needs_alloc
 def test_freed_blocks_come_back_warm_and_aligned(allocator: Any) -> None:
     a = np.empty(1 << 20, np.uint8)
     where = a.ctypes.data

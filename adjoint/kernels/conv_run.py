@@ -27,6 +27,7 @@ _plans: dict[Any, _Plan] = {}
 _KEEP_BYTES = 2 << 20
 _BLOCK_BYTES = 640 << 10  # packed windows that stay in L2 beside the panels of the weight
 _DEPTH = 256  # positions in a block of the gradient of the weight, for the same reason
+_PARTS, _PARTS_BYTES = 8, 8 << 20  # partial sums of the gradient of the weight
 _LEAST = 30_000  # multiply-adds below which NumPy is as good
 
 
@@ -136,7 +137,7 @@ class _Plan:
         if weight:
             n, k = k, n
         workers = threads.get_num_threads()
-        self.parts = min(spec.batch, 2 * workers) if weight else 1
+        self.parts = len(out) if weight else 1
         batch = (self.parts if weight else spec.batch) * spec.groups
         cut = blocking(m, n, k, batch, tile, size, workers, False, False)
         mb = m if weight else cut.mb
@@ -236,7 +237,9 @@ def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None = None) -> Ar
 def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
     """The cotangent of the weight, `(O, C/groups, *K)`."""
     ct, x = np.ascontiguousarray(ct), _readable(x)
-    parts = min(spec.batch, 2 * threads.get_num_threads())
+    # as many for any number of threads: so are the bits
+    held = spec.filters * spec.depth * x.itemsize
+    parts = min(spec.batch, _PARTS, max(1, _PARTS_BYTES // held))
     out = np.empty((parts, spec.filters, *spec.kernel, spec.channels // spec.groups), x.dtype)
     made = _plan(x, ct, out, spec, True, False)
     # with few images per part the last parts may be empty
