@@ -14,7 +14,7 @@ import math
 
 from .attention_ir import PITCH, SIDE, AttentionSpec, Kernel
 from .gemm_emit import Machine, fconst
-from .gemm_ir import Tile, micro
+from .gemm_ir import GemmSpec, Tile, finish, micro
 
 
 class Backward(Kernel):
@@ -24,6 +24,7 @@ class Backward(Kernel):
         """The whole module."""
         self.library()
         e = self.e
+        finish(e, GemmSpec("float", "float", "float"), self.tile)
         micro(e, self.tile, "float", self.tile.mr, "micro_across", SIDE, 1)
         self.deltas()
         self.slopes("slopes", False)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .gemm_emit import Emit, Machine, fconst
-from .gemm_ir import GemmSpec, Pack, Tile, finish, micro, tile_for
+from .gemm_ir import Pack, Tile, micro, tile_for
 
 SIDE = 96
 PITCH = SIDE * 4  # bytes between rows of a tile of scores
@@ -159,11 +159,10 @@ class Kernel:
         """The functions that both directions call."""
         e, tile = self.e, self.tile
         Pack(e, "float", "float", tile.lanes, tile.nr, self.machine.masks).write()
-        if self.spec.mask:
+        if self.spec.mask == "i8":
             mark = len(e.lines)
             Pack(e, self.spec.mask, "float", tile.lanes, tile.nr, self.machine.masks).write()
             e.lines[mark] = e.lines[mark].replace("@pack(", "@pack_mask(")
-        finish(e, GemmSpec("float", "float", "float"), tile)
         micro(e, tile, "float", tile.mr, "micro_packed", 1, tile.mr)
         micro(e, tile, "float", tile.mr, "micro_down", 1, SIDE)
         if self.spec.dropout:
@@ -226,7 +225,8 @@ class Kernel:
         with e.loop(0, wide, nr) as i:
             valid = e.min(nr, e.sub(wide, i))
             e.run(
-                "pack_mask", f"ptr {e.at(dst, e.mul(i, SIDE), 'float')}",
+                "pack_mask" if self.spec.mask == "i8" else "pack",
+                f"ptr {e.at(dst, e.mul(i, SIDE), 'float')}",
                 f"ptr {e.at(src, e.mul(i, across))}", f"i64 {across}", f"i64 {along}",
                 f"i64 {valid}", f"i64 {deep}", f"i64 {nr}",
             )  # fmt: skip
@@ -291,6 +291,9 @@ class Forward(Kernel):
         self.highest("highest", False)
         self.highest("highest_masked", True)
         self.powers()
+        self.rescale()
+        self.fill()
+        self.write()
         e = self.e
         with e.function("void @attend(ptr %args, i64 %lo, i64 %hi)", "#0"):
             self.v = self.args()
@@ -420,9 +423,11 @@ class Forward(Kernel):
         first = e.add(e.mul(hb, v["rows"]), q0)
         if self.spec.dropout:
             e.run("row_keys", f"i64 {first}", f"i64 {v['key']}", f"ptr {self.keys}")
-        self.fill(self.high, SIDE, float("-inf"))
-        self.fill(self.total, SIDE, 0.0)
-        self.fill(self.acc, e.mul(v["ev"], SIDE), 0.0)
+        for pointer, count, value in (
+            (self.high, str(SIDE), float("-inf")), (self.total, str(SIDE), 0.0),
+            (self.acc, e.mul(v["ev"], SIDE), 0.0),
+        ):  # fmt: skip
+            e.run("fill", f"ptr {pointer}", f"i64 {count}", f"float {fconst('float', 1, value)}")
         seen = e.add(q0, v["limit"])  # query i sees keys up to i + limit
         stop = e.min(v["cols"], e.add(seen, nq))
         mask = self.place(v, "mask", batch, head) if self.spec.mask else ""
@@ -433,12 +438,20 @@ class Forward(Kernel):
             self.tile_softmax(k0, nk, nq, seen, mask)
             self.tile_values(k0, nk, nq, seen, e.at(vv, e.mul(k0, v["v_s"])))
         out = e.at(self.place(v, "o", batch, head), e.mul(q0, v["o_s"]))
-        self.emit(out, first, nq)
+        e.run(
+            "write", f"ptr {out}", f"i64 {v['o_s']}", f"ptr {self.acc}", f"i64 {v['ev']}",
+            f"ptr {self.total}", f"ptr {self.high}", f"ptr {e.at(v['total'], first, 'float')}",
+            f"ptr {e.at(v['top'], first, 'float')}", f"i64 {nq}",
+        )  # fmt: skip
 
-    def fill(self, pointer: str, count: str | int, value: float) -> None:
-        """Set floats (a multiple of the vector)."""
-        with self.e.loop(0, count, self.x.n) as i:
-            self.x.store(self.x.const(value), self.e.at(pointer, i, "float"))
+    def fill(self) -> None:
+        """`void fill(p, i64 count, float value)`: set floats (a multiple of the vector)."""
+        e, x = self.e, self.x
+        with e.function("internal void @fill(ptr %p, i64 %count, float %value)", "#1"):
+            value = e.splat("float", x.n, "%value")
+            with e.loop(0, "%count", x.n) as i:
+                x.store(value, e.at("%p", i, "float"))
+            e.raw("  ret void")
 
     def tile_scores(self, k0: str, nk: str, nq: str, seen: str) -> None:
         """Scores of the tile, keys down; column panels wholly above the diagonal are left out."""
@@ -461,8 +474,8 @@ class Forward(Kernel):
     def tile_softmax(self, k0: str, nk: str, nq: str, seen: str, mask: str) -> None:
         """Scores to powers; the accumulated output and sums are rescaled to the new maxima."""
         e, v, x = self.e, self.v, self.x
-        for j in range(self.across):
-            x.store(x.load(e.at(self.high, j * x.n, "float")), e.at(self.old, j * x.n, "float"))
+        with e.loop(0, SIDE, x.n) as j:
+            x.store(x.load(e.at(self.high, j, "float")), e.at(self.old, j, "float"))
         factor = self.factor(v, "factor")
         call = [
             f"ptr {self.scores}", f"ptr {self.high}", f"i64 {nk}", f"float {factor}",
@@ -472,6 +485,8 @@ class Forward(Kernel):
             f"ptr {self.keys}", f"i64 {k0}", f"i64 {v['threshold']}",
             f"float {self.factor(v, 'survive')}",
         ]  # fmt: skip
+        state = [f"ptr {p}" for p in (self.old, self.high, self.total, self.acc)]
+        rescale = [*state, f"i64 {nq}", f"i64 {v['ev']}"]
         powers = [f"ptr {self.scores}", f"ptr {self.high}", f"ptr {self.total}", f"i64 {nk}"]
 
         def masked() -> None:
@@ -479,12 +494,12 @@ class Forward(Kernel):
                 src = e.at(mask, e.mul(k0, v["mask_t"]))
                 self.mask_tile(self.mask, src, v["mask_s"], v["mask_t"], nq, nk)
             e.run("highest_masked", *call)
-            self.rescale(nq)
+            e.run("rescale", *rescale)
             e.run("powers", *powers, f"float {fconst('float', 1, 1.0)}", *rest)
 
         def plain() -> None:
             e.run("highest", *call)
-            self.rescale(nq)
+            e.run("rescale", *rescale)
             e.run("powers", *powers, f"float {factor}", *rest)
 
         if self.spec.mask:
@@ -492,23 +507,29 @@ class Forward(Kernel):
         else:
             e.cond(e.cmp("sgt", e.sub(e.add(k0, nk), 1), seen), masked, plain)
 
-    def rescale(self, nq: str) -> None:
-        """Multiply sums and output rows by 2**(old maximum - new maximum)."""
-        e, v, x = self.e, self.v, self.x
-        for j in range(self.across):
-            where = e.at(self.old, j * x.n, "float")
-            old, new = x.load(where), x.load(e.at(self.high, j * x.n, "float"))
-            same = x.cmp("oeq", old, new)  # also both -inf
-            ratio = x.pick(same, x.const(1.0), x.exp2(x.bin("fsub", old, new)))
-            x.store(ratio, where)
-            total = e.at(self.total, j * x.n, "float")
-            x.store(x.bin("fmul", x.load(total), ratio), total)
-        with e.loop(0, nq) as r:
-            ratio = x.splat(e.at(self.old, r, "float"))
-            row = e.at(self.acc, e.mul(r, v["ev"]), "float")
-            with e.loop(0, v["ev"], x.n) as column:
-                where = e.at(row, column, "float")
-                x.store(x.bin("fmul", x.load(where), ratio), where)
+    def rescale(self) -> None:
+        """`void rescale(old, high, total, acc, i64 rows, i64 width)`.
+
+        Multiplies sums and output rows by 2**(old maximum - new maximum).
+        """
+        e, x = self.e, self.x
+        head = "ptr %old, ptr %high, ptr %total, ptr %acc, i64 %rows, i64 %width"
+        with e.function(f"internal void @rescale({head})", "#1"):
+            with e.loop(0, SIDE, x.n) as j:
+                where = e.at("%old", j, "float")
+                old, new = x.load(where), x.load(e.at("%high", j, "float"))
+                same = x.cmp("oeq", old, new)  # also both -inf
+                ratio = x.pick(same, x.const(1.0), x.exp2(x.bin("fsub", old, new)))
+                x.store(ratio, where)
+                total = e.at("%total", j, "float")
+                x.store(x.bin("fmul", x.load(total), ratio), total)
+            with e.loop(0, "%rows") as r:
+                ratio = x.splat(e.at("%old", r, "float"))
+                row = e.at("%acc", e.mul(r, "%width"), "float")
+                with e.loop(0, "%width", x.n) as column:
+                    where = e.at(row, column, "float")
+                    x.store(x.bin("fmul", x.load(where), ratio), where)
+            e.raw("  ret void")
 
     def tile_values(self, k0: str, nk: str, nq: str, seen: str, values: str) -> None:
         """Output rows += powers . values; keys beyond the last query of a panel are left out."""
@@ -524,27 +545,31 @@ class Forward(Kernel):
 
         self.grid(nq, v["ev"], one)
 
-    def emit(self, out: str, first: str, nq: str) -> None:
-        """Divide by the sums and store the rows, their maxima and their sums."""
-        e, v, x = self.e, self.v, self.x
-        with e.loop(0, nq) as r:
-            total = e.load("float", e.at(self.total, r, "float"), 4)
-            none = e.op(f"fcmp oeq float {total}, {fconst('float', 1, 0.0)}")
-            inverse = e.op(f"fdiv float {fconst('float', 1, 1.0)}, {total}")
-            scale = e.op(f"select i1 {none}, float {fconst('float', 1, 0.0)}, float {inverse}")
-            s = e.splat("float", x.n, scale)
-            src = e.at(self.acc, e.mul(r, v["ev"]), "float")
-            dst = e.at(out, e.mul(r, v["o_s"]))
-            with e.loop(0, v["ev"], x.n) as j:
-                x.store(x.bin("fmul", x.load(e.at(src, j, "float")), s), e.at(dst, j, "float"))
-            at = e.add(first, r)
-            e.store("float", total, e.at(v["total"], at, "float"), 4)
-            e.store(
-                "float",
-                e.load("float", e.at(self.high, r, "float"), 4),
-                e.at(v["top"], at, "float"),
-                4,
-            )
+    def write(self) -> None:
+        """`void write(out, i64 out_s, acc, i64 width, total, high, totals, tops, i64 rows)`.
+
+        Divides by the sums and stores the rows, their sums and their maxima.
+        """
+        e, x = self.e, self.x
+        head = (
+            "ptr %out, i64 %out_s, ptr %acc, i64 %width, ptr %total, ptr %high, ptr %totals, "
+            "ptr %tops, i64 %rows"
+        )
+        with e.function(f"internal void @write({head})", "#1"):
+            with e.loop(0, "%rows") as r:
+                total = e.load("float", e.at("%total", r, "float"), 4)
+                none = e.op(f"fcmp oeq float {total}, {fconst('float', 1, 0.0)}")
+                inverse = e.op(f"fdiv float {fconst('float', 1, 1.0)}, {total}")
+                scale = e.op(f"select i1 {none}, float {fconst('float', 1, 0.0)}, float {inverse}")
+                s = e.splat("float", x.n, scale)
+                src = e.at("%acc", e.mul(r, "%width"), "float")
+                dst = e.at("%out", e.mul(r, "%out_s"))
+                with e.loop(0, "%width", x.n) as j:
+                    x.store(x.bin("fmul", x.load(e.at(src, j, "float")), s), e.at(dst, j, "float"))
+                e.store("float", total, e.at("%totals", r, "float"), 4)
+                high = e.load("float", e.at("%high", r, "float"), 4)
+                e.store("float", high, e.at("%tops", r, "float"), 4)
+            e.raw("  ret void")
 
 
 def forward_module(spec: AttentionSpec, machine: Machine) -> str:
