@@ -177,14 +177,14 @@ def lstm(gates: Array, h: Array, c: Array, weight: Array, *, reverse: bool = Fal
         return NotImplemented
     out, cells = (np.empty((count, batch, width), gates.dtype) for _ in range(2))
     address = rows.row_geometry(batch, width, 4 * gates.itemsize)[1]
-    operands, run = [id(sums), id(c), id(out), id(cells)], threads.entry()
+    operands, run = [sums, c, out, cells], threads.entry()
     wide, narrow = sums[0].nbytes, h.nbytes
     at, to, source, left = (a.ctypes.data for a in (gates, sums, weight, h))
     base, before = out.ctypes.data, 0
     for t in steps_of(count, reverse):
         product(left, source, to + t * wide, at + t * wide)
         steps[0](run, address, *operands, t, before)
-        left, before, operands[1] = base + t * narrow, t, id(cells)
+        left, before, operands[1] = base + t * narrow, t, cells
     return out, cells, sums
 
 
@@ -205,11 +205,11 @@ def lstm_backward(cts: Sequence[Array | None], out: Array, cells: Array, sums: A
     address = rows.row_geometry(batch, width, 4 * sums.itemsize)[1]
     run, order = threads.entry(), list(steps_of(count, reverse))
     at, source, to, wide = pulled.ctypes.data, weight.ctypes.data, dh.ctypes.data, sums[0].nbytes
-    operands = [id(cts[0]), id(dh), id(dc), id(sums), id(cells), id(pulled)]
+    operands = [cts[0], dh, dc, sums, cells, pulled]
     for k in range(count - 1, -1, -1):
         t = order[k]
         if not k:
-            operands[4] = id(c)
+            operands[4] = c
         steps[1](run, address, *operands, t, order[k - 1] if k else 0)
         product(at + t * wide, source, to, 0)
     return pulled, dh, dc, cells_numpy.weight_cotangent(pulled, out, h, reverse, gemm.matmul)

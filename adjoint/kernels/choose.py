@@ -160,13 +160,17 @@ class _Hybrid:
         self._how = (keyword, single)
         self._kernel: Kernel | None = None
         self._tried = False
+        self.table: Any = None                # what `launch` knows to do without any Python
+        self.returns: Sequence[int] = ()
         self.small, self.minimum = small, minimum
         self.call = self._unary() if len(params) == 1 else self._general()
 
     def _build(self) -> Kernel | None:
         if not self._tried:
             keyword, single = self._how
-            self._kernel = _module("loops").pointwise(*self._what, keyword=keyword, single=single)
+            self._kernel = _module("loops").pointwise(
+                *self._what, keyword=keyword, single=single, table=self.table,
+                returns=self.returns)
             if self._kernel is None:
                 self.minimum = _NOTHING
             else:
@@ -239,8 +243,7 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
           single: bool = True) -> tuple[Kernel, Kernel, int]:
     """(small, large, minimum): the two functions that `hybrid` chooses from, for callers that
     look at the size themselves; `large` pays from `minimum` elements of the largest operand, and
-    computes with NumPy where there is no generated code. The compiler is imported by its first
-    call."""
+    computes with NumPy where there is no generated code."""
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
     weight = _weight(present)
@@ -256,4 +259,9 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
     plain = compile_numpy(name, params, present, keyword=keyword, dtype=dtype, single=single)
     run = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, plain, minimum)
     large = _with_gaps(run.large, exprs) if len(present) < len(exprs) else run.large
+    if not keyword and _module("llvm").available():
+        places = iter(range(len(present)))
+        run.returns = [-1 if e is None else next(places) for e in exprs]
+        run.table = _module("launch").Table(name, large)
+        large = run.table.call
     return small, large, minimum

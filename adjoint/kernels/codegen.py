@@ -1,21 +1,19 @@
 """From loop bodies to callable kernels, and from scalar expressions to loop bodies.
 
-A kernel is two functions. `body(slots, first, end)` computes the chunks [first, end) of the work;
-`entry(run, geometry, arrays..., integers..., reals...)` collects the operands into slots and hands
-body to the thread pool. Arrays travel as the addresses of their NumPy objects and the entry reads
-the data pointer out of them: that costs 0.1 us where `array.ctypes.data` costs 1 us. Shapes and
-strides travel in `geometry`, an int64 array that is computed once per shape and kept; its first
-word is the number of chunks.
+A kernel is a generated function, `body(slots, first, end)`, which computes the chunks [first, end)
+of the work. Its entry, `entry(run, geometry, arrays..., integers..., reals...)` in Python, collects
+the operands into slots and hands body to the thread pool (`launch.entry`). Shapes and strides travel
+in `geometry`, an int64 array that is computed once per shape and kept; its first word is the number
+of chunks. The slots are the address of the geometry, those of the arrays' data, and the scalars.
 """
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from adjoint.kernels import llvm, mathlib
+from adjoint.kernels import launch, llvm, mathlib
 from adjoint.kernels.expr import Expr, schedule
 from adjoint.kernels.ir import Code, Function, Value, element, lanes, vec
 
@@ -24,7 +22,6 @@ F32, F64, BOOL = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.bool_)
 STORAGE = {F32: ("float", "float"), F64: ("double", "double"),
            np.dtype(np.float16): ("half", "float"), BOOL: ("i8", "i1")}
 _BYTES = {"float": 4, "double": 8, "half": 2, "i16": 2, "i8": 1}
-_OBJECT_DATA = object.__basicsize__  # the data pointer follows the object header
 
 
 def storage(dtype: np.dtype[Any]) -> tuple[str, str] | None:
@@ -69,11 +66,8 @@ class Frame:
         return v if ty == "double" else self.f.cast("fptrunc", v, ty)
 
 
-Entry = Callable[..., None]
-
-
 def build(name: str, spec: tuple[str, ...], emit: Callable[[Frame], None], *, arrays: int,
-          integers: int = 0, reals: int = 0) -> Entry:
+          integers: int = 0, reals: int = 0) -> launch.Entry:
     """The callable entry of the kernel that `emit` generates.
 
     Args:
@@ -83,51 +77,25 @@ def build(name: str, spec: tuple[str, ...], emit: Callable[[Frame], None], *, ar
         arrays, integers, reals: how many operands of each kind the entry takes, in this order.
 
     Returns:
-        `entry(run, geometry, id(array)..., int..., float...)`, with `run` from `threads.entry()`
-        and `geometry` the address of int64 words. The caller keeps the arrays alive.
+        `entry(run, geometry, array..., int..., float...)`, with `run` from `threads.entry()`
+        and `geometry` the address of int64 words.
     """
-    module = llvm.compile_spec(
-        (name, *spec), lambda: _module_text(emit, arrays, integers, reals), name=name)
-    kinds = [ctypes.c_void_p] * (2 + arrays)
-    prototype = ctypes.CFUNCTYPE(None, *kinds, *[ctypes.c_int64] * integers,
-                                 *[ctypes.c_double] * reals)
-    return prototype(module.address("entry"))
+    return launch.entry(name, body(name, spec, emit, arrays, integers), arrays, integers, reals)
 
 
-def _module_text(emit: Callable[[Frame], None], arrays: int, integers: int, reals: int) -> str:
+def body(name: str, spec: tuple[str, ...], emit: Callable[[Frame], None], arrays: int,
+         integers: int = 0) -> int:
+    """The address of the kernel's generated function; arguments as for `build`."""
+    return llvm.compile_spec((name, *spec), lambda: _module_text(emit, arrays, integers),
+                             name=name).address("body")
+
+
+def _module_text(emit: Callable[[Frame], None], arrays: int, integers: int) -> str:
     code = Code()
-    body = code.function("body", [("ptr noalias", "slots"), ("i64", "first"), ("i64", "end")],
-                         internal=True)
+    body = code.function("body", [("ptr noalias", "slots"), ("i64", "first"), ("i64", "end")])
     emit(Frame(body, arrays, integers))
     body.ret()
-    _emit_entry(code, arrays, integers, reals)
     return code.text()
-
-
-def _emit_entry(code: Code, arrays: int, integers: int, reals: int) -> None:
-    args = [("ptr", "run"), ("ptr", "geometry")]
-    args += [("ptr", f"a{i}") for i in range(arrays)]
-    args += [("i64", f"i{i}") for i in range(integers)]
-    args += [("double", f"r{i}") for i in range(reals)]
-    f = code.function("entry", args)
-    count = len(args) - 1
-    slots = f.emit("ptr", f"alloca [{count} x i64], align 64")
-    for i, arg in enumerate(f.args[1:]):
-        value = arg
-        if 1 <= i <= arrays:
-            value = f.load(f.at(arg, "i8", _OBJECT_DATA), "ptr", align=8)
-        f.store(value, f.at(slots, "i64", i), align=8)
-    chunks = f.load(f.args[1], "i64")
-    one, many, out = f.label("one"), f.label("many"), f.label("out")
-    f.branch(chunks.compare("sle", 1), one, many)
-    f.start(one)
-    f.do(f"call void @body(ptr {slots.ref}, i64 0, i64 {chunks.ref})")
-    f.goto(out)
-    f.start(many)
-    f.do(f"call void {f.args[0].ref}(ptr @body, ptr {slots.ref}, i64 {chunks.ref})")
-    f.goto(out)
-    f.start(out)
-    f.ret()
 
 
 # -- memory in the types of registers ----------------------------------------------------------
@@ -269,7 +237,7 @@ def text_of(exprs: Sequence[Expr]) -> str:
 
 
 def weight(exprs: Sequence[Expr]) -> int:
-    """How many NumPy calls the expressions stand for."""
+    """How many NumPy launch the expressions stand for."""
     return sum(e.fn not in ("var", "const") for e in schedule(exprs))
 
 

@@ -141,6 +141,6 @@ def dropout(x: Array, *, p: float, seed: int, offset: int = 0, scale: float | No
     entry = _compiled(x.dtype, codegen.streams(x.nbytes) and out.ctypes.data % 64 == 0)
     if entry is None:
         return NotImplemented
-    entry(threads.entry(), _shape(x.size)[1], id(x), id(out), threshold(p), _signed(seed),
+    entry(threads.entry(), _shape(x.size)[1], x, out, threshold(p), _signed(seed),
           _signed(offset), kept_scale(p) if scale is None else scale)
     return out

@@ -75,7 +75,7 @@ def embedding(weight: Array, index: Array) -> Any:
         return NotImplemented
     out = np.empty((*index.shape, columns), weight.dtype)
     address = rows.row_geometry(index.size, columns, weight.itemsize)[1]
-    entry(rows.run_address(), address, id(weight), id(index), id(out))
+    entry(rows.run_address(), address, weight, index, out)
     return out
 
 
@@ -103,7 +103,7 @@ def embedding_backward(ct: Array, index: Array, count: int, *,
     targets = ordered[starts[:-1]]
     out = np.zeros((count, columns), ct.dtype)
     address = rows.row_geometry(len(targets), columns, ct.itemsize)[1]
-    entry(rows.run_address(), address, id(ct), id(order), id(starts), id(targets), id(out))
+    entry(rows.run_address(), address, ct, order, starts, targets, out)
     if padding_idx is not None:
         out[padding_idx] = 0
     return out

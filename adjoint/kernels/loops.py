@@ -9,13 +9,13 @@ strides.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import codegen, llvm, threads
+from adjoint.kernels import launch, codegen, llvm, threads
 from adjoint.kernels.codegen import BOOL, Frame
 from adjoint.kernels.expr import Expr
 from adjoint.kernels.ir import Function, Value, vec
@@ -82,7 +82,8 @@ def geometry(words: Sequence[int]) -> tuple[Array, int]:
 
 
 class _Plan(NamedTuple):
-    entry: Callable[..., None]
+    entry: launch.Entry
+    body: int                        # address of the kernel
     words: Array
     address: int
     shape: tuple[int, ...]
@@ -94,7 +95,9 @@ class Pointwise:
     """Expressions of arrays, computed in one pass; see `pointwise`."""
 
     def __init__(self, name: str, params: Sequence[str], exprs: Sequence[Expr],
-                 keyword: Sequence[str], single: bool) -> None:
+                 keyword: Sequence[str], single: bool, table: launch.Table | None,
+                 returns: Sequence[int]) -> None:
+        self._table, self._returns = table, None if single else tuple(returns)
         self.name, self.params, self.exprs = name, tuple(params), tuple(exprs)
         self.keyword, self.single = tuple(keyword), single
         self.minimum = max(64, 16384 // max(1, codegen.weight(exprs)) ** 2)
@@ -115,10 +118,10 @@ class Pointwise:
         if plan is None or (out is not None and not all([o.flags.writeable for o in out])):
             return NotImplemented
         outs = out or [_empty(plan.shape, plan.order, d) for d in plan.dtypes]
-        operands = [id(a) for a in args if type(a) is np.ndarray]
+        operands = [a for a in args if type(a) is np.ndarray]
         scalars = [a for a in args if type(a) is not np.ndarray]
         scalars += [attrs[k] for k in self.keyword]
-        plan.entry(threads.entry(), plan.address, *operands, *map(id, outs), *scalars)
+        plan.entry(threads.entry(), plan.address, *operands, *outs, *scalars)
         return outs[0] if self.single else tuple(outs)
 
     def _remember(self, key: Any, args: Sequence[Any],
@@ -126,6 +129,9 @@ class Pointwise:
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
         plan = self._plans[key] = self._make(args, out) if llvm.available() else None
+        if (self._table is not None and out is None and plan is not None and plan.order is None
+                and plan.words[0] <= 1 and all(type(a) is np.ndarray for a in args)):
+            self._table.add(args, plan.shape, plan.dtypes, self._returns, plan.words, plan.body)
         return plan
 
     def _make(self, args: Sequence[Any], out: Sequence[Array] | None) -> _Plan | None:
@@ -165,13 +171,13 @@ class Pointwise:
         if len(lay.outer) > _MAX_OUTER or (
                 lay.inner > 1 and set(lay.modes(sizes)[len(arrays):]) != {"c"}):
             return None
-        entry = self._kernel(args, arrays, out, lay, sizes, dtypes, dtype, shape)
+        entry, body = self._kernel(args, arrays, out, lay, sizes, dtypes, dtype, shape)
         words, address = geometry(_words(lay))
-        return _Plan(entry, words, address, shape, order, dtypes)
+        return _Plan(entry, body, words, address, shape, order, dtypes)
 
     def _kernel(self, args: Sequence[Any], arrays: list[Array], out: Any, lay: Layout,
                 sizes: Sequence[int], dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any],
-                shape: tuple[int, ...]) -> Callable[..., None]:
+                shape: tuple[int, ...]) -> tuple[launch.Entry, int]:
         modes = lay.modes(sizes)
         stored = [codegen.storage(d) or ("", "")
                   for d in (*(a.dtype for a in arrays), *dtypes)]
@@ -183,19 +189,23 @@ class Pointwise:
         job = _Job(self.exprs, names, scalars, [s[0] for s in stored], modes, len(lay.outer),
                    (codegen.storage(dtype) or ("", ""))[1], big)
         spec = (self._text, ",".join([*names, "|", *scalars]), repr(job[2:]))
-        return codegen.build(f"pointwise.{self.name}", spec, job.emit, arrays=len(stored),
-                             reals=len(scalars))
+        name = f"pointwise.{self.name}"
+        body = codegen.body(name, spec, job.emit, len(stored))
+        return launch.entry(name, body, len(stored), 0, len(scalars)), body
 
 
 def pointwise(name: str, params: Sequence[str], exprs: Sequence[Expr], *,
-              keyword: Sequence[str] = (), single: bool = True) -> Pointwise | None:
+              keyword: Sequence[str] = (), single: bool = True, table: launch.Table | None = None,
+              returns: Sequence[int] = ()) -> Pointwise | None:
     """A function of arrays that computes all `exprs` in one pass over memory.
 
     It is called like the result of `expr.compile_numpy`: operands (arrays of one float dtype,
     bool arrays for conditions, Python numbers) by position, attributes by keyword; it returns
     an array (a tuple where `single` is False), or NotImplemented where it does not do the
     dtypes or the layout: then NumPy has to. `minimum` is the number of elements from which on
-    it beats NumPy. None is returned where an expression has no generated code.
+    it beats NumPy. None is returned where an expression has no generated code. Layouts of one
+    chunk of work are added to `table`, whose call then returns the results of the numbers
+    `returns` (-1: None).
 
     >>> from adjoint.kernels.expr import trace, exp_
     >>> f = pointwise("f", ["x"], [trace(lambda x: exp_(-(x * x)))])
@@ -205,7 +215,8 @@ def pointwise(name: str, params: Sequence[str], exprs: Sequence[Expr], *,
     """
     if not llvm.available() or not codegen.can_lower(exprs):
         return None
-    return Pointwise(name, params, exprs, keyword, single)
+    return Pointwise(name, params, exprs, keyword, single, table,
+                     returns or range(len(exprs)))
 
 
 def _truth_valued(exprs: Sequence[Expr]) -> tuple[bool, ...]:

@@ -120,7 +120,7 @@ def _run(name: str, variant: tuple[bool, ...], lists: Sequence[Arrays],
     if entry is None:
         return NotImplemented
     address = _cuts(tuple([a.size for a in lists[0]]))[1]
-    entry(threads.entry(), address, id(table), *reals)
+    entry(threads.entry(), address, table, *reals)
     return None
 
 
@@ -273,5 +273,5 @@ def norm(arrays: Arrays) -> Any:
         return NotImplemented
     _, address, chunks = _cuts(tuple([a.size for a in arrays]))
     sums = np.zeros(chunks)
-    entry(threads.entry(), address, id(found[0]), id(sums))
+    entry(threads.entry(), address, found[0], sums)
     return math.sqrt(float(sums.sum()))

@@ -212,7 +212,7 @@ def _norm(rms: bool, x: Array, weight: Array | None, bias: Array | None, eps: fl
     out = np.empty(x.shape, x.dtype)
     stats = [np.empty(count, _compute_dtype(x)) for _ in range(1 if rms else 2)]
     operands = [x, *[a for a in (weight, bias) if a is not None], out, *stats]
-    entry(rows.run_address(), rows.row_geometry(count, n, x.itemsize)[1], *map(id, operands), eps)
+    entry(rows.run_address(), rows.row_geometry(count, n, x.itemsize)[1], *operands, eps)
     return (out, *stats)
 
 
@@ -261,7 +261,7 @@ def _norm_backward(rms: bool, ct: Array, x: Array, stats: list[Array], weight: A
     out = np.empty(x.shape, x.dtype)
     partial = [np.empty((chunks, n), compute) for _ in affine] if gradients else []
     operands = [ct, x, *stats, *([weight] if weight is not None else []), out, *partial]
-    entry(rows.run_address(), address, *map(id, operands))
+    entry(rows.run_address(), address, *operands)
     total = [p[0] if chunks == 1 else np.add.reduce(p, axis=0) for p in partial]
     sums = dict(zip(affine, [t.astype(x.dtype, copy=False) for t in total], strict=False))
     return out, sums.get("w"), sums.get("b")
@@ -292,5 +292,5 @@ def group_norm(x: Array, groups: int, weight: Array | None = None, bias: Array |
     stats = [np.empty(count, _compute_dtype(x)) for _ in range(2)]
     operands = [x, *(a for a in (weight, bias) if a is not None), out, *stats]
     address = rows.row_geometry(count, columns, x.itemsize, 0, (columns // per, groups))[1]
-    entry(rows.run_address(), address, *map(id, operands), eps)
+    entry(rows.run_address(), address, *operands, eps)
     return (out, *stats)

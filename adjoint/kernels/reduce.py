@@ -77,7 +77,7 @@ class Reduce:
         if plan is None:
             return NotImplemented
         outs = [np.empty(plan.partial, plan.wide) for _ in self.exprs]
-        plan.entry(threads.entry(), plan.address, *map(id, args), *map(id, outs),
+        plan.entry(threads.entry(), plan.address, *args, *outs,
                    *[attrs[k] for k in self.keyword])
         shape = plan.shape_keep if keepdims else plan.shape
         dtype = plan.wide if wide else plan.dtype

@@ -219,7 +219,7 @@ def _unary(emit: Any, name: str, x: Array, axis: int, *variant: Any) -> Any:
     if entry is None:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
-    entry(rows.run_address(), rows.row_geometry(*rows.as_rows(x), x.itemsize)[1], id(x), id(out))
+    entry(rows.run_address(), rows.row_geometry(*rows.as_rows(x), x.itemsize)[1], x, out)
     return out
 
 
@@ -231,8 +231,8 @@ def _unary_backward(emit: Any, name: str, ct: Array, out: Array, axis: int) -> A
     if entry is None:
         return NotImplemented
     grad = np.empty(out.shape, out.dtype)
-    entry(rows.run_address(), rows.row_geometry(*rows.as_rows(out), out.itemsize)[1], id(out),
-          id(ct), id(grad))
+    entry(rows.run_address(), rows.row_geometry(*rows.as_rows(out), out.itemsize)[1], out, ct,
+          grad)
     return grad
 
 
@@ -276,7 +276,7 @@ def logsumexp(x: Array, *, axis: int = -1, keepdims: bool = False) -> Any:
     if entry is None:
         return NotImplemented
     out = np.empty((*x.shape[:-1], 1) if keepdims else x.shape[:-1], x.dtype)
-    entry(rows.run_address(), rows.row_geometry(*rows.as_rows(x), x.itemsize)[1], id(x), id(out))
+    entry(rows.run_address(), rows.row_geometry(*rows.as_rows(x), x.itemsize)[1], x, out)
     return out
 
 
@@ -313,7 +313,7 @@ def cross_entropy(x: Array, target: Array, weight: Array | None = None, *,
     dtype = np.float64 if x.dtype == np.float64 else np.float32
     outs = [np.empty(x.shape[0], dtype) for _ in range(3)]
     operands = [x, target] + ([weight] if weight is not None else []) + outs
-    entry(rows.run_address(), rows.row_geometry(*x.shape, x.itemsize)[1], *map(id, operands),
+    entry(rows.run_address(), rows.row_geometry(*x.shape, x.itemsize)[1], *operands,
           ignore_index, label_smoothing, _total(weight, x.shape[1]))
     return tuple(outs)
 
@@ -357,6 +357,6 @@ def cross_entropy_backward(scale: Array, x: Array, target: Array, lse: Array,
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
     operands = [x, target, lse, scale] + ([weight] if weight is not None else []) + [out]
-    entry(rows.run_address(), rows.row_geometry(*x.shape, x.itemsize)[1], *map(id, operands),
+    entry(rows.run_address(), rows.row_geometry(*x.shape, x.itemsize)[1], *operands,
           ignore_index, label_smoothing, _total(weight, x.shape[1]))
     return out

@@ -1,0 +1,106 @@
+"""Starting generated kernels from Python, by builtins instead of ctypes prototypes.
+
+`entry(...)` is what `codegen.build` returns. A `Table` goes further: it remembers layouts of
+operands together with the kernel that does them, and its `call` checks the operands, makes the
+arrays of the results and runs the kernel without any Python in between; operands that it does not
+know go to a Python function, which works out the plan and adds it.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adjoint.kernels import builtin, llvm, threads
+from adjoint.kernels import launch_ir as ir
+
+Array = NDArray[Any]
+Entry = Callable[..., None]
+_MOST = 8              # plans in a table; then the oldest goes
+
+
+@functools.cache
+def _machine() -> tuple[int, int, int] | None:
+    """Addresses of `kernel_call`, of `plan_call` and of NumPy's function that makes an array."""
+    offsets = builtin.offsets()
+    new = builtin.numpy_address(builtin.NEW_FROM_DESCR) if offsets else 0
+    if offsets is None or not new:
+        return None
+    module = llvm.compile_spec(("launch", repr(sorted(offsets.items()))),
+                               lambda: ir.text(offsets), name="launch", opt=1)
+    return module.address("kernel_call"), module.address("plan_call"), new
+
+
+def entry(name: str, body: int, arrays: int, integers: int, reals: int) -> Entry:
+    """The kernel at address `body` as a function of its operands, see `codegen.build`.
+
+    It gives the GIL back while threads share the work, or where there is much of it.
+    """
+    machine = _machine()
+    if machine is None or 1 + arrays + integers + reals > ir.MAX_SLOTS:
+        return functools.partial(_start, body, arrays, integers)
+    words = np.array([arrays, integers, reals, body, id(np.ndarray)], np.int64)
+    return builtin.make(name, machine[0], words.tobytes())
+
+
+def _start(body: int, arrays: int, integers: int, run: int, geometry: int,
+           *operands: Any) -> None:
+    """What the builtin does, by ctypes."""
+    whole = [geometry, *[a.ctypes.data for a in operands[:arrays]],
+             *operands[arrays:arrays + integers]]
+    words = struct.pack(f"{len(whole)}q{len(operands) - len(whole) + 1}d", *whole,
+                        *operands[len(whole) - 1:])
+    slots = ctypes.create_string_buffer(words, len(words))
+    threads.parallel(body, ctypes.addressof(slots), ctypes.c_int64.from_address(geometry).value)
+
+
+class Table:
+    """Layouts of operands that a pointwise function knows, and how it computes them.
+
+    `call(*operands)` takes arrays; what it has no plan for goes to `otherwise`. Where no builtin
+    can be made, `call` is `otherwise`.
+    """
+
+    def __init__(self, name: str, otherwise: Callable[..., Any]) -> None:
+        self._words = np.zeros(1 + _MOST, np.int64)
+        self._plans: list[tuple[Any, ...]] = []
+        self.call = otherwise
+        machine = _machine()
+        if machine is not None:
+            self.call = builtin.make(name, machine[1], (self._words.ctypes.data, otherwise, self))
+
+    def add(self, operands: Sequence[Array], shape: tuple[int, ...],
+            dtypes: Sequence[np.dtype[Any]], returns: Sequence[int] | None, geometry: Array,
+            body: int) -> None:
+        """Compute operands with the shapes, strides and dtypes of these by the kernel `body`.
+
+        Args:
+            operands: arrays, all that a call gets.
+            shape, dtypes: of the C-contiguous arrays that the kernel fills.
+            returns: what a call returns: numbers of results, -1 for None; where it is None, the
+                only result itself.
+            geometry: the words of the kernel, which must say one chunk.
+        """
+        machine = _machine()
+        if machine is None or 1 + len(operands) + len(dtypes) > ir.MAX_SLOTS:
+            return
+        words = [len(operands), len(dtypes), len(returns or ()), geometry.ctypes.data, body,
+                 int(returns is not None), id(np.ndarray), machine[2], 0]
+        for a in operands:
+            words += [a.ndim, id(a.dtype), *a.shape, *a.strides]
+        for dtype in dtypes:
+            words += [len(shape), id(dtype), *shape]
+        plan = np.array([*words, *(returns or ())], np.int64)
+        owner = (plan, geometry, [a.dtype for a in operands], tuple(dtypes))
+        plan[ir.OWNER] = id(owner)
+        self._plans.append(owner)
+        del self._plans[:-_MOST]
+        addresses = [p[0].ctypes.data for p in reversed(self._plans)]
+        self._words[0] = 0             # nobody reads half a table: the GIL is ours
+        self._words[1:1 + len(addresses)] = addresses
+        self._words[0] = len(addresses)
