@@ -37,18 +37,20 @@ class _Method(ctypes.Structure):
                 ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
 
 
-def _words_of(thing: Any, count: int) -> list[int]:
+def words_of(thing: Any, count: int) -> list[int]:
+    """The first 8-byte words of an object."""
     return list((ctypes.c_uint64 * count).from_address(id(thing)))
 
 
 @functools.cache
 def offsets() -> dict[str, int] | None:
-    """Where generated code finds the type of an object ("type") and the fields of an array, in
-    bytes from its address; None where that is not certain, or builtins cannot be made.
+    """Where generated code finds the type of an object ("type"), the fields of an array, the items
+    of a tuple ("items") and the content of a bytes object ("bytes"), in bytes from its address;
+    None where that is not certain, or builtins cannot be made.
 
     >>> found = offsets()
     >>> found is None or sorted(found)
-    ['base', 'data', 'descr', 'dims', 'flags', 'nd', 'strides', 'type']
+    ['base', 'bytes', 'data', 'descr', 'dims', 'flags', 'items', 'nd', 'strides', 'type']
     """
     head = object.__basicsize__
     if (sys.implementation.name != "cpython" or head != 2 * _WORD
@@ -58,7 +60,7 @@ def offsets() -> dict[str, int] | None:
     # the public struct PyArrayObject_fields
     found = {name: head + i * _WORD for i, name in enumerate(_FIELDS)}
     probe = np.arange(30, dtype=np.float32).reshape(3, 10)[:, ::2]
-    words = _words_of(probe, head // _WORD + len(_FIELDS))
+    words = words_of(probe, head // _WORD + len(_FIELDS))
 
     def field(name: str) -> int:
         return words[found[name] // _WORD]
@@ -68,7 +70,13 @@ def offsets() -> dict[str, int] | None:
             or field("flags") & (CONTIGUOUS | ALIGNED) != ALIGNED):
         return None
     pairs = [tuple((ctypes.c_int64 * 2).from_address(field(name))) for name in ("dims", "strides")]
-    return {"type": _WORD, **found} if pairs == [probe.shape, probe.strides] else None
+    pair, text = (object(), object()), b"adjoint: builtin"
+    items = [i for i, w in enumerate(words_of(pair, 6)) if w == id(pair[0])]
+    start = ctypes.string_at(id(text), sys.getsizeof(text)).find(text)
+    if (pairs != [probe.shape, probe.strides] or start < 0 or len(items) != 1
+            or words_of(pair, 6)[items[0] + 1] != id(pair[1])):
+        return None
+    return {"type": _WORD, "items": items[0] * _WORD, "bytes": start, **found}
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adjoint.kernels import bind_ir, calls_ir, direct, llvm
+from adjoint.kernels import bind_ir, builtin, calls_ir, direct, llvm
 
 Slots = Mapping[str, tuple[Any, str]]       # name in the generated code -> (an instance, slot)
 
@@ -36,7 +36,7 @@ def _slot_offset(thing: Any, name: str) -> int | None:
     descriptor = vars(owner).get(name)
     if type(descriptor).__name__ != "member_descriptor":
         return None
-    member = direct.words_of(descriptor, 6)[5]           # the PyMemberDef, after five fields
+    member = builtin.words_of(descriptor, 6)[5]           # the PyMemberDef, after five fields
     offset = ctypes.c_ssize_t.from_address(member + 16).value
     mark = object()
     setattr(thing, name, mark)
@@ -54,7 +54,7 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
     """The module that `text` generates, ready to run; None where it cannot be had, or where an
     object does not look as expected. `objects` are those that the code shares, by the names in
     `env`; the instances in `slots` show where their slots lie, and are of no use afterwards."""
-    here, known = direct.machine(), direct.offsets()
+    here, known = direct.machine(), builtin.offsets()
     if here is None or known is None:
         return None
     offsets = dict(known)
@@ -97,7 +97,7 @@ def caller(world: Callable[[], tuple[Mapping[str, Any], Slots]], record: Record
         words += [0, 0] * (4 - len(plans))
     arity = 1 if len(record.dtypes[0][3]) == 2 else 2
     own = (np.array(words, np.uint64).tobytes(), record)
-    return direct.builtin(module.address(f"op{arity}"), own)
+    return builtin.make("op", module.address(f"op{arity}"), own)
 
 
 def binder(objects: Mapping[str, Any], slots: Slots) -> Callable[..., Any] | None:
@@ -108,4 +108,4 @@ def binder(objects: Mapping[str, Any], slots: Slots) -> Callable[..., Any] | Non
                "asarray": np.asarray, "exception": Exception, "memory_error": MemoryError,
                "minus_one": -1, **objects}
     module = link("bind", bind_ir.text, bind_ir.ENV, objects, slots)
-    return None if module is None else direct.builtin(module.address("bind"), ())
+    return None if module is None else builtin.make("bind", module.address("bind"), ())

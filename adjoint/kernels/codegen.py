@@ -2,9 +2,9 @@
 
 A kernel is a generated function, `body(slots, first, end)`, which computes the chunks [first, end)
 of the work. Its entry, `entry(run, geometry, arrays..., integers..., reals...)` in Python, collects
-the operands into slots and hands body to the thread pool (`launch.entry`). Shapes and strides travel
-in `geometry`, an int64 array that is computed once per shape and kept; its first word is the number
-of chunks. The slots are the address of the geometry, those of the arrays' data, and the scalars.
+the operands into slots and hands body to the thread pool (`launch.entry`). Shapes and strides
+travel in `geometry`, an int64 array that is computed once per shape and kept; its first word is the
+number of chunks. The slots are the address of the geometry, those of the arrays' data, the scalars.
 """
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def text_of(exprs: Sequence[Expr]) -> str:
 
 
 def weight(exprs: Sequence[Expr]) -> int:
-    """How many NumPy launch the expressions stand for."""
+    """How many NumPy calls the expressions stand for."""
     return sum(e.fn not in ("var", "const") for e in schedule(exprs))
 
 

@@ -15,21 +15,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.kernels import builtin, llvm
 from adjoint.kernels import direct_ir as at
-from adjoint.kernels import llvm
 from adjoint.kernels.expr import FUNCTIONS, Expr, schedule
 
-_WORD = 8
 _FLOATS = {np.dtype(np.float32): "f", np.dtype(np.float64): "d"}
 _BOOL = np.dtype(np.bool_)
-_FASTCALL = 0x0080
 _LARGEST = 8192         # elements; above, the cost of a ufunc call does not matter
 
 
@@ -51,11 +47,6 @@ class Machine(NamedTuple):
     new: int
 
 
-class _Method(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
-                ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
-
-
 class _Ufunc(ctypes.Structure):
     """The head of NumPy's public `PyUFuncObject`."""
 
@@ -67,62 +58,17 @@ class _Ufunc(ctypes.Structure):
                 ("types", ctypes.POINTER(ctypes.c_ubyte))]
 
 
-# ---------------------------------------------------------------- what objects look like here
-def words_of(thing: Any, count: int) -> list[int]:
-    """The first 8-byte words of an object."""
-    return list((ctypes.c_uint64 * count).from_address(id(thing)))
-
-
-@functools.cache
-def offsets() -> dict[str, int] | None:
-    """Where the fields are that the generated code reads; None where that is not certain."""
-    head = object.__basicsize__
-    probe = np.arange(15, dtype=np.float32).reshape(3, 5)
-    # the public struct PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags
-    fields = dict(zip(("data", "nd", "dims", "strides", "base", "descr", "flags"),
-                      range(head, head + 7 * _WORD, _WORD), strict=True))
-    words = words_of(probe, head // _WORD + 7)
-
-    def field(name: str) -> int:
-        return words[fields[name] // _WORD]
-    shape = list((ctypes.c_int64 * 2).from_address(field("dims")))
-    pair, text = (object(), object()), b"adjoint: direct"
-    items = [i for i, w in enumerate(words_of(pair, 6)) if w == id(pair[0])]
-    start = ctypes.string_at(id(text), sys.getsizeof(text)).find(text)
-    known = (head == 2 * _WORD and words[1] == id(np.ndarray) and start > 0
-             and field("data") == probe.ctypes.data and field("nd") & 0xFFFFFFFF == 2
-             and shape == [3, 5] and field("descr") == id(probe.dtype)
-             and field("flags") & 0x0101 == 0x0101 and len(items) == 1
-             and words_of(pair, 6)[items[0] + 1] == id(pair[1]))
-    return {"type": _WORD, "items": items[0] * _WORD, "bytes": start, "data": fields["data"],
-            "nd": fields["nd"], "dims": fields["dims"], "descr": fields["descr"],
-            "flags": fields["flags"]} if known else None
-
-
-def _usable() -> bool:
-    return (sys.implementation.name == "cpython" and sys.maxsize > 2**32
-            and not sysconfig.get_config_var("Py_GIL_DISABLED")
-            and not sysconfig.get_config_var("Py_TRACE_REFS") and llvm.available())
-
-
 @functools.cache
 def machine() -> Machine | None:
     """The generated code; None where any of it is not to be had."""
-    known = offsets() if _usable() else None
-    if known is None:
-        return None
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    core = getattr(np, "_core", None) or np.core
-    table = ctypes.cast(get(core._multiarray_umath._ARRAY_API, None),
-                        ctypes.POINTER(ctypes.c_void_p))
-    if table[at.ARRAY_TYPE] != id(np.ndarray):
+    known = builtin.offsets()
+    new = builtin.numpy_address(builtin.NEW_FROM_DESCR) if known else 0
+    if known is None or not new:
         return None
     module = llvm.compile_spec(("direct", repr(sorted(known.items()))),
                                lambda: at.text(known), name="direct", opt=1)
     return Machine(module.address("direct_run"), module.address("direct_try"),
-                   module.address("where4"), module.address("where8"),
-                   int(table[at.NEW_FROM_DESCR] or 0))
+                   module.address("where4"), module.address("where8"), new)
 
 
 @functools.cache
@@ -322,21 +268,7 @@ def function(found: Program, otherwise: Callable[..., Any], limit: int = _LARGES
         return otherwise
     words = np.array(found.words, np.int64)
     words[at.LIMIT] = min(found.limit, limit)
-    return builtin(here.run, (words.tobytes(), otherwise, found))
-
-
-def builtin(address: int, own: tuple[Any, ...]) -> Callable[..., Any]:
-    """A Python function that is machine code: METH_FASTCALL, with `own` as its `self`."""
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object,
-                                                   ctypes.c_void_p]
-    made: Callable[..., Any] = new(ctypes.addressof(_method(address)), own, None)
-    return made
-
-
-@functools.cache
-def _method(address: int) -> _Method:
-    return _Method(b"direct", address, _FASTCALL, None)
+    return builtin.make("direct", here.run, (words.tobytes(), otherwise, found))
 
 
 def program_of(f: Any) -> Program | None:

@@ -10,7 +10,7 @@ and C-contiguous, each of one common shape or 0-d, and no more elements than the
 
 Every object is handled through CPython's and NumPy's C functions. Of their structs the code reads
 an object's type, the fields of an array, the items of a tuple and the data of a bytes object, at
-offsets that `direct` finds out and checks before it uses any of this.
+offsets that `builtin` finds out and checks before any of this is used.
 """
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ STEP_WORDS = 7
 MAX_SLOTS = 48
 SCRATCH_BYTES = 16384
 CONTIGUOUS_ALIGNED = 0x0001 | 0x0100       # of NumPy's array flags
-NEW_FROM_DESCR, ARRAY_TYPE = 94, 2         # places in NumPy's table of C functions
 
 
 def text(offsets: dict[str, int]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import launch, codegen, llvm, threads
+from adjoint.kernels import codegen, launch, llvm, threads
 from adjoint.kernels.codegen import BOOL, Frame
 from adjoint.kernels.expr import Expr
 from adjoint.kernels.ir import Function, Value, vec

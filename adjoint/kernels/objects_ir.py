@@ -1,7 +1,7 @@
 """Python objects in generated code: their fields, references, and branches between them.
 
 `Writer` wraps a `Function` under construction. Fields are read and filled at offsets that were
-found out and checked when the code is loaded (`direct.offsets`, `calls`); everything else goes
+found out and checked when the code is loaded (`builtin.offsets`, `calls`); everything else goes
 through CPython's public C functions, of which `declare` names those in use. `@env` is a table of
 addresses of objects of this process, filled in after loading: the text stays the same from process
 to process, so that compiled code can be kept.
