@@ -150,6 +150,51 @@ def test_what_the_template_has_to_do() -> None:
         assert mul(shared, shared)._rg is False
 
 
+def test_shared_storage_is_kept_with_its_version() -> None:
+    """Residuals that others see: `Kept`, as by the template, and checked in backward."""
+    for name in ("mul", "div", "sub", "sin", "tanh", "pow", "maximum"):
+        op = OPS[name]
+        if ready(op):
+            template = callers._unary if len(op.operands) == 1 else callers._binary
+            views = [ad.rand(6, requires_grad=True).sigmoid()[1:5] for _ in op.operands]
+            pair(op, template, views)
+            assert op.own.machine(*views) is not None
+    shared = ad.ones(4, requires_grad=True)
+    alias = shared.detach()
+    y = through(OPS["mul"].own, shared, ad.ones(4, requires_grad=True))
+    alias.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_operands_run_by_plans(name: str) -> None:
+    """Layouts that the op has met, contiguous or not: the template's values, bits and nodes."""
+    op = OPS[name]
+    if not ready(op):
+        pytest.skip("computed by functions that are no ufunc loops")
+    own = op.own
+    count = len(op.operands)
+    template = callers._unary if count == 1 else callers._binary
+    rng = np.random.default_rng(len(name))
+    hits = wanted = 0
+    with np.errstate(all="ignore"):
+        for dtype in (np.float32, np.float64):
+            whole = [ad.from_numpy(rng.uniform(0.1, 0.9, (130, 260)).astype(dtype)).clone()
+                     .requires_grad_(True) for _ in range(count)]
+            for cut in (slice(0, 250), slice(7, 260, 2), slice(0, 1)):
+                args = [t[:, cut] for t in whole]
+                if args[0].array.size < own.limit:
+                    continue                             # NumPy's business, as strided views are
+                pair(op, template, args)
+                hits += own.machine(*args) is not None
+                wanted += 1
+                if count == 2:
+                    pair(op, template, [args[0], args[1][:1]])
+                    pair(op, template, [args[0], 0.5])
+    assert hits == wanted
+
+
 def test_values_of_transforms_go_the_other_way() -> None:
     """`grad`, `vmap` and `jvp` see ops as before."""
     x = ad.ones(4)

@@ -66,7 +66,7 @@ def test_scalars_convert_or_raise() -> None:
 
 
 def test_ctypes_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_machine", lambda: None)
+    monkeypatch.setattr(launch, "machine", lambda: None)
     a = np.linspace(-3, 3, 70000).astype(np.float32).reshape(700, 100)
     kernel = loops.pointwise("mixed", ["a", "b"], [A * var("k") + B], keyword=["k"])
     assert kernel is not None

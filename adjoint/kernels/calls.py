@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adjoint.kernels import bind_ir, builtin, calls_ir, direct, llvm
+from adjoint.kernels import bind_ir, builtin, calls_ir, direct, launch, llvm
 
 Slots = Mapping[str, tuple[Any, str]]       # name in the generated code -> (an instance, slot)
 
 
 class Record(NamedTuple):
     """What differs between ops. `dtypes` has for float32 and float64: the dtype, a function that
-    `direct` made, the dict of number -> 0-d array, and for each pattern of wanted operands the
-    plan, None where nothing is recorded, with its layout."""
+    `direct` made, the one for large arrays, the dict of number -> 0-d array, and for each pattern
+    of wanted operands the plan, None where nothing is recorded, with its layout."""
 
     node_type: type
-    dtypes: Sequence[tuple[np.dtype[Any], Any, dict[Any, Any], Sequence[tuple[Any, int]]]]
+    dtypes: Sequence[tuple[np.dtype[Any], Any, Any, dict[Any, Any], Sequence[tuple[Any, int]]]]
 
 
 def _slot_offset(thing: Any, name: str) -> int | None:
@@ -66,12 +66,14 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
     module = llvm.compile_spec((name, repr(sorted(offsets.items()))), lambda: text(offsets),
                                name=name, opt=1)
     address = ctypes.CFUNCTYPE(ctypes.c_void_p)(module.address("env_address"))()
+    large = launch.machine()
+    addresses = {"compute": here.attempt, "planned": 0 if large is None else large.attempt}
     words = (ctypes.c_uint64 * len(env)).from_address(int(address or 0))
     shared = {"array_type": np.ndarray, "off": 0, "on": 1, "true": True, "false": False,
               "float": float, "int": int, "none": None, "tuple": tuple,
               "touched": "touched", **objects}
     for i, key in enumerate(env):
-        words[i] = here.attempt if key == "compute" else id(shared[key])
+        words[i] = addresses[key] if key in addresses else id(shared[key])
     _held.append(shared)
     return module
 
@@ -84,18 +86,19 @@ def _ops(world: Callable[[], tuple[Mapping[str, Any], Slots]]) -> llvm.Module | 
 def caller(world: Callable[[], tuple[Mapping[str, Any], Slots]], record: Record
            ) -> Callable[..., Any] | None:
     """The builtin of one op; None where an operand's program or the generated code is missing."""
-    if any(direct.program_of(f) is None for _, f, _, _ in record.dtypes):
+    if any(direct.program_of(f) is None for _, f, _, _, _ in record.dtypes):
         return None
     module = _ops(world)
     if module is None:
         return None
     words = [id(record.node_type)]
-    for dtype, f, numbers, plans in record.dtypes:
-        words += [id(dtype), id(f.__self__), id(numbers)]
+    for dtype, f, large, numbers, plans in record.dtypes:
+        table = launch.table_of(large)
+        words += [id(dtype), id(f.__self__), 0 if table is None else id(table), id(numbers)]
         for plan, layout in plans:
             words += [0 if plan is None else id(plan), layout]
         words += [0, 0] * (4 - len(plans))
-    arity = 1 if len(record.dtypes[0][3]) == 2 else 2
+    arity = 1 if len(record.dtypes[0][4]) == 2 else 2
     own = (np.array(words, np.uint64).tobytes(), record)
     return builtin.make("op", module.address(f"op{arity}"), own)
 

@@ -17,12 +17,13 @@ from adjoint.kernels.objects_ir import declare
 
 # Words of `@env`, the same for all ops: addresses of objects of this process.
 ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter", "edge_of",
-       "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute",
+       "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute", "planned",
        "tuple", "accumulate", "port", "touched", "kept", "inference",
        "parameter")
 # Words of a record: the node's type, then for float32 and for float64 the array's descriptor, the
-# program, the dict of number -> 0-d array, and a plan and its layout per pattern of operands.
-NODE_TYPE, DTYPES, DTYPE_WORDS = 0, 1, 3 + 2 * 4
+# program for small arrays, the table of plans for large ones (0: there is none), the dict of
+# number -> 0-d array, and a plan and its layout per pattern of operands.
+NODE_TYPE, DTYPES, DTYPE_WORDS = 0, 1, 4 + 2 * 4
 NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, BOTH = range(6)      # layouts, as in core.op
 
 
@@ -77,22 +78,12 @@ class _Call(Maker):
         dtype = self._dtype(array)
         self._operand_arrays(operands, tensors, dtype)
         needs = self._needs(operands, tensors)
-        entry = f.at(dtype, "i64", f.i64(3) + needs * 2)
+        entry = f.at(dtype, "i64", f.i64(4) + needs * 2)
         plan, layout = f.load(entry, "ptr"), f.load(f.at(entry, "i64", 1), "i64")
         recorded = w.differs(plan, w.null)
         saved = [self._saved(operands, tensors, i) for i in range(self.arity)]
         w.need(self._keepable(operands, tensors, layout, recorded), "other")
-        count = f.i64(self.arity)
-        program = f.load(f.at(dtype, "i64", 1), "ptr")
-        out = f.emit("ptr", f"call ptr {w.env('compute').ref}(ptr {program.ref}, "
-                            f"ptr {self.arrays.ref}, i64 {count.ref})")
-        computed = f.label("computed")
-        refused = f.label("refused")
-        f.branch(w.differs(out, w.null), computed, refused)
-        f.start(refused)
-        error = f.emit("ptr", "call ptr @PyErr_Occurred()")
-        f.branch(w.same(error, w.null), "other", "failed")
-        f.start(computed)
+        out = self._values(dtype)
         made = self.alloc(w.env("tensor"), self.made, out)
         w.put(made, "array", out, owned=True)
         graph, bare = f.label("graph"), f.label("bare")
@@ -113,6 +104,24 @@ class _Call(Maker):
         w.put(made, "_edge", node, owned=True)
         f.ret(made)
 
+    def _values(self, dtype: Value) -> Value:
+        """The array of the result: by the program for small arrays, by a plan for large ones."""
+        f, w = self.f, self.w
+        computed, before = f.label("computed"), []
+        for word, env in ((1, "compute"), (2, "planned")):
+            program = f.load(f.at(dtype, "i64", word), "ptr")
+            w.need(w.differs(program, w.null), "other")
+            out = f.emit("ptr", f"call ptr {w.env(env).ref}(ptr {program.ref}, "
+                                f"ptr {self.arrays.ref}, i64 {self.arity})")
+            before.append((out, f.block))
+            refused = f.label("refused")
+            f.branch(w.differs(out, w.null), computed, refused)
+            f.start(refused)
+            w.need(w.same(f.emit("ptr", "call ptr @PyErr_Occurred()"), w.null), "failed")
+        f.goto("other")
+        f.start(computed)
+        return f.phi("ptr", before)
+
     def _dtype(self, array: Value) -> Value:
         """The words of the record for the dtype of an array."""
         f, w = self.f, self.w
@@ -128,7 +137,7 @@ class _Call(Maker):
         self.values = []
         for i, (a, is_tensor) in enumerate(zip(operands, tensors, strict=True)):
             def number(a: Value = a) -> Value:
-                table = f.load(f.at(dtype, "i64", 2), "ptr")
+                table = f.load(f.at(dtype, "i64", 3), "ptr")
                 return f.call("PyDict_GetItemWithError", "ptr", table, a)
             value = w.field(a, "array") if self.arity == 1 else w.either(
                 is_tensor, partial(w.field, a, "array"), number)

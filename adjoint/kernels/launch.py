@@ -11,7 +11,7 @@ import ctypes
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,26 @@ Entry = Callable[..., None]
 _MOST = 8              # plans in a table; then the oldest goes
 
 
+class Machine(NamedTuple):
+    """Addresses: of the generated functions, and of NumPy's function that makes an array."""
+
+    kernel: int
+    plan: int
+    attempt: int
+    new: int
+
+
 @functools.cache
-def _machine() -> tuple[int, int, int] | None:
-    """Addresses of `kernel_call`, of `plan_call` and of NumPy's function that makes an array."""
+def machine() -> Machine | None:
+    """The generated code; None where builtins cannot be made."""
     offsets = builtin.offsets()
     new = builtin.numpy_address(builtin.NEW_FROM_DESCR) if offsets else 0
     if offsets is None or not new:
         return None
     module = llvm.compile_spec(("launch", repr(sorted(offsets.items()))),
                                lambda: ir.text(offsets), name="launch", opt=1)
-    return module.address("kernel_call"), module.address("plan_call"), new
+    return Machine(module.address("kernel_call"), module.address("plan_call"),
+                   module.address("plan_try"), new)
 
 
 def entry(name: str, body: int, arrays: int, integers: int, reals: int) -> Entry:
@@ -41,11 +51,11 @@ def entry(name: str, body: int, arrays: int, integers: int, reals: int) -> Entry
 
     It gives the GIL back while threads share the work, or where there is much of it.
     """
-    machine = _machine()
-    if machine is None or 1 + arrays + integers + reals > ir.MAX_SLOTS:
+    here = machine()
+    if here is None or 1 + arrays + integers + reals > ir.MAX_SLOTS:
         return functools.partial(_start, body, arrays, integers)
     words = np.array([arrays, integers, reals, body, id(np.ndarray)], np.int64)
-    return builtin.make(name, machine[0], words.tobytes())
+    return builtin.make(name, here.kernel, words.tobytes())
 
 
 def _start(body: int, arrays: int, integers: int, run: int, geometry: int,
@@ -70,9 +80,9 @@ class Table:
         self._words = np.zeros(1 + _MOST, np.int64)
         self._plans: list[tuple[Any, ...]] = []
         self.call = otherwise
-        machine = _machine()
-        if machine is not None:
-            self.call = builtin.make(name, machine[1], (self._words.ctypes.data, otherwise, self))
+        here = machine()
+        if here is not None:
+            self.call = builtin.make(name, here.plan, (self._words.ctypes.data, otherwise, self))
 
     def add(self, operands: Sequence[Array], shape: tuple[int, ...],
             dtypes: Sequence[np.dtype[Any]], returns: Sequence[int] | None, geometry: Array,
@@ -86,11 +96,11 @@ class Table:
                 only result itself.
             geometry: the words of the kernel, which must say one chunk.
         """
-        machine = _machine()
-        if machine is None or 1 + len(operands) + len(dtypes) > ir.MAX_SLOTS:
+        here = machine()
+        if here is None or 1 + len(operands) + len(dtypes) > ir.MAX_SLOTS:
             return
         words = [len(operands), len(dtypes), len(returns or ()), geometry.ctypes.data, body,
-                 int(returns is not None), id(np.ndarray), machine[2], 0]
+                 int(returns is not None), id(np.ndarray), here.new, 0]
         for a in operands:
             words += [a.ndim, id(a.dtype), *a.shape, *a.strides]
         for dtype in dtypes:
@@ -104,3 +114,9 @@ class Table:
         self._words[0] = 0             # nobody reads half a table: the GIL is ours
         self._words[1:1 + len(addresses)] = addresses
         self._words[0] = len(addresses)
+
+
+def table_of(f: Any) -> Any:
+    """The `self` that `plan_try` takes of the call of a table; None for any other function."""
+    own = getattr(f, "__self__", None)
+    return own if type(own) is tuple and len(own) == 3 and type(own[2]) is Table else None

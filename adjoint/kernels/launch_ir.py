@@ -1,7 +1,8 @@
-"""The machine code of `launch`: two builtin functions that start generated kernels.
+"""The machine code of `launch`: builtin functions that start generated kernels.
 
     PyObject *kernel_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
     PyObject *plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
+    PyObject *plan_try(the same): NULL without an exception where `otherwise` would be called
 
 `kernel_call` is the entry of one kernel: `self` is a bytes object with the words `CALL`, the
 arguments are those of `codegen.build`. `plan_call` finds the plan that fits its operands, makes
@@ -202,7 +203,7 @@ failed:
 """
 
 _PLAN = """
-define ptr @plan_call(ptr %self, ptr %args, i64 %count) {{
+define ptr @plan_try(ptr %self, ptr %args, i64 %count) {{
 entry:
   %slots = alloca [{slots} x i64], align 64
   %made = alloca [{slots} x ptr], align 64
@@ -394,6 +395,21 @@ drop:
 fail:
   ret ptr null
 
+other:
+  ret ptr null
+}}
+
+define ptr @plan_call(ptr %self, ptr %args, i64 %count) {{
+entry:
+  %found = call ptr @plan_try(ptr %self, ptr %args, i64 %count)
+  %none = icmp eq ptr %found, null
+  br i1 %none, label %why, label %done
+why:
+  %error = call ptr @PyErr_Occurred()
+  %refused = icmp eq ptr %error, null
+  br i1 %refused, label %other, label %done
+done:
+  ret ptr %found
 other:
   %otherwise = call ptr @PyTuple_GetItem(ptr %self, i64 1)
   %elsewhere = call ptr @PyObject_Vectorcall(ptr %otherwise, ptr %args, i64 %count, ptr null)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.kernels import direct, walk_ir
+from adjoint.kernels import builtin, direct, walk_ir
 from adjoint.kernels.calls import Slots, link
 from adjoint.kernels.expr import var
 
@@ -17,7 +17,7 @@ def walker(objects: Mapping[str, Any], slots: Slots) -> Callable[..., int] | Non
     generated code. The arguments say what nodes, tensors and plans look like: see `calls.link`."""
     objects = {"plus": _plus(), **objects}
     module = link("walk", walk_ir.text, walk_ir.ENV, objects, slots)
-    return None if module is None else direct.builtin(module.address("walk"), ())
+    return None if module is None else builtin.make("walk", module.address("walk"), ())
 
 
 def _plus() -> Callable[..., Any]:

@@ -425,10 +425,12 @@ def _machine(own: Any) -> Any:
     """What runs an op on small plain operands in machine code; None where it cannot."""
     calls = _calls()
     dtypes = []
-    for dtype, raw, numbers, plans in ((F32, own.raw32, SCALARS32, own.plans32),
-                                       (F64, own.raw64, SCALARS64, own.plans64)):
+    for dtype, raw, ends, numbers, plans in (
+            (F32, own.raw32, own.ends32, SCALARS32, own.plans32),
+            (F64, own.raw64, own.ends64, SCALARS64, own.plans64)):
         listed = plans if type(plans) is list else [None, plans if plans.wanted else None]
-        dtypes.append((dtype, raw, numbers, [(p, 0 if p is None else p.layout) for p in listed]))
+        dtypes.append((dtype, raw, ends[1], numbers,
+                       [(p, 0 if p is None else p.layout) for p in listed]))
     return calls.caller(_pair, calls.Record(own.node_type, dtypes))
 
 
