@@ -16,7 +16,7 @@ from adjoint.base.aval import Aval
 from adjoint.core import callers
 from adjoint.core.op import OPS
 from adjoint.core.tensor import AccumulateGrad, Kept, OutRef
-from adjoint.kernels import alloc, direct
+from adjoint.kernels import alloc, choose, codegen, direct
 from adjoint.ops import pointwise as p
 
 pytestmark = pytest.mark.skipif(direct.machine() is None, reason="no generated code here")
@@ -187,12 +187,14 @@ def test_large_operands_run_by_plans(name: str) -> None:
                 if args[0].array.size < own.limit:
                     continue                             # NumPy's business, as strided views are
                 pair(op, template, args)
-                hits += own.machine(*args) is not None
+                with ad.no_grad():
+                    hits += own.machine(*args) is not None
                 wanted += 1
                 if count == 2:
                     pair(op, template, [args[0], args[1][:1]])
                     pair(op, template, [args[0], 0.5])
-    assert hits == wanted
+    assert hits == (wanted if codegen.can_lower([op.expression]) else 0)
+    assert wanted == 4 or own.limit == choose._NOTHING
 
 
 def test_values_of_transforms_go_the_other_way() -> None:
