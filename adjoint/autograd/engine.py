@@ -251,7 +251,20 @@ class Backward:
             if rehearsal.get() is not None:
                 return list(call(fast, ct, *vals, otherwise=lambda: plan.run(
                     ct, vals, node.attrs, n)))
-        return node.plan.run(ct, vals, node.attrs, n)
+        return plan.run(ct, vals, node.attrs, n, self._sums(node) if plan.grows else None)
+
+    def _sums(self, node: Any) -> list[Any] | None:
+        """Per operand, what has arrived where its cotangent goes, if that may be added to in
+        place; None where somebody wants to see the cotangent itself."""
+        if self.special and (self.create or self.levels or state() & WATCH) \
+                or node._post_hooks or self.masks is not None:
+            return None
+        found: list[Any] = []
+        for e in node.edges:
+            have = None if type(e) is Port else self.cts.get(e)
+            found.append(have if type(have) is ndarray and have.size >= LARGE
+                         and _refs(have) <= 3 and have.base is None else None)
+        return found
 
     def _add(self, edge: Any, ct: Any) -> None:
         cts = self.cts

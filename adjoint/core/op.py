@@ -232,14 +232,17 @@ def attr_names(rule: Rule | None, op: Op) -> tuple[str, ...]:
 
 
 class Group:
-    """One rule as a plan runs it: positions of its residuals, its attributes, its targets."""
+    """One rule as a plan runs it: positions of its residuals, its attributes, its targets; `grow`
+    is what a rule offers that can add its cotangent to an array without making it first:
+    `rule.grow(sum, ct, *residuals)`, False where it did not."""
 
-    __slots__ = ("rule", "positions", "attrs", "targets", "joint", "wants")
+    __slots__ = ("rule", "positions", "attrs", "targets", "joint", "wants", "grow")
 
     def __init__(self, rule: Rule | None, positions: tuple[int, ...], attrs: tuple[str, ...],
                  targets: tuple[int, ...], joint: bool, wants: bool) -> None:
         self.rule, self.positions, self.attrs = rule, positions, attrs
         self.targets, self.joint, self.wants = targets, joint, wants
+        self.grow = getattr(rule, "grow", None)
 
 
 # How a node of one or two operands fills its residual slots.
@@ -302,7 +305,8 @@ class Plan:
     """
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
-                 "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair", "layout")
+                 "grows", "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair",
+                 "layout")
 
     def __init__(self, op: Op, needs: int) -> None:
         self.op, self.needs = op, needs
@@ -319,6 +323,7 @@ class Plan:
         self.names = tuple(names)
         self.kept = tuple(n for n in names if not n.endswith("_aval") and n != "avals")
         self.groups = [self._group(key, table[key]) for key in chosen]
+        self.grows = any(g.grow is not None for g in self.groups)
         self.wanted = tuple(sorted(t for g in self.groups for t in g.targets))
         self.sources = tuple(_source(op, n) for n in self.names)
         self.keeps_a, self.keeps_b = ("in", 0) in self.sources, ("in", 1) in self.sources
@@ -343,11 +348,17 @@ class Plan:
         return Group(rule, positions, attr_names(rule, op), targets,
                      len(key) > 1 or key == ("*",), "wanted" in asked)
 
-    def run(self, ct: Any, vals: Sequence[Any], attrs: Mapping[str, Any], n: int) -> list[Any]:
-        """Cotangents per operand (None where none flows) by calling the rules."""
+    def run(self, ct: Any, vals: Sequence[Any], attrs: Mapping[str, Any], n: int,
+            sums: Sequence[Any] | None = None) -> list[Any]:
+        """Cotangents per operand (None where none flows) by calling the rules. `sums` are arrays
+        per operand that rules which can may add to; then no cotangent comes back."""
         out: list[Any] = [None] * n
         for g in self.groups:
             args = [self._wants(n) if i < 0 else vals[i] for i in g.positions]
+            if sums is not None and g.grow is not None:
+                have = sums[g.targets[0]]
+                if have is not None and g.grow(have, ct, *args):
+                    continue
             result = g.rule(ct, *args, **{k: attrs[k] for k in g.attrs})  # type: ignore[misc]
             # (a vjp table has no None rules)
             if not g.joint:

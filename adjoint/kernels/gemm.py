@@ -76,19 +76,29 @@ def matmul(
     >>> matmul(a, a.T, bias=np.array([1, 2], np.float32)).tolist()
     [[6.0, 16.0], [15.0, 52.0]]
     """
+    made = plan_for(a, b, out, accumulate=accumulate, bias=bias, activation=activation,
+                    residual=residual)
+    result: Array = made(a, b, out, bias, residual)
+    return result
+
+
+def plan_for(
+    a: Array, b: Array, out: Array | None = None, *, accumulate: bool = False,
+    bias: Array | None = None, activation: Activation | None = None, residual: Array | None = None,
+) -> Callable[..., Array]:  # fmt: skip
+    """What `matmul` calls for such operands: a function of (a, b, out, bias, residual)."""
     accumulate = accumulate and out is not None
     key: Any = (
         a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, threads.get_num_threads(),
     )  # fmt: skip
     if not (out is None and bias is None and activation is None and residual is None):
         key += (accumulate, bias is None, activation, _form(residual), _form(out))
-    made = _plans.get(key)
+    made: Callable[..., Array] | None = _plans.get(key)
     if made is None:
         if len(_plans) > 4096:
             _plans.clear()
         made = _plans[key] = _decide(a, b, out, accumulate, bias, activation, residual)
-    result: Array = made(a, b, out, bias, residual)
-    return result
+    return made
 
 
 def prepared(a: Array, b: Array, out: Array, residual: Array | None = None
@@ -104,8 +114,8 @@ def prepared(a: Array, b: Array, out: Array, residual: Array | None = None
     """
     if _MODE == "numpy" or not usable() or not a.size or not b.size:
         return None
-    made = _Generated.make(a, b, out, False, None, None, residual)
-    if not isinstance(made, _Generated):
+    made = Generated.make(a, b, out, False, None, None, residual)
+    if not isinstance(made, Generated):
         return None
     run, swapped = made.plan.run, made.swapped
 
@@ -139,7 +149,7 @@ def _decide(
     if columns and not accumulate and activation is None and residual is None and (
             vector := _Vector.make(a, b)) is not None:
         return vector
-    made = _Generated.make(a, b, out, accumulate, bias, activation, residual)
+    made = Generated.make(a, b, out, accumulate, bias, activation, residual)
     if made is None:
         return reference
     if not blas_type or _MODE == "generated" or accumulate or bias is not None:
@@ -162,13 +172,9 @@ class _Reference:
         self.accumulate, self.activation = accumulate, activation
 
     def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array | None,
-        bias: Array | None = None,
+        self, a: Array, b: Array, out: Array | None, bias: Array | None = None,
         residual: Array | None = None,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         if not self.accumulate and bias is None and self.activation is None and residual is None:
             return _product(a, b, out)
         wide = _wide(np.result_type(a, b))
@@ -220,7 +226,7 @@ def _product(a: Array, b: Array, out: Array | None) -> Array:
     return target
 
 
-class _Generated:
+class Generated:
     """A plan of the generated kernel behind NumPy's semantics."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -233,7 +239,7 @@ class _Generated:
     def make(
         cls, a: Array, b: Array, out: Array | None, accumulate: bool, bias: Array | None,
         activation: Activation | None, residual: Array | None,
-    ) -> _Generated | _Detour | None:  # fmt: skip
+    ) -> Generated | _Detour | None:  # fmt: skip
         """A ready plan, a detour through a temporary, or None where the generator does not apply.
         """
         if a.dtype != b.dtype or a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
@@ -267,7 +273,7 @@ class _Generated:
 
     def _plan(
         self, a: Array, b: Array, c: Array, extra: Array | None, bias: bool, activation: str
-    ) -> _Generated | None:
+    ) -> Generated | None:
         """Fill in the plan: merge a batch into rows, swap sides for a column-major C."""
         size = c.itemsize
         if c.strides[-1] != size and c.shape[-1] > 1:
@@ -305,13 +311,9 @@ class _Generated:
         return self
 
     def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array | None,
-        bias: Array | None = None,
+        self, a: Array, b: Array, out: Array | None, bias: Array | None = None,
         residual: Array | None = None,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         if out is None:
             c = np.empty(self.shape, self.dtype)
         elif np.may_share_memory(out, a) or np.may_share_memory(out, b):
@@ -351,13 +353,9 @@ class _Vector:
         return None
 
     def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array | None,
-        bias: Array | None = None,
+        self, a: Array, b: Array, out: Array | None, bias: Array | None = None,
         residual: Array | None = None,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         y = gemm_vec.matvec(b.T, a.reshape(-1)) if self.flip else gemm_vec.matvec(a, b.reshape(-1))
         y = y.reshape(self.shape)
         if bias is not None:
@@ -381,13 +379,9 @@ class _Detour:
         self.wide = _wide(a.dtype) if a.shape[-1] > 4096 else a.dtype
 
     def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array | None,
-        bias: Array | None = None,
+        self, a: Array, b: Array, out: Array | None, bias: Array | None = None,
         residual: Array | None = None,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         wide = self.wide
         kept = None if residual is None else np.ascontiguousarray(residual.astype(wide))
         y = matmul(

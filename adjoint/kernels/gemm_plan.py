@@ -64,7 +64,7 @@ def _probe() -> bool:
 address = _address_fast if _probe() else _address_safe
 
 
-def _mapped(size: int) -> Array:
+def mapped(size: int) -> Array:
     """Memory from the system, not from NumPy's allocator: no array of the user's, and kept.
 
     Private: after a fork, parent and child must not write to the same pages.
@@ -82,7 +82,7 @@ def workspace(nbytes: int) -> Array:
     try:
         return _spare[size].pop()
     except (IndexError, KeyError):
-        return _mapped(size)
+        return mapped(size)
 
 
 def release(buffer: Array) -> None:

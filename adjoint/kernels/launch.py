@@ -21,7 +21,7 @@ from adjoint.kernels import launch_ir as ir
 
 Array = NDArray[Any]
 Entry = Callable[..., None]
-_MOST = 8              # plans in a table; then the oldest goes
+_MOST = 8              # plans in a table unless said; then the oldest goes
 
 
 class Machine(NamedTuple):
@@ -76,25 +76,32 @@ class Table:
     can be made, `call` is `otherwise`.
     """
 
-    def __init__(self, name: str, otherwise: Callable[..., Any]) -> None:
-        self._words = np.zeros(1 + _MOST, np.int64)
+    def __init__(self, name: str, otherwise: Callable[..., Any], most: int = _MOST) -> None:
+        self._most = most
+        self._words = np.zeros(1 + most, np.int64)
         self._plans: list[tuple[Any, ...]] = []
         self.call = otherwise
         here = machine()
         if here is not None:
             self.call = builtin.make(name, here.plan, (self._words.ctypes.data, otherwise, self))
 
-    def add(self, operands: Sequence[Array], shape: tuple[int, ...],
+    def clear(self) -> None:
+        """Forget all layouts."""
+        self._words[0] = 0
+        self._plans.clear()
+
+    def add(self, operands: Sequence[Array | None], shape: tuple[int, ...],
             dtypes: Sequence[np.dtype[Any]], returns: Sequence[int] | None, geometry: Array,
-            body: int) -> None:
+            body: int, keep: Any = None) -> None:
         """Compute operands with the shapes, strides and dtypes of these by the kernel `body`.
 
         Args:
-            operands: arrays, all that a call gets.
+            operands: arrays (or None, whose slot is 0), all that a call gets.
             shape, dtypes: of the C-contiguous arrays that the kernel fills.
             returns: what a call returns: numbers of results, -1 for None; where it is None, the
-                only result itself.
+                only result itself (None where there is no result).
             geometry: the words of the kernel, which must say one chunk.
+            keep: what has to live as long as the layout is known.
         """
         here = machine()
         if here is None or 1 + len(operands) + len(dtypes) > ir.MAX_SLOTS:
@@ -102,14 +109,15 @@ class Table:
         words = [len(operands), len(dtypes), len(returns or ()), geometry.ctypes.data, body,
                  int(returns is not None), id(np.ndarray), here.new, 0]
         for a in operands:
-            words += [a.ndim, id(a.dtype), *a.shape, *a.strides]
+            words += [-1, 0] if a is None else [a.ndim, id(a.dtype), *a.shape, *a.strides]
         for dtype in dtypes:
             words += [len(shape), id(dtype), *shape]
         plan = np.array([*words, *(returns or ())], np.int64)
-        owner = (plan, geometry, [a.dtype for a in operands], tuple(dtypes))
+        owner = (plan, geometry, keep, tuple(dtypes),
+                 [a.dtype for a in operands if a is not None])
         plan[ir.OWNER] = id(owner)
         self._plans.append(owner)
-        del self._plans[:-_MOST]
+        del self._plans[:-self._most]
         addresses = [p[0].ctypes.data for p in reversed(self._plans)]
         self._words[0] = 0             # nobody reads half a table: the GIL is ours
         self._words[1:1 + len(addresses)] = addresses

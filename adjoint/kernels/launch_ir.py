@@ -18,9 +18,8 @@ from __future__ import annotations
 CALL = ARRAYS, INTEGERS, REALS, BODY, TYPE = range(5)
 MAX_SLOTS = 64
 # A table is the number of plans, then their addresses. A plan is the words `PLAN`, then its
-# operands (rank, dtype, sizes, strides), its results (rank, dtype, sizes), and for each thing that
-# the call returns the number of a result, or -1 for None.
-# OWNER is the object that keeps a plan alive.
+# operands (rank, dtype, sizes, strides; -1, 0 for None), its results (rank, dtype, sizes), and for
+# each thing that the call returns the number of a result, or -1 for None. OWNER is the object that keeps a plan alive.
 PLAN = OPERANDS, RESULTS, RETURNS, GEOMETRY, PLAN_BODY, TUPLE, PLAN_TYPE, NEW, OWNER = range(9)
 BRIEF = 1 << 15            # elements of all operands up to which the GIL is not given back
 
@@ -235,8 +234,8 @@ begin:
   store ptr %geometry, ptr %slots
   br label %operand
 operand:
-  %i = phi i64 [0, %begin], [%s, %fits]
-  %w = phi ptr [%first, %begin], [%after, %fits]
+  %i = phi i64 [0, %begin], [%s, %fits], [%s, %empty]
+  %w = phi ptr [%first, %begin], [%after, %fits], [%sizes, %empty]
   %s = add i64 %i, 1
   %more = icmp slt i64 %i, %count
   br i1 %more, label %check, label %results
@@ -250,7 +249,16 @@ check:
   %wanted = load i64, ptr %pwanted
   %sizes = getelementptr i64, ptr %w, i64 2
   %array = icmp eq ptr %type, %atype
-  br i1 %array, label %fields, label %miss
+  br i1 %array, label %fields, label %nothing
+nothing:
+  %isnone = icmp eq ptr %a, @_Py_NoneStruct
+  %maybe = icmp eq i64 %rank, -1
+  %absent = and i1 %isnone, %maybe
+  br i1 %absent, label %empty, label %miss
+empty:
+  %eslot = getelementptr ptr, ptr %slots, i64 %s
+  store ptr null, ptr %eslot
+  br label %operand
 fields:
   %pdescr = getelementptr i8, ptr %a, i64 {descr}
   %descr = load i64, ptr %pdescr
@@ -343,6 +351,12 @@ compute:
   %single = icmp eq i64 %tuple, 0
   br i1 %single, label %one, label %many
 one:
+  %filled_none = icmp eq i64 %wanted_results, 0
+  br i1 %filled_none, label %void, label %only_one
+void:
+  call void @Py_IncRef(ptr @_Py_NoneStruct)
+  ret ptr @_Py_NoneStruct
+only_one:
   %only = load ptr, ptr %made
   ret ptr %only
 many:

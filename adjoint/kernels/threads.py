@@ -323,6 +323,7 @@ _portable: _PortablePool | None = None
 _count: int | None = None
 _entry = 0
 MOST = 1024     # threads; far more take the process down when they start
+_resized: list[Callable[[], None]] = []
 
 
 def _default_count() -> int:
@@ -371,6 +372,13 @@ def set_num_threads(n: int) -> None:
         for pool in (_native, _portable):
             if pool is not None and (_entry or pool is _portable):
                 pool.resize(n)
+    for told in _resized:
+        told()
+
+
+def on_resize(f: Callable[[], None]) -> None:
+    """Call `f` whenever the number of threads was set."""
+    _resized.append(f)
 
 
 def entry() -> int:

@@ -257,7 +257,7 @@ def _product(name: str, arrange: Callable[..., Any]) -> None:
         # either operand: a threaded product of NumPy's, however small, leaves OpenBLAS's threads
         # spinning for milliseconds on the cores that the next kernels want
         if (a.size >= 2048 or b.size >= 2048) and (a.dtype is F32 or a.dtype is F64):
-            got = arrange(_gemm(), *arrays, **attrs)
+            got = arrange(*arrays, **attrs)
             if got is not NotImplemented:
                 return got
         return slow(*arrays, **attrs)
@@ -270,22 +270,30 @@ def _gemm() -> Any:
     return gemm.matmul
 
 
-def _pair(mm: Any, a: Any, b: Any) -> Any:
+@functools.cache
+def _small() -> Any:
+    from adjoint.kernels import gemm_calls
+    return gemm_calls
+
+
+def _pair(a: Any, b: Any) -> Any:
     if a.ndim < 2 or b.ndim < 2 or a.dtype is not b.dtype or a.shape[-1] != b.shape[-2]:
         return NotImplemented
     if not b.size:
         return NotImplemented
-    return mm(a, b)
+    return _small().product(a, b) if a.ndim == b.ndim == 2 else _gemm()(a, b)
 
 
-def _linear(mm: Any, x: Any, weight: Any, bias: Any) -> Any:
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
     if (x.ndim < 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[1] or not weight.size
             or weight.dtype is not x.dtype):
         return NotImplemented
     if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype is not x.dtype):
         return NotImplemented
+    if x.ndim == 2:
+        return _small().linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
-    return _shaped(mm(rows, weight.T, bias=bias), (*x.shape[:-1], weight.shape[0]))
+    return _shaped(_gemm()(rows, weight.T, bias=bias), (*x.shape[:-1], weight.shape[0]))
 
 
 def install() -> None:

@@ -1,8 +1,10 @@
 """Records of products of matrices. Rules conjugate, which is a no-op for real operands."""
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import dtype_of
-from adjoint.ops.family import batch_broadcast, through_float32
+from adjoint.ops.family import GENERATED, batch_broadcast, through_float32
 from adjoint.ops.pointwise import conj_op, mul
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
@@ -90,10 +92,38 @@ def _batch_mm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any
     return reshape(mm_op(reshape(a, (n * rows, inner)), b), (n, rows, b.shape[1]))
 
 
+@cache
+def _add_product() -> Any:
+    from adjoint.kernels import gemm_calls  # the compiler's modules load when first needed
+    return gemm_calls.add_product
+
+
+class ProductRule:
+    """A rule whose cotangent is the product of two matrices, `factors(ct, *residuals)`: it can be
+    added to what other nodes sent to the same operand while it is computed."""
+
+    def __init__(self, factors: Any) -> None:
+        self.factors = factors
+        self.__signature__ = inspect.signature(factors)
+
+    def __call__(self, *values: Any) -> Any:
+        return mm_op(*self.factors(*values))
+
+    def grow(self, total: Any, *values: Any) -> bool:
+        """total += the product, for raw arrays of one dtype; False where that is not so."""
+        a, b = self.factors(*values)
+        if not GENERATED or not (total.dtype is a.dtype is b.dtype) or total.shape != (
+                a.shape[0], b.shape[1]):
+            return False
+        _add_product()(a, b, total)
+        return True
+
+
 WHY = {"a": "db = aᴴ·ct", "b": "da = ct·bᴴ"}
 mm_op: Any = op(
     "mm", show="{a} @ {b}", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer, autocast="lower",
-    vjp={"a": lambda ct, b: mm_op(ct, conj(t_op(b))), "b": lambda ct, a: mm_op(conj(t_op(a)), ct)},
+    vjp={"a": ProductRule(lambda ct, b: (ct, conj(t_op(b)))),
+         "b": ProductRule(lambda ct, a: (conj(t_op(a)), ct))},
     jvp={"a": None, "b": None}, batch=_batch_mm, cost=_flops, why=WHY)
 
 
@@ -263,7 +293,7 @@ def _batch_linear(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 linear_op: Any = op(
     "linear", show="{x} @ {weight}ᵀ[ + {bias}]", impl=_linear_checked, infer=_linear_infer,
     autocast="lower", node="AddmmBackward0",
-    vjp={"x": _linear_dx, "weight": lambda ct, x: mm_op(t_op(_rows(ct)), conj(_rows(x))),
+    vjp={"x": _linear_dx, "weight": ProductRule(lambda ct, x: (t_op(_rows(ct)), conj(_rows(x)))),
          "bias": lambda ct: sum_op(_rows(ct), dim=(0,), keepdim=False)},
     jvp={"x": lambda t, weight: linear_op(t, weight, None),
          "weight": lambda t, x: linear_op(x, t, None),

@@ -297,9 +297,11 @@ def unpad(ct: Any, pads: Sequence[tuple[int, int]], shape: Shape) -> Any:
 
 
 def _split_impl(x: Any, /, *, sizes: Shape, dim: int) -> tuple[Any, ...]:
-    ends = np.cumsum(sizes)
-    return tuple(x[_slicer(dim, slice(int(e) - n, int(e)))]
-                 for e, n in zip(ends, sizes, strict=True))
+    before, start, parts = (slice(None),) * dim, 0, []
+    for n in sizes:
+        parts.append(x[(*before, slice(start, start + n))])
+        start += n
+    return tuple(parts)
 
 
 def _split_vjp(cts: Any, x_aval: Aval, *, sizes: Shape, dim: int) -> Any:

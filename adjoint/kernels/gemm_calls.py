@@ -1,0 +1,135 @@
+"""Small matrix products without Python: layouts that were met once are started by machine code.
+
+`product(a, b)`, `linear(x, weight, bias)` and `add_product(a, b, total)` are `gemm.matmul` for
+operands that its generated kernel does in some tens of microseconds, where working out the plan
+and filling its argument block would cost as much again. They keep the GIL meanwhile, so that one
+workspace serves all of them.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.kernels import gemm, launch, llvm, threads
+from adjoint.kernels.gemm_ir import ARGS, INDEX
+from adjoint.kernels.gemm_plan import Array, address, mapped
+
+_LONGEST = 4_000_000        # multiply-adds; above, the GIL is given back
+_WORK_BYTES = 1 << 20       # of the shared workspace
+_LAYOUTS = 64               # that each of the three functions knows
+
+# Words before the argument block: chunks (one), the kernel, the pool's entry, workers, and which
+# slot holds each pointer (slot 0, the geometry itself, stands for NULL).
+_HEAD = _CHUNKS, _KERNEL, _RUN, _WORKERS, _A, _B, _C, _BIAS = range(8)
+
+_TEXT = """
+define void @gemm_start(ptr %slots, i64 %first, i64 %end) {{
+entry:
+  %words = load ptr, ptr %slots
+  %block = getelementptr i64, ptr %words, i64 {block}
+{moves}
+  %pslot = getelementptr i64, ptr %block, i64 {slot}
+  store i64 0, ptr %pslot
+  %pnext = getelementptr i64, ptr %block, i64 {next}
+  store i64 0, ptr %pnext
+  %pkernel = getelementptr i64, ptr %words, i64 {kernel}
+  %kernel = load ptr, ptr %pkernel
+  %pworkers = getelementptr i64, ptr %words, i64 {workers}
+  %workers = load i64, ptr %pworkers
+  %alone = icmp eq i64 %workers, 1
+  br i1 %alone, label %one, label %many
+one:
+  call void %kernel(ptr %block, i64 0, i64 1)
+  ret void
+many:
+  %prun = getelementptr i64, ptr %words, i64 {run}
+  %run = load ptr, ptr %prun
+  call void %run(ptr %kernel, ptr %block, i64 %workers)
+  ret void
+}}
+"""
+
+_MOVE = """
+  %w{name} = getelementptr i64, ptr %words, i64 {word}
+  %s{name} = load i64, ptr %w{name}
+  %p{name} = getelementptr i64, ptr %slots, i64 %s{name}
+  %v{name} = load i64, ptr %p{name}
+  %n{name} = icmp eq i64 %s{name}, 0
+  %x{name} = select i1 %n{name}, i64 0, i64 %v{name}
+  %d{name} = getelementptr i64, ptr %block, i64 {place}
+  store i64 %x{name}, ptr %d{name}"""
+
+
+@functools.cache
+def _start() -> int:
+    """The address of the function that starts a plan."""
+    moves = "".join(_MOVE.format(name=name, word=word, place=INDEX[name]) for name, word in (
+        ("a", _A), ("b", _B), ("c", _C), ("bias", _BIAS)))
+    text = _TEXT.format(block=len(_HEAD), moves=moves, slot=INDEX["slot"], next=INDEX["next"],
+                        kernel=_KERNEL, workers=_WORKERS, run=_RUN)
+    return llvm.compile_ir(text, name="gemm start", opt=1).address("gemm_start")
+
+
+@functools.cache
+def _workspace() -> Array:
+    return mapped(_WORK_BYTES)
+
+
+def _teach(table: launch.Table, made: Any, operands: Sequence[Array | None], work: int,
+           out: int) -> None:
+    """Let `table` do what `made` does for such operands; operand `out` is added to, where it is
+    -1 there is a new result."""
+    if type(made) is not gemm.Generated or work > _LONGEST or launch.machine() is None:
+        return
+    plan = made.plan
+    if plan.work_bytes > _WORK_BYTES or (plan.workers > 1 and not threads.native()):
+        return
+    left, right = (2, 1) if made.swapped else (1, 2)
+    bias = 3 if len(operands) == 3 and out < 0 and operands[2] is not None else 0
+    words = np.zeros(len(_HEAD) + len(ARGS), np.int64)
+    words[:len(_HEAD)] = [1, plan.address, threads.entry(), plan.workers, left, right,
+                          out + 1 if out >= 0 else len(operands) + 1, bias]
+    block = words[len(_HEAD):]
+    block[:] = plan.values
+    block[INDEX["work"]] = address(_workspace())
+    block[INDEX["accumulate"]] = made.accumulate
+    table.add(operands, made.shape, [] if out >= 0 else [made.dtype], None, words, _start(),
+              keep=plan)
+
+
+def _product(a: Array, b: Array) -> Array:
+    made = gemm.plan_for(a, b)
+    _teach(_PRODUCTS, made, (a, b), math.prod(a.shape) * b.shape[-1], -1)
+    result: Array = made(a, b, None)
+    return result
+
+
+def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
+    made = gemm.plan_for(x, weight.T, bias=bias)
+    _teach(_LINEAR, made, (x, weight, bias), x.size * weight.shape[0], -1)
+    result: Array = made(x, weight.T, None, bias)
+    return result
+
+
+def _add_product(a: Array, b: Array, total: Array) -> None:
+    made = gemm.plan_for(a, b, total, accumulate=True)
+    _teach(_SUMS, made, (a, b, total), math.prod(a.shape) * b.shape[-1], 2)
+    made(a, b, total)
+
+
+_PRODUCTS = launch.Table("product", _product, _LAYOUTS)
+_LINEAR = launch.Table("linear", _linear, _LAYOUTS)
+_SUMS = launch.Table("add_product", _add_product, _LAYOUTS)
+for _table in (_PRODUCTS, _LINEAR, _SUMS):
+    threads.on_resize(_table.clear)     # plans are for a number of threads
+
+# a (M, K) @ b (K, N) -> (M, N)
+product = _PRODUCTS.call
+# x (M, K), weight (N, K), bias (N,) or None -> x @ weight.T + bias
+linear = _LINEAR.call
+# total (M, N) += a (M, K) @ b (K, N), in place; it must not share memory with a or b
+add_product = _SUMS.call
