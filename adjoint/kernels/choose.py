@@ -24,6 +24,8 @@ the rest keyword-only; `->` what comes back):
 | lstm_cell; its backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c) -> (cgates, cc)` |
 | gru_cell; gru_cell_backward | `(from_x, from_h, h) -> (h,)`; `(ch, from_x, from_h, h) -> three` |
 | lstm; lstm_backward | a sequence: see `cells_numpy` |
+| product; linear | `(a, b)`; `(x, weight, bias) -> y`: matrices (`bias` may be None) |
+| add_product | `(a, b, total) -> None`: `total += a b` |
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
 | sum mean amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | sgd, adam | lists of arrays, in place: see `multi` |
@@ -58,6 +60,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("cells", n) for n in (
         "lstm_cell", "lstm_cell_backward", "gru_cell", "gru_cell_backward", "lstm",
         "lstm_backward")},
+    **{n: ("gemm_calls", n) for n in ("product", "linear", "add_product")},
     **{n: ("embedding", n) for n in ("embedding", "embedding_backward")},
     **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
     "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),

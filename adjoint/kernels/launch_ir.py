@@ -19,7 +19,8 @@ CALL = ARRAYS, INTEGERS, REALS, BODY, TYPE = range(5)
 MAX_SLOTS = 64
 # A table is the number of plans, then their addresses. A plan is the words `PLAN`, then its
 # operands (rank, dtype, sizes, strides; -1, 0 for None), its results (rank, dtype, sizes), and for
-# each thing that the call returns the number of a result, or -1 for None. OWNER is the object that keeps a plan alive.
+# each thing that the call returns the number of a result, or -1 for None. OWNER is the object that
+# keeps a plan alive.
 PLAN = OPERANDS, RESULTS, RETURNS, GEOMETRY, PLAN_BODY, TUPLE, PLAN_TYPE, NEW, OWNER = range(9)
 BRIEF = 1 << 15            # elements of all operands up to which the GIL is not given back
 

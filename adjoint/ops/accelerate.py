@@ -17,20 +17,13 @@ from adjoint.base.dtypes import F32, F64
 from adjoint.core.op import OPS, Op
 from adjoint.kernels.expr import var
 from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
-from adjoint.ops.family import raw_functions
+from adjoint.ops.family import generated, raw_functions
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
 Adapter = Callable[..., Any]
 ACCELERATED: dict[str, Op] = {}     # `impl` of each is the kernels', `impl.__wrapped__` NumPy's
 _TINY = 128        # the same for kernels that replace tens of NumPy calls
 _SMALL = 4096      # elements below which a launch costs more than it saves
-
-
-@functools.cache
-def kernel(name: str) -> Any:
-    """The generated kernel of that name, or None; the compiler is imported at its first use."""
-    from adjoint.kernels import choose
-    return choose.lookup(name)
 
 
 def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
@@ -42,7 +35,7 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
     @functools.wraps(slow)          # the record reads its operands off the signature
     def impl(*arrays: Any, **attrs: Any) -> Any:
         if not minimum or arrays[0].size >= minimum:
-            k = kernel(kernel_name)
+            k = generated(kernel_name)
             if k is not None:
                 got = adapter(k, *arrays, **attrs)
                 if got is not NotImplemented:
@@ -270,18 +263,13 @@ def _gemm() -> Any:
     return gemm.matmul
 
 
-@functools.cache
-def _small() -> Any:
-    from adjoint.kernels import gemm_calls
-    return gemm_calls
-
-
 def _pair(a: Any, b: Any) -> Any:
     if a.ndim < 2 or b.ndim < 2 or a.dtype is not b.dtype or a.shape[-1] != b.shape[-2]:
         return NotImplemented
     if not b.size:
         return NotImplemented
-    return _small().product(a, b) if a.ndim == b.ndim == 2 else _gemm()(a, b)
+    mm = generated("product") if a.ndim == b.ndim == 2 else None
+    return (mm or _gemm())(a, b)
 
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
@@ -290,8 +278,9 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
         return NotImplemented
     if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype is not x.dtype):
         return NotImplemented
-    if x.ndim == 2:
-        return _small().linear(x, weight, bias)
+    small = generated("linear") if x.ndim == 2 else None
+    if small is not None:
+        return small(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
     return _shaped(_gemm()(rows, weight.T, bias=bias), (*x.shape[:-1], weight.shape[0]))
 

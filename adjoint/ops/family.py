@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -259,6 +259,13 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     plan.fast, plan.large, plan.limit = raw_functions(
         f"{op.name}_backward", [g, *plan.names], cts, dtype, single=False)
     return plan
+
+
+@cache
+def generated(name: str) -> Any:
+    """The generated kernel of that name, or None; the compiler is imported at its first use."""
+    from adjoint.kernels.choose import lookup
+    return lookup(name) if GENERATED else None
 
 
 def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any],

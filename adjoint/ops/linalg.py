@@ -4,7 +4,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import dtype_of
-from adjoint.ops.family import GENERATED, batch_broadcast, through_float32
+from adjoint.ops.family import batch_broadcast, generated, through_float32
 from adjoint.ops.pointwise import conj_op, mul
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
@@ -92,12 +91,6 @@ def _batch_mm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any
     return reshape(mm_op(reshape(a, (n * rows, inner)), b), (n, rows, b.shape[1]))
 
 
-@cache
-def _add_product() -> Any:
-    from adjoint.kernels import gemm_calls  # the compiler's modules load when first needed
-    return gemm_calls.add_product
-
-
 class ProductRule:
     """A rule whose cotangent is the product of two matrices, `factors(ct, *residuals)`: it can be
     added to what other nodes sent to the same operand while it is computed."""
@@ -112,10 +105,11 @@ class ProductRule:
     def grow(self, total: Any, *values: Any) -> bool:
         """total += the product, for raw arrays of one dtype; False where that is not so."""
         a, b = self.factors(*values)
-        if not GENERATED or not (total.dtype is a.dtype is b.dtype) or total.shape != (
+        add_product = generated("add_product")
+        if add_product is None or not (total.dtype is a.dtype is b.dtype) or total.shape != (
                 a.shape[0], b.shape[1]):
             return False
-        _add_product()(a, b, total)
+        add_product(a, b, total)
         return True
 
 

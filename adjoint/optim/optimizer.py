@@ -22,7 +22,7 @@ from adjoint.core.rehearsal import call
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
-from adjoint.ops.accelerate import kernel
+from adjoint.ops.family import generated as kernel
 from adjoint.optim._rules import Rule, Scratch, run
 
 __all__ = ["Optimizer", "ParamsT", "register_optimizer_step_post_hook",

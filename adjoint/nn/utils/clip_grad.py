@@ -12,7 +12,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
-from adjoint.ops.accelerate import kernel
+from adjoint.ops.family import generated as kernel
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
            "get_total_norm"]
