@@ -5,9 +5,9 @@
 
 visits the nodes of the list `order` from index `first` as `Backward.run` (`autograd/engine.py`)
 does, and returns the index of the first node that is not plain (or the length): one without a
-generated rule, with residuals that were packed, written to or released, or with an edge to a port.
-Such a node is untouched. `mark` replaces released residuals (None: they are kept); `deliver(edge,
-ct)` adds a cotangent that has to be brought into shape, or to a sum of at least `large` elements;
+generated rule, or with residuals that were packed, written to or released. Such a node is
+untouched. `mark` replaces released residuals (None: they are kept); `deliver(edge, ct)` adds a
+cotangent that has to be brought into shape, that goes to a port, or to a sum of `large` elements;
 `leaves(node)` finishes the leaves that `last` lists for the node.
 """
 from __future__ import annotations
@@ -200,7 +200,7 @@ class _Walk:
                              (of_kept, block_kept), (saved, block_array)])
 
     def _edges(self, node: Value, plan: Value) -> list[Value]:
-        """The node's two edges (None where there is one); none of them is a port."""
+        """The node's two edges (None where there is one)."""
         f, w = self.f, self.w
         pair = w.has(plan, "plan.pair", w.env("true"))
         first, second, done = w.field(node, "e0"), f.label("second"), f.label("edges")
@@ -214,7 +214,6 @@ class _Walk:
         edges = [first, f.phi("ptr", [(nothing, before), (other, second)])]
         for e in edges:
             w.need(w.differs(e, w.null), "stop")
-            w.need(w.differs(w.field(e, "type"), w.env("port")), "stop")
         return edges
 
     def _release(self, node: Value) -> None:
@@ -237,8 +236,7 @@ class _Walk:
         w.need(w.differs(ct, w.null), "failed")
         odd, store, join = f.label("odd"), f.label("store"), f.label("join")
         w.need(w.has(ct, "type", w.env("array_type")), odd)
-        large = f.call("PyLong_AsLongLong", "i64", w.env("large"))
-        w.need(f.emit("i1", f"icmp slt i64 {size.ref}, {large.ref}"), odd)
+        w.need(w.differs(w.field(edge, "type"), w.env("port")), odd)
         self._fits(edge, ct, odd)
         have = f.call("PyDict_GetItemWithError", "ptr", self.args[CTS], edge)
         f.branch(w.same(have, w.null), store, join)
@@ -246,6 +244,8 @@ class _Walk:
         self._good(f.call("PyDict_SetItem", "i32", self.args[CTS], edge, ct))
         f.goto(done)
         f.start(join)
+        large = f.call("PyLong_AsLongLong", "i64", w.env("large"))
+        w.need(f.emit("i1", f"icmp slt i64 {size.ref}, {large.ref}"), odd)
         f.store(have, self.operands)
         f.store(ct, f.at(self.operands, "ptr", 1))
         total = f.call("PyObject_Vectorcall", "ptr", w.env("plus"), self.operands, f.i64(2), w.null)

@@ -155,7 +155,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
         step = int(split_size_or_sections)
         if step < 0 or (step == 0 and n):
             raise ArgumentError(f"split expects split_size be positive, but got split_size={step}")
-        parts = [min(step, n - i) for i in range(0, n, step)] if n else [0]
+        parts = _pieces(n, step) if n else [0]
     else:
         parts = [int(s) for s in split_size_or_sections]
         if sum(parts) != n or any(p < 0 for p in parts):
@@ -178,12 +178,18 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     >>> len(ad.chunk(ad.zeros(6), 3))
     3
     """
+    need("chunk", input)
     if chunks < 1:
         raise ArgumentError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    n = input.shape[one_dim(input, dim)]
-    if n == 0:
-        return split(input, [0] * chunks, dim)
-    return split(input, max(1, -(-n // chunks)), dim)
+    d = one_dim(input, dim)
+    n = input.shape[d]
+    parts = _pieces(n, max(1, -(-n // chunks))) if n else [0] * chunks
+    return split_op(input, sizes=tuple(parts), dim=d)
+
+
+def _pieces(n: int, step: int) -> list[int]:
+    """Sizes of the pieces of `n` elements, `step` each but the last."""
+    return [min(step, n - i) for i in range(0, n, step)]
 
 
 @public()
