@@ -7,15 +7,14 @@ workspace serves all of them.
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from adjoint.kernels import gemm, launch, llvm, threads
-from adjoint.kernels.gemm_ir import ARGS, INDEX
+from adjoint.kernels.gemm_ir import INDEX
 from adjoint.kernels.gemm_plan import Array, address, mapped
 
 _LONGEST = 4_000_000        # multiply-adds; above, the GIL is given back
@@ -90,15 +89,14 @@ def _teach(table: launch.Table, made: Any, operands: Sequence[Array | None], wor
         return
     left, right = (2, 1) if made.swapped else (1, 2)
     bias = 3 if len(operands) == 3 and out < 0 and operands[2] is not None else 0
-    words = np.zeros(len(_HEAD) + len(ARGS), np.int64)
-    words[:len(_HEAD)] = [1, plan.address, threads.entry(), plan.workers, left, right,
-                          out + 1 if out >= 0 else len(operands) + 1, bias]
-    block = words[len(_HEAD):]
-    block[:] = plan.values
+    block = list(plan.values)
     block[INDEX["work"]] = address(_workspace())
-    block[INDEX["accumulate"]] = made.accumulate
-    table.add(operands, made.shape, [] if out >= 0 else [made.dtype], None, words, _start(),
-              keep=plan)
+    block[INDEX["accumulate"]] = int(made.accumulate)
+    words = launch.words_of([
+        1, plan.address, threads.entry(), plan.workers, left, right,
+        out + 1 if out >= 0 else len(operands) + 1, bias, *block])
+    table.add(operands, made.shape, [] if out >= 0 else [made.dtype], None,
+              ctypes.addressof(words), _start(), (words, plan))
 
 
 def _product(a: Array, b: Array) -> Array:

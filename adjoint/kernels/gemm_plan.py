@@ -224,7 +224,9 @@ class Plan:
         beside = b_col == 1 and spec.a == spec.acc
         cut = blocking(m, n, k, len(offsets), tile, size, workers, beside, spec.c != spec.acc)
         self.function, self.address = kernel(spec)
-        self.workers, self.offsets = cut.workers, offsets
+        self.workers = cut.workers
+        # plans are kept: in memory that is not NumPy's, where they would count as the user's
+        self.offsets = (ctypes.c_int64 * offsets.size).from_buffer_copy(offsets.tobytes())
         parts_m, parts_n = -(-m // cut.mb), -(-n // cut.nb)
         nb = -(-min(cut.nb, n) // tile.nr) * tile.nr
         b_bytes = -(-(tile.nr if cut.in_place else nb) * cut.kc * size // 64) * 64 + 128
@@ -235,7 +237,7 @@ class Plan:
             a_row=a_row, a_col=a_col, b_row=b_row, b_col=b_col, c_row=c_row, m=m, n=n, k=k,
             mb=cut.mb, nb=cut.nb, kc=cut.kc, in_place=int(cut.in_place), tasks_m=parts_m,
             tasks_n=parts_n, tasks=parts_m * parts_n * len(offsets), residual_row=residual_row,
-            offsets=address(offsets), work_bytes=work_bytes, b_bytes=b_bytes,
+            offsets=ctypes.addressof(self.offsets), work_bytes=work_bytes, b_bytes=b_bytes,
         )  # fmt: skip
         self.values = [values.get(name, 0) for name in ARGS]
         self.blocks: list[Any] = []

@@ -69,6 +69,11 @@ def _start(body: int, arrays: int, integers: int, run: int, geometry: int,
     threads.parallel(body, ctypes.addressof(slots), ctypes.c_int64.from_address(geometry).value)
 
 
+def words_of(values: Sequence[int]) -> Any:
+    """Words in memory that is not NumPy's, where it would count as the user's."""
+    return (ctypes.c_int64 * len(values))(*values)
+
+
 class Table:
     """Layouts of operands that a pointwise function knows, and how it computes them.
 
@@ -78,12 +83,13 @@ class Table:
 
     def __init__(self, name: str, otherwise: Callable[..., Any], most: int = _MOST) -> None:
         self._most = most
-        self._words = np.zeros(1 + most, np.int64)
+        self._words = words_of([0] * (1 + most))
         self._plans: list[tuple[Any, ...]] = []
         self.call = otherwise
         here = machine()
         if here is not None:
-            self.call = builtin.make(name, here.plan, (self._words.ctypes.data, otherwise, self))
+            own = (ctypes.addressof(self._words), otherwise, self)
+            self.call = builtin.make(name, here.plan, own)
 
     def clear(self) -> None:
         """Forget all layouts."""
@@ -91,8 +97,8 @@ class Table:
         self._plans.clear()
 
     def add(self, operands: Sequence[Array | None], shape: tuple[int, ...],
-            dtypes: Sequence[np.dtype[Any]], returns: Sequence[int] | None, geometry: Array,
-            body: int, keep: Any = None) -> None:
+            dtypes: Sequence[np.dtype[Any]], returns: Sequence[int] | None, geometry: int,
+            body: int, keep: Any) -> None:
         """Compute operands with the shapes, strides and dtypes of these by the kernel `body`.
 
         Args:
@@ -100,28 +106,25 @@ class Table:
             shape, dtypes: of the C-contiguous arrays that the kernel fills.
             returns: what a call returns: numbers of results, -1 for None; where it is None, the
                 only result itself (None where there is no result).
-            geometry: the words of the kernel, which must say one chunk.
-            keep: what has to live as long as the layout is known.
+            geometry: the address of the words of the kernel, which must say one chunk.
+            keep: what has to live as long as the layout is known: the words of `geometry`.
         """
         here = machine()
         if here is None or 1 + len(operands) + len(dtypes) > ir.MAX_SLOTS:
             return
-        words = [len(operands), len(dtypes), len(returns or ()), geometry.ctypes.data, body,
+        words = [len(operands), len(dtypes), len(returns or ()), geometry, body,
                  int(returns is not None), id(np.ndarray), here.new, 0]
         for a in operands:
             words += [-1, 0] if a is None else [a.ndim, id(a.dtype), *a.shape, *a.strides]
         for dtype in dtypes:
             words += [len(shape), id(dtype), *shape]
-        plan = np.array([*words, *(returns or ())], np.int64)
-        owner = (plan, geometry, keep, tuple(dtypes),
-                 [a.dtype for a in operands if a is not None])
+        plan = words_of([*words, *(returns or ())])
+        owner = (plan, keep, tuple(dtypes), [a.dtype for a in operands if a is not None])
         plan[ir.OWNER] = id(owner)
         self._plans.append(owner)
         del self._plans[:-self._most]
-        addresses = [p[0].ctypes.data for p in reversed(self._plans)]
-        self._words[0] = 0             # nobody reads half a table: the GIL is ours
-        self._words[1:1 + len(addresses)] = addresses
-        self._words[0] = len(addresses)
+        addresses = [ctypes.addressof(p[0]) for p in reversed(self._plans)]
+        self._words[:1 + len(addresses)] = [len(addresses), *addresses]    # the GIL is ours
 
 
 def table_of(f: Any) -> Any:

@@ -131,7 +131,8 @@ class Pointwise:
         plan = self._plans[key] = self._make(args, out) if llvm.available() else None
         if (self._table is not None and out is None and plan is not None and plan.order is None
                 and plan.words[0] <= 1 and all(type(a) is np.ndarray for a in args)):
-            self._table.add(args, plan.shape, plan.dtypes, self._returns, plan.words, plan.body)
+            self._table.add(args, plan.shape, plan.dtypes, self._returns, plan.address, plan.body,
+                            plan.words)
         return plan
 
     def _make(self, args: Sequence[Any], out: Sequence[Array] | None) -> _Plan | None:
