@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -20,6 +21,11 @@ from adjoint.core.tensor import Freed, Kept, OutRef, Parameter, Tensor, owner_of
 ROLES = ("parameter", "gradient", "optimizer state", "input", "saved residual", "activation",
          "temporary")
 FOREVER = 1 << 62
+Mark = tuple[str, str, int, int, float]
+"""An event: what, in which module, bytes alive after it, the most while it ran, the time."""
+ndarray = np.ndarray
+perf_counter = time.perf_counter
+_modules = watchers.modules.get
 
 
 def storage_of(array: Any) -> Any:
@@ -37,21 +43,29 @@ def bytes_of(storage: Any) -> int:
     return max(storage.nbytes, 1)
 
 
-class Entry:
-    """One storage. Times are positions in the list of events; `role` is final where given, else
-    it follows from whether a node keeps the storage at the time that is asked about."""
+class Entry(weakref.ref[Any]):
+    """One storage: a weak reference to it, with what is known of it. Times are positions in the
+    list of events; `role` is final where given, else it follows from whether a node keeps the
+    storage at the time that is asked about."""
 
-    __slots__ = ("nbytes", "shape", "dtype", "op", "code", "lasti", "module", "role", "born",
-                 "died", "saved", "released", "saver", "savers", "name", "stamp", "__weakref__")
+    __slots__ = ("key", "nbytes", "shape", "dtype", "op", "code", "lasti", "module", "role", "born",
+                 "died", "saved", "released", "saver", "savers", "name")
 
-    def __init__(self, storage: Any, op: str, born: int, role: str) -> None:
-        self.nbytes, self.shape = bytes_of(storage), storage.shape
-        self.dtype, self.op, self.role = storage.dtype, op, role
+    def __new__(cls, storage: Any, op: str, born: int, role: str,
+                gone: Callable[[Any], object]) -> Entry:
+        return super().__new__(cls, storage, gone)
+
+    def __init__(self, storage: Any, op: str, born: int, role: str,
+                 gone: Callable[[Any], object]) -> None:
+        self.key, self.nbytes, self.shape = id(storage), storage.nbytes or 1, storage.shape
+        self.dtype, self.op, self.role, self.born = storage.dtype, op, role, born
+        self.died = self.saved = self.released = FOREVER
         self.code: CodeType | None = None
-        self.lasti, self.module, self.name = 0, "", ""
-        self.born, self.died, self.stamp = born, FOREVER, 0.0
-        self.saved, self.released, self.savers = FOREVER, FOREVER, 0
-        self.saver: tuple[str, CodeType | None, int] | None = None
+        self.saver: Any = None          # (name, code, offset) of the first node that kept it
+        self.lasti = self.savers = 0
+        self.module = self.name = ""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__      # (a reference's are its referent's)
 
     def alive(self, at: int) -> bool:
         """True if it was there at event `at`."""
@@ -77,19 +91,27 @@ class Entry:
                              }.get(self.role, "the running code")
 
 
+class _Saver(weakref.ref[Any]):
+    """A node that keeps residuals: a weak reference to it, with the storages they show."""
+
+    __slots__ = ("key", "kept")
+
+    def __new__(cls, node: Any, kept: list[Entry], gone: Callable[[Any], object]) -> _Saver:
+        return super().__new__(cls, node, gone)
+
+    def __init__(self, node: Any, kept: list[Entry], gone: Callable[[Any], object]) -> None:
+        self.key, self.kept = id(node), kept
+
+
 class Ledger(Observer):
     """Writes down events with their bytes, and the storages behind them."""
 
     def __init__(self, meter: Any) -> None:
         self.meter = meter
-        self.events: list[str] = []
-        self.modules: list[str] = []
-        self.live: list[int] = []
-        self.tops: list[int] = []
-        self.times: list[float] = []
+        self.marks: list[Mark] = []
         self.entries: list[Entry] = []
-        self._by_id: dict[int, tuple[Entry, Any]] = {}
-        self._nodes: dict[int, tuple[Any, list[Entry]]] = {}
+        self._by_id: dict[int, Entry] = {}
+        self._nodes: dict[int, _Saver] = {}
         self._named: set[int] = set()
         self._walking = 0
         self.running = False
@@ -97,38 +119,40 @@ class Ledger(Observer):
     # ------------------------------------------------------------------ events
     def mark(self, name: str) -> None:
         """End an event: the bytes now, and the most since the last."""
+        stack = _modules()
         live, top = self.meter.mark()
-        self.events.append(name)
-        self.modules.append(watchers.module_path())
-        self.live.append(live)
-        self.tops.append(top)
-        self.times.append(time.perf_counter())
+        self.marks.append((name, stack[-1][0] if stack else "", live, top, perf_counter()))
 
     def note(self, array: Any, op: str, role: str = "", node: Any = None) -> Entry | None:
         """Enter the storage behind `array` if it is new."""
-        storage = storage_of(array)
+        storage = array if type(array) is ndarray and array.base is None else storage_of(array)
         if storage is None:
             return None
-        key = id(storage)
-        found = self._by_id.get(key)
-        if found is not None:
-            return found[0]
-        entry = Entry(storage, op, len(self.events), role)
+        entry = self._by_id.get(id(storage))
+        if entry is not None:
+            return entry
+        entry = Entry(storage, op, len(self.marks), role, self._gone)
         if self.running:
-            entry.module = watchers.module_path()
+            stack = _modules()
+            if stack:
+                entry.module = stack[-1][0]
             if node is not None and hasattr(node, "code"):
                 entry.code, entry.lasti = node.code, node.lasti
             else:
                 frame = provenance.user_frame(sys._getframe(2))
                 if frame is not None:
                     entry.code, entry.lasti = frame.f_code, frame.f_lasti
-
-        def gone(_: Any) -> None:
-            entry.died = len(self.events)
-            self._by_id.pop(key, None)
-        self._by_id[key] = entry, weakref.ref(storage, gone)
+        self._by_id[entry.key] = entry
         self.entries.append(entry)
         return entry
+
+    def _gone(self, entry: Entry) -> None:
+        entry.died = len(self.marks)
+        self._by_id.pop(entry.key, None)
+
+    def alive(self) -> Iterator[Entry]:
+        """The storages that are there now."""
+        return iter(self._by_id.values())
 
     def own(self, tensor: Any, role: str, name: str = "") -> None:
         """Enter a tensor whose role is known."""
@@ -159,27 +183,31 @@ class Ledger(Observer):
             entry = self.note(array, name, "", node)
             if entry is not None:
                 if not entry.savers:
-                    entry.saved = min(entry.saved, len(self.events))
+                    if entry.saved == FOREVER:
+                        entry.saved = len(self.marks)
                     entry.saver = node.name(), node.code, node.lasti
-                entry.savers, entry.released = entry.savers + 1, FOREVER
+                    entry.released = FOREVER
+                entry.savers += 1
                 kept.append(entry)
         if kept:
-            key = id(node)
-            self._nodes[key] = weakref.ref(node, lambda _: self._release(key)), kept
+            self._nodes[id(node)] = _Saver(node, kept, self._release)
 
-    def _release(self, key: int) -> None:
-        _, kept = self._nodes.pop(key, (None, ()))
-        for entry in kept:
+    def _release(self, saver: _Saver) -> None:
+        if self._nodes.pop(saver.key, None) is None:
+            return
+        for entry in saver.kept:
             entry.savers -= 1
             if not entry.savers:
-                entry.released = len(self.events)
+                entry.released = len(self.marks)
 
     def begin_walk(self, walk: Any) -> None:
         self._walking += 1
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
-        if id(node) in self._nodes and (node.saved is None or type(node.saved) is Freed):
-            self._release(id(node))
+        if type(node.saved) is Freed or node.saved is None:
+            saver = self._nodes.get(id(node))
+            if saver is not None:
+                self._release(saver)
         name = node.name()
         for c in results:
             if c is not None:
@@ -189,7 +217,11 @@ class Ledger(Observer):
     def accumulated(self, leaf: Any) -> None:
         grad = leaf._grad
         if grad is not None and not grad.level:
-            self.own(grad, "gradient", ".grad of " + (self._name(leaf) or f"{tuple(leaf.shape)}"))
+            entry = self.note(grad.array, "", "gradient")
+            if entry is not None:
+                entry.role = "gradient"
+                if not entry.name:
+                    entry.name = ".grad of " + (self._name(leaf) or f"{tuple(leaf.shape)}")
         self.mark("AccumulateGrad")
 
     def end_walk(self, walk: Any) -> None:
@@ -225,7 +257,7 @@ class Ledger(Observer):
 
     def _name(self, leaf: Any) -> str:
         found = self._by_id.get(id(storage_of(leaf.array)))
-        return found[0].name if found else ""
+        return found.name if found else ""
 
 
 def _role_of(t: Any) -> str:

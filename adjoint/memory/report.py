@@ -41,13 +41,16 @@ class Report:
     """
 
     def __init__(self, ledger: Ledger, before: int, assumed: dict[str, int], kind: str) -> None:
-        self._ledger = ledger
         self.before, self.kind, self.assumed = before, kind, dict(assumed)
-        self.events, self.modules = ledger.events, ledger.modules
-        self.tops, self.entries = ledger.tops, ledger.entries
-        self.times = ledger.times
-        self.peak = max(ledger.tops, default=before)
-        self.live = ledger.live[-1] if ledger.live else before
+        self.entries = ledger.entries
+        marks: list[Any] = list(ledger.marks)
+        self.events: list[str] = [m[0] for m in marks]
+        self.modules: list[str] = [m[1] for m in marks]
+        self.lives: list[int] = [m[2] for m in marks]
+        self.tops: list[int] = [m[3] for m in marks]
+        self.times: list[float] = [m[4] for m in marks]
+        self.peak = max(self.tops, default=before)
+        self.live = self.lives[-1] if marks else before
 
     @property
     def exact(self) -> bool:
@@ -57,7 +60,7 @@ class Report:
     @property
     def timeline(self) -> list[tuple[str, int]]:
         """[(event, bytes alive after it)]."""
-        return list(zip(self.events, self._ledger.live, strict=True))
+        return list(zip(self.events, self.lives, strict=True))
 
     @property
     def peak_event(self) -> int:
@@ -170,7 +173,7 @@ class Report:
             out.append({"ph": "C", "pid": 1, "ts": begin, "name": "bytes",
                         "args": {"bytes": self.tops[i]}})
             out.append({"ph": "C", "pid": 1, "ts": stamps[i], "name": "bytes",
-                        "args": {"bytes": self._ledger.live[i]}})
+                        "args": {"bytes": self.lives[i]}})
         out += self._spans(stamps)
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"traceEvents": out, "displayTimeUnit": "ms"}, file)

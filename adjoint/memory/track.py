@@ -123,7 +123,7 @@ class _Sum:
 
     def mark(self) -> tuple[int, int]:
         """(alive now, the same)."""
-        live = sum(e.nbytes for e, _ in self.ledger._by_id.values())
+        live = sum(e.nbytes for e in self.ledger.alive())
         return live, live
 
 

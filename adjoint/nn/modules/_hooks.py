@@ -7,6 +7,7 @@ that later yields ``grad_output``. A module without hooks pays one test for all 
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -143,14 +144,35 @@ def _checked(answer: Any, n: int, who: str) -> tuple[Tensor | None, ...]:
     return grads
 
 
+_NOWHERE: tuple[Any, str] = (lambda: None), ""
+# module -> (a weak reference to one above it, its name seen from there), while that is so
+_names: weakref.WeakKeyDictionary[Any, tuple[Any, str]] = weakref.WeakKeyDictionary()
+
+
 def _path(module: Any, stack: tuple[tuple[str, Any], ...]) -> str:
     """The name of `module` seen from the outermost module that is being called; its class where
     it is that module, or belongs to none of those above it."""
     for path, parent in reversed(stack):
-        for name, child in (*parent._modules.items(), *parent.named_modules()):
-            if child is module:
-                return f"{path}.{name}" if path and name else path or name
+        name = _below(parent, module)
+        if name is not None:
+            return f"{path}.{name}" if path and name else path or name
     return "" if not stack else type(module).__name__
+
+
+def _below(parent: Any, module: Any) -> str | None:
+    """The name of `module` seen from `parent`; None where it is not below."""
+    above, name = _names.get(module, _NOWHERE)
+    if above() is parent:
+        at = parent
+        for part in name.split("."):
+            at = at._modules.get(part) if at is not None else None
+        if at is module:
+            return name
+    for name, child in (*parent._modules.items(), *parent.named_modules()):
+        if child is module:
+            _names[module] = weakref.ref(parent), name
+            return name
+    return None
 
 
 class ModuleHooks:
@@ -223,26 +245,27 @@ class ModuleHooks:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and every hook that is registered."""
-        if not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks
-                or self._backward_pre_hooks or FORWARD or FORWARD_PRE or BACKWARD or BACKWARD_PRE
-                or state() & WATCH):
+        hooked = (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks
+                  or self._backward_pre_hooks or FORWARD or FORWARD_PRE or BACKWARD or BACKWARD_PRE)
+        if not (hooked or state() & WATCH):
             return self.forward(*args, **kwargs)
-        observers = watchers.observers.get() if state() & WATCH else ()
+        run = self._call_with_hooks if hooked else self.forward
+        observers = watchers.observers.get()
         if not observers:
-            return self._call_with_hooks(args, kwargs)
+            return run(*args, **kwargs)
         stack = watchers.modules.get()
         path = _path(self, stack)
         token = watchers.modules.set((*stack, (path, self)))
         for observer in observers:
             observer.enter_module(path, self)
         try:
-            return self._call_with_hooks(args, kwargs)
+            return run(*args, **kwargs)
         finally:
             watchers.modules.reset(token)
             for observer in observers:
                 observer.leave_module(path, self)
 
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_with_hooks(self, /, *args: Any, **kwargs: Any) -> Any:
         called: set[int] = set()
         try:
             args, kwargs = self._run_pre_hooks(args, kwargs)
