@@ -12,7 +12,7 @@ Shapes: query `(B, H, S, E)`, key `(B, Hk, T, E)`, value `(B, Hk, T, Ev)`, `Hk` 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,13 +119,26 @@ def _drop(p: Array, spec: Attend, batch: int, rows: int, i: range, j: range) -> 
     return np.where(keep, p * p.dtype.type(survive), p.dtype.type(0))
 
 
+def laid_like(x: Array, width: int, make: Callable[..., Array] = np.zeros) -> Array:
+    """A new array `x.shape[:-1] + (width,)` whose leading axes lie in memory in the order of those
+    of `x`: where a view split the heads off the last axis, a view joins them again.
+
+    >>> x = np.zeros((2, 5, 3, 4), np.float32).swapaxes(1, 2)
+    >>> laid_like(x, 4).strides == x.strides
+    True
+    """
+    order = sorted(range(x.ndim - 1), key=lambda axis: -x.strides[axis])
+    made = make((*(x.shape[axis] for axis in order), width), x.dtype)
+    return made.transpose(*np.argsort(order), x.ndim - 1)
+
+
 def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
     """Output `(B, H, S, Ev)` and log-sum-exp `(B, H, S)`; rows with nothing to attend to give 0,
     -inf.
     """
     batch, heads, rows, _ = q.shape
     groups, cols = (k.shape[1], heads // max(1, k.shape[1])), k.shape[2]
-    out = np.zeros((batch, heads, rows, v.shape[3]), q.dtype)
+    out = laid_like(q, v.shape[3])
     lse = np.full((batch, heads, rows), -np.inf, q.dtype)
     for b in range(batch):
         qb = q[b].reshape(*groups, rows, q.shape[3])
@@ -170,7 +183,7 @@ def backward(
     """
     batch, heads, rows, _ = q.shape
     groups, cols = (k.shape[1], heads // max(1, k.shape[1])), k.shape[2]
-    dq, dk, dv = np.zeros(q.shape, q.dtype), np.zeros(k.shape, q.dtype), np.zeros(v.shape, q.dtype)
+    dq, dk, dv = (laid_like(x, x.shape[3]) for x in (q, k, v))
     scale = q.dtype.type(spec.scale)
     for b in range(batch):
         qb, dqb = (a[b].reshape(*groups, rows, q.shape[3]) for a in (q, dq))

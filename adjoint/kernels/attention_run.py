@@ -12,7 +12,7 @@ import numpy as np
 from . import threads
 from .attention_grad_ir import backward_bytes, backward_module
 from .attention_ir import ARGS, INDEX, SIDE, AttentionSpec, forward_bytes, forward_module
-from .attention_numpy import Array, Attend, threshold
+from .attention_numpy import Array, Attend, laid_like, threshold
 from .gemm_ir import tile_for
 from .gemm_plan import address, compiled, machine, release, usable, workspace
 
@@ -111,10 +111,10 @@ def _signed(seed: int) -> int:
 
 def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
     """Output and log-sum-exp, as `attention_numpy.forward`."""
-    width = v.shape[3]
+    width, like = v.shape[3], q
     q, k, v = rows_of(q), rows_of(k), rows_of(v)
     batch, heads, rows, _ = q.shape
-    out = np.empty((batch, heads, rows, v.shape[3]), np.float32)
+    out = laid_like(like, v.shape[3], np.empty)
     top, total = (np.empty((batch, heads, rows), np.float32) for _ in range(2))
     block = Block("forward", spec, q, k, v)
     blocks = -(-rows // SIDE)
@@ -126,21 +126,23 @@ def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
         np.log(total, out=total)
     top *= np.float32(math.log(2))
     top += total
-    return (out if width == out.shape[3] else out[..., :width].copy()), top
+    return (out if width == out.shape[3] else out[..., :width].copy("K")), top
 
 
 def backward(
     ct: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, spec: Attend
 ) -> tuple[Array, Array, Array]:
     """Cotangents of query, key and value, as `attention_numpy.backward`."""
-    widths = [int(x.shape[3]) for x in (q, k, v)]
+    likes, widths = (q, k, v), [int(x.shape[3]) for x in (q, k, v)]
     ct, q, k, v, out = (rows_of(x) for x in (ct, q, k, v, out))
     # fewer heads than threads: a head's keys are shared out, each share with its own sum for q
     tasks, workers = q.shape[0] * k.shape[1], threads.get_num_threads()
     blocks = -(-k.shape[2] // SIDE)
     parts = 1 if tasks >= workers else min(blocks, -(-workers // tasks))
-    shares = np.zeros((parts, *q.shape), np.float32) if parts > 1 else np.empty((1, *q.shape), "f4")
-    grads: list[Array] = [shares[0], *(np.empty(x.shape, np.float32) for x in (k, v))]
+    shares = np.zeros((parts, *q.shape), np.float32) if parts > 1 else (
+        laid_like(likes[0], q.shape[3], np.empty)[None])
+    grads = [shares[0], *(laid_like(like, x.shape[3], np.empty)
+                          for like, x in zip(likes[1:], (k, v), strict=True))]
     top = np.ascontiguousarray(lse) * np.float32(math.log2(math.e))
     top[top == -np.inf] = np.inf  # rows that see nothing: every power of two is 0
     block = Block("backward", spec, q, k, v)
@@ -151,5 +153,6 @@ def backward(
     block.run(tasks * parts, size)
     if parts > 1:
         grads[0] = np.add.reduce(shares, axis=0)
-    done = [g if w == g.shape[3] else g[..., :w].copy() for g, w in zip(grads, widths, strict=True)]
+    done = [g if w == g.shape[3] else g[..., :w].copy("K")
+            for g, w in zip(grads, widths, strict=True)]
     return done[0], done[1], done[2]
