@@ -3,22 +3,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
+from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
 from adjoint.ops.api_common import dtype_of, need, raw
 from adjoint.ops.cross_entropy import check_reduction, legacy_reduction
 from adjoint.ops.family import broadcast_shapes, pointwise
-from adjoint.ops.gather import gather_op
+from adjoint.ops.gather import gather_op, scatter_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
     abs_op,
@@ -29,21 +30,20 @@ from adjoint.ops.pointwise import (
     exp,
     le,
     log,
-    logsigmoid,
     mul,
     ne,
     neg,
-    pow_op,
+    sqrt,
     sub,
     where_op,
     xlogy_op,
 )
 from adjoint.ops.public import FUNCTIONS
 from adjoint.ops.reduce import mean_all_op, sum_all_op, sum_op
-from adjoint.ops.shape import expand_op, reshape, unsqueeze_op
+from adjoint.ops.shape import batch_loop, expand_op, reshape, unsqueeze_op
 
 mse_op = pointwise("mse_loss", lambda x, y: (x - y) * (x - y))
-l1_op = pointwise("l1_loss", lambda x, y: abs_(x - y), node="AbsBackward0")
+l1_op = pointwise("l1_loss", lambda gap: abs_(gap), node="AbsBackward0")
 smooth_l1_op = pointwise("smooth_l1_loss", lambda x, y, *, beta: where_(
     abs_(x - y) < beta, 0.5 * (x - y) * (x - y) / beta, abs_(x - y) - 0.5 * beta))
 huber_op = pointwise("huber_loss", lambda x, y, *, delta: where_(
@@ -54,7 +54,61 @@ bce_op = pointwise("binary_cross_entropy", lambda x, y: -(
 bce_logits_op = pointwise("binary_cross_entropy_with_logits", lambda x, y: (
     maximum_(x, 0.0) - x * y + log1p_(exp_(-abs_(x)))), kind="float",
     slope={"x": lambda x, y: 1 / (1 + exp_(-x)) - y, "y": lambda x: -x})
+bce_weighted_op = pointwise("binary_cross_entropy_with_pos_weight", lambda x, y, w: (
+    (1 - y) * x + (1 + (w - 1) * y) * (log1p_(exp_(-abs_(x))) + maximum_(-x, 0.0))), kind="float",
+    node="BinaryCrossEntropyWithLogitsBackward0",
+    slope={"x": lambda x, y, w: 1 - y - (1 + (w - 1) * y) / (1 + exp_(x))})
+gaussian_op = pointwise("gaussian_nll_loss", lambda x, y, v: 0.5 * (
+    log_(v) + (x - y) * (x - y) / v), kind="float")
 soft_margin_op = pointwise("soft_margin_loss", lambda x, y: log1p_(exp_(-x * y)), kind="float")
+
+
+def _slots(x: Any, target: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """One listed target of each row at a time: (rows that have one, its class, for these rows the
+    gaps 1 - (x[target] - x[i]) to classes that are no targets; 0 elsewhere)."""
+    listed = np.cumprod(target >= 0, axis=1).astype(bool)
+    other = np.ones(x.shape, bool)
+    every = np.arange(len(x))[:, None]
+    other[np.broadcast_to(every, x.shape)[listed], target[listed]] = False
+    for j in range(int(listed.sum(axis=1).max(initial=0))):
+        rows = np.flatnonzero(listed[:, j])
+        at = target[rows, j]
+        gap = x[rows] - x[rows, at][:, None] + x.dtype.type(1)
+        yield rows, at, np.where(other[rows], np.maximum(gap, 0), 0)
+
+
+def _multilabel_impl(x: Any, target: Any, /) -> Any:
+    total = np.zeros(len(x), x.dtype)
+    for rows, _, gap in _slots(x, target):
+        total[rows] += gap.sum(axis=1)
+    return total
+
+
+def _multilabel_slope(x: Any, target: Any, /) -> Any:
+    slope = np.zeros_like(x)
+    for rows, at, gap in _slots(x, target):
+        slope[rows] += gap > 0
+        slope[rows, at] -= np.count_nonzero(gap, axis=1)
+    return slope
+
+
+def _multilabel_domain() -> Any:
+    rng = np.random.default_rng(0)
+    targets = np.array([[2, 0, -1, 3], [-1, 1, 2, 0], [1, 2, 3, 0]])
+    return [((rng.standard_normal((3, 4)), targets), {}), ((np.zeros((0, 4)), targets[:0]), {})]
+
+
+multilabel_slope_op: Any = op(
+    "multilabel_margin_slope", impl=_multilabel_slope, infer=lambda x, target: x,
+    batch=batch_loop, domain=_multilabel_domain)
+multilabel_op: Any = op(
+    "multilabel_margin_loss", impl=_multilabel_impl,
+    infer=lambda x, target: Aval(x.shape[:1], x.dtype),
+    vjp={"x": lambda ct, x, target: mul(unsqueeze_op(ct, dim=1), multilabel_slope_op(x, target))},
+    jvp={"x": lambda t, x, target: sum_op(mul(t, multilabel_slope_op(x, target)), dim=(1,),
+                                          keepdim=False)},
+    batch=batch_loop, node="MultilabelMarginLossBackward0", domain=_multilabel_domain,
+    why={"x": "which gaps are open", "target": "between which classes they are"})
 
 
 def stopped(x: Any) -> Any:
@@ -84,16 +138,19 @@ def _size_warning(name: str, input: Any, target: Any) -> None:
                       f"to broadcasting ({name}).", UserWarning, stacklevel=3)
 
 
+def _distance(x: Any, y: Any) -> Any:
+    """abs(x - y) in two steps: one difference is kept, not both operands."""
+    gap = sub(x, y)
+    return abs_op(gap) if dtype_of(gap).kind == "c" else l1_op(gap)
+
+
 def _paired(name: str, record: Any) -> Callable[..., Any]:
     @in_float32
     def loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
              reduction: str = "mean", weight: Any = None) -> Any:
         reduction = _start(name, (input, target), size_average, reduce, reduction)
         _size_warning(name, input, target)
-        if record is l1_op and "c" in (dtype_of(input).kind, dtype_of(target).kind):
-            found = abs_op(sub(input, target))
-        else:
-            found = record(input, target)
+        found = record(input, target)
         if weight is not None:
             found = mul(found, weight)
             if reduction == "mean":
@@ -111,7 +168,7 @@ mse_loss.__doc__ = """(input - target)², reduced; `weight` multiplies each elem
     >>> ad.nn.functional.mse_loss(ad.tensor([1.0, 3.0]), ad.tensor([1.0, 1.0]))
     tensor(2.)
     """
-l1_loss = _paired("l1_loss", l1_op)
+l1_loss = _paired("l1_loss", _distance)
 l1_loss.__doc__ = "abs(input - target), reduced; slope 0 where they are equal."
 
 
@@ -124,7 +181,7 @@ def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: An
         raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     _size_warning("smooth_l1_loss", input, target)
     if beta == 0:
-        return reduced(l1_op(input, target), reduction)
+        return reduced(_distance(input, target), reduction)
     return reduced(smooth_l1_op(input, target, beta=float(beta)), reduction)
 
 
@@ -179,8 +236,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     if pos_weight is None:
         found = bce_logits_op(input, target)
     else:
-        factor = add(mul(target, sub(pos_weight, 1.0)), 1.0)
-        found = sub(mul(sub(1.0, target), input), mul(factor, logsigmoid(input)))
+        found = bce_weighted_op(input, target, pos_weight)
     return reduced(found if weight is None else mul(found, weight), reduction)
 
 
@@ -240,7 +296,7 @@ def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps
         raise ArgumentError(f"var has negative entry/entries, the smallest is {values.min()}; pass "
                             "variances, exp(log_var) for instance")
     var = add(var, stopped(clamp_min(sub(eps, var), low=0.0)))
-    found = mul(add(log(var), div(mse_op(input, target), var)), 0.5)
+    found = gaussian_op(input, target, var)
     if full:
         found = add(found, 0.5 * math.log(2 * math.pi))
     return reduced(found, reduction)
@@ -301,12 +357,13 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     x = reshape(input, (1, -1)) if single else input
     t = np.asarray(raw(target)).reshape(-1, 1)
     n, classes = x.shape
-    gap = clamp_min(add(sub(x, gather_op(x, t, dim=1)), margin), low=0.0)
+    gap = add(sub(x, gather_op(x, t, dim=1)), margin)
+    own = np.full(t.shape, -np.inf, dtype_of(gap))
+    gap = clamp_min(scatter_op(gap, t, own, dim=1), low=0.0)
     if p == 2:
         gap = mul(gap, gap)
     if weight is not None:
         gap = mul(gap, unsqueeze_op(gather_op(weight, t[:, 0], dim=0), dim=1))
-    gap = where_op(np.arange(classes) == t, 0.0, gap)
     found = div(sum_op(gap, dim=(1,), keepdim=False), float(classes))
     return reduced(reshape(found, ()) if single else found, reduction)
 
@@ -325,16 +382,7 @@ def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, re
         raise DTypeError("multilabel_margin_loss: expected scalar type Long for argument 'target' "
                          f"but found {of_numpy(dtype_of(target)).name}; call .long() on it")
     t = np.asarray(raw(target)).reshape(tuple(x.shape))
-    n, classes = t.shape
-    listed = np.cumprod(t >= 0, axis=1).astype(bool)
-    is_target = np.zeros((n, classes), bool)
-    rows = np.broadcast_to(np.arange(n)[:, None], t.shape)
-    is_target[rows[listed], t[listed]] = True
-    chosen = gather_op(x, np.where(listed, t, 0), dim=1)
-    gap = clamp_min(add(sub(unsqueeze_op(x, dim=1), unsqueeze_op(chosen, dim=2)), 1.0), low=0.0)
-    use = listed[:, :, None] & ~is_target[:, None, :]
-    total = sum_op(where_op(use, gap, 0.0), dim=(1, 2), keepdim=False)
-    found = div(total, float(classes))
+    found = div(multilabel_op(x, t), float(t.shape[1]))
     return reduced(reshape(found, ()) if single else found, reduction)
 
 
@@ -378,7 +426,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     eps = 1e-12
     inner = sum_op(mul(input1, input2), dim=(d,), keepdim=False)
     sizes = [add(sum_op(mul(t, t), dim=(d,), keepdim=False), eps) for t in (input1, input2)]
-    cos = div(inner, pow_op(mul(*sizes), 0.5))
+    cos = div(inner, sqrt(mul(*sizes)))
     near = where_op(eq(target, 1), sub(1.0, cos), 0.0)
     return reduced(add(near, where_op(eq(target, -1), clamp_min(sub(cos, margin), low=0.0), 0.0)),
                    reduction)

@@ -62,7 +62,8 @@ ATTRS: dict[str, dict[str, Any]] = {
     "hardshrink": {"lambd": 0.3}, "threshold": {"threshold": 0.1, "value": 0.2},
 }
 POSITIVE_FIRST = {"pow"}
-POSITIVE_LAST = {"div", "addcdiv", "fmod", "remainder", "floor_divide", "copysign"}
+POSITIVE_LAST = {"div", "addcdiv", "fmod", "remainder", "floor_divide", "copysign",
+                 "gaussian_nll_loss"}
 
 
 def pointwise_samples(op: Op) -> list[Sample]:
