@@ -36,7 +36,7 @@ class Part:
 class Saved:
     """One kept value: elements and bytes per element as expressions.
 
-    `group` sorts it for comparison (norm, attention, scores, mlp, dropout, statistics, output);
+    `group` sorts it for comparison (norm, attention, scores, mlp, statistics, output);
     `split`: tensor parallelism divides it. `selective`: recomputed in selective mode. `lean`: kept
     even when outputs of norms and activations are recomputed in backward.
     """
@@ -69,6 +69,7 @@ class Architecture:
     published: int
     flash: bool = True
     title: str = ""
+    dropout: bool = False
 
 
 # ---------------------------------------------------------------------------------------------
@@ -117,7 +118,6 @@ def _attention(flash: bool, dropout: bool) -> list[Saved]:
             Saved("softmax", "probabilities", "a*s*s*b", "e", "scores", True, True)
         )
         if dropout:
-            rows.append(Saved("dropout", "mask", "a*s*s*b", "1", "scores", True, True))
             rows.append(
                 Saved("matmul", "dropped probabilities", "a*s*s*b", "e", "scores", True, True)
             )
@@ -138,14 +138,15 @@ def transformer_block(
 ) -> tuple[Saved, ...]:
     """Rows of one pre-norm block; post-norm keeps the same numbers of the same sizes.
 
+    Dropout keeps no mask (it is made again from two numbers and the position); of dense attention
+    it keeps the dropped copy of the probabilities, which the product with v reads.
+
     >>> sum(row.elements == "s*b*f" for row in transformer_block(glu=True))
     4
     """
     rows = [*_norm("norm 1", rms)]
     rows.append(Saved("q, k, v linear", "norm 1 result", "s*b*h", lean=False))
     rows += _attention(flash, dropout)
-    if dropout:
-        rows.append(Saved("dropout", "attention mask", "s*b*h", "1", "dropout"))
     rows += _norm("norm 2", rms)
     rows.append(Saved("mlp in linear", "norm 2 result", "s*b*h", group="mlp", lean=False))
     if glu:
@@ -161,8 +162,6 @@ def transformer_block(
             Saved("gelu", "input", "s*b*f", group="mlp", split=True),
             Saved("mlp out linear", "gelu result", "s*b*f", group="mlp", split=True, lean=False),
         ]
-    if dropout:
-        rows.append(Saved("dropout", "mlp mask", "s*b*h", "1", "dropout"))
     return tuple(rows)
 
 
@@ -187,6 +186,7 @@ def _gpt(name: str, layers: int, h: int, a: int, published: int, **over: int) ->
     return Architecture(
         name, "transformer", symbols, parts, transformer_block(dropout=True), _head_rows(False),
         symbols["C"], published, title="pre-norm, GELU 4h, dropout, biases, tied embedding",
+        dropout=True,
     )
 
 
@@ -211,12 +211,11 @@ def _bert(name: str, layers: int, h: int, a: int, published: int) -> Architectur
     rest = (
         Saved("embedding", "token numbers", "s*b", "8", "output"),
         *_norm("embedding norm", False),
-        Saved("dropout", "embedding mask", "s*b*h", "1", "dropout"),
         Saved("pooler", "first token and result", "2*b*h", group="output"),
     )
     return Architecture(
         name, "transformer", symbols, tuple(parts), transformer_block(dropout=True), rest, 512,
-        published, title="post-norm encoder, GELU 4h, dropout, with pooler",
+        published, title="post-norm encoder, GELU 4h, dropout, with pooler", dropout=True,
     )
 
 
@@ -408,7 +407,7 @@ def custom(
     return Architecture(
         "custom", "transformer", symbols, parts,
         transformer_block(rms=rms, glu=glu, dropout=dropout), _head_rows(rms), seq, 0,
-        title="sizes given on the call",
+        title="sizes given on the call", dropout=dropout,
     )
 
 

@@ -261,7 +261,7 @@ def _rank_parameters(arch: Architecture, parallel: Parallel) -> float:
 def _rows(arch: Architecture, options: Options) -> tuple[Saved, ...]:
     if options.attention == "flash":
         return arch.block
-    return dense(arch.block, dropout=any(r.group == "dropout" for r in arch.block))
+    return dense(arch.block, dropout=arch.dropout)
 
 
 def _row_bytes(row: Saved, values: Mapping[str, float], parallel: Parallel) -> float:
@@ -419,8 +419,12 @@ def _why(group: str, arch: Architecture, options: Options, rows: tuple[Saved, ..
             f"SwiGLU of inner width {v['f']} = {v['f'] / v['h']:g}h keeps gate, silu(gate), up and "
             "their product; the formula has GELU of 4h, which keeps its input and result"
         )
-    if group in ("dropout", "scores") and not any(r.group == "dropout" for r in rows):
-        reasons.append("no dropout: no masks" + (" and no dropped copy" * (group == "scores")))
+    if group in ("dropout", "scores"):
+        reasons.append(
+            "dropout keeps no masks: they are made again from two numbers and the position"
+            if arch.dropout else
+            "no dropout: no masks" + " and no dropped copy" * (group == "scores")
+        )
     if group == "statistics":
         reasons.append(
             "norm statistics" + (" and log-sum-exp rows" * (options.attention == "flash"))

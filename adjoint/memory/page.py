@@ -26,14 +26,13 @@ def _row(row: Saved) -> dict[str, Any]:
 
 
 def _architecture(arch: Architecture) -> dict[str, Any]:
-    dropout = any(r.group == "dropout" for r in arch.block)
     return {
         "title": arch.title,
         "kind": arch.kind,
         "symbols": arch.symbols,
         "parts": [asdict(p) for p in arch.parts],
         "flash": [_row(r) for r in arch.block],
-        "dense": [_row(r) for r in dense(arch.block, dropout)],
+        "dense": [_row(r) for r in dense(arch.block, arch.dropout)],
         "rest": [_row(r) for r in arch.rest],
         "seq": arch.seq,
         "parameters": parameters(arch),
