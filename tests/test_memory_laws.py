@@ -102,8 +102,17 @@ def test_reduced_calls_keep_the_order_and_the_gaps_of_strides() -> None:
     q = MetaArray((4, 64, 8192, 128), np.dtype("float32"), root,
                   (8192 * step, 128 * 4, step, 4))
     w = MetaArray((8192, 8192), np.dtype("float32"))
-    small = Reduced(("x", [q, w, q], 8192), {"shape": (8192, 7)}, [q, w], 64 << 20, lambda a: 0.0)
+    small = Reduced(("x", [q, w, q], 8192), {"shape": (8192, 7)}, [q, w], [], 64 << 20, lambda a: 0.0)
     name, (a, b, c), n = small.args
     assert name == "x" and a is c and b.shape == (n, n) and small.kwargs == {"shape": (n, 7)}
     assert a.shape == (4, 64, n, 128) and 256 <= n < 8192
     assert a.strides == (n * step, 512, step, 4) and not a.contiguous and b.contiguous
+
+
+def test_results_are_shortened_too() -> None:
+    """The gradient of a table is as long as the table, which the operands do not show."""
+    single = np.dtype("float32")
+    ct, table = MetaArray((1, 512, 8192), single), MetaArray((128256, 8192), single)
+    small = Reduced((ct,), {"rows": 128256}, [ct], [table], 2 << 20, lambda a: 0.0)
+    rows, width = small.kwargs["rows"], small.args[0].shape[2]
+    assert small.nbytes <= 2 << 20 and 4 * rows * width <= 2 << 20

@@ -20,19 +20,21 @@ SHORT, SHORTEST = 256, 16      # axes are not made shorter than this; where ther
 
 
 class Reduced:
-    """A call's arguments with every long axis shortened until `limit` bytes hold the operands and
-    `work(args)` is no more than a few hundred million operations."""
+    """A call's arguments with every long axis shortened until `limit` bytes hold the operands, and
+    the results (of the full shapes `outs`), and `work(args)` is no more than a few hundred million
+    operations."""
 
-    def __init__(self, args: Any, kwargs: Any, metas: Sequence[MetaArray], limit: int,
-                 work: Callable[[Any], float]) -> None:
-        self.lengths = {n: n for m in metas for n in m.shape if n > SHORT}
+    def __init__(self, args: Any, kwargs: Any, metas: Sequence[MetaArray], outs: Sequence[MetaArray],
+                 limit: int, work: Callable[[Any], float]) -> None:
+        self.lengths = {n: n for m in (*metas, *outs) for n in m.shape if n > SHORT}
         self._made: dict[int, MetaArray] = {}
         floor = SHORT
         while True:
             self._made.clear()
             self.args, self.kwargs = self._of(args), self._of(kwargs)
             self.nbytes = sum(m.nbytes for m in self._made.values())
-            if self.nbytes <= limit and work(self.args) <= 4e8:
+            made = sum(math.prod(self._shape(o.shape)) * o.dtype.itemsize for o in outs)
+            if max(self.nbytes, made) <= limit and work(self.args) <= 4e8:
                 break
             longest = max(self.lengths.values(), default=0)
             if longest <= SHORT and self.nbytes > 4 * limit:

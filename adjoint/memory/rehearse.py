@@ -29,6 +29,7 @@ from adjoint.kernels import alloc
 from adjoint.memory.reduced import SIZES, Reduced, enlarged, line
 
 PROBE_BYTES = 32 << 20         # operands and results of a call that is run on scratch arrays
+IDLE_BYTES = 32 << 20          # what may be kept for reuse after a call was tried on smaller arrays
 PROBE_WORK = 1_000_000_000     # floating operations of such a call
 # Ops that allocate as the values tell them: what a scratch run shows is not what a real one takes.
 BY_VALUE = frozenset({"linalg_matrix_exp", "mode"})
@@ -415,7 +416,7 @@ def _from_smaller(op: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs
     token = account.set(None)
     try:
         for limit in SIZES:
-            small = Reduced(args, kwargs, metas, limit, lambda a: _cost(op, a))
+            small = Reduced(args, kwargs, metas, outs, limit, lambda a: _cost(op, a))
             operands = _Operands()
             _signature(small.args, operands)
             _signature(small.kwargs, operands)
@@ -425,6 +426,8 @@ def _from_smaller(op: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs
         return full
     finally:
         account.reset(token)
+        if alloc.stats().idle > IDLE_BYTES:
+            alloc.empty_cache()
     assert found is not None
     most = line(points, sum(m.nbytes for m in {id(m): m for m in metas}.values()))
     if not found.makes and not outs:
