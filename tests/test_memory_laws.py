@@ -102,7 +102,8 @@ def test_reduced_calls_keep_the_order_and_the_gaps_of_strides() -> None:
     q = MetaArray((4, 64, 8192, 128), np.dtype("float32"), root,
                   (8192 * step, 128 * 4, step, 4))
     w = MetaArray((8192, 8192), np.dtype("float32"))
-    small = Reduced(("x", [q, w, q], 8192), {"shape": (8192, 7)}, [q, w], [], 64 << 20, lambda a: 0.0)
+    small = Reduced(("x", [q, w, q], 8192), {"shape": (8192, 7)}, [q, w], [], 64 << 20,
+                    lambda a: 0.0)
     name, (a, b, c), n = small.args
     assert name == "x" and a is c and b.shape == (n, n) and small.kwargs == {"shape": (n, 7)}
     assert a.shape == (4, 64, n, 128) and 256 <= n < 8192

@@ -24,8 +24,8 @@ class Reduced:
     the results (of the full shapes `outs`), and `work(args)` is no more than a few hundred million
     operations."""
 
-    def __init__(self, args: Any, kwargs: Any, metas: Sequence[MetaArray], outs: Sequence[MetaArray],
-                 limit: int, work: Callable[[Any], float]) -> None:
+    def __init__(self, args: Any, kwargs: Any, metas: Sequence[MetaArray],
+                 outs: Sequence[MetaArray], limit: int, work: Callable[[Any], float]) -> None:
         self.lengths = {n: n for m in (*metas, *outs) for n in m.shape if n > SHORT}
         self._made: dict[int, MetaArray] = {}
         floor = SHORT
