@@ -22,6 +22,9 @@ from benchmarks import dtr  # noqa: E402  (the benchmarks are not part of the pa
 from benchmarks.planner import once  # noqa: E402
 
 Node = tuple[list[int], int, float, str]
+# Wall-clock seconds, as good as no limit: the solver's path does not depend on the clock, and the
+# slowest case takes 3 seconds of processor time, which a busy machine may stretch at will.
+PATIENCE = 3600.0
 
 
 def differentiate(forward: list[Node], name: str) -> Trace:
@@ -247,7 +250,7 @@ def test_heuristic_is_within_one_percent_of_the_optimum(trace: Trace, share: flo
     pytest.importorskip("scipy")
     budget = int(trace.peak() * share)
     try:
-        best = milp.solve(trace, budget, time_limit=30.0, gap=1e-3)
+        best = milp.solve(trace, budget, time_limit=PATIENCE, gap=1e-3)
     except milp.NoPlan:
         with pytest.raises(BudgetError):
             planned(trace).plan(budget)
@@ -263,7 +266,7 @@ def test_heuristic_is_within_one_percent_of_the_optimum(trace: Trace, share: flo
 def test_least_budget_is_the_true_one(trace: Trace) -> None:
     """What the error names is the smallest peak that any plan reaches, proven by the solver."""
     pytest.importorskip("scipy")
-    least = milp.least_peak(trace, time_limit=30.0)
+    least = milp.least_peak(trace, time_limit=PATIENCE)
     with pytest.raises(BudgetError, match=f"least budget that works is {least:,} bytes") as caught:
         planned(trace).plan(least - 1)
     assert caught.value.least == least
