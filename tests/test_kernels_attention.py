@@ -283,3 +283,32 @@ def test_kernel_stays_inside_its_workspace(mode: str, monkeypatch: pytest.Monkey
         q, k, v, ct = rand(b, h, s, e), rand(b, hk, t, e), rand(b, hk, t, ev), rand(b, h, s, ev)
         run(q, k, v, ct, mask=rand(s, t), dropout=0.5)
     assert guards and all((g == 0xA5).all() for g in guards)
+
+
+def test_padded_heads_one_slice_of_the_batch_at_a_time(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head of 20 numbers is padded: for a part of the batch at a time, with the same bits."""
+    if mode == "numpy":
+        pytest.skip("the generated kernels pad")
+    q, k, v, ct = rand(5, 4, 96, 20), rand(5, 2, 96, 20), rand(5, 2, 96, 12), rand(5, 4, 96, 12)
+    mask = rand(5, 1, 96, 96)
+    parts = run(q, k, v, ct, mask=mask)
+    monkeypatch.setattr(attention_run, "_SLICE", 1 << 30)
+    whole = run(q, k, v, ct, mask=mask)
+    for a, b in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.strides == b.strides
+    spec = attention_numpy.Attend(0.2)
+    assert len(attention_run._in_turn(spec, k, v)) == 1
+    monkeypatch.setattr(attention_run, "_SLICE", 1)
+    assert len(attention_run._in_turn(spec, k, v)) > 1
+    assert len(attention_run._in_turn(attention_numpy.Attend(0.2, dropout=0.5), k, v)) == 1
+
+
+def test_results_lie_as_the_operands_do() -> None:
+    """Heads that a view split off the last axis are joined by a view again."""
+    q, k, v = (rand(2, 6, 4, 32).swapaxes(1, 2) for _ in range(3))
+    out, lse = attention.attention_forward(q, k, v)
+    grads = attention.attention_backward(out, q, k, v, out, lse)
+    assert all(x.strides == q.strides for x in (out, *grads))

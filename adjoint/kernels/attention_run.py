@@ -6,6 +6,7 @@ import ctypes
 import functools
 import math
 import struct
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from .gemm_ir import tile_for
 from .gemm_plan import address, compiled, machine, release, usable, workspace
 
 _ArgBlock = ctypes.c_int64 * len(ARGS)
+_SLICE = 16 << 10  # bytes of padded keys below which another call costs more than it saves
 _NO_LIMIT = 1 << 30  # causal limit of attention that is not causal; positions stay below 2**31
 
 
@@ -109,8 +111,34 @@ def _signed(seed: int) -> int:
     return seed - (1 << 64) if seed >> 63 else seed
 
 
+def _in_turn(spec: Attend, k: Array, v: Array) -> list[slice]:
+    """The batch in slices that keep the threads busy, where rows are padded: only one slice's
+    padded copies are there at a time. In one where not, or where dropout counts the rows."""
+    batch, heads, rows, width = k.shape
+    tile = tile_for(machine(), "float").nr
+    step = batch
+    if (width % tile or v.shape[3] % tile) and not spec.dropout:
+        one = 4 * heads * rows * (width + -width % tile)        # bytes of an example, padded
+        step = max(-(-threads.get_num_threads() // heads), -(-_SLICE // one))
+    return [slice(at, at + step) for at in range(0, batch, step)]
+
+
+def _part(spec: Attend, at: slice) -> Attend:
+    return spec if spec.mask is None else replace(spec, mask=spec.mask[at])
+
+
 def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
     """Output and log-sum-exp, as `attention_numpy.forward`."""
+    slices = _in_turn(spec, k, v)
+    if len(slices) == 1:
+        return _forward(q, k, v, spec)
+    out, lse = laid_like(q, v.shape[3], np.empty), np.empty(q.shape[:3], np.float32)
+    for at in slices:
+        out[at], lse[at] = _forward(q[at], k[at], v[at], _part(spec, at))
+    return out, lse
+
+
+def _forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
     width, like = v.shape[3], q
     q, k, v = rows_of(q), rows_of(k), rows_of(v)
     batch, heads, rows, _ = q.shape
@@ -133,6 +161,19 @@ def backward(
     ct: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, spec: Attend
 ) -> tuple[Array, Array, Array]:
     """Cotangents of query, key and value, as `attention_numpy.backward`."""
+    slices = _in_turn(spec, k, v)
+    if len(slices) == 1:
+        return _backward(ct, q, k, v, out, lse, spec)
+    dq, dk, dv = (laid_like(x, x.shape[3], np.empty) for x in (q, k, v))
+    for at in slices:
+        dq[at], dk[at], dv[at] = _backward(
+            ct[at], q[at], k[at], v[at], out[at], lse[at], _part(spec, at))
+    return dq, dk, dv
+
+
+def _backward(
+    ct: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, spec: Attend
+) -> tuple[Array, Array, Array]:
     likes, widths = (q, k, v), [int(x.shape[3]) for x in (q, k, v)]
     ct, q, k, v, out = (rows_of(x) for x in (ct, q, k, v, out))
     # fewer heads than threads: a head's keys are shared out, each share with its own sum for q
