@@ -291,7 +291,7 @@ def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
     node.seq = next_sequence()
     frame = provenance.user_frame(_getframe(2))
     node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
-    cells = _save(node, plan, args, outs)
+    cells = _save(node, plan, args, outs, op.thrift)
     made = _outputs(node, op, outs, cells)
     if op.view:
         for i, t in enumerate(made):
@@ -301,7 +301,8 @@ def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
     return tuple(made) if op.multi else made[0]
 
 
-def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) -> dict[int, Cell]:
+def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...],
+          thrift: Callable[[Any], Any] | None = None) -> dict[int, Cell]:
     """Keep the residuals the plan names; returns the cells made for saved outputs."""
     cells: dict[int, Cell] = {}
     node.saved = None
@@ -311,7 +312,7 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...]) ->
     saved: list[Any] = []
     for kind, i in plan.sources:
         if kind == "in":
-            saved.append(keep(args[i], name))
+            saved.append(thrift and thrift(args[i]) or keep(args[i], name))
         elif kind == "out":
             saved.append(out_ref(outs[i], cells.setdefault(i, Cell()), i))
         elif kind == "aval":

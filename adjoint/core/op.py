@@ -73,6 +73,7 @@ class Op:
     collective: Rule | None = None       # batch rule at the vmap that the attribute `axis` is
     prepare: Rule | None = None          # arrays -> arrays: promotion, before impl
     inplace: Rule | None = None          # (out_array, *arrays, **attrs): impl writing into out
+    thrift: Rule | None = None           # operand -> what to keep in its place, or None
     scalar: Any = None                   # kernels.expr expression, for the pointwise family
     domain: Any = None                   # sample inputs for the law table: () -> [(args, attrs)]
     doc: str = ""

@@ -13,6 +13,7 @@ from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.core.remake import remade
 from adjoint.ops.api_common import dtype_of
 from adjoint.ops.family import batch_broadcast, generated, through_float32
 from adjoint.ops.pointwise import conj_op, mul
@@ -286,7 +287,7 @@ def _batch_linear(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 
 linear_op: Any = op(
     "linear", show="{x} @ {weight}ᵀ[ + {bias}]", impl=_linear_checked, infer=_linear_infer,
-    autocast="lower", node="AddmmBackward0",
+    autocast="lower", node="AddmmBackward0", thrift=remade,
     vjp={"x": _linear_dx, "weight": ProductRule(lambda ct, x: (t_op(_rows(ct)), conj(_rows(x)))),
          "bias": lambda ct: sum_op(_rows(ct), dim=(0,), keepdim=False)},
     jvp={"x": lambda t, weight: linear_op(t, weight, None),
