@@ -52,7 +52,7 @@ def remade(t: Any) -> Packed | None:
     >>> import adjoint as ad
     >>> h, w = ad.ones(512, 1024, requires_grad=True), ad.ones(8, 1024, requires_grad=True)
     >>> y = ad.nn.functional.linear(ad.nn.functional.gelu(h), w)
-    >>> y.grad_fn.saved_tensors[0].shape                 # made when asked for
+    >>> y.grad_fn.saved_tensors[1].shape                 # made when asked for
     adjoint.Size([512, 1024])
     """
     if type(t) is not Tensor or not t._rg or t.array.nbytes < LEAST_BYTES or not Setting.quick:
