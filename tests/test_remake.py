@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import adjoint as ad
-from adjoint.core import remake
+from adjoint.core.bind import remaking
 from adjoint.core.tensor import Packed
 from adjoint.memory import predict, track
 from adjoint.ops.accelerate import ON
@@ -43,8 +43,8 @@ def test_gradients_of_both_orders_have_the_same_bits(
 ) -> None:
     h, w = leaf(*SHAPE), leaf(8, SHAPE[1], seed=1)
     found = []
-    for least in (remake.LEAST_BYTES, 1 << 60):
-        monkeypatch.setattr(remake, "LEAST_BYTES", least)
+    for least in (remaking.least_bytes, 1 << 60):
+        monkeypatch.setattr(remaking, "least_bytes", least)
         y = product(ACTIVATIONS[name], h, w)
         assert packed(y) == (least < 1 << 60)
         first = ad.autograd.grad(y.square().sum(), [h, w], create_graph=True)

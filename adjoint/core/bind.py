@@ -50,9 +50,10 @@ _getframe = sys._getframe
 machine: Any = None      # `bind` in machine code; None from it: not its business
 
 
-def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Run `op`: the general path, for any number and type of operands."""
-    if machine is not None:
+def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = True) -> Any:
+    """Run `op`: the general path, for any number and type of operands; `quick`: by machine code
+    where that can."""
+    if quick and machine is not None:
         made = machine(op, args, attrs)
         if made is not None:
             return made
@@ -216,6 +217,11 @@ def _visible(op: Op, outs: Sequence[Any]) -> int:
 
 def function_of(op: Op) -> Any:
     """The general caller of an op: operands positional, attributes by keyword."""
+    if op.thrift is not None:
+        def thrifty(*args: Any, **attrs: Any) -> Any:
+            return bind(op, args, attrs, not any([_large(a) for a in args]))
+        return thrifty
+
     def call(*args: Any, **attrs: Any) -> Any:
         return bind(op, args, attrs)
     return call
@@ -472,6 +478,61 @@ def tensor_of(saved: Any, node: Any) -> Any:
             t._rg, t._edge = True, edge
         return t
     return saved
+
+
+# ---------------------------------------------------------------------- residuals made again
+# A matrix product reads, for the gradient of its weight, the result of the activation before it.
+# The activation keeps its own operand in any case, so its result costs nothing but a pass over
+# memory to have back, while keeping it costs as much as the operand. A record names `remade` as its
+# `thrift` to say so. Only large results of pointwise ops whose node keeps all of its operands
+# qualify, only where generated kernels make a pass over memory of the op, and only while no
+# saved-tensor hook wants to see residuals; the value has the same bits.
+class Remaking:
+    """When residuals are made again, and how: it stands where a saved-tensor hook would."""
+
+    least_bytes = 1 << 20      # below, the call costs more than the memory is worth
+    quick = False              # set where kernels are put behind the records
+
+    def unpack(self, packed: Packed, node: Any) -> Tensor:
+        """The value; an operand that was written to since is refused as the activation would."""
+        made, operands = packed.value
+        arrays = [value_of(s, made) for s in operands]
+        return wrap(compute(made.plan.op, arrays, made.attrs)[0])
+
+
+remaking = Remaking()
+
+
+def _large(a: Any) -> bool:
+    return isinstance(a, Tensor) and not a.level and a.array.nbytes >= remaking.least_bytes
+
+
+def remade(t: Any) -> Packed | None:
+    """What to keep of the operand `t` in place of its memory; None to keep it as it is.
+
+    >>> import adjoint as ad
+    >>> h, w = ad.ones(512, 1024, requires_grad=True), ad.ones(8, 1024, requires_grad=True)
+    >>> y = ad.nn.functional.linear(ad.nn.functional.gelu(h), w)
+    >>> y.grad_fn.saved_tensors[1].shape                 # made when asked for
+    adjoint.Size([512, 1024])
+    """
+    if type(t) is not Tensor or not t._rg or not remaking.quick or not _large(t):
+        return None
+    node = t._edge
+    if type(node) is Port or t._base is not None or getattr(node, "plan", None) is None:
+        return None
+    plan, saved = node.plan, node.saved
+    if plan.op.scalar is None or type(saved) is not tuple:
+        return None
+    if t._cell is not None and (t._cell.version or t._cell.exposed):
+        return None                                  # written to since, or by whom nobody sees
+    held = {i: s for (kind, i), s in zip(plan.sources, saved, strict=True) if kind == "in"}
+    operands = [held.get(i) for i in range(len(plan.op.operands))]
+    if any([type(s) is not Tensor and type(s) is not Kept for s in operands]):
+        return None
+    if state() & WATCH and watchers.hooks.get():
+        return None
+    return Packed((node, operands), remaking, node, -1)
 
 
 def release(node: Any) -> None:

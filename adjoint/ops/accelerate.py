@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import F32, F64
-from adjoint.core import remake
+from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
 from adjoint.kernels.expr import var
 from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
@@ -290,7 +290,7 @@ def install() -> None:
     """Put the kernels behind the records (once, when the ops have been declared)."""
     if not ON:
         return
-    remake.Setting.quick = True
+    remaking.quick = True
     for name, adapter in (
             ("softmax", _softmax), ("log_softmax", _softmax),
             ("softmax_backward", _softmax_backward),

@@ -11,9 +11,8 @@ import numpy as np
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
-from adjoint.core.bind import bind
+from adjoint.core.bind import bind, remade
 from adjoint.core.op import Op, op
-from adjoint.core.remake import remade
 from adjoint.ops.api_common import dtype_of
 from adjoint.ops.family import batch_broadcast, generated, through_float32
 from adjoint.ops.pointwise import conj_op, mul
