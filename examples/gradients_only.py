@@ -13,7 +13,7 @@ import adjoint as ad
 from adjoint import nn
 from adjoint.memory import Report, track
 
-WIDTH, DEPTH, BATCH = 64, 8, 4096
+WIDTH, DEPTH, BATCH = 64, 16, 4096
 
 
 def model() -> nn.Sequential:

@@ -17,6 +17,7 @@ import adjoint as ad
 from adjoint import nn
 from adjoint.kernels import alloc
 from adjoint.memory import fits, largest_batch, predict
+from adjoint.ops.accelerate import ON
 
 needs_allocator = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
 F = ad.nn.functional
@@ -384,7 +385,9 @@ def test_without_backward_nothing_is_kept() -> None:
     spec.loader.exec_module(lab)
     lab.with_backward()                                     # the kernels' tables are made once
     computed, given = lab.with_backward(), lab.with_given_gradients()
-    assert computed.saved == 2 * lab.DEPTH * lab.BATCH * lab.WIDTH * 4 and given.saved == 0
+    each = lab.BATCH * lab.WIDTH * 4
+    kept = lab.DEPTH + 1 if ON else 2 * lab.DEPTH    # GELU's results but the last are made again
+    assert computed.saved == kept * each and given.saved == 0
     assert computed.live == given.live                      # the same parameters and state after
     assert computed.peak > 5 * given.peak
     assert "saved residual" in computed.table()
