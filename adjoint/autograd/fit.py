@@ -16,13 +16,13 @@ from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import reshape
 
 
-def axes_to_sum(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """(number of leading axes to drop, axes to sum to extent 1) from `shape` down to `target`."""
+def axes_to_sum(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes along which `target` is repeated in `shape`: those it lacks, those of size 1."""
     lead = len(shape) - len(target)
     if lead < 0 or any(n != m and m != 1 for n, m in zip(shape[lead:], target, strict=True)):
         raise ShapeError(f"a cotangent of shape {list(shape)} does not fit an operand of shape "
                          f"{list(target)}")
-    return lead, tuple(i for i, m in enumerate(target) if m == 1 and shape[i + lead] != 1)
+    return (*range(lead), *[i for i, m in enumerate(target, lead) if m == 1 and shape[i] != 1])
 
 
 def fit(ct: Any, edge: Any) -> Any:
@@ -31,9 +31,9 @@ def fit(ct: Any, edge: Any) -> Any:
         return fit_tensor(ct, edge)
     shape = edge.shape if type(edge.shape) is tuple else tuple(edge.shape)
     if ct.shape != shape:
-        lead, axes = axes_to_sum(ct.shape, shape)
-        ct = _summed(ct, lead, axes) if type(ct) is not MetaArray else call(
-            _summed, ct, lead, axes, otherwise=lambda: MetaArray(shape, ct.dtype))
+        axes = axes_to_sum(ct.shape, shape)
+        ct = _summed(ct, axes, shape) if type(ct) is not MetaArray else call(
+            _summed, ct, axes, shape, otherwise=lambda: MetaArray(shape, ct.dtype))
     dtype = edge.dtype or edge.plan.dtype
     if ct.dtype is not dtype and ct.dtype != dtype:
         if type(ct) is MetaArray:
@@ -42,10 +42,9 @@ def fit(ct: Any, edge: Any) -> Any:
     return ct
 
 
-def _summed(ct: Any, lead: int, axes: tuple[int, ...]) -> Any:
-    if lead:
-        ct = sum_op.op.impl(ct, dim=tuple(range(lead)), keepdim=False)
-    return sum_op.op.impl(ct, dim=axes, keepdim=True) if axes else ct
+def _summed(ct: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    total = np.asarray(sum_op.op.impl(ct, dim=axes, keepdim=False))
+    return total if total.shape == shape else total.reshape(shape)
 
 
 def _converted(ct: Any, dtype: Any) -> Any:
@@ -61,9 +60,7 @@ def fit_tensor(ct: Any, edge: Any) -> Any:
     shape = tuple(edge.shape)
     have = tuple(ct.shape)
     if have != shape:
-        lead, axes = axes_to_sum(have, shape)
-        summed = tuple(range(lead)) + tuple(a + lead for a in axes)
-        ct = reshape(sum_op(ct, dim=summed, keepdim=False), shape)
+        ct = reshape(sum_op(ct, dim=axes_to_sum(have, shape), keepdim=False), shape)
     dtype = np.dtype(edge.dtype or edge.plan.dtype)
     if ct.dtype.dtype != dtype:
         if ct.dtype.is_complex and dtype.kind != "c":

@@ -240,6 +240,10 @@ def _reduce(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
     return k(x, axis=tuple(dim), keepdims=keepdim)
 
 
+def _logsumexp(k: Any, x: Any, *, dim: tuple[int, ...], keepdim: bool) -> Any:
+    return k(x, axis=-1, keepdims=keepdim) if len(dim) == 1 and _last(x, *dim) else NotImplemented
+
+
 def _product(name: str, arrange: Callable[..., Any]) -> None:
     """Matrix products in float32 and float64 go to `kernels.gemm`, which picks by measurement."""
     record = ACCELERATED[name] = OPS[name]
@@ -297,7 +301,7 @@ def install() -> None:
             ("log_softmax_backward", _softmax_backward), ("layer_norm", _layer_norm),
             ("embedding", _embedding), ("embedding_backward", _embedding_backward),
             ("batch_norm", _batch_norm), ("group_norm", _group_norm), ("rms_norm", _rms_norm),
-            ("sum", _reduce), ("mean", _reduce)):
+            ("sum", _reduce), ("mean", _reduce), ("logsumexp", _logsumexp)):
         accelerate(OPS[name], adapter)
     for record, backward in ((norm._kernel.op, _layer_norm_backward),
                              (batch_norm._kernel.op, _batch_norm_backward),

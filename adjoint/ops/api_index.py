@@ -71,7 +71,7 @@ def _kind(item: Any) -> str:
 
 def _width(item: Any) -> int:
     """How many axes of the operand one item of an index stands for."""
-    if item is None or isinstance(item, (bool, np.bool_)):
+    if isinstance(item, (bool, np.bool_)):
         return 0
     if _is_array(item) and _kind(item) == "b":
         return len(item.shape)
@@ -81,15 +81,23 @@ def _width(item: Any) -> int:
 def parse(shape: tuple[int, ...], index: Any) -> Parsed:
     """Take an index apart; raises IndexOutOfRange in PyTorch's words."""
     items = list(index) if isinstance(index, tuple) else [index]
-    items = [_as_array(i) if isinstance(i, (list, range)) else i for i in items]
-    used = sum(_width(i) for i in items if i is not Ellipsis)
+    used, gap = 0, -1
+    for k, item in enumerate(items):
+        kind = type(item)
+        if kind is slice or kind is int:
+            used += 1
+        elif item is Ellipsis:
+            if gap >= 0:
+                raise IndexOutOfRange("an index can have only one ellipsis ('...')")
+            gap = k
+        elif item is not None:
+            if isinstance(item, (list, range)):
+                items[k] = item = _as_array(item)
+            used += _width(item)
     if used > len(shape):
         raise IndexOutOfRange(f"too many indices for tensor of dimension {len(shape)}: {used} axes "
                               f"are indexed in a tensor of shape {list(shape)}")
-    gaps = [k for k, i in enumerate(items) if i is Ellipsis]
-    if len(gaps) > 1:
-        raise IndexOutOfRange("an index can have only one ellipsis ('...')")
-    at = gaps[0] if gaps else len(items)
+    at = gap if gap >= 0 else len(items)
     items[at:at + 1] = [FULL] * (len(shape) - used)
     return _sort_items(shape, items)
 
@@ -100,7 +108,10 @@ def _sort_items(shape: tuple[int, ...], items: list[Any]) -> Parsed:
     arrays: list[Any] = []
     axis = place = 0                      # in the operand, in the view
     for item in items:
-        if item is None:
+        if type(item) is slice:
+            basic.append(_slice(item, shape[axis]))
+            axis, place = axis + 1, place + 1
+        elif item is None:
             basic.append(None)
             place += 1
         elif isinstance(item, (bool, np.bool_)):
@@ -108,9 +119,6 @@ def _sort_items(shape: tuple[int, ...], items: list[Any]) -> Parsed:
             dims.append(place)
             arrays.append(np.zeros(1 if item else 0, np.int64))
             place += 1
-        elif isinstance(item, slice):
-            basic.append(_slice(item, shape[axis]))
-            axis, place = axis + 1, place + 1
         elif _is_array(item) and not _is_number(item):
             many = _positions(item, shape, axis, len(arrays))
             for one in many:
@@ -141,12 +149,14 @@ def _integer(item: Any, size: int, axis: int) -> int:
 
 
 def _slice(item: slice, size: int) -> slice:
-    if item == FULL:
+    first, last, step = item.start, item.stop, item.step
+    if first is None and last is None and step is None:
         return FULL
-    parts = [None if p is None else int(raw(p)) for p in (item.start, item.stop, item.step)]
-    if parts[2] is not None and parts[2] <= 0:
+    if any([type(p) is not int for p in (first, last, step) if p is not None]):
+        item = slice(*[None if p is None else int(raw(p)) for p in (first, last, step)])
+    if item.step is not None and item.step <= 0:
         raise ArgumentError("slice step must be positive: use flip() to reverse an axis")
-    start, stop, step = slice(*parts).indices(size)
+    start, stop, step = item.indices(size)
     return slice(start, max(start, stop), step)
 
 
@@ -209,7 +219,7 @@ def _positions_by_ops(sizes: list[int], arrays: list[Any]) -> Any:
 
 def _view(x: Any, basic: tuple[Any, ...]) -> Any:
     """The basic part of an index, as the op whose node PyTorch would print."""
-    special = [(k, i) for k, i in enumerate(basic) if i != FULL or i is None]
+    special = [(k, i) for k, i in enumerate(basic) if i is not FULL]
     if not special:
         return x
     if len(special) == 1:

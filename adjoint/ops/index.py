@@ -122,10 +122,14 @@ def _index_impl(x: Any, index: Any, /, *, dims: Shape) -> Any:
     if len(dims) == 1:
         return np.take(x, index, axis=dims[0])
     if neighbours(dims) and x.flags.c_contiguous:
-        a, b = dims[0], dims[-1] + 1
-        flat = x.reshape(*x.shape[:a], math.prod(x.shape[a:b]), *x.shape[b:])
-        return np.take(flat, index, axis=a)
+        return np.take(_joined(x, dims), index, axis=dims[0])
     return x[_selector(index, x.shape, dims)]
+
+
+def _joined(x: Any, dims: Shape) -> Any:
+    """A contiguous array with the indexed axes, which lie side by side, as one (a view)."""
+    a, b = dims[0], dims[-1] + 1
+    return x.reshape(*x.shape[:a], math.prod(x.shape[a:b]), *x.shape[b:])
 
 
 def add_rows(out: Any, index: Any, rows: Any) -> None:
@@ -230,6 +234,8 @@ unindex_op: Any = op(
 # ------------------------------------------------------------------ assignment by integer arrays
 def _put_into(out: Any, index: Any, v: Any, dims: Shape, accumulate: bool) -> None:
     check_range(index, out.shape, dims)
+    if len(dims) > 1 and neighbours(dims) and out.flags.c_contiguous:
+        out, dims = _joined(out, dims), dims[:1]
     where = _selector(index, out.shape, dims)
     if accumulate:
         np.add.at(out, where, np.asarray(v).astype(out.dtype))

@@ -185,8 +185,8 @@ def _lse_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
 
 
 def _lse_weights(x: Any, out: Any, dim: Shape) -> Any:
-    full = spread(out, tuple(x.shape), dim)
-    return exp(sub(x, where_op(eq(full, -math.inf), 0.0, full)))    # -inf - -inf is nan
+    top = where_op(eq(out, -math.inf), 0.0, out)                      # -inf - -inf is nan
+    return exp(sub(x, spread(top, tuple(x.shape), dim)))
 
 
 def _bar(x: Any) -> Any:

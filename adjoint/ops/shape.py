@@ -272,8 +272,16 @@ select_op: Any = op(
         x_aval.shape[dim] - 1 - index % x_aval.shape[dim])},
     jvp={"x": None}, view=True,
     batch=lambda op_, args, b, attrs: op_.call(args[0], **{**attrs, "dim": attrs["dim"] + 1}))
+
+
+def _pad_zero_impl(x: Any, /, *, pads: Any) -> Any:
+    out = np.zeros([n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)], x.dtype)
+    out[tuple([slice(a, a + n) for n, (a, _) in zip(x.shape, pads, strict=True)])] = x
+    return out
+
+
 pad_zero_op: Any = op(
-    "constant_pad_zero", impl=lambda x, /, *, pads: np.pad(x, pads),
+    "constant_pad_zero", impl=_pad_zero_impl,
     infer=lambda x, *, pads: Aval(tuple(n + a + b for n, (a, b) in zip(x.shape, pads,
                                                                       strict=True)), x.dtype),
     vjp={"x": lambda ct, x_aval, *, pads: unpad(ct, pads, x_aval.shape)}, jvp={"x": None},
