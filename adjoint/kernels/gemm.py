@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from . import blas, gemm_choose, gemm_vec, threads
+from . import blas, gemm_choose, gemm_vec, loops, threads
+from .expr import var
 from .gemm_emit import BYTES
 from .gemm_plan import Array, Plan, address, machine, spec_for, usable
 
@@ -145,6 +146,8 @@ def _decide(
     plain = not accumulate and bias is None and activation is None and residual is None
     if work < _TINY and blas_type and not _MODE:
         return _plain if plain else reference
+    if plain and out is None and (outer := _outer(a, b)) is not None:
+        return outer
     columns = bias is None or b.ndim == 2 and bias.shape == b.shape[1:]
     if columns and not accumulate and activation is None and residual is None and (
             vector := _Vector.make(a, b)) is not None:
@@ -163,6 +166,16 @@ def _decide(
 def _plain(a: Array, b: Array, out: Array | None, *_: Any) -> Array:
     """`np.matmul` and nothing else: small products are all overhead."""
     return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
+
+
+def _outer(a: Array, b: Array) -> Callable[..., Array] | None:
+    """Columns times rows, one pass that writes: there is nothing to sum."""
+    if min(a.ndim, b.ndim) < 2 or a.shape[-1] != 1 or min(a.shape[-2], b.shape[-1]) < 2:
+        return None
+    product = loops.pointwise("outer", ["a", "b"], [var("a") * var("b")])
+    if product is None or product(a, b) is NotImplemented:
+        return None
+    return lambda a, b, *_: product(a, b)
 
 
 class _Reference:
