@@ -2,6 +2,7 @@
 differences or a loop over the stack below it, the whole stack against `torch.func` and JAX."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -195,6 +196,8 @@ def check_against_torch(program: Program, names: list[str]) -> None:
         m=torch, f=torch.func, t=lambda a: torch.tensor(np.asarray(a, np.float64)), ours=False,
         linearize=lambda h, y, v: torch.func.jvp(h, (y,), (v,))[1])
     base, x = base_of(program, torch, theirs.t)
+    # PyTorch's forward mode loses a factor in v.mul_(v); ours is held to differences above
+    assume(not re.search(r"(\bv\d+)\.\w+_\(\1\)", program.text))
     try:
         want = build(theirs, base, names, x)(theirs.t(x)).detach().numpy()
     except (RuntimeError, ValueError, NotImplementedError):  # what torch.func cannot do

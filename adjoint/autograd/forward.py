@@ -158,10 +158,15 @@ class Forward(Trace):
     def strip(self, t: Any) -> Any:
         return self.lift(t.value, t.tangent)
 
+    def held(self, t: Any) -> tuple[Any, ...]:
+        value, tangent = self.parts(t)
+        return value, wrap(zeros_of(aval_of_value(value))) if tangent is None else tangent
+
     def detach(self, t: Any) -> Any:
         return t.value.detach()
 
     def value(self, t: Any, what: str) -> Any:
+        self.check(t)
         inner = t.value
         return inner.trace.value(inner, what) if inner.level else inner.array
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from adjoint.autograd.forward import Forward
 from adjoint.base.errors import AutogradError, GradcheckError, ShapeError
+from adjoint.core.inplace import lend, settle
 from adjoint.core.tensor import Tensor, wrap
 
 _open: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_dual_levels", default=())
@@ -37,6 +38,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     held = _open.get()
     if not held:
         raise AutogradError("Trying to exit a forward AD level but none is active")
+    settle(held[-1])
     held[-1].__exit__(None, None, None)
     _open.set(held[:-1])
 
@@ -73,7 +75,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
     if tuple(tensor.shape) != tuple(tangent.shape):
         raise ShapeError(f"make_dual: the tangent has shape {list(tangent.shape)}, the primal "
                          f"{list(tensor.shape)}; they must be equal")
-    return trace.lift(tensor, tangent)
+    return lend(trace.lift(tensor, tangent), tensor, tangent)
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:

@@ -19,11 +19,11 @@ import numpy as np
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
 from adjoint.base.dtypes import category, of_numpy
-from adjoint.base.errors import AutogradError, DTypeError, ShapeError
+from adjoint.base.errors import AutogradError, DTypeError, NotSupported, ShapeError
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
-from adjoint.core.op import Op, op
+from adjoint.core.op import OPS, Op, op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
     INFERENCE_CELL,
@@ -94,25 +94,112 @@ def _inplace_level(op_: Op, target: Tensor, args: Sequence[Any],
                    attrs: Mapping[str, Any]) -> Tensor:
     """In-place ops on values of a transform: the new value is computed beside the old one, and
     the target, its base and the base's views are made to show it."""
+    _check_level(target, args)
+    _unlent(target, args)
     # (a tape of a lower level keeps the old value, not the object that is about to change)
     made = bind(op_, args if target.level else [shadow_edge(a) if a is target else a
                                                 for a in args], attrs)
     made = made[0] if isinstance(made, tuple) else made
-    if tuple(made.shape) != tuple(target.shape):
-        raise ShapeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape"
-                         f" {list(made.shape)} ({op_.name}_ inside of a transform)")
-    root = target._base
-    if root is None:
-        become(target, made)
-        root = target
-    else:
-        become(root, bind(scatter_into.op, (root, made),
-                          {"steps": target._steps}))
+    root = target._base if target._base is not None else target
+    if made.level > target.level and any(root is s for s in made.trace.shared):
+        raise AutogradError(
+            f"vmap: {op_.name}_ would write one value per example into a tensor of shape "
+            f"{list(root.shape)} that all examples share (its in_dims is None), at "
+            f"{provenance.here(sys._getframe(1))}; map it too, or compute a new value")
+    made = _fitting(op_, target, made)
+    _show_level(root, made if root is target else bind(
+        scatter_into.op, (root, made), {"steps": target._steps}))
+    return target
+
+
+def _show_level(root: Any, made: Any) -> None:
+    """`root` and its views show a new value."""
+    become(root, made)
     for ref in list(root._kids or ()):
         kid = ref()
         if kid is not None:
             become(kid, replay(shadow_level(root), kid._steps))
-    return target
+
+
+def _fitting(op_: Op, target: Tensor, made: Any) -> Any:
+    """The new value in the dtype of the target; an in-place op changes neither it nor the shape."""
+    if tuple(made.shape) != tuple(target.shape):
+        raise ShapeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape"
+                         f" {list(made.shape)} ({op_.name}_ inside of a transform)")
+    want, have = target.array.dtype, made.array.dtype
+    if have == want:
+        return made
+    if category(have) > category(want):
+        raise DTypeError(f"result type {_legacy(have)} can't be cast to the desired output type "
+                         f"{_legacy(want)} ({op_.name}_ inside of a transform)")
+    return bind(OPS["to_dtype"], (made,), {"dtype": want})
+
+
+# ---------------------------------------------------------------- arguments of transforms
+def lend(t: Any, *sources: Any) -> Any:
+    """`t`, a value of a transform, stands for tensors of the level below: what in-place ops make
+    of it is written into them when the transform ends, by `settle`."""
+    t.__dict__["_lent"] = (t.trace, sources)
+    return t
+
+
+def settle(trace: Any) -> None:
+    """Write into the arguments of a transform what in-place ops made of them."""
+    mode = state()
+    for t, recorded in trace.written.values():
+        token = modes.change(set_bits=GRAD if recorded else 0, clear_bits=0 if recorded else GRAD)
+        try:
+            for source, value in zip(t.__dict__["_lent"][1], trace.held(t), strict=True):
+                inplace(OPS["copy"], source, (value,))
+        finally:
+            modes.restore(token, mode)
+
+
+def _unlent(target: Any, args: Sequence[Any]) -> None:
+    """Before an argument is written to for the first time: where a tape may keep its old value,
+    go on with a copy, for the argument itself will be overwritten."""
+    root = target if target._base is None else target._base
+    if "_lent" in root.__dict__ and root.level and state() & GRAD:
+        trace, sources = root.__dict__["_lent"]
+        if root.trace is trace and root.value is sources[0] and any(map(_recorded, args)):
+            _show_level(root, bind(OPS["clone"], (root,), {}))
+
+
+def _recorded(a: Any) -> bool:
+    """True for a tensor that a tape follows, at its level or one below."""
+    return isinstance(a, Tensor) and (a._rg or bool(a.level) and any(
+        _recorded(a.__dict__.get(part)) for part in ("value", "tangent")))
+
+
+def _check_level(target: Any, args: Sequence[Any]) -> None:
+    """Refuse what may not be written to, at this level or below, and note an argument for
+    `settle`."""
+    mode = state()
+    check_writable(target, args, mode)
+    while True:
+        root = target if target._base is None else target._base
+        lent = root.__dict__.get("_lent")
+        if lent is None:
+            return
+        trace, sources = lent
+        before = trace.written.get(id(root))
+        trace.written[id(root)] = (root, mode & GRAD or before is not None and before[1])
+        target = sources[0]
+        check_writable(target, (target,), mode)
+
+
+def reshape_level(target: Any, view: Callable[[Any], Any]) -> None:
+    """`target`, a value of a transform, becomes what `view(target)` is: a view of a second object
+    for its value, through which later writes reach an argument."""
+    root = target._base
+    if root is None:
+        root = shadow_level(target)
+        if "_lent" in target.__dict__:
+            root.__dict__["_lent"] = target.__dict__.pop("_lent")
+    made = view(root if target._base is None else target)
+    become(target, made)
+    target._base, target._steps = root, made._steps
+    root._kids = [*(root._kids or ()), weakref.ref(target)]
 
 
 def shadow_level(root: Any) -> Any:
@@ -365,6 +452,9 @@ def assign(out: Tensor, result: Any) -> Tensor:
                                       and state() & GRAD):
         raise AutogradError("functions with out=... arguments don't support automatic "
                             "differentiation, but one of the arguments requires grad.")
+    if out.level or isinstance(result, Tensor) and result.level:
+        raise NotSupported("out=... is for plain tensors: inside of a vmap or jvp use the returned "
+                           "value, or out.copy_(value) where `out` is an argument")
     array = result.array if isinstance(result, Tensor) else np.asarray(result)
     if category(array.dtype) > category(out.array.dtype):
         raise DTypeError(f"result type {_legacy(array.dtype)} can't be cast to the desired output "
@@ -391,5 +481,5 @@ def is_leaf_edge(edge: Any) -> bool:
     return type(edge) is AccumulateGrad
 
 
-__all__ = ["Aval", "aval_of", "assign", "check_writable", "inplace", "inplace_method", "rebase",
-           "refresh_views", "replay", "scatter_into"]
+__all__ = ["Aval", "aval_of", "assign", "check_writable", "inplace", "inplace_method", "lend",
+           "rebase", "refresh_views", "replay", "scatter_into", "settle"]

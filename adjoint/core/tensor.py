@@ -16,7 +16,7 @@ import numpy as np
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import DType, is_inexact, of_numpy
-from adjoint.base.errors import AutogradError, ShapeError
+from adjoint.base.errors import AutogradError, NotSupported, ShapeError
 from adjoint.core.modes import INFERENCE, WATCH, state, watchers
 from adjoint.core.node import AccumulateGrad as AccumulateGrad
 from adjoint.core.node import Freed as Freed
@@ -321,6 +321,9 @@ def alias(t: Tensor) -> Tensor:
 
 def cut(t: Tensor) -> Tensor:
     """`alias` as the user asks for it: the observers are told."""
+    if t.level:
+        raise NotSupported("accessing `data` inside of vmap or jvp is not allowed: a value of a "
+                           "transform has no memory; read detach(), and write under no_grad()")
     out = alias(t)
     if state() & WATCH:
         for observer in watchers.observers.get():

@@ -56,6 +56,7 @@ class LevelArray(MetaArray):
 
     def _no_value(self, *_: Any, **__: Any) -> Any:
         owner = self.owner
+        owner.trace.check(owner)
         raise AutogradError(owner.trace.no_value(owner, "its NumPy array"))
 
     __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
@@ -94,6 +95,8 @@ class Trace:
     def __init__(self) -> None:
         self.level = _depth.get() + 1
         self.alive = True
+        self.shared: Sequence[Any] = ()          # arguments that are not of this level
+        self.written: dict[int, Any] = {}        # arguments that in-place ops changed (`settle`)
         frame = provenance.user_frame(sys._getframe(1))
         self.code: Any = frame.f_code if frame else None
         self.lasti = frame.f_lasti if frame else 0
@@ -133,6 +136,10 @@ class Trace:
 
     def strip(self, t: Any) -> Any:
         """`t` without its place in the tape."""
+        raise NotImplementedError
+
+    def held(self, t: Any) -> tuple[Any, ...]:
+        """What `t` consists of, one level down."""
         raise NotImplementedError
 
     def value(self, t: Any, what: str) -> Any:

@@ -58,7 +58,11 @@ from adjoint.func.jacobian import (
     jacrev,
     vhp,
 )
-from adjoint.func.modules import functional_call, stack_module_state
+from adjoint.func.modules import (
+    functional_call,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+)
 from adjoint.func.push import jvp, linear_transpose, linearize
 from adjoint.func.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
 from adjoint.func.reverse import grad, grad_and_value, value_and_grad, vjp
@@ -74,8 +78,8 @@ __all__ = ["all_gather", "associative_scan", "axis_index", "axis_size", "checkpo
            "hutchinson_diagonal", "hutchinson_trace", "hvp", "jacfwd", "jacobian", "jacrev", "jvp",
            "linear_transpose", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_vjp",
            "map", "multigrad_dict", "pmax", "pmean", "pmin", "psum", "register_pytree_node",
-           "remat", "root", "scan", "stack_module_state", "stop_gradient", "straight_through",
-           "switch", "tensor_jacobian_product", "tree_flatten", "tree_leaves", "tree_map",
-           "tree_unflatten", "value_and_grad", "vector_jacobian_product", "vhp", "vjp", "vmap",
-           "while_loop"]
+           "remat", "replace_all_batch_norm_modules_", "root", "scan", "stack_module_state",
+           "stop_gradient", "straight_through", "switch", "tensor_jacobian_product",
+           "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten", "value_and_grad",
+           "vector_jacobian_product", "vhp", "vjp", "vmap", "while_loop"]
 __getattr__ = _missing("adjoint.func")

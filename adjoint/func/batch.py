@@ -114,6 +114,11 @@ class Batch(Trace):
     def strip(self, t: Any) -> Any:
         return self.lift(t.value)
 
+    def held(self, t: Any) -> tuple[Any, ...]:
+        if isinstance(t, BatchTensor) and t.trace is self:
+            return (t.value,)
+        return (self.parts(t)[0],)
+
     def detach(self, t: Any) -> Any:
         return self.lift(t.value.detach())
 
@@ -125,4 +130,5 @@ class Batch(Trace):
                 "once. Write it with where(condition, a, b), or loop over the examples")
 
     def value(self, t: Any, what: str) -> Any:
+        self.check(t)
         raise AutogradError(self.no_value(t, what))

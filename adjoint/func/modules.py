@@ -1,4 +1,4 @@
-"""Modules as functions: `functional_call`, `stack_module_state`."""
+"""Modules as functions: `functional_call`, `stack_module_state`, and what they need of a module."""
 from __future__ import annotations
 
 import copy
@@ -87,3 +87,22 @@ def skeleton(module: Any) -> Any:
 
 
 __all__ = ["Tensor", "functional_call", "skeleton", "stack_module_state"]
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Let every batch norm below `root` normalize by the batch alone, in place; returns `root`.
+
+    Under `vmap` one set of running statistics cannot take the statistics of every example; without
+    any (``track_running_stats=False``) the module is a function of its input and parameters.
+
+    >>> import adjoint as ad
+    >>> net = ad.func.replace_all_batch_norm_modules_(ad.nn.Sequential(ad.nn.BatchNorm1d(2)))
+    >>> net[0].running_mean is None
+    True
+    """
+    for module in root.modules():
+        if any(c.__name__ == "_BatchNorm" for c in type(module).__mro__):
+            module.track_running_stats = False
+            for name in ("running_mean", "running_var", "num_batches_tracked"):
+                setattr(module, name, None)
+    return root

@@ -9,7 +9,7 @@ import numpy as np
 from adjoint.autograd.forward import Forward, ForwardTensor
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.base.tree import Spec, flatten, unflatten
-from adjoint.core.inplace import zeros_of
+from adjoint.core.inplace import lend, settle, zeros_of
 from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.reverse import as_tensor, vjp
@@ -50,9 +50,10 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
               as_tensor(t, "jvp") for t, p in zip(ts, leaves, strict=True)]
     _check(leaves, ts, (spec, t_spec))
     with Forward() as trace:
-        duals = [trace.lift(p, t) for p, t in zip(leaves, ts, strict=True)]
+        duals = [lend(trace.lift(p, t), p, t) for p, t in zip(leaves, ts, strict=True)]
         # (`Forward.__enter__` returns the Forward)
         out = func(*unflatten(duals, spec))
+        settle(trace)
         aux = None
         if has_aux:
             out, aux = out

@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.base.tree import broadcast_prefix, flatten, unflatten
+from adjoint.core.inplace import lend, settle
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.func.batch import Batch, BatchTensor
@@ -165,12 +166,14 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
         token = axes.set((*axes.get(), trace))
         trace.outer = mapping.get()
         outer = mapping.set(trace)
+        trace.shared = [x for x, m in zip(front, mask, strict=True) if not m]
         try:
-            args = unflatten([trace.lift(x) if m else x
+            args = unflatten([lend(trace.lift(x), x) if m else x
                               for x, m in zip(front, mask, strict=True)], spec)
-            kwargs = unflatten([trace.lift(k) if isinstance(k, Tensor) else k for k in named],
-                               named_spec)
+            kwargs = unflatten([lend(trace.lift(k), k) if isinstance(k, Tensor) else k
+                                for k in named], named_spec)
             leaves, out_spec = flatten(func(*args, **kwargs))
+            settle(trace)
         finally:
             mapping.reset(outer)
             axes.reset(token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.base.errors import AutogradError, NotSupported
-from adjoint.core.inplace import inplace
+from adjoint.core.inplace import inplace, reshape_level
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import bump, edge_of, wrap
 from adjoint.ops.api_common import box, raw
@@ -21,6 +21,9 @@ def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     if self._kids and any(k() is not None for k in self._kids):
         raise NotSupported(f"{name}: the tensor has views, whose history refers to its shape; use "
                            f"{name.rstrip('_')} and keep the result")
+    if self.level:
+        reshape_level(self, lambda t: view(t, *args))
+        return self
     stand_in = wrap(self.array)
     if self._rg:
         stand_in._rg, stand_in._edge = True, edge_of(self)

@@ -12,10 +12,12 @@ import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import F32
-from adjoint.base.errors import ShapeError
+from adjoint.base.errors import AutogradError, ShapeError
+from adjoint.core.inplace import inplace
+from adjoint.core.modes import GRAD, change, restore, state
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
-from adjoint.core.tensor import bump
+from adjoint.core.tensor import Tensor, bump
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.pointwise import add, div, mul, pow_op, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
@@ -169,6 +171,11 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
 
 
 def track(running: Any, found: Any, momentum: float, factor: float) -> None:
+    """Move a running statistic towards the one that was found, in place."""
+    found = found.detach() if isinstance(found, Tensor) else found
+    if getattr(found, "level", 0) or getattr(running, "level", 0):
+        _track_level(running, found, momentum, factor)
+        return
     target, value = raw(running), raw(found)
     if isinstance(target, MetaArray) or isinstance(value, MetaArray):
         call(_moved, target, value, momentum, factor, otherwise=tuple)
@@ -176,6 +183,21 @@ def track(running: Any, found: Any, momentum: float, factor: float) -> None:
         _moved(target, value, momentum, factor)
     if running is not target:
         bump(running, "batch_norm (running statistics)")
+
+
+def _track_level(running: Any, found: Any, momentum: float, factor: float) -> None:
+    if getattr(found, "level", 0) > getattr(running, "level", 0):
+        raise AutogradError(
+            "Batch norm got a batched tensor as input while the running_mean or running_var, which "
+            "will be updated in place, were not batched. Pass them as mapped arguments (func."
+            "stack_module_state), or give them up: func.replace_all_batch_norm_modules_(module)")
+    mode = state()
+    token = change(clear_bits=GRAD)
+    try:
+        inplace(mul.op, running, (1 - momentum,))
+        inplace(add.op, running, (mul(found, momentum * factor),))
+    finally:
+        restore(token, mode)
 
 
 def _moved(target: Any, value: Any, momentum: float, factor: float) -> None:

@@ -16,6 +16,7 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.batch_norm import batch_norm, check_channels, column, track
+from adjoint.ops.moments import var_op
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
 from adjoint.ops.shape import batch_loop, reshape
@@ -171,6 +172,12 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
             flat = wide(array).reshape(n, c, -1)
             track(running_mean, flat.mean(2).mean(0), momentum, 1.0)
             track(running_var, flat.var(2, ddof=1).mean(0), momentum, 1.0)
+        elif getattr(input, "level", 0):
+            flat = reshape(input, (n, c, math.prod(rest)))
+            for running, found in ((running_mean, mean_op(flat, dim=(2,), keepdim=False)),
+                                   (running_var, var_op(flat, dim=(2,), correction=1,
+                                                        keepdim=False))):
+                track(running, mean_op(found, dim=(0,), keepdim=False), momentum, 1.0)
     return group_norm_op(input, weight, bias, groups=max(c, 1), eps=float(eps))[0]
 
 
