@@ -4,9 +4,12 @@
     ├── ShapeError        also ValueError, RuntimeError    shapes or sizes that do not fit
     ├── DTypeError        also TypeError, RuntimeError     dtypes that do not fit
     ├── ArgumentError     also ValueError, RuntimeError    a bad value of an argument
+    │   ├── StructureError     also TypeError              trees that do not fit a transform
+    │   └── UnboundAxis        also NameError              an axis name that no vmap has
     ├── IndexOutOfRange   also IndexError                  an index outside of its axis
     ├── AutogradError     also RuntimeError                graphs, versions, backward
-    │   └── GradcheckError
+    │   ├── GradcheckError
+    │   └── TransformError     also TypeError              what a transform has no answer to
     ├── MetaError         also RuntimeError                a value is needed and there is no storage
     ├── MissingName       also AttributeError              a name that is not here
     └── NotSupported      also NotImplementedError         known, and deliberately absent
@@ -39,6 +42,14 @@ class ArgumentError(AdjointError, ValueError, RuntimeError):
     """An argument has a value outside of what the function accepts."""
 
 
+class StructureError(ArgumentError, TypeError):
+    """The arguments or results of a function do not have the structure that a transform needs."""
+
+
+class UnboundAxis(ArgumentError, NameError):
+    """A collective names an axis that no enclosing vmap has."""
+
+
 class IndexOutOfRange(AdjointError, IndexError):
     """An index lies outside of the axis it refers to."""
 
@@ -57,6 +68,10 @@ class AutogradError(AdjointError, RuntimeError):
 
 class GradcheckError(AutogradError):
     """An analytic derivative differs from the numerical one."""
+
+
+class TransformError(AutogradError, TypeError):
+    """A function has no such derivative, or a value of a transform is needed where it has none."""
 
 
 class MetaError(AdjointError, RuntimeError):

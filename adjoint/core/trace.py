@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
-from adjoint.base.errors import AutogradError
+from adjoint.base.errors import TransformError
 from adjoint.core.op import Op
 from adjoint.core.tensor import AccumulateGrad, Port, Size, Tensor, alias, bump
 
@@ -57,7 +57,7 @@ class LevelArray(MetaArray):
     def _no_value(self, *_: Any, **__: Any) -> Any:
         owner = self.owner
         owner.trace.check(owner)
-        raise AutogradError(owner.trace.no_value(owner, "its NumPy array"))
+        raise TransformError(owner.trace.no_value(owner, "its NumPy array"))
 
     __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
     item = tolist = _no_value
@@ -144,7 +144,7 @@ class Trace:
 
     def value(self, t: Any, what: str) -> Any:
         """The NumPy array behind `t`, where there is one answer."""
-        raise AutogradError(self.no_value(t, what))
+        raise TransformError(self.no_value(t, what))
 
     def detach(self, t: Any) -> Any:
         """`t` cut from every derivative."""
@@ -162,7 +162,7 @@ class Trace:
     def check(self, t: Any) -> None:
         """Raise for a value that outlived its transform."""
         if not t.trace.alive:
-            raise AutogradError(
+            raise TransformError(
                 f"a tensor of {t.trace.name} called at "
                 f"{provenance.locate(t.trace.code, t.trace.lasti)} was used after that call ended; "
                 "it has no meaning outside. Return it from the function instead of storing it")

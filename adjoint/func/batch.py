@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base import provenance
-from adjoint.base.errors import AutogradError
+from adjoint.base.errors import TransformError
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor
@@ -131,4 +131,4 @@ class Batch(Trace):
 
     def value(self, t: Any, what: str) -> Any:
         self.check(t)
-        raise AutogradError(self.no_value(t, what))
+        raise TransformError(self.no_value(t, what))

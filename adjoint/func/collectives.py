@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import UnboundAxis
 from adjoint.base.tree import tree_map
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
@@ -73,8 +73,8 @@ def _axes(name: str, axis_name: Any) -> list[Batch]:
     for wanted in axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,):
         trace = next((t for t in reversed(axes.get()) if t.axis_name == wanted), None)
         if trace is None:
-            raise ArgumentError(f"{name}: no vmap with axis_name={wanted!r} is active, only "
-                                f"{[t.axis_name for t in axes.get()]}")
+            raise UnboundAxis(f"{name}: no vmap with axis_name={wanted!r} is active, only "
+                              f"{[t.axis_name for t in axes.get()]}")
         found.append(trace)
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from adjoint.autograd.checkpoint import checkpoint
 from adjoint.autograd.modes import no_grad
-from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.base.errors import ArgumentError, AutogradError, StructureError
 from adjoint.base.tree import Spec, flatten, tree_map, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.batch import BatchTensor
@@ -32,8 +32,8 @@ def _decide(condition: Any) -> tuple[bool, bool, bool]:
         condition = condition.value
     value = condition.array if isinstance(condition, Tensor) else np.asarray(condition)
     if not mapped and value.size != 1:
-        raise ArgumentError("a condition must be a single truth value, got shape "
-                            f"{list(value.shape)}; reduce it with any() or all()")
+        raise StructureError("a condition must be a single truth value, got shape "
+                             f"{list(value.shape)}; reduce it with any() or all()")
     return bool(np.any(value)), bool(np.all(value)), mapped
 
 
@@ -42,14 +42,14 @@ def _pick(condition: Any, a: Any, b: Any, what: str) -> Any:
     xs, spec = flatten(a)
     ys, other = flatten(b)
     if spec != other:
-        raise ArgumentError(f"{what}: both sides must have the same structure, got {spec.leaves} "
-                            f"and {other.leaves} leaves")
+        raise StructureError(f"{what}: both sides must have the same structure, got {spec.leaves} "
+                             f"and {other.leaves} leaves")
     made = []
     for x, y in zip(xs, ys, strict=True):
         x, y = (v if isinstance(v, Tensor) else tensor(v) for v in (x, y))
         if tuple(x.shape) != tuple(y.shape):
-            raise ArgumentError(f"{what}: shapes differ between the two sides: {list(x.shape)} and "
-                                f"{list(y.shape)}")
+            raise StructureError(f"{what}: shapes differ between the two sides: {list(x.shape)} "
+                                 f"and {list(y.shape)}")
         made.append(where(condition, x, y))
     return unflatten(made, spec)
 
@@ -87,6 +87,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     (tensor([16., 14.]), tensor(16.))
     """
     value, steps = init_val, 0
+    spec = flatten(init_val)[1]
     while True:
         condition = cond_fun(value)
         some, every, mapped = _decide(condition)
@@ -95,6 +96,10 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         if max_steps is not None and steps >= max_steps:
             raise AutogradError(f"while_loop: the condition still holds after {max_steps} steps")
         new = body_fun(value)
+        found = flatten(new)[1]
+        if found != spec:
+            raise StructureError("while_loop: the value must keep its structure, got "
+                                 f"{found.leaves} leaves for {spec.leaves}")
         value = _pick(condition, new, value, "while_loop") if mapped and not every else new
         steps += 1
 
@@ -124,13 +129,13 @@ class _Loop:
             t = steps - 1 - k if self.reverse else k
             found = self.f(state, unflatten([x[t] for x in xs], self.xs_spec))
             if not isinstance(found, tuple) or len(found) != 2:
-                raise ArgumentError("scan: the function must return (carry, y)")
+                raise StructureError("scan: the function must return (carry, y)")
             state, y = found
             leaves, self.y_spec = flatten(y)
             ys.append(leaves)
         out, spec = flatten(state)
         if spec != self.carry_spec:
-            raise ArgumentError("scan: the carry must keep its structure, got "
+            raise StructureError("scan: the carry must keep its structure, got "
                                 f"{spec.leaves} leaves for {self.carry_spec.leaves}")
         return out, ys[::-1] if self.reverse else ys
 
@@ -141,12 +146,13 @@ class _Loop:
 
 
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
-         length: int | None = None, reverse: bool = False, *, segments: int | str | None = None
-         ) -> tuple[Any, Any]:
+         length: int | None = None, reverse: bool = False, unroll: int | bool = 1, *,
+         segments: int | str | None = None) -> tuple[Any, Any]:
     """(carry, y) = f(carry, x) along the first axis of `xs`: the last carry, and all y stacked.
 
     xs        tree of tensors with a common first axis T, or None with `length`
     reverse   run from the last entry to the first (y keep their places)
+    unroll    accepted for JAX's sake: steps run one by one
     segments  reverse mode keeps the residuals of all T steps; with "sqrt" (or a number of
               segments) only those of one segment of ~sqrt(T) steps plus one carry per segment are
               held, at the cost of one more forward (Chen et al. 2016, arXiv:1604.06174)
@@ -182,8 +188,9 @@ def _empty(loop: _Loop, init: Any, xs: Sequence[Any]) -> Any:
         v if isinstance(v, Tensor) else tensor(v) for v in leaves)], spec)
 
 
-def fori_loop(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
-    """val = body_fun(i, val) for i in range(lower, upper).
+def fori_loop(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any, *,
+              unroll: int | bool | None = None) -> Any:
+    """val = body_fun(i, val) for i in range(lower, upper); `unroll` is accepted for JAX's sake.
 
     >>> import adjoint as ad
     >>> power = lambda x: ad.func.fori_loop(0, 3, lambda i, v: v * x, ad.tensor(1.0))
@@ -247,7 +254,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     tensor([ 1.,  2.,  6., 24.])
     """
     leaves, spec = flatten(elems)
-    moved = [x.movedim(axis, 0) for x in leaves]
+    moved = [(x if isinstance(x, Tensor) else tensor(x)).movedim(axis, 0) for x in leaves]
     if len({int(x.shape[0]) for x in moved}) != 1:
         raise ArgumentError("associative_scan: the leaves must agree in size along the axis, got "
                             f"{[int(x.shape[0]) for x in moved]}")

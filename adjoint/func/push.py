@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.forward import Forward, ForwardTensor
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import ArgumentError, DTypeError, StructureError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import lend, settle, zeros_of
 from adjoint.core.op import aval_of_value
@@ -18,7 +19,7 @@ from adjoint.ops.create import tensor
 
 def _check(primals: Sequence[Any], tangents: Sequence[Any], specs: tuple[Spec, Spec]) -> None:
     if specs[0] != specs[1]:
-        raise ArgumentError("jvp: Expected primals and tangents to have the same structure, got "
+        raise StructureError("jvp: Expected primals and tangents to have the same structure, got "
                             f"{specs[0].leaves} and {specs[1].leaves} leaves")
     for i, (p, t) in enumerate(zip(primals, tangents, strict=True)):
         if tuple(p.shape) != tuple(t.shape):
@@ -40,12 +41,14 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     (tensor(0.), tensor(1.))
     """
     if not isinstance(primals, (tuple, list)):
-        raise ArgumentError("jvp: primals and tangents are tuples, one entry per argument of the "
+        raise StructureError("jvp: primals and tangents are tuples, one entry per argument of the "
                             f"function; got {type(primals).__name__}")
     leaves, spec = flatten(tuple(primals))
     ts, t_spec = flatten(tuple(tangents))
+    if spec == t_spec:                      # a number takes the dtype of what it goes with
+        leaves = [_like(x, t) for x, t in zip(leaves, ts, strict=True)]
     leaves = [as_tensor(x, "jvp") for x in leaves]
-    if spec == t_spec:                      # a number takes the dtype of its primal
+    if spec == t_spec:
         ts = [tensor(t, dtype=p.dtype) if isinstance(t, (int, float, complex)) else
               as_tensor(t, "jvp") for t, p in zip(ts, leaves, strict=True)]
     _check(leaves, ts, (spec, t_spec))
@@ -63,6 +66,15 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
         return result
 
 
+def _like(x: Any, t: Any) -> Any:
+    """A primal; one that is a number in the dtype of its tangent."""
+    if isinstance(x, float) and isinstance(t, (Tensor, np.ndarray)):
+        array = t.array if isinstance(t, Tensor) else t
+        if is_inexact(array.dtype) and not array.shape:
+            return tensor(x, dtype=t.dtype)
+    return x
+
+
 def _split(trace: Any, out: Any) -> tuple[Any, Any]:
     """(primals, tangents) of a tree of outputs; zeros where an output is constant."""
     leaves, spec = flatten(out)
@@ -74,7 +86,8 @@ def _split(trace: Any, out: Any) -> tuple[Any, Any]:
         else:
             values.append(o)
             tangents.append(wrap(np.array(zeros_of(aval_of_value(o))))
-                            if isinstance(o, (Tensor, np.ndarray)) else None)
+                            if isinstance(o, (Tensor, np.ndarray)) else
+                            tensor(0.0) if isinstance(o, float) else None)
     return unflatten(values, spec), unflatten(tangents, spec)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from adjoint.autograd.engine import walk
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
 from adjoint.base.dtypes import is_inexact
-from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
+from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
 from adjoint.core.op import aval_of_value
@@ -39,6 +39,15 @@ def as_tensor(x: Any, what: str) -> Tensor:
                          f"differentiated, got {t.dtype}; cast the argument, or leave it out of "
                          "argnums")
     return t
+
+
+FLOAT0 = np.dtype([("float0", np.void, 0)])      # JAX's type of a derivative that has no values
+
+
+def is_integer(x: Any) -> bool:
+    """True for integers and truth values, as numbers, arrays or tensors."""
+    dtype = x.array.dtype if isinstance(x, Tensor) else getattr(x, "dtype", None)
+    return isinstance(x, int) if dtype is None else dtype.kind in "iub"
 
 
 def fresh(t: Tensor) -> Tensor:
@@ -75,29 +84,35 @@ class Pull:
     """Outputs of a run on fresh variables, and how to pull cotangents back."""
 
     def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-                 argnums: tuple[int, ...], what: str, has_aux: bool) -> None:
+                 argnums: tuple[int, ...], what: str, has_aux: bool, allow_int: bool = False
+                 ) -> None:
         self.what = what
+        self.still: dict[int, Any] = {}      # place among the leaves -> gradient of an integer
         self.sources: list[Tensor] = []
         self.variables: list[Tensor] = []
         full = list(args)
         self.specs: list[Spec] = []
         for i in argnums:
             if not -len(args) <= i < len(args):
-                raise ArgumentError(f"{what}: argnums has {i}, but the function was called with "
+                raise StructureError(f"{what}: argnums has {i}, but the function was called with "
                                     f"{len(args)} positional arguments")
             leaves, spec = flatten(args[i])
-            tensors = [as_tensor(x, what) for x in leaves]
-            new = [fresh(t) for t in tensors]
-            self.sources += tensors
-            self.variables += new
+            for k, x in enumerate(leaves):
+                if allow_int and is_integer(x):
+                    self.still[sum(s.leaves for s in self.specs) + k] = np.zeros(
+                        np.shape(x), FLOAT0)
+                    continue
+                self.sources.append(as_tensor(x, what))
+                self.variables.append(fresh(self.sources[-1]))
+                leaves[k] = self.variables[-1]
             self.specs.append(spec)
-            full[i] = unflatten(new, spec)
+            full[i] = unflatten(leaves, spec)
         with enable_grad():
             out = f(*full, **kwargs)
         self.aux: Any = None
         if has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
-                raise ArgumentError(f"{what}: with has_aux=True the function must return "
+                raise StructureError(f"{what}: with has_aux=True the function must return "
                                     "(output, aux)")
             out, self.aux = out
         self.outputs, self.out_spec = flatten(out)
@@ -152,8 +167,11 @@ class Pull:
     def regroup(self, grads: Sequence[Any]) -> list[Any]:
         """Gradients in the trees of the arguments."""
         out, start = [], 0
+        moving = iter(grads)
+        every = [self.still[k] if k in self.still else next(moving)
+                 for k in range(sum(s.leaves for s in self.specs))]
         for spec in self.specs:
-            out.append(unflatten(list(grads[start:start + spec.leaves]), spec))
+            out.append(unflatten(every[start:start + spec.leaves], spec))
             start += spec.leaves
         return out
 
@@ -173,9 +191,12 @@ def check_complex(what: str, place: str, values: Sequence[Any], holomorphic: boo
 
 def _unit(p: Pull, holomorphic: bool) -> Any:
     if len(p.outputs) != 1 or not isinstance(p.outputs[0], (Tensor, float, complex, np.generic)):
-        raise AutogradError(f"{p.what}: Expected the function to return a single tensor, got " + (
+        raise TransformError(f"{p.what}: Expected the function to return a single tensor, got " + (
             f"{p.out_spec.leaves} outputs" if len(p.outputs) != 1
             else type(p.outputs[0]).__name__))
+    if p.out_spec.kind is not None:
+        raise TransformError(f"{p.what}: Expected the function to return a single tensor, got a "
+                             f"{p.out_spec.kind.__name__} that holds one")
     if not isinstance(p.outputs[0], Tensor):
         p.outputs = [tensor(p.outputs[0])]
     y = p.outputs[0]
@@ -185,14 +206,14 @@ def _unit(p: Pull, holomorphic: bool) -> Any:
                          "gradient is one of a real value: return its real part, abs() or imag(), "
                          "or pass holomorphic=True for f'(z) of a complex differentiable function")
     if tuple(y.shape) != ():
-        raise AutogradError(
+        raise TransformError(
             f"{p.what}: Expected the function to return a scalar tensor, got shape {list(y.shape)};"
             " reduce it (.sum()), or use jacrev for a Jacobian")
     return wrap(np.ones((), y.array.dtype))
 
 
 def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
-                   holomorphic: bool = False) -> Callable[..., Any]:
+                   holomorphic: bool = False, allow_int: bool = False) -> Callable[..., Any]:
     """(value, gradient) of a scalar function (JAX's order).
 
     argnums      which positional arguments (trees of tensors) to differentiate: an int or several
@@ -200,6 +221,8 @@ def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
     holomorphic  the function is complex differentiable and its output complex: the gradient is
                  f'(z). Without it, the gradient of a real function of complex z = x + iy is
                  df/dx + i df/dy, the direction of steepest ascent (PyTorch's convention)
+    allow_int    integers among the differentiated leaves are constants, and their gradients arrays
+                 of JAX's empty dtype float0; without it they are refused
 
     >>> import adjoint as ad
     >>> ad.func.value_and_grad(lambda x: (x * x).sum())(ad.tensor([1.0, 2.0]))
@@ -209,7 +232,7 @@ def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
-        p = Pull(func, args, kwargs, nums, "grad", has_aux)
+        p = Pull(func, args, kwargs, nums, "grad", has_aux, allow_int)
         check_complex("grad", "arguments", p.variables, holomorphic)
         found = p.back([_unit(p, holomorphic)], keep=False)
         grads = p.regroup([g.conj() for g in found] if holomorphic else found)
@@ -219,9 +242,9 @@ def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
-                   holomorphic: bool = False) -> Callable[..., Any]:
+                   holomorphic: bool = False, allow_int: bool = False) -> Callable[..., Any]:
     """(gradient, value) of a scalar function (PyTorch's order); see `value_and_grad`."""
-    inner = value_and_grad(func, argnums, has_aux, holomorphic=holomorphic)
+    inner = value_and_grad(func, argnums, has_aux, holomorphic=holomorphic, allow_int=allow_int)
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -231,7 +254,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 
 
 def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
-         holomorphic: bool = False) -> Callable[..., Any]:
+         holomorphic: bool = False, allow_int: bool = False) -> Callable[..., Any]:
     """The gradient of a scalar function, as a function of the same arguments; see
     `value_and_grad` for the parameters. With has_aux the result is (gradient, aux).
 
@@ -239,7 +262,7 @@ def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
     >>> ad.func.grad(ad.func.grad(lambda x: x ** 3))(ad.tensor(2.0))
     tensor(12.)
     """
-    inner = value_and_grad(func, argnums, has_aux, holomorphic=holomorphic)
+    inner = value_and_grad(func, argnums, has_aux, holomorphic=holomorphic, allow_int=allow_int)
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -264,12 +287,14 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         given = (cotangents, *more) if more else cotangents
         leaves, spec = flatten(given)
         if spec != p.out_spec and len(leaves) != len(p.outputs):
-            raise ArgumentError("vjp: Expected cotangents to have the structure of the output: "
+            raise StructureError("vjp: Expected cotangents to have the structure of the output: "
                                 f"{p.out_spec.leaves} leaves, got {len(leaves)}")
         for i, (c, o) in enumerate(zip(leaves, p.outputs, strict=True)):
-            if c is not None and tuple(c.shape) != tuple(o.shape):
+            if c is not None and not isinstance(c, Tensor):
+                c = leaves[i] = tensor(c, dtype=o.dtype if isinstance(o, Tensor) else None)
+            if c is not None and tuple(c.shape) != np.shape(o):
                 raise ArgumentError(f"vjp: cotangent {i} has shape {list(c.shape)}, the output "
-                                    f"{list(o.shape)}")
+                                    f"{list(np.shape(o))}")
         return tuple(p.regroup(p.back(leaves, keep=True)))
 
     return (value, pull, p.aux_value()) if has_aux else (value, pull)

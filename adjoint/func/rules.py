@@ -17,7 +17,7 @@ from adjoint.autograd.forward import Forward
 from adjoint.autograd.function import Function, run_function
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
 from adjoint.base.dtypes import is_inexact
-from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.base.errors import ArgumentError, AutogradError, StructureError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
 from adjoint.core.op import aval_of_value
@@ -25,13 +25,24 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.batch import Batch
 from adjoint.func.push import jvp as push_forward
 from adjoint.func.reverse import Pull
+from adjoint.ops.create import tensor
 from adjoint.ops.shape import expand_op, unsqueeze_op
 
 
-def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-               ) -> tuple[Any, ...]:
-    """The arguments of a call in their positions, keywords and defaults among them."""
-    if not kwargs:
+def arity(fun: Callable[..., Any]) -> int:
+    """How many arguments may be given by position; 0 where that cannot be told."""
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return 0
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+               count: int) -> tuple[Any, ...]:
+    """The arguments of a call in their positions, keywords and defaults among them; `count` is
+    the function's `arity`."""
+    if not kwargs and len(args) >= count:
         return args
     bound = inspect.signature(fun).bind(*args, **kwargs)
     bound.apply_defaults()
@@ -45,6 +56,32 @@ def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 def zeros_like_value(x: Any) -> Tensor:
     """Zeros with the shape and dtype of a tensor of any level."""
     return wrap(np.array(zeros_of(aval_of_value(x))))
+
+
+def as_value(derivative: Any, like: Any) -> Any:
+    """A derivative that a rule gave, numbers and arrays as tensors."""
+    if derivative is None or isinstance(derivative, Tensor):
+        return derivative
+    return tensor(derivative, dtype=like.dtype)
+
+
+def _tangents(found: Any, what: str) -> tuple[Any, ...]:
+    """The tangents of (outputs, tangents) as a rule gave them, checked against the outputs."""
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise StructureError(f"{what}: the custom_jvp rule must return a pair, output and tangent, "
+                             f"got {found!r:.80}")
+    outs, spec = flatten(found[0])
+    tangents, given = flatten(found[1], lambda x: x is None)
+    if len(tangents) != len(outs):
+        raise StructureError(f"{what}: the tangent that the custom_jvp rule returned has "
+                             f"{given.leaves} leaves, the output {spec.leaves}")
+    for t, o in zip(tangents, outs, strict=True):
+        if t is not None and np.shape(t) not in (np.shape(o), ()):
+            raise StructureError(f"{what}: the custom_jvp rule returned a tangent of shape "
+                                 f"{list(np.shape(t))} for an output of shape {list(np.shape(o))}")
+    return tuple([t if isinstance(t, Tensor) else zeros_like_value(o) if t is None else
+                  tensor(t, dtype=getattr(o, "dtype", None))
+                  for t, o in zip(tangents, outs, strict=True)])
 
 
 def is_variable(x: Any) -> bool:
@@ -95,11 +132,12 @@ class Call:
     def pick(self, cotangents: Any, what: str) -> tuple[Any, ...]:
         """The cotangents a rule returned, one per differentiable tensor."""
         if not isinstance(cotangents, tuple):
-            raise ArgumentError(f"{what}: the backward rule must return a tuple with one entry per "
-                                f"differentiable argument, got {type(cotangents).__name__}")
+            raise StructureError(f"{what}: the backward rule must return a tuple with one entry "
+                                 "per differentiable argument, got "
+                                 f"{type(cotangents).__name__}")
         if len(cotangents) != len(self.spec.children):
-            raise ArgumentError(f"{what}: the backward rule returned {len(cotangents)} cotangents "
-                                f"for {len(self.spec.children)} differentiable arguments")
+            raise StructureError(f"{what}: the backward rule returned {len(cotangents)} cotangents "
+                                 f"for {len(self.spec.children)} differentiable arguments")
         full: list[Any] = []
         for ct, spec in zip(cotangents, self.spec.children, strict=True):
             if ct is None:
@@ -107,10 +145,10 @@ class Call:
                 continue
             leaves, found = flatten(ct, lambda x: x is None)
             if len(leaves) != spec.leaves:
-                raise ArgumentError(f"{what}: a cotangent has {found.leaves} leaves, its argument "
-                                    f"{spec.leaves}")
+                raise StructureError(f"{what}: a cotangent has {found.leaves} leaves, its argument "
+                                     f"{spec.leaves}")
             full += leaves
-        return tuple(full[i] for i in self.places)
+        return tuple(as_value(full[i], self.leaves[i]) for i in self.places)
 
     def outputs(self, out: Any) -> tuple[Any, ...]:
         """The leaves of an output, whose structure is remembered."""
@@ -257,7 +295,7 @@ class custom_vjp:
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
         update_wrapper(self, fun)
-        self.fun, self.fixed = fun, tuple(nondiff_argnums)
+        self.fun, self.fixed, self.count = fun, tuple(nondiff_argnums), arity(fun)
         self.fwd: Any = None
         self.bwd: Any = None
 
@@ -270,7 +308,7 @@ class custom_vjp:
         if self.fwd is None:
             raise AutogradError(f"{self.__name__}: custom_vjp without a rule; call "
                                 "defvjp(fwd, bwd)")
-        args = positional(self.fun, args, kwargs)
+        args = positional(self.fun, args, kwargs, self.count)
         call = Call(self.fun, args, self.fixed)
         if not any(t._rg or t.level for t in call.tensors):
             return self.fun(*args)
@@ -322,7 +360,7 @@ class custom_jvp:
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
         update_wrapper(self, fun)
-        self.fun, self.fixed = fun, tuple(nondiff_argnums)
+        self.fun, self.fixed, self.count = fun, tuple(nondiff_argnums), arity(fun)
         self.rule: Any = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
@@ -343,7 +381,7 @@ class custom_jvp:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.rule is None:
             raise AutogradError(f"{self.__name__}: custom_jvp without a rule; call defjvp(rule)")
-        args = positional(self.fun, args, kwargs)
+        args = positional(self.fun, args, kwargs, self.count)
         call = Call(self.fun, args, self.fixed)
         if not any(t._rg or t.level for t in call.tensors):
             return self.fun(*args)
@@ -352,7 +390,7 @@ class custom_jvp:
     def _rule(self, call: Call) -> Rule:
         def push(primals: Any, tangents: Any) -> Any:
             found = self.rule(*call.constants(), call.moving(primals), call.tree(tangents))
-            return tuple(flatten(found[1])[0])
+            return _tangents(found, self.__name__)
 
         def pull(primals: Any, cts: Any) -> Any:
             return _transpose(lambda *ts: push(primals, ts),

@@ -90,6 +90,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
             raise ArgumentError("vmap: in_dims must be an int or a tuple, got a list")
         dims = broadcast_prefix(in_dims, spec, "vmap: in_dims")
         named, named_spec = flatten(kwargs)
+        named = [_tensor(k) for k in named]
         size = _sizes(leaves + named, dims + [0 if isinstance(k, Tensor) else None
                                               for k in named], axis_size)
         front = [x if d is None else move_axis(_tensor(x), d, 0)
