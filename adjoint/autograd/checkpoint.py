@@ -21,7 +21,7 @@ from adjoint.core import autocast
 from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
-from adjoint.core.trace import current_level, outside_of_transforms
+from adjoint.core.trace import born, here, inside
 from adjoint.ops.random import default_generator
 
 
@@ -50,18 +50,20 @@ class _Frame:
         self.holders: list[weakref.ref[_Holder]] = []
         self.seen: list[tuple[Any, str, Any, int]] = []      # aval, node name, code, lasti
         self.values: dict[int, Any] = {}
+        self.place = here()
 
     def metadata(self, node: Any, saved: Any) -> tuple[Any, str, Any, int]:
         """What is compared between forward and recomputation."""
         array = saved.array
-        return Aval(array.shape, array.dtype), node.name(), node.code, node.lasti
+        array = array.array if isinstance(array, Tensor) else array
+        return Aval(tuple(array.shape), array.dtype), node.name(), node.code, node.lasti
 
     def recompute(self) -> None:
         """Run the region again and collect its residuals."""
         self.values.clear()
         collect = _Collect(self)
         try:
-            with enable_grad(), outside_of_transforms(), collect:
+            with enable_grad(), inside(self.place), collect:
                 self.run()
         except _Stop:
             pass
@@ -79,6 +81,8 @@ class _Frame:
 
 class _Collect(saved_tensors_hooks):
     """Hooks of a recomputation: keep what the graph still needs, stop when that is all."""
+
+    levels = True
 
     def __init__(self, frame: _Frame) -> None:
         self.frame, self.count = frame, 0
@@ -102,10 +106,24 @@ class _Collect(saved_tensors_hooks):
 
 
 def _plain(saved: Any) -> Tensor:
-    """What a node saved, as a tensor without history on the same memory."""
-    if isinstance(saved, OutRef):
+    """What a node saved, as a tensor without history (of its level) on the same memory."""
+    if isinstance(saved, OutRef) and not isinstance(saved.array, Tensor):
         return wrap(saved.array)
-    return alias(saved.tensor if type(saved) is Kept else saved)
+    t = saved.array if isinstance(saved, OutRef) else (
+        saved.tensor if type(saved) is Kept else saved)
+    return _apart(t)
+
+
+def _apart(t: Any) -> Any:
+    """`t` without its place in the tape of its level."""
+    return t.trace.strip(t) if t.level else alias(t)
+
+
+def _bottoms(t: Any) -> list[Any]:
+    """The plain tensors that a value of transforms consists of."""
+    if not isinstance(t, Tensor) or not t.level:
+        return [t] if isinstance(t, Tensor) else []
+    return [b for part in t.trace.held(t) for b in _bottoms(part)]
 
 
 def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
@@ -122,6 +140,8 @@ def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
 
 class _Pack(saved_tensors_hooks):
     """Hooks of the forward: placeholders in place of residuals."""
+
+    levels = True
 
     def __init__(self, frame: _Frame) -> None:
         self.frame = frame
@@ -153,16 +173,16 @@ class _Inputs:
         hooks = watchers.hooks.get()
         self.hook = hooks[-1] if hooks else None
         self.place = provenance.here(sys._getframe(2))
-        self.kept = [keep(a, "checkpoint") for a in args
-                     if isinstance(a, Tensor)] if self.hook is None else []
-        if self.hook is None:
-            self.held = args
-        else:
-            self.held = tuple(self._pack(a) if isinstance(a, Tensor) else a for a in args)
+        self.kept = [keep(b, "checkpoint") for a in args
+                     for b in _bottoms(a)] if self.hook is None else []
+        self.held = tuple(self._hold(a) if isinstance(a, Tensor) else a for a in args)
 
-    def _pack(self, t: Tensor) -> Any:
+    def _hold(self, t: Tensor) -> Any:
+        if self.hook is None or t.level and not getattr(self.hook, "levels", False):
+            return keep(t) if t.level else t        # (in-place ops may change the object itself)
         node = _InputNode(t)
-        return _HeldInput(self.hook.pack(t, node), t._rg)  # type: ignore[union-attr]  # not None
+        packed = self.hook.pack(t, node)
+        return _HeldInput(packed, t._rg, _born(t))
 
     def get(self) -> tuple[Any, ...]:
         """Operands as fresh leaves, unchanged since forward."""
@@ -173,12 +193,12 @@ class _Inputs:
     def _fresh(self, a: Any) -> Any:
         if isinstance(a, _HeldInput):
             t = self.hook.unpack(a, None)  # type: ignore[union-attr]  # not None
-            fresh = alias(t)
-            fresh._rg = a.requires_grad
+            fresh = _apart(t)
+            fresh._rg, fresh._born = a.requires_grad, a.born
             return fresh
-        if type(a) is Tensor:
-            fresh = alias(a)
-            fresh._rg = a._rg
+        if type(a) is Tensor or isinstance(a, Tensor) and a.level:
+            fresh = _apart(a)
+            fresh._rg, fresh._born = a._rg, _born(a)
             return fresh
         return a
 
@@ -193,10 +213,10 @@ class _Inputs:
 
 
 class _HeldInput:
-    __slots__ = ("value", "requires_grad")
+    __slots__ = ("value", "requires_grad", "born")
 
-    def __init__(self, value: Any, requires_grad: bool) -> None:
-        self.value, self.requires_grad = value, requires_grad
+    def __init__(self, value: Any, requires_grad: bool, born: int) -> None:
+        self.value, self.requires_grad, self.born = value, requires_grad, born
 
 
 class _InputNode:
@@ -210,6 +230,11 @@ class _InputNode:
 
     def name(self) -> str:
         return "checkpoint input"
+
+
+def _born(t: Any) -> int:
+    """The level of the gradient that `t` is a variable of; of the first, for what depends on it."""
+    return born(t._edge) if t._rg and t._edge is not None and not t.level else int(t._born)
 
 
 _options = {"early_stop": True}
@@ -240,8 +265,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     preserve_rng_state  draw the same random numbers again (dropout)
     determinism_check   "default": shapes and dtypes of residuals are compared; "none"
     context_fn          () -> (context of forward, context of recomputation)
-    Inside of a vmap or jvp the function runs once and keeps its residuals: a value of a transform
-    cannot be made again after that transform has ended. Around them, checkpointing is as usual.
+    Inside of transforms, and around them, it is the same: a vmap or jvp that has ended goes on
+    while the function runs again.
     `use_reentrant=True` is accepted and means the same: there is one implementation.
 
     >>> import adjoint as ad
@@ -249,7 +274,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     >>> y = ad.utils.checkpoint.checkpoint(lambda t: t.exp().sin(), x, use_reentrant=False)
     >>> y.sum().backward()
     """
-    if not state() & GRAD or current_level():
+    if not state() & GRAD:
         return function(*args, **kwargs)
     forward_context, again_context = context_fn()
     held = _Inputs(args)

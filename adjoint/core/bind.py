@@ -149,7 +149,7 @@ def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: in
         full = op.exposed
         found = trace.process(full, args, attrs)
         every = tuple(found) if full.multi else (found,)
-        made = _record_level(op, plan, args, attrs, every, trace)
+        made = _record_level(op, plan, args, attrs, every, mode)
     if op.view and args and isinstance(args[0], Tensor):
         for i, t in enumerate(made):
             _tie(t, args[0], op, attrs, i if op.multi else -1)
@@ -157,7 +157,7 @@ def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: in
 
 
 def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
-                  outs: tuple[Any, ...], trace: Any) -> list[Any]:
+                  outs: tuple[Any, ...], mode: int) -> list[Any]:
     node: Any = op.node_type()
     node.plan = plan.general() if plan.fast is not None else plan
     if attrs:
@@ -170,6 +170,8 @@ def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, A
     outs = tuple([o.trace.strip(o) if isinstance(o, Tensor) and o._rg and o.level else o
                   for o in outs])
     _save(node, plan, args, tuple(_lower(o) for o in outs))
+    if mode & WATCH:
+        _pack(node)
     visible = outs[: len(op.outs)] if not op.variadic_out else outs
     many = op.multi
     avals = [aval_of_operand(o) for o in visible]
@@ -391,26 +393,35 @@ def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
 
 def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
     """The full path: saved-tensor hooks pack the residuals, observers see the node."""
-    hooks = watchers.hooks.get()
-    if hooks and node.saved is not None:
-        held: dict[int, Any] = {}
-
-        def pack(s: Any, i: int) -> Any:
-            if not isinstance(s, (Tensor, OutRef, Kept)) or _of_transform(s):
-                return s
-            key = id(s.tensor if type(s) is Kept else s)
-            if key not in held:                   # an operand saved twice is packed once
-                held[key] = hooks[-1].pack(s, node)
-            return Packed(held[key], hooks[-1], _light(s), i)
-
-        node.saved = tuple(tuple(pack(x, i) for x in s) if type(s) is tuple else pack(s, i)
-                           for i, s in enumerate(node.saved))
+    _pack(node)
     for observer in watchers.observers.get():
         observer.forward(node, args, made)
 
 
+def _pack(node: Any) -> None:
+    """Hand the residuals to the innermost hooks. A value of a transform goes to hooks that say so
+    (`levels`): no other may hold on to it."""
+    hooks = watchers.hooks.get()
+    if not hooks or node.saved is None:
+        return
+    hook = hooks[-1]
+    levels = getattr(hook, "levels", False)
+    held: dict[int, Any] = {}
+
+    def pack(s: Any, i: int) -> Any:
+        if not isinstance(s, (Tensor, OutRef, Kept)) or _of_transform(s) and not levels:
+            return s
+        key = id(s.tensor if type(s) is Kept else s)
+        if key not in held:                   # an operand saved twice is packed once
+            held[key] = hook.pack(s, node)
+        return Packed(held[key], hook, _light(s), i)
+
+    node.saved = tuple(tuple(pack(x, i) for x in s) if type(s) is tuple else pack(s, i)
+                       for i, s in enumerate(node.saved))
+
+
 def _of_transform(saved: Any) -> bool:
-    """True for a residual that is a value of a transform: no hook may hold on to it."""
+    """True for a residual that is a value of a transform."""
     value = saved.array if type(saved) is OutRef else saved
     return isinstance(value, Tensor) and value.level > 0
 
@@ -443,7 +454,8 @@ def value_of(saved: Any, node: Any) -> Any:
     if kind is tuple:
         return tuple([value_of(s, node) for s in saved])
     if kind is Packed:
-        return saved.hook.unpack(saved, node).array
+        t = saved.hook.unpack(saved, node)
+        return t if t.level else t.array
     return saved
 
 
@@ -474,7 +486,7 @@ def tensor_of(saved: Any, node: Any) -> Any:
         if type(edge) is int:
             edge = Port(node, edge, t.array.shape, t.array.dtype) if node.ports else node
         if edge is not None:
-            t = wrap(t.array)
+            t = t.trace.strip(t) if t.level else wrap(t.array)
             t._rg, t._edge = True, edge
         return t
     return saved

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
@@ -22,7 +22,7 @@ from adjoint.base.errors import TransformError
 from adjoint.core.op import Op
 from adjoint.core.tensor import AccumulateGrad, Port, Size, Tensor, alias, bump
 
-_depth: ContextVar[int] = ContextVar("adjoint_level", default=0)
+_innermost: ContextVar[Any] = ContextVar("adjoint_transform", default=None)
 
 
 # The innermost vmap that runs here: random numbers ask it what a draw per example means.
@@ -31,18 +31,41 @@ mapping: ContextVar[Any] = ContextVar("adjoint_mapping", default=None)
 
 def current_level() -> int:
     """The level of the innermost transform that runs here; 0 outside of all."""
-    return _depth.get()
+    trace = _innermost.get()
+    return trace.level if trace is not None else 0
+
+
+class Place(NamedTuple):
+    """The transforms that run somewhere: the innermost, and the innermost vmap."""
+
+    innermost: Any
+    mapped: Any
+
+
+def here() -> Place:
+    """The place of the caller."""
+    return Place(_innermost.get(), mapping.get())
 
 
 @contextmanager
-def outside_of_transforms() -> Iterator[None]:
-    """Run a block as outside of every transform, wherever it is run from."""
-    depth, mapped = _depth.set(0), mapping.set(None)
+def inside(place: Place) -> Iterator[None]:
+    """Run a block as at `place`, wherever it is run from. Transforms that have ended are alive
+    again while it runs: it makes values again that they made before."""
+    ended = []
+    trace = place.innermost
+    while trace is not None:
+        if not trace.alive:
+            trace.alive = True
+            ended.append(trace)
+        trace = trace.enclosing
+    token, mapped = _innermost.set(place.innermost), mapping.set(place.mapped)
     try:
         yield
     finally:
-        _depth.reset(depth)
+        _innermost.reset(token)
         mapping.reset(mapped)
+        for trace in ended:
+            trace.alive = False
 
 
 _new = object.__new__
@@ -93,7 +116,8 @@ class Trace:
     name = "transform"
 
     def __init__(self) -> None:
-        self.level = _depth.get() + 1
+        self.enclosing: Any = _innermost.get()
+        self.level = current_level() + 1
         self.alive = True
         self.shared: Sequence[Any] = ()          # arguments that are not of this level
         self.written: dict[int, Any] = {}        # arguments that in-place ops changed (`settle`)
@@ -102,12 +126,12 @@ class Trace:
         self.lasti = frame.f_lasti if frame else 0
 
     def __enter__(self) -> Self:
-        self._token = _depth.set(self.level)
+        self._token = _innermost.set(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.alive = False
-        _depth.reset(self._token)
+        _innermost.reset(self._token)
 
     def below(self, t: Any) -> Any:
         """An operand of the level below, for the op that runs there. A variable of a gradient taken

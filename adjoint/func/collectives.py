@@ -8,7 +8,6 @@ each of them returns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +18,11 @@ from adjoint.base.errors import UnboundAxis
 from adjoint.base.tree import tree_map
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.trace import mapping
 from adjoint.func.batch import Batch
 from adjoint.ops.pointwise import add as add_op
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import permute_op
-
-axes: ContextVar[tuple[Batch, ...]] = ContextVar("adjoint_axes", default=())
 
 
 def _swap(x: Any) -> Any:
@@ -69,12 +67,16 @@ def _mapped(x: Any, axis: Batch) -> Any:
 
 def _axes(name: str, axis_name: Any) -> list[Batch]:
     """The vmaps of these names that are running, innermost first where a name occurs twice."""
+    running, trace = [], mapping.get()
+    while trace is not None:
+        running.append(trace)
+        trace = trace.outer
     found = []
     for wanted in axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,):
-        trace = next((t for t in reversed(axes.get()) if t.axis_name == wanted), None)
+        trace = next((t for t in running if t.axis_name == wanted), None)
         if trace is None:
             raise UnboundAxis(f"{name}: no vmap with axis_name={wanted!r} is active, only "
-                              f"{[t.axis_name for t in axes.get()]}")
+                              f"{[t.axis_name for t in reversed(running)]}")
         found.append(trace)
     return found
 
@@ -152,4 +154,4 @@ def pmin(x: Any, axis_name: Any) -> Any:
     return _extreme("pmin", amin_op, x, axis_name)
 
 
-__all__ = ["all_gather", "axes", "axis_index", "axis_size", "pmax", "pmean", "pmin", "psum"]
+__all__ = ["all_gather", "axis_index", "axis_size", "pmax", "pmean", "pmin", "psum"]

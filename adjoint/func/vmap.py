@@ -13,7 +13,6 @@ from adjoint.core.inplace import lend, settle
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.func.batch import Batch, BatchTensor
-from adjoint.func.collectives import axes
 from adjoint.ops.create import tensor
 from adjoint.ops.shape import cat_op, expand_op, permute_op, unsqueeze_op
 
@@ -164,7 +163,6 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
          named: Sequence[Any], named_spec: Any, size: int, randomness: str, axis_name: Any
          ) -> tuple[list[Any], Any]:
     with Batch(size, randomness, axis_name) as trace:
-        token = axes.set((*axes.get(), trace))
         trace.outer = mapping.get()
         outer = mapping.set(trace)
         trace.shared = [x for x, m in zip(front, mask, strict=True) if not m]
@@ -177,7 +175,6 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
             settle(trace)
         finally:
             mapping.reset(outer)
-            axes.reset(token)
         return [_out(trace, o) for o in leaves], out_spec
 
 
