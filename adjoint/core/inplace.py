@@ -146,7 +146,8 @@ def lend(t: Any, *sources: Any) -> Any:
 def settle(trace: Any) -> None:
     """Write into the arguments of a transform what in-place ops made of them."""
     mode = state()
-    for t, recorded in trace.written.values():
+    written, trace.written = trace.written, {}
+    for t, recorded in written.values():
         token = modes.change(set_bits=GRAD if recorded else 0, clear_bits=0 if recorded else GRAD)
         try:
             for source, value in zip(t.__dict__["_lent"][1], trace.held(t), strict=True):

@@ -175,6 +175,7 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
             settle(trace)
         finally:
             mapping.reset(outer)
+            trace.shared = ()
         return [_out(trace, o) for o in leaves], out_spec
 
 
