@@ -53,7 +53,8 @@ class _Format:
             if self.kind == "b":
                 self.width = max((len(str(bool(v))) for v in flat), default=1)
             return
-        values = np.abs(flat[np.isfinite(flat) & (flat != 0)].astype(np.float64))
+        ordinary = flat[np.isfinite(flat) & (flat != 0)]     # zeros, nan and inf widen no column
+        values = np.abs(ordinary.astype(np.float64))
         digits = Options.precision
         if values.size:
             low, high = values.min(), values.max()
@@ -65,7 +66,7 @@ class _Format:
         if Options.sci_mode is not None:
             self.scientific = Options.sci_mode
         self.digits = digits
-        self.width = max(len(self._one(v)) for v in flat)
+        self.width = max((len(self._one(v)) for v in ordinary), default=1)
 
     def _one(self, v: Any) -> str:
         if self.scientific and np.isfinite(v):
@@ -84,11 +85,11 @@ class _Format:
 
 class _ComplexFormat:
     def __init__(self, shown: Any) -> None:
-        self.re, self.im = _Format(shown.real), _Format(np.abs(shown.imag))
+        self.re, self.im = _Format(shown.real), _Format(shown.imag)
 
     @property
     def width(self) -> int:
-        return self.re.width + self.im.width + 2
+        return self.re.width + self.im.width + 1
 
     def __call__(self, v: Any) -> str:
         sign = "-" if v.imag < 0 or (v.imag == 0 and math.copysign(1, v.imag) < 0) else "+"
@@ -161,4 +162,18 @@ def tensor_repr(t: Tensor) -> str:
         suffix.append(f"grad_fn=<{t.grad_fn.name()}>")
     elif t._rg:
         suffix.append("requires_grad=True")
-    return f"{prefix}tensor({', '.join([body, *suffix])})"
+    return f"{prefix}{_with_suffixes('tensor(' + body, suffix)})"
+
+
+def _with_suffixes(text: str, suffixes: list[str]) -> str:
+    """Append them, each on a new line where the last one would grow too long."""
+    indent = " " * len("tensor(")
+    length = len(text) - text.rfind("\n") + 1
+    for suffix in suffixes:
+        if length + len(suffix) + 2 > Options.linewidth:
+            text += f",\n{indent}{suffix}"
+            length = len(indent) + len(suffix)
+        else:
+            text += f", {suffix}"
+            length += len(suffix) + 2
+    return text

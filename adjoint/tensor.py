@@ -34,6 +34,7 @@ from adjoint.core.tensor import (
     wrap,
 )
 from adjoint.ops import api_pointwise as pw
+from adjoint.ops import complex_views
 from adjoint.ops import pointwise as p
 from adjoint.ops.create import device_name
 from adjoint.ops.device import device as device_type
@@ -211,8 +212,8 @@ def numel(self: Tensor) -> int:
 
 @member
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """Steps in elements along each axis."""
-    if type(self.array) is MetaArray:
+    """Steps in elements along each axis; those of C order for a value of a transform."""
+    if isinstance(self.array, MetaArray):
         steps, n = [], 1
         for s in reversed(self.array.shape):
             steps.append(n)
@@ -226,13 +227,13 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 @member
 def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
     """True if the elements lie in memory in C order."""
-    return type(self.array) is MetaArray or bool(self.array.flags.c_contiguous)
+    return isinstance(self.array, MetaArray) or bool(self.array.flags.c_contiguous)
 
 
 @member
 def storage_offset(self: Tensor) -> int:
     """Position of the first element in its storage, in elements."""
-    if type(self.array) is MetaArray or self.array.base is None:
+    if isinstance(self.array, MetaArray) or self.array.base is None:
         return 0
     owner = core.owner_of(self.array)
     start = self.array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
@@ -242,7 +243,7 @@ def storage_offset(self: Tensor) -> int:
 @member
 def data_ptr(self: Tensor) -> int:
     """Address of the first element."""
-    return 0 if type(self.array) is MetaArray else int(self.array.ctypes.data)
+    return 0 if isinstance(self.array, MetaArray) else int(self.array.ctypes.data)
 
 
 @member
@@ -294,17 +295,14 @@ _SURFACE: dict[str, Any] = {
     "itemsize": property(element_size, doc="Bytes per element."),
     "nbytes": property(lambda self: numel(self) * element_size(self), doc="Bytes of the elements."),
     "ndimension": dim, "nelement": numel,
-    "real": property(pw.real, lambda self, v: real_of(self).copy_(v), doc="The real part."),
-    "imag": property(pw.imag, doc="The imaginary part of a complex tensor."),
+    "real": property(complex_views.real, lambda self, v: self.real.copy_(v),
+                     doc="The real part: a view."),
+    "imag": property(complex_views.imag, lambda self, v: self.imag.copy_(v),
+                     doc="The imaginary part of a complex tensor: a view."),
     "get_device": get_device, "is_inference": is_inference, "is_signed": is_signed,
     "is_pinned": is_pinned, "is_shared": is_shared, "share_memory_": share_memory_,
     "_is_view": lambda self: self._base is not None,
 }
-
-
-def real_of(self: Tensor) -> Tensor:
-    """The real part of a tensor (itself for real ones)."""
-    return pw.real(self)
 
 
 # ------------------------------------------------------------------ to Python and NumPy

@@ -31,7 +31,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "docexamples.md"
 LIMIT = 20  # seconds for one example
-MODULES = """torch torch.Tensor torch.nn torch.nn.functional torch.nn.init torch.nn.utils
+MODULES = """torch.Tensor torch torch.nn torch.nn.functional torch.nn.init torch.nn.utils
 torch.nn.utils.rnn torch.nn.utils.parametrize torch.nn.utils.parametrizations torch.nn.utils.prune
 torch.nn.utils.stateless torch.optim torch.optim.lr_scheduler torch.optim.swa_utils torch.autograd
 torch.autograd.functional torch.autograd.forward_ad torch.autograd.graph torch.autograd.function
@@ -209,7 +209,7 @@ def describe(value: Any, torch: Any, depth: int = 0) -> Any:
     if isinstance(value, complex):
         return [value.real, value.imag]
     if depth < 4 and isinstance(value, list | tuple):
-        return {"type": type(value).__name__, "fields": list(getattr(value, "_fields", ())),
+        return {"type": type(value).__name__,
                 "items": [describe(v, torch, depth + 1) for v in value[:50]]}
     if depth < 4 and isinstance(value, dict):
         return {"type": type(value).__name__,
@@ -250,8 +250,8 @@ def run_one(code: list[str], torch: Any) -> list[dict[str, Any]]:
         step["repr"] = [repr(v) for v in shown if isinstance(v, torch.Tensor | torch.nn.Module)]
         step["new"] = {k: describe(v, torch) for k, v in names.items()
                        if (k not in before or before[k] is not v or isinstance(v, torch.Tensor))
-                       and k not in ("__builtins__", "torch", "nn", "F", "_")
-                       and not inspect.isfunction(v) and not inspect.isclass(v)
+                       and not k.startswith("_") and k not in ("torch", "nn", "F")
+                       and not inspect.isroutine(v) and not inspect.isclass(v)
                        and not inspect.ismodule(v)}
         found.append(step)
     return found
@@ -420,7 +420,8 @@ that use undefined names) has to raise here.
 def page(examples: list[dict[str, Any]], version: str) -> str:
     """The report: names and counts."""
     ran = [e for e in examples if not e["skipped"]]
-    lines = [HEADER.format(version=version), "| module | examples | same | differ | raise | skipped |",
+    lines = [HEADER.format(version=version),
+             "| module | examples | same | differ | raise | skipped |",
              "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for module in [*MODULES, "all"]:
         group = [e for e in examples if module in ("all", e["module"])]

@@ -21,6 +21,7 @@ from adjoint.autograd.modes import (
     is_inference_mode_enabled,
     no_grad,
     set_grad_enabled,
+    set_multithreading_enabled,
 )
 from adjoint.autograd.variable import Variable as Variable
 from adjoint.base.errors import missing as _missing_in
@@ -38,4 +39,5 @@ def __getattr__(name: str) -> _Any:
 __all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "grad",
            "gradcheck", "gradgradcheck", "graph", "inference_mode",
            "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
-           "is_inference_mode_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled"]
+           "is_inference_mode_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+           "set_multithreading_enabled"]

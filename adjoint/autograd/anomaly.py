@@ -215,5 +215,6 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """True while backward is tested for NaN."""
-    return any(isinstance(o, _Check) and o.check_nan for o in watchers.observers.get())
+    """True unless anomaly detection is on and leaves out NaN (`check_nan=False`)."""
+    checks = [o for o in watchers.observers.get() if isinstance(o, _Check)]
+    return not checks or any(o.check_nan for o in checks)

@@ -12,12 +12,12 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.rehearsal import call
-from adjoint.core.tensor import Node, Port, Tensor, edge_of, wrap
+from adjoint.core.tensor import GradientEdge, Node, Port, Tensor, edge_of, wrap
 from adjoint.ops.shape import stack_op
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
-    if isinstance(x, Tensor) or x is None:
+    if isinstance(x, (Tensor, GradientEdge)) or x is None:
         return (x,)
     return tuple(x)
 
@@ -31,6 +31,8 @@ def _ones(t: Tensor) -> Any:
 
 def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
     """The cotangent a root starts with, checked against the root."""
+    if isinstance(t, GradientEdge):
+        t = _stand_in(t)
     if not isinstance(t, Tensor):
         raise ArgumentError(f"backward: root {i} is a {type(t).__name__}, expected a tensor")
     if not t._rg:
@@ -72,8 +74,15 @@ def _roots(tensors: Any, grads: Any, create: bool) -> list[tuple[Any, Any]]:
     given = (None,) * len(many) if grads is None else _as_tuple(grads)
     if len(given) != len(many):
         raise AutogradError(f"got {len(many)} tensors and {len(given)} gradients")
-    return [(edge_of(t), s) for t, s in
+    return [(t.inside() if isinstance(t, GradientEdge) else edge_of(t), s) for t, s in
             [(t, _seed(t, g, i, create)) for i, (t, g) in enumerate(zip(many, given, strict=True))]]
+
+
+def _stand_in(edge: GradientEdge) -> Tensor:
+    """A tensor of zeros, one element in memory, at that place of the graph."""
+    t = wrap(np.broadcast_to(np.zeros((), edge.aval.dtype), edge.aval.shape))
+    t._edge, t._rg = edge.inside(), True
+    return t
 
 
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None,
@@ -99,15 +108,16 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         return
     targets = _as_tuple(inputs)
     if not targets:
-        raise ArgumentError("'inputs' argument to backward() cannot be empty.")
+        raise ArgumentError("`inputs` argument to `backward()` cannot be empty.")
     captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
-                    accumulate=False)
+                    accumulate=False, into=True)
     for i, t in enumerate(targets):
         _accumulate(t, captured.get(i))
 
 
 def _accumulate(t: Tensor, ct: Any) -> None:
-    if ct is None:
+    """Store the gradient of an input that is no leaf (leaves and `retain_grad` have theirs)."""
+    if ct is None or t.is_leaf or t._retains:
         return
     if isinstance(ct, Tensor):
         t._grad = ct if t._grad is None else t._grad + ct
@@ -120,10 +130,10 @@ def _capture(targets: Sequence[Any]) -> dict[Any, list[int]]:
     places: dict[Any, list[int]] = {}
     ports: dict[tuple[Node, int], Port] = {}
     for i, t in enumerate(targets):
-        if isinstance(t, tuple) and len(t) == 2 and not isinstance(t, Tensor):   # GradientEdge
-            node, index = t
-            e = ports.setdefault((node, index), Port(node, index, (), None)) \
-                if node.ports else node
+        if isinstance(t, GradientEdge):
+            e = t.inside()
+            if type(e) is Port:
+                e = ports.setdefault((e.node, e.index), e)
             places.setdefault(e, []).append(i)
             continue
         if not isinstance(t, Tensor) or not t._rg:
@@ -168,7 +178,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
                             "materialize_grads=True, but got: allow_unused=False.")
     targets = _as_tuple(inputs)
     if not targets:
-        raise ArgumentError("grad requires non-empty inputs: 'inputs' cannot be empty.")
+        raise ArgumentError("`inputs` argument to `grad()` cannot be empty.")
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
         return _batched(outputs, targets, grad_outputs, keep, create_graph,
@@ -195,7 +205,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
 
 def _unused(t: Any, i: int, allowed: bool, zeros: bool) -> Any:
     if zeros:
-        array = t.array
+        array = (_stand_in(t) if isinstance(t, GradientEdge) else t).array
         return wrap(MetaArray(array.shape, array.dtype) if type(array) is MetaArray
                     else np.zeros(array.shape, array.dtype))
     if allowed:
@@ -211,6 +221,7 @@ def _batched(outputs: Any, targets: tuple[Any, ...], grad_outputs: Any, keep: bo
     """One pull-back per row of `grad_outputs`, stacked."""
     gs = _as_tuple(grad_outputs)
     for i, (t, g) in enumerate(zip(_as_tuple(outputs), gs, strict=False)):
+        t = t.aval if isinstance(t, GradientEdge) else t
         if g is not None and tuple(g.shape[1:]) != tuple(t.shape):
             raise ShapeError(f"If `is_grads_batched=True`, we interpret the first dimension of each"
                              f" grad_output as the batch dimension: grad_output[{i}] has a shape of"

@@ -83,6 +83,7 @@ class _Collect(saved_tensors_hooks):
     """Hooks of a recomputation: keep what the graph still needs, stop when that is all."""
 
     levels = True
+    once = True
 
     def __init__(self, frame: _Frame) -> None:
         self.frame, self.count = frame, 0
@@ -142,6 +143,7 @@ class _Pack(saved_tensors_hooks):
     """Hooks of the forward: placeholders in place of residuals."""
 
     levels = True
+    once = True
 
     def __init__(self, frame: _Frame) -> None:
         self.frame = frame

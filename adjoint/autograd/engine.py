@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd import leaves
+from adjoint.autograd import hooks, leaves
 from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.autograd.plain import walker
 from adjoint.base import provenance
@@ -48,10 +48,12 @@ class Backward:
     mark: Any = None             # stands for the residuals that this walk releases
     ends: Any = frozenset()      # captured nodes below which nothing is asked for
     masks: Any = None              # of branches that a choice did not take, once there is a choice
+    targets: Any = frozenset()   # what `reaches` has looked up
 
     def __init__(self, keep: bool, create: bool, capture: dict[Any, list[int]] | None,
-                 accumulate: bool, levels: bool = False) -> None:
+                 accumulate: bool, levels: bool = False, into: bool = False) -> None:
         self.levels = levels     # values of a transform: tensors, though no graph is built
+        self.into = into         # captured leaves also accumulate: backward(inputs=...)
         self.keep, self.create, self.accumulate = keep, create, accumulate
         self.capture = capture or {}
         self.captured: dict[int, Any] = {}
@@ -116,6 +118,12 @@ class Backward:
                     break
         self.order = [n for n in self.order if n in leads or n in inputs]
         self.ends = inputs - leads
+
+    def reaches(self, edge: Any) -> bool:
+        """True if this walk brings a gradient to that node, port or leaf."""
+        if not self.targets:
+            self.targets = {*self.order, *(leaf for ends in self.last.values() for leaf in ends)}
+        return (edge.node if type(edge) is Port else edge) in self.targets
 
     # -------------------------------------------------------------- the walk
     def run(self) -> None:
@@ -201,7 +209,7 @@ class Backward:
             ct = self.cts.pop(leaf, None)
             if ct is not None:
                 ct = self._arrived(leaf, ct)
-                if self.accumulate and ct is not None:
+                if ct is not None and (self.accumulate or self.into and leaf in self.capture):
                     leaves.accumulate(leaf, ct, self)
                     if self.special and state() & WATCH and leaf.variable is not None:
                         for observer in watchers.observers.get():
@@ -228,7 +236,7 @@ class Backward:
         for observer in observers:
             observer.backward(node, ct, results)
         if node._post_hooks:
-            results = self._post(node, results, ct)
+            results = hooks.after_node(self, node, results, ct)
         del ct
         for i, e in enumerate(node.edges):
             if e is not None and results[i] is not None:
@@ -290,14 +298,14 @@ class Backward:
     # -------------------------------------------------------------- hooks and capture
     def _arrived(self, node: Any, ct: Any) -> Any:
         """The complete cotangent of a node after tensor hooks, retain_grad, capture, prehooks."""
-        hooks = node._tensor_hooks
+        own = node._tensor_hooks
         if node.ports:
             ct = list(ct) if ct is not None else [None] * node.ports
             for i in range(node.ports):
-                if hooks and i in hooks and ct[i] is not None:
-                    ct[i] = self._hooked(hooks[i], ct[i])
-        elif hooks and ct is not None:
-            ct = self._hooked(hooks[0], ct)
+                if own and i in own and ct[i] is not None:
+                    ct[i] = hooks.on_tensor(self, own[i], ct[i])
+        elif own and ct is not None:
+            ct = hooks.on_tensor(self, own[0], ct)
         retained = None if type(node) is AccumulateGrad else node._retain
         if retained:
             for i, ref in retained.items():
@@ -305,13 +313,7 @@ class Backward:
         if self.capture:
             self._capture(node, ct)
         if node._pre_hooks and ct is not None:
-            given = tuple(self.boxed(c) for c in (ct if node.ports else (ct,)))
-            for hook in list(node._pre_hooks.values()):
-                new = hook(given)
-                if new is not None:
-                    given = new if isinstance(new, tuple) else (new,)
-            back = [self.unboxed(c) for c in given]
-            ct = back if node.ports else back[0]
+            ct = hooks.before_node(self, node, ct)
         return ct
 
     def _capture(self, node: Any, ct: Any) -> None:
@@ -323,33 +325,6 @@ class Backward:
         else:
             for p in self.capture.get(node, ()):
                 self.captured[p] = ct
-
-    def _hooked(self, hooks: dict[int, Any], ct: Any) -> Any:
-        given = self.boxed(ct)
-        for hook in list(hooks.values()):
-            new = hook(given)
-            if new is not None:
-                if not isinstance(new, Tensor):
-                    raise TypeError(f"hook returned {type(new).__name__!r}, expected a Tensor or "
-                                    "None")
-                if tuple(new.shape) != tuple(given.shape):
-                    raise AutogradError("hook '" + getattr(hook, "__name__", "hook") + "' has "
-                                        f"changed the size of value (from {list(given.shape)} to "
-                                        f"{list(new.shape)})")
-                given = new
-        return self.unboxed(given)
-
-    def _post(self, node: Any, results: list[Any], ct: Any) -> list[Any]:
-        grads = tuple(self.boxed(c) for c in results)
-        outer = tuple(self.boxed(c) for c in (ct if node.ports else (ct,)))
-        for hook in list(node._post_hooks.values()):
-            new = hook(grads, outer)
-            if new is not None:
-                grads = new if isinstance(new, tuple) else (new,)
-                if len(grads) != len(results):
-                    raise AutogradError(f"hook of {node.name()} returned an incorrect number of "
-                                        f"values (got {len(grads)}, but expected {len(results)})")
-        return [self.unboxed(c) for c in grads]
 
     def boxed(self, ct: Any) -> Any:
         """A cotangent as the tensor that user code sees."""
@@ -392,14 +367,14 @@ def freed_message(node: Node) -> str:
 
 def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
          capture: dict[Any, list[int]] | None = None, accumulate: bool = True,
-         levels: bool = False) -> dict[int, Any]:
+         levels: bool = False, into: bool = False) -> dict[int, Any]:
     """Run a backward pass from `(edge, cotangent)` pairs; returns what was captured.
 
     The state of gradients while it runs is `create`, as in PyTorch; an open `autocast` rests:
     rules run in the dtypes that the forward chose.
     """
     frame = provenance.user_frame(sys._getframe(2))
-    self = Backward(keep, create, capture, accumulate, levels)
+    self = Backward(keep, create, capture, accumulate, levels, into)
     self.mark = Freed(frame.f_code, frame.f_lasti) if frame else Freed(None, 0)
     outer = state()
     record = create or levels
@@ -430,9 +405,14 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
     return self.captured
 
 
+def running_walk() -> Backward | None:
+    """The backward pass that is running in this thread."""
+    return getattr(_current, "walk", None)
+
+
 def queue_callback(callback: Callable[[], None]) -> None:
     """Run `callback` when the backward pass that is running in this thread has finished."""
-    running = getattr(_current, "walk", None)
+    running = running_walk()
     if running is None:
         raise AutogradError("queue_callback() may only be called while backward is running")
     running.final.append(callback)

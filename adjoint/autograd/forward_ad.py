@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.autograd.forward import Forward
-from adjoint.base.errors import AutogradError, GradcheckError, ShapeError
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import ArgumentError, AutogradError, GradcheckError, ShapeError
 from adjoint.core.inplace import lend, settle
 from adjoint.core.tensor import Tensor, wrap
 
@@ -72,6 +73,15 @@ def _level(level: int | None) -> Any:
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Any:
     """`tensor` with a tangent, at the innermost open level."""
     trace = _level(level)
+    for what, t in (("primal", tensor), ("tangent", tangent)):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"make_dual: the {what} is a {type(t).__name__}, expected a tensor")
+        if not is_inexact(t.array.dtype):
+            raise ArgumentError(f"Expected {what} to be floating point or complex, but got: "
+                                f"{t.dtype}")
+    if getattr(tensor, "trace", None) is trace:
+        raise AutogradError("Making a dual Tensor based on a Tensor that already has a forward "
+                            f"gradient at the same level {len(_open.get()) - 1} is not supported.")
     if tuple(tensor.shape) != tuple(tangent.shape):
         raise ShapeError(f"make_dual: the tangent has shape {list(tangent.shape)}, the primal "
                          f"{list(tensor.shape)}; they must be equal")

@@ -19,7 +19,7 @@ from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
-from adjoint.base.errors import AutogradError, NotSupported, ShapeError
+from adjoint.base.errors import AutogradError, DTypeError, NotSupported, ShapeError
 from adjoint.core import bind as dispatch
 from adjoint.core import modes
 from adjoint.core.bind import tensor_of
@@ -142,8 +142,8 @@ class FunctionNode(WideNode):
                 out.append(None)
                 continue
             if not isinstance(r, Tensor):
-                raise TypeError(f"function {self.name()} returned a gradient of type "
-                                f"{type(r).__name__} at index {i}, expected a Tensor or None")
+                raise DTypeError(f"function {self.name()} returned a gradient of type "
+                                 f"{type(r).__name__} at index {i}, expected a Tensor or None")
             try:
                 out.append(fit_tensor(r, e) if walk.create else fit(walk.unboxed(r), e))
             except ShapeError:

@@ -3,3 +3,4 @@ from adjoint.autograd.modes import enable_grad as enable_grad
 from adjoint.autograd.modes import inference_mode as inference_mode
 from adjoint.autograd.modes import no_grad as no_grad
 from adjoint.autograd.modes import set_grad_enabled as set_grad_enabled
+from adjoint.autograd.modes import set_multithreading_enabled as set_multithreading_enabled

@@ -1,13 +1,16 @@
 """`autograd.graph`: saved-tensor hooks, gradient edges, hooks on several tensors."""
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from adjoint.base.errors import AutogradError
+from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.core.modes import watchers
 from adjoint.core.tensor import (
+    GradientEdge,
     Kept,
     OutRef,
     Port,
@@ -23,7 +26,8 @@ from adjoint.core.tensor import Node as Node
 
 class saved_tensors_hooks:
     """While active, what ops save goes through `pack_hook(tensor) -> anything` and comes back
-    through `unpack_hook(that) -> tensor`. The innermost pair counts.
+    through `unpack_hook(that) -> tensor`. The innermost pair counts. Leaves are given as they are,
+    computed tensors with their `grad_fn`; an operand that is saved twice is packed twice.
 
     >>> import adjoint as ad
     >>> x = ad.tensor([1.0, 2.0], requires_grad=True)
@@ -31,6 +35,8 @@ class saved_tensors_hooks:
     ...     y = (x.exp() * 2).sum()
     >>> y.backward()
     """
+
+    once = False             # an operand that a node saves twice is packed once
 
     def __init__(self, pack_hook: Callable[[Tensor], Any],
                  unpack_hook: Callable[[Any], Tensor]) -> None:
@@ -48,26 +54,48 @@ class saved_tensors_hooks:
     def pack(self, saved: Any, node: Any) -> Any:
         """Called by dispatch for every residual that is a tensor."""
         if isinstance(saved, OutRef):
-            t = wrap(saved.array)
+            t = _output(saved.array, saved.index, node)
             t._cell = saved.cell
         else:
             t = saved.tensor if type(saved) is Kept else saved
-            t = t if t.is_leaf else alias(t)
+            if not t.is_leaf:              # an in-place op may give `t` another place in the graph
+                edge, t = t._edge, alias(t)
+                t._edge, t._rg = edge, True
         before = t._cell.version if t._cell is not None else 0
         packed = self.pack_hook(t)
         if t._cell is not None and t._cell.version != before:
             raise AutogradError("A saved tensor pack hook is modifying its input in place. Tensors "
                                 "provided as input to pack hook can not be modified by in-place "
                                 "operations as this can lead to unexpected side-effects.")
+        if packed is t and isinstance(saved, OutRef):
+            return _Own(alias(t), saved.index)         # with its place, it would own its owner
         return packed
 
     def unpack(self, packed: Any, node: Any) -> Tensor:
         """Called by the engine when a residual is read."""
-        t = self.unpack_hook(packed.value)
+        value = packed.value
+        t = self.unpack_hook(_output(value.tensor.array, value.place, node)
+                             if type(value) is _Own else value)
         if not isinstance(t, Tensor):
             raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor but got "
                             f"result of type {type(t).__name__}")
         return t
+
+
+class _Own(NamedTuple):
+    """An output that its pack hook returned as it was, without its place in the graph."""
+
+    tensor: Tensor
+    place: int
+
+
+def _output(array: Any, index: int, node: Any) -> Tensor:
+    """The tensor that a node made as output `index`."""
+    t = wrap(array)
+    if index < max(node.ports, 1):                      # a hidden output has no edge
+        t._rg = True
+        t._edge = Port(node, index, array.shape, array.dtype) if node.ports else node
+    return t
 
 
 _disabled: list[str] = []
@@ -89,16 +117,11 @@ class save_on_cpu(saved_tensors_hooks):
     """Keep residuals in main memory, where they already are on a cpu: copies, so that the
     originals may be overwritten."""
 
+    once = True
+
     def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
         super().__init__(lambda t: t.detach().clone(),
                          lambda t: t)
-
-
-class GradientEdge(NamedTuple):
-    """A place in the graph: a node and one of its outputs."""
-
-    node: Any
-    output_nr: int
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -112,34 +135,37 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *,
                              mode: str = "all") -> RemovableHandle:
-    """Call `fn` once per backward: with the gradients of all `tensors` (mode "all"), or with the
-    first one to arrive ("any")."""
-    if mode not in ("all", "any"):
-        raise AutogradError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    seen: dict[int, Any] = {}
-    fired = [False]
+    """Call `fn` once per backward that reaches one of `tensors`: with a list of their gradients,
+    None for those that it does not reach (mode "all"), or with the first to arrive ("any").
 
-    def reset() -> None:
-        seen.clear()
-        fired[0] = False
+    >>> import adjoint as ad
+    >>> x, y = (ad.ones(2, requires_grad=True) for _ in range(2))
+    >>> h = ad.autograd.graph.register_multi_grad_hook([x, y], lambda gs: print(gs))
+    >>> (x * 3).sum().backward()
+    [tensor([3., 3.]), None]
+    """
+    if mode not in ("all", "any"):
+        raise ArgumentError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    seen: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+    lock = threading.Lock()
 
     def hook_for(i: int) -> Callable[[Tensor], None]:
         def hook(grad: Tensor) -> None:
-            from adjoint.autograd.engine import queue_callback
-            if not seen and not fired[0]:
-                queue_callback(reset)
+            from adjoint.autograd.engine import running_walk
+            walk = running_walk()
+            with lock:
+                mine = seen.setdefault(walk, {})
+                mine[i] = grad
+                arrived = len(mine)
             if mode == "any":
-                if not fired[0]:
-                    fired[0] = True
+                if arrived == 1:
                     fn(grad)
-                return
-            seen[i] = grad
-            if len(seen) == len(tensors):
-                fn([seen[k] for k in range(len(tensors))])
+            elif walk is not None and arrived == sum(map(walk.reaches, edges)):
+                fn([mine.get(k) for k in range(len(edges))])
         return hook
 
-    handles = [t.register_hook(hook_for(i))
-               for i, t in enumerate(tensors)]
+    handles = [t.register_hook(hook_for(i)) for i, t in enumerate(tensors)]
+    edges = [edge_of(t) for t in tensors]
 
     class Handles(RemovableHandle):
         """Removes the hook from every tensor."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.autograd import hooks
 from adjoint.base.aval import MetaArray
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
@@ -30,12 +31,8 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
         else:
             _store(leaf, ct)
         walk.stored.append(node)
-    if node._accumulated:
-        for hook in list(node._accumulated.values()):
-            hook(leaf)
-    if node._post_hooks:
-        for hook in list(node._post_hooks.values()):
-            hook((), (walk.boxed(ct),))
+    if node._accumulated or node._post_hooks:
+        hooks.after_leaf(walk, node, leaf, ct)
 
 
 def _store(leaf: Tensor, ct: Any) -> None:

@@ -191,6 +191,18 @@ class inference_mode(_Mode):
         return inference_mode(self.mode)
 
 
+class set_multithreading_enabled(_Mode):
+    """Accepted, and changes nothing: a backward runs in the thread that called it. A function, a
+    context manager and a decorator, as `set_grad_enabled` is."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def clone(self) -> Any:
+        return set_multithreading_enabled(self.mode)
+
+
 def is_grad_enabled() -> bool:
     """True if ops are recorded in this thread now."""
     return bool(state() & GRAD)

@@ -1,18 +1,25 @@
 """What a node shows of its residuals: `saved_tensors`, `_saved_self`, `_saved_result`, `_raw_*`."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from adjoint.autograd.engine import freed_message
+from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.base.aval import Aval
 from adjoint.base.errors import AutogradError
-from adjoint.core.bind import tensor_of
-from adjoint.core.tensor import Node, Tensor, wrap
+from adjoint.core.bind import packed, tensor_of
+from adjoint.core.tensor import Kept, Node, OutRef, Packed, Tensor, wrap
 
 # PyTorch's names of residuals that are called otherwise in our records.
 _SHOWN = {"a": "self", "x": "self", "b": "other", "out": "result", "input": "self"}
 _BY_NODE = {"MmBackward0": {"b": "mat2"}, "BmmBackward0": {"b": "mat2"},
             "PowBackward0": {"b": "exponent"}}
+
+
+def _names(node: Node, key: str) -> tuple[str, str]:
+    """PyTorch's name of a residual, and ours."""
+    return _BY_NODE.get(type(node).__name__, {}).get(key, _SHOWN.get(key, key)), key
 
 
 def residuals(node: Node) -> dict[str, Any]:
@@ -23,6 +30,44 @@ def residuals(node: Node) -> dict[str, Any]:
     if node.freed is not None:
         raise AutogradError(freed_message(node))
     return {n: tensor_of(s, node) for n, s in zip(plan.names, node.saved, strict=True)}
+
+
+class SavedTensor:
+    """A residual itself, as `_raw_saved_<name>` of a node gives it."""
+
+    def __init__(self, node: Node, index: int) -> None:
+        self._node, self._index = node, index
+
+    def _held(self) -> Any:
+        if type(self._node.saved) is not tuple:
+            raise AutogradError("Calling register_hooks on a saved tensor after it has been freed. "
+                                + freed_message(self._node))
+        return self._node.saved[self._index]
+
+    def register_hooks(self, pack_hook: Callable[[Tensor], Any],
+                       unpack_hook: Callable[[Any], Tensor]) -> None:
+        """Pack this residual now; its backward asks `unpack_hook` for it."""
+        if not callable(pack_hook) or not callable(unpack_hook):
+            raise TypeError("register_hooks(): incompatible function arguments: it takes two "
+                            "functions, pack and unpack")
+        held = self._held()
+        if isinstance(held, Packed):
+            raise AutogradError("Calling register_hooks on a saved tensor whose hooks have already "
+                                "been set. Hint: only one pair of hooks is allowed at a time.")
+        if not isinstance(held, (Tensor, OutRef, Kept)):
+            raise AutogradError("Calling register_hooks on a saved value that is no tensor")
+        new = packed(held, self._node, saved_tensors_hooks(pack_hook, unpack_hook), self._index)
+        saved: tuple[Any, ...] = self._node.saved
+        self._node.saved = (*saved[:self._index], new, *saved[self._index + 1:])
+
+    def unpack(self) -> Any:
+        """The tensor."""
+        return tensor_of(self._held(), self._node)
+
+
+def _raw_saved_tensors(self: Node) -> tuple[SavedTensor, ...]:
+    """What a custom function saved for backward, for hooks."""
+    return tuple(SavedTensor(self, i) for i in range(len(self.saved or ())))
 
 
 def _saved_tensors(self: Node) -> tuple[Any, ...]:
@@ -45,11 +90,14 @@ def _boxed(v: Any) -> Any:
 
 def _node_getattr(self: Node, name: str) -> Any:
     """`_saved_<name>`: a residual or an attribute under PyTorch's name."""
+    if name.startswith("_raw_saved_") and getattr(self, "plan", None) is not None:
+        for i, key in enumerate(self.plan.names):
+            if name[11:] in _names(self, key):
+                return SavedTensor(self, i)
     if name.startswith("_saved_") and getattr(self, "plan", None) is not None:
         wanted = name[7:]
-        own = _BY_NODE.get(type(self).__name__, {})
         for key, value in residuals(self).items():
-            if wanted in (own.get(key, _SHOWN.get(key, key)), key):
+            if wanted in _names(self, key):
                 return value
         for key, value in self.attrs.items():
             if wanted in (key, key.rstrip("s")):
@@ -60,12 +108,12 @@ def _node_getattr(self: Node, name: str) -> Any:
 def _node_dir(self: Node) -> list[str]:
     names = set(object.__dir__(self))
     if self.plan is not None and type(self.saved) is tuple:
-        own = _BY_NODE.get(type(self).__name__, {})
-        names |= {"_saved_" + own.get(n, _SHOWN.get(n, n)) for n in self.plan.kept}
+        names |= {"_saved_" + _names(self, n)[0] for n in self.plan.kept}
         names |= {"_saved_" + a for a in self.attrs}
     return sorted(names)
 
 
-for _name, _value in (("saved_tensors", property(_saved_tensors)), ("__getattr__", _node_getattr),
-                      ("__dir__", _node_dir)):
+for _name, _value in (("saved_tensors", property(_saved_tensors)),
+                      ("_raw_saved_tensors", property(_raw_saved_tensors)),
+                      ("__getattr__", _node_getattr), ("__dir__", _node_dir)):
     setattr(Node, _name, _value)

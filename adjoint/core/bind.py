@@ -406,18 +406,24 @@ def _pack(node: Any) -> None:
         return
     hook = hooks[-1]
     levels = getattr(hook, "levels", False)
-    held: dict[int, Any] = {}
+    held: dict[int, Packed] = {}
 
     def pack(s: Any, i: int) -> Any:
         if not isinstance(s, (Tensor, OutRef, Kept)) or _of_transform(s) and not levels:
             return s
         key = id(s.tensor if type(s) is Kept else s)
-        if key not in held:                   # an operand saved twice is packed once
-            held[key] = hook.pack(s, node)
-        return Packed(held[key], hook, _light(s), i)
+        if key not in held or not hook.once:
+            held[key] = packed(s, node, hook, i)
+        return held[key] if held[key].index == i else Packed(held[key].value, hook,
+                                                             held[key].original, i)
 
     node.saved = tuple(tuple(pack(x, i) for x in s) if type(s) is tuple else pack(s, i)
                        for i, s in enumerate(node.saved))
+
+
+def packed(saved: Any, node: Any, hook: Any, index: int) -> Packed:
+    """Residual `index` of a node, packed by that hook."""
+    return Packed(hook.pack(saved, node), hook, _light(saved), index)
 
 
 def _of_transform(saved: Any) -> bool:
@@ -553,4 +559,4 @@ def release(node: Any) -> None:
 
 
 __all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "record",
-           "release", "retried", "tensor_of", "value_of", "watch"]
+           "packed", "release", "retried", "tensor_of", "value_of", "watch"]

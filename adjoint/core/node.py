@@ -9,9 +9,10 @@ import weakref
 from collections.abc import Sequence
 from itertools import count
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adjoint.base import provenance
+from adjoint.base.aval import Aval
 from adjoint.base.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -30,6 +31,24 @@ class Port:
         self.node, self.index, self.dtype = node, index, dtype
         self.shape = list(shape)    # a list: never equal to an array's shape, so that the engine's
         # one comparison per edge also finds ports
+
+
+class GradientEdge(NamedTuple):
+    """A place in the graph, as `autograd.graph` shows it: a node and one of its outputs."""
+
+    node: Any
+    output_nr: int
+
+    def inside(self) -> Any:
+        """The same place as edges have it: a node, a leaf's accumulator or a Port."""
+        node, i = self
+        return Port(node, i, node.shape[i], node.dtype[i]) if node.ports else node
+
+    @property
+    def aval(self) -> Aval:
+        """Shape and dtype of the value there."""
+        inside = self.inside()
+        return Aval(tuple(inside.shape), inside.dtype or inside.plan.dtype)
 
 
 class Freed:

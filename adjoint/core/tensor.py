@@ -20,6 +20,7 @@ from adjoint.base.errors import AutogradError, NotSupported, ShapeError
 from adjoint.core.modes import INFERENCE, WATCH, state, watchers
 from adjoint.core.node import AccumulateGrad as AccumulateGrad
 from adjoint.core.node import Freed as Freed
+from adjoint.core.node import GradientEdge as GradientEdge
 from adjoint.core.node import GraphNode as GraphNode
 from adjoint.core.node import HookDict as HookDict
 from adjoint.core.node import Node as Node

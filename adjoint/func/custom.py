@@ -6,7 +6,7 @@ from typing import Any
 
 from adjoint.autograd.function import Function, FunctionCtx, has_setup, run_function
 from adjoint.autograd.modes import no_grad
-from adjoint.base.errors import NotSupported
+from adjoint.base.errors import AutogradError, NotSupported
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor
 from adjoint.func.rules import Rule, call_rule, zeros_like_value
@@ -25,6 +25,11 @@ def batch_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
     rule = getattr(cls, "vmap", None)
     recording = state() & GRAD and any(isinstance(a, Tensor) and a._rg for a in args)
     if rule is not None:
+        if cls.generate_vmap_rule:
+            raise AutogradError(f"You tried to vmap over {cls.__name__}, but it has both "
+                                "generate_vmap_rule=True and an overridden vmap staticmethod. "
+                                "Please set generate_vmap_rule=False or delete the overridden vmap "
+                                "staticmethod to avoid ambiguity.")
         if recording:
             return run_function(cls, args, lambda own: _by_rule(trace, rule, own))
         return _by_rule(trace, rule, args)

@@ -86,6 +86,8 @@ class budget(saved_tensors_hooks, Observer):
     ...     x.exp().sin().sum().backward()
     """
 
+    once = True
+
     def __init__(self, limit: int | float | str, *, spill: bool | str = True,
                  plan: bool = True) -> None:
         super().__init__(lambda t: t, lambda t: t)

@@ -176,6 +176,8 @@ def _tensors(value: Any) -> list[Tensor]:
 class _Counted(saved_tensors_hooks):
     """Adds up the distinct memory that ops save, parameters and the given input left out."""
 
+    once = True
+
     def __init__(self, without: list[Tensor]) -> None:
         super().__init__(lambda t: t, lambda t: t)
         self.seen: dict[int, int] = {id(owner_of(t.array)): 0 for t in without}

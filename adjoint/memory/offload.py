@@ -25,6 +25,8 @@ from adjoint.memory.spill import SpillError, SpillFile, Ticket
 class _Elsewhere(saved_tensors_hooks):
     """Residuals that are worth it go through `put` and `get`; all others stay as they are."""
 
+    once = True
+
     def __init__(self, min_bytes: int) -> None:
         super().__init__(lambda t: t, lambda t: t)
         self.min_bytes = min_bytes

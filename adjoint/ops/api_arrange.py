@@ -416,22 +416,4 @@ def corrcoef(input: Any) -> Any:
     return div(div(c, unsqueeze_op(d, dim=1)), d)
 
 
-# ------------------------------------------------------------------ complex as pairs
-@public()
-def view_as_real(input: Any) -> Any:
-    """Complex (...) as real (..., 2)."""
-    from adjoint.ops.pointwise import imag_part, real_part
-    return stack_op(real_part(input), imag_part(input), dim=len(input.shape))
-
-
-@public()
-def view_as_complex(input: Any) -> Any:
-    """Real (..., 2) as complex (...)."""
-    from adjoint.ops.pointwise import to_complex
-    from adjoint.ops.shape import select_op
-    d = len(input.shape) - 1
-    re, im = (to_complex(select_op(input, dim=d, index=i)) for i in (0, 1))
-    return add(re, mul(im, 1j))
-
-
 __all__ = ["diag", "diagonal", "meshgrid", "repeat_interleave"]

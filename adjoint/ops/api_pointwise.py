@@ -548,20 +548,6 @@ def conj_physical(input: Any, *, out: Any = None) -> Any:
     return finish(out, conj(input))
 
 
-@public(method=False)
-def real(input: Any) -> Any:
-    """The real part."""
-    return p.real_part(input) if is_complex_like(input) else input
-
-
-@public(method=False)
-def imag(input: Any) -> Any:
-    """The imaginary part of a complex tensor."""
-    if not is_complex_like(input):
-        raise DTypeError("imag is not implemented for tensors with non-complex dtypes.")
-    return p.imag_part(input)
-
-
 @public(name="complex", method=False)
 def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
     """real + i * imag: two tensors of one floating dtype."""
