@@ -24,6 +24,7 @@ from adjoint.core.modes import GRAD, state
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
+    Parameter,
     Port,
     RemovableHandle,
     Size,
@@ -418,9 +419,9 @@ def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
 
 @member
 def __format__(self: Tensor, spec: str) -> str:
-    if self.shape == () and spec:
-        return format(item(self), spec)
-    return format(repr(self), spec)
+    if self.level or isinstance(self.array, MetaArray) or self.shape != ():
+        return object.__format__(self, spec)
+    return format(item(self), spec)
 
 
 @member
@@ -444,7 +445,7 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     t._edge = t._cell = None
     t._rg = self._rg
     memo[id(self)] = t
-    if self._grad is not None:
+    if self._grad is not None and not isinstance(self, Parameter):     # as PyTorch has it
         t._grad = copying.deepcopy(self._grad, memo)
     _copy_attributes(self, t, memo)
     return t

@@ -50,6 +50,10 @@ class UnboundAxis(ArgumentError, NameError):
     """A collective names an axis that no enclosing vmap has."""
 
 
+class AssertedError(ArgumentError, AssertionError):
+    """An argument of a layer that PyTorch checks by an assertion."""
+
+
 class IndexOutOfRange(AdjointError, IndexError):
     """An index lies outside of the axis it refers to."""
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,57 +11,82 @@ from adjoint.core.tensor import Tensor
 from adjoint.ops.shape import stack_op
 
 
+def _places(module: Any) -> dict[str, tuple[Any, str, str]]:
+    """Every dotted name of a parameter or buffer -> (owner, table, name in it)."""
+    found = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        for table in ("_parameters", "_buffers"):
+            for name, value in getattr(owner, table).items():
+                if value is not None:
+                    found[f"{path}.{name}" if path else name] = (owner, table, name)
+    return found
+
+
 @contextmanager
-def _swapped(module: Any, state: dict[str, Any], strict: bool) -> Iterator[None]:
-    """The module's parameters and buffers replaced by `state` while the block runs."""
-    held: list[tuple[dict[str, Any], str, Any]] = []
-    unknown = []
+def _swapped(module: Any, given: Mapping[str, Tensor], tie_weights: bool, strict: bool
+             ) -> Iterator[None]:
+    places = _places(module)
+    unknown = [k for k in given if k not in places]
+    missing = [k for k in places if k not in given]
+    if unknown and strict or strict and missing:
+        raise ArgumentError(f"functional_call: Unexpected key(s): {unknown}. Missing key(s): "
+                            f"{missing}.")
+    if unknown:
+        raise ArgumentError(f"functional_call: the module has no parameter or buffer named "
+                            f"{unknown}; it has {list(places)}")
+    chosen = dict(given)
+    if tie_weights:  # one object under several names gets the one value that is given
+        by_id: dict[int, list[str]] = {}
+        for key, (owner, table, name) in places.items():
+            by_id.setdefault(id(getattr(owner, table)[name]), []).append(key)
+        for names in by_id.values():
+            values = {id(given[n]): given[n] for n in names if n in given}
+            if len(values) > 1:
+                raise ArgumentError("functional_call got multiple values for keys "
+                                    f"{[n for n in names if n in given]}, which are tied. Consider "
+                                    "using tie_weights=False")
+            for value in values.values():
+                chosen.update((n, value) for n in names)
+    kept = []
     try:
-        for name, value in state.items():
-            path, _, last = name.rpartition(".")
-            owner = module.get_submodule(path) if path else module
-            table = next((t for t in (owner._parameters, owner._buffers) if last in t), None)
-            if table is None:
-                unknown.append(name)
-                continue
-            held.append((table, last, table[last]))
-            table[last] = value
-        if unknown:
-            raise ArgumentError(f"functional_call: the module has no parameter or buffer named "
-                                f"{', '.join(unknown)}")
-        if strict:
-            names = {n for n, _ in module.named_parameters()} | {n for n, _ in
-                                                                 module.named_buffers()}
-            missing = names - set(state)
-            if missing:
-                raise ArgumentError(f"functional_call(strict=True): missing {sorted(missing)}")
+        for key, value in chosen.items():
+            owner, table, name = places[key]
+            kept.append((getattr(owner, table), name, getattr(owner, table)[name]))
+            getattr(owner, table)[name] = value
         yield
     finally:
-        for table, last, value in reversed(held):
-            table[last] = value
+        for held, name, old in reversed(kept):
+            held[name] = old
 
 
-def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = None,
-                    kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True,
-                    strict: bool = False) -> Any:
-    """module(*args, **kwargs) with its parameters and buffers taken from a dict (or several).
+def functional_call(module: Any,
+                    parameters_and_buffers: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+                    args: Any = None, kwargs: dict[str, Any] | None = None, *,
+                    tie_weights: bool = True, strict: bool = False) -> Any:
+    """Call ``module`` with these tensors in place of its parameters and buffers.
+
+    The module is as before afterwards, also after an error. ``args`` is a tuple, or one argument.
+    Tensors under tied names get the same value if ``tie_weights``; ``strict`` wants every name.
+    Raises ArgumentError for names that the module does not have.
 
     >>> import adjoint as ad
-    >>> layer = ad.nn.Linear(2, 1)
-    >>> zeros = {n: ad.zeros_like(p) for n, p in layer.named_parameters()}
-    >>> ad.func.functional_call(layer, zeros, ad.ones(1, 2))
-    tensor([[0.]])
+    >>> m = ad.nn.Linear(1, 1, bias=False)
+    >>> ad.func.functional_call(m, {"weight": ad.tensor([[3.0]])}, (ad.tensor([2.0]),)).tolist()
+    [6.0]
     """
-    dicts = parameter_and_buffer_dicts
-    state: dict[str, Any] = {}
-    for d in dicts if isinstance(dicts, (tuple, list)) else (dicts,):
-        repeated = set(d) & set(state)
-        if repeated:
-            raise ArgumentError(f"functional_call: {sorted(repeated)} appear in several dicts")
-        state.update(d)
-    given = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _swapped(module, state, strict):
-        return module(*given, **(kwargs or {}))
+    if isinstance(parameters_and_buffers, Mapping):
+        given = dict(parameters_and_buffers)
+    else:
+        given = {}
+        for part in parameters_and_buffers:
+            repeated = set(given) & set(part)
+            if repeated:
+                raise ArgumentError(f"{sorted(repeated)} appeared in multiple dictionaries; "
+                                    "behavior of functional call is ambiguous")
+            given.update(part)
+    call_args = () if args is None else args if isinstance(args, tuple) else (args,)
+    with _swapped(module, given, tie_weights, strict):
+        return module(*call_args, **(kwargs or {}))
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -68,6 +68,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         if not (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
                 or GLOBAL_PRE or GLOBAL_POST or state() & WATCH):
             return step(self, *args, **kwargs)
+        args = (self, *args)          # as PyTorch has it: what hooks see begins with the optimizer
         for hook in (*GLOBAL_PRE.values(), *(self._optimizer_step_pre_hooks or {}).values()):
             answer = hook(self, args, kwargs)
             if answer is not None:
@@ -75,7 +76,8 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                     raise ArgumentError(f"{hook} must return None or a tuple of (new_args, "
                                         f"new_kwargs), but got {answer}.")
                 args, kwargs = answer
-        out = step(self, *args, **kwargs)
+                args = args if args and args[0] is self else (self, *args)
+        out = step(*args, **kwargs)
         for hook in (*(self._optimizer_step_post_hooks or {}).values(), *GLOBAL_POST.values()):
             hook(self, args, kwargs)
         if state() & WATCH:

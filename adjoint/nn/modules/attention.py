@@ -6,7 +6,7 @@ from typing import Any
 
 import adjoint.nn.functional as F
 from adjoint.base import dtypes
-from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.base.errors import ArgumentError, AssertedError, DTypeError, ShapeError
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn import _core, init
 from adjoint.nn.modules._check import empty_parameter, positive, tensor_input
@@ -71,7 +71,7 @@ class MultiheadAttention(Module):
                  dtype: Any = None) -> None:
         positive("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
-            raise ArgumentError(f"embed_dim must be divisible by num_heads: {embed_dim} % "
+            raise AssertedError(f"embed_dim must be divisible by num_heads: {embed_dim} % "
                                 f"{num_heads} = {embed_dim % num_heads}")
         super().__init__()
         self.embed_dim = embed_dim

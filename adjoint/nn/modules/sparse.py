@@ -7,7 +7,13 @@ import numpy as np
 
 import adjoint.nn.functional as F
 from adjoint.base.aval import MetaArray
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import (
+    ArgumentError,
+    AssertedError,
+    DTypeError,
+    IndexOutOfRange,
+    ShapeError,
+)
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn import init
@@ -22,11 +28,11 @@ _NO_SPARSE = ("{}: sparse=True asks for sparse gradients, which Embedding alone 
 
 
 def _row(layer: str, padding_idx: int | None, rows: int) -> int | None:
-    """``padding_idx`` counted from the front, or ArgumentError."""
+    """``padding_idx`` counted from the front, or AssertedError."""
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise ArgumentError(f"{layer}: Padding_idx must be within num_embeddings: got "
+        raise AssertedError(f"{layer}: Padding_idx must be within num_embeddings: got "
                             f"{padding_idx}, the table has {rows} rows")
     return padding_idx % rows
 
