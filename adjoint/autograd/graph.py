@@ -31,7 +31,8 @@ class saved_tensors_hooks:
 
     >>> import adjoint as ad
     >>> x = ad.tensor([1.0, 2.0], requires_grad=True)
-    >>> with ad.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(), ad.from_numpy):
+    >>> pack, unpack = (lambda t: t.detach().numpy()), ad.from_numpy
+    >>> with ad.autograd.graph.saved_tensors_hooks(pack, unpack):
     ...     y = (x.exp() * 2).sum()
     >>> y.backward()
     """

@@ -52,9 +52,13 @@ def after_node(walk: Any, node: Any, results: list[Any], ct: Any) -> list[Any]:
 def after_leaf(walk: Any, node: Any, leaf: Tensor, ct: Any) -> None:
     """The hooks of a leaf, once its gradient was accumulated."""
     for hook in list((node._accumulated or {}).values()):
-        if hook(leaf) is not None:
-            raise TypeError("hooks that run after the gradient was accumulated return None; "
-                            f"{_name(hook)!r} did not")
+        answer = hook(leaf)
+        if answer is None or answer is leaf:              # (as `p.add_(p.grad)` gives it)
+            continue
+        if isinstance(answer, Tensor):
+            raise AutogradError("Tensor post accumulate grad hooks should return None.")
+        raise TypeError(f"expected Variable, but hook returned {type(answer).__name__!r}; a hook "
+                        "that runs after the gradient was accumulated returns None")
     for hook in list((node._post_hooks or {}).values()):
         hook((), (walk.boxed(ct),))
 

@@ -16,6 +16,7 @@ from adjoint.ops.api_common import (
     dtype_of,
     finish,
     need,
+    need_rank,
     numel,
     one_dim,
     raw,
@@ -197,6 +198,10 @@ def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
     if indexing not in (None, "ij", "xy"):
         raise ArgumentError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but "
                             f"received: {indexing}")
+    for t in ts:
+        if len(t.shape) > 1:
+            raise ShapeError("torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got "
+                             f"one of shape {list(t.shape)}")
     shape = tuple(numel(t) for t in ts)
     out = [expand_op(reshape(t, tuple(-1 if k == i else 1 for k in range(len(ts)))), shape=shape)
            for i, t in enumerate(ts)]
@@ -209,6 +214,7 @@ def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
 @public(method=False)
 def cartesian_prod(*tensors: Any) -> Any:
     """All combinations of elements of vectors, one per row."""
+    need_rank("cartesian_prod", *((t, 1) for t in tensors))
     if len(tensors) == 1:
         return tensors[0]
     grids = meshgrid(*tensors, indexing="ij")
@@ -218,6 +224,7 @@ def cartesian_prod(*tensors: Any) -> Any:
 @public(method=False)
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """All combinations of r elements of a vector, one per row."""
+    need_rank("combinations", (input, 1))
     pick = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     at = np.array(list(pick(range(input.shape[0]), r)), np.int64).reshape(-1, r)
     return index_op(input, at, dims=(0,))
@@ -260,6 +267,7 @@ def block_diag(*tensors: Any) -> Any:
 @public(method=False)
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns."""
+    need_rank("vander", (x, 1))
     from adjoint.ops.pointwise import pow_op
     n = x.shape[0] if N is None else N
     powers = np.arange(n) if increasing else np.arange(n)[::-1]

@@ -10,7 +10,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import F32, default_dtype, is_bfloat16, is_inexact, of_numpy, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, MetaError
+from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError
 from adjoint.core.bind import function_of
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
@@ -40,6 +40,25 @@ def need(name: str, *xs: Any, argument: str = "input") -> None:
         if not isinstance(x, (Tensor, np.ndarray, MetaArray)):
             raise DTypeError(f"{name}(): argument '{argument}' must be Tensor, not "
                              f"{type(x).__name__}; convert it with tensor(...)")
+
+
+def need_rank(name: str, *wanted: tuple[Any, int]) -> None:
+    """Refuse operands whose number of axes is not the wanted one: pairs (operand, number)."""
+    for i, (x, rank) in enumerate(wanted):
+        if len(x.shape) != rank:
+            ranks = " and ".join(f"{n}D" for _, n in wanted)
+            raise ShapeError(f"{name}: expected {ranks} tensors, but operand {i} has "
+                             f"{len(x.shape)} axes: {list(x.shape)}")
+
+
+def no_zeros(name: str, divisor: Any, dividend: Any = 1) -> None:
+    """Refuse a division of integers by 0, which has no value to give."""
+    a, d = (x.array if isinstance(x, Tensor) else x for x in (dividend, divisor))
+    if any(getattr(x, "dtype", np.dtype(type(x))).kind not in "iub" for x in (a, d)):
+        return
+    if d == 0 if isinstance(d, int) else isinstance(d, np.ndarray) and not np.all(d):
+        raise ArgumentError(f"ZeroDivisionError: {name} of integers by 0; divide floats where inf "
+                            "and nan are wanted")
 
 
 def is_recorded(*xs: Any) -> bool:

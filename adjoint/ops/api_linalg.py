@@ -8,7 +8,7 @@ from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
-from adjoint.ops.api_common import dtype_of, finish, need, same_dtype
+from adjoint.ops.api_common import dtype_of, finish, need, need_rank, same_dtype
 from adjoint.ops.linalg import (
     addmm_op,
     baddbmm_op,
@@ -82,6 +82,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
         if product is not None:
             return finish(out, product(input, mat2))
     need("mm", input, mat2)
+    need_rank("mm", (input, 2), (mat2, 2))
     return finish(out, mm_op(input, mat2))
 
 
@@ -94,6 +95,7 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     adjoint.Size([5, 2, 4])
     """
     need("bmm", input, mat2)
+    need_rank("bmm", (input, 3), (mat2, 3))
     return finish(out, bmm_op(input, mat2))
 
 
@@ -110,6 +112,7 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
         if product is not None:
             return finish(out, product(input, vec))
     need("mv", input, vec)
+    need_rank("mv", (input, 2), (vec, 1))
     return finish(out, mv_op(input, vec))
 
 
@@ -122,6 +125,7 @@ def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
     tensor(7.)
     """
     need("dot", input, tensor)
+    need_rank("dot", (input, 1), (tensor, 1))
     return finish(out, dot_op(input, tensor))
 
 
@@ -134,6 +138,7 @@ def vdot(input: Any, other: Any, *, out: Any = None) -> Any:
     tensor(7.)
     """
     need("vdot", input, other)
+    need_rank("vdot", (input, 1), (other, 1))
     return finish(out, dot_op(conj(input), other))
 
 

@@ -21,7 +21,7 @@ from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
-from adjoint.ops.api_common import finish
+from adjoint.ops.api_common import finish, no_zeros
 from adjoint.ops.public import METHODS, public, write_out
 from adjoint.ops.shape import clone_op
 
@@ -69,10 +69,13 @@ def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
             _inplace(n + "_", f)
 
 
-def _inplace(label: str, f: Callable[..., Any]) -> None:
+def _inplace(label: str, f: Callable[..., Any],
+             check: Callable[..., None] | None = None) -> None:
     record = f.op  # type: ignore[attr-defined]  # op functions carry their record
 
     def method(self: Tensor, *others: Any) -> Tensor:
+        if check is not None:
+            check(label, *others, self)
         return inplace(record, self, others, name=label)
     method.__name__ = method.__qualname__ = label
     method.__doc__ = f"In-place form of `{label[:-1]}`."
@@ -165,6 +168,8 @@ def true_divide(input: Any, other: Any, *, out: Any = None) -> Any:
 
 def _rounded(a: Any, b: Any, mode: str) -> Any:
     joint = category(result_type([_raw(a), _raw(b)]))
+    if joint <= 1:
+        no_zeros("div", b)
     if joint <= 1 and mode == "floor":
         return p.floor_divide_op(a, b)
     quotient = p.div(a, b)
@@ -187,6 +192,7 @@ def floor_divide(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
     """input modulo other with the sign of `other` (Python's %)."""
+    no_zeros("remainder", other, input)
     result = p.remainder_op(input, other)
     return result if out is None else write_out(out, result)
 
@@ -194,6 +200,7 @@ def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def fmod(input: Any, other: Any, *, out: Any = None) -> Any:
     """The remainder of division with the sign of `input` (C's fmod)."""
+    no_zeros("fmod", other, input)
     result = p.fmod(input, other)
     return result if out is None else write_out(out, result)
 
@@ -262,9 +269,11 @@ for _name, _f in (("minimum", p.minimum), ("maximum", p.maximum), ("fmin", p.fmi
                   ("fmax", p.fmax)):
     _binary(_name, _f)
 for _name, _f in (("mul_", p.mul), ("multiply_", p.mul), ("true_divide_", p.div),
-                  ("fmod_", p.fmod), ("remainder_", p.remainder_op), ("pow_", p.pow_op),
-                  ("floor_divide_", p.floor_divide_op)):
+                  ("pow_", p.pow_op)):
     _inplace(_name, _f)
+for _name, _f in (("fmod_", p.fmod), ("remainder_", p.remainder_op),
+                  ("floor_divide_", p.floor_divide_op)):
+    _inplace(_name, _f, check=no_zeros)
 
 
 @public(function=False, aliases=("subtract_",), name="sub_")

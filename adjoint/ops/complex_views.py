@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, aval_of
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.op import Op, op
 from adjoint.ops.family import is_complex
@@ -14,6 +14,7 @@ from adjoint.ops.shape import select_op
 
 
 def _pairs(x: Any, /) -> Any:
+    _pairs_aval(aval_of(x))
     return x[..., None].view(np.dtype(f"f{x.dtype.itemsize // 2}"))
 
 
@@ -25,6 +26,7 @@ def _pairs_aval(x: Aval) -> Aval:
 
 
 def _joined(x: Any, /) -> Any:
+    _joined_aval(aval_of(x))
     if x.strides[-1] != x.itemsize:
         x = np.ascontiguousarray(x)
     return x.view(np.dtype(f"c{x.dtype.itemsize * 2}"))[..., 0]

@@ -19,6 +19,7 @@ from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import cast_to, dtype_of, finish, many_dims, need, one_dim
 from adjoint.ops.linalg import conj
 from adjoint.ops.pointwise import mul, real_part, to_complex
+from adjoint.ops.public import numpy_names
 from adjoint.ops.shape import narrow_op, pad_zero, roll_op
 
 Shape = tuple[int, ...]
@@ -172,7 +173,7 @@ def _back_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
 
 
 def _enter(f: Callable[..., Any]) -> Callable[..., Any]:
-    FFT[f.__name__] = f
+    FFT[f.__name__] = numpy_names(f)
     return f
 
 

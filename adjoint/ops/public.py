@@ -5,6 +5,8 @@ and the package namespace read the registry, so that a name is written once.
 """
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -57,6 +59,36 @@ METHODS = Names("Tensor.")
 SPARSE: dict[type, Callable[[Any, Any], Any]] = {}
 
 
+# NumPy's names of parameters, which PyTorch's functions take beside their own.
+_THEIRS = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def numpy_names(f: F) -> F:
+    """`f`, which then takes `axis=` for `dim=` and `keepdims=` for `keepdim=` too; `f` itself
+    where it has neither. A call in its own names is passed on as it is.
+
+    >>> import adjoint as ad
+    >>> ad.ones(2, 3).sum(axis=0, keepdims=True)
+    tensor([[2., 2., 2.]])
+    """
+    code = getattr(inspect.unwrap(f), "__code__", None)
+    own = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount] if code else ()
+    theirs = {n: o for n, o in _THEIRS.items() if o in own and n not in own}
+    if not theirs:
+        return f
+
+    @functools.wraps(f)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except TypeError:
+            ours = {theirs.get(k, k): v for k, v in kwargs.items()}
+            if len(ours) < len(kwargs) or ours.keys() == kwargs.keys():
+                raise
+        return f(*args, **ours)
+    return named  # type: ignore[return-value]  # the same signature and two names more
+
+
 def public(name: str = "", *, method: bool | str = True, function: bool = True,
            aliases: tuple[str, ...] = (), replace: bool = False) -> Callable[[F], F]:
     """Enter a function as `ad.<name>` (if `function`) and `Tensor.<name>` (if `method`).
@@ -65,14 +97,15 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
     """
     def enter(f: F) -> F:
         own = name or f.__name__.rstrip("_")
+        named = numpy_names(f)
         for n in (own, *aliases):
             as_method = method if isinstance(method, str) else n
             for table, key in ((FUNCTIONS, n if function else ""),
                                (METHODS, as_method if method else "")):
                 if key and replace:
-                    table.replace(key, f)
+                    table.replace(key, named)
                 elif key:
-                    table[key] = f
+                    table[key] = named
         return f
     return enter
 

@@ -1,0 +1,108 @@
+"""PyTorch's functions take `axis=` for `dim=` and `keepdims=` for `keepdim=`; tensors are printed by
+its column rules; operands of the wrong rank and integer divisions by 0 are refused (F123)."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import adjoint as ad
+
+REDUCTIONS = ["sum", "mean", "prod", "std", "var", "amax", "amin", "argmax", "argmin", "logsumexp",
+              "nansum", "nanmean", "all", "any"]
+ALONG = ["softmax", "log_softmax", "cumsum", "cumprod", "argsort", "unsqueeze", "squeeze"]
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name: str) -> None:
+    x = ad.arange(6.0).reshape(2, 3)
+    x = x > 2 if name in ("all", "any") else x
+    expected = getattr(x, name)(dim=1, keepdim=True)
+    assert getattr(x, name)(axis=1, keepdims=True).equal(expected)
+    assert getattr(ad, name)(x, axis=1).equal(expected.squeeze(1))
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_functions_along_an_axis(name: str) -> None:
+    x = ad.arange(6.0).reshape(2, 3)
+    assert getattr(x, name)(axis=0).equal(getattr(x, name)(dim=0))
+
+
+def test_functions_of_several_tensors_and_of_namespaces() -> None:
+    x = ad.arange(6.0).reshape(2, 3)
+    assert ad.cat([x, x], axis=1).shape == (2, 6) and ad.stack([x, x], axis=2).shape == (2, 3, 2)
+    values, places = x.max(axis=1)
+    assert values.tolist() == [2.0, 5.0] and places.tolist() == [2, 2]
+    assert ad.linalg.norm(x, axis=1, keepdims=True).shape == (2, 1)
+    assert ad.fft.fft(x, axis=0).equal(ad.fft.fft(x, dim=0))
+    assert ad.quantile(x, 0.5, axis=0).equal(ad.quantile(x, 0.5, dim=0))
+
+
+def test_gradients_pass() -> None:
+    x = ad.ones(2, 3, requires_grad=True)
+    (x * x).sum(axis=0).sum().backward()
+    assert x.grad.tolist() == [[2.0] * 3] * 2
+
+
+def test_errors_of_the_call_stay_as_they_are() -> None:
+    x = ad.ones(2, 3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'axes'"):
+        x.sum(axes=1)
+    with pytest.raises(TypeError, match="axis"):
+        x.sum(dim=0, axis=1)
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        x.sum(axis=5)
+
+
+@pytest.mark.parametrize(("text", "build"), [
+    ("tensor([1., -0., 1.])", lambda: ad.tensor([1.0, -0.0, 1.0])),
+    ("tensor([0., 0., nan])", lambda: ad.tensor([0.0, 0.0, float("nan")])),
+    ("tensor([1.5000,    nan,   -inf])",
+     lambda: ad.tensor([1.5, float("nan"), -float("inf")])),
+    ("tensor([-1.5000+2.j,  0.5000-3.j])", lambda: ad.tensor([-1.5 + 2j, 0.5 - 3j])),
+    ("tensor([1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1.], dtype=adjoint.float64,\n"
+     "       requires_grad=True)", lambda: ad.ones(12, dtype=ad.float64, requires_grad=True)),
+])
+def test_printed_form(text: str, build: Any) -> None:
+    assert repr(build()) == text
+
+
+def test_format_of_one_number_is_that_of_the_number() -> None:
+    assert f"{ad.tensor(0.5)} {ad.tensor(3)} {ad.tensor(0.25):.1f}" == "0.5 3 0.2"
+    assert f"{ad.tensor([1, 2])}" == "tensor([1, 2])"
+    with pytest.raises(TypeError, match="unsupported format string"):
+        format(ad.tensor([1.0, 2.0]), ".2f")
+
+
+@pytest.mark.parametrize(("name", "shapes"), [
+    ("bmm", ((2, 2), (2, 2))), ("mm", ((2,), (2,))), ("mv", ((2, 2), (2, 2))),
+    ("dot", ((2, 2), (2, 2))), ("vdot", ((2, 2), (2, 2))), ("combinations", ((2, 2),)),
+    ("cartesian_prod", ((2, 2), (2,))), ("vander", ((2, 2),)), ("meshgrid", ((2, 2), (2,))),
+])
+def test_operands_of_another_rank_are_refused(name: str, shapes: Any) -> None:
+    with pytest.raises(RuntimeError, match="[0-3]D"):
+        getattr(ad, name)(*(ad.ones(s) for s in shapes))
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
+def test_integers_are_not_divided_by_zero(name: str) -> None:
+    a, f = ad.tensor([1, -2]), getattr(ad, name)
+    for b in (0, ad.tensor([1, 0]), ad.tensor(0)):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            f(a, b)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        getattr(a, name + "_")(0)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        ad.div(a, 0, rounding_mode="trunc")
+    assert f(a.float(), 2.0).shape == (2,) and f(a, 2).dtype == ad.int64
+
+
+def test_a_copied_parameter_has_no_gradient() -> None:
+    import copy
+
+    p = ad.nn.Parameter(ad.ones(2))
+    p.grad = ad.ones(2)
+    assert copy.deepcopy(p).grad is None
+    t = ad.ones(2, requires_grad=True)
+    t.grad = ad.ones(2)
+    assert copy.deepcopy(t).grad.tolist() == [1.0, 1.0]
