@@ -35,7 +35,7 @@ from adjoint.core.tensor import (
     wrap,
 )
 from adjoint.ops import api_pointwise as pw
-from adjoint.ops import complex_views
+from adjoint.ops import arrange
 from adjoint.ops import pointwise as p
 from adjoint.ops.create import device_name
 from adjoint.ops.device import device as device_type
@@ -296,9 +296,9 @@ _SURFACE: dict[str, Any] = {
     "itemsize": property(element_size, doc="Bytes per element."),
     "nbytes": property(lambda self: numel(self) * element_size(self), doc="Bytes of the elements."),
     "ndimension": dim, "nelement": numel,
-    "real": property(complex_views.real, lambda self, v: self.real.copy_(v),
+    "real": property(arrange.real, lambda self, v: self.real.copy_(v),
                      doc="The real part: a view."),
-    "imag": property(complex_views.imag, lambda self, v: self.imag.copy_(v),
+    "imag": property(arrange.imag, lambda self, v: self.imag.copy_(v),
                      doc="The imaginary part of a complex tensor: a view."),
     "get_device": get_device, "is_inference": is_inference, "is_signed": is_signed,
     "is_pinned": is_pinned, "is_shared": is_shared, "share_memory_": share_memory_,

@@ -1,5 +1,5 @@
-"""PyTorch's functions take `axis=` for `dim=` and `keepdims=` for `keepdim=`; tensors are printed by
-its column rules; operands of the wrong rank and integer divisions by 0 are refused (F123)."""
+"""PyTorch's functions take `axis=` for `dim=` and `keepdims=` for `keepdim=`; tensors are printed
+by its column rules; operands of the wrong rank and integer divisions by 0 are refused (F123)."""
 from __future__ import annotations
 
 from typing import Any

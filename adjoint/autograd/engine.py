@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd import hooks, leaves
+from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.autograd.plain import walker
 from adjoint.base import provenance
@@ -236,7 +236,7 @@ class Backward:
         for observer in observers:
             observer.backward(node, ct, results)
         if node._post_hooks:
-            results = hooks.after_node(self, node, results, ct)
+            results = graph.after_node(self, node, results, ct)
         del ct
         for i, e in enumerate(node.edges):
             if e is not None and results[i] is not None:
@@ -303,9 +303,9 @@ class Backward:
             ct = list(ct) if ct is not None else [None] * node.ports
             for i in range(node.ports):
                 if own and i in own and ct[i] is not None:
-                    ct[i] = hooks.on_tensor(self, own[i], ct[i])
+                    ct[i] = graph.on_tensor(self, own[i], ct[i])
         elif own and ct is not None:
-            ct = hooks.on_tensor(self, own[0], ct)
+            ct = graph.on_tensor(self, own[0], ct)
         retained = None if type(node) is AccumulateGrad else node._retain
         if retained:
             for i, ref in retained.items():
@@ -313,7 +313,7 @@ class Backward:
         if self.capture:
             self._capture(node, ct)
         if node._pre_hooks and ct is not None:
-            ct = hooks.before_node(self, node, ct)
+            ct = graph.before_node(self, node, ct)
         return ct
 
     def _capture(self, node: Any, ct: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd import hooks
+from adjoint.autograd import graph
 from adjoint.base.aval import MetaArray
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
@@ -32,7 +32,7 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
             _store(leaf, ct)
         walk.stored.append(node)
     if node._accumulated or node._post_hooks:
-        hooks.after_leaf(walk, node, leaf, ct)
+        graph.after_leaf(walk, node, leaf, ct)
 
 
 def _store(leaf: Tensor, ct: Any) -> None:

@@ -132,11 +132,9 @@ def of_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def to_numpy(dtype: Any) -> np.dtype[Any]:
-    """The NumPy dtype of a DType, a NumPy dtype, a Python type or a name."""
+    """The NumPy dtype of a DType, a NumPy dtype, a Python type (float is float64) or a name."""
     if type(dtype) is DType:
         return dtype.dtype
-    if dtype is float or dtype is complex:
-        return default_of("c" if dtype is complex else "f")
     if isinstance(dtype, str) and dtype in _OF_NAME:
         return _OF_NAME[dtype].dtype
     return of_numpy(np.dtype(dtype)).dtype

@@ -50,11 +50,11 @@ class UnboundAxis(ArgumentError, NameError):
     """A collective names an axis that no enclosing vmap has."""
 
 
-class AssertedError(ArgumentError, AssertionError):
-    """An argument of a layer that PyTorch checks by an assertion."""
+class AssertedError(ArgumentError, ShapeError, AssertionError):
+    """Arguments, or their sizes, that PyTorch checks by an assertion."""
 
 
-class IndexOutOfRange(AdjointError, IndexError):
+class IndexOutOfRange(AdjointError, IndexError, RuntimeError):
     """An index lies outside of the axis it refers to."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
-from adjoint.base.errors import AdjointError, AutogradError, ShapeError
+from adjoint.base.errors import AdjointError, AutogradError, DTypeError, ShapeError
 from adjoint.core.autocast import operands as autocast_operands
 from adjoint.core.modes import AUTOCAST, GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.op import Op, Plan
@@ -242,12 +242,24 @@ def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
     except (AdjointError, MemoryError):
         raise
     except Exception as error:
-        op.infer(*(None if a is None else aval_of(a) for a in arrays), **attrs)
-        shapes = ", ".join("None" if a is None else repr(aval_of(a)) for a in arrays)
-        raise ShapeError(f"{op.name}({shapes}): {error}") from error
+        raise _refusal(op, arrays, attrs, error) from error
     if type(out) is not tuple:
         return (out if type(out) is ndarray or not wrapped else np.asarray(out),)
     return tuple(o if type(o) is ndarray else np.asarray(o) for o in out)
+
+
+def _refusal(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any], error: Exception
+             ) -> AdjointError:
+    """The error to raise where computing raised `error`: what the shape rule says, if it minds."""
+    try:
+        op.infer(*(None if a is None else aval_of(a) for a in arrays), **attrs)
+    except AdjointError as told:
+        return told
+    except Exception:               # the rule could not even be asked
+        pass
+    kind = DTypeError if isinstance(error, TypeError) else ShapeError
+    shapes = ", ".join("None" if a is None else repr(aval_of(a)) for a in arrays)
+    return kind(f"{op.name}({shapes}): {error}")
 
 
 def _compute_meta(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],

@@ -18,8 +18,14 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
-from adjoint.base.dtypes import category, of_numpy
-from adjoint.base.errors import AutogradError, DTypeError, NotSupported, ShapeError
+from adjoint.base.dtypes import category, is_inexact, of_numpy
+from adjoint.base.errors import (
+    AdjointError,
+    AutogradError,
+    DTypeError,
+    NotSupported,
+    ShapeError,
+)
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
@@ -255,7 +261,7 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
         raise AutogradError(
             "Inplace update to inference tensor outside InferenceMode is not allowed. You can "
             "make a clone to get a normal tensor before doing inplace update.")
-    if not mode & GRAD:
+    if not mode & GRAD or not is_inexact(target.array.dtype):
         return False
     base = target._base
     wants = any(isinstance(a, Tensor) and a._rg for a in args)
@@ -322,7 +328,12 @@ def _unwritten(op_: Op, array: Any, arrays: Sequence[Any], attrs: Mapping[str, A
 def _written(op_: Op, array: Any, arrays: Sequence[Any], attrs: Mapping[str, Any],
              label: str) -> tuple[Any, ...]:
     if op_.inplace is not None:
-        op_.inplace(array, *arrays, **attrs)
+        try:
+            op_.inplace(array, *arrays, **attrs)
+        except ValueError as error:
+            if isinstance(error, AdjointError):
+                raise
+            raise ShapeError(f"{label}: {error}") from error
         return (array,)
     direct = op_.impl if isinstance(op_.impl, np.ufunc) else None
     ufunc = getattr(op_, "ufunc", direct)

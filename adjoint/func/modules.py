@@ -60,7 +60,8 @@ def _swapped(module: Any, given: Mapping[str, Tensor], tie_weights: bool, strict
 
 
 def functional_call(module: Any,
-                    parameters_and_buffers: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+                    parameter_and_buffer_dicts: Mapping[str, Tensor]
+                    | Sequence[Mapping[str, Tensor]],
                     args: Any = None, kwargs: dict[str, Any] | None = None, *,
                     tie_weights: bool = True, strict: bool = False) -> Any:
     """Call ``module`` with these tensors in place of its parameters and buffers.
@@ -74,11 +75,11 @@ def functional_call(module: Any,
     >>> ad.func.functional_call(m, {"weight": ad.tensor([[3.0]])}, (ad.tensor([2.0]),)).tolist()
     [6.0]
     """
-    if isinstance(parameters_and_buffers, Mapping):
-        given = dict(parameters_and_buffers)
+    if isinstance(parameter_and_buffer_dicts, Mapping):
+        given = dict(parameter_and_buffer_dicts)
     else:
         given = {}
-        for part in parameters_and_buffers:
+        for part in parameter_and_buffer_dicts:
             repeated = set(given) & set(part)
             if repeated:
                 raise ArgumentError(f"{sorted(repeated)} appeared in multiple dictionaries; "

@@ -18,7 +18,6 @@ from adjoint.ops import api_split as api_split
 from adjoint.ops import arrange as arrange
 from adjoint.ops import attention as attention
 from adjoint.ops import batch_norm as batch_norm
-from adjoint.ops import complex_views as complex_views
 from adjoint.ops import conv as conv
 from adjoint.ops import convert as convert
 from adjoint.ops import create as create

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import F32, default_dtype, is_bfloat16, is_inexact, of_numpy, to_numpy
+from adjoint.base.dtypes import (
+    F32,
+    DType,
+    default_dtype,
+    is_bfloat16,
+    is_inexact,
+    of_numpy,
+    to_numpy,
+)
 from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError
 from adjoint.core.bind import function_of
 from adjoint.core.op import Op
@@ -145,10 +153,16 @@ def box(like: Any, array: Any) -> Any:
     return wrap(array) if isinstance(like, Tensor) else array
 
 
+def _shown(self: Any) -> str:
+    fields = ",\n".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True))
+    return f"{DType.namespace}.return_types.{type(self).__name__}(\n{fields})"
+
+
 def result(name: str, fields: str, doc: str = "") -> Any:
     """A named tuple like those of `torch.return_types`."""
     kind = namedtuple(name, fields)  # type: ignore[misc]  # names are given as data
     kind.__module__ = "adjoint.return_types"
+    setattr(kind, "__repr__", _shown)  # noqa: B010 - mypy takes an assignment for a mistake
     kind.__doc__ = doc or f"Result of `{name}`: fields {fields}."
     RETURN_TYPES[name] = kind
     return kind

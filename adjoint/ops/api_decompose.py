@@ -48,7 +48,7 @@ from adjoint.ops.decompose import (
 from adjoint.ops.linalg import conj, matmul_op, mH
 from adjoint.ops.moments import norm_op, real_of
 from adjoint.ops.pointwise import abs_op, cast, div, gt, log, maximum, mul
-from adjoint.ops.public import numpy_names, public
+from adjoint.ops.public import other_names, public
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
 
@@ -66,7 +66,7 @@ def linalg(name: str = "", *, top: Sequence[str] = (),
            method: bool = True) -> Callable[[F], F]:
     """Enter a function as `linalg.<name>`, and at the top level under the names of `top`."""
     def enter(f: F) -> F:
-        LINALG[name or f.__name__] = numpy_names(f)
+        LINALG[name or f.__name__] = other_names(f)
         if top:
             public(top[0], aliases=tuple(top[1:]), method=method)(f)
         return f

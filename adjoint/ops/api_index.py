@@ -9,6 +9,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.inplace import inplace
+from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
     box,
@@ -18,6 +19,7 @@ from adjoint.ops.api_common import (
     raw,
     value,
 )
+from adjoint.ops.family import broadcast_shapes
 from adjoint.ops.index import (
     index_op,
     index_put_op,
@@ -369,7 +371,7 @@ def masked_select(input: Any, mask: Any, *, out: Any = None) -> Any:
     """The elements where the mask is True, as a vector (the operands broadcast)."""
     need("masked_select", input)
     mask = _mask_of("masked_select", mask)
-    shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
+    shape = broadcast_shapes("masked_select", *(aval_of_value(t) for t in (input, mask)))
     chosen = np.broadcast_to(value(mask, "masked_select"), shape)
     x = input if tuple(input.shape) == shape else expand_op(input, shape=shape)
     flat = reshape(x, (int(np.prod(shape)),))

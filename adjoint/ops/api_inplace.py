@@ -1,6 +1,7 @@
 """In-place forms of functions that change a tensor's shape, and of products."""
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from adjoint.base.errors import AutogradError, NotSupported
@@ -38,8 +39,8 @@ def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
 
 def _declare_shapes() -> None:
     def declare(name: str) -> None:
-        def f(self: Any, *args: Any) -> Any:
-            return reshaped(self, name + "_", FUNCTIONS[name], *args)
+        def f(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return reshaped(self, name + "_", functools.partial(FUNCTIONS[name], **kwargs), *args)
         f.__name__ = f.__qualname__ = name + "_"
         f.__doc__ = f"In-place `{name}`: the tensor itself takes the new shape."
         public(name + "_", function=False)(f)

@@ -73,7 +73,11 @@ def _inplace(label: str, f: Callable[..., Any],
              check: Callable[..., None] | None = None) -> None:
     record = f.op  # type: ignore[attr-defined]  # op functions carry their record
 
-    def method(self: Tensor, *others: Any) -> Tensor:
+    def method(self: Tensor, *others: Any, **named: Any) -> Tensor:
+        if named:
+            others = (*others, named.pop("exponent" if label == "pow_" else "other", None))
+            if named:
+                raise TypeError(f"{label}() got an unexpected keyword argument {[*named][0]!r}")
         if check is not None:
             check(label, *others, self)
         return inplace(record, self, others, name=label)
@@ -304,8 +308,8 @@ def _with_attrs(name: str, f: Callable[..., Any], **fixed: Any) -> None:
     """In-place form of an op with attributes."""
     record = f.op  # type: ignore[attr-defined]  # op functions carry their record
 
-    def method(self: Tensor, *others: Any, value: Any = 1) -> Tensor:
-        return inplace(record, self, others, {"value": value, **fixed}, name=name)
+    def method(self: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+        return inplace(record, self, (tensor1, tensor2), {"value": value, **fixed}, name=name)
     method.__name__ = name
     method.__doc__ = f"In-place form of `{name[:-1]}`."
     METHODS[name] = method

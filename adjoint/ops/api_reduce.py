@@ -200,7 +200,9 @@ def max_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = Non
 
     >>> import adjoint as ad
     >>> ad.max(ad.tensor([[1.0, 4.0], [3.0, 2.0]]), 1)
-    max(values=tensor([4., 3.]), indices=tensor([1, 0]))
+    adjoint.return_types.max(
+    values=tensor([4., 3.]),
+    indices=tensor([1, 0]))
     """
     return _extreme("max", input, dim if other is None else other, keepdim, out,
                     (max_all_op, max_dim_op, maximum, MaxResult))

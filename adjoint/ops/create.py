@@ -14,7 +14,7 @@ from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish
 from adjoint.ops.device import check, storage_less
-from adjoint.ops.public import METHODS, public
+from adjoint.ops.public import METHODS, other_names, public
 from adjoint.ops.shape import clone_op
 
 
@@ -228,7 +228,7 @@ def _new(name: str, fill: Any) -> None:
                     device if device is not None else device_name(self), requires_grad)
     method.__name__ = name
     method.__doc__ = f"A tensor of shape `size` with this one's dtype and device ({name[4:]})."
-    METHODS[name] = method
+    METHODS[name] = other_names(method)
 
 
 for _name, _fill in (("new_zeros", 0), ("new_ones", 1), ("new_empty", None)):

@@ -56,12 +56,14 @@ def broadcast_shapes(name: str, *avals: Aval) -> tuple[int, ...]:
         pass
     width = max(a.ndim for a in avals)
     for axis in range(1, width + 1):
-        sizes = {a.shape[-axis] for a in avals if a.ndim >= axis} - {1}
+        sizes = {a.shape[-axis]: None for a in avals if a.ndim >= axis and a.shape[-axis] != 1}
         if len(sizes) > 1:
             break
     shapes = " and ".join(str(list(a.shape)) for a in avals)
+    one, other = list(sizes)[:2]
     raise ShapeError(
-        f"{name}: operands of shape {shapes} do not broadcast: axis -{axis} has sizes "
+        f"The size of tensor a ({one}) must match the size of tensor b ({other}) at non-singleton "
+        f"dimension {width - axis}\n  {name}: operands of shape {shapes} do not broadcast: axis -{axis} has sizes "
         f"{sorted(sizes)} (each must be equal or 1); reshape or unsqueeze an operand so that the "
         "trailing axes line up")
 

@@ -19,7 +19,7 @@ from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import cast_to, dtype_of, finish, many_dims, need, one_dim
 from adjoint.ops.linalg import conj
 from adjoint.ops.pointwise import mul, real_part, to_complex
-from adjoint.ops.public import numpy_names
+from adjoint.ops.public import other_names
 from adjoint.ops.shape import narrow_op, pad_zero, roll_op
 
 Shape = tuple[int, ...]
@@ -52,7 +52,8 @@ def _c2c(x: Any, /, *, dims: Shape, norm: Any, inverse: bool) -> Any:
 
 
 c2c_op: Any = op(
-    "fft_c2c", autocast="wide", impl=_c2c, infer=lambda x, **_: Aval(x.shape, x.dtype),
+    "fft_c2c", node="FftC2CBackward0", autocast="wide", impl=_c2c,
+    infer=lambda x, **_: Aval(x.shape, x.dtype),
     vjp={"x": lambda ct, *, dims, norm, inverse: c2c_op(ct, dims=dims, norm=FLIP[norm],
                                                         inverse=not inverse)},
     jvp={"x": None}, batch=_shift, cost=_cost)
@@ -70,7 +71,7 @@ def _r2c_vjp(ct: Any, x_aval: Aval, *, dims: Shape, norm: str) -> Any:
 
 
 r2c_op: Any = op(
-    "fft_r2c", autocast="wide",
+    "fft_r2c", node="FftR2CBackward0", autocast="wide",
     impl=lambda x, /, *, dims, norm: np.fft.rfftn(x, axes=dims, norm=norm).astype(
         _complex_of(x.dtype), copy=False),
     infer=lambda x, *, dims, norm: Aval(_half(x.shape, dims), _complex_of(x.dtype)),
@@ -97,7 +98,7 @@ def _c2r(x: Any, /, *, dims: Shape, norm: Any, n: int) -> Any:
 
 
 c2r_op: Any = op(
-    "fft_c2r", autocast="wide", impl=_c2r,
+    "fft_c2r", node="FftC2RBackward0", autocast="wide", impl=_c2r,
     infer=lambda x, *, dims, norm, n: Aval(_c2r_shape(x, dims, n), _real_of(x.dtype)),
     vjp={"x": _c2r_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)
 
@@ -173,7 +174,7 @@ def _back_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
 
 
 def _enter(f: Callable[..., Any]) -> Callable[..., Any]:
-    FFT[f.__name__] = numpy_names(f)
+    FFT[f.__name__] = other_names(f)
     return f
 
 

@@ -18,7 +18,7 @@ from adjoint.core.bind import bind
 from adjoint.core.inplace import replay, scatter_into
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
-from adjoint.ops.family import batch_broadcast
+from adjoint.ops.family import batch_broadcast, broadcast_shapes
 from adjoint.ops.pointwise import add, where_op
 from adjoint.ops.shape import expand_op, permute_op, reshape, unsqueeze_op
 
@@ -322,7 +322,7 @@ def _masked_fill_impl(x: Any, mask: Any, v: Any, /) -> Any:
 
 masked_fill_op: Any = op(
     "masked_fill", impl=_masked_fill_impl, inplace=_masked_fill_inplace,
-    infer=lambda x, mask, v: Aval(np.broadcast_shapes(x.shape, mask.shape), x.dtype),
+    infer=lambda x, mask, v: Aval(broadcast_shapes("masked_fill", x, mask), x.dtype),
     vjp={"x": lambda ct, mask: masked_fill_op(ct, mask, 0.0),
          "v": lambda ct, mask: where_op(mask, ct, 0.0)},
     jvp={"x": lambda t, mask: masked_fill_op(t, mask, 0.0),

@@ -65,7 +65,7 @@ expm1 = pointwise("expm1", lambda x: expm1_(x), kind="float")
 log = pointwise("log", lambda x: log_(x), kind="float", why={"x": "dx = ct/x"})
 log2 = pointwise("log2", lambda x: ex.log2_(x), kind="float")
 log10 = pointwise("log10", lambda x: ex.log10_(x), kind="float")
-log1p = pointwise("log1p", lambda x: log1p_(x), kind="float")
+log1p = pointwise("log1p", lambda x: log1p_(x), kind="float", node="Log1PBackward0")
 sqrt = pointwise("sqrt", lambda x: sqrt_(x), kind="float", why={"out": "dx = ct/(2·out)"})
 rsqrt = pointwise("rsqrt", lambda x: rsqrt_(x), kind="float")
 reciprocal = pointwise("reciprocal", lambda x: ex.reciprocal_(x), kind="float")
@@ -229,7 +229,8 @@ hardshrink_op = pointwise("hardshrink", lambda x, *, lambd: where_(
     (x > lambd) | (x < -lambd), x, 0.0))
 threshold_op = pointwise("threshold", lambda x, *, threshold, value: where_(
     x > threshold, x, value))
-prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x), autocast="lower")
+prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x), autocast="lower",
+                     node="PreluKernelBackward0")
 
 
 # ------------------------------------------------------------------ complex numbers

@@ -59,21 +59,32 @@ METHODS = Names("Tensor.")
 SPARSE: dict[type, Callable[[Any, Any], Any]] = {}
 
 
-# NumPy's names of parameters, which PyTorch's functions take beside their own.
-_THEIRS = {"axis": "dim", "keepdims": "keepdim"}
+# Names that PyTorch's functions take beside the ones in our signatures: NumPy's, and older ones.
+_THEIRS = {"axis": "dim", "keepdims": "keepdim", "axis0": "dim0", "axis1": "dim1",
+           "split_size": "split_size_or_sections", "obj": "data"}
+_FIRST = ("A", "x", "self")      # what the first operand is called where PyTorch has `input`
+_SPREAD = "*"                    # the values are positional arguments: zeros(size=(2, 3))
 
 
-def numpy_names(f: F) -> F:
-    """`f`, which then takes `axis=` for `dim=` and `keepdims=` for `keepdim=` too; `f` itself
-    where it has neither. A call in its own names is passed on as it is.
+def other_names(f: F) -> F:
+    """`f`, which then takes PyTorch's other keywords too: `axis=` for `dim=`, `keepdims=`, and
+    `size=(2, 3)` for sizes one by one; `f` itself where it has none of them. A call in its own
+    names is passed on as it is.
 
     >>> import adjoint as ad
-    >>> ad.ones(2, 3).sum(axis=0, keepdims=True)
+    >>> ad.ones(size=(2, 3)).sum(axis=0, keepdims=True)
     tensor([[2., 2., 2.]])
     """
     code = getattr(inspect.unwrap(f), "__code__", None)
-    own = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount] if code else ()
-    theirs = {n: o for n, o in _THEIRS.items() if o in own and n not in own}
+    if code is None:
+        return f
+    n = code.co_argcount + code.co_kwonlyargcount
+    own = code.co_varnames[:n]
+    theirs = {k: o for k, o in _THEIRS.items() if o in own and k not in own}
+    if own and own[0] in _FIRST and "input" not in own:
+        theirs["input"] = own[0]
+    if code.co_flags & inspect.CO_VARARGS and code.co_varnames[n] == "size":
+        theirs["size"] = _SPREAD
     if not theirs:
         return f
 
@@ -85,8 +96,10 @@ def numpy_names(f: F) -> F:
             ours = {theirs.get(k, k): v for k, v in kwargs.items()}
             if len(ours) < len(kwargs) or ours.keys() == kwargs.keys():
                 raise
+        if _SPREAD in ours:
+            args = (*args, *ours.pop(_SPREAD))
         return f(*args, **ours)
-    return named  # type: ignore[return-value]  # the same signature and two names more
+    return named  # type: ignore[return-value]  # the same signature and other names
 
 
 def public(name: str = "", *, method: bool | str = True, function: bool = True,
@@ -97,7 +110,7 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
     """
     def enter(f: F) -> F:
         own = name or f.__name__.rstrip("_")
-        named = numpy_names(f)
+        named = other_names(f)
         for n in (own, *aliases):
             as_method = method if isinstance(method, str) else n
             for table, key in ((FUNCTIONS, n if function else ""),

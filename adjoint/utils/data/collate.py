@@ -61,18 +61,18 @@ def _stack(arrays: list[np.ndarray]) -> Tensor:
     return wrap(np.stack(arrays))
 
 
-def _numbers(batch: list[Any]) -> Tensor:
+def _numbers(batch: Sequence[Any]) -> Tensor:
     first = batch[0]
     if isinstance(first, bool):
         return wrap(np.array(batch, np.bool_))
     return wrap(np.array(batch, np.float64 if isinstance(first, float) else np.int64))
 
 
-def default_collate(batch: list[Any]) -> Any:
+def default_collate(batch: Sequence[Any]) -> Any:
     """Items stacked along a new first axis, container by container.
 
-    Tensors, arrays and numbers give tensors (floats float64, ints int64); strings stay in a
-    list; dicts, named tuples and sequences are taken apart, and put together again per field.
+    Tensors, arrays and numbers give tensors (floats float64, ints int64); strings stay as
+    they are; dicts, named tuples and sequences are taken apart, and put together again per field.
 
     Raises `ShapeError` for tensors of different shapes, `DTypeError` for other types.
 
@@ -101,11 +101,11 @@ def default_collate(batch: list[Any]) -> Any:
     raise DTypeError(f"default_collate: items are {type(first).__name__}; {_HINT}")
 
 
-def _sequences(first: Any, batch: list[Any]) -> Any:
+def _sequences(first: Any, batch: Sequence[Any]) -> Any:
     if any(len(item) != len(first) for item in batch):
         raise ShapeError("default_collate: each element in list of batch should be of equal size; "
                          f"lengths are {sorted({len(item) for item in batch})}")
-    columns = [default_collate(list(column)) for column in zip(*batch, strict=True)]
+    columns = [default_collate(column) for column in zip(*batch, strict=True)]
     return columns if isinstance(first, tuple) else _rebuild(first, columns)
 
 

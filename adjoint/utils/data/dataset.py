@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import ArgumentError, AssertedError, IndexOutOfRange, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.utils.data.seeds import permutation
 
@@ -67,8 +67,9 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
             raise ShapeError("TensorDataset: at least one tensor, of at least one dimension, "
                              "is needed")
         if len({t.shape[0] for t in tensors}) > 1:
-            raise ShapeError(f"TensorDataset: Size mismatch between tensors: shapes "
-                             f"{[tuple(t.shape) for t in tensors]} differ in the first dimension")
+            raise AssertedError("TensorDataset: Size mismatch between tensors: shapes "
+                                f"{[tuple(t.shape) for t in tensors]} differ in the first "
+                                "dimension")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -129,7 +130,7 @@ class ConcatDataset(Dataset[T_co]):
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
-            raise ArgumentError("ConcatDataset: datasets should not be an empty iterable")
+            raise AssertedError("ConcatDataset: datasets should not be an empty iterable")
         if any(isinstance(d, IterableDataset) for d in self.datasets):
             raise ArgumentError("ConcatDataset: a stream has no length; use ChainDataset")
         self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))
