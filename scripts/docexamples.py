@@ -247,7 +247,9 @@ def run_one(code: list[str], torch: Any) -> list[dict[str, Any]]:
             step["error"] = [kinds, str(error)[:400]]
         step["printed"] = printed.getvalue()
         step["shown"] = [describe(v, torch) for v in shown if v is not None]
-        step["repr"] = [repr(v) for v in shown if isinstance(v, torch.Tensor | torch.nn.Module)]
+        step["repr"] = [repr(v) for v in shown if isinstance(
+            v, torch.Tensor | torch.nn.Module | torch.Size) or hasattr(type(v), "n_sequence_fields")
+            or hasattr(v, "_fields")]
         step["new"] = {k: describe(v, torch) for k, v in names.items()
                        if (k not in before or before[k] is not v or isinstance(v, torch.Tensor))
                        and not k.startswith("_") and k not in ("torch", "nn", "F")

@@ -106,3 +106,73 @@ def test_a_copied_parameter_has_no_gradient() -> None:
     t = ad.ones(2, requires_grad=True)
     t.grad = ad.ones(2)
     assert copy.deepcopy(t).grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("text", "build"), [
+    ("zeros", lambda: ad.zeros(size=(2, 3))), ("ones", lambda: ad.ones(size=(2, 3))),
+    ("empty", lambda: ad.empty(size=(2, 3))), ("rand", lambda: ad.rand(size=(2, 3))),
+    ("randn", lambda: ad.randn(size=(2, 3))), ("new_zeros", lambda: ad.ones(1).new_zeros(
+        size=(2, 3))), ("view", lambda: ad.ones(6).view(size=(2, 3))),
+    ("unsqueeze_", lambda: ad.ones(2, 3).unsqueeze_(dim=0).squeeze_(dim=0)),
+    ("transpose_", lambda: ad.ones(3, 2).transpose_(dim0=0, dim1=1)),
+    ("swapaxes", lambda: ad.swapaxes(ad.ones(3, 2), axis0=0, axis1=1)),
+    ("split", lambda: ad.ones(4, 3).split(split_size=2)[0]),
+    ("pow_", lambda: ad.ones(2, 3).pow_(exponent=2).mul_(other=3)),
+    ("addcmul_", lambda: ad.ones(2, 3).addcmul_(tensor1=ad.ones(2, 3), tensor2=ad.ones(3))),
+    ("inverse", lambda: ad.inverse(input=ad.eye(3))[:2]),
+])
+def test_other_keywords(text: str, build: Any) -> None:
+    assert build().shape == (2, 3), text
+
+
+def test_keywords_that_do_not_exist() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'exponent'"):
+        ad.ones(2).mul_(exponent=2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shape'"):
+        ad.zeros(shape=(2,))
+
+
+def test_python_types_as_dtypes() -> None:
+    assert ad.zeros(2, dtype=float).dtype == ad.float64 == ad.ones(2).to(float).dtype
+    assert ad.zeros(2, dtype=int).dtype == ad.int64
+    assert ad.zeros(2, dtype=bool).dtype == ad.bool
+    assert ad.zeros(2, dtype=complex).dtype == ad.complex128
+    assert ad.tensor([1.0]).dtype == ad.float32
+
+
+def test_results_with_names_are_printed_by_lines() -> None:
+    assert repr(ad.tensor([1.0, 3.0]).max(0)) == (
+        "adjoint.return_types.max(\nvalues=tensor(3.),\nindices=tensor(1))")
+
+
+@pytest.mark.parametrize(("kind", "call"), [
+    (TypeError, lambda x: x + None), (TypeError, lambda x: x * None), (TypeError, lambda x: ~x),
+    (RuntimeError, lambda x: x & 1), (RuntimeError, lambda x: x.copy_(ad.ones(5))),
+    (RuntimeError, lambda x: x.masked_fill(ad.ones(2, 2).bool(), 1)),
+    (RuntimeError, lambda x: x.masked_select(ad.ones(2).bool())),
+    (RuntimeError, lambda x: x.index_select(0, ad.tensor([7]))),
+    (AssertionError, lambda x: ad.nn.MultiheadAttention(5, 2)),
+    (AssertionError, lambda x: ad.nn.Embedding(3, 2, padding_idx=5)),
+    (AssertionError, lambda x: ad.utils.data.TensorDataset(x, ad.ones(5))),
+])
+def test_builtin_kinds_of_errors(kind: type[Exception], call: Any) -> None:
+    with pytest.raises(kind):
+        call(ad.ones(2, 3))
+
+
+def test_sizes_that_do_not_broadcast_are_told_in_pytorch_s_words() -> None:
+    with pytest.raises(RuntimeError, match="The size of tensor a .3. must match the size of tensor "
+                                           "b .5. at non-singleton dimension 1"):
+        ad.ones(2, 3) + ad.ones(2, 5)
+
+
+def test_integers_take_no_history() -> None:
+    x, y = ad.ones(3, requires_grad=True), ad.zeros(3, dtype=ad.int64)
+    y[0] = x[0]
+    y.copy_(x)
+    assert y.tolist() == [1, 1, 1] and not y.requires_grad and y.grad_fn is None
+
+
+def test_strings_of_a_batch_stay_as_they_are() -> None:
+    numbers, words = ad.utils.data.default_collate([(1, "x"), (2, "y")])
+    assert numbers.tolist() == [1, 2] and words == ("x", "y")

@@ -63,7 +63,8 @@ def broadcast_shapes(name: str, *avals: Aval) -> tuple[int, ...]:
     one, other = list(sizes)[:2]
     raise ShapeError(
         f"The size of tensor a ({one}) must match the size of tensor b ({other}) at non-singleton "
-        f"dimension {width - axis}\n  {name}: operands of shape {shapes} do not broadcast: axis -{axis} has sizes "
+        f"dimension {width - axis}\n"
+        f"  {name}: operands of shape {shapes} do not broadcast: axis -{axis} has sizes "
         f"{sorted(sizes)} (each must be equal or 1); reshape or unsqueeze an operand so that the "
         "trailing axes line up")
 
