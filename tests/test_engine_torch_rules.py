@@ -280,3 +280,19 @@ def test_functional_call_ties_weights() -> None:
     assert ad.func.functional_call(net, new, (x,), tie_weights=False).tolist() == [[6.0, 6.0]]
     with pytest.raises(ValueError, match="multiple values for keys"):
         ad.func.functional_call(net, {**new, "1.weight": ad.zeros(2, 2)}, (x,))
+
+
+def test_cotangents_of_grad_may_be_mapped() -> None:
+    x = ad.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x ** 2
+    rows = ad.func.vmap(lambda v: ad.autograd.grad(y, x, v, retain_graph=True)[0])(ad.eye(3))
+    assert rows.tolist() == [[2.0, 0.0, 0.0], [0.0, 4.0, 0.0], [0.0, 0.0, 6.0]]
+    assert not rows.requires_grad
+    z = ad.sin(ad.ones(2, 3) @ x)
+    rows = ad.func.vmap(
+        lambda v: ad.autograd.grad(z, x, v, create_graph=True, retain_graph=True)[0])(ad.eye(2))
+    rows.sum().backward(retain_graph=True)
+    expected = -2 * 3 * ad.sin(ad.tensor(6.0))
+    ad.testing.assert_close(x.grad, expected.expand(3))
+    both = ad.func.vmap(lambda v: ad.autograd.grad((y.sum(), z), x, (None, v))[0])(ad.zeros(4, 2))
+    assert both.tolist() == [[2.0, 4.0, 6.0]] * 4

@@ -163,6 +163,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     allow_unused       an input that was not used gives None in place of an error
     materialize_grads  such an input gives zeros
     is_grads_batched   `grad_outputs` have a leading axis of cotangents to pull back at once
+    Inside of a `vmap` the cotangents may be mapped values: one walk pulls all of them back.
 
     >>> import adjoint as ad
     >>> x = ad.tensor(2.0, requires_grad=True)
@@ -183,9 +184,10 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if is_grads_batched:
         return _batched(outputs, targets, grad_outputs, keep, create_graph,
                         bool(allow_unused) or materialize_grads, materialize_grads)
-    roots = _roots(outputs, grad_outputs, create_graph)
+    mapped = any(isinstance(g, Tensor) and g.level for g in _as_tuple(grad_outputs))
+    roots = _roots(outputs, grad_outputs, create_graph or mapped)
     captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
-                    accumulate=False)
+                    accumulate=False, levels=mapped and not create_graph)
     out: list[Any] = []
     seeds = {id(s) for _, s in roots}
     for i, t in enumerate(targets):
