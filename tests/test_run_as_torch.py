@@ -74,3 +74,11 @@ def test_a_missing_script_is_one_line_and_code_2(tmp_path: Path, args: tuple[str
     assert done.returncode == 2
     assert "no file absent.py" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_that_of_what_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch\nfrom torch import version\nprint(torch.__version__ >= '1.8', "
+        "torch.__version__.startswith('2.13.0+adjoint'), version.__version__ == torch.__version__)")
+    done = run(tmp_path, "--as-torch", "program.py")
+    assert done.stdout.split() == ["True"] * 3, done.stderr

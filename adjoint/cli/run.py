@@ -20,6 +20,7 @@ from typing import Any
 
 import adjoint
 from adjoint.base.dtypes import DType
+from adjoint.version import __version__
 
 _RENAMED = {"functorch": "adjoint.func"}
 _SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
@@ -67,6 +68,8 @@ def serve_torch() -> None:
         sys.meta_path.insert(0, _Finder())
     sys.modules["torch"] = adjoint
     DType.namespace = "torch"
+    adjoint.__version__ = adjoint.version.__version__ = (
+        f"{adjoint.version.followed}+adjoint{__version__}")
 
 
 def nearest(module: ModuleType, name: str) -> str:
