@@ -50,8 +50,8 @@ def test_some_examples_are_the_same_on_both_sides(script: ModuleType) -> None:
 
 def test_the_page_counts_what_it_lists(script: ModuleType) -> None:
     text = (ROOT / "docs" / "docexamples.md").read_text(encoding="utf-8")
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| torch")
-            or line.startswith("| all")]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines()
+            if line.startswith(("| torch", "| all"))]
     assert rows[-1][0] == "all" and len(rows) > 25
     for column in range(1, 6):
         assert int(rows[-1][column]) == sum(int(r[column]) for r in rows[:-1])
