@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins as _builtins
 import importlib as _importlib
 import math as _math
+import sys as _sys
 import warnings as _warnings
 from typing import Any as _Any
 
@@ -32,6 +33,7 @@ from adjoint.base.dtypes import DType as dtype
 from adjoint.base.dtypes import finfo as finfo
 from adjoint.base.dtypes import iinfo as iinfo
 from adjoint.base.errors import MissingName as _MissingName
+from adjoint.core import intercept as _intercept
 from adjoint.core.tensor import Parameter as Parameter
 from adjoint.core.tensor import Size as Size
 from adjoint.core.tensor import Tensor as Tensor
@@ -114,7 +116,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "distributions", "inspect", "testing", "cli", "interop", "random", "cuda", "backends",
          "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
-         "masked", "signal", "cpu", "mps", "xpu", "storage", "vision")
+         "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
@@ -133,7 +135,9 @@ _LAZY_NAMES = {**dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, 
               "why_none": "inspect.gradients", "grad_report": "inspect.gradients",
               "record": "inspect",
               **dict.fromkeys(("GradScaler", "autocast", "is_autocast_enabled",
-                               "get_autocast_dtype", "is_autocast_cache_enabled"), "amp")}
+                               "get_autocast_dtype", "is_autocast_cache_enabled"), "amp"),
+              **dict.fromkeys(("DisableTorchFunction", "DisableTorchFunctionSubclass"),
+                              "overrides")}
 
 
 def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:
@@ -142,6 +146,11 @@ def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:
 
 
 setattr(Tensor, "explain", _explain)  # noqa: B010  # the class lies layers below
+
+
+def _base_of_subclasses() -> _Any:
+    """The first class of a program that derives from Tensor: the functions begin to ask."""
+    return _importlib.import_module("adjoint.overrides").base_of_subclasses()
 
 
 def __getattr__(name: str) -> _Any:
@@ -162,4 +171,8 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY, *_LAZY_NAMES})
 
 
+setattr(type(Tensor), "subclassed", staticmethod(_base_of_subclasses))  # noqa: B010  # as above
+setattr(Tensor, "_make_subclass", staticmethod(_intercept.make_subclass))  # noqa: B010  # as above
+if _intercept.defines(_sys._getframe()):
+    _importlib.import_module("adjoint.overrides")
 __all__ = sorted({n for n in globals() if not n.startswith("_")} - {"annotations"})

@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64, default_dtype, is_bfloat16
-from adjoint.core.tensor import Parameter, Tensor
+from adjoint.core.tensor import OWN, Parameter, Tensor
 
 
 class Options:
@@ -142,6 +142,7 @@ def tensor_repr(t: Tensor) -> str:
     if t.level:
         return t.trace.describe(t)
     prefix = "Parameter containing:\n" if isinstance(t, Parameter) else ""
+    name = "tensor" if type(t) in OWN else type(t).__name__
     array, suffix = t.array, []
     if type(array) is MetaArray:
         body = "..."
@@ -149,7 +150,7 @@ def tensor_repr(t: Tensor) -> str:
         if array.dtype != default_dtype():
             suffix.append(f"dtype={t.dtype}")
     else:
-        body = format_array(array, len("tensor("))
+        body = format_array(array, len(name) + 1)
         if array.size == 0 and array.ndim != 1:
             suffix.append(f"size={tuple(array.shape)}")
             body = "[]"
@@ -162,7 +163,7 @@ def tensor_repr(t: Tensor) -> str:
         suffix.append(f"grad_fn=<{t.grad_fn.name()}>")
     elif t._rg:
         suffix.append("requires_grad=True")
-    return f"{prefix}{_with_suffixes('tensor(' + body, suffix)})"
+    return f"{prefix}{_with_suffixes(f'{name}({body}', suffix)})"
 
 
 def _with_suffixes(text: str, suffixes: list[str]) -> str:

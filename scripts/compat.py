@@ -27,7 +27,7 @@ MODULES = (
     " optim.lr_scheduler optim.swa_utils utils.data utils.checkpoint autograd autograd.forward_ad"
     " autograd.functional autograd.graph func linalg fft special distributions"
     " distributions.constraints distributions.transforms amp random sparse masked signal.windows"
-    " profiler compiler accelerator"
+    " profiler compiler accelerator overrides"
 ).split()
 
 HEADER = """# PyTorch's names, and what there is of them

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import DTypeError, NotSupported
+from adjoint.base.text import instead_of
 
 
 class DType:
@@ -230,7 +231,7 @@ def result_type(operands: Iterable[Any]) -> np.dtype[Any]:
                 rank, dtype = (0 if x.shape else 1), x.dtype
             except AttributeError:
                 raise DTypeError("expected a Tensor or a number as an operand, got "
-                                 f"{type(x).__name__}; make one with tensor(...)") from None
+                                 f"{type(x).__name__}; {instead_of(x)}") from None
         have = classes[rank]
         classes[rank] = dtype if have is None else _join(have, dtype)
     out: np.dtype[Any] | None = None

@@ -128,10 +128,30 @@ class Packed:
         self.value, self.hook, self.original, self.index = value, hook, original, index
 
 
+# Classes of tensors that are never asked for PyTorch's `__torch_function__` (core/intercept.py).
+OWN: set[type] = set()
+
+
 class _TensorType(type):
     """Lets `Tensor(...)` be PyTorch's legacy constructor while dispatch makes tensors directly."""
 
     legacy: Any = None
+    subclassed: Any = None         # gives the base of classes that are made outside of this package
+
+    def __new__(cls, name: str, bases: tuple[type, ...], space: dict[str, Any],
+                own: bool = False) -> Any:
+        """`own` classes go as plain tensors, and so do those that derive from them alone; another
+        class that names Tensor as its base gets one that keeps the class of results."""
+        above = [b for b in bases if isinstance(b, _TensorType)]
+        asks = "__torch_function__" in space or any(
+            b not in OWN or b is Tensor for b in above)
+        if above and not own and asks:
+            base = cls.subclassed()
+            bases = tuple(base if b is Tensor else b for b in bases)
+        made = super().__new__(cls, name, bases, space)
+        if own or not asks:
+            OWN.add(made)
+        return made
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return cls.legacy(*args, **kwargs) if cls is Tensor else type.__call__(cls, *args, **kwargs)
@@ -261,11 +281,16 @@ class Tensor(metaclass=_TensorType):
 
 
 class _ParameterType(_TensorType):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """Also a tensor of a user's class that was made a parameter."""
+        return type.__instancecheck__(cls, instance) or (
+            cls is Parameter and isinstance(instance, Tensor) and "_is_param" in instance.__dict__)
+
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return type.__call__(cls, *args, **kwargs)
 
 
-class Parameter(Tensor, metaclass=_ParameterType):
+class Parameter(Tensor, metaclass=_ParameterType, own=True):
     """A tensor that a Module registers and an optimizer updates; requires a gradient by default.
 
     Shares memory with `data`.
@@ -274,15 +299,20 @@ class Parameter(Tensor, metaclass=_ParameterType):
     __slots__ = ()
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
-        t: Parameter = object.__new__(cls)
+        t: Any = object.__new__(cls)
         if data is None:
             data = wrap(np.empty(0, np.float32))
         if not isinstance(data, Tensor):
             raise AutogradError(f"cannot assign {type(data).__name__} as a parameter: "
                                 "Parameter(data) takes a tensor")
+        if cls is Parameter and type(data) not in OWN:        # PyTorch keeps the class, too
+            t = object.__new__(type(data))
+            t.__dict__.update({"_is_param": True}, **{
+                k: v for k, v in data.__dict__.items() if k not in Tensor.__dict__})
         t.array, t._cell, t._edge, t._rg = data.array, share_cell(data), None, False
         t.requires_grad = requires_grad
-        return t
+        made: Parameter = t
+        return made
 
     def __init__(self, data: Any = None, requires_grad: bool = True) -> None:
         pass

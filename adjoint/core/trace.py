@@ -192,7 +192,7 @@ class Trace:
                 "it has no meaning outside. Return it from the function instead of storing it")
 
 
-class LevelTensor(Tensor):
+class LevelTensor(Tensor, own=True):
     """A tensor of a transform. Its class may be assigned to a plain tensor that is written to
     inside of a transform, so it adds no slots: `value`, `trace`, `tangent` sit in the dict."""
 

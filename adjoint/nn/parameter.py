@@ -15,7 +15,7 @@ from adjoint.nn import _core
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
 
 
-class Buffer(Tensor):
+class Buffer(Tensor, own=True):
     """A tensor that becomes a module's buffer by plain assignment.
 
     ``persistent=False`` keeps it out of ``state_dict()``. Shares memory with ``data``.
@@ -104,7 +104,7 @@ class UninitializedParameter(_Uninitialized, Parameter):
         pass
 
 
-class UninitializedBuffer(_Uninitialized, Tensor):
+class UninitializedBuffer(_Uninitialized, Tensor, own=True):
     """A buffer of a lazy module whose shape follows from the first input."""
 
     array = property(_no_array)  # hides the slot until there is one

@@ -19,6 +19,7 @@ from adjoint.base.dtypes import (
     to_numpy,
 )
 from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError
+from adjoint.base.text import instead_of
 from adjoint.core.bind import function_of
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
@@ -38,7 +39,7 @@ def dtype_of(x: Any) -> np.dtype[Any]:
     if isinstance(x, Tensor):
         return np.dtype(x.dtype.dtype)
     if not hasattr(x, "dtype"):
-        raise DTypeError(f"expected a Tensor, got {type(x).__name__}; make one with tensor(...)")
+        raise DTypeError(f"expected a Tensor, got {type(x).__name__}; {instead_of(x)}")
     return np.dtype(x.dtype)
 
 
@@ -47,7 +48,7 @@ def need(name: str, *xs: Any, argument: str = "input") -> None:
     for x in xs:
         if not isinstance(x, (Tensor, np.ndarray, MetaArray)):
             raise DTypeError(f"{name}(): argument '{argument}' must be Tensor, not "
-                             f"{type(x).__name__}; convert it with tensor(...)")
+                             f"{type(x).__name__}; {instead_of(x)}")
 
 
 def need_rank(name: str, *wanted: tuple[Any, int]) -> None:

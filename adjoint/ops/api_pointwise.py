@@ -18,6 +18,7 @@ from adjoint.base.dtypes import (
     to_numpy,
 )
 from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.text import instead_of
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
@@ -50,7 +51,7 @@ def _document(f: Any, what: str) -> None:
 def _need_tensor(name: str, x: Any) -> None:
     if not isinstance(x, (Tensor, np.ndarray, np.generic)):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not "
-                        f"{type(x).__name__}")
+                        f"{type(x).__name__}; {instead_of(x)}")
 
 
 def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),

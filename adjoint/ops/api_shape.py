@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint.base.dtypes import to_numpy
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
+from adjoint.core.intercept import shown_as
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     given,
@@ -98,6 +99,20 @@ def _view_dtype(input: Any, dtype: Any) -> Any:
 def view_as(input: Any, other: Any) -> Any:
     """`input.view(other.shape)`."""
     return view(input, tuple(other.shape))
+
+
+@public("as_subclass", function=False)
+def as_subclass(input: Any, cls: Any) -> Any:
+    """The same memory and history as an object of a subclass of Tensor; its constructor is not
+    called. Raises ArgumentError for another class.
+
+    >>> import adjoint as ad
+    >>> class Named(ad.Tensor): pass
+    >>> type(ad.ones(2).as_subclass(Named) * 2).__name__
+    'Named'
+    """
+    need("as_subclass", input)
+    return shown_as(identity_op(input), cls)
 
 
 @public("reshape_as", function=False)

@@ -20,6 +20,7 @@ from adjoint.base.aval import Aval, aval_of
 from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.base.provenance import is_own_code
+from adjoint.base.text import instead_of
 from adjoint.core import bind as general
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
@@ -468,4 +469,4 @@ def need_tensor(name: str, *xs: Any) -> None:
     for x in xs:
         if not isinstance(x, (Tensor, np.ndarray, np.generic, *NUMBER)):
             raise DTypeError(f"{name}(): expected a tensor or a number, got {type(x).__name__}; "
-                             "convert it with tensor(...)")
+                             f"{instead_of(x)}")

@@ -47,7 +47,7 @@ class SparseArray(MetaArray):
         return self._no_value()
 
 
-class SparseTensor(Tensor):
+class SparseTensor(Tensor, own=True):
     """A tensor of which only some elements are stored; the rest are 0."""
 
     __slots__ = ()

@@ -1,0 +1,271 @@
+"""PyTorch's `__torch_function__`: classes and modes that answer for the public functions.
+
+Plain tensors never look for it. A public function is an ordinary Python function; once a program
+has a class or a mode that wants to be asked, `install` gives each of them another code object that
+asks first (`overrides.py` says which, and when). The function objects stay the same, so what was
+imported or put in tables before still fits.
+
+    call f(args) ─> all operands of plain types, no mode ─> f as it was written
+                 ─> a mode is open                       ─> mode.__torch_function__, mode set aside
+                 ─> an operand's class has an answer     ─> cls.__torch_function__(f, types, ...)
+"""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar, Token
+from functools import cache
+from types import CodeType, FrameType, FunctionType, NoneType
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import DType
+from adjoint.base.errors import ArgumentError
+from adjoint.core.tensor import OWN, Parameter, Size, Tensor, alias
+
+NAME = "__torch_function__"
+MODES: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_function_modes", default=())
+# 0: classes and modes are asked, 1: only modes, 2: nobody.
+_silent: ContextVar[int] = ContextVar("adjoint_function_silent", default=0)
+# Types of operands that have no answer; others are added when they are met.
+_plain: set[type] = {Tensor, Parameter, int, float, bool, complex, str, NoneType, DType,
+                     np.ndarray}
+_installed: set[Any] = set()
+
+
+def disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """A class with this as its `__torch_function__` is not asked: it goes as a plain tensor."""
+    return NotImplemented
+
+
+def answers(x: Any) -> bool:
+    """True if the class of `x` has an answer of its own for public functions."""
+    kind = type(x)
+    if kind in _plain:
+        return False
+    found = getattr(kind, NAME, None)
+    if found is None or found is disabled or kind in OWN:
+        if kind not in (list, tuple, dict):
+            _plain.add(kind)
+        return False
+    return True
+
+
+class Silence:
+    """Within the context classes are not asked (`level` 1), or classes and modes (2)."""
+
+    level = 1
+
+    def __enter__(self) -> None:
+        self.token: Token[int] = _silent.set(max(self.level, _silent.get()))
+
+    def __exit__(self, *exc: Any) -> None:
+        _silent.reset(self.token)
+
+
+def operands_that_answer(args: Iterable[Any], seen: list[Any] | None = None) -> list[Any]:
+    """One operand per class that has an answer, subclasses before their bases; lists are looked
+    into one level deep."""
+    found: list[Any] = [] if seen is None else seen
+    for a in args:
+        if isinstance(a, (list, tuple)) and seen is None:
+            operands_that_answer(a, found)
+        elif answers(a) and not any(type(a) is type(b) for b in found):
+            at = next((i for i, b in enumerate(found) if isinstance(a, type(b))), len(found))
+            found.insert(at, a)
+    return found
+
+
+def is_asked(args: Iterable[Any]) -> bool:
+    """True if a mode or the class of an operand is to be asked about a call with these operands."""
+    level = _silent.get()
+    return level < 2 and bool(MODES.get()) or not level and bool(operands_that_answer(args))
+
+
+def ask(public: Callable[..., Any], relevant: Sequence[Any], args: Any, kwargs: Any) -> Any:
+    """What modes and the classes of `relevant` answer to `public(*args, **kwargs)`; TypeError if
+    nobody does."""
+    level = _silent.get()
+    owners = operands_that_answer(relevant) if not level else []
+    types = tuple(map(type, owners))
+    modes = MODES.get() if level < 2 else ()
+    if modes:
+        token = MODES.set(modes[:-1])
+        try:
+            result = modes[-1].__torch_function__(public, types, args, kwargs)
+        finally:
+            MODES.reset(token)
+        if result is not NotImplemented:
+            return result
+    for owner in owners:
+        result = type(owner).__torch_function__(public, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    name = getattr(public, "__name__", repr(public))
+    asked = [f"{type(o).__module__}.{type(o).__qualname__}" for o in owners]
+    by = f", nor by mode {type(modes[-1]).__name__}" if modes else ""
+    raise TypeError(f"no implementation found for {name!r} on types that implement {NAME}: "
+                    f"{asked}{by}; each returned NotImplemented")
+
+
+# ------------------------------------------------------------------ asking, in each function
+@cache
+def _template(free: int) -> CodeType:
+    """The code that asks first, with as many free variables as the function it replaces: Python
+    changes the code of a function only for code that closes over as many."""
+    names = [f"_{i}" for i in range(free)]
+    lines = ["def outer():", *(f"    {n} = None" for n in names),
+             "    def call(*args, _adjoint=None, **kwargs):",
+             *(["        if 0: " + ", ".join(names)] if names else []),
+             "        if not kwargs and not _adjoint[2]():",
+             "            for a in args:",
+             "                if type(a) not in _adjoint[1]: break",
+             "            else: return _adjoint[0](*args)",
+             "        return _adjoint[3](*_adjoint, args, kwargs)",
+             "    return call.__code__"]
+    space: dict[str, Any] = {}
+    exec(compile("\n".join(lines), __file__, "exec"), space)  # noqa: S102  # our own text
+    code: CodeType = space["outer"]()
+    return code
+
+
+def _route(original: Callable[..., Any], plain: Any, modes: Any, route: Any, public: Any,
+           asks_classes: bool, args: Any, kwargs: Any) -> Any:
+    """The call of a public function that is not plainly one of plain operands."""
+    operands = (*args, *kwargs.values()) if asks_classes else ()
+    if is_asked(operands):
+        return ask(public, operands, args, kwargs)
+    return original(*args, **kwargs)
+
+
+def copied(f: FunctionType) -> FunctionType:
+    """Another function that does the same."""
+    twin = FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
+    twin.__kwdefaults__ = f.__kwdefaults__
+    twin.__dict__.update(f.__dict__)
+    twin.__annotations__, twin.__qualname__ = f.__annotations__, f.__qualname__
+    twin.__doc__ = f.__doc__
+    return twin
+
+
+def install(f: FunctionType, asks_classes: bool = True, public: Any = None) -> None:
+    """Make a function ask: modes, and unless told otherwise the classes of its operands. They are
+    told that `public` was called, if that is another function."""
+    if f in _installed:
+        return
+    original = copied(f)
+    free = len(f.__code__.co_freevars)
+    f.__wrapped__ = original  # type: ignore[attr-defined]  # read by inspect and by core.op
+    f.__code__ = _template(free).replace(co_name=f.__name__)
+    f.__defaults__ = None
+    f.__kwdefaults__ = {"_adjoint": (original, _plain, MODES.get, _route, public or f,
+                                     asks_classes)}
+    _installed.add(f)
+
+
+def defines(frame: FrameType | None) -> bool:
+    """True if a module that is being executed, from `frame` outwards, defines a class or a
+    function of that name: read off its code object."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and _mentions(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _mentions(code: CodeType) -> bool:
+    return NAME in code.co_names or any(
+        _mentions(c) for c in code.co_consts if isinstance(c, CodeType))
+
+
+# ------------------------------------------------------------------ subclasses of Tensor
+def shown_as(t: Tensor, kind: type[Any]) -> Any:
+    """An object of the class on the same memory at the same place in the graph; its constructor
+    is not called."""
+    if not issubclass(kind, Tensor):
+        raise ArgumentError(f"as_subclass: {kind.__name__} is not a subclass of Tensor")
+    out: Any = object.__new__(kind)
+    out.array, out._rg, out._edge, out._cell = t.array, t._rg, t._edge, t._cell
+    if t.is_leaf:
+        out._edge = None
+    for name in ("_base", "_steps", "_creation", "_born", "_grad"):
+        if name in t.__dict__:
+            out.__dict__[name] = t.__dict__[name]
+    if t._base is not None:
+        t._base._kids.append(weakref.ref(out))
+    return out
+
+
+def keep_class(result: Any, kind: type[Any]) -> Any:
+    """The result of a function with the tensors in it as objects of the class."""
+    if isinstance(result, Tensor):
+        return result if isinstance(result, kind) or result.level else shown_as(result, kind)
+    if isinstance(result, (tuple, list)) and not isinstance(result, Size):
+        made = [keep_class(r, kind) for r in result]
+        return type(result)(*made) if hasattr(result, "_fields") else type(result)(made)
+    return result
+
+
+def answer_of_tensor(cls: type[Any], func: Any, types: Any, args: Any = (),
+                     kwargs: Any = None) -> Any:
+    """The answer that subclasses of Tensor inherit: the function itself, its results as objects of
+    the class. NotImplemented if another class takes part that is not above it."""
+    if not all(issubclass(cls, t) for t in types):
+        return NotImplemented
+    with Silence():
+        result = func(*args, **(kwargs or {}))
+    return result if getattr(func, "__self__", None) is _GRAD else keep_class(result, cls)
+
+
+_GRAD: Any = None
+_made: list[type[Any]] = []
+
+
+def _property(prop: property) -> property:
+    """A property that asks the class of its owner, which then may call its `__get__`."""
+    def get(self: Any) -> Any:
+        if is_asked((self,)):
+            return ask(prop.__get__, (self,), (self,), {})
+        return prop.__get__(self)
+    return property(get, prop.fset, prop.fdel, prop.__doc__)
+
+
+def base_of_subclasses() -> type[Any]:
+    """What stands in for Tensor among the bases of a user's class: its constructor makes objects of
+    that class, its properties ask. Made at the first such class."""
+    global _GRAD
+    if _made:
+        return _made[0]
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return shown_as(type(Tensor).legacy(*args, **kwargs), cls)
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Nothing is left to do."""
+
+    _GRAD = Tensor.__dict__["grad"]
+    space: dict[str, Any] = {"__slots__": (), "__module__": "adjoint", "__new__": new,
+                             "__init__": init, "__doc__": Tensor.__doc__}
+    for name, found in Tensor.__dict__.items():
+        if isinstance(found, property) and not name.startswith("_"):
+            space[name] = _property(found)
+    metaclass: Any = type(Tensor)
+    made: type[Any] = metaclass("TensorSubclass", (Tensor,), space, own=True)
+    OWN.discard(made)                  # it stands in for Tensor, and what derives from it asks
+    _made.append(made)
+    return made
+
+
+def make_subclass(cls: type[Any], data: Tensor, require_grad: bool = False) -> Any:
+    """`Tensor._make_subclass(cls, data)`: a leaf of the class on the memory of `data`."""
+    out = shown_as(alias(data), cls)
+    out.requires_grad = require_grad
+    return out
+
+
+setattr(Tensor, NAME, classmethod(answer_of_tensor))
+setattr(Parameter, NAME, staticmethod(disabled))
+__all__ = ["MODES", "NAME", "Silence", "answer_of_tensor", "answers", "ask", "base_of_subclasses",
+           "defines", "disabled", "copied", "install", "is_asked", "keep_class",
+           "make_subclass", "operands_that_answer", "shown_as"]

@@ -1,0 +1,289 @@
+"""`torch.overrides`: classes and modes that take over the public functions.
+
+A class with `__torch_function__(cls, func, types, args=(), kwargs=None)` is asked when one of its
+objects is an operand of a public function, a `TorchFunctionMode` when any is called within it.
+Subclasses of Tensor inherit an answer: the function itself, its results as objects of the class.
+
+Programs without any of this pay nothing: plain tensors never look. The functions begin to ask when
+this module is imported, and that happens by itself when a class that derives from Tensor is made,
+when a mode is wanted, and when the program that imports `adjoint` first defines a class with
+`__torch_function__`. A class elsewhere that is no Tensor needs `import adjoint.overrides`.
+
+    >>> import adjoint as ad
+    >>> class Metres(ad.Tensor):
+    ...     @classmethod
+    ...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+    ...         print(func.__name__)
+    ...         return super().__torch_function__(func, types, args, kwargs)
+    >>> both = ad.mul(Metres([2.0]), 3)
+    mul
+    >>> type(both).__name__
+    'Metres'
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from contextvars import Token
+from types import FunctionType, TracebackType
+from typing import Any, Self
+
+import adjoint.fft
+import adjoint.linalg
+import adjoint.nn.functional
+import adjoint.special
+from adjoint.base.errors import missing
+from adjoint.core import intercept
+from adjoint.core.intercept import (
+    MODES,
+    NAME,
+    ask,
+    base_of_subclasses,
+    is_asked,
+)
+from adjoint.core.tensor import Tensor
+from adjoint.ops.public import FUNCTIONS, METHODS
+
+# Functions without a tensor to ask, and questions about the setting: only modes are asked.
+_ONLY_MODES = frozenset("""tensor from_numpy frombuffer from_dlpack scalar_tensor zeros ones empty
+full rand randn randint randperm arange eye range empty_strided empty_permuted tril_indices
+triu_indices can_cast promote_types result_type broadcast_shapes is_tensor is_storage
+sparse_coo_tensor sparse_csr_tensor sparse_compressed_tensor sparse_csc_tensor sparse_bsr_tensor
+sparse_bsc_tensor bartlett_window blackman_window hamming_window hann_window kaiser_window __iter__
+""".split())
+# Operators that are the methods of these names.
+_OPERATORS = {f"__{dunder}__": name for dunder, name in (
+    pair.split("=") for pair in """add=add radd=add sub=sub mul=mul rmul=mul truediv=div pow=pow
+    matmul=matmul mod=remainder lt=lt le=le gt=gt ge=ge ne=ne neg=neg abs=abs""".split())}
+# Methods that belong to Python's protocols, or to this one.
+_NEVER = frozenset("""__new__ __init__ __getattr__ __hash__ __dir__ __array_ufunc__
+__array_function__ __array_namespace__ __torch_function__ as_subclass explain""".split())
+_MODULES = {"nn.functional": adjoint.nn.functional, "linalg": adjoint.linalg, "fft": adjoint.fft,
+            "special": adjoint.special}
+
+
+def _of_module(module: Any) -> dict[str, Any]:
+    return {n: f for n, f in vars(module).items()
+            if n in module.__all__ and isinstance(f, FunctionType)}
+
+
+def _methods() -> dict[str, Any]:
+    return {n: f for n, f in {**METHODS, **vars(Tensor)}.items()
+            if isinstance(f, FunctionType) and n not in _NEVER
+            and (not n.startswith("_") or n.endswith("__"))}
+
+
+def _install() -> None:
+    """Make all of them ask. An operator of Tensor asks for the method that it stands for."""
+    for name, f in list(vars(Tensor).items()):
+        if name.startswith("__") and isinstance(f, FunctionType) and name not in _NEVER:
+            public = METHODS.get(_OPERATORS.get(name, ""))
+            own = intercept.copied(f)
+            own.__name__ = name
+            setattr(Tensor, name, own)
+            intercept.install(own, name not in _ONLY_MODES, public)
+    for found in _everything().values():
+        for name, f in found.items():
+            if f.__name__ not in found:      # named otherwise where a builtin would be hidden
+                f.__name__ = name
+            intercept.install(f, name not in _ONLY_MODES)
+
+
+def _everything() -> dict[str, dict[str, Any]]:
+    """Where a function is found -> name -> function."""
+    return {"": {n: f for n, f in FUNCTIONS.items() if isinstance(f, FunctionType)},
+            "Tensor": _methods(), **{name: _of_module(m) for name, m in _MODULES.items()}}
+
+
+def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
+    """Namespace -> the functions in it that ask classes; `Tensor` and modules are the keys.
+
+    >>> import adjoint as ad
+    >>> ad.add in get_overridable_functions()[ad]
+    True
+    """
+    owners: dict[str, Any] = {"": adjoint, "Tensor": Tensor, **_MODULES}
+    return {owners[where]: [f for n, f in found.items() if n not in _ONLY_MODES]
+            for where, found in _everything().items()}
+
+
+def get_ignored_functions() -> set[Callable[..., Any]]:
+    """The public functions that do not ask the classes of their operands (modes are asked)."""
+    return {f for found in _everything().values() for n, f in found.items() if n in _ONLY_MODES}
+
+
+def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Each overridable function -> a function of the same signature that returns -1.
+
+    >>> import adjoint as ad
+    >>> get_testing_overrides()[ad.add](1, 2)
+    -1
+    """
+    def stand_in(f: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(f)
+        def dummy(*args: Any, **kwargs: Any) -> int:
+            return -1
+        return dummy
+    return {f: stand_in(f) for found in get_overridable_functions().values() for f in found}
+
+
+@functools.cache
+def _names() -> dict[Any, str]:
+    found: dict[Any, str] = {}
+    for where, functions in _everything().items():
+        prefix = f"torch.{where}." if where else "torch."
+        for name, f in functions.items():
+            found.setdefault(f, prefix + name)
+    return found
+
+
+def resolve_name(f: Any) -> str | None:
+    """PyTorch's full name of a public function; None for other objects.
+
+    >>> import adjoint as ad
+    >>> resolve_name(ad.nn.functional.linear)
+    'torch.nn.functional.linear'
+    """
+    return _names().get(f)
+
+
+def is_tensor_method_or_property(func: Any) -> bool:
+    """True if `func` is a method of Tensor or the `__get__` of one of its properties."""
+    if isinstance(getattr(func, "__self__", None), property):
+        return bool(func.__name__ == "__get__")
+    return func in _methods().values()
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """True for tensors, and for objects whose class has `__torch_function__`.
+
+    >>> is_tensor_like([1.0])
+    False
+    """
+    return type(inp) is Tensor or hasattr(inp, NAME)
+
+
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """True if `handle_torch_function` has somebody to ask about these operands."""
+    return is_asked(relevant_args)
+
+
+def has_torch_function_unary(tensor: Any) -> bool:
+    """`has_torch_function` of one operand."""
+    return is_asked((tensor,))
+
+
+def has_torch_function_variadic(*relevant_args: Any) -> bool:
+    """`has_torch_function` of the arguments."""
+    return is_asked(relevant_args)
+
+
+def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterable[Any],
+                          *args: Any, **kwargs: Any) -> Any:
+    """What modes and the classes of `relevant_args` answer to ``public_api(*args, **kwargs)``.
+
+    Subclasses are asked before their bases, else from left to right. Raises TypeError if everyone
+    asked returns NotImplemented.
+
+    >>> class Answer:
+    ...     @classmethod
+    ...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+    ...         return 42
+    >>> def double(x):
+    ...     if has_torch_function_unary(x):
+    ...         return handle_torch_function(double, (x,), x)
+    ...     return 2 * x
+    >>> double(Answer()), double(4)
+    (42, 8)
+    """
+    return ask(public_api, tuple(relevant_args), args, kwargs)
+
+
+def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
+    """Makes a function ask the classes of the operands that `dispatcher(*args)` returns.
+
+    >>> @wrap_torch_function(lambda a: (a,))
+    ... def double(a):
+    ...     return a + a
+    >>> double(3)
+    6
+    """
+    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            relevant = tuple(dispatcher(*args, **kwargs))
+            if is_asked(relevant):
+                return ask(wrapped, relevant, args, kwargs)
+            return func(*args, **kwargs)
+        return wrapped
+    return decorate
+
+
+class TorchFunctionMode:
+    """A context in which every public function is passed to `__torch_function__`, whatever its
+    operands: override that method. While it runs, the mode is set aside, so that it can call
+    functions itself. Modes nest; the innermost is asked first.
+
+    >>> import adjoint as ad
+    >>> class Count(TorchFunctionMode):
+    ...     calls = 0
+    ...     def __torch_function__(self, func, types, args=(), kwargs=None):
+    ...         self.calls += 1
+    ...         return func(*args, **(kwargs or {}))
+    >>> with Count() as count:
+    ...     x = ad.ones(2) + 1
+    >>> count.calls
+    2
+    """
+
+    _tokens: list[Token[tuple[Any, ...]]]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __torch_function__")
+
+    def __enter__(self) -> Self:
+        if "_tokens" not in self.__dict__:
+            self._tokens = []
+        self._tokens.append(MODES.set((*MODES.get(), self)))
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        MODES.reset(self._tokens.pop())
+
+    @classmethod
+    def push(cls, *args: Any, **kwargs: Any) -> Any:
+        """A mode of the class; use `with`."""
+        return cls(*args, **kwargs)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that calls the functions as they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class DisableTorchFunctionSubclass(intercept.Silence):
+    """Context in which the classes of operands are not asked: subclasses go as plain tensors."""
+
+
+class DisableTorchFunction(intercept.Silence):
+    """Context in which neither classes nor modes are asked."""
+
+    level = 2
+
+
+def get_default_nowrap_functions() -> set[Any]:
+    """The functions whose result a subclass does not take over: the gradient."""
+    return {Tensor.__dict__["grad"].__get__}
+
+
+_install()
+__all__ = ["BaseTorchFunctionMode", "DisableTorchFunction", "DisableTorchFunctionSubclass",
+           "TorchFunctionMode", "base_of_subclasses", "get_default_nowrap_functions",
+           "get_ignored_functions", "get_overridable_functions", "get_testing_overrides",
+           "handle_torch_function", "has_torch_function", "has_torch_function_unary",
+           "has_torch_function_variadic", "is_tensor_like", "is_tensor_method_or_property",
+           "resolve_name", "wrap_torch_function"]
+__getattr__ = missing("adjoint.overrides")
