@@ -271,3 +271,45 @@ def test_skip_init_leaves_storage_and_names() -> None:
     assert m.weight.shape == (2, 3) and m.weight.device.type == "cpu"
     with pytest.raises(RuntimeError, match="must support a 'device' arg"):
         utils.skip_init(nn.ReLU)
+
+
+def orthonormal(q: Any) -> bool:
+    q = q.mT if q.shape[-2] < q.shape[-1] else q
+    return bool(ad.allclose(q.mH @ q, ad.eye(q.shape[-1], dtype=q.dtype), atol=1e-5))
+
+
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
+@pytest.mark.parametrize("shape", [(3, 3), (5, 2), (2, 5), (2, 4, 3)])
+@pytest.mark.parametrize("trivialization", [True, False])
+def test_orthogonal_stays_orthogonal_under_training(kind: str, shape: tuple[int, ...],
+                                                    trivialization: bool) -> None:
+    """F96: the parametrized matrix is orthogonal before and after a step, whatever it starts as."""
+    module = nn.Module()
+    module.w = nn.Parameter(ad.randn(shape))
+    parametrizations.orthogonal(module, "w", kind, use_trivialization=trivialization)
+    if kind == "householder" or trivialization:
+        assert orthonormal(module.w)
+    target = ad.linalg.qr(ad.randn(shape) if shape[-2] >= shape[-1] else ad.randn(shape).mT).Q
+    target = target if shape[-2] >= shape[-1] else target.mT
+    optimizer = ad.optim.SGD(module.parameters(), lr=0.1)
+    (module.w - target).square().sum().backward()
+    assert float(module.parametrizations.w.original.grad.abs().sum()) > 0
+    optimizer.step()
+    assert orthonormal(module.w)
+    if trivialization or kind == "householder":
+        module.w = target
+        ad.testing.assert_close(module.w, target, atol=1e-5, rtol=1e-5)
+    else:
+        with pytest.raises(NotImplementedError, match="not possible to assign"):
+            module.w = target
+
+
+def test_orthogonal_refuses() -> None:
+    layer = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="orthogonal_map has to be one of"):
+        parametrizations.orthogonal(layer, "weight", "qr")
+    with pytest.raises(ValueError, match="matrix or batch of matrices"):
+        parametrizations.orthogonal(layer, "bias")
+    parametrizations.orthogonal(layer)
+    with pytest.raises(ValueError, match=r"Expected a matrix or batch of matrices of shape"):
+        layer.weight = ad.ones(3, 3)

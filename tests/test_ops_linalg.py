@@ -52,6 +52,12 @@ case("lstsq", lambda T, F, a, b: T.linalg.lstsq(a, b)[0], R(4, 3), R(4, 2), tol=
 for o in ("fro", "nuc", 2, -2, 1, -1, float("inf"), -float("inf")):
     case(f"matrix_norm {o}", lambda T, F, a, o=o: T.linalg.matrix_norm(a, o), A, tol=1e-8)
 case("multi_dot", lambda T, F, a, b, c: T.linalg.multi_dot([a, b, c]), R(2, 5), R(5, 3), R(3))
+case("householder_product", lambda T, F, a, t: T.linalg.householder_product(a, t), R(2, 4, 3),
+     R(2, 2), tol=1e-8)
+for left in (True, False):
+    for transpose in (True, False):
+        case(f"ormqr {left} {transpose}", lambda T, F, a, t, c, o=(left, transpose): T.ormqr(
+            a, t, c, *o), R(4, 3), R(3), R(4, 2) if left else R(2, 4), tol=1e-8)
 case("tensorsolve", lambda T, F, a, b: T.linalg.tensorsolve(a, b), R(2, 3, 6), R(2, 3), tol=1e-8)
 case("tensorinv", lambda T, F, a: T.linalg.tensorinv(a), R(2, 3, 3, 2), tol=1e-8)
 X = R(3, 4, 6)
@@ -100,6 +106,39 @@ def test_failures_are_runtime_errors_in_words():
         ad.linalg.cholesky(ad.tensor([[1.0, 2.0], [2.0, 1.0]]))
     with pytest.raises(RuntimeError, match="square"):
         ad.linalg.det(ad.zeros(2, 3))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 3), (2, 2, 5), (3, 0), (0, 0)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_geqrf_is_lapacks(shape, dtype):
+    torch = pytest.importorskip("torch")
+    a = R(*shape).astype(dtype) * (1 + (1j if dtype == "complex128" else 0))
+    for mine, theirs in zip(ad.geqrf(ad.tensor(a)), torch.geqrf(torch.tensor(a)), strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=1e-5)
+    with pytest.raises(NotImplementedError, match="has no derivative; use linalg.qr"):
+        ad.geqrf(ad.ones(2, 2, requires_grad=True))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_info_instead_of_errors(dtype):
+    torch = pytest.importorskip("torch")
+    good, bad = np.eye(3), np.array([[4.0, 2, 1], [2, 1, 5], [1, 5, 3]])
+    flat = np.array([[1.0, 2, 3], [2, 4, 6], [0, 0, 1]])
+    pair, singular = np.stack([good, bad]).astype(dtype), np.stack([flat, good]).astype(dtype)
+    mine, theirs = (t.linalg.cholesky_ex(t.tensor(pair)) for t in (ad, torch))
+    assert mine.info.tolist() == theirs.info.tolist() == [0, 2]
+    np.testing.assert_array_equal(mine.L[0].numpy(), good)
+    assert mine.L[1].isnan().any()
+    for t in (ad, torch):
+        assert t.linalg.inv_ex(t.tensor(singular)).info.tolist() == [2, 0]
+        solved = t.linalg.solve_ex(t.tensor(singular), t.tensor(singular))
+        assert solved.info.tolist() == [2, 0] and solved.result[1].isfinite().all()
+        for name, operand in (("cholesky_ex", pair), ("inv_ex", singular)):
+            with pytest.raises(RuntimeError, match=r"Batch element [01]"):
+                getattr(t.linalg, name)(t.tensor(operand), check_errors=True)
+    x = ad.tensor(pair, requires_grad=True)
+    ad.linalg.cholesky_ex(x).L[0].real.sum().backward()
+    assert x.grad[0].isfinite().all()
 
 
 @pytest.mark.parametrize("one", case, ids=repr)

@@ -1,4 +1,4 @@
-"""F41: PyTorch's `__torch_function__`: classes and modes that answer for the public functions."""
+"""F123: PyTorch's `__torch_function__`: classes and modes that answer for the public functions."""
 
 from __future__ import annotations
 

@@ -210,6 +210,24 @@ def test_embedding_gradient_is_sparse_and_equal_to_the_dense_one():
     assert found.is_sparse and found.coalesce().indices().tolist() == [[4]]
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bags_have_sparse_gradients_too(mode):
+    table = R.normal(size=(6, 2)).astype(np.float32)
+    grads = []
+    for sparse in (False, True):
+        bag = ad.nn.EmbeddingBag.from_pretrained(ad.tensor(table), freeze=False, mode=mode,
+                                                 sparse=sparse, padding_idx=0)
+        out = bag(ad.tensor(INDEX.reshape(-1)), ad.tensor([0, 2, 2]))
+        (out ** 2).sum().backward()
+        grads.append(bag.weight.grad)
+    assert grads[1].is_sparse and sorted(set(grads[1]._indices()[0].tolist())) == [1, 3]
+    np.testing.assert_allclose(grads[1].to_dense().numpy(), grads[0].numpy(), rtol=1e-6)
+    before = bag.weight.detach().clone()
+    ad.optim.SparseAdam(bag.parameters(), lr=0.1).step()
+    changed = (bag.weight.detach() != before).any(1)
+    assert changed.tolist() == [False, True, False, True, False, False]
+
+
 @pytest.mark.parametrize("name, kwargs", [
     ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("SGD", {"lr": 0.1,
                                                                          "maximize": True}),

@@ -30,6 +30,7 @@ from adjoint.ops import embedding as embedding
 from adjoint.ops import fourier as fourier
 from adjoint.ops import gather as gather
 from adjoint.ops import group_norm as group_norm
+from adjoint.ops import householder as householder
 from adjoint.ops import index as index
 from adjoint.ops import linalg as linalg
 from adjoint.ops import linear_loss as linear_loss

@@ -13,8 +13,9 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
+from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import box, dtype_of, finish, raw, result
-from adjoint.ops.api_decompose import linalg
+from adjoint.ops.api_decompose import LinAlgError, linalg
 from adjoint.ops.decompose import (
     batch_leading,
     cholesky_op,
@@ -247,30 +248,86 @@ def top_lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Any = None) -> An
 
 
 # ------------------------------------------------------------------ with info instead of errors
-def _info(A: Any) -> Any:
-    return box(A, np.zeros(tuple(A.shape[:-2]), np.int32))
+def _first_failure(kind: str, a: Any) -> Any:
+    """Per matrix of a raw batch: the order (from 1) of the first leading minor that is not positive
+    definite, or of the first zero pivot of LU; 0 where there is none."""
+    n = a.shape[-1]
+    flat = a.reshape(math.prod(a.shape[:-2]), n, n)
+    if kind == "singular":
+        bad = np.diagonal(factor(flat)[0], axis1=1, axis2=2) == 0
+    else:
+        work, found = np.tril(flat), []
+        with np.errstate(all="ignore"):
+            for j in range(n):
+                pivot = work[:, j, j].real - (np.abs(work[:, j, :j]) ** 2).sum(1)
+                found.append(~(pivot > 0))
+                work[:, j, j] = np.sqrt(pivot)
+                inner = np.einsum("bik,bk->bi", work[:, j + 1:, :j], work[:, j, :j].conj())
+                work[:, j + 1:, j] = (work[:, j + 1:, j] - inner) / work[:, j, j, None]
+        bad = np.stack(found, 1) if n else np.zeros((len(flat), 0), bool)
+    first = np.where(bad.any(1), bad.argmax(1) + 1, 0) if n else np.zeros(len(flat))
+    return first.astype(np.int32).reshape(a.shape[:-2])
+
+
+_TEXT = {
+    "singular": "The diagonal element {} is zero: the matrix is singular",
+    "minor": "The factorization could not be completed because the input is not positive-definite "
+             "(the leading minor of order {} is not positive-definite)"}
+
+
+def _with_info(name: str, kind: str, A: Any, run: Any, check_errors: bool) -> tuple[Any, Any]:
+    """(run(A), info per matrix); nan where info is not 0, unless that is to raise."""
+    try:
+        return run(A), box(A, np.zeros(tuple(A.shape[:-2]), np.int32))
+    except LinAlgError:
+        if (check_errors and len(A.shape) == 2) or (isinstance(A, Tensor) and A.level):
+            raise
+    info = _first_failure(kind, raw(A))
+    if check_errors:
+        at = tuple(int(i[0]) for i in np.nonzero(info))
+        raise LinAlgError(f"linalg.{name}: (Batch element {', '.join(map(str, at))}): "
+                          + _TEXT[kind].format(info[at]))
+    bad = (info != 0)[..., None, None]
+    found = run(where_op(bad, np.eye(A.shape[-1], dtype=dtype_of(A)), A))
+    if len(found.shape) < len(A.shape):                     # a vector per matrix was solved for
+        bad = bad[..., 0]
+    return where_op(bad, np.array(np.nan, dtype_of(A)), found), box(A, info)
 
 
 @linalg(method=False)
 def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
-    """(inverse, info): info is 0; a singular matrix raises as in `inv`."""
-    return finish(out, InverseResult(inv_op(A), _info(A)))
+    """(inverse, info): info is 0, or the place of the first zero pivot, from 1; the inverse of such
+    a matrix is nan, or raises with check_errors=True.
+
+    >>> import adjoint as ad
+    >>> ad.linalg.inv_ex(ad.zeros(2, 2)).info.item()
+    1
+    """
+    return finish(out, InverseResult(*_with_info("inv_ex", "singular", A, inv_op, check_errors)))
 
 
 @linalg(method=False)
 def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False,
                 out: Any = None) -> Any:
-    """(L, info): info is 0; a matrix that is not positive definite raises as in `cholesky`."""
-    low = cholesky_op(A)
-    return finish(out, CholeskyResult(mH(low) if upper else low, _info(A)))
+    """(L, info): info is 0, or the order of the first leading minor that is not positive definite;
+    the factor of such a matrix is nan, or raises with check_errors=True.
+
+    >>> import adjoint as ad
+    >>> ad.linalg.cholesky_ex(ad.tensor([[1.0, 2.0], [2.0, 1.0]])).info.item()
+    2
+    """
+    low, info = _with_info("cholesky_ex", "minor", A, cholesky_op, check_errors)
+    return finish(out, CholeskyResult(mH(low) if upper else low, info))
 
 
 @linalg(method=False)
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False,
              out: Any = None) -> Any:
-    """(X, info): info is 0; a singular matrix raises as in `solve`."""
+    """(X, info): info is 0, or the place of the first zero pivot of A, from 1; X is nan there, or
+    raises with check_errors=True."""
     from adjoint.ops.api_decompose import solve
-    return finish(out, InfoResult(solve(A, B, left=left), _info(A)))
+    return finish(out, InfoResult(*_with_info(
+        "solve_ex", "singular", A, lambda a: solve(a, B, left=left), check_errors)))
 
 
 @linalg(method=False)

@@ -79,7 +79,9 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
     """Sums, means or maxima of bags of embedding rows.
 
     input (B, L): a bag per row; or (N,) with `offsets` (B,) where bags begin. Rows at
-    `padding_idx` do not count. per_sample_weights only with mode "sum".
+    `padding_idx` do not count. per_sample_weights only with mode "sum". `sparse=True` makes the
+    gradient of `weight` a sparse tensor of the rows that were read, as in `embedding`; not with
+    mode "max".
     """
     need("embedding_bag", input, weight)
     if mode not in ("sum", "mean", "max"):
@@ -102,7 +104,11 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
     else:
         kept = np.arange(flat.size)
     bag = bag[kept]
-    rows = embedding(flat[kept], weight, None, max_norm, norm_type, scale_grad_by_freq)
+    if mode == "max" and (sparse or scale_grad_by_freq):
+        raise ArgumentError("embedding_bag: max mode does not support "
+                            + ("sparse weights" if sparse else
+                               "scaling the gradient by the frequency"))
+    rows = embedding(flat[kept], weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
     if mode == "max":
         return _bag_max(rows, bag, bags, weight)
     if per_sample_weights is not None:

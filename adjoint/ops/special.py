@@ -19,6 +19,7 @@ from adjoint.ops.api_pointwise import sinc
 from adjoint.ops.family import NUMBER, pointwise
 from adjoint.ops.pointwise import add, div, eq, lgamma, mul, sub, where_op
 from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.shape import clone_op
 
 SPECIAL: dict[str, Callable[..., Any]] = {}
 
@@ -84,7 +85,7 @@ def _enter(name: str, f: Callable[..., Any], doc: str, own: str = "", two: bool 
         public(own)(function)
 
         def write(self: Tensor, *args: Any) -> Tensor:
-            out: Tensor = self.copy_(f(self, *args))
+            out: Tensor = self.copy_(f(clone_op(self), *args))
             return out
         write.__name__ = write.__qualname__ = own + "_"
         write.__doc__ = f"In-place form of `{own}`."
@@ -140,7 +141,7 @@ def mvlgamma(input: Any, p: int, *, out: Any = None) -> Any:
 @public("mvlgamma_", function=False)
 def mvlgamma_(self: Tensor, p: int) -> Tensor:
     """In-place form of `mvlgamma`."""
-    out: Tensor = self.copy_(mvlgamma(self, p))
+    out: Tensor = self.copy_(mvlgamma(clone_op(self), p))
     return out
 
 
@@ -155,7 +156,7 @@ def _polynomial(name: str, first: Callable[[Any], Any], step: Callable[..., Any]
             top = degrees
         else:
             degrees = n.detach().trunc()
-            top = int(degrees.max().item()) if degrees.numel() else 0
+            top = _highest(degrees)
         x = sub(mul(input, 2.0), 1.0) if shifted else mul(input, 1.0)
         last, now = mul(x, 0.0), add(mul(x, 0.0), 1.0)
         found = now if degrees is not n and isinstance(degrees, int) and top >= 0 else mul(now, 0.0)
@@ -170,6 +171,13 @@ def _polynomial(name: str, first: Callable[[Any], Any], step: Callable[..., Any]
     polynomial.__doc__ = (f"The polynomial {name} of degree n (a number or a tensor of degrees) at "
                           "x, by its recurrence; differentiable in x.")
     SPECIAL[name] = polynomial
+
+
+def _highest(degrees: Any) -> int:
+    """The largest degree, that of any example under a transform: so far goes the recurrence."""
+    while degrees.level:
+        degrees = degrees.value
+    return int(degrees.max().item()) if degrees.numel() else 0
 
 
 def _cheb(k: int, x: Any, now: Any, last: Any) -> Any:

@@ -18,13 +18,10 @@ from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn import init
 from adjoint.nn._core import no_grad
-from adjoint.nn.modules._check import empty_parameter, positive, refuse, tensor_input
+from adjoint.nn.modules._check import empty_parameter, positive, tensor_input
 from adjoint.nn.modules.module import Module
 
 __all__ = ["Embedding", "EmbeddingBag"]
-
-_NO_SPARSE = ("{}: sparse=True asks for sparse gradients, which Embedding alone offers; use "
-              "sparse=False (the gradient is dense)")
 
 
 def _row(layer: str, padding_idx: int | None, rows: int) -> int | None:
@@ -159,7 +156,8 @@ class EmbeddingBag(Module):
 
     ``forward(input, offsets=None, per_sample_weights=None)``: input (B, N) is B bags of N; input
     (N,) with offsets (B,) is bags that begin at the offsets. Returns (B, embedding_dim); an
-    empty bag is zeros. ``per_sample_weights`` goes with mode="sum" only.
+    empty bag is zeros. ``per_sample_weights`` goes with mode="sum" only. With ``sparse=True`` the
+    gradient of the table is a sparse tensor of the rows that were read; not with mode="max".
 
     >>> import adjoint as ad
     >>> bag = ad.nn.EmbeddingBag(10, 3, mode="sum")
@@ -176,7 +174,6 @@ class EmbeddingBag(Module):
                  device: Any = None, dtype: Any = None) -> None:
         positive("EmbeddingBag", zero_ok=True, num_embeddings=num_embeddings,
                  embedding_dim=embedding_dim)
-        refuse(sparse, _NO_SPARSE.format("EmbeddingBag"))
         if mode not in ("sum", "mean", "max"):
             raise ArgumentError(f"EmbeddingBag: mode has to be one of sum, mean or max, got {mode}")
         super().__init__()

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
@@ -53,7 +53,8 @@ class ParametrizationList(ModuleList):
             new: Any = original
             for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
-                    new = module.right_inverse(new)
+                    with suppress(NotImplementedError):     # it has none for these options
+                        new = module.right_inverse(new)
         self.is_tensor = isinstance(new, Tensor)
         if not self.is_tensor and not isinstance(new, Sequence):
             raise ArgumentError("'right_inverse' must return a Tensor or a Sequence of tensors "
