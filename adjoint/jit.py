@@ -1,14 +1,22 @@
 """`torch.jit`, as far as it means something here: there is no TorchScript.
 
-Decorators that only mark code for a compiler return it unchanged, and say so. What would have to
-produce or read a compiled program raises one line. Programs run as Python.
+Decorators that only mark code for a compiler return it unchanged, and say so; `trace` runs the
+program on its examples and returns it. What would have to write or read a compiled program raises
+one line. Programs run as Python.
 """
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
-from adjoint.base.errors import NotSupported
+import numpy as np
+
+from adjoint.base import tree
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import complex128
+from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.core.tensor import Tensor
 
 T = TypeVar("T")
 
@@ -67,14 +75,52 @@ def annotate(the_type: Any, the_value: T) -> T:
     return the_value
 
 
-def trace(func: Any, example_inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Raises: a traced program would be another object than the model, and there is none."""
-    _absent("trace", "call the model itself")
+def trace(func: Any, example_inputs: Any = None, optimize: Any = None, check_trace: bool = True,
+          check_inputs: Any = None, check_tolerance: float = 1e-5, strict: bool = True,
+          *args: Any, example_kwarg_inputs: Any = None, **kwargs: Any) -> Any:
+    """`func` itself, after it ran on the examples: nothing is recorded, it stays the program that
+    it is, with all its branches.
+
+    example_inputs        a tuple of operands, or one tensor; example_kwarg_inputs by keyword
+    check_trace           run it twice, and warn if the results differ by more than
+                          `check_tolerance` (relative): a recorded program would then be wrong
+    check_inputs          further tuples of operands to run it on
+
+    Raises what `func` raises on the examples. `jit.save` of the result is refused: save the
+    weights.
+
+    >>> import adjoint as ad
+    >>> layer = ad.nn.Linear(2, 3)
+    >>> trace(layer, ad.ones(1, 2)) is layer
+    True
+    """
+    named = dict(example_kwarg_inputs or {})
+    if example_inputs is None and not named:
+        raise ArgumentError("jit.trace: example_inputs or example_kwarg_inputs must be given")
+    for operands in (example_inputs, *(check_inputs or ())):
+        operands = (() if operands is None else operands if isinstance(operands, tuple)
+                    else tuple(operands) if isinstance(operands, list) else (operands,))
+        first = func(*operands, **named)
+        if check_trace and not _alike(first, func(*operands, **named), check_tolerance):
+            warnings.warn("jit.trace: two runs on the same example gave different results; is the "
+                          "model in training mode (dropout, random numbers)? Call model.eval()",
+                          UserWarning, stacklevel=2)
+    return func
+
+
+def _alike(a: Any, b: Any, tolerance: float) -> bool:
+    pairs = list(zip(tree.tree_leaves(a), tree.tree_leaves(b), strict=True))
+    arrays = [(x.detach().to(complex128).array, y.detach().to(complex128).array)
+              for x, y in pairs if isinstance(x, Tensor)]
+    return all(type(x) is MetaArray or np.allclose(x, y, tolerance, tolerance, equal_nan=True)
+               for x, y in arrays)
 
 
 def trace_module(mod: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """Raises, as `trace`."""
-    _absent("trace_module", "call the model itself")
+    """`mod` itself, after each of its methods named in `inputs` ran on its example, as `trace`."""
+    for name, operands in inputs.items():
+        trace(mod if name == "forward" else getattr(mod, name), operands, *args, **kwargs)
+    return mod
 
 
 def freeze(mod: Any, *args: Any, **kwargs: Any) -> Any:

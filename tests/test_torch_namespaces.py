@@ -20,11 +20,67 @@ def test_jit_marks_change_nothing_and_compilers_say_that_there_is_none():
     model = ad.nn.Linear(2, 2)
     assert ad.jit.script(model) is model and not ad.jit.is_scripting()
     assert ad.jit.annotate(list, [1]) == [1] and not ad.jit.is_tracing()
-    for call in (lambda: ad.jit.trace(model, ad.ones(2)), lambda: ad.jit.load("x"),
-                 lambda: ad.jit.save(model, "x"), lambda: ad.jit.freeze(model),
-                 lambda: ad.jit.trace_module(model, {})):
+    for call in (lambda: ad.jit.load("x"), lambda: ad.jit.save(model, "x"),
+                 lambda: ad.jit.freeze(model)):
         with pytest.raises(NotImplementedError, match="there is no TorchScript here; "):
             call()
+
+
+def test_jit_trace_runs_the_model_on_its_examples_and_gives_it_back():
+    model, seen = ad.nn.Linear(2, 2), []
+    model.register_forward_hook(lambda m, args, out: seen.append(tuple(out.shape)))
+    assert ad.jit.trace(model, ad.ones(2), check_trace=False) is model
+    assert ad.jit.trace(model, (ad.ones(3, 2),), check_inputs=[(ad.ones(4, 2),)]) is model
+    assert ad.jit.trace(model, example_kwarg_inputs={"input": ad.ones(5, 2)}) is model
+    assert ad.jit.trace_module(model, {"forward": ad.ones(6, 2)}) is model
+    assert seen == [(2,), (3, 2), (3, 2), (4, 2), (4, 2), (5, 2), (5, 2), (6, 2), (6, 2)]
+    with pytest.raises(RuntimeError, match="shape"):
+        ad.jit.trace(model, ad.ones(3))
+    with pytest.raises(ValueError, match="example_inputs or example_kwarg_inputs"):
+        ad.jit.trace(model)
+    with pytest.warns(UserWarning, match="two runs on the same example gave different results"):
+        ad.jit.trace(ad.nn.Dropout(), ad.ones(100))
+
+    def nested(x):
+        return {"a": [x.to(ad.bfloat16)], "b": (x, 1)}
+    assert ad.jit.trace(nested, ad.ones(2)) is nested
+
+
+def test_benchmark_measures_and_compares(capsys):
+    from adjoint.utils import benchmark
+    clock = iter(range(10**9))
+    fixed = benchmark.Timer("seen.append(1)", globals={"seen": (seen := [])}, label="fixed",
+                            sub_label="one", description="here", timer=lambda: float(next(clock)))
+    m = fixed.timeit(200)
+    assert len(seen) == 202 and m.number_per_run == 200 and m.times == [1 / 200]
+    assert m.median == m.mean == 1 / 200 and m.iqr == 0 and not m.has_warnings
+    assert "fixed: one\nhere\n  5.00 ms\n  1 measurement, 200 runs , 1 thread" in repr(m)
+    more = benchmark.Measurement(10, [0.1, 0.2, 0.3, 0.4], m.task_spec)
+    assert more.median == pytest.approx(0.025) and more.iqr == pytest.approx(0.015)
+    assert more.has_warnings and "WARNING: Interquartile range is 60.0%" in repr(more)
+    merged, = benchmark.Measurement.merge([m, more])
+    assert merged.times == pytest.approx([0.005, 0.01, 0.02, 0.03, 0.04])
+    real = benchmark.Timer("torch.add(x, 1)", "x = torch.ones(8)", description="there",
+                           label="fixed", sub_label="two", num_threads=2)
+    blocked = real.blocked_autorange(min_run_time=0.02)
+    assert sum(blocked.raw_times) >= 0.02 and 0 < blocked.median < 1e-2
+    before = ad.get_num_threads()
+    assert real.adaptive_autorange(threshold=10.0, max_run_time=0.5).number_per_run >= 1
+    assert ad.get_num_threads() == before
+    table = benchmark.Compare([m])
+    table.extend_results([blocked])
+    table.trim_significant_figures()
+    table.print()
+    printed = capsys.readouterr().out
+    assert "fixed" in printed and "1 threads: ---" in printed and "2 threads: ---" in printed
+    assert "here" in printed and "there" in printed and "Times are in microseconds (us)" in printed
+    for bad, text in ((lambda: benchmark.Timer(print), "only a `str` stmt"),
+                      (lambda: benchmark.Timer(language="c++"), "only statements in Python"),
+                      (lambda: benchmark.Timer(num_threads=0), "num_threads must be positive"),
+                      (lambda: real.autorange(), "blocked_autorange"),
+                      (lambda: real.collect_callgrind(), "Callgrind")):
+        with pytest.raises((ValueError, NotImplementedError), match=text):
+            bad()
 
 
 def test_onnx_export_raises_one_line():

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from adjoint.base.errors import missing as _missing
-from adjoint.nn import functional, init, modules, parallel, utils
+from adjoint.nn import functional, grad, init, modules, parallel, utils
 from adjoint.nn.modules import (
     CELU,
     ELU,
@@ -205,7 +205,7 @@ __all__ = [
     "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer", "TripletMarginLoss", "TripletMarginWithDistanceLoss", "Unflatten",
     "Unfold", "UninitializedBuffer", "UninitializedParameter", "Upsample", "UpsamplingBilinear2d",
-    "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "functional", "init", "modules",
-    "parallel", "utils",
+    "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "functional", "grad", "init",
+    "modules", "parallel", "utils",
 ]
 __getattr__ = _missing("adjoint.nn")

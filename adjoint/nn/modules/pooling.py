@@ -6,17 +6,12 @@ Inputs are (N, C, *) or (C, *). Output size of each axis, unless said otherwise:
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import adjoint.nn.functional as F
-from adjoint.base.aval import MetaArray
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
-from adjoint.nn import _core
 from adjoint.nn.modules._check import IntOrInts, ints, rank
 from adjoint.nn.modules.module import Module
 
@@ -96,6 +91,7 @@ class MaxPool2d(_MaxPoolNd):
     """
 
     _axes = 2
+    _function = "fractional_max_pool2d"
     _function = "max_pool2d"
 
 
@@ -110,6 +106,7 @@ class MaxPool3d(_MaxPoolNd):
     """
 
     _axes = 3
+    _function = "fractional_max_pool3d"
     _function = "max_pool3d"
 
 
@@ -229,6 +226,7 @@ class AvgPool2d(_AvgPoolNd):
     """
 
     _axes = 2
+    _function = "fractional_max_pool2d"
     _function = "avg_pool2d"
 
 
@@ -242,6 +240,7 @@ class AvgPool3d(_AvgPoolNd):
     """
 
     _axes = 3
+    _function = "fractional_max_pool3d"
     _function = "avg_pool3d"
 
 
@@ -284,6 +283,7 @@ class LPPool2d(_LPPoolNd):
     """
 
     _axes = 2
+    _function = "fractional_max_pool2d"
     _function = "lp_pool2d"
 
 
@@ -296,6 +296,7 @@ class LPPool3d(_LPPoolNd):
     """
 
     _axes = 3
+    _function = "fractional_max_pool3d"
     _function = "lp_pool3d"
 
 
@@ -396,26 +397,6 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     _function = "adaptive_max_pool3d"
 
 
-def _fractional_windows(samples: Any, sizes: tuple[int, ...], kernel: tuple[int, ...],
-                        out: tuple[int, ...]) -> Any:
-    """Flat indices (N, C, *out, window) of what each window holds; the window's steps follow
-    from one random number per plane and axis (Graham 2014, section 3, pseudorandom)."""
-    n, (batch, channels) = len(sizes), samples.shape[:2]
-    order = range(n) if n == 3 else reversed(range(n))  # samples come as (W, H) in two axes
-    flat = np.zeros((batch, channels, *(1,) * (2 * n)), np.int64)
-    for axis, sample in zip(order, np.moveaxis(samples, -1, 0), strict=True):
-        size, k, o = sizes[axis], kernel[axis], out[axis]
-        u = sample[..., None].astype(samples.dtype)
-        alpha = samples.dtype.type((size - k) / (o - 1)) if o > 1 else samples.dtype.type(0)
-        starts = (((np.arange(o) + u) * alpha).astype(np.int64) - (u * alpha).astype(np.int64))
-        starts[..., -1] = size - k
-        cells = starts[..., :, None] + np.arange(k)  # (N, C, out, kernel) of this axis
-        shape = [batch, channels, *(1,) * (2 * n)]
-        shape[2 + axis], shape[2 + n + axis] = o, k
-        flat = flat + cells.reshape(shape) * math.prod(sizes[axis + 1:])
-    return flat
-
-
 class _FractionalMaxPoolNd(_Pool):
     def __init__(self, kernel_size: IntOrInts, output_size: IntOrInts | None = None,
                  output_ratio: float | Sequence[float] | None = None,
@@ -441,33 +422,8 @@ class _FractionalMaxPoolNd(_Pool):
         self.output_ratio = ratio
 
     def forward(self, input: Tensor) -> Any:
-        n, layer = self._axes, self._get_name()
-        rank(self, input, (n + 1, n + 2), f"(C, *) or (N, C, *) with {n} axes after C")
-        sizes = tuple(input.shape[-n:])
-        out = self.output_size or tuple(
-            int(s * r) for s, r in zip(sizes, self.output_ratio, strict=True))
-        for s, k, o in zip(sizes, self.kernel_size, out, strict=True):
-            if o + k - 1 > s or o < 1:
-                raise ShapeError(f"{layer}: kernel size {k} and output size {o} do not fit an "
-                                 f"axis of {s} in an input of shape {tuple(input.shape)}")
-        x = input if input.ndim == n + 2 else input.unsqueeze(0)
-        planes = tuple(x.shape[:2])
-        samples = self._random_samples
-        if samples is None:
-            samples = _core.empty((*planes, n), dtype=x.dtype).uniform_()
-        meta = type(x.array) is MetaArray  # any windows have the right shape
-        draws = np.zeros((*planes, n)) if meta else samples.array
-        at = _fractional_windows(draws, sizes, self.kernel_size, out)
-        picked = x.flatten(2).gather(2, _core.tensor(at.reshape(*planes, -1)).to(x.device))
-        values, which = picked.reshape(*planes, *out, -1).max(-1)
-        if input.ndim == n + 1:
-            values = values.squeeze(0)
-        if not self.return_indices:
-            return values
-        if meta:
-            return values, which.reshape(values.shape)
-        flat = np.take_along_axis(at.reshape(*planes, *out, -1), which.array[..., None], -1)
-        return values, _core.tensor(flat.reshape(values.shape))
+        return self._apply_pool(input, self.kernel_size, self.output_size, self.output_ratio,
+                                self.return_indices, self._random_samples)
 
 
 class FractionalMaxPool2d(_FractionalMaxPoolNd):
@@ -479,6 +435,7 @@ class FractionalMaxPool2d(_FractionalMaxPoolNd):
     """
 
     _axes = 2
+    _function = "fractional_max_pool2d"
 
 
 class FractionalMaxPool3d(_FractionalMaxPoolNd):
@@ -490,3 +447,4 @@ class FractionalMaxPool3d(_FractionalMaxPoolNd):
     """
 
     _axes = 3
+    _function = "fractional_max_pool3d"
