@@ -62,10 +62,10 @@ class ProcessContext:
         sentinels = {p.sentinel: i for i, p in enumerate(self.processes) if p.exitcode is None}
         if sentinels:
             _connection.wait(list(sentinels), timeout)
-        failed = next((i for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)),
-                      None)
+        codes = [p.exitcode for p in self.processes]     # read once: one may end in between
+        failed = next((i for i, code in enumerate(codes) if code not in (None, 0)), None)
         if failed is None:
-            return all(p.exitcode is not None for p in self.processes)
+            return None not in codes
         for p in self.processes:
             if p.is_alive():
                 p.terminate()

@@ -73,7 +73,7 @@ def test_benchmark_measures_and_compares(capsys):
     table.print()
     printed = capsys.readouterr().out
     assert "fixed" in printed and "1 threads: ---" in printed and "2 threads: ---" in printed
-    assert "here" in printed and "there" in printed and "Times are in microseconds (us)" in printed
+    assert "here" in printed and "there" in printed and "Times are in " in printed
     for bad, text in ((lambda: benchmark.Timer(print), "only a `str` stmt"),
                       (lambda: benchmark.Timer(language="c++"), "only statements in Python"),
                       (lambda: benchmark.Timer(num_threads=0), "num_threads must be positive"),

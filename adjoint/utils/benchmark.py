@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import sys
 import textwrap
 import timeit
 from collections.abc import Callable, Iterable, Sequence
@@ -237,9 +238,8 @@ class Timer:
             raise ArgumentError("Timer: global_setup is C++ only, most likely you wanted setup")
         if num_threads < 1:
             raise ArgumentError(f"Timer: num_threads must be positive, got {num_threads}")
-        import adjoint
         stmt, setup = textwrap.dedent(stmt).strip("\n"), textwrap.dedent(setup).strip("\n")
-        self._globals = {"torch": adjoint, **(globals or {})}
+        self._globals = {"torch": sys.modules["adjoint"], **(globals or {})}
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env,
                                    num_threads)
         self._timer = timeit.Timer(stmt or "pass", setup or "pass", timer, self._globals)
