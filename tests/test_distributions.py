@@ -36,6 +36,8 @@ def spd(n):
 
 
 TRIL = np.linalg.cholesky(spd(3))
+CORRELATED = np.stack([np.linalg.cholesky(c / np.sqrt(np.outer(np.diag(c), np.diag(c))))
+                       for c in (spd(3) for _ in range(8))]).reshape(4, 2, 3, 3)
 # name: (class, parameters, values where it is evaluated)
 CASES = {
     "Normal": ("Normal", {"loc": real(4), "scale": pos(4)}, real(3, 4)),
@@ -55,6 +57,15 @@ CASES = {
     "Gumbel": ("Gumbel", {"loc": real(4), "scale": pos(4)}, real(3, 4)),
     "Weibull": ("Weibull", {"scale": pos(4), "concentration": pos(4)}, pos(3, 4)),
     "Pareto": ("Pareto", {"scale": pos(4), "alpha": pos(4) + 2}, pos(3, 4) + 3),
+    "LKJCholesky": ("LKJCholesky", {"dim": 3, "concentration": pos(2)}, CORRELATED),
+    "Wishart": ("Wishart", {"df": pos(2) + 3, "scale_tril": TRIL}, np.stack([
+        [spd(3), spd(3)] for _ in range(4)])),
+    "Wishart covariance": ("Wishart", {"df": pos(2) + 6, "covariance_matrix": spd(3)}, np.stack([
+        [spd(3), spd(3)] for _ in range(4)])),
+    "Wishart precision": ("Wishart", {"df": np.array(5.0), "precision_matrix": spd(3)},
+                          np.stack([spd(3), spd(3)])),
+    "Wishart one": ("Wishart", {"df": np.array(7.0), "covariance_matrix": spd(3)}, np.stack([
+        spd(3), spd(3)])),
     "Kumaraswamy": ("Kumaraswamy", {"concentration1": pos(4) + 1, "concentration0": pos(4) + 1},
                     unit(3, 4)),
     "VonMises": ("VonMises", {"loc": real(4), "concentration": pos(4)}, R.uniform(-3, 3, (3, 4))),
@@ -102,7 +113,8 @@ PAIRS = [("Normal", "Normal"), ("HalfNormal", "HalfNormal"), ("Bernoulli", "Bern
          ("Uniform", "Normal"), ("Normal", "Laplace"), ("Laplace", "Normal"),
          ("LogNormal", "LogNormal"), ("MVN covariance", "MVN precision"),
          ("MultivariateNormal", "MVN covariance"),
-         ("LowRankMultivariateNormal", "LowRankMultivariateNormal")]
+         ("LowRankMultivariateNormal", "LowRankMultivariateNormal"),
+         ("Wishart precision", "Wishart one")]
 
 
 def build(name, t, requires_grad=False, shift=0.0):
@@ -133,7 +145,11 @@ def test_log_prob_moments_and_gradients_equal_torch(name):
     got = grad(a.sum(), p, allow_unused=True)
     expect = torch.autograd.grad(b.sum(), q, allow_unused=True)
     for g, e in zip(got, expect, strict=True):
-        np.testing.assert_allclose(numbers(g), numbers(e), rtol=1e-5, atol=1e-7)
+        g, e = numbers(g), numbers(e)
+        if name == "Wishart" and g.ndim == 2:           # what is above the diagonal is not read
+            assert not np.triu(g, 1).any()
+            e = np.tril(e)
+        np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-7)
     for what in ("mean", "variance", "stddev", "mode", "entropy", "param_shape", "event_shape",
                  "batch_shape", "has_rsample", "has_enumerate_support"):
         try:
@@ -243,7 +259,7 @@ def test_draws_pass_a_kolmogorov_smirnov_test(name):
 @pytest.mark.parametrize("name", [
     "Bernoulli", "Categorical", "OneHotCategorical", "Binomial", "NegativeBinomial", "Multinomial",
     "Poisson", "Geometric", "Dirichlet", "MultivariateNormal", "MVN precision",
-    "LowRankMultivariateNormal", "ContinuousBernoulli", "Kumaraswamy"])
+    "LowRankMultivariateNormal", "ContinuousBernoulli", "Kumaraswamy", "Wishart"])
 def test_draws_have_the_moments_of_their_distribution(name):
     ad.manual_seed(1)
     n = 20000
@@ -506,7 +522,7 @@ def test_what_a_distribution_lacks_is_not_implemented():
 def test_every_public_class_of_torch_is_here_or_named_absent():
     torch = pytest.importorskip("torch")
     absent = set(torch.distributions.__all__) - set(D.__all__)
-    assert absent == {"GeneralizedPareto", "LKJCholesky", "Wishart"}
+    assert not absent
 
 
 def test_binomial_draws():
@@ -530,3 +546,84 @@ def test_dtypes_and_zero_sized_batches():
     first = D.Gamma(2.0, 1.0).sample((3,))
     ad.manual_seed(9)
     assert first.equal(D.Gamma(2.0, 1.0).sample((3,)))
+
+
+def test_draws_of_correlation_factors_have_the_known_marginals():
+    """An entry of the correlation matrix is 2 Beta(a, a) - 1 with a = η - 1 + dim/2 (Lewandowski
+    and others 2009)."""
+    stats = pytest.importorskip("scipy.stats")
+    ad.manual_seed(3)
+    d = D.LKJCholesky(4, ad.tensor([0.7, 3.0], dtype=ad.float64))
+    root = d.sample((3000,))
+    assert root.shape == (3000, 2, 4, 4) and constraints.corr_cholesky.check(root).all()
+    matrix = numbers(root @ root.mT)
+    for k, eta in enumerate((0.7, 3.0)):
+        a = eta - 1 + 4 / 2
+        for i, j in ((1, 0), (3, 0), (3, 2)):
+            x = (matrix[:, k, i, j] + 1) / 2
+            assert stats.kstest(x, stats.beta(a, a).cdf).pvalue > 1e-4
+    with pytest.raises(ValueError, match="dim to be an integer greater than or equal to 2"):
+        D.LKJCholesky(1)
+
+
+def test_wishart_refuses_and_differentiates_its_draws():
+    with pytest.raises(ValueError, match="greater than ndim - 1 = 1"):
+        D.Wishart(ad.tensor(1.0), ad.eye(2))
+    with pytest.raises(ValueError, match="Exactly one of covariance_matrix"):
+        D.Wishart(ad.tensor(3.0))
+    with pytest.warns(UserWarning, match="Low df values"):
+        D.Wishart(ad.tensor(1.5), ad.eye(2))
+    df = ad.tensor(5.0, dtype=ad.float64, requires_grad=True)
+    root = ad.tensor(TRIL, requires_grad=True)
+    draw = D.Wishart(df, scale_tril=root).rsample((2,))
+    assert constraints.positive_definite.check(draw).all()
+    assert all(g.isfinite().all() and g.abs().sum() > 0 for g in grad(draw.sum(), [df, root]))
+
+
+def test_positive_semidefinite():
+    semi = ad.tensor([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, -1.0]]])
+    assert constraints.positive_semidefinite.check(semi).tolist() == [True, False]
+    assert constraints.positive_semidefinite.event_dim == 2
+
+
+TAILS = np.array([0.3, 0.0, -0.2, 1.5])
+
+
+def test_generalized_pareto_equals_scipy_and_torch():
+    stats = pytest.importorskip("scipy.stats")
+    loc, scale, x = real(4), pos(4) + 4, pos(3, 4) + 3
+    d = D.GeneralizedPareto(*(ad.tensor(v, requires_grad=True) for v in (loc, scale, TAILS)))
+    known = stats.genpareto(TAILS, loc, scale)
+    for mine, expect in ((d.log_prob(ad.tensor(x)), known.logpdf(x)),
+                         (d.cdf(ad.tensor(x)), known.cdf(x)),
+                         (d.log_cdf(ad.tensor(x)), known.logcdf(x)),
+                         (d.icdf(ad.tensor(known.cdf(x))), x),
+                         (d.log_survival_function(ad.tensor(x)), known.logsf(x)),
+                         (d.entropy(), known.entropy()),
+                         (d.mean[:3], known.mean()[:3]), (d.variance[:3], known.var()[:3])):
+        np.testing.assert_allclose(numbers(mine), expect, rtol=1e-9)
+    assert d.mean[3].item() == d.variance[3].item() == math.inf
+    assert d.support.upper_bound.isinf().tolist() == [True, True, False, True]
+    draws = numbers(d.rsample((4000,)))
+    for k in range(4):
+        one = stats.genpareto(TAILS[k], loc[k], scale[k])
+        assert stats.kstest(draws[:, k], one.cdf).pvalue > 1e-4
+    torch = pytest.importorskip("torch")
+    theirs = [torch.tensor(v.astype(np.float32), requires_grad=True) for v in (loc, scale, TAILS)]
+    e = torch.distributions.GeneralizedPareto(*theirs).log_prob(torch.tensor(x.astype(np.float32)))
+    held = [d.loc, d.scale, d.concentration]
+    for g, w in zip(grad(d.log_prob(ad.tensor(x)).sum(), held),
+                    torch.autograd.grad(e.sum(), theirs), strict=True):
+        np.testing.assert_allclose(numbers(g)[[0, 2, 3]], w.numpy()[[0, 2, 3]], rtol=1e-4)
+    assert D.GeneralizedPareto(0.0, 1.0, 0.5).expand((3,)).sample((2,)).shape == (2, 3)
+
+
+def test_divergence_of_batches_of_wisharts():
+    """Against the mean of log p - log q over draws: PyTorch's is another number for batches."""
+    ad.manual_seed(1)
+    p = D.Wishart(ad.tensor([5.0, 6.0], dtype=ad.float64), scale_tril=ad.tensor(TRIL))
+    q = D.Wishart(ad.tensor(7.0, dtype=ad.float64), ad.tensor(TRIL @ TRIL.T * 1.5))
+    draws = p.sample((20000,))
+    gaps = numbers(p.log_prob(draws) - q.log_prob(draws))
+    error = gaps.std(0) / np.sqrt(len(gaps))
+    assert (np.abs(gaps.mean(0) - numbers(D.kl_divergence(p, q))) < 4 * error).all()

@@ -25,6 +25,7 @@ from adjoint.distributions.distribution import ExponentialFamily as ExponentialF
 from adjoint.distributions.exponential import Exponential as Exponential
 from adjoint.distributions.fishersnedecor import FisherSnedecor as FisherSnedecor
 from adjoint.distributions.gamma import Gamma as Gamma
+from adjoint.distributions.generalized_pareto import GeneralizedPareto as GeneralizedPareto
 from adjoint.distributions.geometric import Geometric as Geometric
 from adjoint.distributions.gumbel import Gumbel as Gumbel
 from adjoint.distributions.half_cauchy import HalfCauchy as HalfCauchy
@@ -35,6 +36,7 @@ from adjoint.distributions.kl import kl_divergence as kl_divergence
 from adjoint.distributions.kl import register_kl as register_kl
 from adjoint.distributions.kumaraswamy import Kumaraswamy as Kumaraswamy
 from adjoint.distributions.laplace import Laplace as Laplace
+from adjoint.distributions.lkj_cholesky import LKJCholesky as LKJCholesky
 from adjoint.distributions.log_normal import LogNormal as LogNormal
 from adjoint.distributions.logistic_normal import LogisticNormal as LogisticNormal
 from adjoint.distributions.lowrank_multivariate_normal import (
@@ -84,14 +86,16 @@ from adjoint.distributions.transforms import identity_transform as identity_tran
 from adjoint.distributions.uniform import Uniform as Uniform
 from adjoint.distributions.von_mises import VonMises as VonMises
 from adjoint.distributions.weibull import Weibull as Weibull
+from adjoint.distributions.wishart import Wishart as Wishart
 
 __all__ = [
     "AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform",
     "Categorical", "Cauchy", "Chi2", "ComposeTransform", "ContinuousBernoulli",
     "CorrCholeskyTransform", "CumulativeDistributionTransform", "Dirichlet", "Distribution",
     "ExpTransform", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma",
-    "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
-    "IndependentTransform", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal",
+    "GeneralizedPareto", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
+    "IndependentTransform", "InverseGamma", "Kumaraswamy", "LKJCholesky", "Laplace",
+    "LogNormal",
     "LogisticNormal", "LowRankMultivariateNormal", "LowerCholeskyTransform",
     "MixtureSameFamily", "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal",
     "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson",
@@ -99,6 +103,6 @@ __all__ = [
     "RelaxedOneHotCategorical", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
     "SoftplusTransform", "StackTransform", "StickBreakingTransform", "StudentT",
     "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "VonMises",
-    "Weibull", "biject_to", "constraints", "identity_transform", "kl_divergence",
+    "Weibull", "Wishart", "biject_to", "constraints", "identity_transform", "kl_divergence",
     "register_kl", "transform_to", "transforms",
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from adjoint.base.errors import NotSupported
 from adjoint.distributions._ops import F
+from adjoint.ops.api_decompose import LINALG
 from adjoint.ops.decompose import LinAlgError
 
 
@@ -224,6 +225,14 @@ class _PositiveDefinite(_Symmetric):
         return F.tensor([_has_root(m) for m in flat.unbind(0)]).reshape(lead)
 
 
+class _PositiveSemidefinite(_Symmetric):
+    def check(self, value: Any) -> Any:
+        symmetric = super().check(value)
+        if not symmetric.all():
+            return symmetric
+        return (LINALG["eigvalsh"](value) >= 0).all(-1)
+
+
 def _has_root(matrix: Any) -> bool:
     try:
         F.cholesky(matrix)
@@ -277,9 +286,11 @@ corr_cholesky = _CorrCholesky()
 square = _Square()
 symmetric = _Symmetric()
 positive_definite = _PositiveDefinite()
+positive_semidefinite = _PositiveSemidefinite()
 __all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property",
            "greater_than", "greater_than_eq", "half_open_interval", "independent",
            "integer_interval", "interval", "is_dependent", "less_than", "lower_cholesky",
            "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot",
-           "positive", "positive_definite", "positive_integer", "real", "real_vector", "simplex",
+           "positive", "positive_definite", "positive_integer",
+           "positive_semidefinite", "real", "real_vector", "simplex",
            "square", "stack", "symmetric", "unit_interval"]

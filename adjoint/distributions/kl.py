@@ -30,6 +30,7 @@ from adjoint.distributions.poisson import Poisson
 from adjoint.distributions.transformed_distribution import TransformedDistribution
 from adjoint.distributions.uniform import Uniform
 from adjoint.distributions.utils import EULER, sum_rightmost
+from adjoint.distributions.wishart import Wishart
 
 _FORMULAS: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 Formula = Callable[[Any, Any], Any]
@@ -217,6 +218,19 @@ def _laplace_normal(p: Any, q: Any) -> Any:
 def _matrices(d: Any) -> tuple[Any, Any]:
     """(mean, lower Cholesky factor of the covariance) of a multivariate normal."""
     return d.loc, d.scale_tril
+
+
+@register_kl(Wishart, Wishart)
+def _wisharts(p: Any, q: Any) -> Any:
+    if p.event_shape != q.event_shape:
+        raise ArgumentError("KL-divergence between two Wisharts with different event shapes cannot "
+                            f"be computed: {p.event_shape} and {q.event_shape}")
+    n = p.event_shape[-1]
+    batch = F.broadcast_shapes(tuple(p.batch_shape), tuple(q.batch_shape))
+    other, root = (d.scale_tril.expand((*batch, n, n)) for d in (q, p))
+    trace = F.solve_triangular(other, root, upper=False).square().sum((-2, -1))
+    return (q._log_norm() - p._log_norm() + (p.df - q.df) / 2 * p._mean_log_det()
+            + p.df / 2 * (trace - n))
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)

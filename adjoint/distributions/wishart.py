@@ -1,0 +1,144 @@
+"""The Wishart distribution."""
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from adjoint.base.errors import ArgumentError
+from adjoint.core.tensor import Tensor
+from adjoint.distributions import constraints
+from adjoint.distributions._ops import F
+from adjoint.distributions.chi2 import Chi2
+from adjoint.distributions.distribution import ExponentialFamily
+from adjoint.distributions.multivariate_normal import _root
+from adjoint.distributions.utils import lazy_property
+
+
+class Wishart(ExponentialFamily):
+    """Scatter matrices of `df` normal vectors of n elements: positive definite (..., n, n).
+
+    `df` > n - 1, and one of: `covariance_matrix`, `precision_matrix`, `scale_tril` of the vectors
+    (the lower Cholesky factor, the fastest), each (..., n, n). Draws by Bartlett's decomposition.
+    Raises ArgumentError where not exactly one is given, or shapes and df do not fit.
+
+    >>> import adjoint as ad
+    >>> w = ad.distributions.Wishart(ad.tensor(4.0), covariance_matrix=ad.eye(2))
+    >>> w.mean
+    tensor([[4., 0.],
+            [0., 4.]])
+    """
+
+    support = constraints.positive_definite
+    has_rsample = True
+
+    def __init__(self, df: Any, covariance_matrix: Any = None, precision_matrix: Any = None,
+                 scale_tril: Any = None, validate_args: bool | None = None) -> None:
+        given = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix,
+                 "scale_tril": scale_tril}
+        given = {k: v for k, v in given.items() if v is not None}
+        if len(given) != 1:
+            raise ArgumentError("Exactly one of covariance_matrix or precision_matrix or "
+                                "scale_tril may be specified.")
+        (name, matrix), = given.items()
+        if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
+            raise ArgumentError(f"{name} must be at least two-dimensional, with optional leading "
+                                f"batch dimensions, and square; got {tuple(matrix.shape)}")
+        n = int(matrix.shape[-1])
+        if not isinstance(df, Tensor):
+            df = F.tensor(float(df), dtype=matrix.dtype)
+        batch = F.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(df.shape))
+        self.df = df.expand(batch)
+        if bool((self.df <= n - 1).any()):
+            raise ArgumentError(f"Value of df={df} expected to be greater than ndim - 1 = {n - 1}.")
+        setattr(self, name, matrix.expand((*batch, n, n)))
+        self.arg_constraints = {
+            "covariance_matrix": constraints.positive_definite,
+            "precision_matrix": constraints.positive_definite,
+            "scale_tril": constraints.lower_cholesky, "df": constraints.greater_than(n - 1)}
+        super().__init__(batch, (n, n), validate_args=validate_args)
+        if bool((self.df < n).any()):
+            warnings.warn("Low df values detected. Singular samples are highly likely to occur for "
+                          "ndim - 1 < df < ndim.", stacklevel=2)
+        self._unbroadcasted_scale_tril = _root(name, matrix)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = self._new(_instance)
+        new.arg_constraints = self.arg_constraints
+        new._unbroadcasted_scale_tril = self._unbroadcasted_scale_tril
+        new.df = self.df.expand(batch_shape)
+        return super().expand(batch_shape, new)
+
+    @lazy_property
+    def scale_tril(self) -> Any:
+        """The lower Cholesky factor of the covariance."""
+        return self._unbroadcasted_scale_tril.expand((*self._batch_shape, *self._event_shape))
+
+    @lazy_property
+    def covariance_matrix(self) -> Any:
+        """The covariance of the vectors."""
+        root = self._unbroadcasted_scale_tril
+        return (root @ root.mT).expand((*self._batch_shape, *self._event_shape))
+
+    @lazy_property
+    def precision_matrix(self) -> Any:
+        """The inverse of the covariance."""
+        return F.cholesky_inverse(self._unbroadcasted_scale_tril).expand(
+            (*self._batch_shape, *self._event_shape))
+
+    @property
+    def mean(self) -> Any:
+        return self.df[..., None, None] * self.covariance_matrix
+
+    @property
+    def mode(self) -> Any:
+        factor = self.df - self.covariance_matrix.shape[-1] - 1
+        return F.where(factor <= 0, math.nan, factor)[..., None, None] * self.covariance_matrix
+
+    @property
+    def variance(self) -> Any:
+        v = self.covariance_matrix
+        on = v.diagonal(0, -2, -1)
+        return self.df[..., None, None] * (v.square() + on.unsqueeze(-1) * on.unsqueeze(-2))
+
+    def rsample(self, sample_shape: Any = (), max_try_correction: Any = None) -> Any:
+        """Draws; `max_try_correction` is accepted and unused: no draw is repeated."""
+        shape = self._extended_shape(sample_shape)
+        n = shape[-1]
+        fewer = F.arange(n, dtype=self.df.dtype)
+        scale = Chi2(self.df.unsqueeze(-1) - fewer).rsample(sample_shape).sqrt()
+        noise = F.randn(shape, dtype=self.df.dtype).tril(-1) + F.diag_embed(scale)
+        half = self._unbroadcasted_scale_tril @ noise
+        return half @ half.mT
+
+    def _half_log_det(self) -> Any:
+        return self._unbroadcasted_scale_tril.diagonal(0, -2, -1).log().sum(-1)
+
+    def _log_norm(self) -> Any:
+        n = self._event_shape[-1]
+        return self.df * (0.5 * n * math.log(2) + self._half_log_det()) + F.mvlgamma(
+            self.df / 2, n)
+
+    def _mean_log_det(self) -> Any:
+        """The mean of log det."""
+        n = self._event_shape[-1]
+        halves = (self.df.unsqueeze(-1) - F.arange(n, dtype=self.df.dtype)) / 2
+        return halves.digamma().sum(-1) + n * math.log(2) + 2 * self._half_log_det()
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        root = F.cholesky(value)
+        log_det = 2 * root.diagonal(0, -2, -1).log().sum(-1)
+        spread = self._unbroadcasted_scale_tril.expand((*value.shape[:-2], *self._event_shape))
+        inner = F.solve_triangular(spread, root, upper=False).square().sum((-2, -1))
+        factor = (self.df - self._event_shape[-1] - 1) / 2
+        return factor * log_det - inner / 2 - self._log_norm()
+
+    def entropy(self) -> Any:
+        n = self._event_shape[-1]
+        found = self._log_norm() - (self.df - n - 1) / 2 * self._mean_log_det() + self.df * n / 2
+        return found.expand(self._batch_shape)
+
+
+__all__ = ["Wishart"]
