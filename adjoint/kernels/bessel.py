@@ -1,4 +1,4 @@
-"""Bessel functions of order 0 and 1 on raw arrays, computed in float64.
+"""Bessel functions of order 0 and 1 and Airy's function on raw arrays, computed in float64.
 
 I: the power series (A&S 9.6.10), whose terms are all positive, up to 20, then Hankel's expansion
 (9.7.1). K: the series up to 1 (9.6.13), then the trapezoidal rule on 9.6.24, which converges like
@@ -79,14 +79,14 @@ def _k_near(x: Array, order: int) -> Array:
     return 1.0 / x + log * _i_series(x, 1) - x / 2.0 * total
 
 
-def _k_far(x: Array, order: int) -> Array:
+def _k_far(x: Array, order: float) -> Array:
     """exp(x) K_order(x) for x > 1: the integral of exp(-x (cosh t - 1)) cosh(order t)."""
     count = 40
     step = np.arccosh(1.0 + 40.0 / x) / count
     out = 0.5 * np.ones_like(x)
     for k in range(1, count + 1):
         t = step * k
-        out += np.exp(-2.0 * x * np.sinh(t / 2.0) ** 2) * (np.cosh(t) if order else 1.0)
+        out += np.exp(-2.0 * x * np.sinh(t / 2.0) ** 2) * np.cosh(order * t)
     return out * step
 
 
@@ -197,12 +197,79 @@ def _second(order: int) -> Callable[[Array], Array]:
     return f
 
 
+# ------------------------------------------------------------------ Airy
+# (Ai, Ai') at -9, -8, ..., 2: the series at 0 in 60 digits
+_AIRY = np.array([
+    (-0.022133721547341403, -0.9756639809263316), (-0.0527050503563862, 0.9355609381983065),
+    (0.18428083525050565, -0.7710081684101265), (-0.3291451736298231, 0.3459354872813429),
+    (0.35076100902411433, 0.32719281855444315), (-0.07026553294928951, -0.7906285753685813),
+    (-0.37881429367765806, 0.3145837692165988), (0.22740742820168558, 0.618259020741691),
+    (0.5355608832923521, -0.01016056711664521), (0.3550280538878172, -0.2588194037928068),
+    (0.13529241631288141, -0.1591474412967932), (0.03492413042327438, -0.05309038443365363)])
+_AIRY_FROM, _AIRY_TO = -9, 2
+
+
+def _airy_near(x: Array, slope: bool) -> Array:
+    """Ai or Ai' for -9.5 <= x <= 2.5: the Taylor series about the nearest integer a, whose
+    coefficients follow from y'' = x y: (k+2)(k+1) c[k+2] = a c[k] + c[k-1]."""
+    a = np.clip(np.rint(x), _AIRY_FROM, _AIRY_TO)
+    h = x - a
+    before = np.zeros_like(x)
+    c, following = np.moveaxis(_AIRY[(a - _AIRY_FROM).astype(np.intp)], -1, 0)
+    power, out = np.ones_like(x), np.zeros_like(x)
+    for k in range(26):
+        out = out + ((k + 1) * following if slope else c) * power
+        power = power * h
+        before, c, following = c, following, (a * c + before) / ((k + 2) * (k + 1))
+    return out
+
+
+def _airy_above(x: Array, slope: bool) -> Array:
+    """Ai or Ai' for x > 2.5, by K of order 1/3 and 2/3 (9.6.2, 9.6.3)."""
+    z = 2.0 / 3.0 * x * np.sqrt(x)
+    if slope:
+        return -x / (np.pi * math.sqrt(3.0)) * np.exp(-z) * _k_far(z, 2.0 / 3.0)
+    return np.sqrt(x / 3.0) / np.pi * np.exp(-z) * _k_far(z, 1.0 / 3.0)
+
+
+def _airy_below(y: Array, slope: bool) -> Array:
+    """Ai(-y) or Ai'(-y) for y > 9.5: A&S 10.4.60, 10.4.62."""
+    z = 2.0 / 3.0 * y * np.sqrt(y)
+    p, q, u = np.ones_like(z), np.zeros_like(z), np.ones_like(z)
+    for k in range(1, 24):
+        u = u * ((6 * k - 5) * (6 * k - 3) * (6 * k - 1) / (216.0 * k * (2 * k - 1))) / z
+        term = u * ((6 * k + 1) / (1.0 - 6 * k)) if slope else u
+        sign = -1.0 if k // 2 % 2 else 1.0
+        if k % 2:
+            q = q + sign * term
+        else:
+            p = p + sign * term
+    s, c = np.sin(z), np.cos(z)
+    cosine, sine = math.sqrt(0.5) * (c + s), math.sqrt(0.5) * (s - c)     # of z - pi/4
+    root = np.sqrt(np.sqrt(y))
+    if slope:
+        return root / math.sqrt(np.pi) * (sine * p - cosine * q)
+    return (cosine * p + sine * q) / (root * math.sqrt(np.pi))
+
+
+def _airy(slope: bool) -> Callable[[Array], Array]:
+    def f(x: Array) -> Array:
+        above, below = x > 2.5, x < -9.5
+        out = _airy_near(np.where(above | below | np.isnan(x), 0.0, x), slope)
+        out = np.where(above, _airy_above(np.where(above, np.minimum(x, 200.0), 3.0), slope), out)
+        out = np.where(below, _airy_below(np.where(below, np.maximum(-x, 9.0), 10.0), slope), out)
+        out = np.where(np.isinf(x), np.nan if slope else 0.0, out)
+        out = np.where(x > 200.0, 0.0, out)
+        return np.where(np.isnan(x), x, out)
+    return f
+
+
 def _public(f: Callable[[Array], Array], name: str) -> Callable[[Any], Any]:
     def run(x: Any) -> Any:
         with np.errstate(all="ignore"):
             return through_float64(f, x)
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"The Bessel function {name}, elementwise."
+    run.__doc__ = f"The function {name}, elementwise."
     return run
 
 
@@ -212,3 +279,4 @@ k0, k1 = (_public(_second_modified(n, False), f"k{n}") for n in (0, 1))
 k0e, k1e = (_public(_second_modified(n, True), f"k{n}e") for n in (0, 1))
 j0, j1 = (_public(_first(n), f"j{n}") for n in (0, 1))
 y0, y1 = (_public(_second(n), f"y{n}") for n in (0, 1))
+airy_ai, airy_ai_slope = (_public(_airy(s), "Ai'" if s else "Ai") for s in (False, True))

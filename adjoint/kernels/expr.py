@@ -312,6 +312,8 @@ FUNCTIONS: dict[str, Fn] = {
     "bessel_j1": _bessel("bessel_j1", lambda x, o: call("bessel_j0", x) - _over(x, o), "j1"),
     "bessel_y0": _bessel("bessel_y0", lambda x, o: -call("bessel_y1", x), "y0"),
     "bessel_y1": _bessel("bessel_y1", lambda x, o: call("bessel_y0", x) - o / x, "y1"),
+    "airy_ai": _bessel("airy_ai", lambda x, o: call("airy_ai_slope", x)),
+    "airy_ai_slope": _bessel("airy_ai_slope", lambda x, o: x * call("airy_ai", x)),
     "sigmoid": Fn(special.sigmoid, (lambda x, o: o * (1.0 - o),), 10, "σ({})"),
     "logsigmoid": Fn(special.logsigmoid, (lambda x, o: sigmoid_(-x),), 20, "logσ({})"),
     "abs": Fn(np.absolute, (lambda x, o: sign_(x),), 1, "|{}|"),

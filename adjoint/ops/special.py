@@ -47,6 +47,7 @@ i0, i1, i0e, i1e = (_one(n, 0.2, 3.0) for n in ("i0", "i1", "i0e", "i1e"))
 k0, k1, k0e, k1e = (_one(n, 0.4, 3.0) for n in ("bessel_k0", "bessel_k1", "bessel_k0e",
                                                 "bessel_k1e"))
 j0, j1, y0, y1 = (_one(n, 0.4, 9.0) for n in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"))
+airy = _one("airy_ai", -6.0, 3.0)
 entr = pointwise("entr", lambda x: where_(x.eq(0), 0.0, where_(x < 0, -math.inf, -x * log_(x))),
                  kind="float", slope={"x": lambda x: -log_(x) - 1.0}, domain=_between(0.1, 2.0))
 
@@ -100,6 +101,7 @@ for _name, _f, _doc in (
         ("entr", entr, "-x·log x for x > 0, 0 at 0, -inf below."),
         ("i0e", i0e, "exp(-|x|)·I0(x)."), ("i1", i1, "The modified Bessel function I1."),
         ("i1e", i1e, "exp(-|x|)·I1(x)."),
+        ("airy_ai", airy, "Airy's function Ai; differentiable, to any order."),
         ("bessel_j0", j0, "The Bessel function J0."), ("bessel_j1", j1, "The Bessel function J1."),
         ("bessel_y0", y0, "The Bessel function Y0, x > 0."),
         ("bessel_y1", y1, "The Bessel function Y1, x > 0."),
