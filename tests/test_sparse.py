@@ -183,6 +183,88 @@ def test_bad_input_is_refused_in_words(call, error, text):
         call()
 
 
+# ------------------------------------------------------------------ compressed columns and blocks
+MATRIX = np.array([[1.0, 0, 2, 0], [0, 0, 3, 0], [4, 5, 0, 0], [0, 0, 0, 6]])
+COMPRESSED = [("sparse_csr", {}), ("sparse_csc", {}), ("sparse_bsr", {"blocksize": (2, 2)}),
+              ("sparse_bsc", {"blocksize": (2, 1)}), ("sparse_bsr", {"blocksize": (1, 4)})]
+ROWS, COLUMNS = ("crow_indices", "col_indices"), ("ccol_indices", "row_indices")
+PARTS = {"sparse_csr": ROWS, "sparse_bsr": ROWS, "sparse_csc": COLUMNS, "sparse_bsc": COLUMNS}
+
+
+def laid_out(t, kind, kwargs):
+    dense = t.tensor(MATRIX, requires_grad=True)
+    return dense, getattr(dense, f"to_{kind}")(**kwargs)
+
+
+def laid_out_again(x, kind, kwargs):
+    return getattr(x, f"to_{kind}")(**kwargs)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("kind, kwargs", COMPRESSED, ids=repr)
+def test_compressed_layouts_equal_torch(kind, kwargs):
+    torch = pytest.importorskip("torch")
+    (x, mine), (y, theirs) = laid_out(ad, kind, kwargs), laid_out(torch, kind, kwargs)
+    assert mine.layout is getattr(ad, kind) and mine._nnz() == theirs._nnz()
+    for part in (*PARTS[kind], "values"):
+        assert getattr(mine, part)().tolist() == getattr(theirs, part)().tolist()
+    assert repr(mine.detach().float()).split() == repr(theirs.detach().float()).replace(
+        "torch.", "adjoint.").split()
+    for got, want in ((mine.t(), theirs.t()), (mine * 2, theirs * 2), (-mine, -theirs),
+                      (mine.detach(), theirs.detach()), (mine.double(), theirs.double()),
+                      (mine.to_sparse(), theirs.to_sparse()), (mine + mine, theirs + theirs)):
+        assert str(got.layout).partition(".")[2] == str(want.layout).partition(".")[2]
+        np.testing.assert_array_equal(got.to_dense().detach(), want.to_dense().detach())
+        if got.layout is not ad.sparse_coo:
+            assert got.values().tolist() == want.values().tolist()
+    other = R.normal(size=(4, 3))
+    (mine @ ad.tensor(other)).square().sum().backward()
+    (theirs.to_dense() @ torch.tensor(other)).square().sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy())
+    found, = grad(laid_out_again(x, kind, kwargs).values().sum(), x)
+    assert found.sum() == np.prod(mine.values().shape)      # also to the zeros inside of blocks
+    again = pickle.loads(pickle.dumps(mine.detach()))
+    assert again.layout is mine.layout and again.values().tolist() == mine.values().tolist()
+
+
+@pytest.mark.parametrize("kind, kwargs", COMPRESSED, ids=repr)
+def test_compressed_layouts_are_constructed_from_their_parts(kind, kwargs):
+    _, s = laid_out(ad, kind, kwargs)
+    parts = [getattr(s, p)().tolist() for p in PARTS[kind]]
+    values = s.values().detach().requires_grad_()
+    for made in (getattr(ad, f"{kind}_tensor")(*parts, values, (4, 4)),
+                 ad.sparse_compressed_tensor(*parts, values, layout=getattr(ad, kind))):
+        assert made.layout is s.layout and made.values().tolist() == values.tolist()
+        np.testing.assert_array_equal(made.to_dense().detach(), MATRIX)
+        values.grad = None
+        (made @ ad.tensor(R.normal(size=(4, 2)))).sum().backward()
+        assert values.grad.shape == values.shape and values.grad.abs().sum() > 0
+    leaf = getattr(ad, f"{kind}_tensor")(*parts, values.detach(), (4, 4), requires_grad=True,
+                                         dtype=ad.float32)
+    leaf.to_dense().sum().backward()
+    assert leaf.grad.layout is leaf.layout and leaf.grad.values().tolist() == ad.ones_like(
+        values).tolist()
+
+
+def test_compressed_layouts_refuse():
+    with pytest.raises(RuntimeError, match="must be divisible by given blocksize"):
+        ad.ones(4, 4).to_sparse_bsr((3, 2))
+    with pytest.raises(RuntimeError, match="ccol_indices must rise from 0 to 2"):
+        ad.sparse_csc_tensor([0, 3, 2], [0, 1], [1.0, 2.0])
+    with pytest.raises(RuntimeError, match="values must have 3 axes"):
+        ad.sparse_bsr_tensor([0, 1], [0], [[1.0]])
+    with pytest.raises(RuntimeError, match="1 values for 2 row_indices"):
+        ad.sparse_csc_tensor([0, 1, 2], [0, 1], [1.0])
+    with pytest.raises(RuntimeError, match="3 compressed indices for 3 columns"):
+        ad.sparse_csc_tensor([0, 1, 2], [0, 1], [1.0, 2.0], (2, 3))
+    with pytest.raises(RuntimeError, match="expected a compressed sparse layout"):
+        ad.sparse_compressed_tensor([0, 1], [0], [1.0])
+    with pytest.raises(RuntimeError, match=r"call to_sparse_csc\(\)"):
+        ad.eye(2).to_sparse_csr().ccol_indices()
+    with pytest.raises(IndexError):
+        ad.sparse_csc_tensor([0, 1, 2], [0, 5], [1.0, 2.0], (2, 2))
+
+
 # ------------------------------------------------------------------ embedding tables
 INDEX = np.array([[1, 1, 3], [0, 3, 3]])
 

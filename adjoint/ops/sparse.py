@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import I64
-from adjoint.base.errors import ArgumentError, IndexOutOfRange, NotSupported, ShapeError
+from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.index import index_op, index_put_op
@@ -17,7 +17,17 @@ from adjoint.ops.pointwise import add, div, exp, log, mul, sub
 from adjoint.ops.public import FUNCTIONS, SPARSE, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import batch_loop, reshape, t_op, unsqueeze_op
-from adjoint.ops.sparse_tensor import SparseTensor, linear, make, picked, sparse_coo, sparse_csr
+from adjoint.ops.sparse_tensor import (
+    BLOCKED,
+    TURNED,
+    SparseTensor,
+    check_blocks,
+    in_blocks,
+    linear,
+    make,
+    picked,
+    sparse_coo,
+)
 
 Array = Any
 
@@ -112,7 +122,7 @@ SPARSE[SparseTensor] = sparse_matmul
 
 
 # ------------------------------------------------------------------ public
-def _integers(name: str, x: Any) -> Array:
+def integers(name: str, x: Any) -> Array:
     array = np.asarray(x.array if isinstance(x, Tensor) else x)
     if array.dtype.kind not in "iu" and array.size:
         raise ArgumentError(f"{name}: indices must be integers, got {array.dtype}")
@@ -137,7 +147,7 @@ def sparse_coo_tensor(indices: Any, values: Any = None, size: Any = None, *, dty
         at = np.zeros((len(shape), 0), I64)
         held = FUNCTIONS["empty"]((0,), dtype=dtype)
         return make(at, held.requires_grad_(requires_grad), shape, True)
-    at = _integers("sparse_coo_tensor", indices)
+    at = integers("sparse_coo_tensor", indices)
     held = FUNCTIONS["as_tensor"](values, dtype=dtype)
     if at.ndim != 2:
         raise ShapeError(f"indices must be sparse_dim x nnz, but got: {list(at.shape)}")
@@ -167,33 +177,16 @@ def sparse_coo_tensor(indices: Any, values: Any = None, size: Any = None, *, dty
     return make(at, held, shape, bool(is_coalesced))
 
 
-@public("sparse_csr_tensor", method=False)
-def sparse_csr_tensor(crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *,
-                      dtype: Any = None, device: Any = None, requires_grad: bool = False,
-                      check_invariants: Any = None, pin_memory: bool = False) -> Any:
-    """A sparse matrix from compressed rows: row i has values[crow[i]:crow[i+1]]."""
-    crow, col = (_integers("sparse_csr_tensor", x) for x in (crow_indices, col_indices))
-    if crow.ndim != 1 or len(crow) < 1 or crow[0] != 0 or crow[-1] != len(col) or (
-            np.diff(crow) < 0).any():
-        raise ArgumentError("sparse_csr_tensor: crow_indices must rise from 0 to "
-                            f"{len(col)}, the number of columns given")
-    rows = np.repeat(np.arange(len(crow) - 1), np.diff(crow))
-    if size is None:
-        size = (len(crow) - 1, int(col.max(initial=-1)) + 1)
-    made = sparse_coo_tensor(np.stack([rows, col]), values, size, dtype=dtype,
-                             requires_grad=requires_grad)
-    return made.to_sparse_csr()
-
-
 @public("to_sparse", function=False, aliases=("to_sparse_coo",))
 def to_sparse(self: Any, sparse_dim: Any = None, *, layout: Any = None, blocksize: Any = None,
               dense_dim: Any = None) -> Any:
     """The elements that are not 0, as a sparse tensor; differentiable."""
-    if layout is sparse_csr:
-        return to_sparse_csr(self)
-    if blocksize is not None or layout not in (None, sparse_coo):
-        raise NotSupported(f"to_sparse: layout {layout} is not offered; sparse_coo and sparse_csr "
-                           "are")
+    if layout in BLOCKED and len(self.shape) == 2:
+        return _tiled(self, layout, blocksize)
+    if layout not in (None, sparse_coo):
+        return to_sparse(self).to_sparse(layout=layout, blocksize=blocksize)
+    if blocksize is not None:
+        raise ArgumentError("to_sparse: blocksize belongs to the layouts sparse_bsr and sparse_bsc")
     rank = len(self.shape)
     split = rank if sparse_dim is None else int(sparse_dim)
     if not 1 <= split <= max(rank, 1):
@@ -204,10 +197,29 @@ def to_sparse(self: Any, sparse_dim: Any = None, *, layout: Any = None, blocksiz
     return make(at, picked(self, at), tuple(self.shape), True)
 
 
-@public("to_sparse_csr", function=False)
-def to_sparse_csr(self: Any, dense_dim: Any = None) -> Any:
-    """The elements of a matrix that are not 0, as compressed rows; differentiable."""
-    return to_sparse(self).to_sparse_csr()
+def _tiled(self: Any, kind: Any, blocksize: Any) -> Any:
+    """The blocks of a dense matrix that are not all 0."""
+    shape = tuple(self.shape)
+    high, wide = block = check_blocks(f"to_{kind.name}", blocksize, shape)
+    blocks = np.unique(np.stack(np.nonzero(self.detach().numpy())) // [[high], [wide]], axis=1)
+    at = in_blocks(blocks, high, wide)
+    at = at[:, np.argsort(linear(at, shape), kind="stable")]
+    return make(at, picked(self, at), shape, True, kind, block)
+
+
+def _into(kind: Any) -> None:
+    blocked = kind in BLOCKED
+
+    def convert(self: Any, *args: Any, blocksize: Any = None, dense_dim: Any = None) -> Any:
+        return to_sparse(self, layout=kind, blocksize=args[0] if args and blocked else blocksize)
+    convert.__name__ = convert.__qualname__ = f"to_{kind.name}"
+    convert.__doc__ = (f"The elements of a matrix that are not 0, in the layout {kind.name}"
+                       f"{' of blocks (rows, columns)' * blocked}; differentiable.")
+    public(convert.__name__, function=False)(convert)
+
+
+for _kind in TURNED:
+    _into(_kind)
 
 
 @public("to_dense", function=False)
@@ -297,6 +309,6 @@ def embedding_gradient(ct: Any, index: Any, rows: int, padding_idx: int) -> Any:
     return make(at[None].astype(I64), held, (rows, width), False)
 
 
-__all__ = ["SparseTensor", "embedding_gradient", "sampled_addmm", "sparse_addmm",
-           "sparse_coo_tensor", "sparse_csr_tensor", "sparse_log_softmax", "sparse_matmul",
+__all__ = ["SparseTensor", "embedding_gradient", "integers", "sampled_addmm", "sparse_addmm",
+           "sparse_coo_tensor", "sparse_log_softmax", "sparse_matmul",
            "sparse_softmax", "sparse_sum"]

@@ -15,7 +15,15 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, NotSupported, ShapeError
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.ops.device import layout, sparse_coo, sparse_csr, strided
+from adjoint.ops.device import (
+    layout,
+    sparse_bsc,
+    sparse_bsr,
+    sparse_coo,
+    sparse_csc,
+    sparse_csr,
+    strided,
+)
 from adjoint.ops.index import index_op, index_put_op
 from adjoint.ops.pointwise import add, div, mul, neg
 from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE
@@ -23,6 +31,9 @@ from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import cat_op, reshape
 
 Array = Any
+BLOCKED, BY_COLUMN = (sparse_bsr, sparse_bsc), (sparse_csc, sparse_bsc)
+TURNED = {sparse_csr: sparse_csc, sparse_csc: sparse_csr, sparse_bsr: sparse_bsc,
+          sparse_bsc: sparse_bsr}
 ZERO_STAYS = ("abs", "asin", "asinh", "atan", "atanh", "ceil", "erf", "expm1", "floor", "log1p",
               "relu", "round", "sgn", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh",
               "trunc")
@@ -54,7 +65,8 @@ class SparseTensor(Tensor, own=True):
     __array_ufunc__ = None
     _at: Array                       # (sparse_dim, nnz) integers
     _held: Any                       # (nnz, *dense) tensor
-    _sorted: bool                    # distinct positions in row-major order
+    _sorted: bool                    # distinct positions in row-major order, whatever the layout
+    _block: tuple[int, int]          # extents of the blocks that are full; (1, 1) if not blocked
     layout: Any
 
     # -- what it is made of -------------------------------------------------------------------
@@ -77,7 +89,8 @@ class SparseTensor(Tensor, own=True):
         return len(self._held.shape) - 1
 
     def _nnz(self) -> int:
-        return int(self._at.shape[1])
+        """Stored values, or stored blocks."""
+        return int(self._at.shape[1]) // math.prod(self._block)
 
     def is_coalesced(self) -> bool:
         """True if no position repeats."""
@@ -95,30 +108,54 @@ class SparseTensor(Tensor, own=True):
         return wrap(self._at)
 
     def values(self) -> Any:
-        """(nnz, ...) values, connected to the graph; only of a coalesced tensor."""
+        """(nnz, ...) values, or blocks (nnz, rows, columns), connected to the graph; only of a
+        coalesced tensor."""
         self._need_coalesced("values")
-        return self._held
+        if self.layout in (sparse_coo, sparse_csr):
+            return self._held
+        blocked = self._block if self.layout in BLOCKED else ()
+        return reshape(index_op(self._held, self._compressed()[2], dims=(0,)), (-1, *blocked))
 
     def _need_coalesced(self, what: str) -> None:
         if not self._sorted:
             raise ArgumentError(f"Cannot get {what} on an uncoalesced tensor, please call "
                                 ".coalesce() first")
 
+    def _compressed(self) -> tuple[Array, Array, Array]:
+        """(where each row or column of blocks begins, the other coordinate of each block, the order
+        of the values block by block)."""
+        (rows, cols), (high, wide) = self._at, self._block
+        inner = (cols % wide, rows % high)
+        major, minor, lines = rows // high, cols // wide, self.shape[0] // high
+        if self.layout in BY_COLUMN:
+            major, minor, lines = minor, major, self.shape[1] // wide
+        order = np.lexsort((*inner, minor, major))
+        first = order[::high * wide]
+        counts = np.bincount(major[first], minlength=lines)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(I64), minor[first], order
+
     def crow_indices(self) -> Tensor:
         """Where each row begins in `values` (compressed rows)."""
-        self._need_csr()
-        counts = np.bincount(self._at[0], minlength=self.shape[0])
-        return wrap(np.concatenate([[0], np.cumsum(counts)]).astype(I64))
+        return wrap(self._part("row", (sparse_csr, sparse_bsr), 0))
 
     def col_indices(self) -> Tensor:
-        """The column of each value (compressed rows)."""
-        self._need_csr()
-        return wrap(self._at[1])
+        """The column of each value or block (compressed rows)."""
+        return wrap(self._part("row", (sparse_csr, sparse_bsr), 1))
 
-    def _need_csr(self) -> None:
-        if self.layout is not sparse_csr:
-            raise ArgumentError(f"expected sparse_csr layout, this tensor is {self.layout}: call "
-                                "to_sparse_csr()")
+    def ccol_indices(self) -> Tensor:
+        """Where each column begins in `values` (compressed columns)."""
+        return wrap(self._part("column", BY_COLUMN, 0))
+
+    def row_indices(self) -> Tensor:
+        """The row of each value or block (compressed columns)."""
+        return wrap(self._part("column", BY_COLUMN, 1))
+
+    def _part(self, axis: str, layouts: tuple[layout, ...], index: int) -> Array:
+        if self.layout not in layouts:
+            kind = layouts[0]
+            raise ArgumentError(f"expected {kind.name} layout or another compressed by {axis}, "
+                                f"this tensor is {self.layout}: call to_{kind.name}()")
+        return self._compressed()[index]
 
     # -- the graph ----------------------------------------------------------------------------
     @property
@@ -150,7 +187,7 @@ class SparseTensor(Tensor, own=True):
     def grad(self) -> Any:
         """The gradient of the values, at their positions."""
         g = self._held.grad
-        return None if g is None else make(self._at, g, tuple(self.shape), self._sorted)
+        return None if g is None else self._with(g)
 
     @grad.setter
     def grad(self, value: Any) -> None:
@@ -169,7 +206,7 @@ class SparseTensor(Tensor, own=True):
         total = np.zeros((len(unique), *held.shape[1:]), held.dtype.dtype)
         summed = index_put_op(wrap(total), inverse, held, dims=(0,), accumulate=True)
         at = np.stack(np.unravel_index(unique, self.shape[:split])) if split else self._at[:, :1]
-        return make(at.astype(I64), summed, tuple(self.shape), True, self.layout)
+        return make(at.astype(I64), summed, tuple(self.shape), True, self.layout, self._block)
 
     def to_dense(self, dtype: Any = None, *, masked_grad: Any = None) -> Any:
         """The dense tensor; differentiable."""
@@ -181,26 +218,56 @@ class SparseTensor(Tensor, own=True):
                             accumulate=True)
         return reshape(full, shape)
 
-    def to_sparse(self, *args: Any, **kwargs: Any) -> Any:
-        """This tensor in coordinates."""
-        return make(self._at, self._held, tuple(self.shape), self._sorted)
+    def to_sparse(self, sparse_dim: Any = None, *, layout: Any = None, blocksize: Any = None,
+                  dense_dim: Any = None) -> Any:
+        """This tensor in coordinates, or in the layout asked for."""
+        if layout in (None, sparse_coo):
+            return make(self._at, self._held, tuple(self.shape), self._sorted)
+        return self._relaid(layout, blocksize)
 
     to_sparse_coo = to_sparse
 
     def to_sparse_csr(self, dense_dim: Any = None) -> Any:
         """This matrix in compressed rows."""
+        return self._relaid(sparse_csr)
+
+    def to_sparse_csc(self, dense_dim: Any = None) -> Any:
+        """This matrix in compressed columns."""
+        return self._relaid(sparse_csc)
+
+    def to_sparse_bsr(self, blocksize: Any, dense_dim: Any = None) -> Any:
+        """This matrix in blocks, compressed by rows of blocks."""
+        return self._relaid(sparse_bsr, blocksize)
+
+    def to_sparse_bsc(self, blocksize: Any, dense_dim: Any = None) -> Any:
+        """This matrix in blocks, compressed by columns of blocks."""
+        return self._relaid(sparse_bsc, blocksize)
+
+    def _relaid(self, kind: layout, blocksize: Any = None) -> Any:
         if self.sparse_dim() != 2 or self.dense_dim():
-            raise ShapeError(f"to_sparse_csr: a matrix is needed, got {list(self.shape)} with "
+            raise ShapeError(f"to_{kind.name}: a matrix is needed, got {list(self.shape)} with "
                              f"{self.dense_dim()} dense axes")
         c = self.coalesce()
-        return make(c._at, c._held, tuple(self.shape), True, sparse_csr)
+        if kind not in BLOCKED:
+            return make(c._at, c._held, tuple(self.shape), True, kind)
+        if blocksize is None and self.layout in BLOCKED:
+            blocksize = self._block
+        high, wide = check_blocks(f"to_{kind.name}", blocksize, tuple(self.shape))
+        if (high, wide) == c._block:
+            return make(c._at, c._held, tuple(self.shape), True, kind, (high, wide))
+        blocks = np.unique(c._at // [[high], [wide]], axis=1)
+        full = make(in_blocks(blocks, high, wide), wrap(np.zeros(
+            blocks.shape[1] * high * wide, c._held.dtype.dtype)), tuple(self.shape), False)
+        total = make(np.concatenate([c._at, full._at], 1), cat_op(c._held, full._held, dim=0),
+                     tuple(self.shape), False).coalesce()
+        return make(total._at, total._held, tuple(self.shape), True, kind, (high, wide))
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: there is no dense array."""
         raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
 
     def _with(self, values: Any) -> Any:
-        return make(self._at, values, tuple(self.shape), self._sorted, self.layout)
+        return make(self._at, values, tuple(self.shape), self._sorted, self.layout, self._block)
 
     def detach(self) -> Any:
         """The same positions and values, without history."""
@@ -214,7 +281,7 @@ class SparseTensor(Tensor, own=True):
     def clone(self, *args: Any, **kwargs: Any) -> Any:
         """A copy; differentiable."""
         return make(self._at.copy(), self._held.clone(), tuple(self.shape), self._sorted,
-                    self.layout)
+                    self.layout, self._block)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """With values of another dtype."""
@@ -242,7 +309,9 @@ class SparseTensor(Tensor, own=True):
                 raise ShapeError(f"add: sparse tensors must have one shape, got {list(self.shape)} "
                                  f"and {list(other.shape)}")
             both = np.concatenate([self._at, other._at], 1)
-            total = make(both, cat_op(self._held, other._held, dim=0), tuple(self.shape), False)
+            alike = self.layout is other.layout and self._block == other._block
+            total = make(both, cat_op(self._held, other._held, dim=0), tuple(self.shape), False,
+                         *((self.layout, self._block) if alike else ()))
             return total.coalesce() if self._sorted and other._sorted else total
         if isinstance(other, (Tensor, np.ndarray)):
             return add(other, self.to_dense())
@@ -323,7 +392,12 @@ class SparseTensor(Tensor, own=True):
         order = list(range(split))
         order[a], order[b] = order[b], order[a]
         shape = [*(self.shape[o] for o in order), *self.shape[split:]]
-        return make(self._at[order], self._held, tuple(shape), False)
+        turned = make(self._at[order], self._held, tuple(shape), False)
+        if self.layout is sparse_coo or a == b:
+            return self if a == b else turned
+        made = turned.coalesce()
+        made.layout, made._block = TURNED[self.layout], (self._block[1], self._block[0])
+        return made
 
     T = mT = property(lambda self: self.t())
 
@@ -359,23 +433,25 @@ class SparseTensor(Tensor, own=True):
         def block(name: str, t: Any) -> str:
             text = repr(t.detach()) if isinstance(t, Tensor) else repr(t)
             return f"{name}=" + text.replace("\n", "\n" + " " * (len(name) + 8))
-        if self.layout is sparse_csr:
-            parts = [block("crow_indices", self.crow_indices()),
-                     block("col_indices", self.col_indices())]
-        else:
+        if self.layout is sparse_coo:
             parts = [block("indices", wrap(self._at))]
+        else:
+            names = ("ccol", "row") if self.layout in BY_COLUMN else ("crow", "col")
+            parts = [block(f"{n}_indices", getattr(self, f"{n}_indices")()) for n in names]
         last = f"size={tuple(self.shape)}, nnz={self._nnz()}"
         if self.dtype.name != "float32":
             last += f", dtype={self.dtype}"
         last += f", layout={self.layout}"
         if self.requires_grad:
             last += f", grad_fn={self.grad_fn}" if self.grad_fn else ", requires_grad=True"
-        return "tensor(" + ",\n       ".join([*parts, block("values", self._held), last]) + ")"
+        values = self.values() if self._sorted else self._held
+        return "tensor(" + ",\n       ".join([*parts, block("values", values), last]) + ")"
 
     __hash__ = Tensor.__hash__
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return make, (self._at, self._held, tuple(self.shape), self._sorted, self.layout)
+        return make, (self._at, self._held, tuple(self.shape), self._sorted, self.layout,
+                      self._block)
 
 
 def _unary(name: str) -> Callable[..., Any]:
@@ -391,14 +467,33 @@ for _name in (*ZERO_STAYS, "__abs__"):
     setattr(SparseTensor, _name, _unary(_name.strip("_")))
 
 
-def make(at: Array, values: Any, shape: Any, sorted_: bool, kind: layout = sparse_coo) -> Any:
-    """A sparse tensor from parts that fit."""
+def make(at: Array, values: Any, shape: Any, sorted_: bool, kind: layout = sparse_coo,
+         block: tuple[int, int] = (1, 1)) -> Any:
+    """A sparse tensor from parts that fit. Values lie in row-major order of their positions in
+    every layout; in a blocked one every block that has a value is full."""
     t: Any = object.__new__(SparseTensor)
     t.array = SparseArray(tuple(shape), values.dtype.dtype)
     t._edge = t._cell = None
     t._rg = values.requires_grad
-    t._at, t._held, t._sorted, t.layout = at, values, sorted_, kind
+    t._at, t._held, t._sorted, t.layout, t._block = at, values, sorted_, kind, block
     return t
+
+
+def check_blocks(name: str, blocksize: Any, shape: tuple[int, ...]) -> tuple[int, int]:
+    """The extents of blocks that tile a matrix."""
+    if blocksize is None or len(blocksize) != 2 or min(blocksize) < 1:
+        raise ArgumentError(f"{name}: blocksize must be two positive numbers, got {blocksize}")
+    high, wide = (int(b) for b in blocksize)
+    if shape[0] % high or shape[1] % wide:
+        raise ShapeError(f"{name}: tensor sparse size {list(shape)} must be divisible by given "
+                         f"blocksize {[high, wide]}")
+    return high, wide
+
+
+def in_blocks(blocks: Array, high: int, wide: int) -> Array:
+    """Positions (2, n high wide) of all elements of blocks (2, n), block by block, row by row."""
+    inner = np.indices((high, wide)).reshape(2, 1, -1)
+    return (blocks[:, :, None] * [[[high]], [[wide]]] + inner).reshape(2, -1).astype(I64)
 
 
 def linear(at: Array, shape: Any) -> Array:
