@@ -531,6 +531,7 @@ _operator("add", p.add, METHODS["add_"])
 _operator("sub", p.sub, METHODS["sub_"])
 _operator("mul", p.mul, METHODS["mul_"])
 _operator("truediv", p.div, METHODS["div_"])
+_SURFACE["__rdiv__"] = Tensor.__rtruediv__
 _operator("floordiv", pw.floor_divide, lambda self, o: METHODS["div_"](
     self, o, rounding_mode="floor"))
 _operator("mod", pw.remainder, METHODS["remainder_"])

@@ -43,7 +43,6 @@ OVERWRITTEN = "PyTorch sends a gradient to the element that was overwritten"
 KEPT = "the operand itself is kept, where PyTorch keeps something made of it; the write is refused"
 OVERLAP = "the elements of the result share memory; the write is refused"
 VALUES = "the values of the operand decide the result's shape or what the program does next"
-RANKED = "places are searched in the values themselves, one example at a time"
 
 # What differs on purpose: column (a dtype or a mode, "*" for all) -> operations -> why. One that
 # no longer differs fails the sweep.
@@ -75,7 +74,6 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
             " resize_as_".split(),
             VALUES,
         ),
-        **dict.fromkeys("bucketize searchsorted isin".split(), RANKED),
         "gradient": "coordinates are read as numbers, they are not batched",
         "linalg.pinv": "tolerances are read as numbers, they are not batched",
     },
@@ -83,7 +81,7 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             "cdist ldexp nn.functional.cross_entropy nn.functional.linear_cross_entropy.chunked"
             " nn.functional.conv2d nn.functional.conv3d nn.functional.scaled_dot_product_attention"
-            " __rmatmul__ polar kron nn.functional.smooth_l1_loss nn.functional.l1_loss"
+            " __rmatmul__ __rdiv__ polar kron nn.functional.smooth_l1_loss nn.functional.l1_loss"
             " nn.functional.gaussian_nll_loss".split(),
             KEPT,
         ),

@@ -374,13 +374,16 @@ def matrix_exp(A: Any) -> Any:
 @in_float32
 def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
          out: Any = None) -> Any:
-    """The Moore-Penrose inverse; singular values below rtol of the largest count as 0."""
+    """The Moore-Penrose inverse; singular values that are not above max(atol, rtol times the
+    matrix's largest) count as 0. Tolerances are numbers, or tensors with one per matrix."""
     _matrix("pinv", A)
     m, n = A.shape[-2:]
-    limit = float(finfo(dtype_of(A)).eps) * max(m, n) if rtol is None else float(raw(rtol))
-    if atol is not None:
-        top = float(np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1)).max())
-        limit = max(0.0 if rtol is None else limit, float(raw(atol)) / top if top else limit)
+    limit: Any = np.asarray(0.0 if rtol is None else raw(rtol), np.float64)
+    if rtol is None and atol is None:
+        limit = float(finfo(dtype_of(A)).eps) * max(m, n)
+    if atol is not None and A.shape[-1] and A.shape[-2]:
+        top = np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1))
+        limit = np.maximum(limit, raw(atol) / np.where(top > 0, top, 1.0))
     return finish(out, pinv_op(_hermitian(A, "L") if hermitian else A, rtol=limit))
 
 

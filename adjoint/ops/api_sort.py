@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace
+from adjoint.core.op import op
 from adjoint.ops.api_common import (
     box,
     cast_to,
@@ -22,9 +24,10 @@ from adjoint.ops.api_common import (
     value,
 )
 from adjoint.ops.cumulative import cummax_op, cummin_op, cumprod_op, cumsum_op, logcumsumexp_op
+from adjoint.ops.gather import gather_op
 from adjoint.ops.pointwise import logical_xor, sub
 from adjoint.ops.public import public
-from adjoint.ops.shape import narrow_op, reshape
+from adjoint.ops.shape import batch_loop, narrow_op, reshape
 from adjoint.ops.sort import kthvalue_op, median_op, mode_op, nanmedian_op, sort_op, topk_op
 
 SortResult = result("sort", "values indices")
@@ -187,23 +190,44 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     >>> ad.searchsorted(ad.tensor([1, 3, 5]), ad.tensor([3, 4]))
     tensor([1, 2])
     """
-    seq, x = value(sorted_sequence, "searchsorted"), np.asarray(raw(input))
+    seq = sorted_sequence
     if sorter is not None:
-        seq = np.take_along_axis(seq, raw(sorter), -1)
-    how: Any = side or ("right" if right else "left")
-    kind = np.int32 if out_int32 else np.int64
+        seq = gather_op(seq, sorter, dim=len(seq.shape) - 1)
+    if len(seq.shape) != 1 and tuple(seq.shape[:-1]) != tuple(np.shape(raw(input))[:-1]):
+        raise ShapeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the "
+                         "first N-1 dimensions of boundaries tensor and input value tensor must "
+                         f"match, got {list(seq.shape)} and {list(np.shape(raw(input)))}")
+    how = side or ("right" if right else "left")
+    return finish(out, place_op(seq, input, side=how, int32=bool(out_int32)))
+
+
+def _place(seq: Any, x: Any, /, *, side: Any, int32: bool) -> Any:
+    x = np.asarray(x)
     if seq.ndim == 1:
-        found = np.searchsorted(seq, x, how)
+        found = np.searchsorted(seq, x, side)
     else:
-        if seq.shape[:-1] != x.shape[:-1]:
-            raise ShapeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the "
-                             "first N-1 dimensions of boundaries tensor and input value tensor must"
-                             f" match, got {list(seq.shape)} and {list(x.shape)}")
-        rows = [np.searchsorted(a, b, how) for a, b in zip(
+        rows = [np.searchsorted(a, b, side) for a, b in zip(
             seq.reshape(math.prod(seq.shape[:-1]), seq.shape[-1]),
             x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), strict=True)]
         found = np.reshape(rows, x.shape)
-    return finish(out, box(sorted_sequence, np.asarray(found, kind)))
+    return np.asarray(found, np.int32 if int32 else np.int64)
+
+
+def _place_batch(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
+    """With one sequence for all examples they are further elements to place."""
+    if not batched[0] and len(args[0].shape) == 1:
+        return op_.call(*args, **attrs)
+    return batch_loop(op_, args, batched, attrs)
+
+
+place_op: Any = op(
+    "searchsorted", impl=_place, batch=_place_batch,
+    infer=lambda seq, x, *, side, int32: Aval(x.shape, np.dtype(np.int32 if int32 else np.int64)),
+    cost=lambda seq, x, **_: x.size, domain=lambda: [
+        ((np.array([1.0, 3.0, 5.0]), np.array([[0.0, 3.0], [4.0, 9.0]])),
+         {"side": "left", "int32": False}),
+        ((np.array([[1.0, 3.0], [2.0, 5.0]]), np.array([[0.0, 3.0], [4.0, 9.0]])),
+         {"side": "right", "int32": True})])
 
 
 @public(method=False)
@@ -213,9 +237,8 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
     if len(boundaries.shape) != 1:
         raise ShapeError("boundaries tensor must be 1 dimension, but got "
                          f"dim({len(boundaries.shape)})")
-    found = np.searchsorted(value(boundaries, "bucketize"), np.asarray(raw(input)),
-                            "right" if right else "left")
-    return finish(out, box(boundaries, np.asarray(found, np.int32 if out_int32 else np.int64)))
+    return finish(out, place_op(boundaries, input, side="right" if right else "left",
+                                int32=bool(out_int32)))
 
 
 @public()
@@ -265,8 +288,14 @@ HistogramResult = result("histogram", "hist bin_edges")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
          invert: bool = False) -> Any:
     """True where an element is one of `test_elements`."""
-    like = elements if hasattr(elements, "shape") else test_elements
-    return box(like, np.isin(raw(elements), raw(test_elements), invert=invert))
+    return isin_op(elements, test_elements, invert=bool(invert))
+
+
+isin_op: Any = op(
+    "isin", impl=lambda a, b, /, *, invert: np.asarray(np.isin(a, b, invert=invert)),
+    infer=lambda a, b, *, invert: Aval(a.shape, np.dtype(np.bool_)), batch=batch_loop,
+    cost=lambda a, b, **_: a.size + b.size, domain=lambda: [
+        ((np.array([[1, 2], [3, 4]]), np.array([2, 3])), {"invert": False})])
 
 
 # ------------------------------------------------------------------ cumulative
