@@ -81,7 +81,7 @@ def _install() -> None:
             own = intercept.copied(f)
             own.__name__ = name
             setattr(Tensor, name, own)
-            intercept.install(own, name not in _ONLY_MODES, public)
+            intercept.install(own, name not in _ONLY_MODES, public, f)
     for found in _everything().values():
         for name, f in found.items():
             if f.__name__ not in found:      # named otherwise where a builtin would be hidden

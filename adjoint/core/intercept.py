@@ -22,6 +22,7 @@ import numpy as np
 
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import ArgumentError
+from adjoint.core.callers import Own
 from adjoint.core.tensor import OWN, Parameter, Size, Tensor, alias
 
 NAME = "__torch_function__"
@@ -149,12 +150,17 @@ def copied(f: FunctionType) -> FunctionType:
     return twin
 
 
-def install(f: FunctionType, asks_classes: bool = True, public: Any = None) -> None:
+def install(f: FunctionType, asks_classes: bool = True, public: Any = None,
+            original: Any = None) -> None:
     """Make a function ask: modes, and unless told otherwise the classes of its operands. They are
-    told that `public` was called, if that is another function."""
+    told that `public` was called, if that is another function. `original` does what `f` did."""
     if f in _installed:
         return
-    original = copied(f)
+    if original is None:
+        original = copied(f)
+        own = f.__defaults__[-1] if f.__defaults__ else None
+        if isinstance(own, Own):              # it changes the code of its function when it is used
+            own.function = original
     free = len(f.__code__.co_freevars)
     f.__wrapped__ = original  # type: ignore[attr-defined]  # read by inspect and by core.op
     f.__code__ = _template(free).replace(co_name=f.__name__)

@@ -73,10 +73,10 @@ def _declare(kind: Any) -> None:
             return construct(ccol_indices, row_indices, values, size, {
                 "dtype": dtype, "requires_grad": requires_grad})
     else:
-        def make(crow_indices: Any, col_indices: Any, values: Any,  # type: ignore[misc]
-                 size: Any = None, *, dtype: Any = None, device: Any = None,
-                 requires_grad: bool = False, check_invariants: Any = None,
-                 pin_memory: bool = False) -> Any:      # (the names of the arguments differ)
+        def make(  # type: ignore[misc]  # other names of arguments than above
+                crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *,
+                dtype: Any = None, device: Any = None, requires_grad: bool = False,
+                check_invariants: Any = None, pin_memory: bool = False) -> Any:
             return construct(crow_indices, col_indices, values, size, {
                 "dtype": dtype, "requires_grad": requires_grad})
     what = "blocks (n, rows, columns)" if kind in BLOCKED else "values (n,)"
