@@ -93,7 +93,7 @@ class Module(ModuleHooks, ModuleState):
 
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__
-        if isinstance(value, Parameter):
+        if isinstance(value, Tensor) and isinstance(value, Parameter):
             self._forget(name, "_buffers", "_modules")
             self.register_parameter(name, value)
         elif isinstance(value, Module):
