@@ -16,7 +16,6 @@ import numpy as np
 
 from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit, fit_tensor
-from adjoint.autograd.plain import walker
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
@@ -39,6 +38,12 @@ _refs = sys.getrefcount
 _current = threading.local()
 _sequence = attrgetter("seq")
 LARGE = 1024    # elements from which fan-in is summed into the first buffer
+
+
+def walker(large: int) -> Any:
+    """What visits plain nodes in machine code; None where there is none."""
+    from adjoint.autograd import plain  # loaded by the first backward
+    return plain.walker(large)
 
 
 class Backward:
@@ -192,12 +197,13 @@ class Backward:
         """The nodes that are not plain; `machine` visits those in between."""
         order, at, end = self.order, 0, len(self.order)
         mark = None if self.keep else self.mark
-        while True:
+        while not self.special:               # a choice met on the way makes every node special
             at = machine(order, at, self.cts, self.last, mark, self._deliver, self._leaves)
             if at == end:
                 return
             yield order[at]
             at += 1
+        yield from order[at:]
 
     def _deliver(self, edge: Any, ct: Any) -> None:
         """Bring a cotangent into the edge's shape and add it."""

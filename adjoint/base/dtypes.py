@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import DTypeError, NotSupported
-from adjoint.base.text import instead_of
+from adjoint.base.errors import DTypeError, NotSupported, instead_of
 
 
 class DType:

@@ -121,3 +121,11 @@ def missing(module: str) -> Callable[[str], Any]:
     def __getattr__(name: str) -> Any:
         raise MissingName(f"module {module!r}", name, known)
     return __getattr__
+
+
+def instead_of(operand: Any) -> str:
+    """What to do about an operand that is not a tensor."""
+    if hasattr(type(operand), "__torch_function__"):
+        return ("its class has __torch_function__, which functions look for once adjoint.overrides "
+                "is imported: add `import adjoint.overrides`")
+    return "make one with tensor(...)"

@@ -1,7 +1,5 @@
-"""Numbers as people read them, and words that several errors share."""
+"""Numbers as people read them."""
 from __future__ import annotations
-
-from typing import Any
 
 _DECIMAL = ("B", "kB", "MB", "GB", "TB")
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -22,11 +20,3 @@ def format_bytes(n: float, form: str = ".1f", *, binary: bool = False) -> str:
         n /= base
         power += 1
     return f"{n:{form if power else '.0f'}} {units[power]}"
-
-
-def instead_of(operand: Any) -> str:
-    """What to do about an operand that is not a tensor."""
-    if hasattr(type(operand), "__torch_function__"):
-        return ("its class has __torch_function__, which functions look for once adjoint.overrides "
-                "is imported: add `import adjoint.overrides`")
-    return "make one with tensor(...)"

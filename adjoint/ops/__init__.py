@@ -49,7 +49,6 @@ from adjoint.ops import shape as shape
 from adjoint.ops import softmax as softmax
 from adjoint.ops import sort as sort
 from adjoint.ops import sparse as sparse
-from adjoint.ops import sparse_compressed as sparse_compressed
 from adjoint.ops import special as special
 from adjoint.ops import threads as threads
 from adjoint.ops import vision as vision

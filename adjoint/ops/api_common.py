@@ -18,8 +18,7 @@ from adjoint.base.dtypes import (
     of_numpy,
     to_numpy,
 )
-from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError
-from adjoint.base.text import instead_of
+from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError, instead_of
 from adjoint.core.bind import function_of
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap

@@ -17,8 +17,7 @@ from adjoint.base.dtypes import (
     result_type,
     to_numpy,
 )
-from adjoint.base.errors import ArgumentError, DTypeError
-from adjoint.base.text import instead_of
+from adjoint.base.errors import ArgumentError, DTypeError, instead_of
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p

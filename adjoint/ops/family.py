@@ -18,9 +18,8 @@ import numpy as np
 
 from adjoint.base.aval import Aval, aval_of
 from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
-from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.base.errors import DTypeError, ShapeError, instead_of
 from adjoint.base.provenance import is_own_code
-from adjoint.base.text import instead_of
 from adjoint.core import bind as general
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
