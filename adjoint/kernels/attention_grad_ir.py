@@ -30,6 +30,8 @@ class Backward(Kernel):
         self.slopes("slopes", False)
         self.slopes("slopes_masked", True)
         self.write_rows()
+        self.scores_tile()
+        self.sums()
         with e.function("void @attend(ptr %args, i64 %lo, i64 %hi)", "#3"):
             self.v = self.args()
             self.tasks(self.v, self.prepare, self.task)
@@ -225,25 +227,39 @@ class Backward(Kernel):
                 e.run("row_keys", f"i64 {row}", f"i64 {v['key']}", f"ptr {self.keys}")
             self.pack_rows(self.qp, at["q"], v["q_s"], nq, v["e"], self.tile.mr)
             self.pack_rows(self.cp, at["ct"], v["ct_s"], nq, v["ev"], self.tile.mr)
-            self.scores_tile(self.scores, self.qp, self.kt, v["e"], k0, nk, nq, seen)
-            self.scores_tile(self.slope, self.cp, self.vt, v["ev"], k0, nk, nq, seen)
+            place = [f"i64 {x}" for x in (k0, nk, nq, seen)]
+            for out, left, right, width in (
+                (self.scores, self.qp, self.kt, "e"), (self.slope, self.cp, self.vt, "ev"),
+            ):  # fmt: skip
+                tile = [f"ptr {out}", f"ptr {left}", f"ptr {right}", f"i64 {v[width]}"]
+                e.run("scores", *tile, *place)
             self.slopes_tile(row, g, k0, nk, q0, nq, seen, mask)
-            self.sums(self.dv_sum, self.scores, at["ct"], v["ct_s"], v["ev"], k0, nk, nq, seen)
-            self.sums(self.dk_sum, self.slope, at["q"], v["q_s"], v["e"], k0, nk, nq, seen)
+            for out, left, name, width in (
+                (self.dv_sum, self.scores, "ct", "ev"), (self.dk_sum, self.slope, "q", "e"),
+            ):  # fmt: skip
+                rows = [f"ptr {at[name]}", f"i64 {v[name + '_s']}", f"i64 {v[width]}"]
+                e.run("sums", f"ptr {out}", f"ptr {left}", *rows, *place)
             self.queries(at["dq"], keys, k0, nk, nq, seen)
 
-    def scores_tile(
-        self, out: str, left: str, right: str, depth: str, k0: str, nk: str, nq: str, seen: str
-    ) -> None:
-        """A tile of products of rows; column panels wholly above the diagonal are left out."""
-        e, tile = self.e, self.tile
-        with e.loop(0, nq, tile.mr) as i:
-            visible = e.sub(e.add(e.add(seen, i), tile.mr), k0)
-            with e.loop(0, e.min(nk, visible), tile.nr) as j:
-                a = e.at(left, e.mul(i, depth), "float")
-                b = e.at(right, e.mul(j, depth), "float")
-                c = e.at(e.at(out, e.mul(i, PITCH)), j, "float")
-                self.product("micro_packed", depth, a, b, str(tile.nr * 4), c, str(PITCH), False)
+    def scores_tile(self) -> None:
+        """`void scores(out, left, right, i64 depth, i64 k0, i64 nk, i64 nq, i64 seen)`.
+
+        A tile of products of rows; column panels wholly above the diagonal are left out.
+        """
+        e, tile, depth = self.e, self.tile, "%depth"
+        head = (
+            "ptr %out, ptr %left, ptr %right, i64 %depth, i64 %k0, i64 %nk, i64 %nq, i64 %seen"
+        )
+        with e.function(f"internal void @scores({head})", "#1"):
+            with e.loop(0, "%nq", tile.mr) as i:
+                visible = e.sub(e.add(e.add("%seen", i), tile.mr), "%k0")
+                with e.loop(0, e.min("%nk", visible), tile.nr) as j:
+                    a = e.at("%left", e.mul(i, depth), "float")
+                    b = e.at("%right", e.mul(j, depth), "float")
+                    c = e.at(e.at("%out", e.mul(i, PITCH)), j, "float")
+                    ldb, ldc = str(tile.nr * 4), str(PITCH)
+                    self.product("micro_packed", depth, a, b, ldb, c, ldc, False)
+            e.raw("  ret void")
 
     def slopes_tile(
         self, row: str, g: str, k0: str, nk: str, q0: str, nq: str, seen: str, mask: str
@@ -266,34 +282,33 @@ class Backward(Kernel):
         diagonal = e.cmp("sgt", e.sub(e.add(k0, nk), 1), seen)
         e.cond(diagonal, lambda: e.run("slopes_masked", *call), lambda: e.run("slopes", *call))
 
-    def sums(
-        self,
-        out: str,
-        tile: str,
-        rows: str,
-        stride: str,
-        width: str,
-        k0: str,
-        nk: str,
-        nq: str,
-        seen: str,
-    ) -> None:
-        """`out[key] += sum over queries of tile[query, key] * rows[query]`."""
+    def sums(self) -> None:
+        """`void sums(out, tile, rows, i64 stride, i64 width, i64 k0, i64 nk, i64 nq, i64 seen)`.
+
+        `out[key] += sum over queries of tile[query, key] * rows[query]`.
+        """
         e, mr, nr = self.e, self.tile.mr, self.tile.nr
-        with e.loop(0, nk, mr) as i:
-            # queries before key k0 + i do not see it
-            hidden = e.sub(e.add(k0, i), seen)
-            first = e.op(f"select i1 {e.cmp('sgt', hidden, 0)}, i64 {hidden}, i64 0")
-            depth = e.sub(nq, first)
+        head = (
+            "ptr %out, ptr %tile, ptr %rows, i64 %stride, i64 %width, i64 %k0, i64 %nk, i64 %nq, "
+            "i64 %seen"
+        )
+        with e.function(f"internal void @sums({head})", "#1"):
+            with e.loop(0, "%nk", mr) as i:
+                # queries before key k0 + i do not see it
+                hidden = e.sub(e.add("%k0", i), "%seen")
+                first = e.op(f"select i1 {e.cmp('sgt', hidden, 0)}, i64 {hidden}, i64 0")
+                depth = e.sub("%nq", first)
 
-            def panel(i: str = i, first: str = first, depth: str = depth) -> None:
-                with e.loop(0, width, nr) as j:
-                    a = e.at(e.at(tile, e.mul(first, PITCH)), i, "float")
-                    b = e.at(e.at(rows, e.mul(first, stride)), j, "float")
-                    c = e.at(e.at(out, e.mul(i, width), "float"), j, "float")
-                    self.product("micro_down", depth, a, b, stride, c, e.mul(width, 4), True)
+                def panel(i: str = i, first: str = first, depth: str = depth) -> None:
+                    with e.loop(0, "%width", nr) as j:
+                        a = e.at(e.at("%tile", e.mul(first, PITCH)), i, "float")
+                        b = e.at(e.at("%rows", e.mul(first, "%stride")), j, "float")
+                        c = e.at(e.at("%out", e.mul(i, "%width"), "float"), j, "float")
+                        ldc = e.mul("%width", 4)
+                        self.product("micro_down", depth, a, b, "%stride", c, ldc, True)
 
-            e.cond(e.cmp("sgt", depth, 0), panel)
+                e.cond(e.cmp("sgt", depth, 0), panel)
+            e.raw("  ret void")
 
     def queries(self, dq: str, keys: str, k0: str, nk: str, nq: str, seen: str) -> None:
         """`dq[query] += sum over keys of slope[query, key] * keys[key]`; the first block sets."""
