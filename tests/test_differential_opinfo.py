@@ -55,6 +55,8 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         "histogramdd": "bin edges that do not increase are refused",
         "istft": "the window has a gradient, too",
         "logcumsumexp": ROUNDING,
+        "special.bessel_j0": ROUNDING,
+        "special.bessel_y1": ROUNDING,
         "masked.argmax": "of a single number PyTorch gives back the number; here its index, 0",
         "masked.argmin": "of a single number PyTorch gives back the number; here its index, 0",
     },
@@ -64,8 +66,10 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
     },
     "jvp": {
         "cholesky_inverse": ROUNDING,
-        "nn.functional.max_unpool2d": "two elements go to one place: which one stays is not said",
-        "masked.logsumexp": "a slice that is masked out does not move: 0, in PyTorch nan",
+        **dict.fromkeys(
+            ("masked.logsumexp", "masked.logaddexp"),
+            "a slice that is masked out does not move: 0, in PyTorch nan",
+        ),
     },
     "vmap": {
         **dict.fromkeys(
@@ -81,7 +85,8 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             "cdist ldexp nn.functional.cross_entropy nn.functional.linear_cross_entropy.chunked"
             " nn.functional.conv2d nn.functional.conv3d nn.functional.scaled_dot_product_attention"
-            " __rmatmul__ __rdiv__ polar kron nn.functional.smooth_l1_loss nn.functional.l1_loss"
+            " __rmatmul__ __rdiv__ special.ndtr polar kron nn.functional.smooth_l1_loss"
+            " nn.functional.l1_loss"
             " nn.functional.gaussian_nll_loss".split(),
             KEPT,
         ),

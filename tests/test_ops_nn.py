@@ -70,6 +70,8 @@ case("running statistics", running, IM)
 case("instance_norm", lambda T, F, a, w, b: F.instance_norm(a, None, None, w, b), IM, R(4), R(4))
 case("group_norm", lambda T, F, a, w, b: F.group_norm(a, 2, w, b), IM, R(4), R(4))
 case("rms_norm", lambda T, F, a, w: F.rms_norm(a, (6,), w), IM, R(6))
+case("rms_norm complex", lambda T, F, a, b, w: T.view_as_real(
+    F.rms_norm(T.complex(a, b), (6,), T.complex(w, w * 2))), IM, IM[::-1].copy() * 0.5, R(6))
 case("local_response_norm", lambda T, F, a: F.local_response_norm(a, 3), IM)
 case("normalize", lambda T, F, a: F.normalize(a), IM)
 case("embedding", lambda T, F, w, i: F.embedding(i, w, 1), R(3, 6), ints(3, 2, 2))

@@ -16,6 +16,7 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.batch_norm import batch_norm, check_channels, column, track
+from adjoint.ops.linalg import conj
 from adjoint.ops.moments import var_op
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
@@ -196,6 +197,8 @@ def _rms_grad(ct: Any, x: Any, weight: Any, rstd: Any, /, *, ndim: int,
               wanted: tuple[bool, ...]) -> Any:
     inner = x.shape[x.ndim - ndim:]
     width = math.prod(inner)
+    if x.dtype.kind == "c":                   # holomorphic: the rule of conjugated operands
+        x, rstd, weight = (None if a is None else np.conj(a) for a in (x, rstd, weight))
     g, hat = wide(ct).reshape(-1, width), wide(x).reshape(-1, width) * rstd[:, None]
     dw = np.einsum("ij,ij->j", g, hat)
     h = g if weight is None else g * wide(weight).reshape(-1)
@@ -227,8 +230,8 @@ def _rms_vjp(cts: Any, x: Any, weight: Any, rstd: Any, wanted: Any, *, ndim: int
     if not is_recorded(ct, x, weight):
         found = _rms_kernel(ct, x, weight, rstd, ndim=ndim, wanted=tuple(wanted))
     else:
-        hat, scale, inner = _rms_normalised(x, ndim, eps)
-        h = ct if weight is None else mul(ct, weight)
+        hat, scale, inner = _rms_normalised(conj(x), ndim, eps)
+        h = ct if weight is None else mul(ct, conj(weight))
         found = (_rms_projected(h, hat, scale, inner),
                  sum_op(mul(ct, hat), dim=tuple(range(len(x.shape) - ndim)), keepdim=False))
     return tuple(f if w else None for f, w in zip(found, wanted, strict=True))
