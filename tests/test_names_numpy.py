@@ -176,3 +176,9 @@ def test_integers_take_no_history() -> None:
 def test_strings_of_a_batch_stay_as_they_are() -> None:
     numbers, words = ad.utils.data.default_collate([(1, "x"), (2, "y")])
     assert numbers.tolist() == [1, 2] and words == ("x", "y")
+
+
+def test_rounding_to_tens_is_exact() -> None:
+    assert ad.round(ad.tensor([1234.5678]), decimals=-3).tolist() == [1000.0]
+    assert ad.round(ad.tensor([1234.5678, 0.125]), decimals=2).tolist() == ad.tensor(
+        [1234.57, 0.12]).tolist()

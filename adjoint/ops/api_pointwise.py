@@ -420,9 +420,10 @@ def round_(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
     """Round to `decimals` places, ties to even; the derivative is 0."""
     if decimals == 0:
         result = p.round_op(input)
-    else:
-        scale = 10.0 ** decimals
-        result = p.div(p.round_op(p.mul(input, scale)), scale)
+    else:                                        # by whole powers of ten, which are exact
+        scale = 10.0 ** abs(decimals)
+        there, back = (p.mul, p.div) if decimals > 0 else (p.div, p.mul)
+        result = back(p.round_op(there(input, scale)), scale)
     return result if out is None else write_out(out, result)
 
 
