@@ -10,6 +10,7 @@ import pytest
 from helpers_memory import MODELS
 
 import adjoint as ad
+from adjoint.core.modes import Observer, watchers
 from adjoint.kernels import alloc
 from adjoint.memory import meters
 
@@ -69,3 +70,43 @@ def test_the_peak_of_a_run_that_nobody_watches(name: str, ck: bool) -> None:
     step()
     assert alloc.live_and_peak()[1] - live == predicted.peak - predicted.before
     assert alloc.live_and_peak()[0] - live == predicted.live - predicted.before
+
+
+@pytest.mark.skipif(not alloc.available(), reason="needs the allocator's counters")
+def test_gradients_that_grow_in_place_are_predicted() -> None:
+    """A weight used several times gets its products added in place, watched by the ledger or not,
+    and a rehearsal knows it; an observer that reads cotangents has each of them made."""
+    alloc.install()
+    w, x = ad.nn.Parameter(ad.randn(150, 150) / 12), ad.randn(40, 150)
+
+    def step() -> None:
+        z = x
+        for _ in range(5):
+            z = ad.tanh(z @ w)
+        z.sum().backward()
+        w.grad = None
+    for _ in range(3):
+        step()
+    gc.collect()
+    live = alloc.live_and_peak()[0]
+    alloc.reset_peak()
+    step()
+    most = alloc.live_and_peak()[1] - live
+    known = w.nbytes + x.nbytes
+    assert ad.memory.predict(step).peak == most + known
+    with ad.memory.track() as ledger:
+        step()
+    assert ledger.peak == most + known
+    seen: list[int] = []
+
+    class Reads(Observer):
+        cotangents = True
+
+        def backward(self, node: Any, ct: Any, results: Any) -> None:
+            seen.extend(1 for c in results if c is not None and c.shape == w.shape)
+    held = watchers.push(watchers.observers, Reads())
+    try:
+        step()
+    finally:
+        watchers.pop(held)
+    assert len(seen) == 5

@@ -62,6 +62,9 @@ class Anomaly:
 
 
 class _Check(Observer):
+
+    cotangents = True
+
     def __init__(self, check_nan: bool, check_inf: bool, check_forward: bool) -> None:
         self.check_nan, self.check_inf = check_nan, check_inf
         self.check_forward = check_forward

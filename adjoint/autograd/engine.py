@@ -270,13 +270,13 @@ class Backward:
     def _sums(self, node: Any) -> list[Any] | None:
         """Per operand, what has arrived where its cotangent goes, if that may be added to in
         place; None where somebody wants to see the cotangent itself."""
-        if self.special and (self.create or self.levels or state() & WATCH) \
-                or node._post_hooks or self.masks is not None:
+        if self.create or self.levels or node._post_hooks or self.masks is not None or (
+                state() & WATCH and any(o.cotangents for o in watchers.observers.get())):
             return None
         found: list[Any] = []
         for e in node.edges:
-            have = None if type(e) is Port else self.cts.get(e)
-            found.append(have if type(have) is ndarray and have.size >= LARGE
+            have: Any = None if type(e) is Port else self.cts.get(e)
+            found.append(have if type(have) in (ndarray, MetaArray) and have.size >= LARGE
                          and _refs(have) <= 3 and have.base is None else None)
         return found
 

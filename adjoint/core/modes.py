@@ -39,6 +39,9 @@ class Observer:
     without `create_graph` compute on raw arrays: `before_backward` and `backward` frame them.
     """
 
+    cotangents = False      # `backward` reads its results: each has to be made by itself, where
+    # a rule could add to what the operand has got so far
+
     def before(self, op: Any, args: Any, attrs: Any) -> None:
         """An op is about to compute; in-place ops included."""
 

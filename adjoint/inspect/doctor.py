@@ -79,6 +79,8 @@ class doctor(Observer):
     ['AD001']
     """
 
+    cotangents = True
+
     def __init__(self, *, ignore: Sequence[str] = (), quiet: bool = False) -> None:
         unknown = set(ignore) - {c.code for c in CHECKS}
         if unknown:

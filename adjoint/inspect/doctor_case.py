@@ -54,6 +54,8 @@ class Check(Observer):
     `ops` restricts `before`, `after` and `forward` to ops of those names.
     """
 
+    cotangents = True
+
     code = ""
     title = ""
     cause = ""

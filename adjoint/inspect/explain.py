@@ -239,6 +239,8 @@ def _elements(node: Any) -> int:
 class _Run(Observer):
     """The backward pass as it happens: what every node received and sent."""
 
+    cotangents = True
+
     def __init__(self) -> None:
         self.received: dict[Any, Any] = {}
         self.sent: dict[Any, Any] = {}

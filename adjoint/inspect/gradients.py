@@ -233,6 +233,8 @@ def _followed(param: Tensor, run: Callable[[], Tensor]) -> Reason:
 class _Norms(Observer):
     """Per node of one backward pass: is what comes in zero, is what goes out zero?"""
 
+    cotangents = True
+
     def __init__(self) -> None:
         self.rows: dict[Any, tuple[bool, list[bool]]] = {}
         self.coming: dict[Any, bool] = {}

@@ -50,6 +50,8 @@ class Watched(weakref.ref[Any]):
 class Recorder(Observer):
     """Fills a walk."""
 
+    cotangents = True
+
     def __init__(self, walk: Walk, values: int, limit: int) -> None:
         self.walk, self.values, self.limit = walk, values, limit
         self.live = self.saved = 0

@@ -29,6 +29,7 @@ the rest keyword-only; `->` what comes back):
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
 | sum mean amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | sgd, adam | lists of arrays, in place: see `multi` |
+| plus | `(a, b, out=None) -> a + b` of large arrays |
 | clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
 
 `hybrid` is what the pointwise family builds its functions with: NumPy below a size, generated
@@ -63,7 +64,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("gemm_calls", n) for n in ("product", "linear", "add_product")},
     **{n: ("embedding", n) for n in ("embedding", "embedding_backward")},
     **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
-    "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
+    "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }
 _REDUCTIONS = {"sum": "add", "mean": "mean", "amax": "max", "amin": "min", "prod": "mul"}
 _NOTHING = 1 << 62                       # a size that no array reaches

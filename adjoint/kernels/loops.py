@@ -9,6 +9,7 @@ strides.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from adjoint.kernels import codegen, launch, llvm, threads
 from adjoint.kernels.codegen import BOOL, Frame
-from adjoint.kernels.expr import Expr
+from adjoint.kernels.expr import Expr, var
 from adjoint.kernels.ir import Function, Value, vec
 
 Array = NDArray[Any]
@@ -218,6 +219,19 @@ def pointwise(name: str, params: Sequence[str], exprs: Sequence[Expr], *,
         return None
     return Pointwise(name, params, exprs, keyword, single, table,
                      returns or range(len(exprs)))
+
+
+@functools.cache
+def _sum() -> Pointwise | None:
+    return pointwise("add", ["a", "b"], [var("a") + var("b")])
+
+
+def plus(a: Array, b: Array, out: Array | None = None) -> Any:
+    """a + b of two large arrays, stored in `out` if given; NotImplemented where NumPy has to."""
+    kernel = _sum()
+    if kernel is None:
+        return NotImplemented
+    return kernel(a, b) if out is None else kernel(a, b, out=(out,))
 
 
 def _truth_valued(exprs: Sequence[Expr]) -> tuple[bool, ...]:

@@ -16,11 +16,11 @@ import numpy as np
 from adjoint.base.dtypes import F32, F64
 from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
-from adjoint.kernels.expr import var
 from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
-from adjoint.ops.family import generated, raw_functions
+from adjoint.ops.family import generated
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
+_SUM = 16384             # elements from which threads pay for a sum
 Adapter = Callable[..., Any]
 ACCELERATED: dict[str, Op] = {}     # `impl` of each is the kernels', `impl.__wrapped__` NumPy's
 _TINY = 128        # the same for kernels that replace tens of NumPy calls
@@ -45,21 +45,15 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
     record.impl = impl
 
 
-@functools.cache
-def _adder() -> tuple[Any, int]:
-    """(sum of two large arrays, size from which it pays)."""
-    _, large, limit = raw_functions("add", ("a", "b"), [var("a") + var("b")], None)
-    return large, limit
-
-
 def plus(a: Any, b: Any, out: Any = None) -> Any:
     """a + b of raw arrays, stored in `out` if given: on all threads where they are large and
     alike, else by NumPy."""
     dtype = a.dtype
     if (dtype is F32 or dtype is F64) and dtype is b.dtype and a.shape == b.shape:
-        large, limit = _adder()
-        if a.size >= limit:
-            return large(a, b) if out is None else large(a, b, out=(out,))
+        large = generated("plus") if a.size >= _SUM else None
+        made = NotImplemented if large is None else large(a, b, out)
+        if made is not NotImplemented:
+            return made
     return a + b if out is None else np.add(a, b, out=out, casting="unsafe")
 
 

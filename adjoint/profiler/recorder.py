@@ -29,6 +29,8 @@ _PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "mv", "dot", "addmm", "b
 class Recorder(Observer):
     """Events of one thread, in the order in which they begin."""
 
+    cotangents = True
+
     def __init__(self, shapes: bool, memory: bool, stack: bool, modules: bool) -> None:
         self.shapes, self.memory, self.stack, self.modules = shapes, memory, stack, modules
         self.events: list[Event] = []
