@@ -120,7 +120,10 @@ def test_what_is_not_its_business() -> None:
         assert MACHINE(op, args, {}) is None
     assert MACHINE(op, [x, x], {}) is None
     with ad.inference_mode():
-        assert MACHINE(op, (x, x), {}) is None
+        fresh = MACHINE(op, (x, x), {})
+        assert fresh.is_inference() and not fresh.requires_grad
+        view = MACHINE(OPS["view"], (fresh,), {"shape": (4,)})
+        assert view.is_inference() and general.bind(OPS["view"], (x,), {"shape": (4,)})._base is x
     seen: list[Any] = []
     ad.func.vmap(lambda t: seen.append(MACHINE(op, (t, t), {})) or t)(ad.ones(3, 2, 2))
     assert seen == [None]

@@ -67,7 +67,8 @@ class Backward:
         self.last: dict[Any, list[AccumulateGrad]] = {}
         self.stored: list[AccumulateGrad] = []
         self.final: list[Callable[[], None]] = []
-        self.special = create or bool(self.capture) or levels or bool(state() & WATCH)
+        self.special = create or levels or bool(state() & WATCH) or any(
+            type(k) is not AccumulateGrad for k in self.capture)     # leaves finish by themselves
 
     # -------------------------------------------------------------- preparation
     def arrange(self, roots: Sequence[Any]) -> None:

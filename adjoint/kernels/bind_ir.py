@@ -18,8 +18,8 @@ from adjoint.kernels.objects_ir import declare
 
 ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false", "none",
        "none_type", "float", "int", "bool", "tuple", "counter", "edge_of", "getframe", "is_inside",
-       "cell", "ref", "kept", "inference", "touched", "asarray", "aval_of", "make_view",
-       "exception", "memory_error", "minus_one", "in", "out", "aval",
+       "cell", "ref", "kept", "inference", "inferring", "touched", "asarray", "aval_of",
+       "make_view", "exception", "memory_error", "minus_one", "in", "out", "aval",
        "avals",
        # names of attributes
        "impl", "prepare", "plans", "multi", "view", "node_type", "plain_node", "attrs", "dtype",
@@ -69,7 +69,7 @@ class _Bind(Maker):
         graph, bare, done = f.label("graph"), f.label("bare"), f.label("made")
         f.branch(w.differs(plan, w.null), graph, bare)
         f.start(bare)
-        for name, value in (("_rg", w.env("false")), ("_edge", w.none), ("_cell", w.none)):
+        for name, value in (("_rg", w.env("false")), ("_edge", w.none), ("_cell", self.cell)):
             w.put(made, name, value)
         f.goto(done)
         f.start(graph)

@@ -116,7 +116,8 @@ class Maker:
         return w.same(kind, w.env("tensor")) | w.same(kind, w.env("parameter"))
 
     def mode(self) -> None:
-        """`self.grad`: may a graph be built? Any other state than that is the template's."""
+        """`self.grad`: may a graph be built? `self.cell`: of new tensors without a graph. Any
+        state but gradients, none and inference is the template's."""
         f, w = self.f, self.w
         f.store(w.null, self.word)
         f.do(f"call i32 @PyContextVar_Get(ptr {w.env('state').ref}, ptr null, "
@@ -125,7 +126,9 @@ class Maker:
         w.need(w.differs(state, w.null), "failed")
         w.drop(state)                                   # a small int: it stays
         self.grad = w.same(state, w.env("on"))
-        w.need(self.grad | w.same(state, w.env("off")), "other")
+        inferring = w.same(state, w.env("inferring"))
+        self.cell = f.select(inferring, w.env("inference"), w.none)
+        w.need(self.grad | inferring | w.same(state, w.env("off")), "other")
 
     def calm(self, tensor: Value) -> Value:
         """Whether a tensor has its storage to itself, or at least nobody has written to that."""

@@ -24,7 +24,7 @@ from adjoint.core import bind as general
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
 from adjoint.core.inplace import zeros_of
-from adjoint.core.modes import STATE
+from adjoint.core.modes import INFERENCE, STATE
 from adjoint.core.op import OPS, Op, OpFunction, Plan, register
 from adjoint.core.tensor import (
     INFERENCE_CELL,
@@ -409,7 +409,8 @@ def _world(node: Any) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
     return {"tensor": Tensor, "parameter": Parameter, "state": STATE, "counter": counter,
             "edge_of": edge_of, "getframe": sys._getframe, "is_inside": is_own_code, "cell": Cell,
             "ref": OutRef, "accumulate": AccumulateGrad, "port": Port, "kept": Kept,
-            "inference": INFERENCE_CELL, "aval_of": aval_of_operand, "make_view": make_view}, slots
+            "inference": INFERENCE_CELL, "inferring": INFERENCE, "aval_of": aval_of_operand,
+            "make_view": make_view}, slots
 
 
 def _pair() -> Any:
