@@ -16,7 +16,9 @@ from adjoint.testing.samples import table
 ml_dtypes = pytest.importorskip("ml_dtypes")
 TABLE = table()
 EPS = {"bfloat16": 2.0 ** -8, "float16": 2.0 ** -11}       # half a unit in the last place
-WIDE_ONLY = {n for n in OPS if n.startswith("linalg_") and OPS[n].prepare is not None}
+WIDE_ONLY = {n for n in OPS if (n.startswith("linalg_") or n == "geqrf")
+             and OPS[n].prepare is not None}
+NO_COMPLEX = {"view_as_complex"}           # there is no complex dtype of 32 bits
 # Quotients of rounded values: an operand near 0 scales its error up.
 LOOSE = {"div", "addcdiv", "softmax_backward", "linear_scan"}
 
@@ -43,7 +45,7 @@ def run(op, args, attrs, cts):
 
 
 @pytest.mark.row("F74")
-@pytest.mark.parametrize("name", sorted(set(TABLE) - WIDE_ONLY))
+@pytest.mark.parametrize("name", sorted(set(TABLE) - WIDE_ONLY - NO_COMPLEX))
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_every_op_in_16_bits_is_float32_rounded(name, kind):
     dtype = np.dtype(getattr(ml_dtypes, kind, None) or kind)
