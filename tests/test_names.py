@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 
 import numpy as np
 import pytest
@@ -62,7 +63,8 @@ def test_a_public_name_is_entered_once() -> None:
     assert (public.FUNCTIONS["exp"], public.METHODS["exp"]) == before
     try:
         assert public.public("exp", replace=True)(other) is other
-        assert public.FUNCTIONS["exp"] is public.METHODS["exp"] is other
+        assert public.FUNCTIONS["exp"] is public.METHODS["exp"]
+        assert inspect.unwrap(public.FUNCTIONS["exp"]) is other
     finally:
         public.FUNCTIONS.replace("exp", before[0])
         public.METHODS.replace("exp", before[1])
