@@ -28,24 +28,31 @@ Update = Callable[[Function, list[Value], list[Value]], list[Value | None]]
 
 @functools.lru_cache(maxsize=256)
 def _cuts(sizes: tuple[int, ...]) -> tuple[Array, int, int]:
-    """[chunks, tensors, sizes..., (tensor, first element) per chunk]."""
+    """[groups, tensors, pieces in a group, pieces, sizes..., (tensor, first element) per piece].
+
+    What the pool shares are groups of pieces, of about `_CHUNK` elements together: a thread is
+    woken only where there is work for it.
+    """
     where = [(t, lo) for t, size in enumerate(sizes) for lo in range(0, size, _CHUNK)]
     flat = [v for pair in where for v in pair]
-    words, address = geometry([len(where), len(sizes), *sizes, *flat])
+    total = sum(sizes)
+    group = max(1, len(where) if total <= 2 * _CHUNK else len(where) * _CHUNK // total)
+    words, address = geometry([-(-len(where) // group), len(sizes), group, len(where), *sizes,
+                               *flat])
     return words, address, len(where)
 
 
 def _each_chunk(frame: Frame, lists: int, stored: str,
                 body: Callable[[Value, list[Value], Value], None]) -> None:
-    """Call `body(chunk, pointers, length)` for every chunk; operand 0 is the table of objects."""
+    """Call `body(piece, pointers, length)` for every piece; operand 0 is the table of objects."""
     f = frame.f
-    table, tensors = frame.array(0), frame.geometry(1)
+    table, tensors, group, pieces = frame.array(0), *(frame.geometry(i) for i in (1, 2, 3))
 
     def one(c: Value, _: list[Value]) -> list[Value]:
-        base = tensors + 2 + c * 2
+        base = tensors + 4 + c * 2
         t = _word(frame, base)
         lo = _word(frame, base + 1)
-        left = _word(frame, t + 2) - lo
+        left = _word(frame, t + 4) - lo
         pointers = []
         for k in range(lists):
             thing = f.load(f.at(table, "i64", tensors * k + t), "ptr", align=8)
@@ -53,7 +60,8 @@ def _each_chunk(frame: Frame, lists: int, stored: str,
             pointers.append(f.at(data, stored, lo))
         body(c, pointers, f.intrinsic("smin", left, f.i64(_CHUNK)))
         return []
-    f.loop(frame.first, frame.end, 1, [], one)
+    end = f.intrinsic("smin", frame.end * group, pieces)
+    f.loop(frame.first * group, end, 1, [], one)
 
 
 def _word(frame: Frame, index: Value) -> Value:
