@@ -86,6 +86,20 @@ def test_the_same_as_the_python_code(name: str, monkeypatch: pytest.MonkeyPatch)
             or not any(isinstance(a, (np.ndarray, Tensor)) for row in TABLE[name] for a in row[0])
 
 
+def test_raw_arrays_give_raw_results() -> None:
+    """As rules use it in backward: the function's own result, also a number of NumPy's."""
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    product = MACHINE(OPS["mm"], (a, a.T), {})
+    assert type(product) is np.ndarray and np.array_equal(product, a @ a.T)
+    total = MACHINE(OPS["sum_all"], (a,), {"dim": (0, 1), "keepdim": False})
+    want = OPS["sum_all"].impl(a, dim=(0, 1), keepdim=False)
+    assert type(total) is type(want) and total == want == 15.0
+    shown = MACHINE(OPS["view"], (a,), {"shape": (6,)})
+    assert type(shown) is np.ndarray and shown.base is a.base
+    with pytest.raises(RuntimeError, match="size mismatch|shapes|multiplied"):
+        general.bind(OPS["mm"], (a, a), {})
+
+
 def test_errors_are_said_in_words() -> None:
     """What the op's function raised is raised again by the Python code, with its explanation."""
     a, b = ad.ones(2, 3, requires_grad=True), ad.ones(2, 3)

@@ -1,7 +1,7 @@
 """The machine code of `core.bind.bind` for plain operands and ops of one output.
 
     PyObject *bind(PyObject *self, PyObject *const *args, Py_ssize_t count)
-    bind(op, operands, attributes) -> tensor
+    bind(op, operands, attributes) -> tensor, or what the op's function returns for raw arrays
 
 returns None where that is not its business: an operand of a transform, without storage or of a
 foreign type, a state other than "gradients or none", several outputs, residuals of unusual kinds;
@@ -62,8 +62,11 @@ class _Bind(Maker):
         self._collect()
         self._choose()
         self._compute()
-        made = self.alloc(w.env("tensor"), self.made)
         out = f.load(self.out, "ptr")
+        wrapped = f.label("wrapped")
+        f.branch(self.raw, "bare_result", wrapped)
+        f.start(wrapped)
+        made = self.alloc(w.env("tensor"), self.made)
         w.put(made, "array", out)
         plan = f.load(self.plan, "ptr")
         graph, bare, done = f.label("graph"), f.label("bare"), f.label("made")
@@ -80,6 +83,11 @@ class _Bind(Maker):
         for held in self.temporaries:
             self.give_back(held)
         f.ret(made)
+        f.start("bare_result")
+        w.hold(out)
+        for held in self.temporaries:
+            self.give_back(held)
+        f.ret(out)
         self._raised()
         self.ends()
 
@@ -122,7 +130,7 @@ class _Bind(Maker):
             f.call("PyList_SetItem", "i32", f.load(self.arrays, "ptr"), i, value)
             return []
         f.loop(f.i64(0), self.n, 1, [], one)
-        w.need(f.load(self.tensors, "i64").compare("ne", 0), "other")
+        self.raw = f.load(self.tensors, "i64").compare("eq", 0)
 
     def _array(self, a: Value, i: Value) -> Value:
         """The array of a tensor; its bits are set."""
@@ -222,7 +230,7 @@ class _Bind(Maker):
         w.need(w.differs(out, w.null), "raised")
         f.store(out, self.out)
         scalar, array = f.label("scalar"), f.label("array")
-        f.branch(w.has(out, "type", w.env("array_type")), array, scalar)
+        f.branch(w.has(out, "type", w.env("array_type")) | self.raw, array, scalar)
         f.start(scalar)
         made = f.call("PyObject_CallOneArg", "ptr", w.env("asarray"), out)
         w.need(w.differs(made, w.null), "raised")
