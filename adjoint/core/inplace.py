@@ -18,7 +18,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
-from adjoint.base.dtypes import category, is_inexact, of_numpy
+from adjoint.base.dtypes import F32, category, is_inexact, of_numpy
 from adjoint.base.errors import (
     AdjointError,
     AutogradError,
@@ -28,11 +28,13 @@ from adjoint.base.errors import (
 )
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
+from adjoint.core.callers import SCALARS32, SCALARS64
 from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.op import OPS, Op, op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
     INFERENCE_CELL,
+    OWN,
     AccumulateGrad,
     OutRef,
     Port,
@@ -52,6 +54,9 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     attrs = attrs or {}
     args = [*others[:position], target, *others[position:]]
     label = name or op_.name + "_"
+    if op_.own is not None and _quickly(op_.own, target, args):
+        bump(target, label)
+        return target
     if any(isinstance(a, Tensor) and a.level for a in args):
         return _inplace_level(op_, target, args, attrs)
     mode = state()
@@ -64,6 +69,25 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     for observer in observers:
         observer.after(op_, args, attrs, (target,), target.grad_fn if recording else None)
     return target
+
+
+def _quickly(own: Any, target: Tensor, args: list[Any]) -> bool:
+    """Small plain tensors of which no gradient is wanted: computed by the machine code of the op
+    and copied. False, with nothing done, for everything else."""
+    mode = state()
+    if own.machine is None or mode > GRAD or type(target) not in OWN or target._base is not None \
+            or target._cell is INFERENCE_CELL or mode and any(
+                [isinstance(a, Tensor) and a._rg for a in args]):
+        return False
+    for a in args:
+        if type(a) is float or type(a) is int:          # machine code knows numbers seen before
+            (SCALARS32 if target.array.dtype is F32 else SCALARS64)[a]
+    made = own.machine(*args)
+    if made is None or made.array.shape != target.array.shape \
+            or made.array.dtype is not target.array.dtype or not target.array.flags.writeable:
+        return False
+    target.array[...] = made.array
+    return True
 
 
 def _write_recorded(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any], label: str,
