@@ -30,7 +30,7 @@ LAYERS = (
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",
      "overrides", "_C"),
-    ("models", "vision", "hub", "interop"),
+    ("models", "vision", "hub", "interop", "hips"),
     ("inspect", "profiler", "testing"),
     ("cli",),
 )

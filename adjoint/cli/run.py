@@ -1,8 +1,8 @@
 """`adjoint run --as-torch script.py [args]`: a PyTorch program, served by this package.
 
-For that process `import torch` and its submodules give this package's; the script is run as
-`__main__` with its own arguments. A name that is not here raises where it is used, with the
-nearest name that is.
+For that process `import torch` and its submodules give this package's; with `--as-autograd` it is
+`import autograd` (HIPS autograd's name). The script is run as `__main__` with its own arguments. A
+name that is not here raises where it is used, with the nearest name that is.
 """
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from adjoint.version import __version__
 
 _RENAMED = {"functorch": "adjoint.func"}
 _SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
+_AUTOGRAD = {"autograd": "adjoint.hips"}
 
 
 class _Loader(importlib.abc.Loader):
-    """Gives the module of this package that stands for a torch module."""
+    """Gives the module of this package that stands for another package's."""
 
     def __init__(self, ours: str) -> None:
         self.ours = ours
@@ -40,13 +41,16 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds `torch`, `torchvision` and what is in them in this package."""
+    """Finds packages (`torch`, `torchvision`) and what is in them in this package."""
+
+    def __init__(self, served: dict[str, str], renamed: dict[str, str]) -> None:
+        self.served, self.renamed = served, renamed
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         top, dot, rest = name.partition(".")
-        if top not in _SERVED and name not in _RENAMED:
+        if top not in self.served and name not in self.renamed:
             return None
-        ours = _RENAMED.get(name) or _SERVED[top] + dot + rest
+        ours = self.renamed.get(name) or self.served[top] + dot + rest
         try:
             module = importlib.import_module(ours)
         except ModuleNotFoundError as error:
@@ -64,12 +68,21 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def serve_torch() -> None:
     """Make `import torch` mean this package in this process."""
-    if not any(isinstance(f, _Finder) for f in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    _serve(_SERVED, _RENAMED)
     sys.modules["torch"] = adjoint
     DType.namespace = "torch"
     adjoint.__version__ = adjoint.version.__version__ = (
         f"{adjoint.version.followed}+adjoint{__version__}")
+
+
+def serve_autograd() -> None:
+    """Make `import autograd` mean `adjoint.hips` in this process."""
+    _serve(_AUTOGRAD, {})
+
+
+def _serve(served: dict[str, str], renamed: dict[str, str]) -> None:
+    if not any(isinstance(f, _Finder) and f.served is served for f in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(served, renamed))
 
 
 def nearest(module: ModuleType, name: str) -> str:
@@ -83,6 +96,8 @@ def run(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="adjoint run", description=__doc__.splitlines()[0])
     parser.add_argument("--as-torch", action="store_true",
                         help="serve `import torch` from this package")
+    parser.add_argument("--as-autograd", action="store_true",
+                        help="serve `import autograd` (HIPS autograd) from this package")
     parser.add_argument("script", help="the Python program")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     given = parser.parse_args(argv)
@@ -92,6 +107,8 @@ def run(argv: Sequence[str]) -> int:
         return 2
     if given.as_torch:
         serve_torch()
+    if given.as_autograd:
+        serve_autograd()
     sys.argv = [given.script, *given.args]
     sys.path.insert(0, str(path.resolve().parent))
     runpy.run_path(str(path), run_name="__main__")

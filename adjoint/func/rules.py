@@ -167,7 +167,7 @@ def _place(tensors: Sequence[Any]) -> Any:
     return None if best is None else best.trace
 
 
-def _transpose(linear: Callable[..., Any], zeros: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+def transpose(linear: Callable[..., Any], zeros: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
     """The transpose of a linear function of tensors, applied to cotangents; differentiable in
     them."""
     p = Pull(linear, tuple(zeros), {}, tuple(range(len(zeros))), "transpose of a rule", False)
@@ -333,7 +333,7 @@ class custom_vjp:
             def linear(*cts: Any) -> Any:
                 return tuple(zeros_like_value(p) if c is None else c for c, p in zip(
                     pull_saved(residuals, cts), primals, strict=True))
-            return _transpose(linear, [zeros_like_value(o) for o in outs], tangents)
+            return transpose(linear, [zeros_like_value(o) for o in outs], tangents)
         rule = Rule(lambda *ts: call.outputs(self.fun(*call.arguments(ts))), push, pull)
         rule.saving, rule.pull_saved = saving, pull_saved
         return rule
@@ -393,7 +393,7 @@ class custom_jvp:
             return _tangents(found, self.__name__)
 
         def pull(primals: Any, cts: Any) -> Any:
-            return _transpose(lambda *ts: push(primals, ts),
+            return transpose(lambda *ts: push(primals, ts),
                               [zeros_like_value(p) for p in primals], cts)
         return Rule(lambda *ts: call.outputs(self.fun(*call.arguments(ts))), push, pull)
 

@@ -161,9 +161,14 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = (F["movedim"](as_tensor(v), d, -1) for v, d in ((a, axisa), (b, axisb)))
-    if x.shape[-1] != 3 or y.shape[-1] != 3:
-        raise ArgumentError("np.cross of tensors: the vectors must have 3 entries, got "
-                            f"{x.shape[-1]} and {y.shape[-1]}")
+    sizes = x.shape[-1], y.shape[-1]
+    if any(n not in (2, 3) for n in sizes):
+        raise ArgumentError("np.cross of tensors: the vectors must have 2 or 3 entries, got "
+                            f"{sizes[0]} and {sizes[1]}")
+    if sizes == (2, 2):
+        return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
+    x, y = (v if v.shape[-1] == 3 else F["cat"]([v, F["zeros_like"](v[..., :1])], -1)
+            for v in (x, y))
     x, y = F["broadcast_tensors"](x, y)
     return F["movedim"](F["cross"](x, y, dim=-1), -1, axisc)
 

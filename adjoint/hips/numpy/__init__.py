@@ -1,0 +1,41 @@
+"""`autograd.numpy`: every name of NumPy, on arrays and boxes alike.
+
+Arrays give NumPy's own results; where a box is among the arguments, the function is that of
+`adjoint.numpy`, and the result is a box.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as _np
+
+from adjoint.hips.numpy import _functions, fft, linalg, random
+from adjoint.hips.numpy._functions import (
+    array,
+    asarray,
+    astype,
+    c_,
+    concatenate,
+    full,
+    iscomplexobj,
+    isrealobj,
+    linspace,
+    ndim,
+    r_,
+    shape,
+    size,
+)
+
+
+def __getattr__(name: str) -> Any:
+    # kept among the names here; nothing in this module may use a builtin that NumPy has a name of
+    globals()[name] = made = _functions.of_numpy(name)
+    return made
+
+
+def __dir__() -> list[str]:
+    return sorted({*dir(_np), *globals()})
+
+
+__all__ = ["array", "asarray", "astype", "c_", "concatenate", "fft", "full", "iscomplexobj",
+           "isrealobj", "linalg", "linspace", "ndim", "r_", "random", "shape", "size"]

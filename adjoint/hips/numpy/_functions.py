@@ -1,0 +1,112 @@
+"""Functions whose arguments NumPy's protocols do not look into: lists, numbers, shapes."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint import numpy as anp
+from adjoint.hips.tracer import ArrayBox, arithmetic, getval, holds_box, on_arrays
+
+_PLAIN = {"result_type", "isscalar", "may_share_memory", "shares_memory", "issubdtype", "dtype"}
+_LISTS = set("sum mean prod max min amax amin var std cumsum ravel reshape transpose diag trace "
+             "repeat tile roll flip squeeze expand_dims sort".split())
+array = on_arrays(np.array, anp.array)
+asarray = on_arrays(np.asarray, anp.asarray)
+ravel = on_arrays(np.ravel, anp.ours["ravel"])
+
+
+def iscomplexobj(x: Any) -> bool:
+    """`numpy.iscomplexobj`."""
+    return bool(np.iscomplexobj(getval(x)))
+
+
+def isrealobj(x: Any) -> bool:
+    """`numpy.isrealobj`."""
+    return not iscomplexobj(x)
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """`numpy.shape`."""
+    return tuple(a.shape) if isinstance(a, ArrayBox) else np.shape(getval(a))
+
+
+def ndim(a: Any) -> int:
+    """`numpy.ndim`."""
+    return len(shape(a))
+
+
+def size(a: Any, axis: Any = None) -> int:
+    """`numpy.size`."""
+    return int(np.prod(shape(a))) if axis is None else shape(a)[axis]
+
+
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, **kwargs: Any) -> Any:
+    """`numpy.linspace`; the ends may be boxes."""
+    if not holds_box([start, stop]):
+        return np.linspace(start, stop, num, endpoint, **kwargs)
+    steps = np.arange(num) / max(num - endpoint, 1)
+    grid = steps.reshape(-1, *[1] * max(ndim(start), ndim(stop)))
+    return start + grid * (stop - start)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    """`numpy.full`; the value may be a box."""
+    if not isinstance(fill_value, ArrayBox):
+        return np.full(shape, fill_value, dtype, **kwargs)
+    y = on_arrays(np.broadcast_to)(fill_value, shape)
+    return y if dtype is None else y.astype(dtype)
+
+
+def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
+    """`numpy.astype`."""
+    return x.astype(dtype, **kwargs)
+
+
+def concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
+    """`numpy.concatenate`; axis None joins the flattened arrays."""
+    if axis is None:
+        arrays, axis = [ravel(a) for a in arrays], 0
+    return on_arrays(np.concatenate, anp.ours["concatenate"])(arrays, axis, **kwargs)
+
+
+class _Joined:
+    """`numpy.r_` and `numpy.c_`, where boxes may be among the parts."""
+
+    def __init__(self, theirs: Any, columns: bool) -> None:
+        self.theirs, self.columns = theirs, columns
+
+    def __getitem__(self, key: Any) -> Any:
+        parts = list(key) if isinstance(key, tuple) else [key]
+        if not holds_box(parts):
+            return self.theirs[key]
+        parts = [np.r_[p] if isinstance(p, slice) else p for p in parts]
+        if self.columns:
+            parts = [p.reshape(-1, 1) if ndim(p) < 2 else p for p in map(asarray, parts)]
+            return concatenate(parts, -1)
+        return concatenate([p.reshape(1) if ndim(p) == 0 else p for p in map(asarray, parts)])
+
+
+r_, c_ = _Joined(np.r_, False), _Joined(np.c_, True)
+
+
+def of_numpy(name: str) -> Any:
+    """NumPy's object of that name; a function is made to take boxes."""
+    theirs, ours = getattr(np, name), anp.ours.get(name)
+    if name in _PLAIN:
+        return lambda *args, **kwargs: theirs(*getval(args), **getval(kwargs))
+    if isinstance(theirs, np.ufunc) and theirs.nin == 2:
+        return arithmetic(theirs)
+    if isinstance(theirs, type) or not callable(theirs) or name.startswith("__"):
+        return theirs
+    if name not in _LISTS:
+        return on_arrays(theirs, ours)
+
+    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        return (ours or theirs)(anp.array(a) if isinstance(a, (list, tuple)) else a, *args,
+                                **kwargs)
+    return on_arrays(theirs, run)
+
+
+__all__ = ["array", "asarray", "astype", "c_", "concatenate", "full", "iscomplexobj", "isrealobj",
+           "linspace", "ndim", "r_", "shape", "size"]

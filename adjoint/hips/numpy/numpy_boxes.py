@@ -1,0 +1,4 @@
+"""`autograd.numpy.numpy_boxes`: the box of an array."""
+from adjoint.hips.tracer import ArrayBox
+
+__all__ = ["ArrayBox"]

@@ -1,0 +1,1 @@
+"""`autograd.scipy`: special functions, distributions, linear algebra, convolution, ODEs."""

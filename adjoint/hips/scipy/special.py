@@ -1,0 +1,135 @@
+"""`autograd.scipy.special`: special functions of arrays and boxes.
+
+Those that this package has are its own; the rest are SciPy's, with rules.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as _onp
+
+from adjoint.core.tensor import Tensor as _Tensor
+from adjoint.core.tensor import wrap as _wrap
+from adjoint.hips import numpy as _np
+from adjoint.hips.extend import defjvp as _defjvp
+from adjoint.hips.extend import defvjp as _defvjp
+from adjoint.hips.extend import primitive as _primitive
+from adjoint.hips.tracer import getval as _getval
+from adjoint.hips.tracer import lower as _lower
+from adjoint.hips.tracer import raised as _raised
+from adjoint.ops.special import SPECIAL as _SPECIAL
+
+F = Callable[..., Any]
+
+
+def _operand(x: Any) -> Any:
+    x = _lower(x)
+    if isinstance(x, _Tensor):
+        return x
+    a = _onp.asarray(x)
+    return _wrap(a if a.dtype.kind in "fc" else a.astype(_onp.float64))
+
+
+def _own(name: str, ours: str) -> F:
+    """This package's function under SciPy's name."""
+    def run(*args: Any) -> Any:
+        return _raised(_SPECIAL[ours](*map(_operand, args)))
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"`scipy.special.{name}`."
+    return run
+
+
+erf, erfc, erfinv, expit, logit = (_own(n, n) for n in "erf erfc erfinv expit logit".split())
+i0, i1, gammaln, psi, digamma = (_own(n, n) for n in "i0 i1 gammaln psi digamma".split())
+i0e, i1e, ndtr, ndtri, log_ndtr = (_own(n, n) for n in "i0e i1e ndtr ndtri log_ndtr".split())
+xlogy, xlog1py, entr, zeta = (_own(n, n) for n in "xlogy xlog1py entr zeta".split())
+j0, j1, y0, y1 = (_own(n, f"bessel_{n}") for n in "j0 j1 y0 y1".split())
+
+
+def polygamma(n: Any, x: Any) -> Any:
+    """The n-th derivative of psi; n is a whole number."""
+    return _raised(_SPECIAL["polygamma"](int(n), _operand(x))) if _onp.ndim(n) == 0 else _np.array(
+        [polygamma(k, x) for k in n])
+
+
+def multigammaln(a: Any, d: int) -> Any:
+    """Log of the multivariate gamma function of dimension d."""
+    return _raised(_SPECIAL["multigammaln"](_operand(a), int(d)))
+
+
+def logsumexp(a: Any, axis: Any = None, b: Any = 1.0, keepdims: bool = False,
+              return_sign: bool = False) -> Any:
+    """log sum b exp(a) along the axes, without overflow."""
+    top = _onp.amax(_np.array(_getval(a)), axis=axis, keepdims=True)
+    top = _onp.where(_onp.isfinite(top), top, 0.0)
+    total = _np.sum(b * _np.exp(a - top), axis=axis, keepdims=keepdims)
+    top = top if keepdims else _onp.squeeze(top, axis=axis)
+    if return_sign:
+        sign = _np.sign(total)
+        return _np.log(sign * total) + top, sign
+    return _np.log(total) + top
+
+
+# ------------------------------------------------------------------ SciPy's code with rules
+def unbroadcast(x: Any, like: Any) -> Any:
+    """The sum over the axes along which `like` was repeated."""
+    shape = _np.shape(like)
+    extra = _np.ndim(x) - len(shape)
+    x = _np.sum(x, axis=tuple(range(extra))) if extra > 0 else x
+    ones = tuple(i for i, n in enumerate(shape) if n == 1 and _np.shape(x)[i] != 1)
+    return _np.sum(x, axis=ones, keepdims=True) if ones else x
+
+
+def elementwise(name: str, run: F, *slopes: Any) -> Any:
+    """A primitive of broadcast operands. `slopes[i](ans, *args)` is the derivative in operand i;
+    None where it has none, and then asking for it raises."""
+    run.__name__ = run.__qualname__ = name
+    made = _primitive(run)
+    at = [i for i, s in enumerate(slopes) if s is not None]
+
+    def pull(i: int) -> F:
+        return lambda ans, *args: lambda g: unbroadcast(g * slopes[i](ans, *args), args[i])
+
+    def push(i: int) -> F:
+        return lambda g, ans, *args: g * slopes[i](ans, *args)
+    _defvjp(made, *[pull(i) for i in at], argnums=at)
+    _defjvp(made, *[push(i) for i in at], argnums=at)
+    return made
+
+
+def _theirs(name: str, *slopes: Any) -> Any:
+    def run(*args: Any) -> Any:
+        import scipy.special
+        return getattr(scipy.special, name)(*args)
+    return elementwise(name, run, *slopes)
+
+
+gamma = _theirs("gamma", lambda y, x: y * psi(x))
+rgamma = _theirs("rgamma", lambda y, x: -y * psi(x))
+gammasgn = _theirs("gammasgn", lambda y, x: _np.zeros(_np.shape(x)))
+erfcinv = _theirs("erfcinv", lambda y, x: -_onp.sqrt(_onp.pi) / 2 * _np.exp(y ** 2))
+beta = _theirs("beta", lambda y, a, b: y * (psi(a) - psi(a + b)),
+               lambda y, a, b: y * (psi(b) - psi(a + b)))
+betaln = _theirs("betaln", lambda y, a, b: psi(a) - psi(a + b), lambda y, a, b: psi(b) - psi(a + b))
+betainc = _theirs("betainc", None, None, lambda y, a, b, x: _np.exp(
+    (a - 1) * _np.log(x) + (b - 1) * _np.log1p(-x) - betaln(a, b)))
+gammainc = _theirs("gammainc", None, lambda y, a, x: _np.exp((a - 1) * _np.log(x) - x - gammaln(a)))
+gammaincc = _theirs("gammaincc", None,
+                    lambda y, a, x: -_np.exp((a - 1) * _np.log(x) - x - gammaln(a)))
+jv: Any = _theirs("jv", None, lambda y, n, x: (jv(n - 1, x) - jv(n + 1, x)) / 2)
+jn = jv
+yn: Any = _theirs("yn", None, lambda y, n, x: (yn(n - 1, x) - yn(n + 1, x)) / 2)
+iv: Any = _theirs("iv", None, lambda y, n, x: (iv(n - 1, x) + iv(n + 1, x)) / 2)
+ive: Any = _theirs("ive", None,
+                   lambda y, n, x: (ive(n - 1, x) + ive(n + 1, x)) / 2 - y * _np.sign(x))
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    import scipy.special
+    return getattr(scipy.special, name)
+
+
+__all__ = ["logsumexp", "multigammaln", "polygamma"]

@@ -1,0 +1,63 @@
+"""Small tools for argument lists, and operators over functions of many arguments."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+from adjoint.base.errors import ArgumentError
+
+F = Callable[..., Any]
+
+
+def subvals(x: Sequence[Any], pairs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:
+    """The tuple with other values at some places.
+
+    >>> subvals((1, 2, 3), [(0, 9)])
+    (9, 2, 3)
+    """
+    values = list(x)
+    for i, v in pairs:
+        values[i] = v
+    return tuple(values)
+
+
+def subval(x: Sequence[Any], i: int, v: Any) -> tuple[Any, ...]:
+    """The tuple with another value at one place."""
+    return subvals(x, [(i, v)])
+
+
+def unary_to_nary(operator: F) -> F:
+    """An operator `(f, x, ...)` on functions of one argument as one on functions of many:
+    `operator(fun, argnum=0, ...)(*args, **kwargs)`; argnum may be a tuple or list of positions,
+    whose arguments are then one tuple.
+
+    >>> twice = unary_to_nary(lambda f, x: f(f(x)))
+    >>> twice(lambda a, b: a * b, 1)(3, 2)
+    18
+    """
+    @wraps(operator)
+    def outer(fun: F, argnum: Any = 0, *own: Any, **own_keywords: Any) -> F:
+        if not callable(fun):
+            raise ArgumentError(f"the first argument must be a function, got {type(fun).__name__}")
+        nums = tuple(argnum) if isinstance(argnum, (tuple, list)) else (argnum,)
+        single = not isinstance(argnum, (tuple, list))
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if any(not -len(args) <= i < len(args) for i in nums):
+                raise ArgumentError(f"argnum is {argnum}, but the function was called with "
+                                    f"{len(args)} positional arguments")
+
+            def unary(x: Any) -> Any:
+                return fun(*subvals(args, zip(nums, (x,) if single else x, strict=True)), **kwargs)
+            x = args[argnum] if single else tuple(args[i] for i in nums)
+            return operator(unary, x, *own, **own_keywords)
+        name = getattr(operator, "__name__", "operator")
+        run.__name__ = f"{name}_of_{getattr(fun, '__name__', 'function')}"
+        run.__doc__ = (f"{name} of {getattr(fun, '__name__', 'function')} in argument {argnum}.\n"
+                       f"{getattr(fun, '__doc__', None) or ''}")
+        return run
+    return outer
+
+
+__all__ = ["subval", "subvals", "unary_to_nary"]
