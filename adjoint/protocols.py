@@ -82,9 +82,9 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
 
 
 def _without_gradient(name: str, inputs: Any, run: Callable[[Any], Any]) -> Any:
-    """NumPy's own function on the values, refused where a gradient would be lost."""
+    """NumPy's own function on the values, refused where a derivative would be lost."""
     tensors = [x for x in inputs if isinstance(x, Tensor)]
-    if state() & GRAD and any(t._rg for t in tensors):
+    if any(t.level for t in tensors) or (state() & GRAD and any(t._rg for t in tensors)):
         raise NotSupported(f"{name} has no derivative here: call .detach() on its operands, or use "
                            "the function of this package if it has one")
     result = run([x.numpy() if isinstance(x, Tensor) else x for x in inputs])

@@ -252,7 +252,8 @@ FUNCTIONS: dict[str, Fn] = {
     "div": Fn(np.true_divide, (lambda a, b, o: 1.0 / b, lambda a, b, o: -(a / b) / b), 1, "{}/{}"),
     "neg": Fn(np.negative, (lambda x, o: -1.0,), 1, "-{}"),
     "pow": Fn(np.power, (
-        lambda a, b, o: where_(b.eq(0), 0.0, b * call("pow", a, b - 1)),
+        # the inner exponent keeps the slope of this slope finite at a = b = 0
+        lambda a, b, o: where_(b.eq(0), 0.0, b * call("pow", a, where_(b.eq(0), 1.0, b) - 1)),
         lambda a, b, o: where_(a.eq(0) & (b >= 0), 0.0, o * log_(a))), 10, "{}^{}"),
     "exp": Fn(np.exp, (lambda x, o: o,), 8, "exp({})"),
     "exp2": Fn(np.exp2, (lambda x, o: o * _LN2,), 8, "2^{}"),

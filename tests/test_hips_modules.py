@@ -1,0 +1,278 @@
+"""HIPS autograd's modules on our engine against HIPS autograd, and by differences (F54)."""
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint.hips.numpy as anp
+from adjoint import hips
+from adjoint.hips.extend import (
+    def_linear,
+    defjvp,
+    defjvp_argnum,
+    defvjp,
+    defvjp_argnum,
+    defvjp_argnums,
+    primitive,
+    vspace,
+)
+from adjoint.hips.test_util import check_equivalent, check_grads, check_jvp, check_vjp, combo_check
+
+HERE = Path(__file__).parent
+R = np.random.default_rng(0)
+
+
+def _positive(n: int) -> np.ndarray:
+    a = R.normal(size=(n, n))
+    return np.asarray(a @ a.T + n * np.eye(n))
+
+
+POINTS: dict[str, Any] = {
+    "S": 0.4, "T": 0.7, "V": R.uniform(0.2, 0.9, 3), "M": R.uniform(0.2, 0.9, (3, 4)),
+    "R": R.uniform(0.2, 0.9, 4), "K": R.uniform(0.2, 0.9, (3, 1)),
+    "B": R.uniform(0.2, 0.9, (3, 4, 2)), "F": R.uniform(0.2, 0.9, 3).astype(np.float32),
+    "C": R.uniform(0.2, 0.9, 3) + 1j * R.uniform(0.2, 0.9, 3), "P": _positive(3),
+    "P4": _positive(4), "A": R.normal(size=(2, 3, 4, 4)), "W": R.normal(size=(3, 2, 2, 2))}
+LINES = [line.split(" | ") for line in
+         (HERE / "hips_expressions.txt").read_text("utf-8").splitlines()]
+
+
+def modules(base: str) -> SimpleNamespace:
+    """The names that expressions use."""
+    names = {"np": "numpy", "sp": "scipy.special", "la": "scipy.linalg", "sg": "scipy.signal",
+             "fp": "misc.fixed_points", "mvn": "scipy.stats.multivariate_normal",
+             **{n: f"scipy.stats.{n}" for n in "norm t beta gamma chi2 dirichlet poisson".split()}}
+    found = {k: importlib.import_module(f"{base}.{v}") for k, v in names.items()}
+    return SimpleNamespace(names=found, top=importlib.import_module(base))
+
+
+OURS = modules("adjoint.hips")
+
+
+def weights(x: Any, start: float) -> Any:
+    """Fixed numbers in the shape and dtype of a value."""
+    kind = np.asarray(x).dtype
+    return np.sin(np.arange(np.size(x)) + start).reshape(np.shape(x)).astype(kind)[()]
+
+
+def derivatives(text: str, m: SimpleNamespace, args: tuple[Any, ...]) -> dict[str, Any]:
+    """Value, pull, gradient of the pull, and push of an expression; None where it has none."""
+    names = [f"x{i}" for i in range(len(args))]
+    f = eval(f"lambda {', '.join(names)}: {text}", dict(m.names))  # noqa: S307 (our own text)
+    nums, y = tuple(range(len(args))), f(*args)
+
+    def pull(*at: Any) -> Any:
+        return m.top.make_vjp(f, nums)(*at)[0](weights(y, 1.0))
+
+    def second(*at: Any) -> Any:
+        return sum(m.names["np"].sum(m.names["np"].real(g * np.asarray(weights(a, 2.0)).real))
+                   for g, a in zip(pull(*at), args, strict=True))
+    runs = {"vjp": lambda: pull(*args), "second": lambda: m.top.grad(second, nums)(*args),
+            "jvp": lambda: m.top.make_jvp(f, nums)(*args)(tuple(
+                weights(a, 3.0) for a in args))[1]}
+    found: dict[str, Any] = {"value": y}
+    for name, run in runs.items():
+        try:
+            found[name] = run()
+        except Exception:             # theirs has no rule there, or a wrong one
+            if m is OURS:
+                raise
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Output seems independent")      # theirs, where zero is right
+@pytest.mark.filterwarnings("ignore:r_ is slow")
+@pytest.mark.parametrize("points,text", LINES)
+def test_as_in_hips_autograd(points: str, text: str) -> None:
+    """Values, both modes and second order, in HIPS autograd's dtypes."""
+    pytest.importorskip("autograd")
+    pytest.importorskip("scipy")
+    args = tuple(POINTS[p] for p in points.split())
+    ours = derivatives(text, OURS, args)
+    for name, want in derivatives(text, modules("autograd"), args).items():
+        if name == "second" and "mvn" in text:
+            continue           # theirs takes the cov argument to be symmetric there
+        pairs = zip(*[v if isinstance(v, tuple) else (v,) for v in (ours[name], want)],
+                    strict=True)
+        for got, w in pairs:
+            single = np.asarray(w).dtype in (np.float32, np.complex64) or "F" in points
+            np.testing.assert_allclose(got, w, rtol=1e-5 if single else 1e-7, atol=1e-9,
+                                       err_msg=name)
+            assert np.asarray(got).dtype == np.asarray(w).dtype, name
+            assert not isinstance(got, hips.tracer.Box)
+
+
+PROGRAM = (HERE / "hips_program.txt").read_text("utf-8")
+
+
+def test_a_program_runs_unmodified(tmp_path: Path) -> None:
+    """`adjoint run --as-autograd` prints what the program prints with HIPS autograd."""
+    pytest.importorskip("autograd")
+    pytest.importorskip("scipy")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    outs = []
+    for command in (["program.py"], ["-m", "adjoint.cli", "run", "--as-autograd", "program.py"]):
+        done = subprocess.run([sys.executable, "-W", "ignore", *command], cwd=tmp_path, check=False,
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        outs.append([line.split() for line in done.stdout.splitlines()])
+    assert [line[0] for line in outs[0]] == [line[0] for line in outs[1]]
+    for theirs, ours in zip(*outs, strict=True):
+        if theirs[0] == "module":
+            assert theirs[1] == "autograd.numpy" and ours[1] == "adjoint.hips.numpy"
+            continue
+        want = np.array(theirs[1:], float)
+        np.testing.assert_allclose(np.array(ours[1:], float), want, rtol=1e-8,
+                                   atol=1e-8 * np.abs(want).max(), err_msg=theirs[0])
+
+
+@primitive
+def softmax_log(x: Any) -> Any:
+    assert isinstance(x, np.ndarray)
+    return np.log(np.sum(np.exp(x)))
+
+
+class TestPrimitives:
+    """Rules of one's own, to any order and in both modes."""
+
+    def test_without_a_rule(self) -> None:
+        with pytest.raises(NotImplementedError, match="VJP of softmax_log"):
+            hips.grad(softmax_log)(np.ones(2))
+        with pytest.raises(NotImplementedError, match="JVP of softmax_log"):
+            hips.make_jvp(softmax_log)(np.ones(2))(np.ones(2))
+
+    def test_vjp_alone_gives_both_modes_to_third_order(self) -> None:
+        f = primitive(lambda x: np.log(np.sum(np.exp(x))))
+        defvjp(f, lambda ans, x: lambda g: g * anp.exp(x - ans))
+        check_grads(f, order=3)(R.normal(size=3))
+        check_grads(lambda x: f(x * 2) * x[0])(R.normal(size=3))
+
+    def test_jvp_and_same_and_none(self) -> None:
+        f = primitive(lambda x, y, n: x * y ** n)
+        defvjp(f, lambda ans, x, y, n: lambda g: g * y ** n,
+               lambda ans, x, y, n: lambda g: g * n * x * y ** (n - 1), None)
+        defjvp(f, "same", lambda g, ans, x, y, n: g * n * x * y ** (n - 1), None)
+        check_grads(f, (0, 1))(2.0, 3.0, 2.0)
+        assert hips.grad(f, 2)(2.0, 3.0, 2.0) == 0.0
+
+    def test_rules_by_argnum(self) -> None:
+        f, g, h = (primitive(lambda x, y: x * y) for _ in range(3))
+        defvjp_argnum(f, lambda i, ans, args, kwargs: lambda g: g * args[1 - i])
+        defjvp_argnum(f, lambda i, g, ans, args, kwargs: g * args[1 - i])
+        defvjp_argnums(g, lambda nums, ans, args, kwargs: lambda ct: [
+            ct * args[1 - i] for i in nums])
+        def_linear(h)
+        for one in (f, g):
+            check_grads(one, (0, 1))(2.0, 3.0)
+        assert hips.make_jvp(h)(2.0, 3.0)(1.0) == (6.0, 3.0)
+
+    def test_containers_and_several_outputs(self) -> None:
+        f = primitive(lambda d: (d["a"] * 2, np.sum(d["b"])))
+        defvjp(f, lambda ans, d: lambda g: {"a": 2 * g[0], "b": g[1] * np.ones(3)})
+        check_grads(lambda d: f(d)[0] * f(d)[1], modes=["rev"])({"a": 1.0, "b": np.ones(3)})
+
+    def test_complex_rules_follow_hips(self) -> None:
+        f = primitive(lambda z: z ** 2)
+        defvjp(f, lambda ans, z: lambda g: g * 2 * z)
+        check_grads(f, order=1)(1.0 + 2j)
+        assert hips.holomorphic_grad(f)(1.0 + 2j) == pytest.approx(2 + 4j)
+
+
+class TestOperators:
+    """What goes in and what comes out."""
+
+    def test_results_are_arrays(self) -> None:
+        inner = hips.grad(lambda x: x * hips.grad(lambda y: x * y * y)(2.0))
+        found = inner(0.3)
+        assert type(found) is np.float64 and found == pytest.approx(2.4)
+        out = hips.grad(lambda p: p["a"] * p["b"][0])({"a": 2.0, "b": [3.0]})
+        assert out == {"a": 3.0, "b": [2.0]}
+
+    def test_no_confusion_of_levels(self) -> None:
+        def f(x: Any) -> Any:
+            return x * hips.deriv(lambda y: x + y)(1.0)
+        assert hips.deriv(f)(2.0) == hips.grad(f)(2.0) == 1.0
+
+    @pytest.mark.parametrize("x", [3, "a", np.arange(3), [1.0, 2]])
+    def test_only_floats_are_differentiated(self, x: Any) -> None:
+        with pytest.raises(TypeError, match="Can't differentiate"):
+            hips.grad(lambda v: anp.sum(v))(x)
+
+    def test_scalar_outputs(self) -> None:
+        for f in (lambda x: x * np.ones(2), lambda x: x * 1j):
+            with pytest.raises(TypeError, match="real scalar"):
+                hips.grad(f)(1.0)
+        with pytest.raises(TypeError, match="vector space"):
+            hips.grad(lambda x: "a")(1.0)
+
+    def test_a_lost_derivative_raises(self) -> None:
+        """A function of NumPy's without a rule, in both modes."""
+        for run in (hips.grad(lambda x: anp.i0(x)), lambda x: hips.make_jvp(anp.i0)(x)(1.0)):
+            with pytest.raises(NotImplementedError, match="i0"):
+                run(1.0)
+
+    def test_boxes_see_through(self) -> None:
+        def f(x: Any) -> Any:
+            assert hips.isinstance(x, np.ndarray) and hips.type(x) is np.ndarray
+            assert isinstance(x > 0, np.ndarray) and x.size == 3 and len(x) == 3
+            assert x.dtype == np.float64 and "value" in repr(x)
+            return anp.sum(np.ones(3) * x[::-1][[0, 1]][0])
+        np.testing.assert_array_equal(hips.grad(f)(np.ones(3)), [0, 0, 3])
+
+    @pytest.mark.parametrize("at", ["::-1", "2::-2", "::-1, 0", "..., ::-1", "None, ::-1", "3:0:-1",
+                                    "0:3:-1", "[0, 1], ::-1", "-1:-3:-1"])
+    def test_slices_that_walk_down(self, at: str) -> None:
+        x = R.normal(size=(4, 3))
+        want = eval(f"x[{at}]")  # noqa: S307 (our own text)
+        got = []
+
+        def f(x: Any) -> Any:
+            got.append(eval(f"x[{at}]"))  # noqa: S307 (our own text)
+            return anp.sum(got[-1] ** 2)
+        np.testing.assert_allclose(np.sort(hips.grad(f)(x)[hips.grad(f)(x) != 0]),
+                                   np.sort(2 * want.ravel()))
+        np.testing.assert_array_equal(got[0].shape, want.shape)
+
+    def test_zero_to_the_zero(self) -> None:
+        """x ** 0 is constant: every derivative is zero, at zero as well."""
+        check_grads(lambda x: x ** 0.0, order=2)(np.array([0.0, -1.0, 2.0]))
+
+
+class TestCheckGrads:
+    """The checks find wrong rules."""
+
+    def test_a_wrong_rule_is_found(self) -> None:
+        f = primitive(lambda x: x ** 2)
+        defvjp(f, lambda ans, x: lambda g: g * x)
+        defjvp(f, lambda g, ans, x: g * 3 * x)
+        for check in (check_vjp, check_jvp):
+            with pytest.raises(AssertionError):
+                check(f, 2.0)
+        with pytest.raises(AssertionError):
+            check_equivalent(np.ones(2), np.ones(3))
+
+    def test_combinations(self) -> None:
+        seen = []
+
+        def f(x: Any, y: Any, k: int = 0) -> Any:
+            seen.append((np.shape(x), k))
+            return x * y * k
+        combo_check(f, (0, 1), order=1)([1.0, np.ones(2)], [2.0], k=[1, 2])
+        assert {((), 1), ((), 2), ((2,), 1), ((2,), 2)} == set(seen)
+
+    def test_spaces(self) -> None:
+        space = vspace({"a": np.ones((2, 3)), "b": (1.0, 1j)})
+        assert space.size == 9 and space.iscomplex
+        assert len(list(space.standard_basis())) == 9
+        assert space == vspace(space.randn()) and space != vspace(1.0)
+        x = space.ones()
+        assert space.inner_prod(x, x) == 8.0
+        with pytest.raises(TypeError, match="vector space"):
+            vspace(1)
