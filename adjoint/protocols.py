@@ -13,7 +13,7 @@ from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor, expose, share_cell, wrap
 from adjoint.ops.public import FUNCTIONS, METHODS, public, write_out
 
-_UFUNCS = {
+UFUNCS = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
     "floor_divide": "floor_divide", "negative": "neg", "power": "pow", "float_power": "float_power",
     "remainder": "remainder", "mod": "remainder", "fmod": "fmod", "absolute": "abs", "fabs": "abs",
@@ -58,7 +58,7 @@ def _lift(x: Any) -> Any:
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    name = _UFUNCS.get(ufunc.__name__)
+    name = UFUNCS.get(ufunc.__name__)
     out = kwargs.pop("out", None)
     kwargs = {k: v for k, v in kwargs.items() if v is not None}
     if method == "__call__" and name is not None and name in FUNCTIONS and not kwargs:

@@ -19,6 +19,8 @@ from adjoint.autograd.forward import ForwardTensor
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import flatten, tree_map, unflatten
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.public import FUNCTIONS
+from adjoint.protocols import UFUNCS
 
 F = Callable[..., Any]
 
@@ -125,16 +127,34 @@ def on_arrays(theirs: F, ours: F | None = None) -> F:
 
 
 def arithmetic(ufunc: Any) -> F:
-    """A ufunc of arrays and boxes whose result has the dtype that NumPy gives it."""
-    def ours(*args: Any) -> Any:
-        kinds = {a.array.dtype if isinstance(a, Tensor) else a.dtype for a in args
-                 if isinstance(a, (Tensor, np.ndarray, np.generic))}
+    """A ufunc of arrays and boxes. The result has the dtype that NumPy gives it."""
+    name = UFUNCS.get(ufunc.__name__)
+    ours = FUNCTIONS.get(name) if name else None
+    if ours is None:
+        return on_arrays(ufunc)
+
+    @wraps(ufunc, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found, kinds, boxed = [], set(), False
+        for a in args:
+            if type(a) is ArrayBox:
+                boxed = True
+                a = a.tensor
+                kinds.add(a.array.dtype)
+            elif isinstance(a, (np.ndarray, np.generic)):
+                a = np.asarray(a)
+                kinds.add(a.dtype)
+            elif not isinstance(a, (int, float, complex)):
+                break
+            found.append(a)
+        if not boxed or kwargs or len(found) != len(args):
+            return general(*args, **kwargs)
         if len(kinds) > 1:
             want = np.result_type(*kinds)
-            args = tuple(a if isinstance(a, (bool, int, float, complex)) and not isinstance(
-                a, np.generic) else _cast(a, want) for a in args)
-        return ufunc(*args)
-    return on_arrays(ufunc, ours)
+            found = [a if isinstance(a, (int, float, complex)) else _cast(a, want) for a in found]
+        return raised(ours(*[wrap(a) if isinstance(a, np.ndarray) else a for a in found]))
+    general = on_arrays(ufunc)
+    return call
 
 
 def _cast(x: Any, dtype: Any) -> Any:
@@ -271,7 +291,8 @@ def _fill() -> None:
         if name in _BINARY:
             setattr(ArrayBox, f"__r{name}__", lambda a, b, _f=run: _f(b, a))
     for name, ufunc in (("neg", "negative"), ("abs", "absolute"), ("pos", "positive")):
-        setattr(ArrayBox, f"__{name}__", on_arrays(getattr(np, ufunc)))
+        unary = arithmetic(getattr(np, ufunc))
+        setattr(ArrayBox, f"__{name}__", lambda a, _f=unary: _f(a))
 
 
 _fill()

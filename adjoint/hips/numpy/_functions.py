@@ -95,7 +95,7 @@ def of_numpy(name: str) -> Any:
     theirs, ours = getattr(np, name), anp.ours.get(name)
     if name in _PLAIN:
         return lambda *args, **kwargs: theirs(*getval(args), **getval(kwargs))
-    if isinstance(theirs, np.ufunc) and theirs.nin == 2:
+    if isinstance(theirs, np.ufunc):
         return arithmetic(theirs)
     if isinstance(theirs, type) or not callable(theirs) or name.startswith("__"):
         return theirs
