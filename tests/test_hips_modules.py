@@ -13,6 +13,7 @@ import pytest
 
 import adjoint.hips.numpy as anp
 from adjoint import hips
+from adjoint.hips.box import Box
 from adjoint.hips.extend import (
     def_linear,
     defjvp,
@@ -23,6 +24,8 @@ from adjoint.hips.extend import (
     primitive,
     vspace,
 )
+from adjoint.hips.misc import flatten
+from adjoint.hips.scipy.integrate import odeint
 from adjoint.hips.test_util import check_equivalent, check_grads, check_jvp, check_vjp, combo_check
 
 HERE = Path(__file__).parent
@@ -106,7 +109,7 @@ def test_as_in_hips_autograd(points: str, text: str) -> None:
             np.testing.assert_allclose(got, w, rtol=1e-5 if single else 1e-7, atol=1e-9,
                                        err_msg=name)
             assert np.asarray(got).dtype == np.asarray(w).dtype, name
-            assert not isinstance(got, hips.tracer.Box)
+            assert not isinstance(got, Box)
 
 
 PROGRAM = (HERE / "hips_program.txt").read_text("utf-8")
@@ -276,3 +279,53 @@ class TestCheckGrads:
         assert space.inner_prod(x, x) == 8.0
         with pytest.raises(TypeError, match="vector space"):
             vspace(1)
+
+
+class TestModules:
+    """Trees as vectors, optimizers, ODEs, and names."""
+
+    def test_flatten(self) -> None:
+        value = (R.normal(size=4), [R.normal(size=(3, 4)), 2.5], (), {"b": 1.0, "a": [R.normal()]})
+        vector, back = flatten(value)
+        np.testing.assert_array_equal(flatten(back(vector))[0], vector)
+        assert vector[-1] == 1.0 and back(vector)[2] == ()
+        check_grads(lambda x: flatten({"a": x[0], "b": [x[1]]})[0] ** 2)(
+            [1.0, np.ones(3)])
+        assert flatten(1 + 1j)[1](np.array([2j])) == 2j
+
+    def test_odeint_to_second_order(self) -> None:
+        pytest.importorskip("scipy")
+        def solve(y0: Any, t: Any, a: Any) -> Any:
+            return odeint(lambda y, t, a, b: anp.sin(y * a) - np.cos(1.0) * t * b, y0, t,
+                          (a, 0.3), rtol=1e-11, atol=1e-11)
+        check_grads(solve, (0, 1, 2), modes=["rev"], order=1)(
+            R.normal(size=2), np.linspace(0, 1, 4), R.normal(size=2))
+
+        def end(a: Any) -> Any:         # exp(-2 a), whose derivatives are known
+            return odeint(lambda y, t, a: -a * y, np.ones(1), np.array([0.0, 2.0]), (a,),
+                          rtol=1e-11, atol=1e-11)[1, 0]
+        np.testing.assert_allclose([hips.grad(end)(0.7), hips.grad(hips.grad(end))(0.7)],
+                                   [-2 * np.exp(-1.4), 4 * np.exp(-1.4)], rtol=1e-7)
+
+    @pytest.mark.parametrize("shape", [{}, {"axes": (0, 1)}, {"s": (2, 7), "axes": (1, 2)}])
+    @pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn", "fft2", "rfft2"])
+    def test_transforms_of_several_axes(self, name: str, shape: dict[str, Any]) -> None:
+        x = R.normal(size=(2, 4, 6)) + (0 if name[0] == "r" else 1j * R.normal(size=(2, 4, 6)))
+        check_grads(lambda v: getattr(anp.fft, name)(v, **shape))(x)
+
+    def test_a_size_one_output_has_a_gradient(self) -> None:
+        check_grads(hips.grad(lambda x: anp.sum(anp.sin(x), keepdims=True)))(R.normal(size=(2, 2)))
+
+    def test_every_name_of_numpy(self) -> None:
+        assert set(dir(np)) <= set(dir(anp))
+        assert anp.float64 is np.float64 and anp.pi == np.pi and anp.sum([1.0, 2.0]) == 3.0
+        assert type(anp.sum(np.ones(3))) is np.float64
+
+    def test_names_of_autograd(self) -> None:
+        """The modules have the functions that theirs give to users."""
+        theirs = pytest.importorskip("autograd")
+        assert {n for n in vars(theirs) if callable(getattr(theirs, n))} <= set(dir(hips))
+        for name in ("extend", "test_util", "differential_operators", "misc.optimizers", "tracer"):
+            module = importlib.import_module(f"adjoint.hips.{name}")
+            for public in module.__all__:
+                assert hasattr(module, public), public

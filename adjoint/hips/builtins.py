@@ -8,7 +8,7 @@ import builtins
 from builtins import dict, list, tuple  # noqa: UP029 - given on under these names
 from typing import Any
 
-from adjoint.hips.tracer import Box
+from adjoint.hips.box import Box
 
 
 def isinstance(x: Any, kind: Any) -> bool:

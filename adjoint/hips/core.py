@@ -13,6 +13,7 @@ from adjoint.base.tree import flatten, tree_map, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func import jvp as _jvp
 from adjoint.func import vjp as _vjp
+from adjoint.hips.box import Box, getval, isbox, leaves_of, lower, raised, tracing
 from adjoint.hips.extend import (
     VSpace,
     def_linear,
@@ -25,7 +26,6 @@ from adjoint.hips.extend import (
     primitive,
     vspace,
 )
-from adjoint.hips.tracer import Box, getval, isbox, leaves_of, lower, raised, tracing
 
 F = Callable[..., Any]
 

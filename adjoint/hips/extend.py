@@ -15,8 +15,8 @@ from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.base.tree import flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.rules import Rule, call_rule, transpose, zeros_like_value
+from adjoint.hips.box import Box, getval, holds_box, lower, plain, raised
 from adjoint.hips.space import VSpace, vspace
-from adjoint.hips.tracer import Box, getval, holds_box, lower, plain, raised
 
 F = Callable[..., Any]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import flatten, unflatten
-from adjoint.hips.tracer import Box, getval
+from adjoint.hips.box import Box, getval
 
 
 class VSpace:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
+from adjoint.hips.box import getval
 from adjoint.hips.core import make_jvp, make_vjp
 from adjoint.hips.extend import vspace
-from adjoint.hips.tracer import getval
 from adjoint.hips.util import unary_to_nary
 
 TOL = 1e-6

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as _np
 
-from adjoint.hips.tracer import on_arrays as _on_arrays
+from adjoint.hips.box import on_arrays as _on_arrays
 from adjoint.numpy import fft as _ours
 
 

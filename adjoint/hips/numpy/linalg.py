@@ -7,7 +7,7 @@ import numpy as _np
 
 from adjoint.core.tensor import Tensor as _Tensor
 from adjoint.core.tensor import wrap as _wrap
-from adjoint.hips.tracer import on_arrays as _on_arrays
+from adjoint.hips.box import on_arrays as _on_arrays
 from adjoint.numpy import linalg as _ours
 
 

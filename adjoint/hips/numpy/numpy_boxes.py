@@ -1,4 +1,4 @@
 """`autograd.numpy.numpy_boxes`: the box of an array."""
-from adjoint.hips.tracer import ArrayBox
+from adjoint.hips.box import ArrayBox
 
 __all__ = ["ArrayBox"]

@@ -8,11 +8,11 @@ import numpy as _onp
 from adjoint.core.tensor import Tensor as _Tensor
 from adjoint.core.tensor import wrap as _wrap
 from adjoint.hips import numpy as _np
+from adjoint.hips.box import lower as _lower
+from adjoint.hips.box import raised as _raised
 from adjoint.hips.extend import defjvp as _defjvp
 from adjoint.hips.extend import defvjp as _defvjp
 from adjoint.hips.extend import primitive as _primitive
-from adjoint.hips.tracer import lower as _lower
-from adjoint.hips.tracer import raised as _raised
 from adjoint.ops.api_decompose import LINALG as _LINALG
 
 

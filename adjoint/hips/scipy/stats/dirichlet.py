@@ -6,8 +6,8 @@ from typing import Any
 import numpy as onp
 
 from adjoint.hips import numpy as np
+from adjoint.hips.box import getval
 from adjoint.hips.scipy.special import gammaln
-from adjoint.hips.tracer import getval
 
 
 def logpdf(x: Any, alpha: Any) -> Any:

@@ -1,0 +1,299 @@
+"""Boxes: what a differentiated function gets in the place of an array.
+
+A box holds a tensor and behaves as NumPy's array does: its operators, attributes and methods are
+NumPy's functions on the tensor. What no derivative flows through is a plain array, so that code
+under no transform, or past it, sees NumPy alone.
+"""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from adjoint import numpy as anp
+from adjoint.autograd.forward import ForwardTensor
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.tree import flatten, tree_map, unflatten
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.public import FUNCTIONS
+from adjoint.protocols import UFUNCS
+
+F = Callable[..., Any]
+
+
+class _Depth(threading.local):
+    """How many functions are being traced in this thread."""
+
+    value = 0
+
+
+DEPTH = _Depth()
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """While a function runs on boxes. Outside of it nothing is a box."""
+    DEPTH.value += 1
+    try:
+        yield
+    finally:
+        DEPTH.value -= 1
+
+
+class Box:
+    """An array under a transform. `_value` is the plain array of it."""
+
+    __slots__ = ("tensor",)
+    __array_ufunc__ = None            # NumPy's arrays leave `array * box` to the box
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    @property
+    def _value(self) -> Any:
+        return plain(self.tensor)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+    def __str__(self) -> str:
+        return f"Autograd {type(self).__name__} with value {self._value}"
+
+    __repr__ = __str__
+    __hash__ = object.__hash__
+
+
+def plain(t: Any) -> Any:
+    """The values of a tensor at any level as an array; a scalar where it has no axes."""
+    while isinstance(t, ForwardTensor):
+        t = t.value
+    return t.array[()] if t.array.ndim == 0 else t.array
+
+
+def isbox(x: Any) -> bool:
+    """True for what stands for an array under a transform."""
+    return isinstance(x, Box)
+
+
+def getval(x: Any) -> Any:
+    """The plain value; trees of boxes are taken apart."""
+    return tree_map(lambda v: v._value if isinstance(v, Box) else v, x)
+
+
+def lower(x: Any) -> Any:
+    """Boxes in a tree as their tensors."""
+    if isinstance(x, Box):
+        return x.tensor
+    if isinstance(x, (list, tuple, dict)):
+        return tree_map(lambda v: v.tensor if isinstance(v, Box) else v, x)
+    return x
+
+
+def raised(x: Any) -> Any:
+    """Tensors in a tree as boxes; as arrays where no derivative flows through them."""
+    if isinstance(x, Tensor):
+        flows = DEPTH.value and (x._rg or x.level) and is_inexact(x.array.dtype)
+        return ArrayBox(x) if flows else plain(x)
+    if isinstance(x, (list, tuple, dict)):
+        return tree_map(raised, x)
+    return x
+
+
+def holds_box(x: Any) -> bool:
+    """True if there is a box among the leaves."""
+    if isinstance(x, (list, tuple)):
+        return any(map(holds_box, x))
+    return isinstance(x, Box) or (isinstance(x, dict) and any(map(holds_box, x.values())))
+
+
+def on_arrays(theirs: F, ours: F | None = None) -> F:
+    """A function of arrays and boxes: `theirs` on arrays, `ours` on the tensors of boxes (default:
+    theirs, where tensors answer NumPy's protocols)."""
+    run = ours or theirs
+
+    @wraps(theirs, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(map(holds_box, args)) or (kwargs and holds_box(kwargs)):
+            return raised(run(*map(lower, args), **{k: lower(v) for k, v in kwargs.items()}))
+        return theirs(*args, **kwargs)
+    return call
+
+
+def arithmetic(ufunc: Any) -> F:
+    """A ufunc of arrays and boxes. The result has the dtype that NumPy gives it."""
+    name = UFUNCS.get(ufunc.__name__)
+    ours = FUNCTIONS.get(name) if name else None
+    if ours is None:
+        return on_arrays(ufunc)
+
+    @wraps(ufunc, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found, kinds, boxed = [], set(), False
+        for a in args:
+            if type(a) is ArrayBox:
+                boxed = True
+                a = a.tensor
+                kinds.add(a.array.dtype)
+            elif isinstance(a, (np.ndarray, np.generic)):
+                a = np.asarray(a)
+                kinds.add(a.dtype)
+            elif not isinstance(a, (int, float, complex)):
+                break
+            found.append(a)
+        if not boxed or kwargs or len(found) != len(args):
+            return general(*args, **kwargs)
+        if len(kinds) > 1:
+            want = np.result_type(*kinds)
+            found = [a if isinstance(a, (int, float, complex)) else _cast(a, want) for a in found]
+        return raised(ours(*[wrap(a) if isinstance(a, np.ndarray) else a for a in found]))
+    general = on_arrays(ufunc)
+    return call
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x if x.array.dtype == dtype else x.to(dtype)
+    return np.asarray(x, dtype)
+
+
+def as_leaf(x: Any) -> Any:
+    """A differentiable argument: floats and arrays of them as tensors; TypeError for the rest."""
+    if isinstance(x, Box):
+        return x.tensor
+    kind = np.asarray(x).dtype if isinstance(
+        x, (float, complex, np.ndarray, np.generic)) else None
+    if kind is None or not is_inexact(kind):
+        name = x.dtype.type if isinstance(x, np.ndarray) else type(x)
+        raise TypeError(f"Can't differentiate w.r.t. type {name}: floats, complex numbers, arrays "
+                        "of them, and lists, tuples and dicts of those can be")
+    return wrap(np.asarray(x))
+
+
+def leaves_of(x: Any) -> Any:
+    """An argument with tensors at its leaves."""
+    found, spec = flatten(x)
+    return unflatten([as_leaf(v) for v in found], spec)
+
+
+def _forward_slices(t: Any, at: Any) -> tuple[Any, Any]:
+    """The tensor with the axes flipped that slices walk down, and the slices walking up."""
+    items = list(at) if isinstance(at, tuple) else [at]
+    if not any(isinstance(i, slice) and (i.step or 1) < 0 for i in items):
+        return t, at
+    taken = [0 if i is None or i is Ellipsis else max(np.ndim(i), 1) if (
+        np.asarray(i).dtype == bool and not isinstance(i, slice)) else 1 for i in items]
+    axis, down = 0, []
+    for k, i in enumerate(items):
+        if i is Ellipsis:
+            axis += t.ndim - sum(taken)
+        elif isinstance(i, slice) and (i.step or 1) < 0:
+            n = t.shape[axis]
+            walk = range(*i.indices(n))
+            low = n - 1 - walk.start
+            items[k] = slice(low, max(low, n - 1 - walk.stop), -walk.step)
+            down.append(axis)
+        axis += taken[k]
+    return t.flip(down), tuple(items)
+
+
+# ------------------------------------------------------------------ arrays
+class ArrayBox(Box):
+    """NumPy's array interface on a box."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    @property
+    def dtype(self) -> Any:
+        return self.tensor.array.dtype
+
+    @property
+    def T(self) -> Any:
+        return transpose(self)
+
+    @property
+    def real(self) -> Any:
+        return raised(self.tensor.real)
+
+    @property
+    def imag(self) -> Any:
+        return on_arrays(np.imag)(self)
+
+    def __getitem__(self, at: Any) -> Any:
+        t, at = _forward_slices(self.tensor, getval(at))
+        return raised(t[at])
+
+    def __iter__(self) -> Any:
+        return iter([self[i] for i in range(len(self))])
+
+    def astype(self, dtype: Any, **_: Any) -> Any:
+        """In another dtype; a derivative flows between floating ones."""
+        t, kind = self.tensor, np.dtype(dtype)
+        return raised((t.real if kind.kind == "f" and t.is_complex() else t).to(kind))
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        """`numpy.reshape`, the shape as a tuple or as numbers."""
+        return on_arrays(np.reshape)(self, shape[0] if len(shape) == 1 else shape, **kwargs)
+
+    def transpose(self, *axes: Any) -> Any:
+        """`numpy.transpose`, the axes as a tuple or as numbers."""
+        return transpose(self, axes[0] if len(axes) == 1 else axes or None)
+
+    def flatten(self, *_: Any) -> Any:
+        """One axis."""
+        return self.reshape(-1)
+
+    def copy(self, *_: Any) -> ArrayBox:
+        """Itself: boxes are not written to."""
+        return self
+
+    def tolist(self) -> Any:
+        """A nested list of boxes; without axes the box itself."""
+        return [x.tolist() for x in self] if self.ndim else self
+
+
+transpose = on_arrays(np.transpose)
+_METHODS = ("all any argmax argmin argpartition argsort clip conj conjugate cumprod cumsum "
+            "diagonal dot max mean min nonzero prod ptp ravel repeat round searchsorted sort "
+            "squeeze std sum swapaxes take trace var").split()
+_BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide",
+           "floordiv": "floor_divide", "mod": "mod", "pow": "power", "matmul": "matmul"}
+_COMPARE = {"eq": "equal", "ne": "not_equal", "gt": "greater", "ge": "greater_equal", "lt": "less",
+            "le": "less_equal"}
+
+
+def _fill() -> None:
+    for name in _METHODS:
+        method = on_arrays(getattr(np, name), anp.ours.get(name))
+        method.__doc__ = f"`numpy.{name}`."
+        setattr(ArrayBox, name, method)
+    for name, ufunc in {**_BINARY, **_COMPARE}.items():
+        run = arithmetic(getattr(np, ufunc))
+        setattr(ArrayBox, f"__{name}__", lambda a, b, _f=run: _f(a, b))
+        if name in _BINARY:
+            setattr(ArrayBox, f"__r{name}__", lambda a, b, _f=run: _f(b, a))
+    for name, ufunc in (("neg", "negative"), ("abs", "absolute"), ("pos", "positive")):
+        unary = arithmetic(getattr(np, ufunc))
+        setattr(ArrayBox, f"__{name}__", lambda a, _f=unary: _f(a))
+
+
+_fill()
+__all__ = ["ArrayBox", "Box", "getval", "isbox"]
