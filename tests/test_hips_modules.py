@@ -221,6 +221,9 @@ class TestOperators:
             with pytest.raises(NotImplementedError, match="i0"):
                 run(1.0)
 
+    def test_lists_are_operands(self) -> None:
+        check_grads(lambda x: [1.0, 2.0] * x + anp.multiply([x[0], 3.0], x))(np.array([1.0, 2.0]))
+
     def test_boxes_see_through(self) -> None:
         def f(x: Any) -> Any:
             assert hips.isinstance(x, np.ndarray) and hips.type(x) is np.ndarray

@@ -153,7 +153,8 @@ def arithmetic(ufunc: Any) -> F:
             want = np.result_type(*kinds)
             found = [a if isinstance(a, (int, float, complex)) else _cast(a, want) for a in found]
         return raised(ours(*[wrap(a) if isinstance(a, np.ndarray) else a for a in found]))
-    general = on_arrays(ufunc)
+    general = on_arrays(ufunc, lambda *args, **kwargs: ufunc(*[
+        anp.array(a) if isinstance(a, (list, tuple)) else a for a in args], **kwargs))
     return call
 
 
