@@ -149,3 +149,24 @@ def test_escaped_values_are_still_refused() -> None:
     af.grad(lambda w: af.vmap(example)(X[:, :4] * w).sum())(W[:4])
     with pytest.raises(AutogradError, match="was used after that call ended"):
         _ = held[0] + 1
+
+
+def test_a_custom_rule_in_a_transform_that_begins_in_the_region() -> None:
+    """Its residuals are values of a transform that has ended when the region runs again: they are
+    kept as they are."""
+    def program(x: Any) -> Any:
+        return (ad.tanh(x) * 0.5).sum() + x.sum()
+    rule = af.custom_jvp(program)
+    rule.defjvp(lambda p, t: af.jvp(program, p, t))
+    ct = ad.tensor(0.7, dtype=ad.float64)
+    slope = af.jacfwd(lambda y: af.vjp(rule, y)[1](ct)[0])
+
+    def steps(y: Any) -> Any:
+        return af.scan(lambda c, _: (c * 0.9, slope(c)), y, length=2, segments="sqrt")[1]
+    at = ad.tensor(1.1, dtype=ad.float64, requires_grad=True)
+    want = [-0.7 * np.tanh(v) / np.cosh(v) ** 2 for v in (1.1, 0.99)]
+    got = steps(at)
+    assert np.allclose(got.detach().numpy(), want)
+    assert np.allclose(af.grad(lambda y: steps(y).sum())(at.detach()).item(), sum(
+        f * (-0.7) * ((1 - np.tanh(v) ** 2) ** 2 - 2 * np.tanh(v) ** 2 / np.cosh(v) ** 2)
+        for f, v in ((1, 1.1), (0.9, 0.99))))

@@ -21,7 +21,7 @@ from adjoint.core import autocast
 from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
-from adjoint.core.trace import born, here, inside
+from adjoint.core.trace import born, current_level, here, inside
 from adjoint.ops.random import default_generator
 
 
@@ -51,6 +51,8 @@ class _Frame:
         self.seen: list[tuple[Any, str, Any, int]] = []      # aval, node name, code, lasti
         self.values: dict[int, Any] = {}
         self.place = here()
+        self.level = current_level()        # values of transforms begun in the region stay as
+        # they are: their transform has ended when the region is run again
 
     def metadata(self, node: Any, saved: Any) -> tuple[Any, str, Any, int]:
         """What is compared between forward and recomputation."""
@@ -82,11 +84,10 @@ class _Frame:
 class _Collect(saved_tensors_hooks):
     """Hooks of a recomputation: keep what the graph still needs, stop when that is all."""
 
-    levels = True
     once = True
 
     def __init__(self, frame: _Frame) -> None:
-        self.frame, self.count = frame, 0
+        self.frame, self.count, self.levels = frame, 0, frame.level
         super().__init__(lambda t: t, lambda t: t)
         self.last = max((i for i, h in enumerate(frame.holders) if h() is not None), default=-1)
 
@@ -142,11 +143,10 @@ def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
 class _Pack(saved_tensors_hooks):
     """Hooks of the forward: placeholders in place of residuals."""
 
-    levels = True
     once = True
 
     def __init__(self, frame: _Frame) -> None:
-        self.frame = frame
+        self.frame, self.levels = frame, frame.level
         super().__init__(lambda t: t, lambda t: t)
 
     def pack(self, saved: Any, node: Any) -> Any:
@@ -180,7 +180,7 @@ class _Inputs:
         self.held = tuple(self._hold(a) if isinstance(a, Tensor) else a for a in args)
 
     def _hold(self, t: Tensor) -> Any:
-        if self.hook is None or t.level and not getattr(self.hook, "levels", False):
+        if self.hook is None or t.level > self.hook.levels:
             return keep(t) if t.level else t        # (in-place ops may change the object itself)
         node = _InputNode(t)
         packed = self.hook.pack(t, node)

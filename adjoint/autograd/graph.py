@@ -38,6 +38,7 @@ class saved_tensors_hooks:
     """
 
     once = False             # an operand that a node saves twice is packed once
+    levels = 0               # values of transforms up to that level are packed too
 
     def __init__(self, pack_hook: Callable[[Tensor], Any],
                  unpack_hook: Callable[[Any], Tensor]) -> None:

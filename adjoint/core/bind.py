@@ -411,17 +411,16 @@ def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
 
 
 def _pack(node: Any) -> None:
-    """Hand the residuals to the innermost hooks. A value of a transform goes to hooks that say so
-    (`levels`): no other may hold on to it."""
+    """Hand the residuals to the innermost hooks. Values of transforms go to hooks that were entered
+    inside of those (up to level `levels`): no other may hold on to them."""
     hooks = watchers.hooks.get()
     if not hooks or node.saved is None:
         return
     hook = hooks[-1]
-    levels = getattr(hook, "levels", False)
     held: dict[int, Packed] = {}
 
     def pack(s: Any, i: int) -> Any:
-        if not isinstance(s, (Tensor, OutRef, Kept)) or _of_transform(s) and not levels:
+        if not isinstance(s, (Tensor, OutRef, Kept)) or _level_of(s) > hook.levels:
             return s
         key = id(s.tensor if type(s) is Kept else s)
         if key not in held or not hook.once:
@@ -438,10 +437,10 @@ def packed(saved: Any, node: Any, hook: Any, index: int) -> Packed:
     return Packed(hook.pack(saved, node), hook, _light(saved), index)
 
 
-def _of_transform(saved: Any) -> bool:
-    """True for a residual that is a value of a transform."""
+def _level_of(saved: Any) -> int:
+    """The level of a residual; 0 for a plain one."""
     value = saved.array if type(saved) is OutRef else saved
-    return isinstance(value, Tensor) and value.level > 0
+    return value.level if isinstance(value, Tensor) else 0
 
 
 def _light(saved: Any) -> Any:
