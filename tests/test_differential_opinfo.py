@@ -85,9 +85,7 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             "cdist ldexp nn.functional.cross_entropy nn.functional.linear_cross_entropy.chunked"
             " nn.functional.conv2d nn.functional.conv3d nn.functional.scaled_dot_product_attention"
-            " __rmatmul__ __rdiv__ special.ndtr polar kron nn.functional.smooth_l1_loss"
-            " nn.functional.l1_loss"
-            " nn.functional.gaussian_nll_loss".split(),
+            " __rmatmul__ __rdiv__ special.ndtr polar kron nn.functional.gaussian_nll_loss".split(),
             KEPT,
         ),
         "erfinv": "the result is kept, where PyTorch computes it again; the write is refused",
@@ -97,7 +95,6 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         ),
     },
     "errors": {
-        "narrow_copy": "a dimension out of range is an IndexError, as everywhere",
         **dict.fromkeys(
             (
                 "nn.functional.linear_cross_entropy",
