@@ -245,7 +245,8 @@ def test_nothing_leaks() -> None:
             with ad.no_grad():
                 y = x * x
     work()
-    gc.collect()
+    for _ in range(4):                       # nested tuples are untracked level by level
+        gc.collect()
     shared = [None, True, False, ad.Tensor, OPS["mul"].node_type, 0, 1, x, x._edge,
               work.__code__, OPS["mul"].own.plans32[3]]
     live, count = alloc.live_and_peak()[0], len(gc.get_objects())
@@ -255,7 +256,7 @@ def test_nothing_leaks() -> None:
     gc.collect()
     assert [(i, b - a) for i, (a, b) in enumerate(zip(before, after, strict=True))
             if abs(b - a) > 60] == []
-    assert alloc.live_and_peak()[0] == live and abs(len(gc.get_objects()) - count) < 100
+    assert alloc.live_and_peak()[0] == live and len(gc.get_objects()) - count < 100
 
 
 @pytest.mark.skipif(not alloc.available(), reason="needs the allocator's limit")

@@ -168,7 +168,8 @@ def test_nothing_leaks() -> None:
             MACHINE(OPS["mm"], (w, "other"), {})
             MACHINE(OPS["mm"], (w, ad.ones(3, 3)), {})
     work()
-    gc.collect()
+    for _ in range(4):                       # nested tuples are untracked level by level
+        gc.collect()
     op = OPS["mm"]
     shared = [None, True, False, op.plan(1), op.plan(3), op.node_type, op.impl, w._edge, 0, 1, -1]
     live, count = alloc.live_and_peak()[0], len(gc.get_objects())
@@ -178,4 +179,4 @@ def test_nothing_leaks() -> None:
     after = [sys.getrefcount(s) for s in shared]
     assert [(i, b - a) for i, (a, b) in enumerate(zip(before, after, strict=True))
             if abs(b - a) > 40] == []
-    assert alloc.live_and_peak()[0] == live and abs(len(gc.get_objects()) - count) < 50
+    assert alloc.live_and_peak()[0] == live and len(gc.get_objects()) - count < 50
