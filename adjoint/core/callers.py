@@ -275,10 +275,8 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     elif layout == SECOND or layout == FIRST:
         s = b if layout == SECOND else a
         node.s0 = s if type(s) is ndarray or s._cell is None else keep(s, own.op.name)
-    elif layout == SWAPPED and needs == 3 and a._cell is None is b._cell:
-        node.s0, node.s1 = b, a
-    elif layout == BOTH and needs == 3 and a._cell is None is b._cell:
-        node.s0, node.s1 = a, b
+    elif layout in (SWAPPED, BOTH) and needs == 3 and a._cell is None is b._cell:
+        node.s0, node.s1 = (b, a) if layout == SWAPPED else (a, b)
     else:
         node.saved = _residuals(plan, a, b, t, own)
     node.shape = od.shape

@@ -97,8 +97,7 @@ class _Call(Maker):
         w.put(node, "plan", plan)
         self._edges(node, operands, needs)
         self._residuals(made, node, out, saved, layout)
-        nd = f.cast("sext", f.load(f.at(out, "i8", self.at["nd"]), "i32"), "i64")
-        self._shape(node, w.field(out, "dims"), nd)
+        self._shape(node, out)
         self.stamp(node)
         w.put(made, "_rg", w.env("true"))
         w.put(made, "_edge", node, owned=True)
@@ -215,29 +214,19 @@ class _Call(Maker):
         f.goto(done)
         f.start(done)
 
-    def _shape(self, node: Value, dims: Value, nd: Value) -> None:
+    def _shape(self, node: Value, out: Value) -> None:
         """The shape: the tuple of the edge's, where that is the same, or a new one."""
         f, w = self.f, self.w
         unlike, done = f.label("unlike"), f.label("shaped")
         before = w.field(node, "e0")
         w.need(w.differs(before, w.none), unlike)
         w.need(w.differs(w.field(before, "type"), w.env("port")), unlike)
-        leaf = w.has(before, "type", w.env("accumulate"))
-        offset = f.select(leaf, f.i64(self.at["leaf.shape"]), f.i64(self.at["shape"]))
-        known = f.load(f.at(before, "i8", offset), "ptr")
-        w.need(w.has(known, "type", w.env("tuple")), unlike)
-        rank = f.call("PyTuple_Size", "i64", known)
-        w.need(f.emit("i1", f"icmp eq i64 {rank.ref}, {nd.ref}"), unlike)
-
-        def check(i: Value, _: list[Value]) -> list[Value]:
-            size = f.call("PyLong_AsLongLong", "i64", f.call("PyTuple_GetItem", "ptr", known, i))
-            mine = f.load(f.at(dims, "i64", i), "i64")
-            w.need(f.emit("i1", f"icmp eq i64 {size.ref}, {mine.ref}"), unlike)
-            return []
-        f.loop(f.i64(0), nd, 1, [], check)
+        known = w.shape_of(before)
+        w.fits(known, out, unlike)
         w.put(node, "shape", known)
         f.goto(done)
         f.start(unlike)
+        nd, dims = w.rank(out), w.field(out, "dims")
         shape = self.new("PyTuple_New", nd)
         w.put(node, "shape", shape, owned=True)
 

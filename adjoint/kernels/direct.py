@@ -104,15 +104,15 @@ class _Recorder(np.lib.mixins.NDArrayOperatorsMixin):
         return _Recorder(self.dtype, (f, operands))
 
 
-def _taken_apart(f: Any, count: int, dtype: np.dtype[Any]) -> _Recorder | None:
-    """The ufunc calls that `f` of `count` arrays is made of; None where it is more than that."""
+def _taken_apart(f: Any, dtype: np.dtype[Any]) -> _Recorder | None:
+    """The ufunc calls that `f` of one array is made of; None where it is more than that."""
     if not getattr(f, "__module__", "").startswith(__package__):
         return None
     try:
-        made = f(*[_Recorder(dtype, None) for _ in range(count)])
+        made = f(_Recorder(dtype, None))
     except (TypeError, AttributeError, ValueError):
         return None
-    return made if isinstance(made, _Recorder) and count == 1 else None
+    return made if isinstance(made, _Recorder) else None
 
 
 # ---------------------------------------------------------------- programs
@@ -166,7 +166,7 @@ class _Assembler:
         elif isinstance(f, np.ufunc):
             made = self._step(_loop(f, kinds), operands, result)
         else:
-            parts = _taken_apart(f, len(operands), self.dtype) if kinds == self.kind else None
+            parts = _taken_apart(f, self.dtype) if kinds == self.kind else None
             made = None if parts is None else self._parts(parts, operands[0], result)
         if not made:
             return False

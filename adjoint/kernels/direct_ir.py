@@ -14,6 +14,8 @@ offsets that `builtin` finds out and checks before any of this is used.
 """
 from __future__ import annotations
 
+from adjoint.kernels.objects_ir import ELEMENTS
+
 # Words of the head of a program. `ARRAY` and `NEW` are the addresses of NumPy's array type and of
 # PyArray_NewFromDescr, which differ from process to process.
 OPERANDS, SLOTS, STEPS, RESULTS, LIMIT, TUPLE, ARRAY, NEW, HEAD = range(9)
@@ -33,8 +35,8 @@ def text(offsets: dict[str, int]) -> str:
     """The IR. `offsets` has: type, items (of a tuple), bytes, data, nd, dims, descr, flags."""
     return _RUN.format(
         **offsets, slots=MAX_SLOTS, scratch=SCRATCH_BYTES, wanted=CONTIGUOUS_ALIGNED, head=HEAD * 8,
-        slot_bytes=SLOT_WORDS * 8, step_bytes=STEP_WORDS * 8) + _where("i32", 4) \
-        + _where("i64", 8)
+        slot_bytes=SLOT_WORDS * 8, step_bytes=STEP_WORDS * 8) \
+        + ELEMENTS.format(**offsets) + _where("i32", 4) + _where("i64", 8)
 
 
 def _where(ty: str, size: int) -> str:
@@ -196,20 +198,7 @@ counted:
   %lnd = load i32, ptr %plnd
   %pldims = getelementptr i8, ptr %like, i64 {dims}
   %ldims = load ptr, ptr %pldims
-  %lnd64 = sext i32 %lnd to i64
-  br label %product
-product:
-  %p = phi i64 [0, %counted], [%p1, %factor]
-  %n = phi i64 [1, %counted], [%n1, %factor]
-  %left = icmp slt i64 %p, %lnd64
-  br i1 %left, label %factor, label %bounded
-factor:
-  %pp = getelementptr i64, ptr %ldims, i64 %p
-  %f = load i64, ptr %pp
-  %n1 = mul i64 %n, %f
-  %p1 = add i64 %p, 1
-  br label %product
-bounded:
+  %n = call i64 @elements(ptr %like)
   %plimit = getelementptr i64, ptr %words, i64 4
   %limit = load i64, ptr %plimit
   %below = sub i64 %n, 1
@@ -266,7 +255,7 @@ put:
   %j1 = add i64 %j, 1
   br label %place
 undo:
-  %u = phi i64 [%j, %make], [%u1, %undone], [%u1, %drop]
+  %u = phi i64 [%j, %make], [%all, %many], [%u1, %undone], [%u1, %drop]
   %u1 = sub i64 %u, 1
   %lower = icmp slt i64 %u1, %operands
   br i1 %lower, label %fail, label %was
@@ -349,27 +338,7 @@ give:
 many:
   %box = call ptr @PyTuple_New(i64 %results)
   %nobox = icmp eq ptr %box, null
-  br i1 %nobox, label %undo_all, label %pack
-undo_all:
-  br label %unmake
-unmake:
-  %w = phi i64 [%operands, %undo_all], [%w1, %unmade], [%w1, %discard]
-  %wleft = icmp slt i64 %w, %all
-  br i1 %wleft, label %wkind, label %fail
-wkind:
-  %w1 = add i64 %w, 1
-  %wat = mul i64 %w, {slot_bytes}
-  %wslot = getelementptr i8, ptr %slots, i64 %wat
-  %wk = load i64, ptr %wslot
-  %wnew = icmp eq i64 %wk, 3
-  br i1 %wnew, label %discard, label %unmade
-discard:
-  %pw = getelementptr ptr, ptr %arrays, i64 %w
-  %warray = load ptr, ptr %pw
-  call void @Py_DecRef(ptr %warray)
-  br label %unmake
-unmade:
-  br label %unmake
+  br i1 %nobox, label %undo, label %pack
 pack:
   %r = phi i64 [0, %many], [%r1, %set]
   %rleft = icmp slt i64 %r, %results

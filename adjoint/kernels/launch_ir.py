@@ -14,6 +14,8 @@ object's type and the fields of an array, at offsets that `builtin` has checked.
 """
 from __future__ import annotations
 
+from adjoint.kernels.objects_ir import ELEMENTS
+
 # Words of the program of `kernel_call`.
 CALL = ARRAYS, INTEGERS, REALS, BODY, TYPE = range(5)
 MAX_SLOTS = 64
@@ -27,8 +29,15 @@ BRIEF = 1 << 15            # elements of all operands up to which the GIL is not
 
 def text(offsets: dict[str, int]) -> str:
     """The IR, for fields at these offsets (`builtin.offsets`)."""
-    known = dict(offsets, slots=MAX_SLOTS, brief=BRIEF, head=len(PLAN))
-    return _DECLARE + _CALL.format(**known) + _PLAN.format(**known)
+    integers = _CONVERT.format(
+        kind="integer", start="%i", before="next", end="%lastinteger", after="real", type="i64",
+        function="PyLong_AsLongLong", suspect="icmp eq", error="-1")
+    numbers = _CONVERT.format(
+        kind="real", start="%integer_i", before="integer", end="%total", after="work",
+        type="double", function="PyFloat_AsDouble", suspect="fcmp oeq", error="-1.0")
+    known = dict(offsets, slots=MAX_SLOTS, brief=BRIEF, head=len(PLAN), integers=integers,
+                 numbers=numbers)
+    return _DECLARE + ELEMENTS.format(**offsets) + _CALL.format(**known) + _PLAN.format(**known)
 
 
 _DECLARE = """
@@ -50,6 +59,31 @@ declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 @_Py_NoneStruct = external global i8
 @PyExc_TypeError = external global ptr
 @wrong = private constant [57 x i8] c"kernel: wrong number of operands, or one is not an array\\00"
+"""
+
+# A loop over operands of one kind, from operand `start` of block `before` on: converted, put into
+# the slot before the operand's number; -1 may mean that an exception is set.
+_CONVERT = """
+{kind}:
+  %{kind}_i = phi i64 [{start}, %{before}], [%{kind}_next, %{kind}_good]
+  %{kind}_more = icmp slt i64 %{kind}_i, {end}
+  br i1 %{kind}_more, label %{kind}_one, label %{after}
+{kind}_one:
+  %{kind}_p = getelementptr ptr, ptr %args, i64 %{kind}_i
+  %{kind}_o = load ptr, ptr %{kind}_p
+  %{kind}_v = call {type} @{function}(ptr %{kind}_o)
+  %{kind}_back = sub i64 %{kind}_i, 1
+  %{kind}_slot = getelementptr i64, ptr %slots, i64 %{kind}_back
+  store {type} %{kind}_v, ptr %{kind}_slot
+  %{kind}_next = add i64 %{kind}_i, 1
+  %{kind}_odd = {suspect} {type} %{kind}_v, {error}
+  br i1 %{kind}_odd, label %{kind}_doubt, label %{kind}_good
+{kind}_doubt:
+  %{kind}_raised = call ptr @PyErr_Occurred()
+  %{kind}_fine = icmp eq ptr %{kind}_raised, null
+  br i1 %{kind}_fine, label %{kind}_good, label %failed
+{kind}_good:
+  br label %{kind}
 """
 
 _CALL = """
@@ -84,8 +118,8 @@ located:
   br label %next
 
 next:
-  %i = phi i64 [2, %located], [%i1, %counted]
-  %size = phi i64 [0, %located], [%size1, %counted]
+  %i = phi i64 [2, %located], [%i1, %place]
+  %size = phi i64 [0, %located], [%size1, %place]
   %more = icmp slt i64 %i, %lastarray
   br i1 %more, label %array, label %integer
 array:
@@ -105,70 +139,13 @@ place:
   %back = sub i64 %i, 1
   %slot = getelementptr i64, ptr %slots, i64 %back
   store ptr %data, ptr %slot
-  %pnd = getelementptr i8, ptr %a, i64 {nd}
-  %nd32 = load i32, ptr %pnd
-  %nd = sext i32 %nd32 to i64
-  %pdims = getelementptr i8, ptr %a, i64 {dims}
-  %dims = load ptr, ptr %pdims
-  br label %axis
-axis:
-  %k = phi i64 [0, %place], [%k1, %times]
-  %n = phi i64 [1, %place], [%n1, %times]
-  %some = icmp slt i64 %k, %nd
-  br i1 %some, label %times, label %counted
-times:
-  %pd = getelementptr i64, ptr %dims, i64 %k
-  %d = load i64, ptr %pd
-  %n1 = mul i64 %n, %d
-  %k1 = add i64 %k, 1
-  br label %axis
-counted:
+  %n = call i64 @elements(ptr %a)
   %size1 = add i64 %size, %n
   %i1 = add i64 %i, 1
   br label %next
 
-integer:
-  %j = phi i64 [%i, %next], [%j1, %whole]
-  %isint = icmp slt i64 %j, %lastinteger
-  br i1 %isint, label %convert, label %real
-convert:
-  %pj = getelementptr ptr, ptr %args, i64 %j
-  %oj = load ptr, ptr %pj
-  %vj = call i64 @PyLong_AsLongLong(ptr %oj)
-  %backj = sub i64 %j, 1
-  %slotj = getelementptr i64, ptr %slots, i64 %backj
-  store i64 %vj, ptr %slotj
-  %j1 = add i64 %j, 1
-  %suspect = icmp eq i64 %vj, -1
-  br i1 %suspect, label %doubt, label %whole
-doubt:
-  %raised = call ptr @PyErr_Occurred()
-  %fine = icmp eq ptr %raised, null
-  br i1 %fine, label %whole, label %failed
-whole:
-  br label %integer
-
-real:
-  %r = phi i64 [%j, %integer], [%r1, %number]
-  %isreal = icmp slt i64 %r, %total
-  br i1 %isreal, label %float, label %work
-float:
-  %pr = getelementptr ptr, ptr %args, i64 %r
-  %or = load ptr, ptr %pr
-  %vr = call double @PyFloat_AsDouble(ptr %or)
-  %backr = sub i64 %r, 1
-  %slotr = getelementptr i64, ptr %slots, i64 %backr
-  store double %vr, ptr %slotr
-  %r1 = add i64 %r, 1
-  %odd = fcmp oeq double %vr, -1.0
-  br i1 %odd, label %doubtr, label %number
-doubtr:
-  %raisedr = call ptr @PyErr_Occurred()
-  %finer = icmp eq ptr %raisedr, null
-  br i1 %finer, label %number, label %failed
-number:
-  br label %real
-
+{integers}
+{numbers}
 work:
   %chunks = load i64, ptr %geometry
   %one = icmp sle i64 %chunks, 1

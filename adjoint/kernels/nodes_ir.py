@@ -13,15 +13,16 @@ SEEN = 256               # entries of the table of code objects: is it this pack
 def place(code: Code, offsets: Mapping[str, int], env: Sequence[str]) -> None:
     """The user's line: `ptr place(ptr *lasti)` returns the code object of the nearest frame outside
     of the package and its instruction offset as a Python int, both as new references; NULL where
-    there is none. What is known of a code object is kept in a table, with the object; so is its
-    last offset: the same number again is one object less for the garbage collector to visit."""
+    there is none, or with an exception. What is known of a code object is kept in a table, with the
+    object; so is its last offset: the same number again is one object less for the garbage
+    collector to visit."""
     code.declare("seen", f"@seen = internal global [{4 * SEEN} x i64] zeroinitializer")
     f = code.function("place", [("ptr", "lasti")], returns="ptr", internal=True)
     w = Writer(f, offsets, env)
     argument = f.emit("ptr", "alloca ptr, align 8")
     f.store(w.env("on"), argument)                      # _getframe(1): the template's caller
     first = f.call("PyObject_Vectorcall", "ptr", w.env("getframe"), argument, f.i64(1), w.null)
-    w.need(w.differs(first, w.null), "none")
+    w.need(w.differs(first, w.null), "nobody")
     before, head = f.block, f.label("frame")
     f.goto(head)
     f.start(head)
@@ -29,20 +30,9 @@ def place(code: Code, offsets: Mapping[str, int], env: Sequence[str]) -> None:
     owner = f.call("PyFrame_GetCode", "ptr", frame)
     word = f.emit("i64", f"ptrtoint ptr {owner.ref} to i64")
     entry = f.at(Value(f, "@seen", "ptr"), "i64", ((word >> 6) & (SEEN - 1)) * 4)
-    held = f.load(entry, "ptr")
-    state = f.at(entry, "i64", 1)
-
-    def ask() -> Value:
-        answer = f.call("PyObject_CallOneArg", "ptr", w.env("is_inside"), owner)
-        old = f.load(entry, "ptr")                      # now: another thread may have been here
-        w.hold(owner)
-        f.store(owner, entry)
-        f.store(answer, state)
-        w.when(w.differs(old, w.null), partial(w.drop, old))
-        w.drop(answer)                                  # True and False stay where they are
-        return answer
-
-    inside = w.either(w.same(held, owner), lambda: f.load(state, "ptr"), ask)
+    known = w.same(f.load(entry, "ptr"), owner)
+    inside = w.either(known, lambda: f.load(f.at(entry, "i64", 1), "ptr"),
+                      lambda: _classified(w, owner, entry))
     f.branch(w.same(inside, w.env("true")), "leave", "found")
     f.start("leave")
     f.do("%back = call ptr @PyFrame_GetBack(ptr " + frame.ref + ")")
@@ -53,26 +43,54 @@ def place(code: Code, offsets: Mapping[str, int], env: Sequence[str]) -> None:
     f.goto(head)
     f.start("found")
     number = f.cast("sext", f.emit("i32", f"call i32 @PyFrame_GetLasti(ptr {frame.ref})"), "i64")
+    f.store(_offset(w, number, entry), f.args[0])
+    w.drop(frame)
+    f.ret(owner)
+    f.start("lost")                                     # an exception is set
+    w.drop(owner)
+    w.drop(frame)
+    f.goto("none")
+    f.start("nobody")                                   # called from no Python code at all
+    f.do("call void @PyErr_Clear()")
+    f.goto("none")
+    f.start("none")
+    f.ret(w.null)
+
+
+def _classified(w: Writer, owner: Value, entry: Value) -> Value:
+    """Ask whether a code object is this package's own, and note the answer in the table."""
+    f = w.f
+    answer = f.call("PyObject_CallOneArg", "ptr", w.env("is_inside"), owner)
+    w.need(w.differs(answer, w.null), "lost")
+    old = f.load(entry, "ptr")                          # now: another thread may have been here
+    w.hold(owner)
+    f.store(owner, entry)
+    f.store(answer, f.at(entry, "i64", 1))
+    w.when(w.differs(old, w.null), partial(w.drop, old))
+    w.drop(answer)                                      # True and False stay where they are
+    return answer
+
+
+def _offset(w: Writer, number: Value, entry: Value) -> Value:
+    """The instruction offset as a Python int: the one of the last time, if it is the same."""
+    f = w.f
     last, known = f.at(entry, "i64", 2), f.at(entry, "i64", 3)
-    number_before = f.load(known, "ptr")
+    before = f.load(known, "ptr")
 
     def again() -> Value:
-        w.hold(number_before)
-        return number_before
+        w.hold(before)
+        return before
 
     def first_time() -> Value:
         made = f.call("PyLong_FromLongLong", "ptr", number)
+        w.need(w.differs(made, w.null), "lost")
         w.hold(made)
         f.store(number, last)
         f.store(made, known)
-        w.when(w.differs(number_before, w.null), partial(w.drop, number_before))
+        w.when(w.differs(before, w.null), partial(w.drop, before))
         return made
     same = f.emit("i1", f"icmp eq i64 {f.load(last, 'i64').ref}, {number.ref}")
-    f.store(w.either(same & w.differs(number_before, w.null), again, first_time), f.args[0])
-    w.drop(frame)
-    f.ret(owner)
-    f.start("none")
-    f.ret(w.null)
+    return w.either(same & w.differs(before, w.null), again, first_time)
 
 
 class Maker:
@@ -221,6 +239,8 @@ class Maker:
         w.put(node, "lasti", f.load(self.lasti, "ptr"), owned=True)
         f.goto(done)
         f.start(unknown)
+        error = f.call("PyErr_Occurred", "ptr")
+        w.need(w.same(error, w.null), "failed")
         w.put(node, "code", w.none)
         w.put(node, "lasti", w.env("off"))
         f.goto(done)

@@ -28,6 +28,33 @@ _WORDS = {"PyList_Size": "ptr", "PyDict_Size": "ptr", "PyTuple_Size": "ptr",
           "PyLong_AsLongLong": "ptr"}
 
 
+# How many elements an array has; for fields at the offsets of `builtin`.
+ELEMENTS = """
+define internal i64 @elements(ptr %array) alwaysinline {{
+entry:
+  %pnd = getelementptr i8, ptr %array, i64 {nd}
+  %nd32 = load i32, ptr %pnd
+  %nd = sext i32 %nd32 to i64
+  %pdims = getelementptr i8, ptr %array, i64 {dims}
+  %dims = load ptr, ptr %pdims
+  br label %axis
+axis:
+  %k = phi i64 [0, %entry], [%k1, %times]
+  %n = phi i64 [1, %entry], [%n1, %times]
+  %some = icmp slt i64 %k, %nd
+  br i1 %some, label %times, label %counted
+times:
+  %pd = getelementptr i64, ptr %dims, i64 %k
+  %d = load i64, ptr %pd
+  %n1 = mul i64 %n, %d
+  %k1 = add i64 %k, 1
+  br label %axis
+counted:
+  ret i64 %n
+}}
+"""
+
+
 def declare(code: Code, env: Sequence[str]) -> None:
     """The C functions, `@env`, and `env_address`, which says where that lies."""
     for name, arguments in _POINTERS.items():
@@ -88,6 +115,35 @@ class Writer:
         self.need(self.differs(touched, self.null), failed)
         self.drop(touched)                              # True or False: it stays
         return self.same(touched, self.env("false"))
+
+    def fits(self, shape: Value, array: Value, otherwise: str) -> None:
+        """Go on where `shape` is a tuple of exactly the array's sizes, else to that block."""
+        f = self.f
+        self.need(self.differs(shape, self.null), otherwise)
+        self.need(self.has(shape, "type", self.env("tuple")), otherwise)
+        nd = self.rank(array)
+        rank = f.call("PyTuple_Size", "i64", shape)
+        self.need(f.emit("i1", f"icmp eq i64 {rank.ref}, {nd.ref}"), otherwise)
+        dims = self.field(array, "dims")
+
+        def one(i: Value, _: list[Value]) -> list[Value]:
+            want = f.call("PyLong_AsLongLong", "i64", f.call("PyTuple_GetItem", "ptr", shape, i))
+            have = f.load(f.at(dims, "i64", i), "i64")
+            self.need(f.emit("i1", f"icmp eq i64 {want.ref}, {have.ref}"), otherwise)
+            return []
+        f.loop(f.i64(0), nd, 1, [], one)
+
+    def rank(self, array: Value) -> Value:
+        """How many axes an array has."""
+        f = self.f
+        return f.cast("sext", f.load(f.at(array, "i8", self.at["nd"]), "i32"), "i64")
+
+    def shape_of(self, edge: Value) -> Value:
+        """The shape that the node or the leaf at the end of an edge has (not of a port)."""
+        f = self.f
+        leaf = self.has(edge, "type", self.env("accumulate"))
+        offset = f.select(leaf, f.i64(self.at["leaf.shape"]), f.i64(self.at["shape"]))
+        return f.load(f.at(edge, "i8", offset), "ptr")
 
     def need(self, condition: Value, otherwise: str) -> None:
         """Go on where the condition holds, else to that block."""

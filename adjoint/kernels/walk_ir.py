@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adjoint.kernels.ir import Code, Value
-from adjoint.kernels.objects_ir import Writer, declare
+from adjoint.kernels.objects_ir import ELEMENTS, Writer, declare
 
 ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumulate", "port",
        "tuple", "none", "true", "false", "touched", "plus", "large")
@@ -28,7 +28,7 @@ def text(offsets: Mapping[str, int]) -> str:
     code = Code()
     declare(code, ENV)
     _Walk(code, offsets).emit()
-    return code.text()
+    return code.text() + ELEMENTS.format(**offsets)
 
 
 class _Walk:
@@ -44,7 +44,8 @@ class _Walk:
     def emit(self) -> None:
         f, w = self.f, self.w
         self.index, self.count = (f.emit("ptr", "alloca i64, align 8") for _ in range(2))
-        self.total = f.emit("ptr", "alloca i64, align 8")
+        self.found = f.emit("ptr", "alloca ptr, align 8")      # what the rule gave, while needed
+        f.store(w.null, self.found)
         self.operands = f.emit("ptr", "alloca [4 x ptr], align 8")
         self.args = [f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(COUNT)]
         size = f.call("PyList_Size", "i64", self.args[ORDER])
@@ -63,6 +64,8 @@ class _Walk:
         f.start("stop")
         f.ret(f.call("PyLong_FromLongLong", "ptr", f.load(self.index, "i64")))
         f.start("failed")
+        left = f.load(self.found, "ptr")
+        w.when(w.differs(left, w.null), lambda: w.drop(left))
         f.ret(w.null)
 
     def _good(self, status: Value) -> None:
@@ -107,7 +110,7 @@ class _Walk:
         rule = w.field(plan, "plan.fast")
         w.need(w.differs(rule, w.none), "stop")
         w.need(w.has(ct, "type", w.env("array_type")), "stop")
-        size = self._size(ct)
+        size = f.call("elements", "i64", ct)
         limit = f.call("PyLong_AsLongLong", "i64", w.field(plan, "plan.limit"))
         rule = f.select(size.compare("slt", limit), rule, w.field(plan, "plan.large"))
         self._residuals(node, plan)
@@ -118,6 +121,7 @@ class _Walk:
         found = f.call("PyObject_Vectorcall", "ptr", rule, self.operands,
                        f.load(self.count, "i64"), w.null)
         w.drop(ct)
+        f.store(found, self.found)
         w.need(w.differs(found, w.null), "failed")
         self._release(node)
         for k, e in enumerate(edges):
@@ -126,21 +130,9 @@ class _Walk:
             f.start(wanted)
             self._deliver(e, f.call("PyTuple_GetItem", "ptr", found, f.i64(k)), size, done)
             f.start(done)
+        f.store(w.null, self.found)
         w.drop(found)
         self._finish(node)
-
-    def _size(self, array: Value) -> Value:
-        """How many elements an array has."""
-        f = self.f
-        nd = f.cast("sext", f.load(f.at(array, "i8", self.at["nd"]), "i32"), "i64")
-        dims = self.w.field(array, "dims")
-        f.store(f.i64(1), self.total)
-
-        def one(i: Value, _: list[Value]) -> list[Value]:
-            f.store(f.load(self.total, "i64") * f.load(f.at(dims, "i64", i), "i64"), self.total)
-            return []
-        f.loop(f.i64(0), nd, 1, [], one)
-        return f.load(self.total, "i64")
 
     def _residuals(self, node: Value, plan: Value) -> None:
         """The rule's operands after the cotangent, and how many there are with it."""
@@ -237,7 +229,7 @@ class _Walk:
         odd, store, join = f.label("odd"), f.label("store"), f.label("join")
         w.need(w.has(ct, "type", w.env("array_type")), odd)
         w.need(w.differs(w.field(edge, "type"), w.env("port")), odd)
-        self._fits(edge, ct, odd)
+        w.fits(w.shape_of(edge), ct, odd)
         have = f.call("PyDict_GetItemWithError", "ptr", self.args[CTS], edge)
         f.branch(w.same(have, w.null), store, join)
         f.start(store)
@@ -257,23 +249,3 @@ class _Walk:
         f.start(odd)
         self._call(self.args[DELIVER], edge, ct)
         f.goto(done)
-
-    def _fits(self, edge: Value, ct: Value, otherwise: str) -> None:
-        """Go on where the cotangent has the shape that the edge wants."""
-        f, w = self.f, self.w
-        leaf = w.has(edge, "type", w.env("accumulate"))
-        shape = f.load(f.at(edge, "i8", f.select(leaf, f.i64(self.at["leaf.shape"]),
-                                                 f.i64(self.at["shape"]))), "ptr")
-        w.need(w.differs(shape, w.null), otherwise)
-        w.need(w.has(shape, "type", w.env("tuple")), otherwise)
-        nd = f.cast("sext", f.load(f.at(ct, "i8", self.at["nd"]), "i32"), "i64")
-        rank = f.call("PyTuple_Size", "i64", shape)
-        w.need(f.emit("i1", f"icmp eq i64 {rank.ref}, {nd.ref}"), otherwise)
-        dims = w.field(ct, "dims")
-
-        def one(i: Value, _: list[Value]) -> list[Value]:
-            want = f.call("PyLong_AsLongLong", "i64", f.call("PyTuple_GetItem", "ptr", shape, i))
-            is_ = f.load(f.at(dims, "i64", i), "i64")
-            w.need(f.emit("i1", f"icmp eq i64 {want.ref}, {is_.ref}"), otherwise)
-            return []
-        f.loop(f.i64(0), nd, 1, [], one)
