@@ -23,6 +23,11 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
 
 
+def pytest_configure() -> None:
+    """Every test runs the machine code that a long program would."""
+    import_module("adjoint.base.tier").at_once()
+
+
 @pytest.fixture(autouse=True)
 def same_start() -> Iterator[None]:
     """Seeds are fixed; grad mode and default dtype are as found, or the test fails."""

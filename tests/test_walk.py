@@ -20,7 +20,8 @@ from adjoint.autograd.plain import walker
 from adjoint.core.tensor import Freed
 from adjoint.kernels import alloc
 
-pytestmark = pytest.mark.skipif(walker(engine.LARGE) is None, reason="no generated code here")
+MACHINE = walker(engine.LARGE)
+pytestmark = pytest.mark.skipif(MACHINE is None, reason="no generated code here")
 
 
 class Counter:
@@ -29,8 +30,8 @@ class Counter:
     def __init__(self) -> None:
         self.visited = 0
 
-    def __call__(self, large: int) -> Any:
-        machine = walker(large)
+    def __call__(self, nodes: int) -> Any:
+        machine = MACHINE
 
         def counted(order: Any, at: int, *rest: Any) -> int:
             end = machine(order, at, *rest)
@@ -50,7 +51,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
 def without(monkeypatch: pytest.MonkeyPatch, f: Callable[[], Any]) -> Any:
     """`f()` with the Python loop alone."""
     with monkeypatch.context() as m:
-        m.setattr(engine, "walker", lambda large: None)
+        m.setattr(engine, "walker", lambda nodes: None)
         return f()
 
 

@@ -19,6 +19,7 @@ from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
+from adjoint.base.tier import pays
 from adjoint.core.bind import retried, tensor_of, value_of
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.rehearsal import call, rehearsal
@@ -38,12 +39,15 @@ _refs = sys.getrefcount
 _current = threading.local()
 _sequence = attrgetter("seq")
 LARGE = 1024    # elements from which fan-in is summed into the first buffer
+_walkers: list[Any] = []             # the machine code of the plain part, or None, once it pays
 
 
-def walker(large: int) -> Any:
-    """What visits plain nodes in machine code; None where there is none."""
-    from adjoint.autograd import plain  # loaded by the first backward
-    return plain.walker(large)
+def walker(nodes: int) -> Any:
+    """What visits plain nodes in machine code; None where there is none, or before it pays."""
+    if not _walkers and pays(nodes):
+        from adjoint.autograd import plain  # loaded with the machine code
+        _walkers.append(plain.walker(LARGE))
+    return _walkers[0] if _walkers else None
 
 
 class Backward:
@@ -138,7 +142,7 @@ class Backward:
         take = cts.pop
         if None in last:
             self._leaves(None)
-        machine = None if self.special else walker(LARGE)
+        machine = None if self.special else walker(len(self.order))
         for node in self.order if machine is None else self._rest(machine):
             ct = take(node, None)
             if ct is None:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,14 @@ from adjoint.core.tensor import (
 )
 
 
-@cache
 def walker(large: int) -> Any:
     """`kernels.walk.walker` for our nodes; sums of `large` elements are the engine's. None where
     there is no generated code."""
     if os.environ.get("ADJOINT_JIT", "1") == "0":
         return None
-    from adjoint.kernels import walk  # the compiler is loaded by the first backward
-    leaf, node, ref = wrap(np.empty(0)), PairNode(), OutRef()
+    from adjoint.kernels import walk  # it loads the compiler
+    leaf = wrap(np.ndarray(0, buffer=b""))               # no memory that counts
+    node, ref = PairNode(), OutRef()
     end, plan = AccumulateGrad(leaf), Plan(OPS["add"], 1)
     slots: dict[str, tuple[Any, str]] = {n: (leaf, n) for n in ("array", "_cell")}
     slots |= {n: (node, n) for n in ("plan", "shape", "e0", "e1", "s0", "s1")}

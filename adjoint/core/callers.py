@@ -19,6 +19,7 @@ import numpy as np
 from adjoint.base import provenance
 from adjoint.base.dtypes import F32, F64
 from adjoint.base.errors import MetaError
+from adjoint.base.tier import pays
 from adjoint.core.bind import bind
 from adjoint.core.modes import GRAD, INFERENCE, state
 from adjoint.core.op import BOTH, FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
@@ -44,14 +45,15 @@ _inside = provenance.inside
 
 class _Scalars(dict[Any, Any]):
     """Python number -> 0-d array: NumPy converts a number anew at every call, which costs as
-    much as the operation on a small array. Zeros are not kept: -0.0 and 0.0 are one key."""
+    much as the operation on a small array. Zeros are not kept: -0.0 and 0.0 are one key. They lie
+    in bytes objects: what the package keeps is not counted as the user's memory."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__()
         self.dtype = dtype
 
     def __missing__(self, number: Any) -> Any:
-        array = np.array(number, self.dtype)
+        array = ndarray((), self.dtype, self.dtype.type(number).tobytes())
         if number:
             if len(self) > 4096:
                 self.clear()
@@ -74,7 +76,7 @@ class Own:
     at the first call. `ends*` are the functions for one element, and from `limit` elements on."""
 
     __slots__ = ("op", "build", "node_type", "raw32", "raw64", "ends32", "ends64", "limit",
-                 "plans32", "plans64", "function", "machine")
+                 "plans32", "plans64", "function", "machine", "make")
 
     def __init__(self, op: Op, build: Callable[[], tuple[Any, ...]]) -> None:
         self.op, self.build, self.node_type = op, build, op.node_type
@@ -85,17 +87,27 @@ class Own:
         self.plans64: Any = None
         self.function: Any = None
         self.machine: Any = None        # the same steps in machine code, for small plain operands
+        self.make: Any = None           # what makes it
 
     def _first(self, *arrays: Any) -> Any:
         """Stands in for the raw functions until they exist."""
         (self.raw32, large32, self.limit), (self.raw64, large64, _), self.plans32, self.plans64, \
-            machine = self.build()
+            self.make = self.build()
         self.ends32, self.ends64 = (_one(self.raw32), large32), (_one(self.raw64), large64)
-        self.machine = machine and machine(self)
-        if self.machine is not None:
-            self.function.__code__ = (_unary_first if self.function.__code__ is _unary.__code__
-                                      else _binary_first).__code__
+        if self.make is not None:
+            self.machine = self._wait
+            self.function.__code__ = _machine_first[self.function.__code__]
         return self.run(arrays[0].dtype, *arrays)
+
+    def _wait(self, *args: Any) -> Any:
+        """In the place of machine code until it pays."""
+        if not pays():
+            return None
+        self.machine = self.make(self)
+        if self.machine is None:
+            self.function.__code__ = _python_only[self.function.__code__]
+            return None
+        return self.machine(*args)
 
     def _try(self, count: int, dtype: Any) -> None:
         with np.errstate(all="ignore"):
@@ -161,8 +173,7 @@ class Own:
             if type(x) is Tensor and x.array.dtype is dtype:
                 settled.append(x)
             elif type(x) in (float, int):
-                settled.append(scalars[x] if x in scalars or not x
-                               else build(scalars.__missing__, x))
+                settled.append(scalars[x])
             else:
                 return None
         if self.plans32 is None:
@@ -302,6 +313,11 @@ def _binary_first(a: Any, b: Any, own: Any = None) -> Any:
     """Template of ops of two operands that machine code does where it can."""
     made = own.machine(a, b)
     return made if made is not None else _binary(a, b, own)
+
+
+_machine_first = {_unary.__code__: _unary_first.__code__,
+                  _binary.__code__: _binary_first.__code__}
+_python_only = {first: only for only, first in _machine_first.items()}
 
 
 def _residuals(plan: Any, a: Any, b: Any, t: Any, own: Any) -> Any:

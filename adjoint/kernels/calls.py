@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -64,7 +65,7 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
             return None
         offsets[field] = offset
     module = llvm.compile_spec((name, repr(sorted(offsets.items()))), lambda: text(offsets),
-                               name=name, opt=1)
+                               name=name)
     address = ctypes.CFUNCTYPE(ctypes.c_void_p)(module.address("env_address"))()
     large = launch.machine()
     addresses = {"compute": here.attempt, "planned": 0 if large is None else large.attempt}
@@ -99,7 +100,7 @@ def caller(world: Callable[[], tuple[Mapping[str, Any], Slots]], record: Record
             words += [0 if plan is None else id(plan), layout]
         words += [0, 0] * (4 - len(plans))
     arity = 1 if len(record.dtypes[0][4]) == 2 else 2
-    own = (np.array(words, np.uint64).tobytes(), record)
+    own = (struct.pack(f"{len(words)}Q", *words), record)
     return builtin.make("op", module.address(f"op{arity}"), own)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -66,7 +67,7 @@ def machine() -> Machine | None:
     if known is None or not new:
         return None
     module = llvm.compile_spec(("direct", repr(sorted(known.items()))),
-                               lambda: at.text(known), name="direct", opt=1)
+                               lambda: at.text(known), name="direct")
     return Machine(module.address("direct_run"), module.address("direct_try"),
                    module.address("where4"), module.address("where8"), new)
 
@@ -266,9 +267,10 @@ def function(found: Program, otherwise: Callable[..., Any], limit: int = _LARGES
     here = machine()
     if here is None:
         return otherwise
-    words = np.array(found.words, np.int64)
+    words = list(found.words)
     words[at.LIMIT] = min(found.limit, limit)
-    return builtin.make("direct", here.run, (words.tobytes(), otherwise, found))
+    own = (struct.pack(f"{len(words)}q", *words), otherwise, found)
+    return builtin.make("direct", here.run, own)
 
 
 def program_of(f: Any) -> Program | None:

@@ -41,7 +41,7 @@ def machine() -> Machine | None:
     if offsets is None or not new:
         return None
     module = llvm.compile_spec(("launch", repr(sorted(offsets.items()))),
-                               lambda: ir.text(offsets), name="launch", opt=1)
+                               lambda: ir.text(offsets), name="launch")
     return Machine(module.address("kernel_call"), module.address("plan_call"),
                    module.address("plan_try"), new)
 

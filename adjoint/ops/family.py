@@ -20,6 +20,7 @@ from adjoint.base.aval import Aval, aval_of
 from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
 from adjoint.base.errors import DTypeError, ShapeError, instead_of
 from adjoint.base.provenance import is_own_code
+from adjoint.base.tier import pays
 from adjoint.core import bind as general
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
@@ -398,7 +399,7 @@ def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
 def _world(node: Any) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
     """What the machine code of ops handles: objects, and where to find slots; of nodes like
     `node`."""
-    tensor, ref = wrap(np.empty(0)), OutRef()
+    tensor, ref = wrap(np.ndarray(0, buffer=b"")), OutRef()      # no memory that counts
     slots: dict[str, tuple[Any, str]] = {n: (tensor, n) for n in ("array", "_rg", "_edge", "_cell")}
     slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti")}
     slots |= {n: (node, n) for n in type(node).__slots__}
@@ -424,8 +425,9 @@ def _calls() -> Any:
 
 
 def _first_bind(*_: Any) -> None:
-    """In the place of the machine code of `bind` until an op asks for it."""
-    general.machine = _calls().binder(*_world(WideNode()))
+    """In the place of the machine code of `bind` until it pays."""
+    if pays():
+        general.machine = _calls().binder(*_world(WideNode()))
 
 
 if GENERATED:
