@@ -8,14 +8,13 @@ from typing import Any
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.distributions import constraints
+from adjoint.distributions._covariance import CONSTRAINTS, ByCovariance, the_given
 from adjoint.distributions._ops import F
 from adjoint.distributions.chi2 import Chi2
 from adjoint.distributions.distribution import ExponentialFamily
-from adjoint.distributions.multivariate_normal import _root
-from adjoint.distributions.utils import lazy_property
 
 
-class Wishart(ExponentialFamily):
+class Wishart(ByCovariance, ExponentialFamily):
     """Scatter matrices of `df` normal vectors of n elements: positive definite (..., n, n).
 
     `df` > n - 1, and one of: `covariance_matrix`, `precision_matrix`, `scale_tril` of the vectors
@@ -34,16 +33,9 @@ class Wishart(ExponentialFamily):
 
     def __init__(self, df: Any, covariance_matrix: Any = None, precision_matrix: Any = None,
                  scale_tril: Any = None, validate_args: bool | None = None) -> None:
-        given = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix,
-                 "scale_tril": scale_tril}
-        given = {k: v for k, v in given.items() if v is not None}
-        if len(given) != 1:
-            raise ArgumentError("Exactly one of covariance_matrix or precision_matrix or "
-                                "scale_tril may be specified.")
-        (name, matrix), = given.items()
-        if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
-            raise ArgumentError(f"{name} must be at least two-dimensional, with optional leading "
-                                f"batch dimensions, and square; got {tuple(matrix.shape)}")
+        name, matrix = the_given(covariance_matrix, precision_matrix, scale_tril)
+        if matrix.shape[-1] != matrix.shape[-2]:
+            raise ArgumentError(f"{name} must be square, got {tuple(matrix.shape)}")
         n = int(matrix.shape[-1])
         if not isinstance(df, Tensor):
             df = F.tensor(float(df), dtype=matrix.dtype)
@@ -51,40 +43,17 @@ class Wishart(ExponentialFamily):
         self.df = df.expand(batch)
         if bool((self.df <= n - 1).any()):
             raise ArgumentError(f"Value of df={df} expected to be greater than ndim - 1 = {n - 1}.")
-        setattr(self, name, matrix.expand((*batch, n, n)))
-        self.arg_constraints = {
-            "covariance_matrix": constraints.positive_definite,
-            "precision_matrix": constraints.positive_definite,
-            "scale_tril": constraints.lower_cholesky, "df": constraints.greater_than(n - 1)}
-        super().__init__(batch, (n, n), validate_args=validate_args)
+        self.arg_constraints = {**CONSTRAINTS, "df": constraints.greater_than(n - 1)}
+        self._start(name, matrix, batch, (n, n), validate_args)
         if bool((self.df < n).any()):
             warnings.warn("Low df values detected. Singular samples are highly likely to occur for "
                           "ndim - 1 < df < ndim.", stacklevel=2)
-        self._unbroadcasted_scale_tril = _root(name, matrix)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._new(_instance)
         new.arg_constraints = self.arg_constraints
-        new._unbroadcasted_scale_tril = self._unbroadcasted_scale_tril
         new.df = self.df.expand(batch_shape)
         return super().expand(batch_shape, new)
-
-    @lazy_property
-    def scale_tril(self) -> Any:
-        """The lower Cholesky factor of the covariance."""
-        return self._unbroadcasted_scale_tril.expand((*self._batch_shape, *self._event_shape))
-
-    @lazy_property
-    def covariance_matrix(self) -> Any:
-        """The covariance of the vectors."""
-        root = self._unbroadcasted_scale_tril
-        return (root @ root.mT).expand((*self._batch_shape, *self._event_shape))
-
-    @lazy_property
-    def precision_matrix(self) -> Any:
-        """The inverse of the covariance."""
-        return F.cholesky_inverse(self._unbroadcasted_scale_tril).expand(
-            (*self._batch_shape, *self._event_shape))
 
     @property
     def mean(self) -> Any:
@@ -110,9 +79,6 @@ class Wishart(ExponentialFamily):
         noise = F.randn(shape, dtype=self.df.dtype).tril(-1) + F.diag_embed(scale)
         half = self._unbroadcasted_scale_tril @ noise
         return half @ half.mT
-
-    def _half_log_det(self) -> Any:
-        return self._unbroadcasted_scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
     def _log_norm(self) -> Any:
         n = self._event_shape[-1]

@@ -99,12 +99,33 @@ def grad_and_aux(fun: F, argnum: int = 0) -> F:
     return grad(fun, argnum, has_aux=True)
 
 
-def grad_named(fun: F, argname: str) -> F:
-    """The gradient in the argument of that name."""
+def position(fun: F, argname: str) -> int:
+    """The place of the argument of that name; ArgumentError where there is none."""
     names = list(inspect.signature(fun).parameters)
     if argname not in names:
         raise ArgumentError(f"grad_named: the function has no argument {argname!r}, only {names}")
-    return grad(fun, names.index(argname))
+    return names.index(argname)
+
+
+def grad_named(fun: F, argname: str) -> F:
+    """The gradient in the argument of that name."""
+    return grad(fun, position(fun, argname))
+
+
+def of_all_arguments(fun: F, operator: F) -> F:
+    """`operator` of `fun` as a function of one dict of all its arguments, by name."""
+    sig = inspect.signature(fun)
+
+    def of_dict(values: dict[str, Any]) -> Any:
+        bound = inspect.BoundArguments(sig, values)
+        return fun(*bound.args, **bound.kwargs)
+
+    @wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        bound = sig.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return operator(of_dict)(dict(bound.arguments))
+    return run
 
 
 def multigrad_dict(fun: F) -> F:
@@ -115,19 +136,7 @@ def multigrad_dict(fun: F) -> F:
     >>> found["x"], found["y"]
     (tensor(3.), tensor(2.))
     """
-    sig = inspect.signature(fun)
-    names = list(sig.parameters)
-
-    @wraps(fun)
-    def run(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        bound = sig.bind(*args, **kwargs)
-        bound.apply_defaults()
-
-        def call(values: dict[str, Any]) -> Any:
-            bound.arguments.update(values)
-            return fun(*bound.args, **bound.kwargs)
-        return dict(grad(call)({n: bound.arguments[n] for n in names}))
-    return run
+    return of_all_arguments(fun, grad)
 
 
 def make_hvp(fun: F, argnum: int = 0) -> F:

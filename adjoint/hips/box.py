@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,17 @@ def on_arrays(theirs: F, ours: F | None = None) -> F:
             return raised(run(*map(lower, args), **{k: lower(v) for k, v in kwargs.items()}))
         return theirs(*args, **kwargs)
     return call
+
+
+def counterparts(theirs: Any, ours: Any) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of NumPy's: its functions by `on_arrays`, with those of `ours`
+    of the same names; all else as it is."""
+    @cache
+    def find(name: str) -> Any:
+        found = getattr(theirs, name)
+        plain = isinstance(found, type) or not callable(found)
+        return found if plain else on_arrays(found, getattr(ours, name))
+    return find
 
 
 def arithmetic(ufunc: Any) -> F:

@@ -4,13 +4,13 @@ They take `argnum` (default 0; a tuple for several arguments) and nest to any de
 """
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from adjoint.base.tree import tree_map
 from adjoint.func import checkpoint as _checkpoint
+from adjoint.func.hips import of_all_arguments, position
 from adjoint.hips import core
 from adjoint.hips import numpy as np
 from adjoint.hips.box import getval, lower, raised, tracing
@@ -118,26 +118,12 @@ def hessian(fun: F, x: Any) -> Any:
 
 def grad_named(fun: F, argname: str) -> F:
     """The gradient in the argument of that name."""
-    names = list(inspect.signature(fun).parameters)
-    if argname not in names:
-        raise ValueError(f"{argname!r} is not in list: the arguments are {names}")
-    return grad(fun, names.index(argname))
+    return grad(fun, position(fun, argname))
 
 
 def multigrad_dict(fun: F) -> F:
     """The gradients in all arguments at once, as a dict by argument name."""
-    sig = inspect.signature(fun)
-
-    @wraps(fun)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        bound = sig.bind(*args, **kwargs)
-        bound.apply_defaults()
-
-        def call(values: Any) -> Any:
-            moved = inspect.BoundArguments(sig, values)
-            return fun(*moved.args, **moved.kwargs)
-        return grad(call)(dict(bound.arguments))
-    return run
+    return of_all_arguments(fun, grad)
 
 
 def _inner(a: Any, b: Any) -> Any:

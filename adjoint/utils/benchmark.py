@@ -280,29 +280,28 @@ class Timer:
                           min_run_time: float = 0.2) -> Measurement:
         """Measurements of as many runs each as make the clock's cost negligible, until their times
         add up to `min_run_time` seconds; `callback(number, seconds)` after each."""
-        number = self._block_size(min_run_time)
-        times: list[float] = []
-        while sum(times) < min_run_time:
-            times.append(self._timeit(number))
-            if callback is not None:
-                callback(number, times[-1])
-        return Measurement(number, times, self._task_spec)
+        return self._until(lambda m: sum(m.raw_times) >= min_run_time, min_run_time, callback)
 
     def adaptive_autorange(self, threshold: float = 0.1, *, min_run_time: float = 0.01,
                            max_run_time: float = 10.0,
                            callback: Callable[[int, float], Any] | None = None) -> Measurement:
         """Like `blocked_autorange`, until the quartiles are at most `threshold` of the median apart
         (with more than three measurements), or `max_run_time` is over."""
+        def enough(m: Measurement) -> bool:
+            taken, steady = sum(m.raw_times), len(m.raw_times) > 3
+            return taken >= max_run_time or (
+                taken >= min_run_time and steady and m.meets_confidence(threshold))
+        return self._until(enough, min_run_time, callback)
+
+    def _until(self, enough: Callable[[Measurement], bool], min_run_time: float,
+               callback: Callable[[int, float], Any] | None) -> Measurement:
         number = self._block_size(min_run_time)
-        times: list[float] = []
-        while sum(times) < max_run_time:
-            times.append(self._timeit(number))
+        made = Measurement(number, [], self._task_spec)
+        while not enough(made):
+            made = Measurement(number, [*made.raw_times, self._timeit(number)], self._task_spec)
             if callback is not None:
-                callback(number, times[-1])
-            made = Measurement(number, times, self._task_spec)
-            if sum(times) >= min_run_time and len(times) > 3 and made.meets_confidence(threshold):
-                break
-        return Measurement(number, times, self._task_spec)
+                callback(number, made.raw_times[-1])
+        return made
 
     def collect_callgrind(self, number: int = 100, **kwargs: Any) -> None:
         """Raises: instructions are not counted here."""

@@ -7,6 +7,7 @@ import numpy as _np
 
 from adjoint.core.tensor import Tensor as _Tensor
 from adjoint.core.tensor import wrap as _wrap
+from adjoint.hips.box import counterparts as _counterparts
 from adjoint.hips.box import on_arrays as _on_arrays
 from adjoint.numpy import linalg as _ours
 
@@ -24,12 +25,7 @@ eigvalsh = _on_arrays(_np.linalg.eigvalsh,
                       lambda a, UPLO="L": _ours.eigvalsh(_triangle(a, UPLO), UPLO))
 
 
-def __getattr__(name: str) -> Any:
-    theirs = getattr(_np.linalg, name)
-    if isinstance(theirs, type) or not callable(theirs):
-        return theirs
-    globals()[name] = made = _on_arrays(theirs, getattr(_ours, name))
-    return made
+__getattr__ = _counterparts(_np.linalg, _ours)
 
 
 __all__ = ["eigh", "eigvalsh"]
