@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers_kernels import leaks_nothing
 from test_calls import described
 
 import adjoint as ad
 import adjoint.core.bind as general
 from adjoint.core.op import OPS
 from adjoint.core.tensor import Tensor
-from adjoint.kernels import alloc, direct
+from adjoint.kernels import direct
 from adjoint.testing.samples import table
 
 pytestmark = pytest.mark.skipif(direct.machine() is None, reason="no generated code here")
@@ -168,15 +167,6 @@ def test_nothing_leaks() -> None:
             MACHINE(OPS["mm"], (w, "other"), {})
             MACHINE(OPS["mm"], (w, ad.ones(3, 3)), {})
     work()
-    for _ in range(4):                       # nested tuples are untracked level by level
-        gc.collect()
     op = OPS["mm"]
     shared = [None, True, False, op.plan(1), op.plan(3), op.node_type, op.impl, w._edge, 0, 1, -1]
-    live, count = alloc.live_and_peak()[0], len(gc.get_objects())
-    before = [sys.getrefcount(s) for s in shared]
-    work()
-    gc.collect()
-    after = [sys.getrefcount(s) for s in shared]
-    assert [(i, b - a) for i, (a, b) in enumerate(zip(before, after, strict=True))
-            if abs(b - a) > 40] == []
-    assert alloc.live_and_peak()[0] == live and len(gc.get_objects()) - count < 50
+    leaks_nothing(work, shared, 40)

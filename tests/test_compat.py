@@ -3,14 +3,13 @@ says what is near (F123, F126)."""
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from helpers_loading import load
 
 import adjoint as ad
 
@@ -26,12 +25,7 @@ ELSEWHERE = (
 
 @pytest.fixture(scope="module")
 def compat() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compat", ROOT / "scripts" / "compat.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["compat"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load("scripts/compat.py")
 
 
 def test_the_page_is_true(compat: ModuleType) -> None:

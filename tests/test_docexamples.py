@@ -1,25 +1,18 @@
 """scripts/docexamples.py: PyTorch's documentation examples, run on both sides (F123)."""
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from helpers_loading import load
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docexamples",
-                                                  ROOT / "scripts" / "docexamples.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["docexamples"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load("scripts/docexamples.py")
 
 
 def test_statements_are_found_behind_prompts(script: ModuleType) -> None:

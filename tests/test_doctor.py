@@ -1,7 +1,6 @@
 """The doctor itself: report, JSON, re-entry, the command; gradients in words."""
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers_loading import load
 
 import adjoint as ad
 from adjoint import nn
@@ -177,10 +177,7 @@ def test_underflow_is_counted_per_node() -> None:
 
 
 def test_the_page_has_the_codes_of_the_checks() -> None:
-    spec = importlib.util.spec_from_file_location("doctor_codes", ROOT / "scripts/doctor_codes.py")
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load("scripts/doctor_codes.py")
     text = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     assert script.page(text) == text, "run scripts/doctor_codes.py"
     for c in codes():

@@ -1,13 +1,13 @@
 """The labs: each program's mistake is found on its line; without the mistake nothing is found."""
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers_healthy import PROGRAMS
+from helpers_loading import load
 
 import adjoint as ad
 from adjoint.base.errors import AutogradError
@@ -18,10 +18,7 @@ LABS = sorted((Path(__file__).resolve().parent.parent / "examples" / "labs").glo
 
 def run(path: Path, healthy: bool) -> list[Any]:
     """What the doctor finds in a lab; our errors end the program, as they would end a script."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load(path)
     doctor = ad.doctor(quiet=True)
     try:
         with doctor:

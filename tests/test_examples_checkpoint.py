@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers_loading import load
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "pytorch_checkpoint.py"
 
 
 @pytest.fixture
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pytorch_checkpoint", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(EXAMPLE)
 
 
 def test_without_pytorch(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import random
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from helpers_engine import leaf, near, randoms, values
+from helpers_loading import load
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tiny, scratch, scalar = load("tiny"), load("scratch_engine"), load("micrograd_scalar")
+tiny, scratch, scalar = (
+    load(f"examples/{name}.py") for name in ("tiny", "scratch_engine", "micrograd_scalar")
+)
 
 
 @pytest.mark.parametrize("name", ["tiny", "scratch_engine", "micrograd_scalar"])

@@ -1,14 +1,12 @@
 """The examples of transforms: they run, and what they compute is right (F15, F116, F118)."""
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from helpers_loading import load
 
 import adjoint as ad
 from adjoint import func as af
@@ -16,28 +14,18 @@ from adjoint import func as af
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-def load(name: str) -> ModuleType:
-    """An example as a module."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.row("F116", "F118")
 @pytest.mark.parametrize("name", ["per_sample_clipping", "newton_cg", "maml", "neural_ode", "gmm",
                                   "gaussian_process", "kfac"])
 def test_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """main() runs to its end and says something."""
-    load(name).main()
+    load(f"examples/{name}.py").main()
     assert capsys.readouterr().out.strip()
 
 
 def test_per_sample_gradients() -> None:
     """F118: equal to a loop over examples; after clipping every norm is at most the limit."""
-    m = load("per_sample_clipping")
+    m = load("examples/per_sample_clipping.py")
     model = ad.nn.Linear(3, 2)
     params = {n: p.detach() for n, p in model.named_parameters()}
     x, y = ad.randn(5, 3), ad.randn(5, 2)
@@ -58,7 +46,7 @@ def test_per_sample_gradients() -> None:
 
 def test_newton_cg() -> None:
     """It finds Rosenbrock's minimum, and a quadratic's in few steps."""
-    m = load("newton_cg")
+    m = load("examples/newton_cg.py")
     x, _ = m.minimise(m.rosenbrock, ad.zeros(6, dtype=ad.float64))
     np.testing.assert_allclose(x.numpy(), np.ones(6), atol=1e-7)
     a = ad.tensor(np.diag([1.0, 10.0, 100.0]))
@@ -70,7 +58,7 @@ def test_newton_cg() -> None:
 
 def test_maml() -> None:
     """The outer gradient is that of the loop over tasks, through the inner step; it learns."""
-    m = load("maml")
+    m = load("examples/maml.py")
     ad.manual_seed(0)
     p, tasks = m.initial(), m.sines(3)
 
@@ -87,7 +75,7 @@ def test_maml() -> None:
 
 def test_ode_sensitivities() -> None:
     """F116: three routes and central differences agree."""
-    m = load("neural_ode")
+    m = load("examples/neural_ode.py")
     p = ad.tensor([1.1, 0.4, 0.4, 0.1], dtype=ad.float64)
     u0 = ad.tensor([10.0, 5.0], dtype=ad.float64)
 
@@ -116,7 +104,7 @@ def slopes(f: Callable[[np.ndarray], float], x: np.ndarray, h: float = 1e-6) -> 
 def test_mixture_likelihood() -> None:
     """Equal to the densities written out; forward, reverse and differences agree; it is fitted
     (F116)."""
-    m = load("gmm")
+    m = load("examples/gmm.py")
     rng = np.random.default_rng(1)
     k, d, n = 3, 4, 7
     p = {"weights": ad.tensor(rng.normal(size=k)), "means": ad.tensor(rng.normal(size=(k, d))),
@@ -149,7 +137,7 @@ def test_mixture_likelihood() -> None:
 def test_gaussian_process() -> None:
     """The gradient is equation 5.9 of Rasmussen and Williams; the fit is a maximum; it predicts
     (F116)."""
-    m = load("gaussian_process")
+    m = load("examples/gaussian_process.py")
     x, y = m.data()
     theta = ad.tensor([0.1, -0.2, -1.5], dtype=ad.float64)
     n = len(x)
@@ -172,7 +160,7 @@ def test_gaussian_process() -> None:
 def test_kronecker_factors() -> None:
     """For one linear layer and one class of inputs the factors give the exact Fisher matrix; both
     methods reach a lower loss than gradient descent does."""
-    m = load("kfac")
+    m = load("examples/kfac.py")
     rng = np.random.default_rng(0)
     ws = [ad.tensor(rng.normal(size=(3, 3)))]
     x = ad.tensor(np.repeat(rng.normal(size=(1, 2)), 4000, 0))

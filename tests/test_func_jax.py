@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers_trees import same
 
 import adjoint as ad
 from adjoint import func as af
@@ -55,24 +56,6 @@ def plain(x: Any) -> Any:
     if x is None:
         return None
     return np.asarray(x.detach().numpy() if isinstance(x, ad.Tensor) else x)
-
-
-def same(got: Any, want: Any) -> None:
-    """Two trees of arrays have the same containers and numbers."""
-    assert type(got) is type(want), (got, want)
-    if isinstance(want, dict):
-        assert list(got) == list(want)
-        for k in want:
-            same(got[k], want[k])
-    elif isinstance(want, tuple):
-        assert len(got) == len(want)
-        for a, b in zip(got, want, strict=True):
-            same(a, b)
-    elif isinstance(want, np.ndarray):
-        assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
-    else:
-        assert got == want
 
 
 @case
@@ -606,7 +589,7 @@ SLOW = set(
 )
 def test_as_in_jax(name: str) -> None:
     """F54: the program gives JAX's containers and numbers."""
-    same(plain(CASES[name](OURS)), plain(CASES[name](THEIRS)))
+    same(plain(CASES[name](OURS)), plain(CASES[name](THEIRS)), rtol=1e-6, atol=1e-7)
 
 
 def test_the_list_is_wide() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib.util
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers_loading import load
 
 import adjoint as ad
 from adjoint import nn
@@ -378,11 +377,7 @@ def test_half_the_width_saves_half_the_bytes() -> None:
 @pytest.mark.row("F125")
 def test_without_backward_nothing_is_kept() -> None:
     """The laboratory in examples/: activations are the price of computing gradients."""
-    path = Path(__file__).resolve().parent.parent / "examples" / "gradients_only.py"
-    spec = importlib.util.spec_from_file_location("gradients_only", path)
-    assert spec is not None and spec.loader is not None
-    lab = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(lab)
+    lab = load("examples/gradients_only.py")
     lab.with_backward()                                     # the kernels' tables are made once
     computed, given = lab.with_backward(), lab.with_given_gradients()
     each = lab.BATCH * lab.WIDTH * 4

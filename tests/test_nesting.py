@@ -1,12 +1,11 @@
 """docs/nesting.md is what the code does (F54)."""
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from helpers_loading import load
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "nesting.md").read_text(encoding="utf-8")
@@ -15,12 +14,7 @@ PAGE = (ROOT / "docs" / "nesting.md").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def nesting() -> ModuleType:
     """The script that writes the page."""
-    spec = importlib.util.spec_from_file_location("nesting", ROOT / "scripts" / "nesting.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["nesting"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load("scripts/nesting.py")
 
 
 def table(feature: str) -> dict[str, list[str]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers_kernels import leaks_nothing
 
 import adjoint as ad
 from adjoint.autograd import engine
 from adjoint.autograd.plain import walker
 from adjoint.core.tensor import Freed
-from adjoint.kernels import alloc
 
 MACHINE = walker(engine.LARGE)
 pytestmark = pytest.mark.skipif(MACHINE is None, reason="no generated code here")
@@ -176,18 +174,9 @@ def test_nothing_leaks(counter: Counter) -> None:
             fan(x, y).sum().backward()
             broadcast(x, y).sum().backward(retain_graph=True)
     work()
-    for _ in range(4):       # tuples of tuples leave the collector's lists one level at a time
-        gc.collect()
     plan = (x * y)._edge.plan
     shared = [None, True, False, plan, plan.fast, x._edge, Freed, np.ndarray, 0, 1, 2]
-    live, count = alloc.live_and_peak()[0], len(gc.get_objects())
-    before = [sys.getrefcount(s) for s in shared]
-    work()
-    gc.collect()
-    after = [sys.getrefcount(s) for s in shared]
-    assert [(i, b - a) for i, (a, b) in enumerate(zip(before, after, strict=True))
-            if abs(b - a) > 60] == []
-    assert alloc.live_and_peak()[0] == live and len(gc.get_objects()) - count < 50
+    leaks_nothing(work, shared, 60)
     assert counter.visited > 4000
 
 
