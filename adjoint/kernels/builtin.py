@@ -91,6 +91,18 @@ def numpy_address(index: int) -> int:
     return int(table[index] or 0) if table[ARRAY_TYPE] == id(np.ndarray) else 0
 
 
+def generated(name: str, text: Callable[[dict[str, int]], str]) -> tuple[llvm.Module, int] | None:
+    """The module whose IR is `text(offsets())`, and the address of NumPy's function that makes an
+    array; None where the one or the other is not to be had."""
+    known = offsets()
+    new = numpy_address(NEW_FROM_DESCR) if known else 0
+    if known is None or not new:
+        return None
+    found = known
+    return llvm.compile_spec((name, repr(sorted(found.items()))), lambda: text(found),
+                             name=name), new
+
+
 @functools.cache
 def _method(name: str, address: int) -> _Method:
     return _Method(name.encode(), address, _FASTCALL, None)

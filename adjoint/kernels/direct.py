@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adjoint.kernels import builtin, llvm
+from adjoint.kernels import builtin
 from adjoint.kernels import direct_ir as at
 from adjoint.kernels.expr import FUNCTIONS, Expr, schedule
 
@@ -62,12 +62,10 @@ class _Ufunc(ctypes.Structure):
 @functools.cache
 def machine() -> Machine | None:
     """The generated code; None where any of it is not to be had."""
-    known = builtin.offsets()
-    new = builtin.numpy_address(builtin.NEW_FROM_DESCR) if known else 0
-    if known is None or not new:
+    made = builtin.generated("direct", at.text)
+    if made is None:
         return None
-    module = llvm.compile_spec(("direct", repr(sorted(known.items()))),
-                               lambda: at.text(known), name="direct")
+    module, new = made
     return Machine(module.address("direct_run"), module.address("direct_try"),
                    module.address("where4"), module.address("where8"), new)
 

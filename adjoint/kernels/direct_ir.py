@@ -14,7 +14,7 @@ offsets that `builtin` finds out and checks before any of this is used.
 """
 from __future__ import annotations
 
-from adjoint.kernels.objects_ir import ELEMENTS
+from adjoint.kernels.objects_ir import ELEMENTS, or_else
 
 # Words of the head of a program. `ARRAY` and `NEW` are the addresses of NumPy's array type and of
 # PyArray_NewFromDescr, which differ from process to process.
@@ -36,7 +36,8 @@ def text(offsets: dict[str, int]) -> str:
     return _RUN.format(
         **offsets, slots=MAX_SLOTS, scratch=SCRATCH_BYTES, wanted=CONTIGUOUS_ALIGNED, head=HEAD * 8,
         slot_bytes=SLOT_WORDS * 8, step_bytes=STEP_WORDS * 8) \
-        + ELEMENTS.format(**offsets) + _where("i32", 4) + _where("i64", 8)
+        + ELEMENTS.format(**offsets) + or_else("direct_run", "direct_try", offsets) \
+        + _where("i32", 4) + _where("i64", 8)
 
 
 def _where(ty: str, size: int) -> str:
@@ -365,24 +366,5 @@ done:
 
 other:
   ret ptr null
-}}
-
-define ptr @direct_run(ptr %self, ptr %args, i64 %count) {{
-entry:
-  %done = call ptr @direct_try(ptr %self, ptr %args, i64 %count)
-  %right = icmp ne ptr %done, null
-  br i1 %right, label %out, label %nothing
-out:
-  ret ptr %done
-nothing:
-  %error = call ptr @PyErr_Occurred()
-  %wrong = icmp ne ptr %error, null
-  br i1 %wrong, label %out, label %other
-other:
-  %place = getelementptr i8, ptr %self, i64 {items}
-  %pother = getelementptr i8, ptr %place, i64 8
-  %otherwise = load ptr, ptr %pother
-  %result = call ptr @PyObject_Vectorcall(ptr %otherwise, ptr %args, i64 %count, ptr null)
-  ret ptr %result
 }}
 """

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import builtin, llvm, threads
+from adjoint.kernels import builtin, threads
 from adjoint.kernels import launch_ir as ir
 
 Array = NDArray[Any]
@@ -36,12 +36,10 @@ class Machine(NamedTuple):
 @functools.cache
 def machine() -> Machine | None:
     """The generated code; None where builtins cannot be made."""
-    offsets = builtin.offsets()
-    new = builtin.numpy_address(builtin.NEW_FROM_DESCR) if offsets else 0
-    if offsets is None or not new:
+    made = builtin.generated("launch", ir.text)
+    if made is None:
         return None
-    module = llvm.compile_spec(("launch", repr(sorted(offsets.items()))),
-                               lambda: ir.text(offsets), name="launch")
+    module, new = made
     return Machine(module.address("kernel_call"), module.address("plan_call"),
                    module.address("plan_try"), new)
 

@@ -14,7 +14,7 @@ object's type and the fields of an array, at offsets that `builtin` has checked.
 """
 from __future__ import annotations
 
-from adjoint.kernels.objects_ir import ELEMENTS
+from adjoint.kernels.objects_ir import ELEMENTS, or_else
 
 # Words of the program of `kernel_call`.
 CALL = ARRAYS, INTEGERS, REALS, BODY, TYPE = range(5)
@@ -37,7 +37,8 @@ def text(offsets: dict[str, int]) -> str:
         type="double", function="PyFloat_AsDouble", suspect="fcmp oeq", error="-1.0")
     known = dict(offsets, slots=MAX_SLOTS, brief=BRIEF, head=len(PLAN), integers=integers,
                  numbers=numbers)
-    return _DECLARE + ELEMENTS.format(**offsets) + _CALL.format(**known) + _PLAN.format(**known)
+    return _DECLARE + ELEMENTS.format(**offsets) + _CALL.format(**known) + _PLAN.format(**known) \
+        + or_else("plan_call", "plan_try", offsets)
 
 
 _DECLARE = """
@@ -389,22 +390,5 @@ fail:
 
 other:
   ret ptr null
-}}
-
-define ptr @plan_call(ptr %self, ptr %args, i64 %count) {{
-entry:
-  %found = call ptr @plan_try(ptr %self, ptr %args, i64 %count)
-  %none = icmp eq ptr %found, null
-  br i1 %none, label %why, label %done
-why:
-  %error = call ptr @PyErr_Occurred()
-  %refused = icmp eq ptr %error, null
-  br i1 %refused, label %other, label %done
-done:
-  ret ptr %found
-other:
-  %otherwise = call ptr @PyTuple_GetItem(ptr %self, i64 1)
-  %elsewhere = call ptr @PyObject_Vectorcall(ptr %otherwise, ptr %args, i64 %count, ptr null)
-  ret ptr %elsewhere
 }}
 """

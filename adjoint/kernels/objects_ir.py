@@ -55,6 +55,30 @@ counted:
 """
 
 
+def or_else(name: str, attempt: str, offsets: Mapping[str, int]) -> str:
+    """The method `name`: the method `attempt`, and where that returns NULL without an exception the
+    callable that is the second item of `self`, with the same arguments."""
+    return f"""
+define ptr @{name}(ptr %self, ptr %args, i64 %count) {{
+entry:
+  %done = call ptr @{attempt}(ptr %self, ptr %args, i64 %count)
+  %right = icmp ne ptr %done, null
+  br i1 %right, label %out, label %nothing
+out:
+  ret ptr %done
+nothing:
+  %error = call ptr @PyErr_Occurred()
+  %wrong = icmp ne ptr %error, null
+  br i1 %wrong, label %out, label %other
+other:
+  %place = getelementptr i8, ptr %self, i64 {offsets["items"] + 8}
+  %otherwise = load ptr, ptr %place
+  %result = call ptr @PyObject_Vectorcall(ptr %otherwise, ptr %args, i64 %count, ptr null)
+  ret ptr %result
+}}
+"""
+
+
 def declare(code: Code, env: Sequence[str]) -> None:
     """The C functions, `@env`, and `env_address`, which says where that lies."""
     for name, arguments in _POINTERS.items():
