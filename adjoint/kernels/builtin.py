@@ -49,8 +49,8 @@ def offsets() -> dict[str, int] | None:
     None where that is not certain, or builtins cannot be made.
 
     >>> found = offsets()
-    >>> found is None or sorted(found)
-    ['base', 'bytes', 'data', 'descr', 'dims', 'flags', 'items', 'nd', 'strides', 'type']
+    >>> found is None or {"data", "nd", "dims", "strides", "items", "type"} <= {*found}
+    True
     """
     head = object.__basicsize__
     if (sys.implementation.name != "cpython" or head != 2 * _WORD
