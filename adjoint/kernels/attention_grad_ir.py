@@ -324,10 +324,12 @@ class Backward(Kernel):
                 panel = [f"i64 {depth}", f"ptr {a}", f"ptr {b}", f"i64 {v['k_s']}"]
 
                 def direct(panel: list[str] = panel, c: str = c) -> None:
-                    e.run("micro_across", *panel, f"ptr {c}", f"i64 {v['dq_s']}", f"i1 {add}")
+                    there = [f"ptr {c}", f"i64 {v['dq_s']}"]
+                    e.run("micro_across", *panel, *there, f"i1 {add}", *there)
 
                 def staged(panel: list[str] = panel, c: str = c, left: str = left) -> None:
-                    e.run("micro_across", *panel, f"ptr {self.stage}", f"i64 {nr * 4}", "i1 false")
+                    there = [f"ptr {self.stage}", f"i64 {nr * 4}"]
+                    e.run("micro_across", *panel, *there, "i1 false", *there)
                     e.run(
                         "finish", f"ptr {self.stage}", f"ptr {c}", f"i64 {v['dq_s']}",
                         f"i64 {left}",

@@ -278,7 +278,7 @@ class Kernel:
         """One register tile."""
         self.e.run(
             name, f"i64 {depth}", f"ptr {a}", f"ptr {b}", f"i64 {ldb}", f"ptr {c}", f"i64 {ldc}",
-            f"i1 {'true' if add else 'false'}",
+            f"i1 {'true' if add else 'false'}", f"ptr {c}", f"i64 {ldc}",
         )  # fmt: skip
 
 

@@ -344,7 +344,8 @@ class ForwardDriver(ConvDriver):
             e.store("i64", kc, self.depth)
             described = self.panels(source, j0, k0, cols, kc)
             last = e.cmp("sge", e.add(k0, kc), v["k"])
-            flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {e.cmp('sgt', k0, 0)}", f"i1 {last}"]
+            flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {e.cmp('sgt', k0, 0)}",
+                     *self.closing(last, "false")]
             ends = [f"ptr {bias}", "ptr null", "i64 0"]
             self.rows(
                 described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends
@@ -398,7 +399,8 @@ class WeightDriver(ConvDriver):
                 kc = e.min(v["kc"], e.sub(v["k"], k0))
                 described = self.panels(source, j0, k0, cols, kc)
                 begun = e.op(f"or i1 {e.cmp('sgt', number, first)}, {e.cmp('sgt', k0, 0)}")
-                flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {begun}", "i1 false"]
+                flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {begun}",
+                         *self.closing("false", "false")]
                 ends = ["ptr null", "ptr null", "i64 0"]
                 at = e.at(a, e.mul(k0, a_col))
                 self.rows(described, at, a_row, a_col, c, c_row, v["m"], flags, ends)

@@ -63,6 +63,11 @@ class GemmSpec:
         """Whether the last block of K does more than store or add."""
         return bool(self.bias or self.activation or self.residual or self.c != self.acc)
 
+    @property
+    def begins(self) -> bool:
+        """Whether the epilogue is a bias per column alone: sums may begin with it instead."""
+        return self == GemmSpec(self.a, self.acc, self.acc, "col")
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -90,16 +95,18 @@ def tile_for(machine: Machine, acc: str) -> Tile:
 
 
 def micro(e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_step: int) -> None:
-    """`void name(i64 kc, a, b, i64 ldb, c, i64 ldc, i1 add)`: C tile (+)= A panel . B panel.
+    """`void name(i64 kc, a, b, i64 ldb, c, i64 ldc, i1 add, old, i64 ldo)`: C tile = A panel . B
+    panel, plus the tile at `old` if `add`.
 
     Element (i, k) of A lies at `i * a_row + k * a_step` elements; row k of B at `k * ldb` bytes;
-    row i of C at `i * ldc` bytes. `kc` is at least 1.
+    row i of C at `i * ldc` bytes, of the tile to add at `i * ldo`. `kc` is at least 1.
     """
     size, vec = BYTES[acc], f"<{tile.lanes} x {acc}>"
     fma = f"llvm.fma.v{tile.lanes}{short(acc)}"
     e.declare(f"{vec} @{fma}({vec}, {vec}, {vec})")
     e.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    head = "i64 %kc, ptr noalias %a, ptr noalias %b, i64 %ldb, ptr %c, i64 %ldc, i1 %add"
+    head = "i64 %kc, ptr noalias %a, ptr noalias %b, i64 %ldb, ptr %c, i64 %ldc, i1 %add, "
+    head += "ptr %old, i64 %ldo"
     with e.function(f"internal void @{name}({head})", "#1"):
         for i in range(rows):
             row = e.at("%c", e.mul("%ldc", i))
@@ -110,11 +117,13 @@ def micro(e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_ste
         def put(adding: bool) -> None:
             for i in range(rows):
                 row = e.at("%c", e.mul("%ldc", i))
+                old = e.at("%old", e.mul("%ldo", i))
                 for j in range(tile.nv):
-                    where, value = e.at(row, j * tile.lanes * size), sums[i][j]
+                    at, value = j * tile.lanes * size, sums[i][j]
                     if adding:
-                        value = e.op(f"fadd {vec} {e.load(vec, where, size)}, {value}")
-                    e.store(vec, value, where, size)
+                        before = e.load(vec, e.at(old, at), size)
+                        value = e.op(f"fadd {vec} {before}, {value}")
+                    e.store(vec, value, e.at(row, at), size)
 
         e.cond("%add", lambda: put(True), lambda: put(False))
         e.raw("  ret void")
@@ -338,7 +347,7 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
         "i64 %height, ptr %micro, "
         "ptr %ap, i1 %packing, ptr %bp, i64 %panel, i64 %ldb, ptr %edge, ptr noalias %tile, "
         "ptr %a, i64 %across, i64 %along, ptr %c, i64 %ldc, i64 %rows, i64 %cols, i64 %kc, "
-        "i1 %add, i1 %last, "
+        "i1 %add, i1 %last, i1 %late, "
         "ptr %bias, ptr %residual, i64 %ldr"
     )
     with e.function(f"internal void @strip({head})", "#1"):
@@ -346,7 +355,7 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
         e.cond("%packing", lambda: e.run("pack", *source, "i64 %height"))
         whole = e.cmp("eq", "%rows", "%height")
         if spec.epilogue:
-            whole = e.both(whole, e.op("xor i1 %last, true")) if spec.c == spec.acc else "false"
+            whole = e.both(whole, e.op("xor i1 %late, true"))
         with e.loop(0, "%cols", tile.nr) as j:
             c, left = e.at("%c", j, spec.c), e.sub("%cols", j)
             wide = e.cmp("sge", left, tile.nr)
@@ -357,9 +366,14 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
             direct = e.both(whole, wide)
             to = e.op(f"select i1 {direct}, ptr {c}, ptr %tile")
             ldt = e.op(f"select i1 {direct}, i64 %ldc, i64 {tile.nr * size}")
+            old, ldo, plus = to, ldt, e.both(direct, "%add")
+            if spec.begins:               # the first block of K adds the bias, the others C
+                first = e.at("%bias", j, spec.acc)
+                old = e.op(f"select i1 %add, ptr {c}, ptr {first}")
+                ldo, plus = e.op("select i1 %add, i64 %ldc, i64 0"), direct
             e.raw(
                 f"  call void %micro(i64 %kc, ptr %ap, ptr {bp}, i64 {ldb}, ptr {to}, i64 {ldt}, "
-                f"i1 {e.both(direct, '%add')})"
+                f"i1 {plus}, ptr {old}, i64 {ldo})"
             )
 
             def staged(c: str = c, left: str = left, j: str = j) -> None:
@@ -472,11 +486,24 @@ class Driver:
             ]
             last = e.cmp("sge", e.add(k0, kc), v["k"])
             add = e.op(f"or i1 {e.cmp('sgt', k0, 0)}, {e.cmp('ne', v['accumulate'], 0)}")
-            flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {add}", f"i1 {last}"]
+            grown = e.cmp("ne", v["accumulate"], 0)
+            flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {add}", *self.closing(last, grown)]
             ends = [f"ptr {bias}", f"ptr {residual}", f"i64 {ldr}"]
             self.rows(
                 described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends
             )
+
+    def closing(self, last: str, grown: str) -> list[str]:
+        """Of a block of K: whether it is the last, and whether whole tiles too go to C by way of
+        `finish`; `grown`: C is added to."""
+        spec = self.spec
+        if spec.c != spec.acc:
+            late = "true"
+        elif spec.begins:
+            late = self.e.both(last, grown)
+        else:
+            late = last if spec.epilogue else "false"
+        return [f"i1 {last}", f"i1 {late}"]
 
     def pack_b(self, first: str, src: str, b_row: str, b_col: str, cols: str, kc: str) -> None:
         """Pack a block of B panel by panel, from column `first` on."""
