@@ -219,7 +219,8 @@ class Backward:
         for leaf in self.last[node]:
             ct = self.cts.pop(leaf, None)
             if ct is not None:
-                ct = self._arrived(leaf, ct)
+                if self._looked_at(leaf):
+                    ct = self._arrived(leaf, ct)
                 if ct is not None and (self.accumulate or self.into and leaf in self.capture):
                     leaves.accumulate(leaf, ct, self)
                     if self.special and state() & WATCH and leaf.variable is not None:
@@ -228,20 +229,24 @@ class Backward:
 
     def visit(self, node: Any) -> None:
         """Run any node: hooks, capture, several outputs, custom functions, graphs of graphs."""
-        ct = self._arrived(node, self.cts.pop(node))
+        ct = self.cts.pop(node)
+        if node.ports or self._looked_at(node):
+            ct = self._arrived(node, ct)
         if ct is None or node in self.ends or (node.ports and all(c is None for c in ct)):
             return
         observers = watchers.observers.get() if state() & WATCH else ()
         for observer in observers:
             observer.before_backward(node, ct)
-        results = retried(observers if node.plan else (), self._call, node, ct)
+        results = retried(observers if node.plan else (), self._call, node, ct) if observers \
+            else self._call(node, ct)
         if node.plan is not None and (self.masks is not None or node.plan.op.chooses):
             from adjoint.autograd.masks import masks_of
             read = tensor_of if self.create else value_of
             results = masks_of(self).screen(node, results, read, observers)
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.saved = self.mark
-        results = [None if c is None or e is None else
+        results = [c if e is not None and type(c) is ndarray and c.dtype is e.dtype
+                   and c.shape == e.shape else None if c is None or e is None else
                    (fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e))
                    for c, e in zip(results, node.edges, strict=True)]
         for observer in observers:
@@ -307,6 +312,11 @@ class Backward:
             cts[edge] = add(have, ct)
 
     # -------------------------------------------------------------- hooks and capture
+    def _looked_at(self, node: Any) -> Any:
+        """Whether somebody asked for the cotangent of a node or a leaf."""
+        return (self.capture or node._tensor_hooks or node._pre_hooks
+                or type(node) is not AccumulateGrad and node._retain)
+
     def _arrived(self, node: Any, ct: Any) -> Any:
         """The complete cotangent of a node after tensor hooks, retain_grad, capture, prehooks."""
         own = node._tensor_hooks

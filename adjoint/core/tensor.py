@@ -362,8 +362,9 @@ def cut(t: Tensor) -> Tensor:
     return out
 
 
-def bump(t: Tensor, what: str = "an in-place write") -> None:
-    """Say that the storage of `t` was written to; remembers the user's line for the error."""
+def bump(t: Tensor, what: str = "an in-place write", frame: Any = None) -> None:
+    """Say that the storage of `t` was written to; remembers the user's line for the error
+    (`frame`: where it is known already)."""
     cell = t._cell
     if cell is INFERENCE_CELL:
         return
@@ -371,7 +372,7 @@ def bump(t: Tensor, what: str = "an in-place write") -> None:
         cell = t._cell = Cell()
     cell.version += 1
     cell.touched = True
-    frame = provenance.user_frame(sys._getframe(1))
+    frame = frame or provenance.user_frame(sys._getframe(1))
     cell.what = what
     if frame is not None:
         cell.code, cell.lasti = frame.f_code, frame.f_lasti

@@ -111,9 +111,8 @@ def _table(lists: Sequence[Arrays]) -> tuple[Array, np.dtype[Any]] | None:
         if len(arrays) != len(first):
             return None
         for a, size in zip(arrays, sizes, strict=True):
-            if type(a) is not np.ndarray or a.dtype != dtype or a.size != size:
-                return None
-            if not a.flags.carray:
+            if (type(a) is not np.ndarray or (a.dtype is not dtype and a.dtype != dtype)
+                    or a.size != size or not a.flags.carray):
                 return None
     return np.array([id(a) for arrays in lists for a in arrays], np.int64), dtype
 

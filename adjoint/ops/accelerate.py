@@ -166,9 +166,16 @@ def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, 
     loss, lse, share = got
     if reduction == "none":
         return loss.astype(x.dtype, copy=False), lse
+    total = loss.sum()
+    return np.asarray(_quotient(total, share.sum()) if reduction == "mean" else total, x.dtype), lse
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """a / b of NumPy's scalars, silent where b is 0 (`errstate` costs as much as the loss)."""
+    if b:
+        return a / b
     with np.errstate(invalid="ignore", divide="ignore"):
-        total = loss.sum() / share.sum() if reduction == "mean" else loss.sum()
-    return np.asarray(total, x.dtype), lse
+        return a / b
 
 
 def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, lse: Any, *,
@@ -180,9 +187,12 @@ def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, l
         used = target != ignore_index
         share = (np.count_nonzero(used) if weight is None
                  else weight[np.where(used, target, 0)][used].sum())
-        with np.errstate(invalid="ignore", divide="ignore"):
-            scale = np.asarray(scale / lse.dtype.type(share), lse.dtype)
-    full = np.ascontiguousarray(scale) if scale.ndim else np.full(len(x), scale, lse.dtype)
+        scale = np.asarray(_quotient(scale, lse.dtype.type(share)), lse.dtype)
+    if scale.ndim:
+        full = np.ascontiguousarray(scale)
+    else:
+        full = np.empty(len(x), lse.dtype)
+        full.fill(scale)
     return k(full, x, target, lse, weight, ignore_index=ignore_index,
              label_smoothing=label_smoothing)
 

@@ -252,7 +252,7 @@ class Optimizer:
         grad: Any = p.grad
         run(rule, [p.array, grad.array, *(s.array for s in tensors)], self._scratch, scratch,
             numbers)
-        self._written(p, tensors)
+        self._written([(p, tensors)])
 
     def _update_rows(self, rule: Rule, p: Tensor, state: Iterable[Tensor], scratch: int,
                      **numbers: Any) -> None:
@@ -266,14 +266,18 @@ class Optimizer:
             numbers)
         for a, part in zip(whole, parts, strict=True):
             a[at] = part
-        self._written(p, tensors)
+        self._written([(p, tensors)])
 
     def _together(self, name: str, work: Work, **numbers: Any) -> Work:
         """Update (parameter, state) pairs in one call per dtype of the compiled kernel ``name``;
         returns those that it does not take, unchanged."""
         together = kernel(name)
-        if together is None:
+        if together is None or not work:
             return work
+        # as a rule one call takes all of them; it changes nothing where it does not
+        if together(*_columns(work), **numbers) is not NotImplemented:
+            self._written(work)
+            return []
         left: Work = []
         buckets: dict[Any, Work] = {}
         for item in work:
@@ -282,32 +286,30 @@ class Optimizer:
             arrays = [p.array, grad.array, *(s.array for s in held)]
             metas = [type(a) is MetaArray for a in arrays]
             if any(metas) and rehearsal() is None and is_float(p.array.dtype):
-                self._written(p, held)  # takes no memory either
+                self._written([item])  # takes no memory either
             elif not all(a.contiguous if m else a.flags.carray
                          for a, m in zip(arrays, metas, strict=True)):
                 left.append(item)
             else:
                 buckets.setdefault(p.array.dtype, []).append(item)
         for items in buckets.values():
-            grads: list[Any] = [p.grad for p, _ in items]
-            lists = [[p.array for p, _ in items], [g.array for g in grads]]
-            lists += [[held[i].array for _, held in items] for i in range(len(items[0][1]))]
+            lists = _columns(items)
             done = (together(*lists, **numbers) if type(items[0][0].array) is not MetaArray
                     else call(together, *lists, otherwise=tuple, **numbers))
             if done is NotImplemented:
                 left += items
-                continue
-            for p, held in items:
-                self._written(p, held)
+            else:
+                self._written(items)
         return left
 
-    def _written(self, p: Tensor, state: list[Tensor]) -> None:
-        """Count the write, so that a backward through an earlier forward is refused."""
-        what = f"{type(self).__name__}.step"
-        bump(p, what)
-        for s in state:
-            if s._cell is not None:  # else nobody ever looked at it
-                bump(s, what)
+    def _written(self, work: Work) -> None:
+        """Count the writes, so that a backward through an earlier forward is refused."""
+        what, frame = f"{type(self).__name__}.step", provenance.user_frame(sys._getframe(1))
+        for p, state in work:
+            bump(p, what, frame)
+            for s in state:
+                if s._cell is not None:  # else nobody ever looked at it
+                    bump(s, what, frame)
 
     # -- saving and loading -------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
@@ -465,6 +467,15 @@ def check(ok: bool, message: str) -> None:
     """ArgumentError with ``message`` unless ``ok``."""
     if not ok:
         raise ArgumentError(message)
+
+
+def _columns(work: Work) -> list[list[Any]]:
+    """The arrays of the parameters, of their gradients, and of each of the states."""
+    first = [p for p, _ in work]
+    states = zip(*[held for _, held in work], strict=True)
+    grads: list[Any] = [p.grad for p in first]
+    return [[p.array for p in first], [g.array for g in grads],
+            *[[s.array for s in column] for column in states]]
 
 
 def check_common(lr: Any, weight_decay: Any = 0, eps: float = 0.0,

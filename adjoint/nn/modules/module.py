@@ -84,10 +84,11 @@ class Module(ModuleHooks, ModuleState):
 
     # -- attributes ---------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
-        state = self.__dict__
+        get = self.__dict__.get
         for table in ("_parameters", "_buffers", "_modules"):
-            if table in state and name in state[table]:
-                return state[table][name]
+            held = get(table)
+            if held is not None and name in held:
+                return held[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'",
                              name=name, obj=self)
 
