@@ -380,6 +380,9 @@ def test_results_go_where_they_are_wanted() -> None:
     assert kernel(x, y, out=[wide[:, :30], wide[:, 30:]]) is not NotImplemented
     assert np.array_equal(wide, np.hstack([x + y, x - y]))
     total, difference = x + y, x - y
+    wide[:] = 0
+    made = kernel(x, y, out=[None, wide[:, 30:]])  # one of them new
+    assert made[1].base is wide and np.array_equal(np.hstack(made), np.hstack([x + y, x - y]))
     kernel(x, y, out=[x, y])                       # in place
     assert np.array_equal(x, total) and np.array_equal(y, difference)
     assert kernel(x, y, out=[x.T, y]) is NotImplemented

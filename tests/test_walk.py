@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from helpers_kernels import leaks_nothing
 
 import adjoint as ad
-from adjoint.autograd import engine
+from adjoint.autograd import engine, sums
 from adjoint.autograd.plain import walker
 from adjoint.core.tensor import Freed
 
@@ -239,3 +240,64 @@ def test_threads_walk_at_once(counter: Counter) -> None:
     for t in threads:
         t.join()
     assert wrong == [] and shared.grad.tolist() == [320.0] * 6
+
+
+def chain(x: Any, y: Any) -> Any:
+    """Products whose cotangents meet: at a leaf, at a node, twice at one place."""
+    a = ((x * y + x) * y - x) * 0.5 + y * y
+    return a * a / y + a * x
+
+
+@pytest.mark.parametrize("dtype", [ad.float32, ad.float64])
+@pytest.mark.parametrize("shape", [(300, 41), (64, 1024)])
+def test_large_cotangents_are_added_in_the_pass_that_computes_them(
+        shape: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bits of making them first; nothing that the user holds is written to."""
+    x, y = leaf(shape, 1, dtype), leaf(shape, 2, dtype)
+    seed = ad.tensor(np.random.default_rng(3).uniform(-1, 1, shape), dtype=dtype)
+    held = [t.detach().numpy().copy() for t in (x, y, seed)]
+    added = []
+
+    def counting(*args: Any) -> Any:
+        found = sums.added(*args)
+        added.append(found is not None)
+        return found
+    with monkeypatch.context() as m:
+        m.setattr(engine, "sums", SimpleNamespace(added=counting, begun=sums.begun))
+        got = ad.autograd.grad(chain(x, y), [x, y], seed)
+    assert sum(added) >= 4
+    with monkeypatch.context() as m:
+        m.setattr(engine, "sums", SimpleNamespace(added=lambda *_: None, begun=sums.begun))
+        want = ad.autograd.grad(chain(x, y), [x, y], seed)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_array_equal(g.numpy(), w.numpy())
+    for t, h in zip((x, y, seed), held, strict=True):
+        np.testing.assert_array_equal(t.detach().numpy(), h)
+
+
+def test_a_cotangent_that_somebody_holds_is_not_added_to() -> None:
+    x = leaf((64, 64), 1)
+    seen = []
+    y = x * 2.0
+    y.register_hook(seen.append)
+    out = y * x + y * y
+    out.backward(ad.ones(64, 64))
+    np.testing.assert_array_equal(seen[0].numpy(), (x + 2 * y).detach().numpy())
+    kept = seen[0].numpy().copy()
+    (x * x + y.detach() * x).backward(ad.ones(64, 64))
+    np.testing.assert_array_equal(seen[0].numpy(), kept)
+
+
+def test_adding_takes_no_memory() -> None:
+    """Backward of products that meet at a leaf: the sum, and no cotangent beside it."""
+    from adjoint.kernels import alloc
+    if not alloc.installed():
+        pytest.skip("counts bytes by the caching allocator")
+    x, c = leaf((512, 512), 1), [leaf((512, 512), i).detach() for i in range(4)]
+    out = [x * k for k in c]
+    loss = (out[0] + out[1]) + (out[2] + out[3])
+    seed = ad.ones(512, 512)
+    ad.memory.reset_peak_memory_stats()
+    before = ad.memory.memory_allocated()
+    loss.backward(seed)
+    assert ad.memory.max_memory_allocated() - before <= 1.1 * x.numel() * 4

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd import graph, leaves
+from adjoint.autograd import graph, leaves, sums
 from adjoint.autograd.fit import fit, fit_tensor
+from adjoint.autograd.sums import LARGE
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
@@ -38,7 +39,6 @@ ndarray = np.ndarray
 _refs = sys.getrefcount
 _current = threading.local()
 _sequence = attrgetter("seq")
-LARGE = 1024    # elements from which fan-in is summed into the first buffer
 _walkers: list[Any] = []             # the machine code of the plain part, or None, once it pays
 
 
@@ -150,7 +150,8 @@ class Backward:
                     self._leaves(node)
                 continue
             plan = node.plan
-            if self.special or plan is None or plan.fast is None:
+            if self.special or plan is None or plan.fast is None or (
+                    plan.into is not None and ct.size >= plan.limit):
                 cts[node] = ct
                 ct = None                            # `visit` alone holds it
                 self.visit(node)
@@ -269,26 +270,17 @@ class Backward:
         n = len(node.edges)
         plan = node.plan
         if plan.fast is not None and not self.create and not self.levels:
-            fast = plan.fast if ct.size < plan.limit else plan.large
+            large = ct.size >= plan.limit
+            fast = plan.large if large else plan.fast
+            found = sums.added(self, node, ct, vals) if large and plan.into is not None else None
+            if found is not None:
+                return found
             if type(ct) is ndarray:
                 return list(fast(ct, *vals))
             if rehearsal.get() is not None:
                 return list(call(fast, ct, *vals, otherwise=lambda: plan.run(
                     ct, vals, node.attrs, n)))
-        return plan.run(ct, vals, node.attrs, n, self._sums(node) if plan.grows else None)
-
-    def _sums(self, node: Any) -> list[Any] | None:
-        """Per operand, what has arrived where its cotangent goes, if that may be added to in
-        place; None where somebody wants to see the cotangent itself."""
-        if self.create or self.levels or node._post_hooks or self.masks is not None or (
-                state() & WATCH and any(o.cotangents for o in watchers.observers.get())):
-            return None
-        found: list[Any] = []
-        for e in node.edges:
-            have: Any = None if type(e) is Port else self.cts.get(e)
-            found.append(have if type(have) in (ndarray, MetaArray) and have.size >= LARGE
-                         and _refs(have) <= 3 and have.base is None else None)
-        return found
+        return plan.run(ct, vals, node.attrs, n, sums.begun(self, node) if plan.grows else None)
 
     def _add(self, edge: Any, ct: Any) -> None:
         cts = self.cts

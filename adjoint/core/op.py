@@ -303,17 +303,19 @@ class Plan:
     kept    those of them that hold memory (avals do not)
     groups  the rules to call
     fast    optional: (ct, *vals) -> tuple of cotangents per operand, on raw arrays of `dtype`
+    into    optional: `fast` that adds to arrays: (ct, *vals, out=, same=), see `choose.Adding`
     """
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
                  "grows", "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair",
-                 "layout")
+                 "layout", "into")
 
     def __init__(self, op: Op, needs: int) -> None:
         self.op, self.needs = op, needs
         self.fast: Rule | None = None
         self.large: Rule | None = None   # `fast` by a generated kernel, from `limit` elements
         self.limit = 1 << 62
+        self.into: Rule | None = None
         self.pick: Rule | None = None
         self.dtype: Any = None     # of operands and output, where `fast` is set
         table = op.compact[0]

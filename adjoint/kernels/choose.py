@@ -210,6 +210,62 @@ class _Hybrid:
         return call
 
 
+class Adding:
+    """A backward rule that adds its results to arrays, in the pass that computes them.
+
+    `rule(ct, *residuals, out=sums, same=False)` takes per operand an array (or None), adds the
+    operand's cotangent to it and returns None in its place; without an array it returns the
+    cotangent. `same`: both results go to one place, and are added to each other (first one, then
+    the other) before anything else is done with them; the second is returned as None.
+    NotImplemented (and nothing changed) where there is no kernel for the operands.
+
+    >>> from adjoint.kernels.expr import var
+    >>> rule = Adding("twice", ["ct"], [var("ct") + var("ct"), None])
+    >>> total = np.ones(3, np.float32)
+    >>> if rule(np.ones(3, np.float32), out=[total, None]) is not NotImplemented:
+    ...     assert total.tolist() == [3.0, 3.0, 3.0]
+    """
+
+    def __init__(self, name: str, params: Sequence[str], exprs: Sequence[Expr | None]) -> None:
+        self.__name__ = name + "_added"
+        self._params, self._exprs = list(params), exprs
+        self._kernels: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *operands: Any, out: Sequence[Any], same: bool = False) -> Any:
+        key = (same, *[s is not None for s in out])
+        if key not in self._kernels:
+            self._kernels[key] = self._make(same, key[1:])
+        kernel, places = self._kernels[key]
+        if kernel is None:
+            return NotImplemented
+        to = [out[i] for i in places]
+        made = kernel(*operands, *[s for s in to if s is not None], out=to)
+        if made is NotImplemented:
+            return made
+        found: list[Any] = [None] * len(out)
+        for i, value, s in zip(places, made, to, strict=True):
+            if s is None:
+                found[i] = value
+        return found
+
+    def _make(self, same: bool, present: Sequence[bool]) -> tuple[Any, list[int]]:
+        """(the kernel, which operands it has a result for)."""
+        names = [f"sum{i}" for i in range(len(present))]
+        added = []
+        places = [i for i, e in enumerate(self._exprs) if e is not None]
+        for i in places[:1] if same else places:
+            e: Any = var(names[i]) + self._exprs[i] if present[i] else self._exprs[i]
+            for other in places[1:] if same else ():
+                e = e + self._exprs[other]
+            added.append(e)
+        places = places[:1] if same else places
+        params = [*self._params, *[names[i] for i in places if present[i]]]
+        kernel = _module("loops").pointwise(self.__name__, params, added, single=False)
+        if kernel is not None:
+            _module("alloc").install()
+        return kernel, places
+
+
 def _with_gaps(f: Kernel, exprs: Sequence[Expr | None]) -> Kernel:
     """Put None where there was no expression."""
     holes = [e is None for e in exprs]

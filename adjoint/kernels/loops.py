@@ -107,18 +107,20 @@ class Pointwise:
         self._plans: dict[Any, _Plan | None] = {}
         self.__name__ = name
 
-    def __call__(self, *args: Any, out: Sequence[Array] | None = None, **attrs: Any) -> Any:
-        """The values, in new arrays or in those of `out` (one per expression; they may be
-        operands, and views whose innermost axis is contiguous)."""
+    def __call__(self, *args: Any, out: Sequence[Array | None] | None = None, **attrs: Any) -> Any:
+        """The values, in new arrays or in those of `out` (one per expression, None for a new one;
+        they may be operands, and views whose innermost axis is contiguous)."""
         key = tuple([(a.shape, a.strides, a.dtype) if type(a) is np.ndarray else type(a)
                      for a in (args if out is None else (*args, None, *out))])
         try:
             plan = self._plans[key]
         except KeyError:
             plan = self._remember(key, args, out)
-        if plan is None or (out is not None and not all([o.flags.writeable for o in out])):
+        if plan is None or (out is not None and not all(
+                [o is None or o.flags.writeable for o in out])):
             return NotImplemented
-        outs = out or [_empty(plan.shape, plan.order, d) for d in plan.dtypes]
+        outs = [_empty(plan.shape, plan.order, d) if o is None else o
+                for o, d in zip(out or [None] * len(plan.dtypes), plan.dtypes, strict=True)]
         operands = [a for a in args if type(a) is np.ndarray]
         scalars = [a for a in args if type(a) is not np.ndarray]
         scalars += [attrs[k] for k in self.keyword]
@@ -126,7 +128,7 @@ class Pointwise:
         return outs[0] if self.single else tuple(outs)
 
     def _remember(self, key: Any, args: Sequence[Any],
-                  out: Sequence[Array] | None) -> _Plan | None:
+                  out: Sequence[Array | None] | None) -> _Plan | None:
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
         plan = self._plans[key] = self._make(args, out) if llvm.available() else None
@@ -136,7 +138,7 @@ class Pointwise:
                             plan.words)
         return plan
 
-    def _make(self, args: Sequence[Any], out: Sequence[Array] | None) -> _Plan | None:
+    def _make(self, args: Sequence[Any], out: Sequence[Array | None] | None) -> _Plan | None:
         arrays = [a for a in args if type(a) is np.ndarray]
         if not arrays or any(type(a) not in (np.ndarray, int, float, bool) for a in args):
             return None
@@ -153,31 +155,33 @@ class Pointwise:
         if any(s == 0 for s in shape):
             return None
         dtypes = tuple(BOOL if t else dtype for t in self._truths)
-        if out is not None and (len(out) != len(dtypes) or any(
-                type(o) is not np.ndarray or o.shape != shape or o.dtype != d
-                or not o.flags.behaved for o, d in zip(out, dtypes, strict=True))):
+        outs = [None] * len(dtypes) if out is None else out
+        if len(outs) != len(dtypes) or any(
+                o is not None and (type(o) is not np.ndarray or o.shape != shape or o.dtype != d
+                                   or not o.flags.behaved)
+                for o, d in zip(outs, dtypes, strict=True)):
             return None
-        return self._fit(args, arrays, out, shape, dtype, dtypes)
+        return self._fit(args, arrays, outs, shape, dtype, dtypes)
 
-    def _fit(self, args: Sequence[Any], arrays: list[Array], out: Sequence[Array] | None,
+    def _fit(self, args: Sequence[Any], arrays: list[Array], outs: Sequence[Array | None],
              shape: tuple[int, ...], dtype: np.dtype[Any],
              dtypes: tuple[np.dtype[Any], ...]) -> _Plan | None:
-        order = _walking_order(arrays if out is None else out, shape)
+        order = _walking_order([o for o in outs if o is not None] or arrays, shape)
         axes = order if order is not None else tuple(range(len(shape)))
         walked = tuple(shape[i] for i in axes)
         strides = [tuple(broadcast_strides(a, shape)[i] for i in axes) for a in arrays]
-        strides += ([_dense(walked, d.itemsize) for d in dtypes] if out is None
-                    else [tuple(o.strides[i] for i in axes) for o in out])
+        strides += [_dense(walked, d.itemsize) if o is None else tuple(o.strides[i] for i in axes)
+                    for o, d in zip(outs, dtypes, strict=True)]
         lay = layout(walked, strides)
         sizes = [a.dtype.itemsize for a in arrays] + [d.itemsize for d in dtypes]
         if len(lay.outer) > _MAX_OUTER or (
                 lay.inner > 1 and set(lay.modes(sizes)[len(arrays):]) != {"c"}):
             return None
-        entry, body = self._kernel(args, arrays, out, lay, sizes, dtypes, dtype, shape)
+        entry, body = self._kernel(args, arrays, outs, lay, sizes, dtypes, dtype, shape)
         words, address = geometry(_words(lay))
         return _Plan(entry, body, words, address, shape, order, dtypes)
 
-    def _kernel(self, args: Sequence[Any], arrays: list[Array], out: Any, lay: Layout,
+    def _kernel(self, args: Sequence[Any], arrays: list[Array], outs: Sequence[Any], lay: Layout,
                 sizes: Sequence[int], dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any],
                 shape: tuple[int, ...]) -> tuple[launch.Entry, int]:
         modes = lay.modes(sizes)
@@ -186,10 +190,11 @@ class Pointwise:
         names = [p for p, a in zip(self.params, args, strict=True) if type(a) is np.ndarray]
         scalars = [p for p, a in zip(self.params, args, strict=True) if type(a) is not np.ndarray]
         scalars += self.keyword
-        big = out is None and lay.inner >= _LINE and codegen.streams(
+        big = lay.inner >= _LINE and codegen.streams(
             int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        around = tuple(big and o is None for o in outs)
         job = _Job(self.exprs, names, scalars, [s[0] for s in stored], modes, len(lay.outer),
-                   (codegen.storage(dtype) or ("", ""))[1], big)
+                   (codegen.storage(dtype) or ("", ""))[1], around)
         spec = (self._text, ",".join([*names, "|", *scalars]), repr(job[2:]))
         name = f"pointwise.{self.name}"
         body = codegen.body(name, spec, job.emit, len(stored))
@@ -291,7 +296,7 @@ class _Job(NamedTuple):
     modes: str
     outer: int
     register: str
-    stream: bool
+    around: tuple[bool, ...]         # the results that are written around the cache
 
     def emit(self, frame: Frame) -> None:
         f = frame.f
@@ -329,7 +334,7 @@ class _Job(NamedTuple):
             return []
 
         f.loop(frame.first, frame.end, 1, [], chunk)
-        if self.stream:
+        if any(self.around):
             codegen.fence(f)
 
     def _row(self, f: Function, starts: list[Value], steps: list[Value], env: dict[str, Value],
@@ -341,13 +346,14 @@ class _Job(NamedTuple):
 
         def body(j: Value, mask: Value | None, stream: bool) -> list[Value]:
             values = self._values(f, starts, steps, env, j, j1, mask, n)
-            for k, v in enumerate(values, inputs):
+            for k, (v, around) in enumerate(zip(values, self.around, strict=True), inputs):
                 v = f.splat(v, n) if v.ty in ("i1", self.register) else v
                 codegen.store(f, v, f.at(starts[k], self.stored[k], j), self.stored[k],
-                              mask=mask, stream=stream)
+                              mask=mask, stream=stream and around)
             return []
 
-        codegen.streaming_loop(f, j0, j1, n, starts[inputs:] if self.stream else [], body)
+        streamed = [p for p, around in zip(starts[inputs:], self.around, strict=True) if around]
+        codegen.streaming_loop(f, j0, j1, n, streamed, body)
 
     def _values(self, f: Function, starts: list[Value], steps: list[Value],
                 env: dict[str, Value], j: Value, end: Value, mask: Value | None,

@@ -5,10 +5,11 @@
 
 visits the nodes of the list `order` from index `first` as `Backward.run` (`autograd/engine.py`)
 does, and returns the index of the first node that is not plain (or the length): one without a
-generated rule, or with residuals that were packed, written to or released. Such a node is
-untouched. `mark` replaces released residuals (None: they are kept); `deliver(edge, ct)` adds a
-cotangent that has to be brought into shape, that goes to a port, or to a sum of `large` elements;
-`leaves(node)` finishes the leaves that `last` lists for the node.
+generated rule, with residuals that were packed, written to or released, or a large one whose
+cotangents can be added to what its edges have got, or to each other. Such a node is untouched.
+`mark` replaces released residuals (None: they are kept); `deliver(edge, ct)` adds a cotangent that
+has to be brought into shape, that goes to a port, or to a sum of `large` elements; `leaves(node)`
+finishes the leaves that `last` lists for the node.
 """
 from __future__ import annotations
 
@@ -115,6 +116,7 @@ class _Walk:
         rule = f.select(size.compare("slt", limit), rule, w.field(plan, "plan.large"))
         self._residuals(node, plan)
         edges = self._edges(node, plan)
+        self._alone(edges, size, limit)
         w.hold(ct)
         f.store(ct, self.operands)
         self._good(f.call("PyDict_DelItem", "i32", self.args[CTS], node))
@@ -207,6 +209,20 @@ class _Walk:
         for e in edges:
             w.need(w.differs(e, w.null), "stop")
         return edges
+
+    def _alone(self, edges: list[Value], size: Value, limit: Value) -> None:
+        """Stop at a large node whose edges lead to one place, or to sums that have begun."""
+        f, w = self.f, self.w
+        great, done = f.label("great"), f.label("alone")
+        f.branch(size.compare("slt", limit), done, great)
+        f.start(great)
+        w.need(w.differs(edges[0], edges[1]) | w.same(edges[0], w.none), "stop")
+        for e in edges:
+            held = f.call("PyDict_Contains", "i32", self.args[CTS], e)
+            self._good(held)
+            w.need(held.compare("eq", 0), "stop")
+        f.goto(done)
+        f.start(done)
 
     def _release(self, node: Value) -> None:
         """Put the mark in the place of the residuals, if there are any and they are not kept."""

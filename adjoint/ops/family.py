@@ -262,14 +262,20 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
     plan.fast, plan.large, plan.limit = raw_functions(
         f"{op.name}_backward", [g, *plan.names], cts, dtype, single=False)
+    if GENERATED and len(cts) <= 2:
+        plan.into = _kernels().Adding(f"{op.name}_backward", [g, *plan.names], cts)
     return plan
 
 
 @cache
 def generated(name: str) -> Any:
     """The generated kernel of that name, or None; the compiler is imported at its first use."""
-    from adjoint.kernels.choose import lookup
-    return lookup(name) if GENERATED else None
+    return _kernels().lookup(name) if GENERATED else None
+
+
+def _kernels() -> Any:
+    from adjoint.kernels import choose  # the compiler's modules load when first needed
+    return choose
 
 
 def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any],
@@ -279,8 +285,7 @@ def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any],
     if not GENERATED:
         small = ex.compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
         return small, small, 1 << 62
-    from adjoint.kernels.choose import parts  # the compiler's modules load when first needed
-    return parts(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
+    return _kernels().parts(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
 
 
 def _infer(name: str, kind: str) -> Callable[..., Aval]:

@@ -305,9 +305,9 @@ class Optimizer:
     def _written(self, work: Work) -> None:
         """Count the writes, so that a backward through an earlier forward is refused."""
         what, frame = f"{type(self).__name__}.step", provenance.user_frame(sys._getframe(1))
-        for p, state in work:
+        for p, held in work:
             bump(p, what, frame)
-            for s in state:
+            for s in held:
                 if s._cell is not None:  # else nobody ever looked at it
                     bump(s, what, frame)
 
