@@ -172,14 +172,16 @@ def lstm(gates: Array, h: Array, c: Array, weight: Array, *, reverse: bool = Fal
         return NotImplemented
     count, batch, width = *gates.shape[:2], c.shape[-1]
     sums = np.empty(gates.shape, gates.dtype)
-    product = gemm.prepared(h, weight.T, sums[0], residual=gates[0])
+    # turned once: as it is, every step would turn it to read it
+    turned = np.ascontiguousarray(weight.T) if count > 1 else weight.T
+    product = gemm.prepared(h, turned, sums[0], residual=gates[0])
     if product is None:
         return NotImplemented
     out, cells = (np.empty((count, batch, width), gates.dtype) for _ in range(2))
     address = rows.row_geometry(batch, width, 4 * gates.itemsize)[1]
     operands, run = [sums, c, out, cells], threads.entry()
     wide, narrow = sums[0].nbytes, h.nbytes
-    at, to, source, left = (a.ctypes.data for a in (gates, sums, weight, h))
+    at, to, source, left = (a.ctypes.data for a in (gates, sums, turned, h))
     base, before = out.ctypes.data, 0
     for t in steps_of(count, reverse):
         product(left, source, to + t * wide, at + t * wide)

@@ -65,8 +65,10 @@ class GemmSpec:
 
     @property
     def begins(self) -> bool:
-        """Whether the epilogue is a bias per column alone: sums may begin with it instead."""
-        return self == GemmSpec(self.a, self.acc, self.acc, "col")
+        """Whether the epilogue is a bias per column or a residual alone: sums may begin with it
+        instead."""
+        types = (self.a, self.acc, self.acc)
+        return self in (GemmSpec(*types, "col"), GemmSpec(*types, residual=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,10 +369,11 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
             to = e.op(f"select i1 {direct}, ptr {c}, ptr %tile")
             ldt = e.op(f"select i1 {direct}, i64 %ldc, i64 {tile.nr * size}")
             old, ldo, plus = to, ldt, e.both(direct, "%add")
-            if spec.begins:               # the first block of K adds the bias, the others C
-                first = e.at("%bias", j, spec.acc)
+            if spec.begins:       # the first block of K adds the bias or residual, the others C
+                first = e.at("%bias" if spec.bias else "%residual", j, spec.acc)
                 old = e.op(f"select i1 %add, ptr {c}, ptr {first}")
-                ldo, plus = e.op("select i1 %add, i64 %ldc, i64 0"), direct
+                rows_apart = "0" if spec.bias else "%ldr"
+                ldo, plus = e.op(f"select i1 %add, i64 %ldc, i64 {rows_apart}"), direct
             e.raw(
                 f"  call void %micro(i64 %kc, ptr %ap, ptr {bp}, i64 {ldb}, ptr {to}, i64 {ldt}, "
                 f"i1 {plus}, ptr {old}, i64 {ldo})"
