@@ -316,9 +316,10 @@ def transpose_block(
     put: Callable[[str, str], None],
     groups: str | int,
     columns: str | int,
+    free: str | None = None,
 ) -> None:
     """Transpose a block of `lanes` vectors: `row(i)` gives one, `put(j, column)` takes the first
-    `columns` columns in order.
+    `columns` columns in order; where `free` holds, all of them in any order.
 
     Pieces of 128 bits are transposed first, then their elements in the large: a shuffle is one
     instruction on x86 so. Between the two steps the block lies on the stack: loops keep the code,
@@ -335,8 +336,22 @@ def transpose_block(
     with e.loop(0, size) as c:
         mine = e.at(stage, e.mul(c, lanes), kind)
         block = [e.load(vec, e.at(mine, q * size * lanes, kind), 64) for q in range(pieces)]
-        for q, value in enumerate(_rows_of_pieces(e, vec, size, block)):
-            e.store(vec, value, e.at(mine, q * size * lanes, kind), 64)
+        turned = list(enumerate(_rows_of_pieces(e, vec, size, block)))
+
+        def staged(mine: str = mine, turned: list[tuple[int, str]] = turned) -> None:
+            for q, value in turned:
+                e.store(vec, value, e.at(mine, q * size * lanes, kind), 64)
+
+        def at_once(c: str = c, turned: list[tuple[int, str]] = turned) -> None:
+            for q, value in turned:
+                put(e.add(c, q * size), value)
+
+        if free is None:
+            staged()
+        else:
+            e.cond(free, at_once, staged)
+    if free is not None:
+        columns = e.op(f"select i1 {free}, i64 0, i64 {columns}")
     with e.loop(0, columns) as j:
         put(j, e.load(vec, e.at(stage, e.mul(j, lanes), kind), 64))
 

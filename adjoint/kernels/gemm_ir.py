@@ -276,7 +276,10 @@ class Pack:
                     e.store(shaped(self.acc, n), value, where, BYTES[self.acc])
 
                 columns = e.min(n, left) if self.whole else n
-                transpose_block(e, self.acc, n, row, put, needed, columns)
+                free = None
+                if self.wide % n == 0:        # columns of a whole panel of B do not overlap
+                    free = e.both(e.cmp("eq", "%width", self.wide), e.cmp("sge", left, n))
+                transpose_block(e, self.acc, n, row, put, needed, columns, free)
         if not self.whole:
             self.scalar(blocks)
 
