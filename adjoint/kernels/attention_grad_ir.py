@@ -258,7 +258,7 @@ class Backward(Kernel):
                     b = e.at("%right", e.mul(j, depth), "float")
                     c = e.at(e.at("%out", e.mul(i, PITCH)), j, "float")
                     ldb, ldc = str(tile.nr * 4), str(PITCH)
-                    self.product("micro_packed", depth, a, b, ldb, c, ldc, False)
+                    self.product("micro_packed", depth, a, b, ldb, c, ldc)
             e.raw("  ret void")
 
     def slopes_tile(
@@ -305,7 +305,7 @@ class Backward(Kernel):
                         b = e.at(e.at("%rows", e.mul(first, "%stride")), j, "float")
                         c = e.at(e.at("%out", e.mul(i, "%width"), "float"), j, "float")
                         ldc = e.mul("%width", 4)
-                        self.product("micro_down", depth, a, b, "%stride", c, ldc, True)
+                        self.product("micro_down", depth, a, b, "%stride", c, ldc)
 
                 e.cond(e.cmp("sgt", depth, 0), panel)
             e.raw("  ret void")

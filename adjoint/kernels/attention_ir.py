@@ -163,8 +163,8 @@ class Kernel:
             mark = len(e.lines)
             Pack(e, self.spec.mask, "float", tile.lanes, tile.nr, self.machine.masks).write()
             e.lines[mark] = e.lines[mark].replace("@pack(", "@pack_mask(")
-        micro(e, tile, "float", tile.mr, "micro_packed", 1, tile.mr)
-        micro(e, tile, "float", tile.mr, "micro_down", 1, SIDE)
+        micro(e, tile, "float", tile.mr, "micro_packed", 1, tile.mr, adds=False)
+        micro(e, tile, "float", tile.mr, "micro_down", 1, SIDE, adds=True)
         if self.spec.dropout:
             self.row_keys()
 
@@ -273,13 +273,11 @@ class Kernel:
                 body(i, j)
 
     def product(
-        self, name: str, depth: str, a: str, b: str, ldb: str, c: str, ldc: str, add: bool
+        self, name: str, depth: str, a: str, b: str, ldb: str, c: str, ldc: str
     ) -> None:
-        """One register tile."""
-        self.e.run(
-            name, f"i64 {depth}", f"ptr {a}", f"ptr {b}", f"i64 {ldb}", f"ptr {c}", f"i64 {ldc}",
-            f"i1 {'true' if add else 'false'}", f"ptr {c}", f"i64 {ldc}",
-        )  # fmt: skip
+        """One register tile; `micro_packed` stores it, `micro_down` adds it."""
+        to = [f"ptr {c}", f"i64 {ldc}"]
+        self.e.run(name, f"i64 {depth}", f"ptr {a}", f"ptr {b}", f"i64 {ldb}", *to, "i1 0", *to)
 
 
 class Forward(Kernel):
@@ -467,7 +465,7 @@ class Forward(Kernel):
             a = e.at(self.packed, e.mul(e.add(k0, i), v["e"]), "float")
             b = e.at(self.queries, e.mul(j, v["e"]), "float")
             c = e.at(e.at(self.scores, e.mul(i, PITCH)), j, "float")
-            self.product("micro_packed", v["e"], a, b, str(tile.nr * 4), c, str(PITCH), False)
+            self.product("micro_packed", v["e"], a, b, str(tile.nr * 4), c, str(PITCH))
 
         self.grid(nk, nq, one, start)
 
@@ -541,7 +539,7 @@ class Forward(Kernel):
             a = e.at(self.scores, i, "float")
             c = e.at(e.at(self.acc, e.mul(i, v["ev"]), "float"), j, "float")
             ldc = e.mul(v["ev"], 4)
-            self.product("micro_down", depth, a, e.at(values, j, "float"), v["v_s"], c, ldc, True)
+            self.product("micro_down", depth, a, e.at(values, j, "float"), v["v_s"], c, ldc)
 
         self.grid(nq, v["ev"], one)
 

@@ -96,9 +96,12 @@ def tile_for(machine: Machine, acc: str) -> Tile:
     return Tile(mr, 2, machine.lanes(acc))
 
 
-def micro(e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_step: int) -> None:
+def micro(
+    e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_step: int,
+    adds: bool | None = None,
+) -> None:  # fmt: skip
     """`void name(i64 kc, a, b, i64 ldb, c, i64 ldc, i1 add, old, i64 ldo)`: C tile = A panel . B
-    panel, plus the tile at `old` if `add`.
+    panel, plus the tile at `old` if `add`; `adds` is what `add` always is, None if it varies.
 
     Element (i, k) of A lies at `i * a_row + k * a_step` elements; row k of B at `k * ldb` bytes;
     row i of C at `i * ldc` bytes, of the tile to add at `i * ldo`. `kc` is at least 1.
@@ -127,7 +130,10 @@ def micro(e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_ste
                         value = e.op(f"fadd {vec} {before}, {value}")
                     e.store(vec, value, e.at(row, at), size)
 
-        e.cond("%add", lambda: put(True), lambda: put(False))
+        if adds is None:
+            e.cond("%add", lambda: put(True), lambda: put(False))
+        else:
+            put(adds)
         e.raw("  ret void")
 
 
