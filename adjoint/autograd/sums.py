@@ -35,7 +35,8 @@ def added(walk: Any, node: Any, ct: Any, vals: list[Any]) -> list[Any] | None:
     edges, rule, sums = node.edges, node.plan.into, begun(walk, node)
     if sums is None:
         return None
-    sums = [s if s is not None and s.shape == ct.shape else None for s in sums]
+    sums = [s if s is not None and s.shape == ct.shape and s.strides == ct.strides else None
+            for s in sums]               # laid out alike: the kernel walks along all of them
     same = len(edges) == 2 and edges[0] is edges[1] and type(edges[0]) is not Port
     if not same and not any([s is not None for s in sums]):
         return None
