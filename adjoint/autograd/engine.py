@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd import graph, leaves, sums
+from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit, fit_tensor
-from adjoint.autograd.sums import LARGE
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
@@ -39,6 +38,7 @@ ndarray = np.ndarray
 _refs = sys.getrefcount
 _current = threading.local()
 _sequence = attrgetter("seq")
+LARGE = 1024    # elements from which fan-in is summed into the first buffer
 _walkers: list[Any] = []             # the machine code of the plain part, or None, once it pays
 
 
@@ -48,6 +48,12 @@ def walker(nodes: int) -> Any:
         from adjoint.autograd import plain  # loaded with the machine code
         _walkers.append(plain.walker(LARGE))
     return _walkers[0] if _walkers else None
+
+
+def adding() -> Any:
+    """What adds cotangents to those that have arrived."""
+    from adjoint.autograd import sums  # loaded by the first backward that can
+    return sums
 
 
 class Backward:
@@ -272,15 +278,17 @@ class Backward:
         if plan.fast is not None and not self.create and not self.levels:
             large = ct.size >= plan.limit
             fast = plan.large if large else plan.fast
-            found = sums.added(self, node, ct, vals) if large and plan.into is not None else None
-            if found is not None:
-                return found
+            if large and plan.into is not None:
+                found = adding().added(self, node, ct, vals)
+                if found is not None:
+                    return found
             if type(ct) is ndarray:
                 return list(fast(ct, *vals))
             if rehearsal.get() is not None:
                 return list(call(fast, ct, *vals, otherwise=lambda: plan.run(
                     ct, vals, node.attrs, n)))
-        return plan.run(ct, vals, node.attrs, n, sums.begun(self, node) if plan.grows else None)
+        return plan.run(ct, vals, node.attrs, n,
+                        adding().begun(self, node) if plan.grows else None)
 
     def _add(self, edge: Any, ct: Any) -> None:
         cts = self.cts

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.autograd.engine import LARGE
 from adjoint.base.aval import MetaArray
 from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Port
 
-LARGE = 1024    # elements from which fan-in is summed into the first buffer
 _refs = sys.getrefcount
 
 
