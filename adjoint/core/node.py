@@ -191,6 +191,13 @@ class WideNode(Node):
     __slots__ = ("edges", "saved")
 
 
+class OpNode(WideNode):
+    """A node of an op that is recorded as `bind` does it. What every such node has sits in slots: an
+    instance dict costs as much to make as the rest."""
+
+    __slots__ = ("dtype", "attrs")
+
+
 class PairNode(Node):
     """A node of a pointwise op of one or two operands: edges `e0`, `e1` and residuals `s0`, `s1`
     without tuples, which cost as much to make, and to look through for the garbage collector, as

@@ -18,7 +18,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval, aval_of
 from adjoint.base.errors import NotSupported
-from adjoint.core.tensor import Node, PairNode, Tensor, WideNode
+from adjoint.core.tensor import Node, OpNode, PairNode, Tensor
 
 Rule = Callable[..., Any]
 
@@ -86,10 +86,14 @@ class Op:
             title = "".join(w[:1].upper() + w[1:] for w in self.name.split("_"))
             self.node = f"{title}Backward0"
         short = self.unrolled and len(self.operands) <= 2 and not self.attrs
-        base = PairNode if short else WideNode
-        self.plain_node = not short and self.differentiable is None
+        base = PairNode if short else OpNode
         self.node_type: type[Node] = type(self.node, (base,), {"__slots__": (), "op": self})
         self.plans: dict[int, Plan] = {}
+        # what dispatch asks for at every call, in one piece
+        flows = None if self.differentiable is None else tuple(
+            o in self.differentiable for o in self.outs)
+        self.facts = (self.multi, self.view, not short, self.plans, self.node_type,
+                      len(self.hidden), flows)
         self.pushes: dict[int, tuple[Push, ...]] = {}
 
     @cached_property

@@ -24,6 +24,7 @@ from adjoint.core.node import GradientEdge as GradientEdge
 from adjoint.core.node import GraphNode as GraphNode
 from adjoint.core.node import HookDict as HookDict
 from adjoint.core.node import Node as Node
+from adjoint.core.node import OpNode as OpNode
 from adjoint.core.node import PairNode as PairNode
 from adjoint.core.node import Port as Port
 from adjoint.core.node import RemovableHandle as RemovableHandle

@@ -1,20 +1,22 @@
 """The machine code of `core.bind.bind` for plain operands and ops of one output.
 
     PyObject *bind(PyObject *self, PyObject *const *args, Py_ssize_t count)
-    bind(op, operands, attributes) -> tensor, or what the op's function returns for raw arrays
+    bind(op, operands, attributes) -> tensor(s), or what the op's function returns for raw arrays
 
 returns None where that is not its business: an operand of a transform, without storage or of a
-foreign type, a state other than "gradients or none", several outputs, residuals of unusual kinds;
-and where the op's function raised, so that `bind` can say in words what was wrong. Views are tied
-to their base by the Python function that `bind` uses itself.
+foreign type, a state other than "gradients or none", residuals of unusual kinds; and where the op's
+function raised, so that `bind` can say in words what was wrong. What follows from the result, views
+and several outputs, is in `outputs_ir`.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from adjoint.kernels import outputs_ir, plans_ir
 from adjoint.kernels.ir import Code, Value
-from adjoint.kernels.nodes_ir import Maker, place
+from adjoint.kernels.nodes_ir import place
 from adjoint.kernels.objects_ir import declare
+from adjoint.kernels.outputs_ir import Outputs
 
 ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false", "none",
        "none_type", "float", "int", "bool", "tuple", "counter", "edge_of", "getframe", "is_inside",
@@ -22,10 +24,11 @@ ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false
        "make_view", "exception", "memory_error", "minus_one", "in", "out", "aval",
        "avals",
        # names of attributes
-       "impl", "prepare", "plans", "multi", "view", "node_type", "plain_node", "attrs", "dtype",
-       "shape_name")
+       "impl", "prepare", "facts", "shape_name", *outputs_ir.ENV, *plans_ir.ENV)
 OP, OPERANDS, ATTRS = range(3)
 MOST = 60                # operands
+# places in `Op.facts`
+MULTI, VIEW, WIDE, PLANS, NODE_TYPE, HIDDEN, FLOWS = range(7)
 
 
 def text(offsets: Mapping[str, int]) -> str:
@@ -34,19 +37,19 @@ def text(offsets: Mapping[str, int]) -> str:
     declare(code, ENV)
     place(code, offsets, ENV)
     _Bind(code, offsets).emit()
+    plans_ir.emit(code, offsets, ENV)
     return code.text()
 
 
-class _Bind(Maker):
+class _Bind(Outputs):
     """The function."""
 
     def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
         super().__init__(code, offsets, ENV, "bind")
         f = self.f
-        self.temporaries = self.arrays, self.values, self.out = (
-            self.variable(), self.variable(), self.variable())
+        self.temporaries = self.arrays, self.values, self.out, self.many = (
+            self.variable(), self.variable(), self.variable(), self.variable())
         self.needs, self.tensors = (f.emit("ptr", "alloca i64, align 8") for _ in range(2))
-        self.six = f.emit("ptr", "alloca [6 x ptr], align 8")
         self.plan = self.variable()
 
     def emit(self) -> None:
@@ -58,13 +61,29 @@ class _Bind(Maker):
         w.need(w.has(self.operands, "type", w.env("tuple")), "other")
         self.n = f.call("PyTuple_Size", "i64", self.operands)
         w.need(self.n.compare("sle", MOST), "other")
-        w.need(self._is(self.op, "multi", "false"), "other")
+        self.facts = self._attribute(self.op, "facts")
         self._collect()
         self._choose()
         self._compute()
+        multi, single = f.label("multi"), f.label("single")
+        f.branch(self._fact_is(MULTI, "true"), multi, single)
+        f.start(single)
+        self._single()
+        f.start(multi)
+        self._several()
+        self._raised()
+        self.ends()
+
+    def _single(self) -> None:
+        """Return the one output."""
+        f, w = self.f, self.w
+        self._as_array()
         out = f.load(self.out, "ptr")
-        wrapped = f.label("wrapped")
-        f.branch(self.raw, "bare_result", wrapped)
+        wrapped, bare_result = f.label("wrapped"), f.label("bare_result")
+        f.branch(self.raw, bare_result, wrapped)
+        f.start(bare_result)
+        w.hold(out)
+        self._leave(out)
         f.start(wrapped)
         made = self.alloc(w.env("tensor"), self.made)
         w.put(made, "array", out)
@@ -72,24 +91,80 @@ class _Bind(Maker):
         graph, bare, done = f.label("graph"), f.label("bare"), f.label("made")
         f.branch(w.differs(plan, w.null), graph, bare)
         f.start(bare)
-        for name, value in (("_rg", w.env("false")), ("_edge", w.none), ("_cell", self.cell)):
-            w.put(made, name, value)
+        self.unrecorded(made, self.cell)
         f.goto(done)
         f.start(graph)
-        self._record(made, out, plan)
+        node = self._node(plan)
+        w.put(node, "shape", self.new("PyObject_GetAttr", out, w.env("shape_name")), owned=True)
+        w.put(node, "dtype", w.field(out, "descr"))
+        self._residuals(node, lambda at: self.output(made, out), plan)
+        self.cell_or_none(made)
+        self.stamp(node)
+        w.put(made, "_rg", w.env("true"))
+        w.put(made, "_edge", node, owned=True)
+        f.store(w.null, self.node)                      # it is the tensor's now
         f.goto(done)
         f.start(done)
-        self._tie(made)
+        view, tied = f.label("view"), f.label("tied")
+        f.branch(self._fact_is(VIEW, "true"), view, tied)
+        f.start(view)
+        self.tie(made, w.env("minus_one"), "")
+        f.goto(tied)
+        f.start(tied)
+        self._leave(made)
+
+    def _several(self) -> None:
+        """Return the outputs as a tuple."""
+        f, w = self.f, self.w
+        outs = f.load(self.out, "ptr")
+        w.need(w.has(outs, "type", w.env("tuple")), "other")
+        hidden = f.call("PyLong_AsLongLong", "i64", self._fact(HIDDEN))
+        total = f.call("PyTuple_Size", "i64", outs)
+        visible = f.emit("i64", f"sub i64 {total.ref}, {hidden.ref}")
+        wrapped, bare_result = f.label("wrapped"), f.label("bare_result")
+        f.branch(self.raw, bare_result, wrapped)
+        f.start(bare_result)
+        self._leave(self.new("PyTuple_GetSlice", outs, f.i64(0), visible))
+        f.start(wrapped)
+        self.tensors_of(outs, visible, total)
+        plan = f.load(self.plan, "ptr")
+        graph, bare, done = f.label("graph"), f.label("bare"), f.label("made")
+        f.branch(w.differs(plan, w.null), graph, bare)
+        f.start(bare)
+        self.each(visible, lambda i, t: self.unrecorded(t, self.cell))
+        f.goto(done)
+        f.start(graph)
+        node = self._node(plan)
+        self.shapes(node, visible)
+        self._residuals(node, lambda at: self.one_of(outs, at, visible), plan)
+        self.stamp(node)
+        self.ports(node, visible, self._fact(FLOWS))
+        f.goto(done)
+        f.start(done)
+        view, tied = f.label("view"), f.label("tied")
+        f.branch(self._fact_is(VIEW, "true"), view, tied)
+        f.start(view)
+        self.each(visible, lambda i, t: self.tie(t, i, "multi"))
+        f.goto(tied)
+        f.start(tied)
+        made = f.load(self.many, "ptr")
+        f.store(w.null, self.many)
+        w.when(w.differs(f.load(self.node, "ptr"), w.null),
+               lambda: w.drop(f.load(self.node, "ptr")))
+        self._leave(made)
+
+    def _leave(self, result: Value) -> None:
+        """Return a result, and give back everything else."""
         for held in self.temporaries:
             self.give_back(held)
-        f.ret(made)
-        f.start("bare_result")
-        w.hold(out)
-        for held in self.temporaries:
-            self.give_back(held)
-        f.ret(out)
-        self._raised()
-        self.ends()
+        self.f.ret(result)
+
+    def _fact(self, place: int) -> Value:
+        """One of the op's facts."""
+        return self.f.call("PyTuple_GetItem", "ptr", self.facts, self.f.i64(place))
+
+    def _fact_is(self, place: int, what: str) -> Value:
+        return self.w.same(self._fact(place), self.w.env(what))
 
     def _raised(self) -> None:
         """The block for what the op's function raised, or what prepares for it."""
@@ -110,10 +185,6 @@ class _Bind(Maker):
         self.w.need(self.w.differs(got, self.w.null), "failed")
         self.w.drop(got)
         return got
-
-    def _is(self, thing: Value, name: str, what: str) -> Value:
-        """Whether an attribute is that object."""
-        return self.w.same(self._attribute(thing, name), self.w.env(what))
 
     # -- operands ---------------------------------------------------------------------------
     def _collect(self) -> None:
@@ -162,11 +233,10 @@ class _Bind(Maker):
         f.branch(needs.compare("ne", 0) & self.grad, some, done)
         f.start(some)
         key = self.new("PyLong_FromLongLong", needs)
-        plans = self._attribute(self.op, "plans")
-        plan = f.call("PyDict_GetItemWithError", "ptr", plans, key)
+        plan = f.call("PyDict_GetItemWithError", "ptr", self._fact(PLANS), key)
         w.drop(key)
         w.need(w.differs(plan, w.null), "other")
-        w.need(self._is(self.op, "plain_node", "true"), "other")
+        w.need(self._fact_is(WIDE, "true"), "other")
         wanted = f.call("PyTuple_Size", "i64", w.field(plan, "plan.wanted"))
         recorded = f.label("recorded")
         f.branch(wanted.compare("ne", 0), recorded, done)
@@ -202,9 +272,10 @@ class _Bind(Maker):
         w.need(calm, "other")
         f.goto(fine)
         f.start(rest)
-        first = w.same(kind, w.env("out")) & at.compare("eq", 0)
-        shapes = w.same(kind, w.env("aval")) | w.same(kind, w.env("avals"))
-        w.need(first | shapes, "other")
+        known = w.same(kind, w.env("out"))
+        for name in ("aval", "avals"):
+            known = known | w.same(kind, w.env(name))
+        w.need(known, "other")
         f.goto(fine)
         f.start(fine)
 
@@ -229,6 +300,11 @@ class _Bind(Maker):
         out = f.call("PyObject_Call", "ptr", self._attribute(self.op, "impl"), values, self.attrs)
         w.need(w.differs(out, w.null), "raised")
         f.store(out, self.out)
+
+    def _as_array(self) -> None:
+        """`out`, which may be a number of NumPy's, as an array."""
+        f, w = self.f, self.w
+        out = f.load(self.out, "ptr")
         scalar, array = f.label("scalar"), f.label("array")
         f.branch(w.has(out, "type", w.env("array_type")) | self.raw, array, scalar)
         f.start(scalar)
@@ -240,26 +316,14 @@ class _Bind(Maker):
         f.start(array)
 
     # -- the node ---------------------------------------------------------------------------
-    def _record(self, made: Value, out: Value, plan: Value) -> None:
-        f, w = self.f, self.w
-        node = self.alloc(self._attribute(self.op, "node_type"), self.node)
+    def _node(self, plan: Value) -> Value:
+        """A node with its plan, attributes and edges."""
+        w = self.w
+        node = self.alloc(self._fact(NODE_TYPE), self.node)
         w.put(node, "plan", plan)
-        w.put(node, "shape", self.new("PyObject_GetAttr", out, w.env("shape_name")), owned=True)
-        descr = w.field(out, "descr")
-        self._set(node, "dtype", descr)
-        size = f.call("PyDict_Size", "i64", self.attrs)
-        w.when(size.compare("ne", 0), lambda: self._set(node, "attrs", self.attrs))
+        w.put(node, "attrs", self.attrs)
         w.put(node, "edges", self._edges(), owned=True)
-        self._residuals(node, made, out, plan)
-        self.stamp(node)
-        w.put(made, "_rg", w.env("true"))
-        w.put(made, "_edge", node, owned=True)
-        f.store(w.null, self.node)                      # it is the tensor's now
-
-    def _set(self, thing: Value, name: str, value: Value) -> None:
-        """Set an attribute in an instance dict."""
-        status = self.f.call("PyObject_SetAttr", "i32", thing, self.w.env(name), value)
-        self.w.need(status.compare("sge", 0), "failed")
+        return node
 
     def _edges(self) -> Value:
         f, w = self.f, self.w
@@ -275,8 +339,9 @@ class _Bind(Maker):
         f.loop(f.i64(0), self.n, 1, [], one)
         return edges
 
-    def _residuals(self, node: Value, made: Value, out: Value, plan: Value) -> None:
-        """The tuple of what the plan keeps; None for nothing."""
+    def _residuals(self, node: Value, output: Callable[[Value], Value], plan: Value) -> None:
+        """The tuple of what the plan keeps; None for nothing. `output(i)` is a residual that is an
+        output."""
         f, w = self.f, self.w
         count = f.call("PyTuple_Size", "i64", w.field(plan, "plan.sources"))
         some, none, done = f.label("keep"), f.label("keep_nothing"), f.label("kept")
@@ -293,7 +358,7 @@ class _Bind(Maker):
                 return self.kept(f.call("PyTuple_GetItem", "ptr", self.operands, at))
 
             def outside() -> Value:
-                return w.either(w.same(kind, w.env("out")), lambda: self.output(made, out), shapes)
+                return w.either(w.same(kind, w.env("out")), lambda: output(at), shapes)
 
             def shapes() -> Value:
                 return w.either(w.same(kind, w.env("aval")), lambda: self._aval(at), self._avals)
@@ -302,8 +367,6 @@ class _Bind(Maker):
         self._each_source(plan, residual)
         f.goto(done)
         f.start(done)
-        cell = w.field(made, "_cell")
-        w.when(w.same(cell, w.null), lambda: w.put(made, "_cell", w.none))
 
     def _aval(self, at: Value) -> Value:
         """Shape and dtype of an operand; None of None."""
@@ -321,19 +384,3 @@ class _Bind(Maker):
             return []
         self.f.loop(self.f.i64(0), self.n, 1, [], one)
         return avals
-
-    def _tie(self, made: Value) -> None:
-        """Tie a view to its base."""
-        f, w = self.f, self.w
-        view, done = f.label("view"), f.label("tied")
-        f.branch(self._is(self.op, "view", "true"), view, done)
-        f.start(view)
-        parent = f.call("PyTuple_GetItem", "ptr", self.operands, f.i64(0))
-        for k, v in enumerate((made, parent, self.op, self.attrs, w.env("minus_one"),
-                               self.state)):
-            f.store(v, f.at(self.six, "ptr", k))
-        tied = f.call("PyObject_Vectorcall", "ptr", w.env("make_view"), self.six, f.i64(6), w.null)
-        w.need(w.differs(tied, w.null), "failed")
-        w.drop(tied)
-        f.goto(done)
-        f.start(done)

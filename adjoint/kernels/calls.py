@@ -20,6 +20,7 @@ import numpy as np
 from adjoint.kernels import bind_ir, builtin, calls_ir, direct, launch, llvm
 
 Slots = Mapping[str, tuple[Any, str]]       # name in the generated code -> (an instance, slot)
+World = Callable[[], tuple[Mapping[str, Any], Slots]]       # the objects that code shares, slots
 
 
 class Record(NamedTuple):
@@ -80,12 +81,11 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
 
 
 @functools.cache
-def _ops(world: Callable[[], tuple[Mapping[str, Any], Slots]]) -> llvm.Module | None:
+def _ops(world: World) -> llvm.Module | None:
     return link("calls", calls_ir.text, calls_ir.ENV, *world())
 
 
-def caller(world: Callable[[], tuple[Mapping[str, Any], Slots]], record: Record
-           ) -> Callable[..., Any] | None:
+def caller(world: World, record: Record) -> Callable[..., Any] | None:
     """The builtin of one op; None where an operand's program or the generated code is missing."""
     if any(direct.program_of(f) is None for _, f, _, _, _ in record.dtypes):
         return None
@@ -104,12 +104,28 @@ def caller(world: Callable[[], tuple[Mapping[str, Any], Slots]], record: Record
     return builtin.make("op", module.address(f"op{arity}"), own)
 
 
-def binder(objects: Mapping[str, Any], slots: Slots) -> Callable[..., Any] | None:
-    """`bind(op, operands, attributes)`, a tensor or None; None where nothing can be generated."""
-    words = "impl prepare plans multi view node_type plain_node attrs dtype in out aval avals"
+@functools.cache
+def _general(world: World) -> llvm.Module | None:
+    """The module of what handles any op."""
+    words = ("impl prepare facts in out aval avals start stop step call ports _base _kids _steps "
+             "_creation no_grad multi")
     names = {n: sys.intern(n) for n in words.split()}
-    objects = {**names, "shape_name": "shape", "none_type": type(None), "bool": bool,
-               "asarray": np.asarray, "exception": Exception, "memory_error": MemoryError,
-               "minus_one": -1, **objects}
-    module = link("bind", bind_ir.text, bind_ir.ENV, objects, slots)
+    objects, slots = world()
+    return link("bind", bind_ir.text, bind_ir.ENV, {
+        **names, "shape_name": "shape", "none_type": type(None), "bool": bool,
+        "asarray": np.asarray, "exception": Exception, "memory_error": MemoryError,
+        "minus_one": -1, "list": list, "str": str, "slice": slice,
+        "ellipsis_type": type(Ellipsis), **objects}, slots)
+
+
+def binder(world: World) -> Callable[..., Any] | None:
+    """`bind(op, operands, attributes)`, a tensor or None; None where nothing can be generated."""
+    module = _general(world)
     return None if module is None else builtin.make("bind", module.address("bind"), ())
+
+
+def replayer(world: World, plans: dict[Any, Any]) -> Callable[..., Any] | None:
+    """`planned(positional, keywords)` over the plans of one function (`plans_ir`); None where
+    nothing can be generated."""
+    module = _general(world)
+    return None if module is None else builtin.make("planned", module.address("planned"), plans)

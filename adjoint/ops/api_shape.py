@@ -10,6 +10,7 @@ import numpy as np
 from adjoint.base.dtypes import to_numpy
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.intercept import shown_as
+from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     given,
@@ -41,6 +42,7 @@ from adjoint.ops.shape import (
 
 # ------------------------------------------------------------------ shapes
 @public("reshape")
+@planned
 def reshape_(input: Any, *args: Any, shape: Any = None) -> Any:
     """The same elements in another shape; one size may be -1. A view where strides allow it.
 
@@ -59,6 +61,7 @@ def _viewable(array: Any, shape: Sequence[int]) -> bool:
 
 
 @public("view", function=False)
+@planned
 def view(input: Any, *args: Any, shape: Any = None, size: Any = None) -> Any:
     """The same memory in another shape, or its bytes as another dtype.
 
@@ -122,6 +125,7 @@ def reshape_as(input: Any, other: Any) -> Any:
 
 
 @public()
+@planned
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     """Axes start_dim..end_dim as one.
 
@@ -143,12 +147,14 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 @public("ravel")
+@planned
 def ravel(input: Any) -> Any:
     """All elements along one axis."""
     return reshape(input, (numel(input),))
 
 
 @public()
+@planned
 def unflatten(input: Any, dim: int, sizes: Any) -> Any:
     """One axis as several (one may be -1).
 
@@ -167,6 +173,7 @@ def unflatten(input: Any, dim: int, sizes: Any) -> Any:
 
 
 @public()
+@planned
 def unsqueeze(input: Any, dim: int) -> Any:
     """A new axis of size 1 before axis `dim`.
 
@@ -179,6 +186,7 @@ def unsqueeze(input: Any, dim: int) -> Any:
 
 
 @public()
+@planned
 def squeeze(input: Any, dim: Any = None) -> Any:
     """Without the axes of size 1 (all, or those of `dim`).
 
@@ -194,6 +202,7 @@ def squeeze(input: Any, dim: Any = None) -> Any:
 
 
 @public()
+@planned
 def expand(input: Any, *args: Any, size: Any = None, implicit: bool = False) -> Any:
     """Axes of size 1 repeated without memory; -1 keeps a size, new axes go in front.
 
@@ -229,12 +238,14 @@ def expand_as(input: Any, other: Any) -> Any:
 
 
 @public()
+@planned
 def broadcast_to(input: Any, size: Any) -> Any:
     """`input.expand(size)`."""
     return expand(input, tuple(size))
 
 
 @public(method=False)
+@planned
 def broadcast_tensors(*tensors: Any) -> Any:
     """All operands expanded to their common shape.
 
@@ -261,6 +272,7 @@ def broadcast_shapes(*shapes: Any) -> Any:
 
 # ------------------------------------------------------------------ permutations
 @public(aliases=("swapaxes", "swapdims"))
+@planned
 def transpose(input: Any, dim0: int, dim1: int) -> Any:
     """Two axes swapped.
 
@@ -274,6 +286,7 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
 
 
 @public("t")
+@planned
 def t(input: Any) -> Any:
     """The transpose of a matrix; vectors and numbers as they are.
 

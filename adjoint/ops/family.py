@@ -22,6 +22,7 @@ from adjoint.base.errors import DTypeError, ShapeError, instead_of
 from adjoint.base.provenance import is_own_code
 from adjoint.base.tier import pays
 from adjoint.core import bind as general
+from adjoint.core import plans as replays
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
 from adjoint.core.inplace import zeros_of
@@ -32,10 +33,12 @@ from adjoint.core.tensor import (
     AccumulateGrad,
     Cell,
     Kept,
+    OpNode,
     OutRef,
     PairNode,
     Parameter,
     Port,
+    Size,
     Tensor,
     WideNode,
     counter,
@@ -407,7 +410,8 @@ def _world(node: Any) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
     tensor, ref = wrap(np.ndarray(0, buffer=b"")), OutRef()      # no memory that counts
     slots: dict[str, tuple[Any, str]] = {n: (tensor, n) for n in ("array", "_rg", "_edge", "_cell")}
     slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti")}
-    slots |= {n: (node, n) for n in type(node).__slots__}
+    slots |= {n: (node, n) for kind in type(node).__mro__ if issubclass(kind, (WideNode, PairNode))
+              for n in vars(kind)["__slots__"]}
     slots |= {"ref." + n: (ref, n) for n in ("array", "cell", "index", "version")}
     slots |= {"kept." + n: (Kept(tensor, 0, None), n) for n in ("tensor", "version", "mark")}
     slots |= {"plan." + n: (Plan(OPS["add"], 1), n) for n in ("wanted", "sources")}
@@ -429,10 +433,20 @@ def _calls() -> Any:
     return calls
 
 
+def _wide() -> Any:
+    objects, slots = _world(OpNode())
+    port = Port(OpNode(), 0, (), None)
+    slots |= {"port." + n: (port, n) for n in Port.__slots__}
+    return {**objects, "size": Size, "dtype_type": DType}, slots
+
+
 def _first_bind(*_: Any) -> None:
     """In the place of the machine code of `bind` until it pays."""
     if pays():
-        general.machine = _calls().binder(*_world(WideNode()))
+        calls = _calls()
+        general.machine = calls.binder(_wide)
+        if general.machine is not None:
+            replays.replayer = lambda table: calls.replayer(_wide, table)
 
 
 if GENERATED:

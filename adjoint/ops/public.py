@@ -75,14 +75,18 @@ def other_names(f: F) -> F:
     >>> ad.ones(size=(2, 3)).sum(axis=0, keepdims=True)
     tensor([[2., 2., 2.]])
     """
+    own = getattr(f, "plans", None)
+    if own is not None:                 # one frame for both: names matter where there is no plan
+        own.function = other_names(own.function)
+        return f
     code = getattr(inspect.unwrap(f), "__code__", None)
     if code is None:
         return f
     n = code.co_argcount + code.co_kwonlyargcount
-    own = code.co_varnames[:n]
-    theirs = {k: o for k, o in _THEIRS.items() if o in own and k not in own}
-    if own and own[0] in _FIRST and "input" not in own:
-        theirs["input"] = own[0]
+    names = code.co_varnames[:n]
+    theirs = {k: o for k, o in _THEIRS.items() if o in names and k not in names}
+    if names and names[0] in _FIRST and "input" not in names:
+        theirs["input"] = names[0]
     if code.co_flags & inspect.CO_VARARGS and code.co_varnames[n] == "size":
         theirs["size"] = _SPREAD
     if not theirs:

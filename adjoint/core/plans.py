@@ -1,0 +1,188 @@
+"""Calls of public functions, replayed: which ops a function runs on arguments of a kind.
+
+Most of what a small op costs is its arguments: PyTorch's signatures have dims that count from
+either end, sizes of which one may be left out, ints or tuples, keywords, `out=`. What comes of them
+depends on shapes, dtypes and the other arguments alone. A function that is `@planned` is
+watched when it meets the same arguments for the second time: the ops that it runs become a plan, and
+from then on machine code (`kernels/plans_ir.py`) finds the plan by the arguments and runs the ops.
+A call that has no plan is the function itself, as without generated code.
+
+A function may be planned if what it does follows from shapes, strides, dtypes, which tensors are
+the same object and want a gradient, the gradient mode, and the arguments that are no tensors. It
+must not read elements, draw random numbers or write to its operands; the ops that it runs may.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from struct import pack
+from typing import Any, TypeVar
+
+import numpy as np
+
+from adjoint.base.dtypes import DType
+from adjoint.core.bind import remaking
+from adjoint.core.modes import Observer, watchers
+from adjoint.core.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+MOST_VALUES = 64             # of a plan: operands and results
+_CONSTANTS = (type(None), bool, int, float, str)
+_FIXED = (*_CONSTANTS, type(Ellipsis), DType)
+
+# dict of plans -> what looks a call up in it, in machine code; None until there is any
+replayer: Callable[[dict[Any, Any]], Any] | None = None
+
+
+class Plans:
+    """A function and its plans: key -> (ops, results, what makes the answer of several, objects
+    whose addresses are in the key); None for a call that cannot be replayed, 0 for one seen once."""
+
+    __slots__ = ("function", "table", "machine")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.table: dict[bytes, Any] = {}
+        self.machine: Callable[[Any, Any], Any] = self._first
+
+    def _first(self, args: Any, kwargs: Any) -> None:
+        """In the place of the machine code until there is any."""
+        if replayer is not None:
+            self.machine = replayer(self.table) or (lambda args, kwargs: None)
+
+    def learn(self, key: bytes, args: Any, kwargs: Any) -> Any:
+        """Run the function, and note what it does."""
+        seen = _Watch()
+        held = watchers.push(watchers.observers, seen)
+        try:
+            result = self.function(*args, **kwargs)
+        finally:
+            watchers.pop(held)
+        self.table[key] = seen.plan((*args, *kwargs.values()), result)
+        return result
+
+
+class _Watch(Observer):
+    """The ops that run while it is entered."""
+
+    def __init__(self) -> None:
+        self.ops: list[tuple[Any, Any, Any]] = []
+        self.made: list[Any] = []
+
+    def before(self, op: Any, args: Any, attrs: Any) -> None:
+        self.ops.append((op, tuple(args), dict(attrs)))
+
+    def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
+        self.made.append(made)
+
+    def plan(self, arguments: Sequence[Any], result: Any) -> tuple[Any, ...] | None:
+        """What to run in place of the function; None where that is more than ops on its operands
+        and on what they gave."""
+        leaves = list(_leaves(arguments))
+        tensors = {id(x): x for x in leaves if isinstance(x, Tensor)}
+        places = {k: i for i, k in enumerate(tensors)}
+        fixed = [x for x in leaves if not isinstance(x, Tensor)]
+        dtypes = {t.array.dtype for t in tensors.values()} | {
+            np.dtype(x.dtype) for x in fixed if isinstance(x, DType)}
+        if len(self.made) != len(self.ops):
+            return None
+        used: set[int] = set()
+        steps = []
+        for (op, args, attrs), made in zip(self.ops, self.made, strict=True):
+            operands = _operands(args, places)
+            outs = made if type(made) is tuple else (made,)
+            if operands is None or not _is_fixed(tuple(attrs.values()), dtypes) or any(
+                    id(t) in places for t in outs):
+                return None
+            used.update(operands[0])
+            steps.append((op, attrs, pack(f"{len(args)}q", *operands[0]), operands[1],
+                          op.own is None and not _thrifty(op, args)))
+            places.update((id(t), len(places) + i) for i, t in enumerate(outs))
+        answer, maker = _answer(result, places)
+        used.update(answer)
+        if not answer or len(places) > MOST_VALUES or not used.issuperset(range(len(tensors))):
+            return None
+        return (tuple(steps), pack(f"{len(answer)}q", *answer), maker,
+                (fixed, [t.array.dtype for t in tensors.values()]))
+
+
+def _leaves(items: Sequence[Any]) -> Iterator[Any]:
+    """The arguments, with those in lists, tuples and slices, in the order of the key."""
+    for x in items:
+        if isinstance(x, (list, tuple)):
+            yield from _leaves(x)
+        elif isinstance(x, slice):
+            yield from _leaves((x.start, x.stop, x.step))
+        else:
+            yield x
+
+
+def _operands(args: Sequence[Any], places: Mapping[int, int]
+              ) -> tuple[list[int], tuple[Any, ...]] | None:
+    """Where an op's operands come from: places of values, -1, -2, ... for constants; and those.
+    None where one is neither, or none is a value."""
+    sources: list[int] = []
+    constants: list[Any] = []
+    for a in args:
+        if isinstance(a, Tensor):
+            if id(a) not in places:
+                return None
+            sources.append(places[id(a)])
+        elif type(a) in _CONSTANTS:
+            constants.append(a)
+            sources.append(-len(constants))
+        else:
+            return None
+    return (sources, tuple(constants)) if any(s >= 0 for s in sources) else None
+
+
+def _is_fixed(value: Any, dtypes: set[Any]) -> bool:
+    """Whether an attribute is a constant that follows from the key: a dtype is if it is an
+    operand's, where the default dtype might have been meant otherwise."""
+    if isinstance(value, np.dtype):
+        return value in dtypes
+    if isinstance(value, (tuple, list)):
+        return all(_is_fixed(v, dtypes) for v in value)
+    if isinstance(value, slice):
+        return _is_fixed((value.start, value.stop, value.step), dtypes)
+    return type(value) in _FIXED
+
+
+def _thrifty(op: Any, args: Sequence[Any]) -> bool:
+    """Whether the op might keep something else than a large operand."""
+    return op.thrift is not None and any(
+        isinstance(a, Tensor) and a.array.nbytes >= remaking.least_bytes for a in args)
+
+
+def _answer(result: Any, places: Mapping[int, int]) -> tuple[list[int], Any]:
+    """The places of what the function returned, and what makes several of them one; no places
+    where something else was returned."""
+    kind = type(result)
+    several = kind in (tuple, list) or hasattr(kind, "_fields")
+    parts = list(result) if several else [result]
+    if not all(isinstance(p, Tensor) and id(p) in places for p in parts):
+        return [], None
+    maker = None if not several else getattr(kind, "_make", kind)
+    return [places[id(p)] for p in parts], maker
+
+
+def planned(f: F) -> F:
+    """`f`, whose calls are replayed; see above for which functions may be.
+
+    >>> import adjoint as ad
+    >>> x = ad.arange(6)
+    >>> [x.reshape(2, -1).shape for _ in range(3)][2]
+    adjoint.Size([2, 3])
+    """
+    own = Plans(f)
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made = own.machine(args, kwargs)
+        if made is None:
+            return own.function(*args, **kwargs)
+        if type(made) is bytes:
+            return own.learn(made, args, kwargs)
+        return made
+    call.plans = own  # type: ignore[attr-defined]  # a function has attributes
+    return call  # type: ignore[return-value]  # same signature
