@@ -21,6 +21,7 @@ from adjoint.base.errors import AutogradError, IndexOutOfRange, MetaError, Missi
 from adjoint.core import tensor as core
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
+from adjoint.core.plans import planned
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
@@ -576,11 +577,13 @@ __all__ = ["AccumulateGrad", "Size", "attach_registry", "getter", "inplace", "is
            "member", "of_numpy", "wrap"]
 
 
+@planned
 def _transposed(self: Tensor) -> Tensor:
     """All axes reversed."""
     return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))
 
 
+@planned
 def _matrix_transposed(self: Tensor) -> Tensor:
     """The last two axes swapped."""
     out: Tensor = METHODS["transpose"](self, -2, -1)

@@ -192,8 +192,8 @@ class WideNode(Node):
 
 
 class OpNode(WideNode):
-    """A node of an op that is recorded as `bind` does it. What every such node has sits in slots: an
-    instance dict costs as much to make as the rest."""
+    """A node of an op that is recorded as `bind` does it. What every such node has sits in slots:
+    an instance dict costs as much to make as the rest."""
 
     __slots__ = ("dtype", "attrs")
 

@@ -1,15 +1,16 @@
 """Calls of public functions, replayed: which ops a function runs on arguments of a kind.
 
 Most of what a small op costs is its arguments: PyTorch's signatures have dims that count from
-either end, sizes of which one may be left out, ints or tuples, keywords, `out=`. What comes of them
-depends on shapes, dtypes and the other arguments alone. A function that is `@planned` is
-watched when it meets the same arguments for the second time: the ops that it runs become a plan, and
-from then on machine code (`kernels/plans_ir.py`) finds the plan by the arguments and runs the ops.
-A call that has no plan is the function itself, as without generated code.
+either end, sizes of which one may be left out, ints or tuples, keywords, `out=`. What comes of it
+all depends on shapes, dtypes and the other arguments alone. A function that is `@planned` is
+watched when it meets the same arguments for the second time: the ops that it runs become a plan,
+and from then on machine code (`kernels/plans_ir.py`) finds the plan by the arguments and runs the
+ops. A call that has no plan is the function itself, as without generated code.
 
 A function may be planned if what it does follows from shapes, strides, dtypes, which tensors are
 the same object and want a gradient, the gradient mode, and the arguments that are no tensors. It
-must not read elements, draw random numbers or write to its operands; the ops that it runs may.
+must not write to its operands or read their elements (but to refuse what its ops refuse too); where
+it draws random numbers or warns, it says so by `not_replayed()`.
 """
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ replayer: Callable[[dict[Any, Any]], Any] | None = None
 
 class Plans:
     """A function and its plans: key -> (ops, results, what makes the answer of several, objects
-    whose addresses are in the key); None for a call that cannot be replayed, 0 for one seen once."""
+    whose addresses are in the key); None: a call that cannot be replayed, 0: one seen once."""
 
     __slots__ = ("function", "table", "machine")
 
@@ -62,12 +63,20 @@ class Plans:
         return result
 
 
+def not_replayed() -> None:
+    """What the function that calls this does now is more than what plans repeat."""
+    for observer in watchers.observers.get():
+        if type(observer) is _Watch:
+            observer.refused = True
+
+
 class _Watch(Observer):
     """The ops that run while it is entered."""
 
     def __init__(self) -> None:
         self.ops: list[tuple[Any, Any, Any]] = []
         self.made: list[Any] = []
+        self.refused = False
 
     def before(self, op: Any, args: Any, attrs: Any) -> None:
         self.ops.append((op, tuple(args), dict(attrs)))
@@ -84,7 +93,7 @@ class _Watch(Observer):
         fixed = [x for x in leaves if not isinstance(x, Tensor)]
         dtypes = {t.array.dtype for t in tensors.values()} | {
             np.dtype(x.dtype) for x in fixed if isinstance(x, DType)}
-        if len(self.made) != len(self.ops):
+        if self.refused or len(self.made) != len(self.ops):
             return None
         used: set[int] = set()
         steps = []
@@ -97,10 +106,12 @@ class _Watch(Observer):
             used.update(operands[0])
             steps.append((op, attrs, pack(f"{len(args)}q", *operands[0]), operands[1],
                           op.own is None and not _thrifty(op, args)))
-            places.update((id(t), len(places) + i) for i, t in enumerate(outs))
+            places |= {id(t): len(places) + i for i, t in enumerate(outs)}
         answer, maker = _answer(result, places)
         used.update(answer)
-        if not answer or len(places) > MOST_VALUES or not used.issuperset(range(len(tensors))):
+        written = bool(steps) and any(i < len(tensors) for i in answer)      # out=
+        if not answer or written or len(places) > MOST_VALUES or not used.issuperset(
+                range(len(tensors))):
             return None
         return (tuple(steps), pack(f"{len(answer)}q", *answer), maker,
                 (fixed, [t.array.dtype for t in tensors.values()]))

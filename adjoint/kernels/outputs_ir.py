@@ -1,7 +1,7 @@
 """What the machine code of `bind` does with results: views, and several outputs.
 
-A view is tied to the root of its family as `core.bind.make_view` ties it; where it is not plain that
-it shares its parent's memory, or the list of views wants pruning, that function is called.
+A view is tied to the root of its family as `core.bind.make_view` ties it; where it is not plain
+that it shares its parent's memory, or the list of views wants pruning, that function is called.
 """
 from __future__ import annotations
 

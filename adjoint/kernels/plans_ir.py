@@ -3,9 +3,9 @@
     PyObject *planned(PyObject *plans, PyObject *const *args, Py_ssize_t count)
     planned(positional, keywords) -> the result | None | the key, as bytes
 
-The arguments become a key: of a tensor its dtype, shape (strides too where it is not contiguous) and
-whether it wants a gradient; numbers by their bits, names and constants by their addresses, lists,
-tuples and slices by their items. `plans` says for a key which ops the function ran
+The arguments become a key: of a tensor its dtype, shape (strides too where it is not contiguous)
+and whether it wants a gradient; numbers by their bits, names and constants by their addresses,
+lists, tuples and slices by their items. `plans` says for a key which ops the function ran
 (`core/plans.py`); they run here, through the machine code of `bind`. None: the function has to run,
 because an argument is of another kind, because what it did cannot be replayed, or because this key
 was not seen before; the second time the key itself comes back, for a plan to be made.
@@ -196,7 +196,7 @@ class _Planned(Maker):
         self.held = f.emit("ptr", "alloca i64, align 8")        # values that we hold
 
     def emit(self) -> None:
-        f, w = self.f, self.w
+        f = self.f
         for place in (self.counts, f.at(self.counts, "i64", 1), self.held):
             f.store(f.i64(0), place)
         self.plans = f.args[0]
@@ -229,7 +229,7 @@ class _Planned(Maker):
         self.w.need(self.f.emit("i1", f"icmp ne i32 {good.ref}, 0"), "other")
 
     def _keywords(self, keywords: Value) -> None:
-        f, w = self.f, self.w
+        f = self.f
         at, name, value = self.three, f.at(self.three, "ptr", 1), f.at(self.three, "ptr", 2)
         f.store(f.i64(0), at)
         head, turn, done = f.label("keyword"), f.label("turn"), f.label("keywords_done")

@@ -12,6 +12,7 @@ from adjoint.base.dtypes import finfo
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32, lowered
 from adjoint.core.op import op
+from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     box,
@@ -412,6 +413,7 @@ def _column(x: Any) -> Any:
 
 
 # ------------------------------------------------------------------ norms
+@planned
 @linalg()
 def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *,
                 dtype: Any = None, out: Any = None) -> Any:
@@ -450,6 +452,7 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
     return finish(out, found if keepdim else squeeze_op(found, dims=tuple(sorted((a, b)))))
 
 
+@planned
 @linalg()
 def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out: Any = None,
          dtype: Any = None) -> Any:

@@ -10,6 +10,7 @@ from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.op import aval_of_value
+from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
     box,
@@ -236,6 +237,7 @@ def _view(x: Any, basic: tuple[Any, ...]) -> Any:
 
 
 @public("__getitem__", function=False)
+@planned
 def getitem(input: Any, index: Any) -> Any:
     """``x[index]``: ints, slices, None and ... give views, arrays and masks give copies.
 
@@ -250,8 +252,10 @@ def getitem(input: Any, index: Any) -> Any:
     parsed = parse(shape, index)
     y = _view(input, parsed.basic)
     if parsed.dims:
-        lin = positions(tuple(y.shape), parsed)
-        return index_op(y, lin, dims=parsed.dims)
+        arrays = parsed.arrays
+        if len(arrays) == 1 and not getattr(arrays[0], "level", 0) and raw(arrays[0]).dtype == I64:
+            return index_op(y, arrays[0], dims=parsed.dims)     # the record counts from the end
+        return index_op(y, positions(tuple(y.shape), parsed), dims=parsed.dims)
     if y is input:
         from adjoint.ops.shape import identity_op
         return identity_op(input)
@@ -343,6 +347,7 @@ def _fill_value(name: str, v: Any) -> Any:
 
 
 @public()
+@planned
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     """`input` with `value` where the mask is True.
 
@@ -401,6 +406,7 @@ def argwhere(input: Any) -> Any:
 
 
 @public()
+@planned
 def tril(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
     """The lower triangle of the last two axes, 0 above `diagonal`."""
     _matrix("tril", input)
@@ -408,6 +414,7 @@ def tril(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def triu(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
     """The upper triangle of the last two axes, 0 below `diagonal`."""
     _matrix("triu", input)

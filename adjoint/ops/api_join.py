@@ -7,6 +7,7 @@ import numpy as np
 
 from adjoint.base.dtypes import promote_dtypes
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
+from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     cast_to,
@@ -49,6 +50,7 @@ def _several(name: str, tensors: Any) -> list[Any]:
 
 
 @public(method=False, aliases=("concat", "concatenate"))
+@planned
 def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: Any = None) -> Any:
     """Tensors one after another along an existing axis; dtypes are promoted.
 
@@ -67,6 +69,7 @@ def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: Any = None) -> Any
 
 
 @public(method=False)
+@planned
 def stack(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     """Tensors of one shape along a new axis.
 
@@ -113,6 +116,7 @@ def atleast_3d(*tensors: Any) -> Any:
 
 
 @public(method=False)
+@planned
 def hstack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 1 (axis 0 for vectors)."""
     xs = [_at_least(x, 1) for x in tensors]
@@ -122,6 +126,7 @@ def hstack(tensors: Any, *, out: Any = None) -> Any:
 
 
 @public(method=False, aliases=("row_stack",))
+@planned
 def vstack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 0, vectors as rows."""
     return cat([_at_least(x, 2) for x in tensors], 0, out=out)
@@ -141,6 +146,7 @@ def column_stack(tensors: Any, *, out: Any = None) -> Any:
 
 # ------------------------------------------------------------------ splitting
 @public()
+@planned
 def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
     """Views of pieces along an axis: of one size (the last may be smaller), or of given sizes.
 
@@ -171,6 +177,7 @@ def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> Any:
 
 
 @public()
+@planned
 def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     """At most `chunks` pieces of equal size (the last may be smaller) along an axis.
 
@@ -210,6 +217,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
 
 
 @public()
+@planned
 def unbind(input: Any, dim: int = 0) -> Any:
     """A tuple of the slices along an axis, without it.
 
@@ -223,6 +231,7 @@ def unbind(input: Any, dim: int = 0) -> Any:
 
 
 @public()
+@planned
 def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     """A view of `length` elements along an axis from `start` on.
 
@@ -251,6 +260,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
 
 
 @public()
+@planned
 def select(input: Any, dim: int, index: int) -> Any:
     """A view of one slice along an axis, without it."""
     if not len(input.shape):
@@ -266,6 +276,7 @@ def select(input: Any, dim: int, index: int) -> Any:
 
 # ------------------------------------------------------------------ repeats
 @public("repeat", function=False)
+@planned
 def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     """The tensor several times along each axis (a copy); new axes go in front.
 

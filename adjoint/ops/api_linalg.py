@@ -7,6 +7,7 @@ from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
+from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import dtype_of, finish, need, need_rank, same_dtype
 from adjoint.ops.linalg import (
@@ -28,6 +29,7 @@ from adjoint.ops.shape import reshape, squeeze_op, transpose_op, unsqueeze_op
 
 
 @public()
+@planned
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     """Matrix product; leading axes broadcast, vectors are rows or columns as needed.
 
@@ -69,6 +71,7 @@ def _matmul(a: Any, b: Any) -> Any:
 
 
 @public()
+@planned
 def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     """Product of two matrices (n, m) and (m, p); does not broadcast.
 
@@ -87,6 +90,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     """Products of two batches of matrices (b, n, m) and (b, m, p).
 
@@ -100,6 +104,7 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
     """Product of a matrix (n, m) and a vector (m,).
 
@@ -117,6 +122,7 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
     """Σ a·b of two vectors of one length (no conjugate; see `vdot`).
 
@@ -171,6 +177,7 @@ def _lead(t: Any) -> int:
 
 
 @public(aliases=("ger",))
+@planned
 def outer(input: Any, vec2: Any, *, out: Any = None) -> Any:
     """a[i]·b[j] of two vectors.
 
@@ -194,6 +201,7 @@ def _weights(name: str, beta: Any, alpha: Any, x: Any) -> None:
 
 
 @public()
+@planned
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
           out: Any = None) -> Any:
     """beta·input + alpha·(mat1 @ mat2); with beta 0 the input is not read.
@@ -210,6 +218,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
 
 
 @public()
+@planned
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1,
             out: Any = None) -> Any:
     """beta·input + alpha·(batch1 @ batch2), matrix by matrix.
@@ -286,6 +295,7 @@ def baddbmm_(self: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
                    name="baddbmm_")
 
 
+@planned
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """``input @ weightᵀ + bias``: (..., in) with weight (out, in) and bias (out,) -> (..., out).
 

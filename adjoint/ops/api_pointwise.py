@@ -19,6 +19,7 @@ from adjoint.base.dtypes import (
 )
 from adjoint.base.errors import ArgumentError, DTypeError, instead_of
 from adjoint.core.inplace import inplace
+from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import finish, no_zeros
@@ -352,6 +353,7 @@ def _bound(x: Any) -> Any:
 
 
 @public(aliases=("clip",))
+@planned
 def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
     """input, limited to [min, max]; bounds are numbers or tensors. The slope at a bound is 1."""
     if min is None and max is None:
@@ -392,12 +394,14 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 
 @public(name="clamp_min")
+@planned
 def clamp_min(input: Any, min: Any) -> Any:
     """max(input, min), elementwise."""
     return clamp(input, min=min)
 
 
 @public(name="clamp_max")
+@planned
 def clamp_max(input: Any, max: Any) -> Any:
     """min(input, max), elementwise."""
     return clamp(input, max=max)
@@ -437,6 +441,7 @@ def round_inplace(self: Tensor, *, decimals: int = 0) -> Tensor:
 
 
 @public(method=False)
+@planned
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; alone: the indices where it holds.
 
@@ -452,6 +457,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
 
 
 @public(name="where", function=False)
+@planned
 def where_method(self: Any, condition: Any, other: Any) -> Any:
     """This tensor where `condition` holds, else `other`."""
     return where(condition, self, other)

@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
 from adjoint.core.autocast import in_float32
+from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     cast_to,
@@ -50,6 +51,7 @@ AminmaxResult = result("aminmax", "min max")
 
 
 @public("sum")
+@planned
 def sum_(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
          out: Any = None) -> Any:
     """Sum over all axes or those of `dim`; integers and truth values give int64.
@@ -66,6 +68,7 @@ def sum_(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 
 @public()
+@planned
 def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
          out: Any = None) -> Any:
     """Mean over all axes or those of `dim`; integers need `dtype=`.
@@ -111,6 +114,7 @@ def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
 
 
 @public()
+@planned
 def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
         correction: Any = None, out: Any = None) -> Any:
     """Variance, divided by n - correction (1 by default: unbiased).
@@ -126,6 +130,7 @@ def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
 
 
 @public()
+@planned
 def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
         correction: Any = None, out: Any = None) -> Any:
     """Standard deviation: the root of `var`; its gradient is 0 where it is 0.
@@ -159,6 +164,7 @@ def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = 
 
 
 @public()
+@planned
 @in_float32
 def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
          out: Any = None) -> Any:
@@ -192,6 +198,7 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool, out: Any, ops: Any)
 
 
 @public("max")
+@planned
 def max_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None,
          out: Any = None) -> Any:
     """The largest value; along `dim` with its index; or the larger of two tensors.
@@ -209,6 +216,7 @@ def max_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = Non
 
 
 @public("min")
+@planned
 def min_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None,
          out: Any = None) -> Any:
     """The smallest value; along `dim` with its index; or the smaller of two tensors."""
@@ -217,6 +225,7 @@ def min_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = Non
 
 
 @public()
+@planned
 def amax(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
     """The largest value over axes; ties share the gradient evenly."""
     need("amax", input)
@@ -224,6 +233,7 @@ def amax(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -
 
 
 @public()
+@planned
 def amin(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
     """The smallest value over axes; ties share the gradient evenly."""
     need("amin", input)
@@ -239,6 +249,7 @@ def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False, out: Any = No
 
 
 @public()
+@planned
 def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """Index of the largest value, of the flattened tensor or along `dim`; nan counts as largest.
 
@@ -255,6 +266,7 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
 
 
 @public()
+@planned
 def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """Index of the smallest value, of the flattened tensor or along `dim`."""
     need("argmin", input)
@@ -267,6 +279,7 @@ def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
 
 # ------------------------------------------------------------------ truth and counts
 @public("all")
+@planned
 def all_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """True where no element is zero."""
     need("all", input)
@@ -274,6 +287,7 @@ def all_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None)
 
 
 @public("any")
+@planned
 def any_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """True where some element is not zero."""
     need("any", input)
@@ -289,6 +303,7 @@ def count_nonzero(input: Any, dim: Any = None, *, keepdim: bool = False) -> Any:
 
 # ------------------------------------------------------------------ norms, log-sum-exp
 @public()
+@planned
 def logsumexp(input: Any, dim: Any, keepdim: bool = False, *, out: Any = None) -> Any:
     """log Σ exp(x), without overflow; -inf rows give -inf and gradient 0.
 
@@ -302,6 +317,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False, *, out: Any = None) -
 
 
 @public()
+@planned
 def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None,
          dtype: Any = None) -> Any:
     """The p-norm over axes; its gradient at 0 is 0.

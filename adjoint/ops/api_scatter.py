@@ -10,6 +10,7 @@ from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import promoted
 from adjoint.core.inplace import inplace
+from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     box,
     cast_to,
@@ -48,6 +49,7 @@ def _index_of(name: str, index: Any) -> Any:
 
 
 @public()
+@planned
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> Any:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on.
 
@@ -158,6 +160,7 @@ def wrapped_index(name: str, index: Any, size: int, *, negative: bool = False) -
 
 
 @public()
+@planned
 def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
     """The slices along `dim` that a vector of indices names.
 

@@ -301,6 +301,7 @@ def t(input: Any) -> Any:
 
 
 @public()
+@planned
 def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     """The axes in another order.
 
@@ -317,6 +318,7 @@ def permute(input: Any, *args: Any, dims: Any = None) -> Any:
 
 
 @public(aliases=("moveaxis",))
+@planned
 def movedim(input: Any, source: Any, destination: Any) -> Any:
     """Axes `source` at the places `destination`, the others in their order.
 
@@ -335,6 +337,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
 
 
 @public()
+@planned
 def contiguous(input: Any, memory_format: Any = None) -> Any:
     """`input` itself if its elements lie in C order, else a copy that does."""
     array = raw(input)
@@ -356,6 +359,7 @@ def adjoint_of(input: Any) -> Any:
 
 
 @public()
+@planned
 def flip(input: Any, *args: Any, dims: Any = None) -> Any:
     """Reversed along axes (a copy).
 

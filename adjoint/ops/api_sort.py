@@ -10,6 +10,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.op import op
+from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     box,
     cast_to,
@@ -306,6 +307,7 @@ def _cumulative(op_: Any, input: Any, dim: Any, dtype: Any, out: Any) -> Any:
 
 
 @public()
+@planned
 def cumsum(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
     """Running sums along an axis.
 

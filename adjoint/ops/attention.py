@@ -15,6 +15,7 @@ from adjoint.base.dtypes import BOOL, F32, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.core.plans import not_replayed, planned
 from adjoint.kernels import attention as raw_attention
 from adjoint.kernels import attention_numpy
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, need
@@ -232,6 +233,7 @@ def _expanded(x: Any, lead: Shape) -> Any:
     return x if tuple(x.shape) == shape else expand_op(x, shape=shape)
 
 
+@planned
 def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None,
                                  dropout_p: float = 0.0, is_causal: bool = False,
                                  scale: Any = None, enable_gqa: bool = False) -> Any:
@@ -271,6 +273,8 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     if dropout_p == 1.0:
         return mul(attention_op(q, k, v, mask, causal=is_causal, scale=factor, dropout=0.0,
                                 seed=0)[0], 0.0)
+    if dropout_p:
+        not_replayed()
     seed = int(source().integers(1 << 63)) if dropout_p else 0
     return attention_op(q, k, v, mask, causal=bool(is_causal), scale=factor,
                         dropout=float(dropout_p), seed=seed)[0]

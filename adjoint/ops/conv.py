@@ -13,6 +13,7 @@ from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.core.plans import planned
 from adjoint.kernels import conv as raw_conv
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need
@@ -214,6 +215,7 @@ def _conv(name: str, dims: int, input: Any, weight: Any, bias: Any, stride: Any,
 
 
 @public(method=False)
+@planned
 def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
            dilation: Any = 1, groups: int = 1) -> Any:
     """Cross-correlation of (N, C, L) with weight (O, C/groups, K); "same"/"valid" padding too.
@@ -226,6 +228,7 @@ def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 
 
 @public(method=False)
+@planned
 def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
            dilation: Any = 1, groups: int = 1) -> Any:
     """Cross-correlation of (N, C, H, W) with weight (O, C/groups, KH, KW)."""
@@ -233,6 +236,7 @@ def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 
 
 @public(method=False)
+@planned
 def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
            dilation: Any = 1, groups: int = 1) -> Any:
     """Cross-correlation of (N, C, D, H, W) with weight (O, C/groups, KD, KH, KW)."""

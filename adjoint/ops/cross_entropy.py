@@ -16,6 +16,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
 from adjoint.core.op import op
+from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     dtype_of,
     is_recorded,
@@ -354,6 +355,7 @@ def _check_classes(name: str, x: Any, target: Any, weight: Any) -> None:
                          f"{list(weight.shape)}")
 
 
+@planned
 @in_float32
 def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Any = None,
                   ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
@@ -396,6 +398,7 @@ def _with_probabilities(x: Any, target: Any, weight: Any, ignore: int, reduction
     return total if reduction == "sum" else div(total, math.prod(x.shape) / max(classes, 1))
 
 
+@planned
 @in_float32
 def nll_loss(input: Any, target: Any, weight: Any = None, size_average: Any = None,
              ignore_index: int = -100, reduce: Any = None, reduction: str = "mean") -> Any:

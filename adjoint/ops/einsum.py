@@ -10,6 +10,7 @@ import string
 from typing import Any
 
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.plans import planned
 from adjoint.ops.api_common import need, same_dtype
 from adjoint.ops.arrange import diagonal_op
 from adjoint.ops.linalg import matmul_op
@@ -161,6 +162,7 @@ def _best(terms: list[str], output: str, size: dict[str, int]) -> tuple[int, int
 
 
 @public(method=False)
+@planned
 def einsum(equation: Any, *operands: Any) -> Any:
     """Sums of products over named axes, as in ``einsum("bij,bjk->bik", a, b)``.
 

@@ -9,6 +9,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.op import op
+from adjoint.core.plans import not_replayed, planned
 from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
 from adjoint.ops.index import add_rows, index_op
 from adjoint.ops.pointwise import add, eq, ge, logical_and, lt, where_op
@@ -107,6 +108,7 @@ sparse_embedding_op: Any = op(
     cost=embedding_op.op.cost, why=embedding_op.op.why)
 
 
+@planned
 def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False,
               sparse: bool = False) -> Any:
@@ -135,9 +137,11 @@ def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = 
                                 f"{padding_idx} for {rows} rows")
         pad = padding_idx % rows
     if max_norm is not None:
+        not_replayed()
         renorm_rows(weight, raw(input), float(max_norm), float(norm_type))
     out = (sparse_embedding_op if sparse else embedding_op)(weight, input, padding_idx=pad)
     if scale_grad_by_freq and getattr(out, "requires_grad", False):
+        not_replayed()
         counts = np.bincount(raw(input).reshape(-1), minlength=rows)
         share = 1.0 / np.maximum(counts, 1)[raw(input)].astype(dtype_of(weight))
         out = scale_gradient(out, share[..., None])

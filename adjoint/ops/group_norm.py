@@ -14,6 +14,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, finfo
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
+from adjoint.core.plans import planned
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.batch_norm import batch_norm, check_channels, column, track
 from adjoint.ops.linalg import conj
@@ -136,6 +137,7 @@ group_norm_op: Any = op(
          "mean": "one number per group, for x̂", "rstd": "one number per group, for x̂"})
 
 
+@planned
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None,
                eps: float = 1e-5) -> Any:
     """Normalizes groups of channels of every example of (N, C, ...).
@@ -258,6 +260,7 @@ rms_norm_op: Any = op(
                              "rstd": "one number per row, for x̂"})
 
 
+@planned
 def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
     """x/√(mean(x²) + eps)·weight over the trailing axes.
 

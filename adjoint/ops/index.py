@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
+from adjoint.base.dtypes import I64
 from adjoint.base.errors import IndexOutOfRange
 from adjoint.core.bind import bind
 from adjoint.core.inplace import replay, scatter_into
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
 from adjoint.ops.family import batch_broadcast, broadcast_shapes
-from adjoint.ops.pointwise import add, where_op
+from adjoint.ops.pointwise import add, lt, where_op
 from adjoint.ops.shape import expand_op, permute_op, reshape, unsqueeze_op
 
 Shape = tuple[int, ...]
@@ -109,20 +110,32 @@ def _selector(index: Any, shape: Shape, dims: Shape) -> tuple[Any, ...]:
     return tuple(picks)
 
 
-def check_range(index: Any, shape: Shape, dims: Shape) -> None:
-    """Raise where a position lies outside of the indexed axes."""
-    n = math.prod(shape[d] for d in dims)
-    if index.size and (index.min() < 0 or index.max() >= n):
-        bad = index[(index < 0) | (index >= n)].flat[0]
-        raise IndexOutOfRange(f"index {bad} is out of bounds for dimension {dims[0]} with size {n}")
+def check_range(index: Any, shape: Shape, dims: Shape, negative: bool = False) -> None:
+    """Raise where a position lies outside of the indexed axes; `negative` ones count from the
+    end."""
+    n = math.prod([shape[d] for d in dims])
+    if not index.size:
+        return
+    if not negative and index.dtype == I64:
+        if index.view(np.uint64).max() < n:
+            return                              # one pass: negative ones are large there
+    elif index.min() >= (-n if negative else 0) and index.max() < n:
+        return
+    bad = index[(index < (-n if negative else 0)) | (index >= n)].flat[0]
+    raise IndexOutOfRange(f"index {bad} is out of bounds for dimension {dims[0]} with size {n}")
 
 
 def _index_impl(x: Any, index: Any, /, *, dims: Shape) -> Any:
-    check_range(index, x.shape, dims)
+    """Negative positions count from the end where one axis is indexed."""
     if len(dims) == 1:
-        return np.take(x, index, axis=dims[0])
+        try:
+            return x.take(index, dims[0])
+        except IndexError:
+            check_range(index, x.shape, dims, negative=True)
+            raise
+    check_range(index, x.shape, dims)
     if neighbours(dims) and x.flags.c_contiguous:
-        return np.take(_joined(x, dims), index, axis=dims[0])
+        return _joined(x, dims).take(index, dims[0])
     return x[_selector(index, x.shape, dims)]
 
 
@@ -132,9 +145,15 @@ def _joined(x: Any, dims: Shape) -> Any:
     return x.reshape(*x.shape[:a], math.prod(x.shape[a:b]), *x.shape[b:])
 
 
+FEW = 32                # rows, up to which sorting them costs more than adding them one by one
+
+
 def add_rows(out: Any, index: Any, rows: Any) -> None:
     """out[index[i]] += rows[i] for matrices: sorted by target, then summed run by run."""
     if not index.size or not rows.size:
+        return
+    if index.size <= FEW:
+        np.add.at(out, index, rows)
         return
     order = np.argsort(index, kind="stable")
     found = index[order]
@@ -147,8 +166,22 @@ def add_rows(out: Any, index: Any, rows: Any) -> None:
         out[found[starts]] += np.add.reduceat(rows[order], starts, axis=0)
 
 
+def _from_front(index: Any, shape: Shape, dims: Shape) -> Any:
+    """Positions counted from the front; raises where one lies outside."""
+    n = math.prod([shape[d] for d in dims])
+    if not index.size or index.dtype == I64 and index.view(np.uint64).max() < n:
+        return index
+    check_range(index, shape, dims, negative=True)
+    return np.where(index < 0, index + n, index)
+
+
 def _unindex_impl(ct: Any, index: Any, /, *, shape: Shape, dims: Shape) -> Any:
-    check_range(index, shape, dims)
+    index = _from_front(index, shape, dims)
+    if dims == (0,):
+        w = wide(ct)
+        out = np.zeros((shape[0], math.prod(shape[1:])), w.dtype)
+        add_rows(out, index.reshape(-1), w.reshape(index.size, out.shape[1]))
+        return narrowed(out.reshape(shape), ct.dtype)
     rest = tuple(d for d in range(len(shape)) if d not in dims)
     sizes = tuple(shape[d] for d in dims)
     at = dims[0] if neighbours(dims) else 0
@@ -182,6 +215,7 @@ def _batch_index(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
         x = expand_op(unsqueeze_op(x, dim=0), shape=(n, *x.shape))
     shape = attrs["shape"] if op_ is unindex_op.op else tuple(x.shape)[1:]
     size = math.prod(shape[d] for d in dims)
+    index = where_op(lt(index, 0), add(index, size), index)
     first = reshape(np.arange(n) * size, (n, *(1,) * (len(index.shape) - 1)))
     joint, every = add(index, first), (0, *deeper)
     at = dims[0] if neighbours(dims) else 0
@@ -208,9 +242,14 @@ def _front(x: Any, axis: int) -> Any:
     return permute_op(x, dims=(axis, *(d for d in range(rank) if d != axis)))
 
 
-def _declare_index(name: str, node: str) -> Any:
+def _strict_impl(x: Any, index: Any, /, *, dims: Shape) -> Any:
+    check_range(index, x.shape, dims)
+    return _index_impl(x, index, dims=dims)
+
+
+def _declare_index(name: str, node: str, impl: Any = _strict_impl) -> Any:
     return op(
-        name, impl=_index_impl, node=node,
+        name, impl=impl, node=node,
         infer=lambda x, index, *, dims: Aval(indexed_shape(x.shape, index.shape, dims), x.dtype),
         vjp={"x": lambda ct, index, x_aval, *, dims: unindex_op(ct, index, shape=x_aval.shape,
                                                                 dims=dims)},
@@ -220,7 +259,7 @@ def _declare_index(name: str, node: str) -> Any:
         why={"index": "the gradient goes back to the rows that were read"})
 
 
-index_op: Any = _declare_index("index", "IndexBackward0")
+index_op: Any = _declare_index("index", "IndexBackward0", _index_impl)
 index_select_op: Any = _declare_index("index_select", "IndexSelectBackward0")
 take_op: Any = _declare_index("take", "TakeBackward0")
 unindex_op: Any = op(

@@ -13,6 +13,7 @@ from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
+from adjoint.core.plans import not_replayed, planned
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
@@ -133,6 +134,7 @@ def _start(name: str, xs: tuple[Any, ...], size_average: Any, reduce: Any, reduc
 
 def _size_warning(name: str, input: Any, target: Any) -> None:
     if tuple(input.shape) != tuple(target.shape):
+        not_replayed()
         warnings.warn(f"Using a target size ({list(target.shape)}) that is different to the input "
                       f"size ({list(input.shape)}). This will likely lead to incorrect results due "
                       f"to broadcasting ({name}).", UserWarning, stacklevel=3)
@@ -145,6 +147,7 @@ def _distance(x: Any, y: Any) -> Any:
 
 
 def _paired(name: str, record: Any) -> Callable[..., Any]:
+    @planned
     @in_float32
     def loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
              reduction: str = "mean", weight: Any = None) -> Any:
@@ -172,6 +175,7 @@ l1_loss = _paired("l1_loss", _distance)
 l1_loss.__doc__ = "abs(input - target), reduced; slope 0 where they are equal."
 
 
+@planned
 @in_float32
 def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
                    reduction: str = "mean", beta: float = 1.0) -> Any:
@@ -185,6 +189,7 @@ def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: An
     return reduced(smooth_l1_op(input, target, beta=float(beta)), reduction)
 
 
+@planned
 @in_float32
 def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0,
                weight: Any = None) -> Any:
@@ -223,6 +228,7 @@ def _outside(p: Any) -> bool:
     return bool(p.min() < 0 or p.max() > 1)
 
 
+@planned
 @in_float32
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None,
                                      size_average: Any = None, reduce: Any = None,

@@ -15,6 +15,7 @@ from adjoint.base.dtypes import F32, of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.core.plans import planned
 from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, row_blocks, wide
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
@@ -184,6 +185,7 @@ def check_normalized(name: str, x: Any, shape: Shape, weight: Any, bias: Any) ->
                          f"{', '.join(map(str, shape))}], but got input of size{list(x.shape)}")
 
 
+@planned
 def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None,
                eps: float = 1e-5) -> Any:
     """(x - mean)/√(var + eps)·weight + bias over the trailing axes `normalized_shape`.

@@ -15,6 +15,7 @@ from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
+from adjoint.core.plans import planned
 from adjoint.ops.api_common import need
 from adjoint.ops.gather import gather_op, put_along_op, scatter_op
 from adjoint.ops.pointwise import abs_op, mul, pow_op, sign
@@ -250,6 +251,7 @@ def _declare(dims: int) -> dict[str, Any]:
                      f"{'axis' if dims == 1 else 'axes'} of (N, C, ...) or (C, ...).")
         if dims == 3 and not name.startswith(("lp", "max_unpool")):
             made[name] = in_float32(f)              # PyTorch's list for cpu has these alone
+        made[name] = planned(made[name])
         public(name, method=False)(made[name])
     return made
 

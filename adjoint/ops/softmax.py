@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     cast_to,
     finish,
@@ -169,6 +170,7 @@ def _prepared(name: str, input: Any, dim: Any, dtype: Any) -> tuple[Any, int]:
 
 
 @public()
+@planned
 def softmax(input: Any, dim: Any, dtype: Any = None, *, out: Any = None) -> Any:
     """exp(x) / Σ exp(x) along `dim`, without overflow.
 
@@ -181,6 +183,7 @@ def softmax(input: Any, dim: Any, dtype: Any = None, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def log_softmax(input: Any, dim: Any, dtype: Any = None, *, out: Any = None) -> Any:
     """x - log Σ exp(x) along `dim`.
 
