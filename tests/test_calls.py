@@ -145,7 +145,10 @@ def test_what_the_template_has_to_do() -> None:
     assert mul(shared, shared)._edge.s0.version == 0 == (shared * shared)._edge.s0.version
     with ad.no_grad():
         alias.add_(1.0)
-    assert mul(shared, shared) is None and (shared * shared)._edge.s0.version == 1
+    assert mul(shared, shared)._edge.s0.version == 1 == (shared * shared)._edge.s0.version
+    outside = alias.numpy()                                  # writes to it have no version
+    assert mul(shared, shared) is None and (shared * shared)._edge.s0.mark is not None
+    del outside
     with ad.inference_mode():
         frozen = ad.ones(4)
     assert mul(shared.detach().clone().requires_grad_(), frozen) is None
@@ -164,7 +167,9 @@ def test_shared_storage_is_kept_with_its_version() -> None:
             assert op.own.machine(*views) is not None
     shared = ad.ones(4, requires_grad=True)
     alias = shared.detach()
+    alias.add_(1)
     y = through(OPS["mul"].own, shared, ad.ones(4, requires_grad=True))
+    y.sum().backward(retain_graph=True)
     alias.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()

@@ -32,7 +32,7 @@ def walker(large: int) -> Any:
     slots |= {n: (node, n) for n in ("plan", "shape", "e0", "e1", "s0", "s1")}
     slots |= {"ref." + n: (ref, n) for n in ("array", "cell")}
     slots |= {"plan." + n: (plan, n) for n in ("fast", "limit", "large", "names", "pair")}
-    slots["kept.tensor"] = (Kept(leaf, 0, None), "tensor")
+    slots |= {"kept." + n: (Kept(leaf, 0, None), n) for n in ("tensor", "version")}
     slots["leaf.shape"] = (end, "shape")
     return walk.walker({
         "tensor": Tensor, "parameter": Parameter, "plan_type": Plan, "ref": OutRef, "kept": Kept,

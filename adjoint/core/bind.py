@@ -160,7 +160,7 @@ def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, A
                   outs: tuple[Any, ...], mode: int) -> list[Any]:
     node: Any = op.node_type()
     node.plan = plan.general() if plan.fast is not None else plan
-    if attrs or not op.unrolled:
+    if attrs or op.wide:
         node.attrs = attrs
     node.edges = tuple([edge_of(a) if plan.needs >> i & 1 and isinstance(a, Tensor) else None
                         for i, a in enumerate(args)])
@@ -303,7 +303,7 @@ def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
     """Tensors with history: one node, its residuals, and an edge per wanted operand."""
     node: Any = op.node_type()
     node.plan = plan
-    if attrs or not op.unrolled:
+    if attrs or op.wide:
         node.attrs = attrs
     needs = plan.needs
     node.edges = tuple([edge_of(a) if needs >> i & 1 and isinstance(a, Tensor) else None

@@ -92,7 +92,8 @@ class Op:
         # what dispatch asks for at every call, in one piece
         flows = None if self.differentiable is None else tuple(
             o in self.differentiable for o in self.outs)
-        self.facts = (self.multi, self.view, not short, self.plans, self.node_type,
+        self.wide = not short                # nodes are `OpNode`s
+        self.facts = (self.multi, self.view, self.wide, self.plans, self.node_type,
                       len(self.hidden), flows)
         self.pushes: dict[int, tuple[Push, ...]] = {}
 

@@ -15,6 +15,7 @@ it draws random numbers or warns, it says so by `not_replayed()`.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import pack
 from typing import Any, TypeVar
@@ -53,13 +54,13 @@ class Plans:
 
     def learn(self, key: bytes, args: Any, kwargs: Any) -> Any:
         """Run the function, and note what it does."""
-        seen = _Watch()
+        seen = _Watch((*args, *kwargs.values()))
         held = watchers.push(watchers.observers, seen)
         try:
             result = self.function(*args, **kwargs)
         finally:
             watchers.pop(held)
-        self.table[key] = seen.plan((*args, *kwargs.values()), result)
+        self.table[key] = seen.plan(result)
         return result
 
 
@@ -71,50 +72,84 @@ def not_replayed() -> None:
 
 
 class _Watch(Observer):
-    """The ops that run while it is entered."""
+    """The ops that run while it is entered, and when their results are no longer held: a plan
+    drops them at the same point, so that it needs no more memory."""
 
-    def __init__(self) -> None:
-        self.ops: list[tuple[Any, Any, Any]] = []
-        self.made: list[Any] = []
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        self.fixed: list[Any] = []
+        self.places: dict[int, int] = {}            # id of a living tensor -> place of the value
+        self.dtypes: list[Any] = []
+        for x in _leaves(arguments):
+            if not isinstance(x, Tensor):
+                self.fixed.append(x)
+                self.dtypes += [np.dtype(x.dtype)] if isinstance(x, DType) else []
+            elif id(x) not in self.places:
+                self.places[id(x)] = len(self.places)
+                self.dtypes.append(x.array.dtype)
+        self.operands = self.count = len(self.places)
+        self.used: set[int] = set()
+        self.steps: list[tuple[Any, ...]] = []
+        self.open = 0
+        self.dropped: list[int] = []
+        self.refs: list[Any] = []
         self.refused = False
 
     def before(self, op: Any, args: Any, attrs: Any) -> None:
-        self.ops.append((op, tuple(args), dict(attrs)))
+        found = self._sources(args)
+        self.open += 1
+        if found is None or self.open > 1 or not _is_fixed(tuple(attrs.values()), self.dtypes):
+            self.refused = True
+            return
+        sources, constants = found
+        self.used.update(sources)
+        self.steps.append((op, dict(attrs), _words(sources), constants,
+                           op.own is None and not _thrifty(op, args), _words(self.dropped)))
+        self.dropped = []
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
-        self.made.append(made)
+        self.open -= 1
+        for t in made if type(made) is tuple else (made,):
+            if id(t) in self.places:
+                self.refused = True                 # it wrote to an operand
+            place, self.count = self.count, self.count + 1
+            self.places[id(t)] = place
+            self.refs.append(weakref.ref(t, functools.partial(self._gone, id(t), place)))
 
-    def plan(self, arguments: Sequence[Any], result: Any) -> tuple[Any, ...] | None:
+    def _gone(self, key: int, place: int, ref: Any) -> None:
+        """A value is no longer held."""
+        if self.places.get(key) == place:
+            del self.places[key]
+        self.dropped.append(place)
+
+    def _sources(self, args: Sequence[Any]) -> tuple[list[int], tuple[Any, ...]] | None:
+        """Where an op's operands come from: places of values, -1, -2, ... for constants; and
+        those. None where one is neither, or none is a value."""
+        sources: list[int] = []
+        constants: list[Any] = []
+        for a in args:
+            if isinstance(a, Tensor) and id(a) in self.places:
+                sources.append(self.places[id(a)])
+            elif type(a) in _CONSTANTS:
+                constants.append(a)
+                sources.append(-len(constants))
+            else:
+                return None
+        return (sources, tuple(constants)) if any(s >= 0 for s in sources) else None
+
+    def plan(self, result: Any) -> tuple[Any, ...] | None:
         """What to run in place of the function; None where that is more than ops on its operands
         and on what they gave."""
-        leaves = list(_leaves(arguments))
-        tensors = {id(x): x for x in leaves if isinstance(x, Tensor)}
-        places = {k: i for i, k in enumerate(tensors)}
-        fixed = [x for x in leaves if not isinstance(x, Tensor)]
-        dtypes = {t.array.dtype for t in tensors.values()} | {
-            np.dtype(x.dtype) for x in fixed if isinstance(x, DType)}
-        if self.refused or len(self.made) != len(self.ops):
+        answer, maker = _answer(result, self.places)
+        self.used.update(answer)
+        written = bool(self.steps) and any(i < self.operands for i in answer)      # out=
+        if self.refused or self.open or not answer or written or self.count > MOST_VALUES \
+                or not self.used.issuperset(range(self.operands)):
             return None
-        used: set[int] = set()
-        steps = []
-        for (op, args, attrs), made in zip(self.ops, self.made, strict=True):
-            operands = _operands(args, places)
-            outs = made if type(made) is tuple else (made,)
-            if operands is None or not _is_fixed(tuple(attrs.values()), dtypes) or any(
-                    id(t) in places for t in outs):
-                return None
-            used.update(operands[0])
-            steps.append((op, attrs, pack(f"{len(args)}q", *operands[0]), operands[1],
-                          op.own is None and not _thrifty(op, args)))
-            places |= {id(t): len(places) + i for i, t in enumerate(outs)}
-        answer, maker = _answer(result, places)
-        used.update(answer)
-        written = bool(steps) and any(i < len(tensors) for i in answer)      # out=
-        if not answer or written or len(places) > MOST_VALUES or not used.issuperset(
-                range(len(tensors))):
-            return None
-        return (tuple(steps), pack(f"{len(answer)}q", *answer), maker,
-                (fixed, [t.array.dtype for t in tensors.values()]))
+        return tuple(self.steps), _words(answer), maker, (self.fixed, self.dtypes)
+
+
+def _words(places: Sequence[int]) -> bytes:
+    return pack(f"{len(places)}q", *places)
 
 
 def _leaves(items: Sequence[Any]) -> Iterator[Any]:
@@ -128,26 +163,7 @@ def _leaves(items: Sequence[Any]) -> Iterator[Any]:
             yield x
 
 
-def _operands(args: Sequence[Any], places: Mapping[int, int]
-              ) -> tuple[list[int], tuple[Any, ...]] | None:
-    """Where an op's operands come from: places of values, -1, -2, ... for constants; and those.
-    None where one is neither, or none is a value."""
-    sources: list[int] = []
-    constants: list[Any] = []
-    for a in args:
-        if isinstance(a, Tensor):
-            if id(a) not in places:
-                return None
-            sources.append(places[id(a)])
-        elif type(a) in _CONSTANTS:
-            constants.append(a)
-            sources.append(-len(constants))
-        else:
-            return None
-    return (sources, tuple(constants)) if any(s >= 0 for s in sources) else None
-
-
-def _is_fixed(value: Any, dtypes: set[Any]) -> bool:
+def _is_fixed(value: Any, dtypes: Sequence[Any]) -> bool:
     """Whether an attribute is a constant that follows from the key: a dtype is if it is an
     operand's, where the default dtype might have been meant otherwise."""
     if isinstance(value, np.dtype):

@@ -20,7 +20,7 @@ from adjoint.kernels.outputs_ir import Outputs
 
 ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false", "none",
        "none_type", "float", "int", "bool", "tuple", "counter", "edge_of", "getframe", "is_inside",
-       "cell", "ref", "kept", "inference", "inferring", "touched", "asarray", "aval_of",
+       "cell", "ref", "kept", "inference", "inferring", "exposed", "version", "asarray", "aval_of",
        "make_view", "exception", "memory_error", "minus_one", "in", "out", "aval",
        "avals",
        # names of attributes
@@ -181,10 +181,7 @@ class _Bind(Outputs):
 
     def _attribute(self, thing: Value, name: str) -> Value:
         """An attribute that lives as long as its owner, without a reference of ours."""
-        got = self.f.call("PyObject_GetAttr", "ptr", thing, self.w.env(name))
-        self.w.need(self.w.differs(got, self.w.null), "failed")
-        self.w.drop(got)
-        return got
+        return self.w.got(thing, name, "failed")
 
     # -- operands ---------------------------------------------------------------------------
     def _collect(self) -> None:

@@ -18,7 +18,7 @@ from adjoint.kernels.objects_ir import declare
 # Words of `@env`, the same for all ops: addresses of objects of this process.
 ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter", "edge_of",
        "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute", "planned",
-       "tuple", "accumulate", "port", "touched", "kept", "inference", "inferring",
+       "tuple", "accumulate", "port", "exposed", "version", "kept", "inference", "inferring",
        "parameter")
 # Words of a record: the node's type, then for float32 and for float64 the array's descriptor, the
 # program for small arrays, the table of plans for large ones (0: there is none), the dict of

@@ -149,12 +149,14 @@ class Maker:
         w.need(self.grad | inferring | w.same(state, w.env("off")), "other")
 
     def calm(self, tensor: Value) -> Value:
-        """Whether a tensor has its storage to itself, or at least nobody has written to that."""
+        """Whether a tensor has its storage to itself, or at least nobody can write to that
+        unseen."""
         f, w = self.f, self.w
         cell = w.field(tensor, "_cell")
 
         def look() -> Value:
-            return w.untouched(cell, "failed") & w.differs(cell, w.env("inference"))
+            hidden = w.got(cell, "exposed", "failed")
+            return w.same(hidden, w.env("false")) & w.differs(cell, w.env("inference"))
         return w.either(w.same(cell, w.none), partial(f.const, "i1", True), look)
 
     def kept(self, saved: Value) -> Value:
@@ -171,7 +173,9 @@ class Maker:
 
         def versioned() -> Value:
             kept = self.new("PyType_GenericAlloc", w.env("kept"), f.i64(0))
-            for name, value in (("tensor", saved), ("version", w.env("off")), ("mark", w.none)):
+            version = self.new("PyObject_GetAttr", w.field(saved, "_cell"), w.env("version"))
+            w.put(kept, "kept.version", version, owned=True)
+            for name, value in (("tensor", saved), ("mark", w.none)):
                 w.put(kept, "kept." + name, value)
             return kept
         return w.either(self.is_tensor(saved), tensor, itself)

@@ -131,14 +131,17 @@ class Writer:
         """Whether a field of an object is that object."""
         return self.same(self.field(thing, name), value)
 
+    def got(self, thing: Value, name: str, failed: str) -> Value:
+        """An attribute that its owner keeps, or that always stays, without a reference of ours."""
+        value = self.f.call("PyObject_GetAttr", "ptr", thing, self.env(name))
+        self.need(self.differs(value, self.null), failed)
+        self.drop(value)
+        return value
+
     def untouched(self, cell: Value, failed: str) -> Value:
         """Whether nothing was written to the storage that a cell stands for, and nobody else can
         write to it unseen."""
-        f = self.f
-        touched = f.call("PyObject_GetAttr", "ptr", cell, self.env("touched"))
-        self.need(self.differs(touched, self.null), failed)
-        self.drop(touched)                              # True or False: it stays
-        return self.same(touched, self.env("false"))
+        return self.same(self.got(cell, "touched", failed), self.env("false"))
 
     def fits(self, shape: Value, array: Value, otherwise: str) -> None:
         """Go on where `shape` is a tuple of exactly the array's sizes, else to that block."""

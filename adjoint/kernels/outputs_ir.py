@@ -49,12 +49,6 @@ class Outputs(Maker):
         status = self.f.call("PyObject_SetAttr", "i32", thing, self.w.env(name), value)
         self.w.need(status.compare("sge", 0), "failed")
 
-    def got(self, thing: Value, name: str) -> Value:
-        """An attribute that its owner keeps, without a reference of ours."""
-        value = self.new("PyObject_GetAttr", thing, self.w.env(name))
-        self.w.drop(value)
-        return value
-
     # -- several outputs --------------------------------------------------------------------
     def tensors_of(self, outs: Value, visible: Value, total: Value) -> None:
         """`many`: a tuple of tensors with the visible ones of these arrays, otherwise empty."""
@@ -178,11 +172,11 @@ class Outputs(Maker):
         w.need(w.same(base, array) | w.same(base, w.field(array, "base")), slow)
         w.need(w.differs(cell, w.env("inference")), slow)
         w.need(w.same(w.field(made, "_cell"), w.none), slow)
-        above = self.got(parent, "_base")
+        above = self.w.got(parent, "_base", "failed")
         first = w.same(above, w.none)
         root = f.select(first, parent, above)
-        kids = w.either(w.same(self.got(root, "_kids"), w.none), partial(self._first_kid, root),
-                        partial(self.got, root, "_kids"))
+        kids = w.either(w.same(self.w.got(root, "_kids", "failed"), w.none), partial(self._first_kid, root),
+                        partial(w.got, root, "_kids", "failed"))
         n = f.call("PyList_Size", "i64", kids)
         w.need(n.compare("sle", PRUNE) | (n & (n - 1)).compare("ne", 0), slow)
         self._tied(made, parent, root, kids, number)
@@ -207,7 +201,7 @@ class Outputs(Maker):
         w.drop(w.none)                                  # it takes the place of None
         w.put(made, "_cell", cell)
         self.set(made, "_base", root)
-        before = self.got(parent, "_steps")
+        before = self.w.got(parent, "_steps", "failed")
         n = f.call("PyTuple_Size", "i64", before)
         step, steps = self.new("PyTuple_New", f.i64(3)), self.new("PyTuple_New", n + 1)
         for i, part in enumerate((self.op, self.attrs, number)):
@@ -251,7 +245,7 @@ class Outputs(Maker):
             inherit = f.label("inherit")
             f.branch(first, done, inherit)
             f.start(inherit)
-            self.set(made, "_creation", self.got(parent, "_creation"))
+            self.set(made, "_creation", self.w.got(parent, "_creation", "failed"))
         f.goto(done)
         f.start(done)
 

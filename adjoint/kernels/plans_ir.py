@@ -32,6 +32,7 @@ def declare(code: Code) -> None:
     code.declare("PyFloat_AsDouble", "declare double @PyFloat_AsDouble(ptr)")
     code.declare("PyBytes_FromStringAndSize",
                  "declare ptr @PyBytes_FromStringAndSize(ptr, i64)")
+    code.declare("PyBytes_Size", "declare i64 @PyBytes_Size(ptr)")
     code.declare("PyDict_Next", "declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)")
     code.declare("PyDict_Clear", "declare void @PyDict_Clear(ptr)")
 
@@ -278,10 +279,12 @@ class _Planned(Maker):
         f.store(n, self.held)
 
     def _step(self, step: Value) -> None:
-        """Run one op: (op, attributes, operands, constants, whether `bind` may take it)."""
+        """Run one op: (op, attributes, operands, constants, whether `bind` may take it, values
+        that are not needed any more)."""
         f, w = self.f, self.w
-        op, attrs, sources, constants, quick = (
-            f.call("PyTuple_GetItem", "ptr", step, f.i64(i)) for i in range(5))
+        op, attrs, sources, constants, quick, dropped = (
+            f.call("PyTuple_GetItem", "ptr", step, f.i64(i)) for i in range(6))
+        self._each_word(dropped, lambda i, k: self._forget(k))
         self._gather(sources, constants)
         operands = f.load(self.operands, "ptr")
         direct, general, done = f.label("direct"), f.label("general"), f.label("ran")
@@ -343,14 +346,10 @@ class _Planned(Maker):
     def _gather(self, sources: Value, constants: Value | None = None) -> None:
         """`operands`: the values (from 0) and constants (from -1 down) that the words name."""
         f, w = self.f, self.w
-        n = f.emit("i64", f"sdiv i64 {self._length(sources).ref}, 8")
-        words = f.at(sources, "i8", w.at["bytes"])
-        made = self.new("PyTuple_New", n)
+        made = self.new("PyTuple_New", self._count(sources))
         f.store(made, self.operands)
 
-        def one(i: Value, _: list[Value]) -> list[Value]:
-            k = f.load(f.at(words, "i64", i), "i64")
-
+        def one(i: Value, k: Value) -> None:
             def value() -> Value:
                 return f.load(f.at(self.values, "ptr", k), "ptr")
             found = value() if constants is None else w.either(
@@ -358,12 +357,28 @@ class _Planned(Maker):
                 lambda: f.call("PyTuple_GetItem", "ptr", constants, f.i64(-1) - k))
             w.hold(found)
             f.call("PyTuple_SetItem", "i32", made, i, found)
-            return []
-        f.loop(f.i64(0), n, 1, [], one)
+        self._each_word(sources, one)
 
-    def _length(self, text: Value) -> Value:
-        self.f.code.declare("PyBytes_Size", "declare i64 @PyBytes_Size(ptr)")
-        return self.f.call("PyBytes_Size", "i64", text)
+    def _count(self, words: Value) -> Value:
+        """How many 8-byte words there are in a bytes object."""
+        size = self.f.call("PyBytes_Size", "i64", words)
+        return self.f.emit("i64", f"lshr i64 {size.ref}, 3")
+
+    def _each_word(self, words: Value, body: Callable[[Value, Value], None]) -> None:
+        """`body(index, word)` for the 8-byte words of a bytes object."""
+        f = self.f
+        start = f.at(words, "i8", self.w.at["bytes"])
+
+        def one(i: Value, _: list[Value]) -> list[Value]:
+            body(i, f.load(f.at(start, "i64", i), "i64"))
+            return []
+        f.loop(f.i64(0), self._count(words), 1, [], one)
+
+    def _forget(self, place: Value) -> None:
+        """Drop a value before the end."""
+        slot = self.f.at(self.values, "ptr", place)
+        self.give_back(slot)
+        self.f.store(self.w.null, slot)
 
     def _answer(self, plan: Value) -> None:
         """Return the value, or several as the function did."""
@@ -384,11 +399,11 @@ class _Planned(Maker):
         f.goto("finish")
 
     def _release(self) -> None:
-        """Drop the values, and what else is held but the result."""
-        f, w = self.f, self.w
+        """Drop the values."""
+        f = self.f
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            w.drop(f.load(f.at(self.values, "ptr", i), "ptr"))
+            self.give_back(f.at(self.values, "ptr", i))
             return []
         f.loop(f.i64(0), f.load(self.held, "i64"), 1, [], one)
 

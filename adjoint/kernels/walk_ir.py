@@ -19,7 +19,7 @@ from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.objects_ir import ELEMENTS, Writer, declare
 
 ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumulate", "port",
-       "tuple", "none", "true", "false", "touched", "plus", "large")
+       "tuple", "none", "true", "false", "touched", "exposed", "version", "plus", "large")
 SLICE = 4096             # nodes after which Python may look at signals and other threads
 ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, COUNT = range(8)
 
@@ -182,7 +182,10 @@ class _Walk:
         whole = w.field(saved, "kept.tensor")
         w.need(w.has(whole, "type", w.env("tensor")) | w.has(whole, "type", w.env("parameter")),
                "stop")
-        w.need(w.untouched(w.field(whole, "_cell"), "failed"), "stop")
+        cell = w.field(whole, "_cell")
+        now = w.got(cell, "version", "failed")
+        w.need(w.same(now, w.field(saved, "kept.version")), "stop")
+        w.need(w.same(w.got(cell, "exposed", "failed"), w.env("false")), "stop")
         of_kept, block_kept = w.field(whole, "array"), f.block
         f.goto(done)
         f.start(array)
