@@ -159,8 +159,11 @@ class Backward:
             if self.special or plan is None or plan.fast is None or (
                     plan.into is not None and ct.size >= plan.limit):
                 cts[node] = ct
-                ct = None                            # `visit` alone holds it
-                self.visit(node)
+                ct = None                            # the method alone holds it
+                if self.special or plan is None or plan.op.chooses or node.hooked:
+                    self.visit(node)
+                else:
+                    self._pull(node, plan)
                 if node in last:
                     self._leaves(node)
                 continue
@@ -204,6 +207,40 @@ class Backward:
             result = c = None
             if node in last:
                 self._leaves(node)
+
+    def _pull(self, node: Any, plan: Any) -> None:
+        """`visit` for a node of an op that nobody looks at."""
+        cts = self.cts
+        ct = cts.pop(node)
+        if node.ports and all([c is None for c in ct]):
+            return
+        saved, edges = node.saved, node.edges
+        if type(saved) is Freed:
+            raise AutogradError(freed_message(node), reason="freed", about=node)
+        vals = [value_of(s, node) for s in saved] if saved is not None else ()
+        sums = self._sums(node) if plan.grows else None
+        if sums is None or not any([s is not None for s in sums]):
+            results = plan.pull(ct, vals, node.attrs, len(edges))
+        else:
+            results = plan.run(ct, vals, node.attrs, len(edges), sums)
+        saved = vals = sums = None
+        if not self.keep and plan.kept:
+            node.saved = self.mark
+        for i, e in enumerate(edges):
+            c = results[i]
+            if e is None or c is None:
+                results[i] = None
+            elif c.shape != e.shape or c.dtype is not (e.dtype or e.plan.dtype):
+                results[i] = fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e)
+        c = ct = None
+        for i, e in enumerate(edges):
+            if results[i] is not None:
+                c, results[i] = results[i], None
+                if type(e) is Port or e in cts:
+                    self._add(e, c)
+                else:
+                    cts[e] = c
+                c = None
 
     def _rest(self, machine: Callable[..., int]) -> Iterator[Any]:
         """The nodes that are not plain; `machine` visits those in between."""

@@ -225,7 +225,11 @@ def function_of(op: Op) -> Any:
         return thrifty
 
     def call(*args: Any, **attrs: Any) -> Any:
-        return bind(op, args, attrs)
+        if machine is not None:
+            made = machine(op, args, attrs)
+            if made is not None:
+                return made
+        return bind(op, args, attrs, False)
     return call
 
 

@@ -148,6 +148,10 @@ class Own:
                 return self.run(dtype, a, b)
         elif isinstance(a, LevelTensor) or isinstance(b, LevelTensor):
             return self.level(a, b, mode)
+        elif type(a) is ndarray and type(b) in (float, int):
+            dtype = a.dtype
+            if dtype is F32 or dtype is F64:
+                return self.run(dtype, a, (SCALARS32 if dtype is F32 else SCALARS64)[b])
         return None
 
     def level(self, a: Any, b: Any, mode: int) -> Any:

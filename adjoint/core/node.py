@@ -104,6 +104,7 @@ def add_hook(owner: Any, name: str, hook: Any) -> RemovableHandle:
 
 def take_full_path(node: Any) -> None:
     """Make the engine look at this node's hooks: its plan loses the inlined backward."""
+    node.hooked = True
     plan = node.plan
     if plan is not None and plan.fast is not None:
         node.dtype = plan.dtype
@@ -162,6 +163,7 @@ class Node(GraphNode):
     code: CodeType | None
     lasti: int
     ports: int = 0                 # number of outputs where there are several
+    hooked = False                 # one of these was set
     _post_hooks: HookDict | None = None
     _pre_hooks: HookDict | None = None
     _tensor_hooks: Any = None      # output index -> HookDict (hooks on the tensor itself)

@@ -89,12 +89,16 @@ class Op:
         base = PairNode if short else OpNode
         self.node_type: type[Node] = type(self.node, (base,), {"__slots__": (), "op": self})
         self.plans: dict[int, Plan] = {}
-        # what dispatch asks for at every call, in one piece
+        self.wide = not short                # nodes are `OpNode`s
+        self.settle()
+
+    def settle(self, small: Rule | None = None, limit: int = 0) -> None:
+        """Write down what dispatch asks for at every call, in one piece. `small` is what `impl`
+        comes to where no operand has `limit` elements."""
         flows = None if self.differentiable is None else tuple(
             o in self.differentiable for o in self.outs)
-        self.wide = not short                # nodes are `OpNode`s
         self.facts = (self.multi, self.view, self.wide, self.plans, self.node_type,
-                      len(self.hidden), flows)
+                      len(self.hidden), flows, small, limit)
         self.pushes: dict[int, tuple[Push, ...]] = {}
 
     @cached_property
@@ -251,6 +255,8 @@ class Group:
         self.grow = getattr(rule, "grow", None)
 
 
+OFTEN = 20      # uses of a plan, after which writing its rules out has paid
+
 # How a node of one or two operands fills its residual slots.
 NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, BOTH, OTHER = range(7)
 LAYOUTS = {(): NOTHING, (("in", 0),): FIRST, (("in", 1),): SECOND, (("out", 0),): OUTPUT,
@@ -313,7 +319,7 @@ class Plan:
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
                  "grows", "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair",
-                 "layout", "into")
+                 "layout", "into", "rules", "uses")
 
     def __init__(self, op: Op, needs: int) -> None:
         self.op, self.needs = op, needs
@@ -322,6 +328,8 @@ class Plan:
         self.limit = 1 << 62
         self.into: Rule | None = None
         self.pick: Rule | None = None
+        self.rules: Rule | None = None   # `run` written out, once the plan was used often
+        self.uses = 0
         self.dtype: Any = None     # of operands and output, where `fast` is set
         table = op.compact[0]
         chosen = _choose(op, table, needs)
@@ -377,6 +385,34 @@ class Plan:
                 for t, r in zip(g.targets, result, strict=True):
                     out[t] = r
         return out
+
+    def pull(self, ct: Any, vals: Sequence[Any], attrs: Mapping[str, Any], n: int) -> list[Any]:
+        """`run` without sums, quickly where that is done again and again."""
+        if self.rules is None:
+            self.uses += 1
+            if self.uses < OFTEN or -1 in [t for g in self.groups for t in g.targets]:
+                return self.run(ct, vals, attrs, n)
+            self.rules = self._written_out(n)
+        found: list[Any] = self.rules(ct, vals, attrs)
+        return found
+
+    def _written_out(self, n: int) -> Rule:
+        """The calls of the rules as one function (ct, values, attributes) -> cotangents."""
+        space: dict[str, Any] = {"wanted": self._wants(n)}
+        lines, out = ["def rules(c, v, k):"], ["None"] * n
+        for i, g in enumerate(self.groups):
+            space[f"rule{i}"] = g.rule
+            values = ["c", *("wanted" if p < 0 else f"v[{p}]" for p in g.positions),
+                      *(f"{a}=k[{a!r}]" for a in g.attrs)]
+            for t in g.targets:
+                out[t] = f"o{t}"
+            made = ", ".join(f"o{t}" for t in g.targets) + ("," if g.joint else "")
+            lines.append(f"    {made} = rule{i}({', '.join(values)})")
+        lines.append(f"    return [{', '.join(out)}]")
+        exec(compile("\n".join(lines), "<adjoint rules>", "exec"), space)  # noqa: S102
+        # (our own text: names and numbers of the record)
+        made_rules: Rule = space["rules"]
+        return made_rules
 
     def _wants(self, n: int) -> tuple[bool, ...]:
         return tuple(bool(self.needs >> i & 1) for i in range(n))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from adjoint.kernels import outputs_ir, plans_ir
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.nodes_ir import place
-from adjoint.kernels.objects_ir import declare
+from adjoint.kernels.objects_ir import ELEMENTS, declare
 from adjoint.kernels.outputs_ir import Outputs
 
 ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false", "none",
@@ -28,13 +28,14 @@ ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false
 OP, OPERANDS, ATTRS = range(3)
 MOST = 60                # operands
 # places in `Op.facts`
-MULTI, VIEW, WIDE, PLANS, NODE_TYPE, HIDDEN, FLOWS = range(7)
+MULTI, VIEW, WIDE, PLANS, NODE_TYPE, HIDDEN, FLOWS, SMALL, LIMIT = range(9)
 
 
 def text(offsets: Mapping[str, int]) -> str:
     """The IR."""
     code = Code()
     declare(code, ENV)
+    code.declare("elements", ELEMENTS.format(**offsets))
     place(code, offsets, ENV)
     _Bind(code, offsets).emit()
     plans_ir.emit(code, offsets, ENV)
@@ -294,9 +295,27 @@ class _Bind(Outputs):
         values = f.call("PySequence_Tuple", "ptr", f.load(self.arrays, "ptr"))
         w.need(w.differs(values, w.null), "raised")
         f.store(values, self.values)
-        out = f.call("PyObject_Call", "ptr", self._attribute(self.op, "impl"), values, self.attrs)
+        out = f.call("PyObject_Call", "ptr", self._function(values), values, self.attrs)
         w.need(w.differs(out, w.null), "raised")
         f.store(out, self.out)
+
+    def _function(self, values: Value) -> Value:
+        """What computes these arrays: `small` of the facts if all are that, else `impl`."""
+        f, w = self.f, self.w
+        small = self._fact(SMALL)
+        limit = f.call("PyLong_AsLongLong", "i64", self._fact(LIMIT))
+
+        def fits(i: Value, fine: list[Value]) -> list[Value]:
+            a = f.call("PyTuple_GetItem", "ptr", values, i)
+            few = w.either(w.has(a, "type", w.env("array_type")),
+                           lambda: f.call("elements", "i64", a).compare("slt", limit),
+                           lambda: f.const("i1", True))
+            return [fine[0] & few]
+
+        def all_fit() -> Value:
+            return f.loop(f.i64(0), self.n, 1, [f.const("i1", True)], fits)[0]
+        good = w.either(w.differs(small, w.none), all_fit, lambda: f.const("i1", False))
+        return w.either(good, lambda: small, lambda: self._attribute(self.op, "impl"))
 
     def _as_array(self) -> None:
         """`out`, which may be a number of NumPy's, as an array."""

@@ -25,6 +25,8 @@ Adapter = Callable[..., Any]
 ACCELERATED: dict[str, Op] = {}     # `impl` of each is the kernels', `impl.__wrapped__` NumPy's
 _TINY = 128        # the same for kernels that replace tens of NumPy calls
 _SMALL = 4096      # elements below which a launch costs more than it saves
+_ROWS = 256        # the same for what takes several passes over rows
+_PRODUCT = 2048    # elements of an operand from which on a product is not left to NumPy
 
 
 def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
@@ -43,6 +45,7 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
                     return got
         return slow(*arrays, **attrs)
     record.impl = impl
+    record.settle(slow, minimum)
 
 
 def plus(a: Any, b: Any, out: Any = None) -> Any:
@@ -258,12 +261,13 @@ def _product(name: str, arrange: Callable[..., Any]) -> None:
         a, b = arrays[:2]
         # either operand: a threaded product of NumPy's, however small, leaves OpenBLAS's threads
         # spinning for milliseconds on the cores that the next kernels want
-        if (a.size >= 2048 or b.size >= 2048) and (a.dtype is F32 or a.dtype is F64):
+        if (a.size >= _PRODUCT or b.size >= _PRODUCT) and (a.dtype is F32 or a.dtype is F64):
             got = arrange(*arrays, **attrs)
             if got is not NotImplemented:
                 return got
         return slow(*arrays, **attrs)
     record.impl = impl
+    record.settle(slow, _PRODUCT)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import of_numpy
+from adjoint.base.dtypes import F32, F64, of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind, remade
 from adjoint.core.op import Op, op
@@ -70,7 +70,14 @@ def _product(a: Any, b: Any) -> Any:
 _wide_product = through_float32(_product)
 
 
+def matrices(a: Any, b: Any) -> Any:
+    """The product of two matrices: for small ones `dot` takes half of the time of `matmul`."""
+    return a.dot(b)
+
+
 def _matmul(a: Any, b: Any) -> Any:
+    if a.dtype is b.dtype and (a.dtype is F32 or a.dtype is F64):
+        return matrices(a, b) if a.ndim == 2 == b.ndim else np.matmul(a, b)
     if a.dtype != b.dtype:
         raise TypeError("operands of different dtypes")      # put into words by infer
     return _wide_product(a, b)
@@ -245,19 +252,21 @@ def _linear_infer(x: Aval, weight: Aval, bias: Aval | None) -> Aval:
     return Aval((*x.shape[:-1], weight.shape[0]), x.dtype)
 
 
-@through_float32
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
-    flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    out = np.matmul(flat, weight.T)
+    flat = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    out = matrices(flat, weight.T)
     if bias is not None:
         out += bias
-    return out.reshape(*x.shape[:-1], weight.shape[0])
+    return out if x.ndim == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+_wide_linear = through_float32(_linear)
 
 
 def _linear_checked(x: Any, weight: Any, bias: Any, /) -> Any:
     if x.dtype != weight.dtype or bias is not None and bias.dtype != x.dtype:
         _linear_infer(x, weight, bias)
-    return _linear(x, weight, bias)
+    return (_linear if x.dtype.itemsize > 2 else _wide_linear)(x, weight, bias)
 
 
 def _rows(x: Any) -> Any:
@@ -324,7 +333,7 @@ def _addmm_infer(c: Aval, a: Aval, b: Aval, *, beta: float, alpha: float) -> Ava
 
 @through_float32
 def _addmm(c: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
-    out = np.matmul(a, b)
+    out = matrices(a, b) if a.ndim == 2 else np.matmul(a, b)
     if alpha != 1:
         out *= alpha
     if beta != 0:            # as in BLAS: c is not read where beta is 0, not even its nans

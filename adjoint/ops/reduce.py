@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import I64
+from adjoint.base.dtypes import F32, F64, I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
@@ -39,6 +39,8 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _sum_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
+    if x.dtype is F32 or x.dtype is F64:
+        return ADD.reduce(x, dim, None, None, keepdim)
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
         return ADD.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim).astype(x.dtype)
     return ADD.reduce(x, axis=dim, keepdims=keepdim, dtype=_sum_dtype(x.dtype))
@@ -60,6 +62,8 @@ sum_all_op: Any = _declare_sum("sum_all", "SumBackward0")
 def _mean_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     n = math.prod([x.shape[d] for d in dim])
     total = _sum_impl(x, dim=dim, keepdim=keepdim)
+    if n and (x.dtype is F32 or x.dtype is F64):
+        return total / total.dtype.type(n)
     if total.dtype.kind == "V":
         return (total.astype(np.float32) / (n or np.nan)).astype(total.dtype)
     return np.true_divide(total, n or np.nan, dtype=total.dtype)

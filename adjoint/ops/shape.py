@@ -82,7 +82,7 @@ def _unsqueezed(x: Aval, dim: int) -> Shape:
 
 
 unsqueeze_op: Any = op(
-    "unsqueeze", show="{x}", impl=lambda x, /, *, dim: np.expand_dims(x, dim),
+    "unsqueeze", show="{x}", impl=lambda x, /, *, dim: x[_slicer(dim, None)],
     infer=lambda x, *, dim: Aval(_unsqueezed(x, dim), x.dtype),
     vjp={"x": lambda ct, *, dim: squeeze_op(ct, dims=(dim,))}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dim=attrs["dim"] + 1), view=True)
@@ -159,6 +159,13 @@ def _batch_expand(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) ->
 
 def _expand_impl(x: Any, /, *, shape: Shape) -> Any:
     """A view, writable like its operand: PyTorch lets expanded tensors be written to."""
+    if x.flags.c_contiguous and x.dtype.kind == "f":
+        lead = len(shape) - x.ndim
+        if shape[lead:] == x.shape:          # new axes in front alone: no step in memory
+            return np.ndarray(shape, x.dtype, x, 0, (0,) * lead + x.strides)
+        if lead >= 0 and all([n == 1 or n == m for n, m in zip(x.shape, shape[lead:])]):
+            steps = [0 if n == 1 else s for n, s in zip(x.shape, x.strides)]
+            return np.ndarray(shape, x.dtype, x, 0, (*(0,) * lead, *steps))
     out = np.broadcast_to(x, shape)
     if x.flags.writeable:
         out.flags.writeable = True
@@ -241,8 +248,13 @@ def _stack_infer(*xs: Aval, dim: int) -> Aval:
     return Aval((*s[:dim], len(xs), *s[dim:]), np.result_type(*(x.dtype for x in xs)))
 
 
+def _stack_impl(*xs: Any, dim: int) -> Any:
+    at = _slicer(dim, None)
+    return np.concatenate([x[at] for x in xs], dim)
+
+
 stack_op: Any = op(
-    "stack", impl=lambda *xs, dim: np.stack(xs, axis=dim), infer=_stack_infer,
+    "stack", impl=_stack_impl, infer=_stack_infer,
     vjp={"*": lambda ct, avals, *, dim: tuple(select_op(ct, dim=dim, index=i)
                                               for i in range(len(avals)))},
     jvp={"*": None}, batch=_batch_cat)
@@ -339,8 +351,8 @@ split_op: Any = _declare_split(
     infer=lambda x, *, sizes, dim: tuple(_resized(x, dim, n) for n in sizes),
     vjp={"x": _split_vjp}, jvp={"x": None}, batch=batch_shift_dim, view=True)
 unbind_op: Any = _declare_split(
-    "unbind", impl=lambda x, /, *, dim: tuple(np.moveaxis(x, dim, 0)[i, ...]
-                                              for i in range(x.shape[dim])),
+    "unbind", impl=lambda x, /, *, dim: tuple([x[(*_slicer(dim, i), ...)]
+                                               for i in range(x.shape[dim])]),
     infer=lambda x, *, dim: (Aval((*x.shape[:dim], *x.shape[dim + 1:]), x.dtype),) * x.shape[dim],
     vjp={"x": lambda cts, x_aval, *, dim: stack_op(
         *[np.zeros((*x_aval.shape[:dim], *x_aval.shape[dim + 1:]), x_aval.dtype)
