@@ -577,13 +577,11 @@ __all__ = ["AccumulateGrad", "Size", "attach_registry", "getter", "inplace", "is
            "member", "of_numpy", "wrap"]
 
 
-@planned
 def _transposed(self: Tensor) -> Tensor:
     """All axes reversed."""
     return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))
 
 
-@planned
 def _matrix_transposed(self: Tensor) -> Tensor:
     """The last two axes swapped."""
     out: Tensor = METHODS["transpose"](self, -2, -1)
@@ -599,4 +597,4 @@ def _adjoint(self: Tensor) -> Tensor:
 for _name, _prop in (
         ("T", _transposed),
         ("mT", _matrix_transposed), ("H", _adjoint), ("mH", _adjoint)):
-    setattr(Tensor, _name, property(_prop, doc=_prop.__doc__))
+    setattr(Tensor, _name, property(planned(_prop), doc=_prop.__doc__))

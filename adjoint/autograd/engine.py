@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd import graph, leaves
-from adjoint.autograd.fit import fit, fit_tensor
+from adjoint.autograd.fit import fit
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
+from adjoint.base.quiet import Quiet
 from adjoint.base.tier import pays
 from adjoint.core.bind import retried, tensor_of, value_of
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
@@ -159,11 +160,8 @@ class Backward:
             if self.special or plan is None or plan.fast is None or (
                     plan.into is not None and ct.size >= plan.limit):
                 cts[node] = ct
-                ct = None                            # the method alone holds it
-                if self.special or plan is None or plan.op.chooses or node.hooked:
-                    self.visit(node)
-                else:
-                    self._pull(node, plan)
+                ct = None                            # `visit` alone holds it
+                self.visit(node)
                 if node in last:
                     self._leaves(node)
                 continue
@@ -210,37 +208,24 @@ class Backward:
 
     def _pull(self, node: Any, plan: Any) -> None:
         """`visit` for a node of an op that nobody looks at."""
-        cts = self.cts
-        ct = cts.pop(node)
+        ct, edges = self.cts.pop(node), node.edges
         if node.ports and all([c is None for c in ct]):
             return
-        saved, edges = node.saved, node.edges
-        if type(saved) is Freed:
-            raise AutogradError(freed_message(node), reason="freed", about=node)
-        vals = [value_of(s, node) for s in saved] if saved is not None else ()
-        sums = self._sums(node) if plan.grows else None
-        if sums is None or not any([s is not None for s in sums]):
-            results = plan.pull(ct, vals, node.attrs, len(edges))
-        else:
-            results = plan.run(ct, vals, node.attrs, len(edges), sums)
-        saved = vals = sums = None
+        results = plan.pull(ct, self._values(node, value_of), node.attrs, len(edges),
+                            adding().begun(self, node) if plan.grows else None)
         if not self.keep and plan.kept:
             node.saved = self.mark
+        results = [c if c is None or e is None or c.shape == e.shape
+                   and c.dtype is (e.dtype or e.plan.dtype) else fit(c, e)
+                   for c, e in zip(results, edges, strict=True)]
+        del ct
+        self._spread(edges, results)
+
+    def _spread(self, edges: Sequence[Any], results: list[Any]) -> None:
         for i, e in enumerate(edges):
-            c = results[i]
-            if e is None or c is None:
-                results[i] = None
-            elif c.shape != e.shape or c.dtype is not (e.dtype or e.plan.dtype):
-                results[i] = fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e)
-        c = ct = None
-        for i, e in enumerate(edges):
-            if results[i] is not None:
+            if e is not None and results[i] is not None:
                 c, results[i] = results[i], None
-                if type(e) is Port or e in cts:
-                    self._add(e, c)
-                else:
-                    cts[e] = c
-                c = None
+                self._add(e, c)
 
     def _rest(self, machine: Callable[..., int]) -> Iterator[Any]:
         """The nodes that are not plain; `machine` visits those in between."""
@@ -273,6 +258,10 @@ class Backward:
 
     def visit(self, node: Any) -> None:
         """Run any node: hooks, capture, several outputs, custom functions, graphs of graphs."""
+        plan = node.plan
+        if not (self.special or plan is None or plan.fast is not None or node.hooked
+                or plan.op.chooses):
+            return self._pull(node, plan)
         ct = self.cts.pop(node)
         if node.ports or self._looked_at(node):
             ct = self._arrived(node, ct)
@@ -281,35 +270,32 @@ class Backward:
         observers = watchers.observers.get() if state() & WATCH else ()
         for observer in observers:
             observer.before_backward(node, ct)
-        results = retried(observers if node.plan else (), self._call, node, ct) if observers \
+        results = retried(observers if plan else (), self._call, node, ct) if observers \
             else self._call(node, ct)
-        if node.plan is not None and (self.masks is not None or node.plan.op.chooses):
+        if plan is not None and (self.masks is not None or plan.op.chooses):
             from adjoint.autograd.masks import masks_of
             read = tensor_of if self.create else value_of
             results = masks_of(self).screen(node, results, read, observers)
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.saved = self.mark
-        results = [c if e is not None and type(c) is ndarray and c.dtype is e.dtype
-                   and c.shape == e.shape else None if c is None or e is None else
-                   (fit_tensor(c, e) if isinstance(c, Tensor) else fit(c, e))
+        results = [None if c is None or e is None else fit(c, e)
                    for c, e in zip(results, node.edges, strict=True)]
         for observer in observers:
             observer.backward(node, ct, results)
         if node._post_hooks:
             results = graph.after_node(self, node, results, ct)
         del ct
-        for i, e in enumerate(node.edges):
-            if e is not None and results[i] is not None:
-                c, results[i] = results[i], None
-                self._add(e, c)
+        self._spread(node.edges, results)
+
+    def _values(self, node: Any, read: Callable[[Any, Any], Any]) -> list[Any]:
+        if type(node.saved) is Freed:
+            raise AutogradError(freed_message(node), reason="freed", about=node)
+        return [read(s, node) for s in node.saved or ()]
 
     def _call(self, node: Any, ct: Any) -> list[Any]:
         if node.plan is None:                  # a custom function
             return node.apply(self, ct)
-        if type(node.saved) is Freed:
-            raise AutogradError(freed_message(node), reason="freed", about=node)
-        read = tensor_of if self.create else value_of
-        vals = [read(s, node) for s in node.saved or ()]
+        vals = self._values(node, tensor_of if self.create else value_of)
         n = len(node.edges)
         plan = node.plan
         if plan.fast is not None and not self.create and not self.levels:
@@ -441,7 +427,7 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
     _current.walk = self
     observers = watchers.observers.get() if outer & WATCH else ()
     try:
-        with np.errstate(all="ignore"):
+        with Quiet():
             self.arrange([e.node if type(e) is Port else e for e, _ in roots])
             for observer in observers:
                 observer.begin_walk(self)

@@ -71,6 +71,16 @@ def _one(raw: Any) -> Any:
     return partial(raw, out=...) if told else raw
 
 
+def elements(a: Any, b: Any, limit: int) -> int:
+    """How many elements the result of two operands has, at least where that decides about `limit`:
+    two small ones may make a large one."""
+    n, m = a.size, b.size
+    most = n if n > m else m
+    if most < limit <= n * m and a.shape != b.shape:
+        return int(np.broadcast(a, b).size)
+    return int(most) if n and m else 0
+
+
 class Own:
     """What one op brings to its template: raw functions per dtype, plans by wanted operands. Built
     at the first call. `ends*` are the functions for one element, and from `limit` elements on."""
@@ -115,7 +125,8 @@ class Own:
 
     def run(self, dtype: Any, *arrays: Any) -> Any:
         """Compute on raw arrays of one dtype."""
-        if arrays[0].size < self.limit:
+        n = arrays[0].size if len(arrays) == 1 else elements(arrays[0], arrays[1], self.limit)
+        if n < self.limit:
             return (self.raw32 if dtype is F32 else self.raw64)(*arrays)
         return (self.ends32 if dtype is F32 else self.ends64)[1](*arrays)
 
@@ -260,6 +271,8 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
         a, b, ad, bd, dtype, needs = found
     try:
         n = ad.size
+        if n != bd.size or n < own.limit <= n * n:
+            n = elements(ad, bd, own.limit)
         if dtype is F32:
             od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(ad, bd)
             plans = own.plans32

@@ -386,8 +386,11 @@ class Plan:
                     out[t] = r
         return out
 
-    def pull(self, ct: Any, vals: Sequence[Any], attrs: Mapping[str, Any], n: int) -> list[Any]:
-        """`run` without sums, quickly where that is done again and again."""
+    def pull(self, ct: Any, vals: Sequence[Any], attrs: Mapping[str, Any], n: int,
+             sums: Sequence[Any] | None = None) -> list[Any]:
+        """`run`, quickly where that is done again and again."""
+        if sums is not None and any([s is not None for s in sums]):
+            return self.run(ct, vals, attrs, n, sums)
         if self.rules is None:
             self.uses += 1
             if self.uses < OFTEN or -1 in [t for g in self.groups for t in g.targets]:

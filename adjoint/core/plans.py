@@ -68,7 +68,7 @@ def not_replayed() -> None:
     """What the function that calls this does now is more than what plans repeat."""
     for observer in watchers.observers.get():
         if type(observer) is _Watch:
-            observer.refused = True
+            observer.beyond = True
 
 
 class _Watch(Observer):
@@ -92,13 +92,13 @@ class _Watch(Observer):
         self.open = 0
         self.dropped: list[int] = []
         self.refs: list[Any] = []
-        self.refused = False
+        self.beyond = False
 
     def before(self, op: Any, args: Any, attrs: Any) -> None:
         found = self._sources(args)
         self.open += 1
         if found is None or self.open > 1 or not _is_fixed(tuple(attrs.values()), self.dtypes):
-            self.refused = True
+            self.beyond = True
             return
         sources, constants = found
         self.used.update(sources)
@@ -110,7 +110,7 @@ class _Watch(Observer):
         self.open -= 1
         for t in made if type(made) is tuple else (made,):
             if id(t) in self.places:
-                self.refused = True                 # it wrote to an operand
+                self.beyond = True                 # it wrote to an operand
             place, self.count = self.count, self.count + 1
             self.places[id(t)] = place
             self.refs.append(weakref.ref(t, functools.partial(self._gone, id(t), place)))
@@ -142,7 +142,7 @@ class _Watch(Observer):
         answer, maker = _answer(result, self.places)
         self.used.update(answer)
         written = bool(self.steps) and any(i < self.operands for i in answer)      # out=
-        if self.refused or self.open or not answer or written or self.count > MOST_VALUES \
+        if self.beyond or self.open or not answer or written or self.count > MOST_VALUES \
                 or not self.used.issuperset(range(self.operands)):
             return None
         return tuple(self.steps), _words(answer), maker, (self.fixed, self.dtypes)

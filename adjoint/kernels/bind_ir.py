@@ -21,6 +21,7 @@ from adjoint.kernels.outputs_ir import Outputs
 ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false", "none",
        "none_type", "float", "int", "bool", "tuple", "counter", "edge_of", "getframe", "is_inside",
        "cell", "ref", "kept", "inference", "inferring", "exposed", "version", "asarray", "aval_of",
+       "aval_type",
        "make_view", "exception", "memory_error", "minus_one", "in", "out", "aval",
        "avals",
        # names of attributes
@@ -388,8 +389,19 @@ class _Bind(Outputs):
         """Shape and dtype of an operand; None of None."""
         w = self.w
         a = self.f.call("PyTuple_GetItem", "ptr", self.operands, at)
-        return w.either(w.same(a, w.none), self.nothing,
-                        lambda: self.new("PyObject_CallOneArg", w.env("aval_of"), a))
+
+        def other() -> Value:
+            return w.either(self.is_tensor(a), lambda: self._shape_and_dtype(w.field(a, "array")),
+                            lambda: self.new("PyObject_CallOneArg", w.env("aval_of"), a))
+        return w.either(w.same(a, w.none), self.nothing, other)
+
+    def _shape_and_dtype(self, array: Value) -> Value:
+        w = self.w
+        made = self.new("PyType_GenericAlloc", w.env("aval_type"), self.f.i64(0))
+        shape = self.new("PyObject_GetAttr", array, w.env("shape_name"))
+        w.put(made, "aval.shape", shape, owned=True)
+        w.put(made, "aval.dtype", w.field(array, "descr"))
+        return made
 
     def _avals(self) -> Value:
         """Shapes and dtypes of all operands."""

@@ -175,8 +175,8 @@ class Outputs(Maker):
         above = self.w.got(parent, "_base", "failed")
         first = w.same(above, w.none)
         root = f.select(first, parent, above)
-        kids = w.either(w.same(self.w.got(root, "_kids", "failed"), w.none), partial(self._first_kid, root),
-                        partial(w.got, root, "_kids", "failed"))
+        kids = w.either(w.same(w.got(root, "_kids", "failed"), w.none),
+                        partial(self._first_kid, root), partial(w.got, root, "_kids", "failed"))
         n = f.call("PyList_Size", "i64", kids)
         w.need(n.compare("sle", PRUNE) | (n & (n - 1)).compare("ne", 0), slow)
         self._tied(made, parent, root, kids, number)

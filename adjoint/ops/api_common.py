@@ -216,6 +216,7 @@ def fill_like(aval: Any, number: float = 0.0) -> Any:
 
 
 BLOCK = 1 << 18     # bytes of a block of rows that stay in the second-level cache
+FEW = 1 << 14       # bytes up to which NumPy's calls, not the memory, take the time
 
 
 def row_blocks(rows: int, row_bytes: int) -> list[slice]:

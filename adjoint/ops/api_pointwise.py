@@ -198,16 +198,14 @@ def floor_divide(input: Any, other: Any, *, out: Any = None) -> Any:
 def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
     """input modulo other with the sign of `other` (Python's %)."""
     no_zeros("remainder", other, input)
-    result = p.remainder_op(input, other)
-    return result if out is None else write_out(out, result)
+    return finish(out, p.remainder_op(input, other))
 
 
 @public()
 def fmod(input: Any, other: Any, *, out: Any = None) -> Any:
     """The remainder of division with the sign of `input` (C's fmod)."""
     no_zeros("fmod", other, input)
-    result = p.fmod(input, other)
-    return result if out is None else write_out(out, result)
+    return finish(out, p.fmod(input, other))
 
 
 @public()
@@ -394,14 +392,12 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 
 @public(name="clamp_min")
-@planned
 def clamp_min(input: Any, min: Any) -> Any:
     """max(input, min), elementwise."""
     return clamp(input, min=min)
 
 
 @public(name="clamp_max")
-@planned
 def clamp_max(input: Any, max: Any) -> Any:
     """min(input, max), elementwise."""
     return clamp(input, max=max)
@@ -457,7 +453,6 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
 
 
 @public(name="where", function=False)
-@planned
 def where_method(self: Any, condition: Any, other: Any) -> Any:
     """This tensor where `condition` holds, else `other`."""
     return where(condition, self, other)

@@ -98,7 +98,8 @@ def _cast(a: Any, dtype: np.dtype[Any]) -> Any:
 def through_float32(impl: Callable[..., Any]) -> Callable[..., Any]:
     """Half-width floats are stored in 16 bits and computed in float32, rounded once."""
     def run(*arrays: Any, **attrs: Any) -> Any:
-        dtype = next((a.dtype for a in arrays if isinstance(a, np.ndarray)), None)
+        dtype = arrays[0].dtype if type(arrays[0]) is np.ndarray else next(
+            (a.dtype for a in arrays if isinstance(a, np.ndarray)), None)
         if dtype is None or dtype.itemsize != 2 or dtype.kind not in "fV":
             return impl(*arrays, **attrs)
         wide = [a.astype(F32) if isinstance(a, np.ndarray) and a.dtype == dtype else a
@@ -308,8 +309,9 @@ def _typed(values: dict[str, Any], arrays: Sequence[Any]) -> dict[str, Any]:
     dtype = getattr(arrays[0], "dtype", None)
     if not values or dtype is None or dtype.kind not in "fc" or dtype.itemsize < 4:
         return values
-    return {k: np.array(v, dtype) if isinstance(v, (int, float)) else v
-            for k, v in values.items()}
+    known = SCALARS32 if dtype is F32 else SCALARS64 if dtype is F64 else None
+    return {k: (np.array(v, dtype) if known is None else known[v]) if type(v) in (int, float, bool)
+            else v for k, v in values.items()}
 
 
 class PointwiseOp(Op):
@@ -437,7 +439,8 @@ def _wide() -> Any:
     objects, slots = _world(OpNode())
     port = Port(OpNode(), 0, (), None)
     slots |= {"port." + n: (port, n) for n in Port.__slots__}
-    return {**objects, "size": Size, "dtype_type": DType}, slots
+    slots |= {"aval." + n: (Aval((), F32), n) for n in Aval.__slots__}
+    return {**objects, "size": Size, "dtype_type": DType, "aval_type": Aval}, slots
 
 
 def _first_bind(*_: Any) -> None:

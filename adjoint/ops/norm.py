@@ -11,14 +11,23 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import F32, of_numpy
+from adjoint.base.dtypes import F32, F64, of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.core.plans import planned
-from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, row_blocks, wide
+from adjoint.ops.api_common import (
+    FEW,
+    dtype_of,
+    is_recorded,
+    kernel,
+    narrowed,
+    need,
+    row_blocks,
+    wide,
+)
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
-from adjoint.ops.reduce import mean_op, sum_op
+from adjoint.ops.reduce import ADD, mean_op, sum_op
 from adjoint.ops.shape import expand_op, reshape
 
 Shape = tuple[int, ...]
@@ -28,8 +37,30 @@ def _acc(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return F32 if dtype.itemsize == 2 else dtype
 
 
+def _few_rows(x: Any, weight: Any, bias: Any, width: int, eps: float) -> Any:
+    """The same for an array that is one block."""
+    kind = x.dtype.type
+    w = x.reshape(-1, width)
+    mean = ADD.reduce(w, 1)
+    mean /= kind(width)
+    out = w - mean[:, None]
+    rstd = ADD.reduce(out * out, 1)
+    rstd /= kind(width)
+    rstd += kind(eps)
+    np.sqrt(rstd, rstd)
+    np.divide(kind(1), rstd, rstd)
+    out *= rstd[:, None]
+    if weight is not None:
+        out *= weight.reshape(-1)
+    if bias is not None:
+        out += bias.reshape(-1)
+    return out.reshape(x.shape), mean, rstd
+
+
 def _layer_norm_impl(x: Any, weight: Any, bias: Any, /, *, ndim: int, eps: float) -> Any:
     width = math.prod(x.shape[x.ndim - ndim:])
+    if (x.dtype is F32 or x.dtype is F64) and width and x.nbytes <= FEW:
+        return _few_rows(x, weight, bias, width, eps)
     w = wide(x).reshape(-1, width)
     rows = len(w)
     mean, rstd = np.empty(rows, w.dtype), np.empty(rows, w.dtype)
@@ -66,14 +97,14 @@ def _layer_norm_grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, /, *, n
         xhat = (w[b] - mean[b, None]) * rstd[b, None]
         gb = g[b]
         if wanted[2]:
-            db += gb.sum(0)
+            db += ADD.reduce(gb, 0)
         if wanted[1]:
             dw += np.einsum("ij,ij->j", gb, xhat)
         if wanted[0]:
             to = dx[b]
             np.multiply(gb, scale, out=to) if scale is not None else np.copyto(to, gb)
             inner = np.einsum("ij,ij->i", to, xhat) / max(width, 1)
-            to -= to.mean(1, keepdims=True)
+            to -= ADD.reduce(to, 1, None, None, True) / to.dtype.type(max(width, 1))
             xhat *= inner[:, None]
             to -= xhat
             to *= rstd[b, None]

@@ -157,13 +157,17 @@ max_all_op: Any = _declare_extreme("max_all", np.maximum, "MaxBackward1")
 min_all_op: Any = _declare_extreme("min_all", np.minimum, "MinBackward1")
 
 
-def _pick_impl(f: Any) -> Any:
+def _pick_impl(f: Any, extreme: Any) -> Any:
     def impl(x: Any, /, *, dim: int, keepdim: bool) -> Any:
         if not x.ndim:
             return np.array(x), np.zeros((), np.int64)
-        at = np.expand_dims(f(x, axis=dim), dim)
-        values = np.take_along_axis(x, at, dim)
-        return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
+        at = f(x, dim, None, keepdims=keepdim)
+        if x.dtype.kind in "fiub" and x.dtype.itemsize > 2:      # nan comes first in both
+            values = extreme.reduce(x, dim, None, None, keepdim)
+            return (values, at) if type(at) is np.ndarray else (np.asarray(values), np.asarray(at))
+        where = at if keepdim else np.expand_dims(at, dim)
+        values = np.take_along_axis(x, where, dim)
+        return values if keepdim else values.squeeze(dim), at
     return impl
 
 
@@ -205,16 +209,16 @@ def _batch_dim(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> An
     return bind(op_, args, {**attrs, "dim": attrs["dim"] + 1})
 
 
-def _declare_pick(name: str, f: Any, node: str) -> Any:
+def _declare_pick(name: str, f: Any, extreme: Any, node: str) -> Any:
     return op(
-        name, impl=_pick_impl(f), infer=_pick_infer(name), outs=("values", "indices"),
+        name, impl=_pick_impl(f, extreme), infer=_pick_infer(name), outs=("values", "indices"),
         differentiable=("values",), vjp={"x": picked_vjp}, jvp={"x": picked_jvp},
         batch=_batch_dim, cost=lambda x, **_: x.size, node=node,
         why={"indices": "the gradient goes to the places that were picked"})
 
 
-max_dim_op: Any = _declare_pick("max_dim", np.argmax, "MaxBackward0")
-min_dim_op: Any = _declare_pick("min_dim", np.argmin, "MinBackward0")
+max_dim_op: Any = _declare_pick("max_dim", np.argmax, np.maximum, "MaxBackward0")
+min_dim_op: Any = _declare_pick("min_dim", np.argmin, np.minimum, "MinBackward0")
 
 
 def _declare_arg(name: str, f: Any) -> Any:

@@ -163,8 +163,8 @@ def _expand_impl(x: Any, /, *, shape: Shape) -> Any:
         lead = len(shape) - x.ndim
         if shape[lead:] == x.shape:          # new axes in front alone: no step in memory
             return np.ndarray(shape, x.dtype, x, 0, (0,) * lead + x.strides)
-        if lead >= 0 and all([n == 1 or n == m for n, m in zip(x.shape, shape[lead:])]):
-            steps = [0 if n == 1 else s for n, s in zip(x.shape, x.strides)]
+        if lead >= 0 and all([n in (1, m) for n, m in zip(x.shape, shape[lead:], strict=True)]):
+            steps = [0 if n == 1 else s for n, s in zip(x.shape, x.strides, strict=True)]
             return np.ndarray(shape, x.dtype, x, 0, (*(0,) * lead, *steps))
     out = np.broadcast_to(x, shape)
     if x.flags.writeable:

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
+from adjoint.base.dtypes import F32, F64
+from adjoint.base.quiet import Quiet
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
+    FEW,
     cast_to,
     finish,
     floating,
@@ -22,8 +25,10 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.pointwise import exp, mul, neg, sub
 from adjoint.ops.public import public
-from adjoint.ops.reduce import sum_op
+from adjoint.ops.reduce import ADD, sum_op
 from adjoint.ops.shape import reshape
+
+MAXIMUM: Any = np.maximum      # typed loosely: the stubs know too few forms of reduce
 
 
 def _soft_rows(x: Any, out: Any, log: bool) -> None:
@@ -39,8 +44,23 @@ def _soft_rows(x: Any, out: Any, log: bool) -> None:
             to /= to.sum(-1, keepdims=True)
 
 
+def _few(x: Any, dim: int, log: bool) -> Any:
+    """The same for an array that is one block, along any axis."""
+    with Quiet():
+        to = x - MAXIMUM.reduce(x, dim, None, None, True)
+        if log:
+            to -= np.log(ADD.reduce(np.exp(to), dim, None, None, True))
+        else:
+            np.exp(to, to)
+            to /= ADD.reduce(to, dim, None, None, True)
+    return to
+
+
 def _softmax_impl(log: bool) -> Any:
     def impl(x: Any, /, *, dim: int) -> Any:
+        if (x.dtype is F32 or x.dtype is F64) and x.flags.c_contiguous and 0 < x.nbytes <= FEW \
+                and x.ndim:
+            return _few(x, dim, log)
         if not x.ndim or not x.size:
             return np.ones_like(x) if not log else np.zeros_like(x)
         w = wide(x)
@@ -48,7 +68,7 @@ def _softmax_impl(log: bool) -> Any:
         moved = w if last else np.moveaxis(w, dim, -1)
         flat = np.ascontiguousarray(moved).reshape(-1, w.shape[dim])
         out = np.empty_like(flat)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with Quiet():
             _soft_rows(flat, out, log)
         out = out.reshape(moved.shape)
         return narrowed(out if last else np.moveaxis(out, -1, dim), x.dtype)
@@ -73,11 +93,11 @@ def _backward_impl(log: bool) -> Any:
         c, o = wide(ct), wide(out)
         if log:
             grad = np.exp(o)
-            grad *= c.sum(dim, keepdims=True)
-            np.subtract(c, grad, out=grad)
+            grad *= ADD.reduce(c, dim, None, None, True)
+            np.subtract(c, grad, grad)
         else:
             grad = c * o
-            total = grad.sum(dim, keepdims=True)
+            total = ADD.reduce(grad, dim, None, None, True)
             grad -= o * total
         return narrowed(grad, ct.dtype)
     return impl
