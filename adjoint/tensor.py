@@ -21,7 +21,6 @@ from adjoint.base.errors import AutogradError, IndexOutOfRange, MetaError, Missi
 from adjoint.core import tensor as core
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
-from adjoint.core.plans import planned
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
@@ -40,7 +39,7 @@ from adjoint.ops import arrange
 from adjoint.ops import pointwise as p
 from adjoint.ops.create import device_name
 from adjoint.ops.device import device as device_type
-from adjoint.ops.public import METHODS
+from adjoint.ops.public import METHODS, planned
 from adjoint.printing import tensor_repr
 
 F = TypeVar("F", bound=Callable[..., Any])

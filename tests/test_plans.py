@@ -14,10 +14,10 @@ from helpers_kernels import leaks_nothing
 
 import adjoint as ad
 from adjoint.base import tier
-from adjoint.core import plans
-from adjoint.core.plans import Plans
 from adjoint.kernels import direct, plans_ir
 from adjoint.nn import functional as F
+from adjoint.ops import public
+from adjoint.ops.public import Plans
 
 pytestmark = pytest.mark.skipif(direct.machine() is None, reason="no generated code here")
 tier.at_once()
@@ -124,7 +124,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Any:
     yield made
     for own in every:
         own.table.clear()
-        own.machine = (plans.replayer or (lambda table: None))(own.table)
+        own.machine = (public.replayer or (lambda table: None))(own.table)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -246,7 +246,7 @@ def test_values_are_dropped_where_the_function_drops_them() -> None:
     alive: list[int] = []
     seen: list[weakref.ref[Any]] = []
 
-    @plans.planned
+    @public.planned
     def thrice(x: Any) -> Any:
         y = ad.exp(x)
         y = watched(y)

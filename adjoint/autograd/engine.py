@@ -18,8 +18,7 @@ from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
-from adjoint.base.errors import AutogradError
-from adjoint.base.quiet import Quiet
+from adjoint.base.errors import AutogradError, Quiet
 from adjoint.base.tier import pays
 from adjoint.core.bind import retried, tensor_of, value_of
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers

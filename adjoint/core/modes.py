@@ -86,6 +86,9 @@ class Observer:
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters."""
 
+    def more_than_ops(self) -> None:
+        """The function that runs does more than its ops tell: it warns, or draws numbers."""
+
     def enter_module(self, path: str, module: Any) -> None:
         """`module` is called; `path` is its name seen from the outermost module called."""
 
@@ -128,3 +131,9 @@ class Watchers:
 
 
 watchers = Watchers()
+
+
+def not_replayed() -> None:
+    """What the function that calls this does now is more than what plans repeat."""
+    for observer in watchers.observers.get():
+        observer.more_than_ops()

@@ -16,62 +16,23 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import pack
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import DType
+from adjoint.base.dtypes import DType, to_numpy
 from adjoint.core.bind import remaking
-from adjoint.core.modes import Observer, watchers
+from adjoint.core.modes import Observer
 from adjoint.core.tensor import Tensor
 
-F = TypeVar("F", bound=Callable[..., Any])
 MOST_VALUES = 64             # of a plan: operands and results
 _CONSTANTS = (type(None), bool, int, float, str)
 _FIXED = (*_CONSTANTS, type(Ellipsis), DType)
 
-# dict of plans -> what looks a call up in it, in machine code; None until there is any
-replayer: Callable[[dict[Any, Any]], Any] | None = None
 
-
-class Plans:
-    """A function and its plans: key -> (ops, results, what makes the answer of several, objects
-    whose addresses are in the key); None: a call that cannot be replayed, 0: one seen once."""
-
-    __slots__ = ("function", "table", "machine")
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.table: dict[bytes, Any] = {}
-        self.machine: Callable[[Any, Any], Any] = self._first
-
-    def _first(self, args: Any, kwargs: Any) -> None:
-        """In the place of the machine code until there is any."""
-        if replayer is not None:
-            self.machine = replayer(self.table) or (lambda args, kwargs: None)
-
-    def learn(self, key: bytes, args: Any, kwargs: Any) -> Any:
-        """Run the function, and note what it does."""
-        seen = _Watch((*args, *kwargs.values()))
-        held = watchers.push(watchers.observers, seen)
-        try:
-            result = self.function(*args, **kwargs)
-        finally:
-            watchers.pop(held)
-        self.table[key] = seen.plan(result)
-        return result
-
-
-def not_replayed() -> None:
-    """What the function that calls this does now is more than what plans repeat."""
-    for observer in watchers.observers.get():
-        if type(observer) is _Watch:
-            observer.beyond = True
-
-
-class _Watch(Observer):
+class Watch(Observer):
     """The ops that run while it is entered, and when their results are no longer held: a plan
     drops them at the same point, so that it needs no more memory."""
 
@@ -82,7 +43,7 @@ class _Watch(Observer):
         for x in _leaves(arguments):
             if not isinstance(x, Tensor):
                 self.fixed.append(x)
-                self.dtypes += [np.dtype(x.dtype)] if isinstance(x, DType) else []
+                self.dtypes += [to_numpy(x)] if isinstance(x, DType) else []
             elif id(x) not in self.places:
                 self.places[id(x)] = len(self.places)
                 self.dtypes.append(x.array.dtype)
@@ -114,6 +75,9 @@ class _Watch(Observer):
             place, self.count = self.count, self.count + 1
             self.places[id(t)] = place
             self.refs.append(weakref.ref(t, functools.partial(self._gone, id(t), place)))
+
+    def more_than_ops(self) -> None:
+        self.beyond = True
 
     def _gone(self, key: int, place: int, ref: Any) -> None:
         """A value is no longer held."""
@@ -191,25 +155,3 @@ def _answer(result: Any, places: Mapping[int, int]) -> tuple[list[int], Any]:
         return [], None
     maker = None if not several else getattr(kind, "_make", kind)
     return [places[id(p)] for p in parts], maker
-
-
-def planned(f: F) -> F:
-    """`f`, whose calls are replayed; see above for which functions may be.
-
-    >>> import adjoint as ad
-    >>> x = ad.arange(6)
-    >>> [x.reshape(2, -1).shape for _ in range(3)][2]
-    adjoint.Size([2, 3])
-    """
-    own = Plans(f)
-
-    @functools.wraps(f)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        made = own.machine(args, kwargs)
-        if made is None:
-            return own.function(*args, **kwargs)
-        if type(made) is bytes:
-            return own.learn(made, args, kwargs)
-        return made
-    call.plans = own  # type: ignore[attr-defined]  # a function has attributes
-    return call  # type: ignore[return-value]  # same signature

@@ -12,7 +12,6 @@ from adjoint.base.dtypes import finfo
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32, lowered
 from adjoint.core.op import op
-from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     box,
@@ -49,7 +48,7 @@ from adjoint.ops.decompose import (
 from adjoint.ops.linalg import conj, matmul_op, mH
 from adjoint.ops.moments import norm_op, real_of
 from adjoint.ops.pointwise import abs_op, cast, div, gt, log, maximum, mul
-from adjoint.ops.public import other_names, public
+from adjoint.ops.public import other_names, planned, public
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
 

@@ -10,7 +10,6 @@ from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.op import aval_of_value
-from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
     box,
@@ -33,7 +32,7 @@ from adjoint.ops.index import (
     triu_op,
 )
 from adjoint.ops.pointwise import add, lt, mul, where_op
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.shape import (
     expand_op,
     narrow_op,

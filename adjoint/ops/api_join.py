@@ -7,7 +7,6 @@ import numpy as np
 
 from adjoint.base.dtypes import promote_dtypes
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
-from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     cast_to,
@@ -20,7 +19,7 @@ from adjoint.ops.api_common import (
     raw,
     sizes,
 )
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.shape import (
     cat_op,
     narrow_op,

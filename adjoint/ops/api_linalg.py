@@ -7,7 +7,6 @@ from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
-from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import dtype_of, finish, need, need_rank, same_dtype
 from adjoint.ops.linalg import (
@@ -23,7 +22,7 @@ from adjoint.ops.linalg import (
     scaled,
 )
 from adjoint.ops.pointwise import add, mul, ne
-from adjoint.ops.public import SPARSE, public
+from adjoint.ops.public import SPARSE, planned, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import reshape, squeeze_op, transpose_op, unsqueeze_op
 

@@ -19,11 +19,10 @@ from adjoint.base.dtypes import (
 )
 from adjoint.base.errors import ArgumentError, DTypeError, instead_of
 from adjoint.core.inplace import inplace
-from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import finish, no_zeros
-from adjoint.ops.public import METHODS, public, write_out
+from adjoint.ops.public import METHODS, planned, public, write_out
 from adjoint.ops.shape import clone_op
 
 NUMBER = (bool, int, float, complex)

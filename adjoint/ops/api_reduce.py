@@ -9,7 +9,6 @@ import numpy as np
 from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
 from adjoint.core.autocast import in_float32
-from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     cast_to,
@@ -25,7 +24,7 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.moments import logsumexp_op, norm_op, prod_op, std_op, var_op
 from adjoint.ops.pointwise import abs_op, cast, isnan, logical_not, maximum, minimum, where_op
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.reduce import (
     all_op,
     amax_op,

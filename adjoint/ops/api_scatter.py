@@ -10,7 +10,6 @@ from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import promoted
 from adjoint.core.inplace import inplace
-from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     box,
     cast_to,
@@ -35,7 +34,7 @@ from adjoint.ops.gather import (
 )
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.shape import clone_op, expand_op, reshape
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from adjoint.base.dtypes import to_numpy
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.intercept import shown_as
-from adjoint.core.plans import planned
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     given,
@@ -20,7 +19,7 @@ from adjoint.ops.api_common import (
     raw,
     sizes,
 )
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.shape import (
     clone_op,
     expand_op,

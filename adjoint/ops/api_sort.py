@@ -10,7 +10,6 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.op import op
-from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     box,
     cast_to,
@@ -27,7 +26,7 @@ from adjoint.ops.api_common import (
 from adjoint.ops.cumulative import cummax_op, cummin_op, cumprod_op, cumsum_op, logcumsumexp_op
 from adjoint.ops.gather import gather_op
 from adjoint.ops.pointwise import logical_xor, sub
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.shape import batch_loop, narrow_op, reshape
 from adjoint.ops.sort import kthvalue_op, median_op, mode_op, nanmedian_op, sort_op, topk_op
 

@@ -14,13 +14,14 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import BOOL, F32, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.bind import bind
+from adjoint.core.modes import not_replayed
 from adjoint.core.op import Op, op
-from adjoint.core.plans import not_replayed, planned
 from adjoint.kernels import attention as raw_attention
 from adjoint.kernels import attention_numpy
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, need
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import add, mul, sub
+from adjoint.ops.public import planned
 from adjoint.ops.random import source
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import batch_loop, expand_op, mT, reshape, unsqueeze_op

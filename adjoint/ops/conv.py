@@ -13,12 +13,11 @@ from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
-from adjoint.core.plans import planned
 from adjoint.kernels import conv as raw_conv
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need
 from adjoint.ops.linalg import conj
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import lift_all, pad_zero_op, reshape, squeeze_op, transpose_op, unsqueeze_op
 

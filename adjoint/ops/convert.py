@@ -14,7 +14,7 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.create import device_name, legacy
 from adjoint.ops.device import check
 from adjoint.ops.pointwise import cast
-from adjoint.ops.public import METHODS, public
+from adjoint.ops.public import METHODS, planned, public
 from adjoint.ops.shape import clone_op, expand_op, reshape
 
 LEGACY = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16",
@@ -77,7 +77,7 @@ def _to_dtype(name: str, dtype: str) -> None:
         return to(self, to_numpy(dtype))
     method.__name__ = name
     method.__doc__ = f"This tensor in {dtype}."
-    METHODS[name] = method
+    METHODS[name] = planned(method)
 
 
 for _n, _d in (("float", "float32"), ("double", "float64"), ("half", "float16"),
@@ -203,7 +203,7 @@ def _absent_device(name: str) -> None:
         return self
     method.__name__ = name
     method.__doc__ = f"Raises: there is no {name} device here."
-    METHODS[name] = method
+    METHODS[name] = planned(method)
 
 
 for _n in ("xpu", "ipu", "mtia", "hpu"):

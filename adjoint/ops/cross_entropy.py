@@ -12,12 +12,10 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, F64, I64, of_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
-from adjoint.base.quiet import Quiet
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Quiet, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
 from adjoint.core.op import op
-from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     FEW,
     dtype_of,
@@ -31,6 +29,7 @@ from adjoint.ops.api_common import (
 from adjoint.ops.index import index_op
 from adjoint.ops.moments import logsumexp_op
 from adjoint.ops.pointwise import add, cast, div, eq, exp, mul, ne, neg, sub
+from adjoint.ops.public import planned
 from adjoint.ops.reduce import ADD, sum_op
 from adjoint.ops.shape import batch_loop, expand_op, reshape, unsqueeze_op
 from adjoint.ops.softmax import MAXIMUM, log_softmax_op

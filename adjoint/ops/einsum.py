@@ -10,12 +10,11 @@ import string
 from typing import Any
 
 from adjoint.base.errors import ArgumentError, ShapeError
-from adjoint.core.plans import planned
 from adjoint.ops.api_common import need, same_dtype
 from adjoint.ops.arrange import diagonal_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import mul
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import permute_op, reshape
 

@@ -8,11 +8,12 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
-from adjoint.core.plans import not_replayed, planned
 from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
 from adjoint.ops.index import add_rows, index_op
 from adjoint.ops.pointwise import add, eq, ge, logical_and, lt, where_op
+from adjoint.ops.public import planned
 from adjoint.ops.shape import expand_op, reshape, unsqueeze_op
 from adjoint.ops.sparse import embedding_gradient
 

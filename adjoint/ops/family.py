@@ -22,7 +22,6 @@ from adjoint.base.errors import DTypeError, ShapeError, instead_of
 from adjoint.base.provenance import is_own_code
 from adjoint.base.tier import pays
 from adjoint.core import bind as general
-from adjoint.core import plans as replays
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
 from adjoint.core.inplace import zeros_of
@@ -47,6 +46,7 @@ from adjoint.core.tensor import (
 )
 from adjoint.kernels import expr as ex
 from adjoint.kernels.expr import Expr
+from adjoint.ops import public as registry
 
 NUMBER = (bool, int, float, complex)
 GENERATED = os.environ.get("ADJOINT_JIT", "1") != "0"
@@ -449,7 +449,7 @@ def _first_bind(*_: Any) -> None:
         calls = _calls()
         general.machine = calls.binder(_wide)
         if general.machine is not None:
-            replays.replayer = lambda table: calls.replayer(_wide, table)
+            registry.replayer = lambda table: calls.replayer(_wide, table)
 
 
 if GENERATED:

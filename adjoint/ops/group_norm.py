@@ -14,12 +14,12 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, finfo
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
-from adjoint.core.plans import planned
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.batch_norm import batch_norm, check_channels, column, track
 from adjoint.ops.linalg import conj
 from adjoint.ops.moments import var_op
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
+from adjoint.ops.public import planned
 from adjoint.ops.reduce import mean_op, sum_op
 from adjoint.ops.shape import batch_loop, reshape
 

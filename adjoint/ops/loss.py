@@ -12,8 +12,8 @@ from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
+from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
-from adjoint.core.plans import not_replayed, planned
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
@@ -39,7 +39,7 @@ from adjoint.ops.pointwise import (
     where_op,
     xlogy_op,
 )
-from adjoint.ops.public import FUNCTIONS
+from adjoint.ops.public import FUNCTIONS, planned
 from adjoint.ops.reduce import mean_all_op, sum_all_op, sum_op
 from adjoint.ops.shape import batch_loop, expand_op, reshape, unsqueeze_op
 

@@ -15,7 +15,6 @@ from adjoint.base.dtypes import F32, F64, of_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
-from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     FEW,
     dtype_of,
@@ -27,6 +26,7 @@ from adjoint.ops.api_common import (
     wide,
 )
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
+from adjoint.ops.public import planned
 from adjoint.ops.reduce import ADD, mean_op, sum_op
 from adjoint.ops.shape import expand_op, reshape
 

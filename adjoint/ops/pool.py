@@ -13,13 +13,12 @@ from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
-from adjoint.core.plans import planned
 from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import need
 from adjoint.ops.gather import gather_op, put_along_op, scatter_op
 from adjoint.ops.pointwise import abs_op, mul, pow_op, sign
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.shape import reshape, squeeze_op, unsqueeze_op
 
 Shape = tuple[int, ...]

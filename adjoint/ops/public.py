@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import assign
+from adjoint.core.modes import watchers
 from adjoint.core.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,6 +58,61 @@ FUNCTIONS = Names("ad.")
 METHODS = Names("Tensor.")
 # Tensor classes whose matrix products are functions of their own: sparse ones.
 SPARSE: dict[type, Callable[[Any, Any], Any]] = {}
+
+
+# dict of plans -> what looks a call up in it, in machine code; None until there is any
+replayer: Callable[[dict[Any, Any]], Any] | None = None
+
+
+class Plans:
+    """A function and its plans: key -> (ops, results, what makes the answer of several, objects
+    whose addresses are in the key); None: a call that cannot be replayed, 0: one seen once."""
+
+    __slots__ = ("function", "table", "machine")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.table: dict[bytes, Any] = {}
+        self.machine: Callable[[Any, Any], Any] = self._first
+
+    def _first(self, args: Any, kwargs: Any) -> None:
+        """In the place of the machine code until there is any."""
+        if replayer is not None:
+            self.machine = replayer(self.table) or (lambda args, kwargs: None)
+
+    def learn(self, key: bytes, args: Any, kwargs: Any) -> Any:
+        """Run the function, and note what it does."""
+        from adjoint.core.plans import Watch  # few calls get here, and most programs none
+        seen = Watch((*args, *kwargs.values()))
+        held = watchers.push(watchers.observers, seen)
+        try:
+            result = self.function(*args, **kwargs)
+        finally:
+            watchers.pop(held)
+        self.table[key] = seen.plan(result)
+        return result
+
+
+def planned(f: F) -> F:
+    """`f`, whose calls are replayed; see above for which functions may be.
+
+    >>> import adjoint as ad
+    >>> x = ad.arange(6)
+    >>> [x.reshape(2, -1).shape for _ in range(3)][2]
+    adjoint.Size([2, 3])
+    """
+    own = Plans(f)
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made = own.machine(args, kwargs)
+        if made is None:
+            return own.function(*args, **kwargs)
+        if type(made) is bytes:
+            return own.learn(made, args, kwargs)
+        return made
+    call.plans = own  # type: ignore[attr-defined]  # a function has attributes
+    return call  # type: ignore[return-value]  # same signature
 
 
 # Names that PyTorch's functions take beside the ones in our signatures: NumPy's, and older ones.

@@ -8,10 +8,9 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, F64
-from adjoint.base.quiet import Quiet
+from adjoint.base.errors import Quiet
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
-from adjoint.core.plans import planned
 from adjoint.ops.api_common import (
     FEW,
     cast_to,
@@ -24,7 +23,7 @@ from adjoint.ops.api_common import (
     wide,
 )
 from adjoint.ops.pointwise import exp, mul, neg, sub
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.reduce import ADD, sum_op
 from adjoint.ops.shape import reshape
 
