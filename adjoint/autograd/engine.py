@@ -277,19 +277,21 @@ class Backward:
             results = masks_of(self).screen(node, results, read, observers)
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.saved = self.mark
+        edges = node.edges
         results = [None if c is None or e is None else fit(c, e)
-                   for c, e in zip(results, node.edges, strict=True)]
+                   for c, e in zip(results, edges, strict=True)]
         for observer in observers:
             observer.backward(node, ct, results)
         if node._post_hooks:
             results = graph.after_node(self, node, results, ct)
         del ct
-        self._spread(node.edges, results)
+        self._spread(edges, results)
 
     def _values(self, node: Any, read: Callable[[Any, Any], Any]) -> list[Any]:
-        if type(node.saved) is Freed:
+        saved = node.saved
+        if type(saved) is Freed:
             raise AutogradError(freed_message(node), reason="freed", about=node)
-        return [read(s, node) for s in node.saved or ()]
+        return [read(s, node) for s in saved or ()]
 
     def _call(self, node: Any, ct: Any) -> list[Any]:
         if node.plan is None:                  # a custom function

@@ -159,7 +159,7 @@ def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: in
 def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
                   outs: tuple[Any, ...], mode: int) -> list[Any]:
     node: Any = op.node_type()
-    node.plan = plan.general() if plan.fast is not None else plan
+    node.plan = plan.variant(fast=None) if plan.fast is not None else plan
     if attrs or op.wide:
         node.attrs = attrs
     node.edges = tuple([edge_of(a) if plan.needs >> i & 1 and isinstance(a, Tensor) else None
@@ -177,7 +177,8 @@ def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, A
     avals = [aval_of_operand(o) for o in visible]
     node.shape = tuple(a.shape for a in avals) if many else avals[0].shape
     node.dtype = tuple(a.dtype for a in avals) if many else avals[0].dtype
-    node.ports = len(visible) if many else 0
+    if many:
+        node.ports = len(visible)
     made = []
     for i, (o, a) in enumerate(zip(visible, avals, strict=True)):
         if op.carries(i):

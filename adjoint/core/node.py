@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections.abc import Sequence
 from itertools import count
+from operator import attrgetter
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,7 +109,7 @@ def take_full_path(node: Any) -> None:
     plan = node.plan
     if plan is not None and plan.fast is not None:
         node.dtype = plan.dtype
-        node.plan = plan.general()
+        node.plan = plan.variant(fast=None)
 
 
 class GraphNode:
@@ -116,6 +117,8 @@ class GraphNode:
 
     __slots__ = ()
     seq: int
+    born: Any = None               # the number that `core.trace.born` has found out; None: not yet
+    _metadata: Any = None
 
     def name(self) -> str:
         """The node's name, as printed."""
@@ -124,7 +127,11 @@ class GraphNode:
     @property
     def metadata(self) -> dict[str, Any]:
         """A dict for the user's own notes about this node."""
-        return self.__dict__.setdefault("_metadata", {})
+        node: Any = self
+        if node._metadata is None:
+            node._metadata = {}
+        found: dict[str, Any] = node._metadata
+        return found
 
     def _sequence_nr(self) -> int:
         return self.seq
@@ -145,13 +152,13 @@ class GraphNode:
 class Node(GraphNode):
     """One recorded op. `grad_fn` of its outputs; a subclass per op carries the printed name.
 
-    Slots are written by dispatch; what only some nodes have (attributes, hooks, metadata) sits in
-    the instance dict over class-level defaults, so that a plain node costs few stores. Where edges
-    and residuals lie is the subclass's: in tuples (`WideNode`) or in slots of their own
-    (`PairNode`).
+    Slots are written by dispatch; for what only some nodes have (attributes, hooks, metadata) there
+    are class-level defaults, so that a plain node costs few stores. Where that, edges and residuals
+    lie is the subclass's: in an instance dict and in tuples (`WideNode`), or in a plan of the
+    node's own and in slots (`PairNode`).
     """
 
-    __slots__ = ("plan", "shape", "seq", "code", "lasti", "__weakref__", "__dict__")
+    __slots__ = ("plan", "shape", "seq", "code", "lasti", "__weakref__")
     op: Any = None                 # the record; None for custom functions
     plan: Any                      # core.op.Plan: rules and residual names for the wanted operands
     edges: Any                     # a tuple, one per operand; None where no gradient is wanted
@@ -160,7 +167,7 @@ class Node(GraphNode):
     shape: Any                     # of the output; a tuple of shapes where there are several
     dtype: Any = None              # of the output; None: the dtype of the (fast) plan
     seq: int
-    code: CodeType | None
+    code: CodeType | None          # with `lasti`: the user's line
     lasti: int
     ports: int = 0                 # number of outputs where there are several
     hooked = False                 # one of these was set
@@ -190,7 +197,15 @@ class Node(GraphNode):
 class WideNode(Node):
     """A node with any number of edges and residuals."""
 
-    __slots__ = ("edges", "saved")
+    __slots__ = ("edges", "saved", "__dict__")
+
+
+def _of_plan(name: str) -> Any:
+    """An attribute that lies in the node's plan: setting it makes that a plan of the node's own."""
+    def write(node: PairNode, value: Any) -> None:
+        node.plan = node.plan.alone()
+        setattr(node.plan, name, value)
+    return property(attrgetter("plan." + name), write)
 
 
 class OpNode(WideNode):
@@ -204,9 +219,33 @@ class PairNode(Node):
     """A node of a pointwise op of one or two operands: edges `e0`, `e1` and residuals `s0`, `s1`
     without tuples, which cost as much to make, and to look through for the garbage collector, as
     the node itself. `s0` is None where nothing is saved, a Freed after release, a tuple where
-    there are more than two."""
+    there are more than two. There is no instance dict: graphs consist of such nodes, and in a long
+    one each byte of them is read again and again by the collector. What one node alone has lies in
+    a plan of its own (`Plan.alone`)."""
 
     __slots__ = ("e0", "e1", "s0", "s1")
+    _post_hooks, _pre_hooks = _of_plan("_post_hooks"), _of_plan("_pre_hooks")
+    _tensor_hooks, _retain = _of_plan("_tensor_hooks"), _of_plan("_retain")
+    _metadata, hooked = _of_plan("_metadata"), _of_plan("hooked")
+
+    @property
+    def dtype(self) -> Any:
+        """Of the output."""
+        return self.plan.dtype
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        if value is not self.plan.dtype:
+            self.plan = self.plan.variant(dtype=value)
+
+    @property
+    def born(self) -> Any:
+        """What `core.trace.born` has found out of the node."""
+        return self.plan.born
+
+    @born.setter
+    def born(self, value: Any) -> None:
+        self.plan = self.plan.variant(born=value)
 
     @property
     def edges(self) -> Any:

@@ -7,7 +7,6 @@ cannot drift from what is needed. Rules are written in ops, so they differentiat
 """
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -319,10 +318,14 @@ class Plan:
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
                  "grows", "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair",
-                 "layout", "into", "rules", "uses")
+                 "layout", "into", "rules", "uses", "born", "variants")
+    _post_hooks = _pre_hooks = _tensor_hooks = _retain = _metadata = None   # see `alone`
+    hooked = False
 
     def __init__(self, op: Op, needs: int) -> None:
         self.op, self.needs = op, needs
+        self.born: int | None = None     # of the nodes (`core.trace.born`), where it is known
+        self.variants: dict[Any, Plan] = {}
         self.fast: Rule | None = None
         self.large: Rule | None = None   # `fast` by a generated kernel, from `limit` elements
         self.limit = 1 << 62
@@ -347,11 +350,26 @@ class Plan:
         self.layout = LAYOUTS.get(self.sources, OTHER)
         self.keeps_out = any(kind == "out" for kind, _ in self.sources)
 
-    def general(self) -> Plan:
-        """The same plan without `fast`: the engine takes the full path."""
-        found = copy.copy(self)
-        found.fast = None
+    def variant(self, **fields: Any) -> Plan:
+        """The same plan but for these fields; without `fast` the engine takes the full path."""
+        key = tuple(fields.items())
+        found = self.variants.get(key)
+        if found is None:
+            found = self.variants[key] = self._copy(Plan, fields)
         return found
+
+    def alone(self) -> Plan:
+        """A plan for one node, with room for what that one alone has: hooks, metadata."""
+        return self._copy(_OwnPlan, {"fast": None})
+
+    def _copy(self, kind: type[Plan], fields: Mapping[str, Any]) -> Plan:
+        made = kind.__new__(kind)
+        for name in Plan.__slots__:
+            setattr(made, name, getattr(self, name))
+        made.variants = {}
+        for name, value in fields.items():
+            setattr(made, name, value)
+        return made
 
     def _group(self, key: tuple[str, ...], rule: Rule | None) -> Group:
         op = self.op
@@ -419,6 +437,20 @@ class Plan:
 
     def _wants(self, n: int) -> tuple[bool, ...]:
         return tuple(bool(self.needs >> i & 1) for i in range(n))
+
+
+class _OwnPlan(Plan):
+    """What `Plan.alone` gives: a node's own, to be written to."""
+
+    __slots__ = ("__dict__",)
+
+    def variant(self, **fields: Any) -> Plan:
+        for name, value in fields.items():
+            setattr(self, name, value)
+        return self
+
+    def alone(self) -> Plan:
+        return self
 
 
 def _choose(op: Op, table: Mapping[tuple[str, ...], Rule | None],

@@ -93,20 +93,20 @@ def born(edge: Any) -> int:
     stack = [root]
     while stack:
         node = stack[-1]
-        if "_born" in node.__dict__:
+        if node.born is not None:
             stack.pop()
             continue
         if type(node) is AccumulateGrad:
             leaf = node.variable
-            node.__dict__["_born"] = 0 if leaf is None else leaf._born
+            node.born = 0 if leaf is None else leaf._born
             continue
         edges = [e.node if type(e) is Port else e for e in node.edges if e is not None]
-        unseen = [e for e in edges if "_born" not in e.__dict__]
+        unseen = [e for e in edges if e.born is None]
         if unseen:
             stack += unseen
         else:
-            node.__dict__["_born"] = min((e.__dict__["_born"] for e in edges), default=0)
-    found: int = root.__dict__["_born"]
+            node.born = min((e.born for e in edges), default=0)
+    found: int = root.born
     return found
 
 

@@ -83,7 +83,13 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
 
 @functools.cache
 def _ops(world: World) -> llvm.Module | None:
-    return link("calls", calls_ir.text, calls_ir.ENV, *world())
+    objects, slots = world()
+    module = link("calls", calls_ir.text, calls_ir.ENV, objects, slots)
+    if module is not None:
+        node = slots["e0"][0]
+        builtin.follow(objects["node"], module.address("follow"), node,
+                       [getattr(node, n) for n in calls_ir.LINKS])
+    return module
 
 
 def caller(world: World, record: Record) -> Callable[..., Any] | None:

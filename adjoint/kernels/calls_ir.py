@@ -5,6 +5,11 @@
 `self` is a tuple whose first item is the record, a bytes object of 8-byte words (`record`). They
 do what the templates of `core/callers.py` do for exact tensors and numbers, of which they return
 None for everything else: the template then runs. A node is filled before anybody sees it.
+
+    int follow(PyObject *node, visitproc visit, void *arg)
+
+is what the garbage collector calls to learn what a node of theirs refers to (`tp_traverse`, put in
+its place by `builtin.follow`).
 """
 from __future__ import annotations
 
@@ -13,13 +18,14 @@ from functools import partial
 
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.nodes_ir import Maker, place
-from adjoint.kernels.objects_ir import declare
+from adjoint.kernels.objects_ir import Writer, declare
 
 # Words of `@env`, the same for all ops: addresses of objects of this process.
 ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter", "edge_of",
        "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute", "planned",
        "tuple", "accumulate", "port", "exposed", "version", "kept", "inference", "inferring",
-       "parameter")
+       "parameter", "plan_type")
+LINKS = ("plan", "e0", "e1", "s0", "s1")           # what `follow` visits
 # Words of a record: the node's type, then for float32 and for float64 the array's descriptor, the
 # program for small arrays, the table of plans for large ones (0: there is none), the dict of
 # number -> 0-d array, and a plan and its layout per pattern of operands.
@@ -34,7 +40,33 @@ def text(offsets: Mapping[str, int]) -> str:
     place(code, offsets, ENV)
     for arity in (1, 2):
         _Call(code, offsets, arity).emit()
+    _follow(code, offsets)
     return code.text()
+
+
+def _follow(code: Code, offsets: Mapping[str, int]) -> None:
+    """`follow`. A reference that the collector is not told of counts as one from outside, which is
+    right, and leaks nothing, for what never leads back to a node: its shape and numbers, the code
+    object of the user's line; and its type and a plan that nodes share, which lead to the record of
+    an op: that lives as long as the process, or is made of expressions of others that do. What
+    users can attach to is told: edges, residuals, and with its hooks a plan of the node's own."""
+    f = code.function("follow", [("ptr", "self"), ("ptr", "visit"), ("ptr", "arg")], returns="i32")
+    w = Writer(f, offsets, ENV)
+    node, visit, arg = f.args
+    for name in LINKS:
+        thing = w.field(node, name)
+        some, done = f.label("some"), f.label("visited")
+        w.need(w.differs(thing, w.null), done)
+        f.branch(w.has(thing, "type", w.env("plan_type")) if name == "plan"
+                 else w.same(thing, w.none), done, some)
+        f.start(some)
+        status = f.emit("i32", f"call i32 {visit.ref}(ptr {thing.ref}, ptr {arg.ref})")
+        stop = f.label("stop")
+        f.branch(status.compare("eq", 0), done, stop)
+        f.start(stop)
+        f.ret(status)
+        f.start(done)
+    f.ret(f.const("i32", 0))
 
 
 class _Call(Maker):

@@ -406,14 +406,13 @@ def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
     return (*raws, *plans, _machine if GENERATED else None)
 
 
-def _world(node: Any) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
+def _world(node: Any, *held: str) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
     """What the machine code of ops handles: objects, and where to find slots; of nodes like
     `node`."""
     tensor, ref = wrap(np.ndarray(0, buffer=b"")), OutRef()      # no memory that counts
     slots: dict[str, tuple[Any, str]] = {n: (tensor, n) for n in ("array", "_rg", "_edge", "_cell")}
     slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti")}
-    slots |= {n: (node, n) for kind in type(node).__mro__ if issubclass(kind, (WideNode, PairNode))
-              for n in vars(kind)["__slots__"]}
+    slots |= {n: (node, n) for n in held}
     slots |= {"ref." + n: (ref, n) for n in ("array", "cell", "index", "version")}
     slots |= {"kept." + n: (Kept(tensor, 0, None), n) for n in ("tensor", "version", "mark")}
     slots |= {"plan." + n: (Plan(OPS["add"], 1), n) for n in ("wanted", "sources")}
@@ -422,11 +421,11 @@ def _world(node: Any) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
             "edge_of": edge_of, "getframe": sys._getframe, "is_inside": is_own_code, "cell": Cell,
             "ref": OutRef, "accumulate": AccumulateGrad, "port": Port, "kept": Kept,
             "inference": INFERENCE_CELL, "inferring": INFERENCE, "aval_of": aval_of_operand,
-            "make_view": make_view}, slots
+            "make_view": make_view, "plan_type": Plan, "node": PairNode}, slots
 
 
 def _pair() -> Any:
-    return _world(PairNode())
+    return _world(OPS["add"].node_type(), "e0", "e1", "s0", "s1")
 
 
 def _calls() -> Any:
@@ -436,7 +435,7 @@ def _calls() -> Any:
 
 
 def _wide() -> Any:
-    objects, slots = _world(OpNode())
+    objects, slots = _world(OpNode(), "edges", "saved", "dtype", "attrs")
     port = Port(OpNode(), 0, (), None)
     slots |= {"port." + n: (port, n) for n in Port.__slots__}
     slots |= {"aval." + n: (Aval((), F32), n) for n in Aval.__slots__}
