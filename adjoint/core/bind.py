@@ -20,7 +20,7 @@ from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
 from adjoint.base.errors import AdjointError, AutogradError, DTypeError, ShapeError
 from adjoint.core.autocast import operands as autocast_operands
-from adjoint.core.modes import AUTOCAST, GRAD, INFERENCE, WATCH, state, watchers
+from adjoint.core.modes import AUTOCAST, GRAD, INFERENCE, WATCH, change, restore, state, watchers
 from adjoint.core.op import Op, Plan
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import (
@@ -80,7 +80,7 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
     if level:
         return _bind_level(op, args, attrs, needs, top.trace)
     if mode & WATCH and tensors:
-        return _bind_watched(op, args, attrs, arrays, needs, mode)
+        return _bind_watched(op, args, attrs, arrays, needs, mode, quick)
     outs = compute(op, arrays, attrs, tensors)
     if not tensors:
         return outs[0] if not op.multi else outs[: _visible(op, outs)]
@@ -93,32 +93,58 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
 
 
 def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays: list[Any],
-                  needs: int, mode: int) -> Any:
+                  needs: int, mode: int, quick: bool) -> Any:
     """The rest of `bind`, told to the observers."""
     observers = watchers.observers.get()
     for observer in observers:
         observer.before(op, args, attrs)
+    if not (any([o.inside for o in observers]) or any([type(a) is MetaArray for a in arrays])
+            or watchers.hooks.get()):
+        arrays.clear()
+        return _bind_told(op, args, attrs, mode, observers, quick)
     plan = op.plan(needs) if needs and mode & GRAD else None
     called = None if op.own is None else op.own.plan_as_called(args, needs)
+    settled = args
     if called is not None:            # the same memory and bits as when nobody watches
-        args = called[0]
-        arrays[:] = [a.array if isinstance(a, Tensor) else a for a in args]
+        settled = called[0]
+        arrays[:] = [a.array if isinstance(a, Tensor) else a for a in settled]
         plan = plan and called[1]
-    outs = next((o for o in [obs.supply(op, args, attrs) for obs in observers] if o), None) \
-        or retried(observers, compute, op, arrays, attrs)
+    outs: Any = None
+    for observer in observers:
+        supplied = observer.supply(op, args, attrs)
+        outs = outs or supplied
+    outs = outs or retried(observers, compute, op, arrays, attrs)
     arrays.clear()
     for observer in observers:
         observer.computed(op, args, attrs, outs)
     if plan is None or not plan.wanted:
-        result = _plain(op, args, outs, mode, attrs)
+        result = _plain(op, settled, outs, mode, attrs)
     else:
-        result = record(op, plan, args, attrs, outs, mode)
-    del outs
+        result = record(op, plan, settled, attrs, outs, mode)
+    del outs, settled, called
     if observers:
         made = result if op.multi else (result,)
         edge = made[0]._edge if made else None
         for observer in observers:
             observer.after(op, args, attrs, made, edge.node if type(edge) is Port else edge)
+    return result
+
+
+def _bind_told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], mode: int,
+               observers: Sequence[Any], quick: bool) -> Any:
+    """An op that runs as when nobody watches, and is told of afterwards."""
+    token = change(clear_bits=WATCH)
+    try:
+        result = (bind(op, args, attrs, quick) if op.own is None else op.own.function(*args))
+    finally:
+        restore(token, mode)
+    made = result if op.multi else (result,)
+    edges = [t._edge.node if type(t._edge) is Port else t._edge for t in made]
+    node = next((e for e in edges if e is not None), None)
+    for observer in observers if node is not None else ():
+        observer.forward(node, args, made)
+    for observer in observers:
+        observer.after(op, args, attrs, made, edges[0] if edges else None)
     return result
 
 

@@ -42,6 +42,12 @@ class Observer:
     cotangents = False      # `backward` reads its results: each has to be made by itself, where
     # a rule could add to what the operand has got so far
 
+    inside = False          # it has a say while an op computes, or sees its raw results
+
+    def __init_subclass__(cls) -> None:
+        cls.inside = any(getattr(cls, name) is not getattr(Observer, name)
+                         for name in ("supply", "computed", "refused"))
+
     def before(self, op: Any, args: Any, attrs: Any) -> None:
         """An op is about to compute; in-place ops included."""
 

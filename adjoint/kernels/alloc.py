@@ -65,7 +65,8 @@ class _Installed:
         at = module.address
         _hold_during_fork(at("allocator_lock"), at("allocator_unlock"))
         self.trim = ctypes.CFUNCTYPE(None, ctypes.c_int64)(at("allocator_trim"))
-        self.reset_peak = ctypes.CFUNCTYPE(None)(at("allocator_reset_peak"))
+        # (with the GIL: to give it up costs more than the three instructions)
+        self.reset_peak = ctypes.PYFUNCTYPE(None)(at("allocator_reset_peak"))
         state = ctypes.CFUNCTYPE(ctypes.c_void_p)(at("allocator_state"))()
         self.words = (ctypes.c_int64 * len(alloc_ir.COUNTERS)).from_address(int(state))
         self.words[alloc_ir.COUNTERS.index("slack")] = _DEFAULT_SLACK
@@ -166,8 +167,8 @@ def live_and_peak() -> tuple[int, int]:
     """
     if _installed is None:
         return 0, 0
-    live, peak = _installed.words[:2]
-    return live, peak
+    words = _installed.words
+    return words[0], words[1]
 
 
 def reset_peak() -> None:

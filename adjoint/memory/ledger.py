@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -48,22 +48,19 @@ class Entry(weakref.ref[Any]):
     list of events; `role` is final where given, else it follows from whether a node keeps the
     storage at the time that is asked about."""
 
-    __slots__ = ("key", "nbytes", "shape", "dtype", "op", "code", "lasti", "module", "role", "born",
-                 "died", "saved", "released", "saver", "savers", "name")
-
-    def __new__(cls, storage: Any, op: str, born: int, role: str,
-                gone: Callable[[Any], object]) -> Entry:
-        return super().__new__(cls, storage, gone)
-
-    def __init__(self, storage: Any, op: str, born: int, role: str,
-                 gone: Callable[[Any], object]) -> None:
-        self.key, self.nbytes, self.shape = id(storage), storage.nbytes or 1, storage.shape
-        self.dtype, self.op, self.role, self.born = storage.dtype, op, role, born
-        self.died = self.saved = self.released = FOREVER
-        self.code: CodeType | None = None
-        self.saver: Any = None          # (name, code, offset) of the first node that kept it
-        self.lasti = self.savers = 0
-        self.module = self.name = ""
+    key: int
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: Any
+    op: str
+    role: str
+    born: int
+    # Class-level defaults and no constructor of its own: an entry is made at every op.
+    died = saved = released = FOREVER
+    code: CodeType | None = None
+    lasti = savers = 0
+    saver: Any = None              # (name, code, offset) of the first node that kept it
+    module = name = ""
 
     __eq__, __hash__ = object.__eq__, object.__hash__      # (a reference's are its referent's)
 
@@ -95,12 +92,8 @@ class _Saver(weakref.ref[Any]):
     """A node that keeps residuals: a weak reference to it, with the storages they show."""
 
     __slots__ = ("key", "kept")
-
-    def __new__(cls, node: Any, kept: list[Entry], gone: Callable[[Any], object]) -> _Saver:
-        return super().__new__(cls, node, gone)
-
-    def __init__(self, node: Any, kept: list[Entry], gone: Callable[[Any], object]) -> None:
-        self.key, self.kept = id(node), kept
+    key: int
+    kept: list[Entry]
 
 
 class Ledger(Observer):
@@ -131,13 +124,17 @@ class Ledger(Observer):
         entry = self._by_id.get(id(storage))
         if entry is not None:
             return entry
-        entry = Entry(storage, op, len(self.marks), role, self._gone)
+        entry = Entry(storage, self._gone)
+        entry.key, entry.nbytes, entry.shape = id(storage), storage.nbytes or 1, storage.shape
+        entry.dtype, entry.op, entry.role = storage.dtype, op, role
+        entry.born = len(self.marks)
         if self.running:
             stack = _modules()
             if stack:
                 entry.module = stack[-1][0]
-            if node is not None and hasattr(node, "code"):
-                entry.code, entry.lasti = node.code, node.lasti
+            code = getattr(node, "code", None)
+            if code is not None:
+                entry.code, entry.lasti = code, node.lasti
             else:
                 frame = provenance.user_frame(sys._getframe(2))
                 if frame is not None:
@@ -156,6 +153,9 @@ class Ledger(Observer):
 
     def own(self, tensor: Any, role: str, name: str = "") -> None:
         """Enter a tensor whose role is known."""
+        known = self._by_id.get(id(tensor.array))
+        if known is not None and known.role == role and (known.name or not name):
+            return
         entry = self.note(tensor.array, "", role)
         if entry is not None:
             if role != "input":
@@ -164,9 +164,13 @@ class Ledger(Observer):
 
     # ------------------------------------------------------------------ observer
     def before(self, op: Any, args: Any, attrs: Any) -> None:
+        known = self._by_id
         for a in args:
-            if isinstance(a, Tensor) and not a.level and id(storage_of(a.array)) not in self._by_id:
-                self.own(a, _role_of(a))
+            if isinstance(a, Tensor) and not a.level:
+                array = a.array
+                plain = type(array) is ndarray and array.base is None
+                if id(array if plain else storage_of(array)) not in known:
+                    self.own(a, _role_of(a))
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
         for t in made:
@@ -190,7 +194,8 @@ class Ledger(Observer):
                 entry.savers += 1
                 kept.append(entry)
         if kept:
-            self._nodes[id(node)] = _Saver(node, kept, self._release)
+            saver = self._nodes[id(node)] = _Saver(node, self._release)
+            saver.key, saver.kept = id(node), kept
 
     def _release(self, saver: _Saver) -> None:
         if self._nodes.pop(saver.key, None) is None:
@@ -204,7 +209,8 @@ class Ledger(Observer):
         self._walking += 1
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
-        if type(node.saved) is Freed or node.saved is None:
+        saved = node.saved
+        if saved is None or type(saved) is Freed:
             saver = self._nodes.get(id(node))
             if saver is not None:
                 self._release(saver)
