@@ -1,0 +1,135 @@
+"""Ops that observers are told of: the same results, nodes and order as when nobody watches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint.core.modes import WATCH, Observer, state, watchers
+
+
+class Look(Observer):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any, Any]] = []
+
+    def before(self, op: Any, args: Any, attrs: Any) -> None:
+        self.told.append(("before", op.name, args))
+
+    def forward(self, node: Any, args: Any, made: Any) -> None:
+        self.told.append(("forward", node, made[0]))
+
+    def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
+        self.told.append(("after", op.name, (args, made, node)))
+
+
+class Raw(Look):
+    """Sees the raw results, too."""
+
+    def computed(self, op: Any, args: Any, attrs: Any, outs: Any) -> None:
+        self.told.append(("computed", op.name, outs))
+
+
+class Watching:
+    """A block in which `observer` is told."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+
+    def __enter__(self) -> Any:
+        self.held = watchers.push(watchers.observers, self.observer)
+        return self.observer
+
+    def __exit__(self, *_: object) -> None:
+        watchers.pop(self.held)
+
+
+def run(x: Any, w: Any) -> list[Any]:
+    """Pointwise ops with tensors and numbers, products, views, several outputs, no gradient."""
+    values, index = (x * 2.0 + w).max(dim=1)
+    first, rest = (3 - x).split([1, 2], dim=1)
+    with ad.no_grad():
+        bare = x * w
+    return [x * w, x / 3, (x @ w.T).tanh(), values, index, first, rest, x[0].exp(), bare]
+
+
+def fields(t: Any) -> list[Any]:
+    """What can be compared of a result and its node."""
+    n = t.grad_fn
+    out = [t.array.dtype, t.array.shape, t.array.tobytes(), t.requires_grad, t.output_nr]
+    if n is None:
+        return out
+    saved = [type(s) for s in n.saved or ()]
+    return [*out, type(n), id(n.plan), n.shape, n.dtype, n.attrs, saved,
+            [type(e) for e in n.edges], n.where().split(":")[0]]
+
+
+def operands() -> tuple[Any, Any]:
+    ad.manual_seed(0)
+    return ad.rand(3, 3, requires_grad=True), ad.rand(3, 3, requires_grad=True)
+
+
+@pytest.mark.parametrize("kind", [Look, Raw])
+def test_results_and_nodes_are_the_same(kind: type[Look]) -> None:
+    """By an observer that looks, and by one that has the op computed in the open."""
+    x, w = operands()
+    run(x, w)                                 # (every op has met its kinds of operands)
+    want = [fields(t) for t in run(x, w)]
+    with Watching(kind()):
+        got = [fields(t) for t in run(x, w)]
+        assert state() & WATCH
+    for a, b in zip(want, got, strict=True):
+        assert a[:5] == b[:5] and a[5:6] + a[7:] == b[5:6] + b[7:]
+    assert kind.inside is (kind is Raw)
+
+
+def test_order_and_node_of_what_is_told() -> None:
+    x, w = operands()
+    with Watching(Look()) as seen:
+        y = x * 2.0
+        values, index = y.max(dim=1)
+    names = [(what, name if isinstance(name, str) else name.op.name)
+             for what, name, _ in seen.told]
+    second = values.grad_fn.op.name
+    assert names == [(k, n) for n in ("mul", second) for k in ("before", "forward", "after")]
+    assert seen.told[1][1] is y.grad_fn and seen.told[1][2] is y
+    args, made, node = seen.told[2][2]
+    assert args[0] is x and args[1] == 2.0 and made[0] is y and node is y.grad_fn
+    assert seen.told[4][1] is values.grad_fn and not index.requires_grad
+
+
+def test_raw_results_are_shown_who_asks() -> None:
+    x, w = operands()
+    with Watching(Raw()) as raw, Watching(Look()) as look:
+        y = x + w
+    outs = next(outs for what, _, outs in raw.told if what == "computed")
+    assert np.array_equal(outs[0], y.detach().numpy())
+    assert [what for what, _, _ in look.told] == ["before", "forward", "after"]
+
+
+def test_saved_tensor_hooks_pack_beside_an_observer() -> None:
+    x, w = operands()
+    packed: list[Any] = []
+
+    def pack(t: Any) -> Any:
+        packed.append(t)
+        return t
+    with Watching(Look()) as seen, ad.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = x * w
+    assert len(packed) == 2 and [t[0] for t in seen.told] == ["before", "forward", "after"]
+    y.sum().backward()
+    assert np.array_equal(x.grad.numpy(), w.detach().numpy())
+
+
+def test_an_error_leaves_the_watch_as_it_was() -> None:
+    x, w = operands()
+    with Watching(Look()) as seen:
+        with pytest.raises(ValueError, match="mul"):
+            x * ad.ones(4)
+        assert state() & WATCH and [t[0] for t in seen.told] == ["before"]
+        x * w
+    assert not state() & WATCH and [t[0] for t in seen.told][1:] == ["before", "forward", "after"]
