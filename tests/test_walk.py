@@ -28,7 +28,7 @@ class Counter:
     def __init__(self) -> None:
         self.visited = 0
 
-    def __call__(self, nodes: int) -> Any:
+    def __call__(self, nodes: int, large: int) -> Any:
         machine = MACHINE
 
         def counted(order: Any, at: int, *rest: Any) -> int:
@@ -49,7 +49,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
 def without(monkeypatch: pytest.MonkeyPatch, f: Callable[[], Any]) -> Any:
     """`f()` with the Python loop alone."""
     with monkeypatch.context() as m:
-        m.setattr(engine, "walker", lambda nodes: None)
+        m.setattr(engine, "walker", lambda nodes, large: None)
         return f()
 
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit
+from adjoint.autograd.late import adding, walker
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError, Quiet
-from adjoint.base.tier import pays
 from adjoint.core.bind import retried, tensor_of, value_of
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.rehearsal import call, rehearsal
@@ -39,21 +39,6 @@ _refs = sys.getrefcount
 _current = threading.local()
 _sequence = attrgetter("seq")
 LARGE = 1024    # elements from which fan-in is summed into the first buffer
-_walkers: list[Any] = []             # the machine code of the plain part, or None, once it pays
-
-
-def walker(nodes: int) -> Any:
-    """What visits plain nodes in machine code; None where there is none, or before it pays."""
-    if not _walkers and pays(nodes):
-        from adjoint.autograd import plain  # loaded with the machine code
-        _walkers.append(plain.walker(LARGE))
-    return _walkers[0] if _walkers else None
-
-
-def adding() -> Any:
-    """What adds cotangents to those that have arrived."""
-    from adjoint.autograd import sums  # loaded by the first backward that can
-    return sums
 
 
 class Backward:
@@ -148,7 +133,7 @@ class Backward:
         take = cts.pop
         if None in last:
             self._leaves(None)
-        machine = None if self.special else walker(len(self.order))
+        machine = None if self.special else walker(len(self.order), LARGE)
         for node in self.order if machine is None else self._rest(machine):
             ct = take(node, None)
             if ct is None:

@@ -39,7 +39,6 @@ from adjoint.core.tensor import (
     Port,
     Size,
     Tensor,
-    WideNode,
     counter,
     edge_of,
     wrap,

@@ -1,0 +1,118 @@
+"""What a node has saved: handed to saved-tensor hooks when it is made, read when its rule runs."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from adjoint.core.modes import watchers
+from adjoint.core.tensor import Kept, OutRef, Packed, Port, Tensor, wrap
+from adjoint.core.versions import verify
+
+
+def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
+    """The full path: saved-tensor hooks pack the residuals, observers see the node."""
+    pack_all(node)
+    for observer in watchers.observers.get():
+        observer.forward(node, args, made)
+
+
+def pack_all(node: Any) -> None:
+    """Hand the residuals to the innermost hooks. Values of transforms go to hooks that were entered
+    inside of those (up to level `levels`): no other may hold on to them."""
+    hooks = watchers.hooks.get()
+    if not hooks or node.saved is None:
+        return
+    hook = hooks[-1]
+    held: dict[int, Packed] = {}
+
+    def pack(s: Any, i: int) -> Any:
+        if not isinstance(s, (Tensor, OutRef, Kept)) or _level_of(s) > hook.levels:
+            return s
+        key = id(s.tensor if type(s) is Kept else s)
+        if key not in held or not hook.once:
+            held[key] = packed(s, node, hook, i)
+        return held[key] if held[key].index == i else Packed(held[key].value, hook,
+                                                             held[key].original, i)
+
+    node.saved = tuple(tuple(pack(x, i) for x in s) if type(s) is tuple else pack(s, i)
+                       for i, s in enumerate(node.saved))
+
+
+def packed(saved: Any, node: Any, hook: Any, index: int) -> Packed:
+    """Residual `index` of a node, packed by that hook."""
+    return Packed(hook.pack(saved, node), hook, _light(saved), index)
+
+
+def _level_of(saved: Any) -> int:
+    """The level of a residual; 0 for a plain one."""
+    value = saved.array if type(saved) is OutRef else saved
+    return value.level if isinstance(value, Tensor) else 0
+
+
+def _light(saved: Any) -> Any:
+    """What stays of a packed residual: for its gradient edge, not for its data."""
+    if isinstance(saved, OutRef):
+        return saved.index
+    t = saved.tensor if type(saved) is Kept else saved
+    return t._edge if t._rg else None
+
+
+def value_of(saved: Any, node: Any) -> Any:
+    """The array of a residual after its version was checked; numbers and avals pass through."""
+    kind = type(saved)
+    if kind is OutRef:
+        if saved.cell.touched:
+            verify(saved, node)
+        return saved.array
+    if kind is Kept:
+        cell = saved.tensor._cell
+        if cell.exposed or cell.version != saved.version:
+            verify(saved, node)
+        t = saved.tensor
+        return t.array if not t.level else t.trace.strip(t)
+    if isinstance(saved, Tensor):
+        if saved._cell is not None and saved._cell.touched:
+            verify(saved, node)
+        return saved.array if not saved.level else saved.trace.strip(saved)
+    if kind is tuple:
+        return tuple([value_of(s, node) for s in saved])
+    if kind is Packed:
+        t = saved.hook.unpack(saved, node)
+        return t if t.level else t.array
+    return saved
+
+
+def tensor_of(saved: Any, node: Any) -> Any:
+    """A residual as a tensor that is connected to the graph, after its version was checked."""
+    kind = type(saved)
+    if kind is OutRef:
+        value_of(saved, node)
+        if isinstance(saved.array, Tensor):
+            t = saved.array.trace.strip(saved.array)
+        else:
+            t = wrap(saved.array)
+        t._cell = saved.cell
+        t._rg = True
+        t._edge = Port(node, saved.index, saved.array.shape, saved.array.dtype) \
+            if node.ports else node
+        if node.ports and saved.index >= node.ports:      # a hidden output has no edge
+            t._rg, t._edge = False, None
+        return t
+    if isinstance(saved, Tensor) or kind is Kept:
+        value_of(saved, node)
+        return saved.tensor if kind is Kept else saved
+    if kind is tuple:
+        return tuple([tensor_of(s, node) for s in saved])
+    if kind is Packed:
+        t = saved.hook.unpack(saved, node)
+        edge = saved.original
+        if type(edge) is int:
+            edge = Port(node, edge, t.array.shape, t.array.dtype) if node.ports else node
+        if edge is not None:
+            t = t.trace.strip(t) if t.level else wrap(t.array)
+            t._rg, t._edge = True, edge
+        return t
+    return saved
+
+
+__all__ = ["pack_all", "packed", "tensor_of", "value_of", "watch"]
