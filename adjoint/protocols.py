@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
+from adjoint.core.bind import plain_number
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor, expose, share_cell, wrap
 from adjoint.ops.public import FUNCTIONS, METHODS, public, write_out
@@ -51,10 +52,10 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
 
 
 def _lift(x: Any) -> Any:
-    """Arrays and NumPy scalars among the operands become tensors; numbers stay."""
-    if isinstance(x, np.ndarray) or isinstance(x, np.generic):
+    """Arrays among the operands become tensors, NumPy scalars numbers; numbers stay."""
+    if isinstance(x, np.ndarray):
         return wrap(np.asarray(x))
-    return x
+    return plain_number(x) if isinstance(x, np.generic) else x
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -43,6 +43,7 @@ from adjoint.core.tensor import (
 )
 
 ndarray = np.ndarray
+generic = np.generic
 _getframe = sys._getframe
 
 
@@ -58,7 +59,7 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
             return made
     level = needs = 0
     bit = 1
-    tensors = False
+    tensors = scalars = False
     top: Any = None
     arrays: list[Any] = []
     mode = state()
@@ -75,7 +76,12 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
                 needs |= bit
         else:
             arrays.append(a)
+            if isinstance(a, generic):
+                scalars = True
         bit <<= 1
+    if scalars and tensors:
+        plain = [plain_number(a) if isinstance(a, generic) else a for a in args]
+        return bind(op, plain, attrs, quick)
     if level:
         return _bind_level(op, args, attrs, needs, top.trace)
     if mode & WATCH and tensors:
@@ -89,6 +95,12 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
     if not plan.wanted:
         return _plain(op, args, outs, mode, attrs)
     return record(op, plan, args, attrs, outs, mode)
+
+
+def plain_number(x: Any) -> Any:
+    """A NumPy scalar as PyTorch takes it beside a tensor: a Python number, whose dtype is weak."""
+    number = x.item()
+    return np.asarray(number) if isinstance(number, generic) else number
 
 
 def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays: list[Any],

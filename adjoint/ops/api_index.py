@@ -1,6 +1,7 @@
 """Public indexing: `x[...]`, `x[...] = v`, gather, scatter and their kin."""
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,17 @@ def _width(item: Any) -> int:
     return 1
 
 
+def _as_mask(item: Any) -> Any:
+    """Bytes are truth values, as in PyTorch (which warns); one truth value is a bool."""
+    if dtype_of(item) == np.uint8:
+        warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype "
+                      "torch.bool instead.", UserWarning, stacklevel=4)
+        item = value(item, "indexing with a boolean mask").astype(np.bool_)
+    if item.shape or _kind(item) != "b":
+        return item
+    return bool(value(item, "indexing with a boolean mask"))
+
+
 def parse(shape: tuple[int, ...], index: Any) -> Parsed:
     """Take an index apart; raises IndexOutOfRange in PyTorch's words."""
     items = list(index) if isinstance(index, tuple) else [index]
@@ -95,6 +107,8 @@ def parse(shape: tuple[int, ...], index: Any) -> Parsed:
         elif item is not None:
             if isinstance(item, (list, range)):
                 items[k] = item = _as_array(item)
+            if _is_array(item) and dtype_of(item).char in "?B":
+                items[k] = item = _as_mask(item)
             used += _width(item)
     if used > len(shape):
         raise IndexOutOfRange(f"too many indices for tensor of dimension {len(shape)}: {used} axes "
@@ -171,8 +185,6 @@ def _positions(item: Any, shape: tuple[int, ...], axis: int, place: int) -> list
                 raise IndexOutOfRange(
                     f"The shape of the mask {list(have)} at index {k} does not match the shape of "
                     f"the indexed tensor {list(shape)} at index {axis + k}")
-        if not have:
-            return [np.zeros(int(bool(raw(item))), np.int64)]
         return list(np.nonzero(value(item, "indexing with a boolean mask")))
     if kind not in "iu":
         raise IndexOutOfRange("tensors used as indices must be long, int, byte or bool tensors, got"

@@ -216,9 +216,9 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
 
 def _pow(a: Any, b: Any) -> Any:
     if isinstance(b, NUMBER) and not isinstance(b, bool) and isinstance(a, Tensor):
-        if b == 2:
-            return square_of(a)
         kind = a.dtype.dtype.kind
+        if b == 2 and (kind not in "biu" or isinstance(b, int)):
+            return square_of(a)
         if kind in "iu" and isinstance(b, int) and b < 0:
             raise ArgumentError("Integers to negative integer powers are not allowed.")
     if dtype_of(a).kind in "iu" and isinstance(b, Tensor) and dtype_of(b).kind == "i":

@@ -311,13 +311,24 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
     """`steps` evenly spaced values from `start` to `end`, both included."""
     kind = _dtype(dtype, default_dtype())
     if storage_less(device, (steps,), kind):
-        return finish(out, wrap(call(_spaced, start, end, steps, kind,
+        return finish(out, wrap(call(spaced, start, end, steps, kind,
                                      otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
-    return finish(out, wrap(_spaced(start, end, steps, kind), requires_grad))
+    return finish(out, wrap(spaced(start, end, steps, kind), requires_grad))
 
 
-def _spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> Any:
-    return _even(start, end, steps, kind).astype(kind)
+def spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """What linspace gives, as an array.
+
+    float32 and float64 to PyTorch's last bit: counted from the nearer end, the step rounded to the
+    dtype, one rounding after it. So -1 to 1 is its own mirror image, and the identity of
+    affine_grid meets the pixels where it does in PyTorch.
+    """
+    if kind not in (np.float32, np.float64) or steps < 2:
+        return _even(start, end, steps, kind).astype(kind)
+    first, last = kind.type(_number(start)), kind.type(_number(end))
+    step, place = np.longdouble((last - first) / kind.type(steps - 1)), np.arange(steps)
+    return np.where(place < steps // 2, first + step * place,
+                    last - step * (steps - 1 - place)).astype(kind)
 
 
 def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -285,7 +285,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
              layout: Any = None, device: Any = None, requires_grad: bool = False,
              pin_memory: bool = False) -> Tensor:
     """A random permutation of 0 .. n-1."""
-    kind = I64 if dtype is None else to_numpy(dtype)
+    kind, (n,) = I64 if dtype is None else to_numpy(dtype), shape_of((n,))
     if check(device) == "meta":
         return finish(out, wrap(MetaArray((n,), kind)))
     def draw(rng: np.random.Generator, shape: Any) -> Any:

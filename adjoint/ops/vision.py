@@ -13,6 +13,7 @@ from adjoint.core.autocast import in_float32, widened
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need
+from adjoint.ops.create import spaced
 from adjoint.ops.gather import gather_op
 from adjoint.ops.index import index_op, unindex_op
 from adjoint.ops.linalg import matmul_op
@@ -253,14 +254,14 @@ def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:
 
     Positions run from -1 to 1; x is the first of the last axis.
     """
-    space = tuple(int(s) for s in size)[2:]
+    space, kind = tuple(int(s) for s in size)[2:], dtype_of(theta)
     axes = []
     for n in space:
-        line = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
-        axes.append(line if align_corners or n <= 1 else line * (n - 1) / n)
+        line = spaced(-1, 1, n, kind) if n > 1 else np.zeros(1, kind)
+        axes.append(line if align_corners or n <= 1 else line * kind.type(n - 1) / kind.type(n))
     mesh = np.meshgrid(*axes, indexing="ij")
-    base = np.stack([*reversed(mesh), np.ones(space)], -1).reshape(-1, len(space) + 1)
-    out = matmul_op(base.astype(dtype_of(theta))[None], transpose_op(theta, dim0=1, dim1=2))
+    base = np.stack([*reversed(mesh), np.ones(space, kind)], -1).reshape(-1, len(space) + 1)
+    out = matmul_op(base[None], transpose_op(theta, dim0=1, dim1=2))
     return reshape(out, (size[0], *space, len(space)))
 
 
