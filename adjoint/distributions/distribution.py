@@ -181,7 +181,7 @@ class Distribution:
         for name in type(self).arg_constraints:
             if name in self.__dict__:
                 v = self.__dict__[name]
-                parts.append(f"{name}: {v.item() if v.numel() == 1 else v.shape}")
+                parts.append(f"{name}: {v if v.numel() == 1 else v.shape}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

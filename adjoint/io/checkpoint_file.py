@@ -27,7 +27,7 @@ from adjoint.core.tensor import Size
 from adjoint.io import safetensors
 from adjoint.io.arrays import Parameter, Tensor, as_array, as_tensor, check_device, device
 from adjoint.io.atomic import atomic_write
-from adjoint.io.errors import FileFormatError, UnsafePickleError
+from adjoint.io.errors import EmptyFileError, FileFormatError, UnsafePickleError
 from adjoint.io.pickle_in import Callable_, SafeUnpickler, Trusted, find_safe
 from adjoint.io.pickle_out import Call, Global, Persistent, PickleWriter
 from adjoint.io.storages import StorageTable
@@ -361,7 +361,7 @@ def _load_other(file: BinaryIO, head: bytes, where: str, location: MapLocation) 
         tensors = safetensors.load(file.read())
         return {k: as_tensor(v.array, where=_locate(location, "cpu")) for k, v in tensors.items()}
     if not head:
-        raise FileFormatError(f"load: {where} is empty")
+        raise EmptyFileError(f"load: {where} is empty")
     raise FileFormatError(f"load: {where} is neither a checkpoint (zip) nor a safetensors file; "
                           f"it begins with {head[:8]!r}")
 

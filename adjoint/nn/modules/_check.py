@@ -70,9 +70,9 @@ def channels(layer: Any, x: Any, size: int, axis: int, what: str) -> None:
 
 
 def ints(value: IntOrInts, n: int, layer: str, name: str) -> tuple[int, ...]:
-    """``value`` as n integers: one number is repeated."""
+    """``value`` as n integers: one number is repeated, alone or as a sequence of one."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        out = tuple(value)
+        out = tuple(value) * (n if len(value) == 1 else 1)
         if len(out) != n:
             raise ArgumentError(f"{layer}: {name} must be one integer or {n} of them, got {value}")
     else:

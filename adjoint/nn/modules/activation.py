@@ -93,6 +93,8 @@ class Hardsigmoid(_MaybeInplace):
     def forward(self, input: Tensor) -> Tensor:
         return F.hardsigmoid(input, inplace=self.inplace)
 
+    extra_repr = Module.extra_repr         # PyTorch's prints nothing
+
 
 class Hardswish(_MaybeInplace):
     """``x clip(x + 3, 0, 6) / 6`` (Howard et al. 2019).
@@ -104,6 +106,8 @@ class Hardswish(_MaybeInplace):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardswish(input, inplace=self.inplace)
+
+    extra_repr = Module.extra_repr         # PyTorch's prints nothing
 
 
 class Sigmoid(Module):
