@@ -6,5 +6,10 @@ from adjoint.core.intercept import disabled as _disabled_torch_function_impl
 from adjoint.overrides import DisableTorchFunction as DisableTorchFunction
 from adjoint.overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
 
+
+def _log_api_usage_once(event: str) -> None:
+    """Nothing is logged: libraries call it when one of their classes is made."""
+
+
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "_disabled_torch_function_impl"]
 __getattr__ = _missing("adjoint._C")

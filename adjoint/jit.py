@@ -6,6 +6,7 @@ one line. Programs run as Python.
 """
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
@@ -16,9 +17,11 @@ from adjoint.base import tree
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import complex128
 from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.base.errors import missing as _missing_in
 from adjoint.core.tensor import Tensor
 
 T = TypeVar("T")
+_missing = _missing_in("adjoint.jit")
 
 
 def _absent(name: str, instead: str) -> NoReturn:
@@ -53,6 +56,11 @@ def ignore(drop: Any = False, **kwargs: Any) -> Any:
     def mark(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn
     return mark
+
+
+def script_method(fn: T) -> T:
+    """`fn` itself: a mark for TorchScript's compiler."""
+    return fn
 
 
 def script_if_tracing(fn: T) -> T:
@@ -138,5 +146,13 @@ def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     _absent("load", "load weights into a model of your own: load(f), load_state_dict")
 
 
+def __getattr__(name: str) -> Any:
+    """The classes of script modules, which are modules and so lie above this one."""
+    if name in ("ScriptModule", "RecursiveScriptModule"):
+        return getattr(importlib.import_module("adjoint.nn.modules.script"), name)
+    return _missing(name)
+
+
 __all__ = ["Final", "annotate", "export", "freeze", "ignore", "is_scripting", "is_tracing", "load",
-           "save", "script", "script_if_tracing", "trace", "trace_module", "unused"]
+           "save", "script", "script_if_tracing", "script_method", "trace", "trace_module",
+           "unused"]

@@ -1,4 +1,7 @@
 """PyTorch's name for what `adjoint.io` holds: `save`, `load` and the list of safe names."""
+from collections.abc import Callable
+from typing import Any
+
 from adjoint.io import (
     add_safe_globals,
     clear_safe_globals,
@@ -7,6 +10,9 @@ from adjoint.io import (
     safe_globals,
     save,
 )
+
+MAP_LOCATION = Callable[[Any, str], Any] | str | dict[str, str] | None   # what `load` takes
+FILE_LIKE = Any
 
 __all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals",
            "save"]

@@ -25,7 +25,8 @@ LAYERS = (
     ("autograd", "random"),
     ("printing", "protocols", "tensor", "fft", "linalg", "special", "cuda", "accelerator",
      "backends", "version", "numpy", "sparse", "types", "jit", "onnx", "multiprocessing",
-     "storage", "compiler", "mps", "xpu", "cpu", "masked", "signal", "settings", "legacy"),
+     "storage", "compiler", "mps", "xpu", "cpu", "masked", "signal", "settings", "legacy",
+     "_dynamo", "shared"),
     ("func",),
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",
@@ -38,7 +39,8 @@ RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 TOP = len(LAYERS)  # adjoint/__init__.py and adjoint/__main__.py: only names, on top of everything
 # PyTorch's module name for what belongs to another layer; nothing in its own folder imports it.
 ELSEWHERE = {"adjoint.autograd.functional": "func", "adjoint.distributed.optim": "optim",
-             "adjoint.cuda.amp": "amp"}
+             "adjoint.cuda.amp": "amp", "adjoint.autograd.profiler": "profiler",
+             "adjoint.utils.model_zoo": "hub"}
 KERNELS_SEE = {"base", "kernels"}
 
 OPTIONAL = {

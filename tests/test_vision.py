@@ -130,6 +130,25 @@ def test_random_transforms_keep_shapes_and_seed() -> None:
     assert np.std(draws[0], 0).max() > 0
 
 
+def test_newer_names() -> None:
+    """`transforms.v2` and the enumerations of weights, which name what is not fetched."""
+    from adjoint.vision.transforms import v2
+
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    image = v2.ToImage()(pixels)
+    assert image.dtype == ad.uint8 and np.array_equal(image.numpy(), pixels.transpose(2, 0, 1))
+    assert v2.ToImage()(image) is image and v2.ToImage()(pixels[..., 0]).shape == (1, 4, 4)
+    assert v2.ToDtype(ad.float32)(image).max() == 47 and v2.Resize is transforms.Resize
+    scaled = v2.Compose([v2.ToImage(), v2.ToDtype(ad.float32, scale=True)])(pixels)
+    np.testing.assert_allclose(scaled.numpy(), image.numpy() / 255, rtol=1e-6)
+    assert repr(v2.ToDtype(ad.float32, True)) == "ToDtype(scale=True)"
+    weights = models.ResNet18_Weights.DEFAULT
+    assert weights is models.ResNet18_Weights.IMAGENET1K_V1
+    assert weights.transforms()(ad.rand(3, 300, 280)).shape == (3, 224, 224)
+    with pytest.raises(NotImplementedError, match="not fetched"):
+        models.resnet18(weights=weights)
+
+
 def test_bad_input() -> None:
     with pytest.raises(TypeError, match="PIL Image or ndarray"):
         F.to_tensor(ad.ones(1))

@@ -31,7 +31,7 @@ _missing = _missing_in("adjoint.autograd")
 
 def __getattr__(name: str) -> _Any:
     """Modules that load when they are first used."""
-    if name in ("functional", "forward_ad", "grad_mode", "anomaly_mode"):
+    if name in ("functional", "forward_ad", "grad_mode", "anomaly_mode", "profiler"):
         return _importlib.import_module(f"adjoint.autograd.{name}")
     return _missing(name)
 

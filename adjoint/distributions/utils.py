@@ -67,6 +67,46 @@ def sum_rightmost(value: Any, dim: int) -> Any:
     return value if dim == 0 else value.reshape((*value.shape[:-dim], -1)).sum(-1)
 
 
+def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
+    """(..., n, n) -> (..., k): the entries on and below diagonal `diag`, row by row.
+
+    >>> import adjoint as ad
+    >>> tril_matrix_to_vec(ad.tensor([[1, 2], [3, 4]])).tolist()
+    [1, 3, 4]
+    """
+    n = mat.shape[-1]
+    if not -n < diag < n:
+        raise ArgumentError(f"diag ({diag}) provided is outside [{1 - n}, {n - 1}].")
+    rows, columns = F.tril_indices(n, n, diag)
+    return mat[..., rows, columns]
+
+
+def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
+    """(..., k) -> (..., n, n): the inverse of `tril_matrix_to_vec`, zeros elsewhere.
+
+    >>> import adjoint as ad
+    >>> vec_to_tril_matrix(ad.tensor([1, 3, 4])).tolist()
+    [[1, 0], [3, 4]]
+    """
+    k = vec.shape[-1]
+    root = math.sqrt((1 + 2 * diag) ** 2 + 8 * k + 4 * abs(diag) * (diag + 1))
+    n = (-(1 + 2 * diag) + root) / 2
+    if round(n) - n:
+        raise ArgumentError(f"The size of last dimension is {k} which cannot be expressed as the "
+                            "lower triangular part of a square D x D matrix.")
+    made = vec.new_zeros((*vec.shape[:-1], round(n), round(n)))
+    rows, columns = F.tril_indices(round(n), round(n), diag)
+    made[..., rows, columns] = vec
+    return made
+
+
+def _standard_normal(shape: Any, dtype: Any, device: Any) -> Any:
+    return F.randn(shape, dtype=dtype, device=device)
+
+
+_sum_rightmost = sum_rightmost              # PyTorch's name for it
+
+
 def one_of(name: str, probs: Any, logits: Any) -> None:
     """Exactly one of two parametrizations must be given."""
     if (probs is None) == (logits is None):
@@ -75,4 +115,5 @@ def one_of(name: str, probs: Any, logits: Any) -> None:
 
 
 __all__ = ["EULER", "HALF_LOG_2PI", "broadcast_all", "clamp_probs", "lazy_property",
-           "logits_to_probs", "one_of", "probs_to_logits", "sum_rightmost"]
+           "logits_to_probs", "one_of", "probs_to_logits", "sum_rightmost", "tril_matrix_to_vec",
+           "vec_to_tril_matrix"]

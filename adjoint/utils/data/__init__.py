@@ -7,6 +7,7 @@
 [[0, 1], [2, 3]]
 """
 from adjoint.base.errors import missing as _missing
+from adjoint.utils.data import _utils as _utils
 from adjoint.utils.data.collate import default_collate, default_convert
 from adjoint.utils.data.dataloader import DataLoader
 from adjoint.utils.data.dataset import (

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 from adjoint import nn
@@ -13,6 +14,29 @@ from adjoint.base.errors import NotSupported
 from adjoint.core.tensor import Tensor
 from adjoint.nn import init
 from adjoint.ops.api_shape import flatten
+
+
+class Weights(Enum):
+    """The names of pretrained weights, as programs pass them; see the module's first lines.
+
+    >>> ResNet18_Weights.DEFAULT.name
+    'IMAGENET1K_V1'
+    """
+
+    IMAGENET1K_V1 = "IMAGENET1K_V1"
+    DEFAULT = IMAGENET1K_V1
+
+    def transforms(self) -> Any:
+        """What the weights expect of an image (PIL or tensor): 224 x 224, in [0, 1], less
+        ImageNet's mean and over its spread."""
+        from adjoint.vision import transforms as T
+
+        def floats(image: Any) -> Tensor:
+            return (T.functional.convert_image_dtype(image) if isinstance(image, Tensor)
+                    else T.functional.to_tensor(image))
+
+        return T.Compose([T.Resize(256), T.CenterCrop(224), floats,
+                          T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
 
 
 def _no_weights(name: str, weights: Any, pretrained: bool) -> None:
@@ -219,3 +243,8 @@ resnet34 = _resnet("resnet34", BasicBlock, (3, 4, 6, 3))
 resnet50 = _resnet("resnet50", Bottleneck, (3, 4, 6, 3))
 resnet101 = _resnet("resnet101", Bottleneck, (3, 4, 23, 3))
 resnet152 = _resnet("resnet152", Bottleneck, (3, 8, 36, 3))
+
+AlexNet_Weights = VGG11_Weights = VGG13_Weights = VGG16_Weights = VGG19_Weights = Weights
+VGG11_BN_Weights = VGG13_BN_Weights = VGG16_BN_Weights = VGG19_BN_Weights = Weights
+ResNet18_Weights = ResNet34_Weights = ResNet50_Weights = ResNet101_Weights = Weights
+ResNet152_Weights = Weights

@@ -1,0 +1,15 @@
+"""`torch._dynamo` and `torch._inductor`: what programs set before they call `compile`.
+
+`compile` gives back what it was given, so that the settings are noted and nothing reads them.
+"""
+from __future__ import annotations
+
+from adjoint.backends import Switches
+from adjoint.compiler import allow_in_graph as allow_in_graph
+from adjoint.compiler import disable as disable
+from adjoint.compiler import is_compiling as is_compiling
+from adjoint.compiler import list_backends as list_backends
+from adjoint.compiler import reset as reset
+
+config = Switches(f"{__name__}.config", suppress_errors=False, cache_size_limit=8)
+__path__: list[str] = []               # a package, so that `import adjoint._dynamo.config` is one

@@ -1,0 +1,42 @@
+"""`torch.autograd.profiler`: the profiler under its older name and with its older switches."""
+from __future__ import annotations
+
+from typing import Any
+
+from adjoint import profiler as _profiler
+from adjoint.profiler import record_function as record_function
+
+
+class profile(_profiler.profile):
+    """`adjoint.profiler.profile`, which nothing but `enabled` switches off.
+
+    `use_cuda` and `use_device` ask for devices that are not here, and `use_kineto` for another way
+    of measuring; they are accepted and change nothing.
+
+    >>> import adjoint as ad
+    >>> with profile(enabled=False) as off:
+    ...     y = ad.ones(2).exp()
+    >>> len(off.key_averages())
+    0
+    """
+
+    def __init__(self, enabled: bool = True, *, use_cuda: bool = False, use_device: Any = None,
+                 record_shapes: bool = False, with_flops: bool = False,
+                 profile_memory: bool = False, with_stack: bool = False,
+                 with_modules: bool = False, use_kineto: bool = False, use_cpu: bool = True,
+                 **ignored: Any) -> None:
+        super().__init__(record_shapes=record_shapes, profile_memory=profile_memory,
+                         with_stack=with_stack, with_flops=with_flops, with_modules=with_modules)
+        self.enabled = enabled
+
+    def __enter__(self) -> profile:
+        if self.enabled:
+            super().__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.enabled:
+            super().__exit__(*exc)
+
+
+__all__ = ["profile", "record_function"]

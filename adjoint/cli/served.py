@@ -1,0 +1,35 @@
+"""Where PyTorch's modules are served from, where the path here is another than there.
+
+`torch.a.b` is `adjoint.a.b` without being listed. Listed are paths whose contents lie elsewhere:
+files inside PyTorch's packages that programs import from although the package exports the names.
+"""
+from __future__ import annotations
+
+RENAMED = {
+    "functorch": "adjoint.func",
+    "torch.functional": "adjoint",
+    "torch.nn.modules._functions": "adjoint.nn.functional",
+    "torch.cuda.amp.autocast_mode": "adjoint.cuda.amp",
+    "torch.cuda.amp.grad_scaler": "adjoint.cuda.amp",
+    "torch.cuda.random": "adjoint.cuda",
+    "torch.cuda.memory": "adjoint.cuda",
+    "torch.profiler.profiler": "adjoint.profiler",
+    "torch.distributed.distributed_c10d": "adjoint.distributed",
+    "torch.distributed.elastic": "adjoint.distributed.elastic",
+    "torch.distributed.elastic.multiprocessing": "adjoint.distributed.elastic",
+    "torch.distributed.elastic.multiprocessing.errors": "adjoint.distributed.elastic",
+    "torch.utils.data._utils.collate": "adjoint.utils.data.collate",
+    "torch.utils.data._utils.worker": "adjoint.utils.data.worker",
+    "torch.utils.tensorboard.writer": "adjoint.utils.tensorboard",
+    "torch._inductor": "adjoint._dynamo",
+    "torch._inductor.config": "adjoint._dynamo.config",
+    "torchvision.datasets.folder": "adjoint.vision.datasets",
+    "torchvision.datasets.vision": "adjoint.vision.datasets",
+    "torchvision.datasets.mnist": "adjoint.vision.datasets",
+    "torchvision.datasets.cifar": "adjoint.vision.datasets",
+    "torchvision.models.alexnet": "adjoint.vision.models",
+    "torchvision.models.resnet": "adjoint.vision.models",
+    "torchvision.models.vgg": "adjoint.vision.models",
+    "torchvision.transforms.transforms": "adjoint.vision.transforms",
+    "torchvision.transforms.v2.functional": "adjoint.vision.transforms.functional",
+}
