@@ -1,8 +1,8 @@
 """`torch.multiprocessing`: Python's `multiprocessing`, and `spawn`.
 
-A tensor that is sent to another process is copied: memory is not shared, so that a process that
-trains changes its own parameters only (`share_memory()` does nothing). To train in several
-processes send state dicts or gradients, or use threads, which share everything.
+A tensor that is sent to another process is copied, unless `share_memory_()` (of a module:
+`share_memory()`) moved it to shared memory before the process began: then both write to the same
+numbers, as training without locks does (Recht et al. 2011, Hogwild).
 """
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class UntypedStorage:
         return found
 
     def is_shared(self) -> bool:
-        """False: the memory belongs to this process."""
-        return False
+        """True after `Tensor.share_memory_`: other processes may write to it as well."""
+        return bool(self.tensor.is_shared())
 
     def __len__(self) -> int:
         return self.size()

@@ -6,6 +6,7 @@ functions of the registry as methods, and what is defined below with `@member`. 
 from __future__ import annotations
 
 import copy as copying
+import importlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -30,7 +31,6 @@ from adjoint.core.tensor import (
     Size,
     Tensor,
     add_hook,
-    cut,
     edge_of,
     wrap,
 )
@@ -87,7 +87,7 @@ def _del_grad(self: Tensor) -> None:
 
 def _get_data(self: Tensor) -> Tensor:
     """The same memory without history. Writes through it are noticed by backward."""
-    return cut(self)
+    return core.data_of(self)
 
 
 def _set_data(self: Tensor, new: Tensor) -> None:
@@ -278,14 +278,8 @@ def is_pinned(self: Tensor, device: Any = None) -> bool:
     return False
 
 
-def is_shared(self: Tensor) -> bool:
-    """False: the memory belongs to this process."""
-    return False
-
-
-def share_memory_(self: Tensor) -> Tensor:
-    """The tensor itself."""
-    return self
+def _shared(name: str) -> Any:
+    return getattr(importlib.import_module("adjoint.shared"), name)
 
 
 _SURFACE: dict[str, Any] = {
@@ -301,7 +295,8 @@ _SURFACE: dict[str, Any] = {
     "imag": property(arrange.imag, lambda self, v: self.imag.copy_(v),
                      doc="The imaginary part of a complex tensor: a view."),
     "get_device": get_device, "is_inference": is_inference, "is_signed": is_signed,
-    "is_pinned": is_pinned, "is_shared": is_shared, "share_memory_": share_memory_,
+    "is_pinned": is_pinned, "share_memory_": lambda self: _shared("share")(self),
+    "is_shared": lambda self: _shared("block_of")(self.array) is not None,
     "_is_view": lambda self: self._base is not None,
 }
 

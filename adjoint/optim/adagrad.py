@@ -63,7 +63,10 @@ class Adagrad(Optimizer):
         return state
 
     def share_memory(self) -> None:
-        """Does nothing: state is shared between threads anyway."""
+        """Move the state to memory that other processes write to as well."""
+        for state in self.state.values():
+            for value in state.values():
+                value.share_memory_()
 
     def step(self, closure: Closure | None = None) -> Any:
         """One update; see Optimizer.step."""

@@ -253,9 +253,8 @@ class Module(ModuleHooks, ModuleState):
         return self._apply(lambda t: t.xpu(device))
 
     def share_memory(self) -> Self:
-        """Returns the module: tensors are shared between threads anyway, and worker processes
-        get copies."""
-        return self
+        """Move parameters and buffers to memory that other processes write to as well."""
+        return self._apply(lambda t: t.share_memory_())
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Accepted for programs that call it; the module runs as it is."""
