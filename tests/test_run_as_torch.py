@@ -82,3 +82,172 @@ def test_the_version_is_that_of_what_is_followed(tmp_path: Path) -> None:
         "torch.__version__.startswith('2.13.0+adjoint'), version.__version__ == torch.__version__)")
     done = run(tmp_path, "--as-torch", "program.py")
     assert done.stdout.split() == ["True"] * 3, done.stderr
+
+
+WORKERS = '''
+import subprocess
+import sys
+
+import torch
+import torch.multiprocessing as mp
+from torch.utils.data import DataLoader, Dataset
+
+
+class Squares(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return torch.tensor(float(i * i))
+
+
+def add(rank, total):
+    total += rank + 1
+
+
+def main():
+    loader = DataLoader(Squares(), batch_size=3, num_workers=2, multiprocessing_context="spawn")
+    print([batch.tolist() for batch in loader])
+    total = torch.zeros(2).share_memory_()
+    mp.spawn(add, args=(total,), nprocs=2)
+    print(total.tolist())
+    print(subprocess.run([sys.executable, "-c", "import torch; print(torch.__name__)"],
+                         capture_output=True, text=True, check=True).stdout.strip())
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def test_processes_that_a_program_starts_anew_import_the_same_torch(tmp_path: Path) -> None:
+    """F123: workers by "spawn", `mp.spawn` and a subprocess; shared tensors are the same numbers.
+    The two ranks may add at the same time: then one of the two sums is what stands there."""
+    (tmp_path / "program.py").write_text(WORKERS)
+    done = run(tmp_path, "--as-torch", "program.py")
+    assert done.returncode == 0, done.stderr
+    batches, total, name = done.stdout.splitlines()
+    assert batches == "[[0.0, 1.0, 4.0], [9.0, 16.0, 25.0]]"
+    assert total in ("[3.0, 3.0]", "[1.0, 1.0]", "[2.0, 2.0]") and name == "adjoint"
+
+
+HOGWILD = '''
+import sys
+
+import torch
+import torch.nn as nn
+import torch.multiprocessing as mp
+
+
+def data():
+    x = torch.arange(64.0).reshape(32, 2) / 32 - 1
+    return x, x @ torch.tensor([[2.0], [-1.0]])
+
+
+def train(model):
+    x, y = data()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(200):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    mp.set_start_method(sys.argv[1])
+    model = nn.Linear(2, 1)
+    model.share_memory()
+    x, y = data()
+    before = nn.functional.mse_loss(model(x), y).item()
+    processes = [mp.Process(target=train, args=(model,)) for _ in range(2)]
+    for p in processes:
+        p.start()
+    for p in processes:
+        p.join()
+    after = nn.functional.mse_loss(model(x), y).item()
+    print([p.exitcode for p in processes], model.weight.is_shared(), after < 0.1 * before)
+'''
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_train_one_shared_model(tmp_path: Path, method: str) -> None:
+    (tmp_path / "program.py").write_text(HOGWILD)
+    done = run(tmp_path, "--as-torch", "program.py", method)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[0, 0] True True"
+
+
+MODULES = '''
+import torch.backends.cudnn as cudnn
+import torch.utils.data._utils.collate
+import torch._dynamo.config
+import torch._inductor.config
+import torch.utils.model_zoo as model_zoo
+from torch.autograd.profiler import profile, record_function
+from torch.cuda.amp.grad_scaler import GradScaler
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.jit import ScriptModule
+from torch.nn.common_types import _size_2_t
+from torch.serialization import MAP_LOCATION
+from torchvision.models import ResNet18_Weights
+from torchvision.models.resnet import BasicBlock, ResNet
+from torchvision.transforms import v2
+import torch
+
+cudnn.benchmark, cudnn.deterministic = False, True
+torch._dynamo.config.suppress_errors = True
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.backends.cuda.enable_flash_sdp(False)
+with cudnn.flags(enabled=False, benchmark=True), torch.backends.cuda.sdp_kernel():
+    print(cudnn.benchmark, cudnn.is_available(), torch.backends.cudnn is cudnn)
+print(cudnn.benchmark, cudnn.version(), torch._inductor.config.suppress_errors)
+batch = torch.utils.data._utils.collate.default_collate([1, 2])
+print(batch, isinstance(torch.nn.Linear(1, 1), ScriptModule), ResNet18_Weights.DEFAULT.name)
+print(hasattr(model_zoo, "load_url"), record(len) is len, len(v2.Compose([]).transforms))
+with profile(use_cuda=False) as seen:
+    with record_function("span"):
+        torch.ones(2).exp()
+print("span" in [event.key for event in seen.key_averages()])
+'''
+
+
+def test_modules_that_programs_import_by_their_full_path(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(MODULES)
+    done = run(tmp_path, "--as-torch", "program.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "True False True", "False None True", "tensor([1, 2]) False IMAGENET1K_V1",
+        "True True 0", "True"]
+
+
+PYTORCHS_WAY = '''
+import numpy as np
+import torch
+
+x = torch.ones(3, requires_grad=True)
+scratch = torch.zeros(3)
+y = (x * scratch).sum()
+scratch.data[0] = 5.0
+y.backward()
+print(x.grad.tolist(), scratch._version)
+print(type(np.concatenate([scratch, scratch])).__name__, np.unique(scratch).tolist())
+print(isinstance(np.exp(scratch), torch.Tensor))
+'''
+
+
+def test_a_served_program_meets_pytorch_s_rules(tmp_path: Path) -> None:
+    """A write through .data is no version there, and NumPy's functions give arrays. Without
+    --as-torch the first is an error (F23) and the second gives tensors."""
+    (tmp_path / "program.py").write_text(PYTORCHS_WAY)
+    done = run(tmp_path, "--as-torch", "program.py")
+    assert done.returncode == 0, done.stderr
+    want = ["[5.0, 0.0, 0.0] 0", "ndarray [0.0, 5.0]", "True"]
+    assert done.stdout.splitlines() == want
+    torch = subprocess.run([sys.executable, "-W", "ignore", "program.py"], cwd=tmp_path,
+                           capture_output=True, text=True, check=False, timeout=120)
+    if torch.returncode == 0:                   # PyTorch is installed: it says the same
+        assert torch.stdout.splitlines() == want
+    ours = PYTORCHS_WAY.replace("import torch\n", "import adjoint as torch\n")
+    (tmp_path / "ours.py").write_text(ours)
+    done = run(tmp_path, "ours.py")
+    assert done.returncode == 1 and "modified by an inplace operation" in done.stderr

@@ -7,6 +7,7 @@ name that is not here raises where it is used, with the nearest name that is.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import importlib.abc
@@ -20,9 +21,11 @@ from typing import Any
 
 import adjoint
 from adjoint.base.dtypes import DType
+from adjoint.cli.children import inherited
+from adjoint.cli.served import RENAMED
+from adjoint.core.tensor import Cell, Tensor
 from adjoint.version import __version__
 
-_RENAMED = {"functorch": "adjoint.func"}
 _SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
 _AUTOGRAD = {"autograd": "adjoint.hips"}
 
@@ -60,19 +63,31 @@ class _Finder(importlib.abc.MetaPathFinder):
                     name=name) from None
             raise
         own = module.__spec__
-        spec = importlib.machinery.ModuleSpec(name, _Loader(ours), is_package=hasattr(
-            module, "__path__"))
+        package = hasattr(module, "__path__") or any(n.startswith(name + ".") for n in self.renamed)
+        spec = importlib.machinery.ModuleSpec(name, _Loader(ours), is_package=package)
         module.__spec__ = own
         return spec
 
 
 def serve_torch() -> None:
     """Make `import torch` mean this package in this process."""
-    _serve(_SERVED, _RENAMED)
+    _serve(_SERVED, RENAMED)
     sys.modules["torch"] = adjoint
     DType.namespace = "torch"
     adjoint.__version__ = adjoint.version.__version__ = (
         f"{adjoint.version.followed}+adjoint{__version__}")
+
+
+def serve_program() -> None:
+    """`serve_torch`, for a program that is to run as it does there, not to be looked into.
+
+    Two things that go further here are as in PyTorch: a write through `.data` is no version (F23),
+    and NumPy's functions give arrays of tensors' values, not tensors.
+    """
+    serve_torch()
+    Cell.data_counts = False
+    if hasattr(Tensor, "__array_function__"):
+        del Tensor.__array_function__
 
 
 def serve_autograd() -> None:
@@ -105,11 +120,14 @@ def run(argv: Sequence[str]) -> int:
     if not path.is_file():
         print(f"adjoint run: no file {given.script}", file=sys.stderr)
         return 2
-    if given.as_torch:
-        serve_torch()
-    if given.as_autograd:
-        serve_autograd()
-    sys.argv = [given.script, *given.args]
-    sys.path.insert(0, str(path.resolve().parent))
-    runpy.run_path(str(path), run_name="__main__")
+    with contextlib.ExitStack() as served:
+        if given.as_torch:
+            serve_program()
+            served.enter_context(inherited("serve_program", (*_SERVED, "functorch")))
+        if given.as_autograd:
+            serve_autograd()
+            served.enter_context(inherited("serve_autograd", _AUTOGRAD))
+        sys.argv = [given.script, *given.args]
+        sys.path.insert(0, str(path.resolve().parent))
+        runpy.run_path(str(path), run_name="__main__")
     return 0

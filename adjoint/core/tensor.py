@@ -50,6 +50,9 @@ class Cell:
     lasti = 0
     exposed = False            # a NumPy array or another library may write to the storage unseen
     print: tuple[int, Any] | None = None       # (version, fingerprint of the owner) then
+    # Of all cells: a write through .data is a version too (F23). Not so in a program that is served
+    # this package as torch: there it goes unseen, and such programs count on it.
+    data_counts = True
 
     def where(self) -> str:
         """The last mutation, in words."""
@@ -360,6 +363,14 @@ def cut(t: Tensor) -> Tensor:
     if state() & WATCH:
         for observer in watchers.observers.get():
             observer.detached(t, out)
+    return out
+
+
+def data_of(t: Tensor) -> Tensor:
+    """What `.data` gives: `cut`, with a version of its own where writes through it do not count."""
+    out = cut(t)
+    if not Cell.data_counts and out._cell is not INFERENCE_CELL:
+        out._cell = Cell()
     return out
 
 
