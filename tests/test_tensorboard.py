@@ -116,6 +116,41 @@ def test_images_are_pngs(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("F131")
+def test_pictures_figures_settings_and_modules(tmp_path: Path) -> None:
+    class Figure:
+        """What is used of Matplotlib's."""
+
+        canvas = property(lambda self: self)
+
+        def draw(self) -> None:
+            self.drawn = True
+
+        def buffer_rgba(self) -> Any:
+            return np.zeros((4, 5, 4), np.uint8)
+
+    figure = Figure()
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_images("batch", ad.rand(3, 1, 4, 5), 1)
+        writer.add_images("last", np.zeros((2, 4, 5, 3), np.uint8), dataformats="NHWC")
+        writer.add_figure("plot", [figure, figure], close=False)
+        writer.add_graph(nn.Linear(2, 3), ad.ones(1, 2))
+        writer.add_hparams({"lr": 0.1, "name": "a"}, {"acc": ad.tensor(0.75)}, run_name="one")
+        with pytest.raises(ShapeError, match="does not have the axes"):
+            writer.add_images("bad", np.zeros((4, 5)))
+    sizes = {}
+    for message in list(read_records(writer.path))[1:]:
+        value = fields(fields(fields(message)[5][0])[1][0])
+        if 4 in value:
+            found = fields(value[4][0])
+            sizes[value[1][0]] = (found[1][0], found[2][0], found[3][0])
+    assert figure.drawn
+    assert sizes == {b"batch": (4, 15, 1), b"last": (4, 10, 3), b"plot": (4, 10, 3)}
+    (inner,) = (tmp_path / "one").iterdir()
+    assert read_scalars(inner) == {"acc": [(0, 0.75)]}
+    assert b"Linear(in_features=2" in writer.path.read_bytes()
+    assert b"| lr | 0.1 |" in inner.read_bytes()
+
+
 def test_gradient_norms(tmp_path: Path) -> None:
     model = nn.Linear(3, 2)
     model(ad.ones(1, 3)).sum().backward()

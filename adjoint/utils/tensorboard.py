@@ -2,6 +2,7 @@
 installed here."""
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import socket
@@ -156,6 +157,46 @@ class SummaryWriter:
             array = (np.clip(array, 0, 1) * 255 + 0.5).astype(np.uint8)
         height, width, channels = array.shape
         self._add(ev.image(tag, height, width, channels, _png(array)), global_step, walltime)
+
+    def add_images(self, tag: str, img_tensor: Any, global_step: int | None = None,
+                   walltime: float | None = None, dataformats: str = "NCHW") -> None:
+        """Several pictures side by side; `dataformats` is that of one picture with an "N"."""
+        array = _array(img_tensor)
+        if "N" not in dataformats or array.ndim != len(dataformats):
+            raise ShapeError(f"add_images: an array of shape {list(array.shape)} does not have the "
+                             f"axes {dataformats!r}; give 'NCHW', 'NHWC' or 'NHW'")
+        one = dataformats.replace("N", "")
+        row = np.concatenate(list(np.moveaxis(array, dataformats.index("N"), 0)), one.index("W"))
+        self.add_image(tag, row, global_step, walltime, one)
+
+    def add_figure(self, tag: str, figure: Any, global_step: int | None = None,
+                   close: bool = True, walltime: float | None = None) -> None:
+        """A Matplotlib figure (or a list of them, side by side) as a picture."""
+        figures = figure if isinstance(figure, (list, tuple)) else [figure]
+        drawn = []
+        for f in figures:
+            f.canvas.draw()
+            drawn.append(np.asarray(f.canvas.buffer_rgba())[..., :3])
+        self.add_images(tag, np.stack(drawn), global_step, walltime, "NHWC")
+        if close and figures:
+            plt = importlib.import_module("matplotlib.pyplot")
+            for f in figures:
+                plt.close(f)
+
+    def add_hparams(self, hparam_dict: Mapping[str, Any], metric_dict: Mapping[str, Any],
+                    hparam_domain_discrete: Any = None, run_name: str | None = None,
+                    global_step: int | None = None) -> None:
+        """The settings of a run as a table, what it reached as numbers, in a run of its own."""
+        rows = "\n".join(f"| {key} | {value} |" for key, value in hparam_dict.items())
+        with SummaryWriter(Path(self.log_dir) / (run_name or str(time.time()))) as run:
+            run.add_text("hparams", f"| setting | value |\n| --- | --- |\n{rows}", global_step)
+            for tag, value in metric_dict.items():
+                run.add_scalar(tag, value, global_step)
+
+    def add_graph(self, model: Any, input_to_model: Any = None, verbose: bool = False,
+                  use_strict_trace: bool = True) -> None:
+        """The module as it prints, as a text: nothing here is traced. `draw(model(x))` draws."""
+        self.add_text("graph", "\n".join(f"    {line}" for line in str(model).splitlines()))
 
     def add_gradients(self, model: Any, global_step: int | None = None) -> float:
         """The norm of each parameter's gradient as ``grad_norm/<name>``, and of all of them as
