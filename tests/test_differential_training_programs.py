@@ -369,6 +369,126 @@ def layerwise_schedules(t: Any) -> Iterator[Any]:
     yield average(x)
 
 
+@program
+def decoder_with_experts(t: Any) -> Iterator[Any]:
+    """Rotary positions as complex numbers, grouped queries, a mixture of experts, a cache."""
+    nn, fn = t.nn, t.nn.functional
+
+    class Attention(nn.Module):  # type: ignore[name-defined,misc]  # of either library
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.out = (nn.Linear(16, 16, bias=False) for _ in range(2))
+            self.key, self.value = (nn.Linear(16, 8, bias=False) for _ in range(2))
+            self.register_buffer("keys", t.zeros(3, 8, 2, 4), persistent=False)
+            self.register_buffer("values", t.zeros_like(self.keys), persistent=False)
+
+        def forward(self, x: Any, turns: Any, at: int | None) -> Any:
+            b, s, _ = x.shape
+            q = turned(self.query(x).view(b, s, 4, 4), turns)
+            k, v = turned(self.key(x).view(b, s, 2, 4), turns), self.value(x).view(b, s, 2, 4)
+            if at is not None:
+                self.keys[:b, at:at + s], self.values[:b, at:at + s] = k, v
+                k, v = self.keys[:b, :at + s], self.values[:b, :at + s]
+            k, v = (u[:, :, :, None].expand(-1, -1, -1, 2, -1).flatten(2, 3) for u in (k, v))
+            q, k, v = (u.transpose(1, 2) for u in (q, k, v))
+            scores = q @ k.transpose(2, 3) / 2.0
+            seen = t.ones(s, k.shape[2], dtype=t.bool).tril(k.shape[2] - s)
+            scores = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+            return self.out((scores @ v).transpose(1, 2).reshape(b, s, 16))
+
+    class Experts(nn.Module):  # type: ignore[name-defined,misc]  # of either library
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Linear(16, 3, bias=False)
+            self.experts = nn.ModuleList([nn.ModuleDict({
+                "up": nn.Linear(16, 8), "gate": nn.Linear(16, 8), "down": nn.Linear(8, 16)})
+                for _ in range(3)])
+
+        def forward(self, x: Any) -> Any:
+            flat = x.reshape(-1, 16)
+            weight, chosen = t.topk(self.gate(flat), 2)
+            weight, out = fn.softmax(weight, dim=1, dtype=x.dtype), t.zeros_like(flat)
+            for i, e in enumerate(self.experts):
+                rows, nth = t.where(chosen == i)
+                some = e["down"](fn.silu(e["gate"](flat[rows])) * e["up"](flat[rows]))
+                out[rows] += weight[rows, nth, None] * some
+            return out.view_as(x)
+
+    def turned(x: Any, turns: Any) -> Any:
+        pairs = t.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return t.view_as_real(pairs * turns[None, :, None]).flatten(3)
+
+    angles = t.outer(t.arange(8.0, dtype=t.float64), t.tensor([1.0, 0.01], dtype=t.float64))
+    turns = t.polar(t.ones_like(angles), angles)
+    net = equal_weights(nn.ModuleDict({
+        "embed": nn.Embedding(11, 16), "norm": nn.RMSNorm(16, eps=1e-6), "attn": Attention(),
+        "experts": Experts(), "head": nn.Linear(16, 11, bias=False)}))
+    net["head"].weight = net["embed"].weight
+
+    def logits(ids: Any, at: int | None = None) -> Any:
+        begin = at or 0
+        h = net["embed"](ids)
+        h = h + net["attn"](net["norm"](h), turns[begin:begin + ids.shape[1]], at)
+        return net["head"](net["norm"](h + net["experts"](h)))
+
+    ids = labels(t, 11, 3, 8)
+    optimizer = t.optim.AdamW(net.parameters(), lr=3e-3)
+    yield from steps(t, net, optimizer, lambda: fn.cross_entropy(
+        logits(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten()), clip=1.0)
+    with t.no_grad():
+        yield logits(ids)
+        for first, last in ((0, 5), (5, 6), (6, 8)):
+            yield logits(ids[:, first:last], first)
+
+
+@program
+def tagger_with_transitions(t: Any) -> Iterator[Any]:
+    """A bidirectional LSTM under a conditional random field: forward scores, Viterbi's path."""
+    nn, tags = t.nn, 5
+
+    class Tagger(nn.Module):  # type: ignore[name-defined,misc]  # of either library
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.lstm = nn.Embedding(9, 6), nn.LSTM(6, 4, bidirectional=True)
+            self.emit = nn.Linear(8, tags)
+            self.moves = nn.Parameter(t.zeros(tags, tags))
+
+        def forward(self, words: Any) -> Any:
+            hidden, _ = self.lstm(self.embed(words).view(len(words), 1, -1))
+            return self.emit(hidden.view(len(words), -1))
+
+    net = equal_weights(Tagger())
+    with t.no_grad():
+        net.moves.data[0, :] = -100.0               # nothing goes to the beginning
+    sentences = [(labels(t, 9, n), labels(t, 4, n) + 1) for n in (4, 6, 1)]
+
+    def loss() -> Any:
+        total = t.zeros(1, dtype=t.float64)
+        for words, gold in sentences:
+            score, path = t.full((1, tags), -100.0, dtype=t.float64), t.tensor([0])
+            score[0][0] = 0.0
+            right = 0
+            for emitted, tag in zip(net(words), gold, strict=True):
+                score = (score + net.moves + emitted[:, None]).logsumexp(1).view(1, -1)
+                right = right + net.moves[tag, path[-1]] + emitted[tag]
+                path = t.cat([path, tag[None]])
+            total = total + score.logsumexp(1) - right
+        return total.squeeze()
+
+    yield from steps(t, net, t.optim.SGD(net.parameters(), lr=0.05, weight_decay=1e-3), loss)
+    with t.no_grad():
+        best, back = net(sentences[1][0])[0], []
+        for emitted in net(sentences[1][0])[1:]:
+            best, from_ = (best + net.moves).max(1)
+            best = best + emitted
+            back.append(from_)
+        path = [best.argmax().item()]
+        for from_ in reversed(back):
+            path.append(from_[path[-1]].item())
+        yield t.tensor(path)
+        yield best
+
+
 @pytest.mark.row("F123")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore:`torch.jit", "ignore::FutureWarning")
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
