@@ -125,6 +125,20 @@ def test_layers_and_distributions_print_as_in_pytorch() -> None:
     assert repr(d.Normal(0.0, 1.0)) == "Normal(loc: 0.0, scale: 1.0)"
 
 
+def test_names_off_a_wrapper() -> None:
+    """The state dict of a DataParallel loads into the module itself."""
+    from adjoint.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
+    wrapped = ad.nn.DataParallel(ad.nn.Sequential(ad.nn.Linear(1, 1)))
+    state = wrapped.state_dict()
+    consume_prefix_in_state_dict_if_present(state, "module.")
+    assert list(state) == ["0.weight", "0.bias"] and set(state._metadata) == {"", "0"}
+    assert not wrapped.module.load_state_dict(state).missing_keys
+    plain = {"module": 1, "module.a": 2, "b": 3}
+    consume_prefix_in_state_dict_if_present(plain, "module.")
+    assert plain == {"module": 1, "b": 3, "a": 2}
+
+
 def test_one_stride_in_a_list_stands_for_all() -> None:
     conv = ad.nn.Conv2d(1, 2, 3, stride=[2], padding=(1,))
     assert conv.stride == (2, 2) and conv(ad.ones(1, 1, 8, 8)).shape == (1, 2, 4, 4)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from adjoint.base.errors import ArgumentError, IndexOutOfRange
 from adjoint.core.tensor import Parameter, Tensor
-from adjoint.nn.modules.module import Module, _indent
+from adjoint.nn.modules.module import Module, _addindent
 
 __all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
@@ -226,8 +226,8 @@ class ModuleList(Module):
                 runs[-1] = (runs[-1][0], i, text)
             else:
                 runs.append((i, i, text))
-        lines = [f"({a}): {_indent(text)}" if a == b
-                 else f"({a}-{b}): {b - a + 1} x {_indent(text)}" for a, b, text in runs]
+        lines = [f"({a}): {_addindent(text, 2)}" if a == b
+                 else f"({a}-{b}): {b - a + 1} x {_addindent(text, 2)}" for a, b, text in runs]
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
 
 

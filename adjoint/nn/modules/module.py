@@ -270,14 +270,16 @@ class Module(ModuleHooks, ModuleState):
     def __repr__(self) -> str:
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
-        children = [f"({key}): " + _indent(repr(module)) for key, module in self._modules.items()]
+        children = [f"({key}): " + _addindent(repr(module), 2)
+                    for key, module in self._modules.items()]
         if not children and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
 
 
-def _indent(text: str) -> str:
-    return text.replace("\n", "\n  ")
+def _addindent(s_: str, numSpaces: int) -> str:
+    """`s_` with every line but the first moved right: programs print their own modules so."""
+    return s_.replace("\n", "\n" + " " * numSpaces)
 
 
 def _inexact(t: Tensor) -> bool:

@@ -24,6 +24,11 @@ __all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "Tran
 Activation = str | Callable[[Tensor], Tensor]
 
 
+def _get_clones(module: Module, N: int) -> ModuleList:
+    """N copies of a layer; own encoders of programs import it."""
+    return ModuleList([copy.deepcopy(module) for _ in range(N)])
+
+
 def _activation(given: Activation) -> Callable[[Tensor], Tensor]:
     if given == "relu":
         return F.relu
@@ -185,7 +190,7 @@ class TransformerEncoder(Module):
                  norm: Module | None = None, enable_nested_tensor: bool = True,
                  mask_check: bool = True) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
@@ -213,7 +218,7 @@ class TransformerDecoder(Module):
     def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int,
                  norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
+        self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
