@@ -139,6 +139,26 @@ def test_names_off_a_wrapper() -> None:
     assert plain == {"module": 1, "b": 3, "a": 2}
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_maps_of_classes_are_rows(reduction: str, smoothing: float) -> None:
+    """Segmentation: (N, C, H, W) takes the kernel of rows, forward and backward, to the bit."""
+    rng = np.random.default_rng(0)
+    x = ad.tensor(rng.standard_normal((3, 5, 16, 12)), dtype=ad.float32, requires_grad=True)
+    classes = ad.tensor(np.where(rng.random((3, 16, 12)) < 0.1, -100,
+                                 rng.integers(0, 5, (3, 16, 12))))
+    weight = ad.tensor(rng.random(5), dtype=ad.float32)
+    rows = x.detach().permute(0, 2, 3, 1).reshape(-1, 5).requires_grad_()
+    losses = [ad.nn.functional.cross_entropy(a, b, weight, reduction=reduction,
+                                             label_smoothing=smoothing)
+              for a, b in ((x, classes), (rows, classes.flatten()))]
+    assert losses[0].shape == (classes.shape if reduction == "none" else ())
+    assert ad.equal(losses[0].flatten(), losses[1].flatten())
+    for loss in losses:
+        (loss * 1.5).sum().backward()
+    assert ad.equal(x.grad.permute(0, 2, 3, 1).reshape(-1, 5), rows.grad)
+
+
 def test_one_stride_in_a_list_stands_for_all() -> None:
     conv = ad.nn.Conv2d(1, 2, 3, stride=[2], padding=(1,))
     assert conv.stride == (2, 2) and conv(ad.ones(1, 1, 8, 8)).shape == (1, 2, 4, 4)

@@ -161,14 +161,14 @@ def _rms_norm_backward(k: Any, ct: Any, x: Any, weight: Any, rstd: Any, *, ndim:
 
 def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int,
                    label_smoothing: float) -> Any:
-    if x.ndim != 2 or not x.flags.c_contiguous:
-        return NotImplemented
-    got = k(x, target, weight, ignore_index=ignore_index, label_smoothing=label_smoothing)
+    rows = np.ascontiguousarray(cross_entropy.rows_of(x))
+    got = k(rows, np.ascontiguousarray(target).reshape(-1), weight, ignore_index=ignore_index,
+            label_smoothing=label_smoothing)
     if got is NotImplemented:
         return got
     loss, lse, share = got
     if reduction == "none":
-        return loss.astype(x.dtype, copy=False), lse
+        return loss.reshape(target.shape).astype(x.dtype, copy=False), lse
     total = loss.sum()
     return np.asarray(_quotient(total, share.sum()) if reduction == "mean" else total, x.dtype), lse
 
@@ -183,9 +183,8 @@ def _quotient(a: Any, b: Any) -> Any:
 
 def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, lse: Any, *,
                             reduction: str, ignore_index: int, label_smoothing: float) -> Any:
-    if x.ndim != 2 or not x.flags.c_contiguous or target.ndim != 1:
-        return NotImplemented
-    scale = np.asarray(ct, lse.dtype)
+    rows, target = np.ascontiguousarray(cross_entropy.rows_of(x)), target.reshape(-1)
+    scale = np.asarray(ct, lse.dtype).reshape(-1 if ct.ndim else ())
     if reduction == "mean":
         used = target != ignore_index
         share = (np.count_nonzero(used) if weight is None
@@ -194,10 +193,11 @@ def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, l
     if scale.ndim:
         full = np.ascontiguousarray(scale)
     else:
-        full = np.empty(len(x), lse.dtype)
+        full = np.empty(len(rows), lse.dtype)
         full.fill(scale)
-    return k(full, x, target, lse, weight, ignore_index=ignore_index,
-             label_smoothing=label_smoothing)
+    got = k(full, rows, np.ascontiguousarray(target), lse, weight, ignore_index=ignore_index,
+            label_smoothing=label_smoothing)
+    return got if got is NotImplemented else cross_entropy.back(got, x.shape)
 
 
 def _embedding(k: Any, weight: Any, index: Any, *, padding_idx: Any) -> Any:

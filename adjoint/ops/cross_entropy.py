@@ -44,7 +44,8 @@ def rows_of(x: Any) -> Any:
     return np.moveaxis(x, 1, -1).reshape(-1, x.shape[1])
 
 
-def _back(rows: Any, shape: Shape) -> Any:
+def back(rows: Any, shape: Shape) -> Any:
+    """What `rows_of` made of an array of this shape, in that shape."""
     if len(shape) == 1:
         return rows.reshape(shape)
     return np.moveaxis(rows.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
@@ -155,7 +156,7 @@ def _class_grad(ct: Any, x: Any, target: Any, weight: Any, lse: Any, /, *, reduc
         if soft is not None:
             to -= soft[b, None] * (1 if wide_w is None else wide_w)
         to[np.arange(len(to)), safe[b]] -= hard[b]
-    return narrowed(_back(out, x.shape), x.dtype)
+    return narrowed(back(out, x.shape), x.dtype)
 
 
 _class_kernel: Any = kernel("cross_entropy_backward", _class_grad,
@@ -311,7 +312,7 @@ def _nll_grad(ct: Any, target: Any, weight: Any, /, *, shape: Shape, reduction: 
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = g.reshape(-1) / _denominator(w, reduction)
     out[np.arange(len(safe)), safe] = np.where(w != 0, -scale * w, 0)
-    return narrowed(_back(out, shape), ct.dtype)
+    return narrowed(back(out, shape), ct.dtype)
 
 
 _nll_kernel: Any = kernel("nll_loss_backward", _nll_grad,
