@@ -4,9 +4,9 @@ Each is a module, as programs import them: `import adjoint.backends.cudnn as cud
 """
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -32,18 +32,24 @@ class Switches(ModuleType):
         """False."""
         return False
 
+    def is_acceptable(self, tensor: Any) -> bool:
+        """False: no tensor is computed by it."""
+        return False
+
     def version(self) -> None:
         """None: there is no library whose version could be told."""
 
-    @contextlib.contextmanager
-    def flags(self, **settings: Any) -> Iterator[None]:
-        """Settings for the length of a `with`."""
-        before = {key: getattr(self, key) for key in settings}
-        self.__dict__.update(settings)
+    @contextmanager
+    def flags(self, **switches: Any) -> Iterator[None]:
+        """The switches as given within the context, and as they were behind it."""
+        before = dict(self.__dict__)
+        self.__dict__.update({k: v for k, v in switches.items() if v is not None})
         try:
             yield
         finally:
-            self.__dict__.update(before)
+            for name in switches:
+                self.__dict__.pop(name, None)
+            self.__dict__.update({k: before[k] for k in switches if k in before})
 
 
 class _Attention(Switches):
@@ -60,22 +66,33 @@ class _Attention(Switches):
 
     math_sdp_enabled = mem_efficient_sdp_enabled = cudnn_sdp_enabled = flash_sdp_enabled
 
-    @contextlib.contextmanager
+    @contextmanager
     def sdp_kernel(self, enable_flash: bool = True, enable_math: bool = True,
                    enable_mem_efficient: bool = True, enable_cudnn: bool = True) -> Iterator[None]:
         """A `with` that changes nothing."""
         yield
 
 
-cudnn = Switches(f"{__name__}.cudnn", benchmark=False, deterministic=False, enabled=False,
-                 allow_tf32=False, benchmark_limit=10, fp32_precision="none")
-cuda = _Attention(f"{__name__}.cuda",
-                  matmul=Switches(f"{__name__}.cuda.matmul", allow_tf32=False))
-cpu = Switches(f"{__name__}.cpu")
-mps = Switches(f"{__name__}.mps")
-mkldnn = Switches(f"{__name__}.mkldnn", enabled=False)
-mkl = Switches(f"{__name__}.mkl")
-openmp = Switches(f"{__name__}.openmp")
-opt_einsum = Switches(f"{__name__}.opt_einsum", enabled=False, strategy=None)
-quantized = Switches(f"{__name__}.quantized", engine="none", supported_engines=["none"])
-xnnpack = Switches(f"{__name__}.xnnpack", enabled=False)
+def disable_global_flags() -> None:
+    """Nothing to protect: the switches change nothing."""
+
+
+def _switches(name: str, **known: Any) -> Switches:
+    return Switches(f"{__name__}.{name}", **known)
+
+
+cudnn = _switches("cudnn", benchmark=False, deterministic=False, enabled=False, allow_tf32=False,
+                  benchmark_limit=10, fp32_precision="none",
+                  conv=_switches("cudnn.conv", fp32_precision="none"),
+                  rnn=_switches("cudnn.rnn", fp32_precision="none"))
+cuda = _Attention(f"{__name__}.cuda", matmul=_switches("cuda.matmul", allow_tf32=False,
+                                                       fp32_precision="none"))
+cpu, mps, mkl, openmp = (_switches(name) for name in ("cpu", "mps", "mkl", "openmp"))
+mkldnn = _switches("mkldnn", enabled=False,
+                   matmul=_switches("mkldnn.matmul", fp32_precision="none"),
+                   conv=_switches("mkldnn.conv", fp32_precision="none"),
+                   rnn=_switches("mkldnn.rnn", fp32_precision="none"))
+opt_einsum = _switches("opt_einsum", enabled=False, strategy=None)
+quantized = _switches("quantized", engine="none", supported_engines=["none"])
+xnnpack = _switches("xnnpack", enabled=False)
+cusparselt = _switches("cusparselt")

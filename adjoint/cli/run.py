@@ -24,6 +24,7 @@ from adjoint.base.dtypes import DType
 from adjoint.cli.children import inherited
 from adjoint.cli.served import RENAMED
 from adjoint.core.tensor import Cell, Tensor
+from adjoint.testing import wheel
 from adjoint.version import __version__
 
 _SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
@@ -53,6 +54,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         top, dot, rest = name.partition(".")
         if top not in self.served and name not in self.renamed:
             return None
+        if top == "torch" and (file := wheel.find_spec(name)):
+            return file
         ours = self.renamed.get(name) or self.served[top] + dot + rest
         try:
             module = importlib.import_module(ours)

@@ -53,6 +53,13 @@ def answers(x: Any) -> bool:
     return True
 
 
+def silence(level: int | None = None) -> int:
+    """The level of `Silence` that holds now; with `level`, that one from now on."""
+    if level is not None:
+        _silent.set(level)
+    return _silent.get()
+
+
 class Silence:
     """Within the context classes are not asked (`level` 1), or classes and modes (2)."""
 
