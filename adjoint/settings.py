@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import ContextDecorator
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
@@ -19,6 +20,7 @@ __all__ = [
 _precision = "highest"
 _debug = 0           # 0 default, 1 warn, 2 error: what deterministic algorithms are asked to do
 _warn_always = False
+_sparse_checks = False
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -89,3 +91,45 @@ def get_device_module(device: Any = None) -> Any:
     package = __package__.partition(".")[0]
     __import__(f"{package}.{name}")
     return sys.modules[f"{package}.{name}"]
+
+
+class check_sparse_tensor_invariants(ContextDecorator):  # noqa: N801  # PyTorch's name
+    """A switch, a context and a decorator (`sparse.check_sparse_tensor_invariants`). Constructors
+    of sparse tensors check indices and sizes here whatever it says; it is remembered.
+
+    >>> import adjoint as ad
+    >>> with ad.sparse.check_sparse_tensor_invariants():
+    ...     ad.sparse.check_sparse_tensor_invariants.is_enabled()
+    True
+    """
+
+    def __init__(self, enable: bool = True) -> None:
+        self.state = enable
+        self._before: list[bool] = []
+
+    @staticmethod
+    def is_enabled() -> bool:
+        """What was asked for last."""
+        return _sparse_checks
+
+    @staticmethod
+    def enable() -> None:
+        """Ask for checks."""
+        _set_sparse_checks(True)
+
+    @staticmethod
+    def disable() -> None:
+        """Ask for none; they are made all the same."""
+        _set_sparse_checks(False)
+
+    def __enter__(self) -> None:
+        self._before.append(_sparse_checks)
+        _set_sparse_checks(self.state)
+
+    def __exit__(self, *exc: Any) -> None:
+        _set_sparse_checks(self._before.pop())
+
+
+def _set_sparse_checks(state: bool) -> None:
+    global _sparse_checks
+    _sparse_checks = state

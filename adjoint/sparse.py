@@ -15,5 +15,7 @@ from adjoint.ops.sparse import sparse_matmul as mm
 from adjoint.ops.sparse import sparse_softmax as softmax
 from adjoint.ops.sparse import sparse_sum as sum
 from adjoint.ops.sparse_tensor import SparseTensor as SparseTensor
+from adjoint.settings import check_sparse_tensor_invariants as check_sparse_tensor_invariants
 
-__all__ = ["SparseTensor", "addmm", "log_softmax", "mm", "sampled_addmm", "softmax", "sum"]
+__all__ = ["SparseTensor", "addmm", "check_sparse_tensor_invariants", "log_softmax", "mm",
+           "sampled_addmm", "softmax", "sum"]

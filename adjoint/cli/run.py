@@ -65,6 +65,7 @@ class _Finder(importlib.abc.MetaPathFinder):
                     f"No module named {name!r} here: adjoint has no {ours}; see docs/compat.md",
                     name=name) from None
             raise
+        _alias(self.served, name)
         own = module.__spec__
         package = hasattr(module, "__path__") or any(n.startswith(name + ".") for n in self.renamed)
         spec = importlib.machinery.ModuleSpec(name, _Loader(ours), is_package=package)
@@ -101,6 +102,18 @@ def serve_autograd() -> None:
 def _serve(served: dict[str, str], renamed: dict[str, str]) -> None:
     if not any(isinstance(f, _Finder) and f.served is served for f in sys.meta_path):
         sys.meta_path.insert(0, _Finder(served, renamed))
+    _alias(served)
+
+
+def _alias(served: dict[str, str], wanted: str = "") -> None:
+    """Know the modules that are loaded under the other name too: importing one again would put it
+    into its package, over a function of its name (`autograd.gradcheck`). Not the module that is
+    being looked for: the import system takes one that is there for another way to load it."""
+    for theirs, ours in served.items():
+        for name, module in list(sys.modules.items()):
+            other = theirs + name[len(ours):]
+            if name.startswith(ours + ".") and other != wanted:
+                sys.modules.setdefault(other, module)
 
 
 def nearest(module: ModuleType, name: str) -> str:

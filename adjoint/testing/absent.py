@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -170,13 +171,25 @@ _SCHEMES = "per_tensor_affine per_channel_affine per_tensor_symmetric per_channe
 _CLASSES = ("ScriptDict", "ScriptList", "ScriptFunction", "ScriptMethod", "ScriptModule")
 
 REPLACED = {"finfo"}  # names that a module has, and that are to know more
+
+def _switches(*names: str) -> dict[str, Any]:
+    """`set_NAME` and `get_NAME` for each name: remembered, and without another effect."""
+    state = dict.fromkeys(names, False)
+    return {**{f"set_{n}": partial(state.__setitem__, n) for n in names},
+            **{f"get_{n}": partial(state.__getitem__, n) for n in names}}
+
+
 # module below `torch` -> name -> what it gives; a name that the module has already is left alone
 ANSWERS: dict[str, dict[str, Any]] = {
     "": {**_ABSENT_DTYPES, "chalf": _ABSENT_DTYPES["complex32"], "finfo": LimitsOf,
-         **{name: Absent(name) for name in _SCHEMES}},
+         **{name: Absent(name) for name in (*_SCHEMES, "jagged", "_mkldnn")}},
+    "__future__": _switches("swap_module_params_on_conversion",
+                            "overwrite_module_params_on_conversion"),
     "_C": {**{name: _kind(name) for name in _CLASSES},
            "_get_cpu_capability": lambda: "DEFAULT",
            "_get_privateuse1_backend_name": lambda: "privateuseone",
+           "_jit_set_profiling_executor": _no, "_get_graph_executor_optimize": _no,
+           "_jit_set_num_profiled_runs": _nothing,
            "_DisableFuncTorch": nullcontext,
            "has_lapack": True, "has_spectral": True, "has_mkl": False,
            "_TorchFunctionState": FunctionState,
@@ -207,12 +220,14 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "cuda.jiterator": {name: lambda *args, **kwargs: Absent("cuda.jiterator") for name in
                        ("_create_jit_fn", "_create_multi_output_jit_fn")},
     "ops": {name: Absent(f"ops.{name}") for name in ("aten", "mkldnn", "prims")},
+    "distributed.tensor": {"DTensor": _kind("DTensor")},
     "nn": {name: _kind(name) for name in ("LinearCrossEntropyLoss", "LinearCrossEntropyOptions")},
     "nn._reduction": {"get_enum": ["none", "mean", "sum"].index},
     "onnx": {"register_custom_op_symbolic": Absent("ONNX"),
              "unregister_custom_op_symbolic": Absent("ONNX")},
     "overrides": {"enable_reentrant_dispatch": nullcontext},
     "types": {"_TensorOrTensors": Tensor | Sequence[Tensor]},
+    "utils.deterministic": {"fill_uninitialized_memory": True},
     "utils.cpp_extension": {"ROCM_HOME": None, "CUDA_HOME": None},
     "utils._dtype_abbrs": {"dtype_abbrs": _SHORT},
     "utils._foreach_utils": {"_get_foreach_kernels_supported_devices": list},

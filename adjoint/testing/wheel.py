@@ -65,6 +65,8 @@ class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         """Execute the file."""
         super().exec_module(module)
+        if module.__name__ == _FIRST:
+            importlib.import_module("torch.testing._utils")  # PyTorch's package imports it itself
         if module.__name__ == f"{_FIRST}.opinfo.core":
             found = vars(module)["_getattr_qual"]
             vars(module)["_getattr_qual"] = partial(_found_or_absent, found)
