@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd import api
-from adjoint.autograd.modes import enable_grad, no_grad
+from adjoint.autograd.modes import enable_grad
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, GradcheckError
 from adjoint.core.tensor import Tensor, wrap
@@ -46,43 +46,52 @@ def _outputs(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[tuple[int, 
             and is_inexact(o.array.dtype)]
 
 
-def numerical_jacobian(f: Callable[..., Any], inputs: tuple[Any, ...], t: Tensor, eps: float,
-                       count: int) -> list[Any]:
-    """Per output k, the matrix d out_k / d t by central differences, (t.size, out_k.size)."""
+def slopes(f: Callable[..., Any], inputs: tuple[Any, ...], t: Tensor, eps: float, count: int,
+           unit: complex = 1) -> list[Any]:
+    """Per output k of `count`, the matrix (t.size, out_k.size) of its central differences along
+    `unit` (1 or i) in each element of `t`."""
     rows: list[list[Any]] = [[] for _ in range(count)]
     array = t.array
-    index = list(np.ndindex(array.shape))
-    with no_grad():
-        for at in index:
-            slopes = None
-            for step in ((eps,) if array.dtype.kind != "c" else (eps, 1j * eps)):
-                kept = array[at].copy()
-                values = []
-                for sign in (1, -1):
-                    array[at] = kept + sign * step
-                    values.append([np.array(o.array) for _, o in _outputs(f, inputs)])
-                array[at] = kept
-                diff = [(p - m) / (2 * eps) for p, m in zip(*values, strict=True)]
-                slopes = diff if slopes is None else [a + 1j * b for a, b in zip(slopes, diff,
-                                                                                 strict=True)]
-            for k, s in enumerate(slopes or []):
-                rows[k].append(s.reshape(-1))
+    step = eps if unit == 1 else eps * unit
+    with enable_grad():                 # the function may differentiate by itself
+        for at in np.ndindex(array.shape):
+            kept = array[at].copy()
+            values = []
+            for moved in (kept + step, kept - step):
+                array[at] = moved
+                values.append([np.array(o.array) for _, o in _outputs(f, inputs)])
+            array[at] = kept
+            for row, p, m in zip(rows, *values, strict=True):
+                row.append(((p - m) / (2 * eps)).reshape(-1))
     return [np.stack(r) if r else np.zeros((0, 0)) for r in rows]
 
 
+def numerical_jacobian(f: Callable[..., Any], inputs: tuple[Any, ...], t: Tensor, eps: float,
+                       count: int) -> list[Any]:
+    """Per output k, the matrix d out_k / d t by central differences, (t.size, out_k.size); for a
+    complex `t` it is d/dRe + i·d/dIm."""
+    found = slopes(f, inputs, t, eps, count)
+    if t.array.dtype.kind != "c":
+        return found
+    along_i = slopes(f, inputs, t, eps, count, 1j)
+    return [a + 1j * b for a, b in zip(found, along_i, strict=True)]
+
+
 def analytic_jacobian(out: Tensor, t: Tensor) -> Any:
-    """d out / d t by one backward per element of `out`, (t.size, out.size)."""
+    """d out / d t by one backward per element of `out`, (t.size, out.size); for a complex `out` two
+    such matrices, of the seeds 1 and i."""
     columns = []
+    units = (1.0,) if out.array.dtype.kind != "c" else (1.0, 1j)
     for at in np.ndindex(out.array.shape):
         parts = []
-        for unit in ((1.0,) if out.array.dtype.kind != "c" else (1.0, 1j)):
+        for unit in units:
             seed = np.zeros(out.array.shape, out.array.dtype)
             seed[at] = unit
             (g,) = api.grad(out, t, wrap(seed), retain_graph=True, allow_unused=True)
             parts.append(np.zeros(t.array.shape, t.array.dtype) if g is None else g.array)
         columns.append([p.reshape(-1) for p in parts])
     if not columns:
-        return [np.zeros((t.array.size, 0), t.array.dtype)]
+        return [np.zeros((t.array.size, 0), t.array.dtype) for _ in units]
     return [np.stack([c[j] for c in columns], axis=1) for j in range(len(columns[0]))]
 
 
@@ -113,22 +122,10 @@ class _Complex:
         return self.f(*inputs)
 
     def parts(self, t: Tensor, k: int) -> tuple[Any, Any]:
-        """Central differences along the real and the imaginary axis of `t`."""
-        found = []
-        for unit in (1.0, 1j):
-            rows = []
-            for at in np.ndindex(t.array.shape):
-                kept = t.array[at].copy()
-                values = []
-                with no_grad():
-                    for sign in (1, -1):
-                        t.array[at] = kept + sign * unit * self.eps
-                        outs = dict(_outputs(self.f, self.inputs))
-                        values.append(np.array(outs[k].array).reshape(-1))
-                t.array[at] = kept
-                rows.append((values[0] - values[1]) / (2 * self.eps))
-            found.append(np.stack(rows))
-        return found[0], found[1]
+        """Central differences of output `k` along the real and the imaginary axis of `t`."""
+        count = len(_outputs(self.f, self.inputs))
+        return (slopes(self.f, self.inputs, t, self.eps, count)[k],
+                slopes(self.f, self.inputs, t, self.eps, count, 1j)[k])
 
 
 def _difference(i: int, k: int, t: Tensor, out: Tensor | None, a: Any, n: Any, atol: float,

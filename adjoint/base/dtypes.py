@@ -131,6 +131,22 @@ def of_numpy(dtype: np.dtype[Any]) -> DType:
                          f"{', '.join(_OF_NAME)}") from None
 
 
+_SCALAR_TYPES = {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long",
+                 "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
+                 "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+                 "bfloat16": "BFloat16"}
+
+
+def scalar_type(dtype: Any) -> str:
+    """PyTorch's name of a dtype in its error messages: Float, Double, Long.
+
+    >>> scalar_type(I64)
+    'Long'
+    """
+    name = of_numpy(dtype).name
+    return _SCALAR_TYPES.get(name, name)
+
+
 def to_numpy(dtype: Any) -> np.dtype[Any]:
     """The NumPy dtype of a DType, a NumPy dtype, a Python type (float is float64) or a name."""
     if type(dtype) is DType:

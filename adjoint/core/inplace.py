@@ -18,7 +18,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
-from adjoint.base.dtypes import F32, category, is_inexact, of_numpy
+from adjoint.base.dtypes import F32, category, is_inexact, scalar_type
 from adjoint.base.errors import (
     AdjointError,
     AutogradError,
@@ -160,8 +160,8 @@ def _fitting(op_: Op, target: Tensor, made: Any) -> Any:
     if have == want:
         return made
     if category(have) > category(want):
-        raise DTypeError(f"result type {_legacy(have)} can't be cast to the desired output type "
-                         f"{_legacy(want)} ({op_.name}_ inside of a transform)")
+        raise DTypeError(f"result type {scalar_type(have)} can't be cast to the desired output "
+                         f"type {scalar_type(want)} ({op_.name}_ inside of a transform)")
     return bind(OPS["to_dtype"], (made,), {"dtype": want})
 
 
@@ -377,16 +377,8 @@ def _check_fit(array: Any, out: Any, label: str) -> None:
         raise ShapeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape "
                          f"{list(out.shape)} ({label}: an in-place op cannot grow its tensor)")
     if category(out.dtype) > category(array.dtype):
-        raise DTypeError(f"result type {_legacy(out.dtype)} can't be cast to the desired output "
-                         f"type {_legacy(array.dtype)} ({label})")
-
-
-def _legacy(dtype: Any) -> str:
-    names = {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long",
-             "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
-             "complex64": "ComplexFloat", "complex128": "ComplexDouble", "bfloat16": "BFloat16"}
-    name = of_numpy(dtype).name
-    return names.get(name, name)
+        raise DTypeError(f"result type {scalar_type(out.dtype)} can't be cast to the desired "
+                         f"output type {scalar_type(array.dtype)} ({label})")
 
 
 # ---------------------------------------------------------------------- history of views
@@ -493,10 +485,12 @@ def assign(out: Tensor, result: Any) -> Tensor:
                            "value, or out.copy_(value) where `out` is an argument")
     array = result.array if isinstance(result, Tensor) else np.asarray(result)
     if category(array.dtype) > category(out.array.dtype):
-        raise DTypeError(f"result type {_legacy(array.dtype)} can't be cast to the desired output "
-                         f"type {_legacy(out.array.dtype)}")
+        raise DTypeError(f"result type {scalar_type(array.dtype)} can't be cast to the desired "
+                         f"output type {scalar_type(out.array.dtype)}")
     if out.array.shape != array.shape:
         out.array = np.empty(array.shape, out.array.dtype)
+    else:
+        _refuse_overlap(out, recording=False)
     np.copyto(out.array, array, casting="unsafe")
     bump(out, "out=")
     return out

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.dtypes import finfo, scalar_type
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace as write_inplace
 from adjoint.core.tensor import Tensor, alias, wrap
@@ -74,6 +75,9 @@ def prelu(input: Any, weight: Any) -> Any:
         raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = "
                          f"{len(weight.shape)}")
     n = numel(weight)
+    if n != 1 and not len(input.shape):
+        raise ShapeError(f"prelu: Not allow zero-dim input tensor. It has one number, weight has "
+                         f"{n}")
     if n != 1:
         channels = input.shape[1] if len(input.shape) > 1 else 1
         if n != channels:
@@ -165,7 +169,9 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Any:
 def softshrink(input: Any, lambd: float = 0.5) -> Any:
     """x moved by lambd towards 0, 0 in between."""
     if lambd < 0:
-        raise ArgumentError(f"lambda must be greater or equal to 0, but found to be {lambd}")
+        kind = dtype_of(input)
+        raise ArgumentError(f"lambda must be in range [0, {finfo(kind).max:g}] for input dtype "
+                            f"{scalar_type(kind)}, but found {lambd}")
     return _apply(p.softshrink_op, input, False, "softshrink", lambd=lambd)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import I64, promote_dtypes, to_numpy
+from adjoint.base.dtypes import I64, promote_dtypes, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import wrap
@@ -336,8 +336,8 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
         raise ShapeError("linalg.cross: inputs must have the same number of dimensions, got "
                          f"{list(input.shape)} and {list(other.shape)}")
     if input.shape[d] != 3 or other.shape[d] != 3:
-        raise ShapeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got "
-                         f"{input.shape[d]} and {other.shape[d]}")
+        raise ShapeError(f"linalg.cross: inputs dimension {d if dim is None else dim} must have "
+                         f"length 3. Got {input.shape[d]} and {other.shape[d]}")
 
     def turn(x: Any, by: int) -> Any:
         return roll_op(x, shifts=(by,), dims=(d,))
@@ -384,14 +384,19 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
                          f"with {len(input.shape)} dimensions")
     x = reshape(input, (1, numel(input))) if len(input.shape) < 2 else input
     for name, w in (("fweights", fweights), ("aweights", aweights)):
+        kinds = "iu" if name == "fweights" else "f"
+        if w is not None and dtype_of(w).kind not in kinds:
+            raise DTypeError(f"cov(): expected {name} to have "
+                             f"{'integral' if kinds == 'iu' else 'floating point'} dtype but got "
+                             f"{scalar_type(dtype_of(w))}")
         if w is not None and tuple(w.shape) != (x.shape[1],):
-            raise ShapeError(f"cov(): expected {name} to have one dimension of {x.shape[1]} "
-                             f"observations but got {list(w.shape)}")
+            rule = ("one or fewer dimensions" if len(w.shape) > 1 else
+                    "the same numel as there are observations in the input")
+            raise ShapeError(f"cov(): expected {name} to have {rule} but got {list(w.shape)} for "
+                             f"{x.shape[1]} observations")
         values = raw(w)
         if isinstance(values, np.ndarray) and values.size and values.min() < 0:
             raise ArgumentError(f"cov(): {name} cannot be negative, got {values.min()}")
-    if fweights is not None and dtype_of(fweights).kind not in "iu":
-        raise DTypeError("cov(): expected fweights to have integral dtype, they count observations")
     f = 1.0 if fweights is None else cast_to(fweights, dtype_of(x))
     a = 1.0 if aweights is None else aweights
     w = mul(mul(np.ones(x.shape[1], dtype_of(x)), f), a)

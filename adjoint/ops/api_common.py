@@ -175,8 +175,9 @@ def finish(out: Any, answer: Any) -> Any:
     """The answer, or `out` with the answer in it."""
     if out is None:
         return answer
-    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
-        return type(answer)(*(write_out(o, a) for o, a in zip(out, answer, strict=True)))
+    if isinstance(answer, tuple):
+        written = [finish(o, a) for o, a in zip(out, answer, strict=True)]
+        return type(answer)(*written) if hasattr(answer, "_fields") else tuple(written)
     return write_out(out, answer)
 
 

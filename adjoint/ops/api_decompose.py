@@ -57,6 +57,7 @@ SVDResult = result("linalg_svd", "U S Vh")
 EighResult = result("linalg_eigh", "eigenvalues eigenvectors")
 EigResult = result("linalg_eig", "eigenvalues eigenvectors")
 SlogdetResult = result("linalg_slogdet", "sign logabsdet")
+TriangularResult = result("triangular_solve", "solution cloned_coefficient")
 LstsqResult = result("linalg_lstsq", "solution residuals rank singular_values")
 LINALG: dict[str, Callable[..., Any]] = {}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,12 +133,12 @@ def _mT(x: Any) -> Any:
 
 @public(method=True)
 def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False,
-                     unitriangular: bool = False) -> Any:
+                     unitriangular: bool = False, *, out: Any = None) -> Any:
     """(X with A·X = b for a triangle of A, a copy of A)."""
     a = _mT(A) if transpose else A
     x = triangular_op(a, b, upper=upper != transpose, unit=unitriangular)
     from adjoint.ops.shape import clone_op
-    return x, clone_op(A)
+    return finish(out, TriangularResult(x, clone_op(A)))
 
 
 @linalg(top=("inverse",))
@@ -204,7 +205,7 @@ def cholesky_inverse(L: Any, upper: bool = False, *, out: Any = None) -> Any:
 
 @linalg()
 @in_float32
-def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
+def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None, out: Any = None) -> Any:
     """X that minimises ‖A·X - B‖: (solution, residuals, rank, singular_values).
 
     Through the pseudo-inverse: the solution of least norm where A is rank deficient.
@@ -231,7 +232,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
         rank = box(A, np.empty(0, np.int64))
     if driver in ("gelsd", "gelss"):
         empty = svd_op(A.detach() if isinstance(A, Tensor) else A)[1]
-    return LstsqResult(x, residuals, rank, empty)
+    return finish(out, LstsqResult(x, residuals, rank, empty))
 
 
 # ------------------------------------------------------------------ decompositions

@@ -114,13 +114,19 @@ def atleast_3d(*tensors: Any) -> Any:
     return _at_least_all(tensors, 3)
 
 
+def _rows(name: str, tensors: Any, rank: int) -> list[Any]:
+    """The tensors, each with at least `rank` axes."""
+    xs = [_at_least(x, rank) for x in tensors]
+    if not xs:
+        raise ArgumentError(f"{name} expects a non-empty TensorList")
+    return xs
+
+
 @public(method=False)
 @planned
 def hstack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 1 (axis 0 for vectors)."""
-    xs = [_at_least(x, 1) for x in tensors]
-    if not xs:
-        raise ArgumentError("hstack expects a non-empty TensorList")
+    xs = _rows("hstack", tensors, 1)
     return cat(xs, 0 if len(xs[0].shape) == 1 else 1, out=out)
 
 
@@ -128,13 +134,13 @@ def hstack(tensors: Any, *, out: Any = None) -> Any:
 @planned
 def vstack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 0, vectors as rows."""
-    return cat([_at_least(x, 2) for x in tensors], 0, out=out)
+    return cat(_rows("vstack", tensors, 2), 0, out=out)
 
 
 @public(method=False)
 def dstack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 2."""
-    return cat([_at_least(x, 3) for x in tensors], 2, out=out)
+    return cat(_rows("dstack", tensors, 3), 2, out=out)
 
 
 @public(method=False)
@@ -244,7 +250,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     n = input.shape[d]
     if len(getattr(start, "shape", ())) or isinstance(
             start, float) or hasattr(start, "shape") and dtype_of(start).kind not in "iu":
-        raise ArgumentError("narrow(): start must be an int or a 0-dim integral Tensor, got "
+        raise ArgumentError("narrow(): start must be an 0-dim integral Tensor. Or an int; got "
                             f"{list(getattr(start, 'shape', ()))}")
     start = int(raw(start))
     if length < 0:

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjoint.base.dtypes import is_inexact, of_numpy
-from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import ShapeError
 from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
@@ -192,11 +192,9 @@ def outer(input: Any, vec2: Any, *, out: Any = None) -> Any:
     return finish(out, mul(unsqueeze_op(input, dim=1), vec2))
 
 
-def _weights(name: str, beta: Any, alpha: Any, x: Any) -> None:
-    if not is_inexact(dtype_of(x)) and any(
-            isinstance(v, float) and not v.is_integer() for v in (beta, alpha)):
-        raise DTypeError(f"{name}(): For integral input tensors, argument alpha and beta must not "
-                         f"be a floating point number (the input is {of_numpy(dtype_of(x)).name})")
+def _weights(beta: Any, alpha: Any, x: Any) -> tuple[Any, Any]:
+    """(beta, alpha), without their fractions for integer operands."""
+    return (beta, alpha) if is_inexact(dtype_of(x)) else (int(beta), int(alpha))
 
 
 @public()
@@ -211,7 +209,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
             [7., 7.]])
     """
     need("addmm", input, mat1, mat2)
-    _weights("addmm", beta, alpha, input)
+    beta, alpha = _weights(beta, alpha, input)
     same_dtype("addmm", input, mat1, mat2)
     return finish(out, addmm_op(input, mat1, mat2, beta=beta, alpha=alpha))
 
@@ -227,7 +225,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
     adjoint.Size([4, 2, 2])
     """
     need("baddbmm", input, batch1, batch2)
-    _weights("baddbmm", beta, alpha, input)
+    beta, alpha = _weights(beta, alpha, input)
     same_dtype("baddbmm", input, batch1, batch2)
     return finish(out, baddbmm_op(input, batch1, batch2, beta=beta, alpha=alpha))
 
@@ -243,7 +241,7 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 
             [12., 12.]])
     """
     need("addbmm", input, batch1, batch2)
-    _weights("addbmm", beta, alpha, input)
+    beta, alpha = _weights(beta, alpha, input)
     total = scaled(sum_op(bmm_op(batch1, batch2), dim=(0,), keepdim=False), alpha)
     return finish(out, total if beta == 0 else add(scaled(input, beta), total))
 
@@ -258,7 +256,7 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1,
     tensor([4., 4.])
     """
     need("addmv", input, mat, vec)
-    _weights("addmv", beta, alpha, input)
+    beta, alpha = _weights(beta, alpha, input)
     product = scaled(mv_op(mat, vec), alpha)
     return finish(out, product if beta == 0 else add(scaled(input, beta), product))
 

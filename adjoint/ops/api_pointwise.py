@@ -13,8 +13,8 @@ from adjoint.base.dtypes import (
     finfo,
     is_float,
     is_inexact,
-    of_numpy,
     result_type,
+    scalar_type,
     to_numpy,
 )
 from adjoint.base.errors import ArgumentError, DTypeError, instead_of
@@ -117,12 +117,6 @@ for _name, _f in (("isnan", p.isnan), ("isinf", p.isinf), ("isfinite", p.isfinit
 
 
 # ------------------------------------------------------------------ arithmetic
-def _boolean(name: str, *xs: Any) -> None:
-    if all(dtype_of(x).kind == "b" for x in xs):
-        raise DTypeError(f"Subtraction, the `-` operator, with two bool tensors is not supported. "
-                         f"Use the `^` or `logical_xor()` operator instead ({name})")
-
-
 @public()
 def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     """input + alpha * other, elementwise, with broadcasting."""
@@ -133,8 +127,10 @@ def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
 @public(aliases=("subtract",))
 def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     """input - alpha * other, elementwise, with broadcasting."""
-    _boolean("sub", input, other)
-    result = p.sub(input, other) if alpha == 1 else p.sub_scaled(input, other, alpha=alpha)
+    if alpha == 1 or all(dtype_of(x).kind == "b" for x in (input, other)):   # which sub refuses
+        result = p.sub(input, other)
+    else:
+        result = p.sub_scaled(input, other, alpha=alpha)
     return result if out is None else write_out(out, result)
 
 
@@ -391,15 +387,15 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 
 @public(name="clamp_min")
-def clamp_min(input: Any, min: Any) -> Any:
+def clamp_min(input: Any, min: Any, *, out: Any = None) -> Any:
     """max(input, min), elementwise."""
-    return clamp(input, min=min)
+    return clamp(input, min=min, out=out)
 
 
 @public(name="clamp_max")
-def clamp_max(input: Any, max: Any) -> Any:
+def clamp_max(input: Any, max: Any, *, out: Any = None) -> Any:
     """min(input, max), elementwise."""
-    return clamp(input, max=max)
+    return clamp(input, max=max, out=out)
 
 
 @public(name="clamp_min_", function=False)
@@ -499,15 +495,15 @@ def sinc(input: Any, *, out: Any = None) -> Any:
 
 
 @public()
-def deg2rad(input: Any) -> Any:
+def deg2rad(input: Any, *, out: Any = None) -> Any:
     """Degrees to radians."""
-    return p.mul(input, math.pi / 180)
+    return finish(out, p.mul(input, math.pi / 180))
 
 
 @public()
-def rad2deg(input: Any) -> Any:
+def rad2deg(input: Any, *, out: Any = None) -> Any:
     """Radians to degrees."""
-    return p.mul(input, 180 / math.pi)
+    return finish(out, p.mul(input, 180 / math.pi))
 
 
 @public()
@@ -566,9 +562,12 @@ def conj_physical(input: Any, *, out: Any = None) -> Any:
 def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
     """real + i * imag: two tensors of one floating dtype."""
     kinds = [dtype_of(x) for x in (real, imag)]
+    if kinds[0].kind == kinds[1].kind == "f" and kinds[0] != kinds[1]:
+        raise DTypeError(f"Expected object of scalar type {scalar_type(kinds[0])} but got scalar "
+                         f"type {scalar_type(kinds[1])} for second argument")
     if kinds[0] != kinds[1] or kinds[0].kind != "f":
         raise DTypeError("Expected both inputs to be Half, Float or Double tensors but got "
-                         f"{of_numpy(kinds[0]).name} and {of_numpy(kinds[1]).name}")
+                         f"{scalar_type(kinds[0])} and {scalar_type(kinds[1])}")
     return finish(out, p.add(p.to_complex(real), p.mul(p.to_complex(imag), 1j)))
 
 

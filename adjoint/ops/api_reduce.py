@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import is_inexact, of_numpy
+from adjoint.base.dtypes import is_inexact, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
 from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import Tensor
@@ -77,10 +77,13 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     tensor(2.)
     """
     need("mean", input)
+    if dtype is not None and not is_inexact(to_numpy(dtype)):
+        raise DTypeError("mean(): could not infer output dtype. Optional dtype must be either a "
+                         f"floating point or complex dtype. Got: {scalar_type(to_numpy(dtype))}")
     x = cast_to(input, dtype)
     if not is_inexact(dtype_of(x)):
         raise DTypeError("mean(): could not infer output dtype. Input dtype must be either a "
-                         f"floating point or complex dtype. Got: {of_numpy(dtype_of(x)).name}")
+                         f"floating point or complex dtype. Got: {scalar_type(dtype_of(x))}")
     if dim is None and not keepdim:
         return finish(out, mean_all_op(x, dim=many_dims(x, None), keepdim=False))
     return finish(out, mean_op(x, dim=many_dims(x, dim), keepdim=keepdim))

@@ -219,8 +219,9 @@ def _as_vector(f: Any) -> Any:
         args = tuple(reshape(a, (1,)) if hasattr(a, "shape") and not fill else a for a in args)
         if "source" in kwargs:
             kwargs["source"] = reshape(kwargs["source"], (1,))
-        out = f(reshape(input, (1,)), 0, reshape(index, (-1,)), *args, **kwargs)
-        return reshape(out, ())
+        out = kwargs.pop("out", None)
+        found = f(reshape(input, (1,)), 0, reshape(index, (-1,)), *args, **kwargs)
+        return finish(out, reshape(found, ()))
     return run
 
 
@@ -450,12 +451,12 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
 
 @public()
 def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None,
-                  step: int = 1) -> Any:
+                  step: int = 1, *, out: Any = None) -> Any:
     """A copy of `input` with `src` in the place of a range along dim."""
     from adjoint.ops.index import slice_put_op
     d = one_dim(input, dim)
     cut = slice(*slice(start, end, step).indices(input.shape[d]))
-    return slice_put_op(input, src, index=(*(FULL,) * d, cut))
+    return finish(out, slice_put_op(input, src, index=(*(FULL,) * d, cut)))
 
 
 __all__ = ["gather", "index_select", "scatter", "scatter_reduce", "take"]

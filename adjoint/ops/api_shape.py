@@ -328,8 +328,10 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     n = len(input.shape)
     src, dst = normalize_dims(source, n), normalize_dims(destination, n)
     if len(src) != len(dst):
-        raise ArgumentError(f"movedim: Invalid source or destination dims: source ({source}) should"
-                            f" contain the same number of dims as destination ({destination})")
+        given = [[x] if isinstance(x, int) else list(x) for x in (source, destination)]
+        raise ArgumentError(f"movedim: Invalid source or destination dims: source ({given[0]} dims)"
+                            f" should contain the same number of dims as destination ({given[1]} "
+                            "dims)")
     rest = iter(d for d in range(n) if d not in src)
     order = [src[dst.index(i)] if i in dst else next(rest) for i in range(n)]
     return permute_op(input, dims=tuple(order))
@@ -394,6 +396,8 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     tensor([3, 0, 1, 2])
     """
     shift = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if not shift:
+        raise ArgumentError("roll(): `shifts` required, got none")
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         if len(shift) != 1:
             raise ArgumentError(f"shifts and dimensions must align. shifts: {len(shift)}, dims:0")
@@ -421,7 +425,10 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
         raise ArgumentError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if len(input.shape) < 2:
         raise ShapeError(f"expected total dims >= 2, but got total dims = {len(input.shape)}")
-    a, b = normalize_dims(dims, len(input.shape))
+    a, b = (one_dim(input, d) for d in dims)
+    if a == b:
+        raise ArgumentError("expected rotation dims to be different, but got dim0 = "
+                            f"{dims[0]} and dim1 = {dims[1]}")
     k %= 4
     if k == 0:
         return clone_op(input)

@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import BOOL, default_dtype, is_inexact, of_numpy, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops.api_common import dtype_of, finish, need, numel, raw, result, value
@@ -35,9 +35,9 @@ from adjoint.ops.shape import clone_op, reshape
 
 # ------------------------------------------------------------------ questions
 def _question(name: str, answer: Any, doc: str) -> None:
-    def ask(input: Any) -> Any:
+    def ask(input: Any, *, out: Any = None) -> Any:
         need(name, input)
-        return answer(input)
+        return finish(out, answer(input))
     ask.__name__ = ask.__qualname__ = name
     ask.__doc__ = doc
     public(name)(ask)
@@ -91,9 +91,10 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
     if dtype_of(input) != dtype_of(other):
         raise DTypeError(f"isclose(): {of_numpy(dtype_of(input)).name} did not match "
                          f"{of_numpy(dtype_of(other)).name}; cast one of the two")
-    if rtol < 0 or atol < 0:
-        raise ArgumentError(f"isclose(): rtol and atol must be greater than or equal to zero, but "
-                            f"got rtol={rtol}, atol={atol}")
+    for name, given in (("rtol", rtol), ("atol", atol)):
+        if given < 0:
+            raise ArgumentError(f"isclose(): {name} must be greater than or equal to zero, but got "
+                                f"{given}")
     a, b = (x.detach() if isinstance(x, Tensor) else x for x in (input, other))
     equal = eq(a, b)
     if equal_nan and is_inexact(dtype_of(a)):
@@ -180,8 +181,16 @@ def scalar_tensor(s: Any, *, dtype: Any = None, layout: Any = None, device: Any 
 def empty_permuted(size: Any, physical_layout: Any, **kwargs: Any) -> Any:
     """An uninitialised tensor whose axes lie in memory in the given order, outermost first."""
     if sorted(physical_layout) != list(range(len(size))):
-        raise ArgumentError(f"empty_permuted: physical_layout {physical_layout} is not a "
-                            f"permutation of {len(size)} axes")
+        if len(physical_layout) != len(size):
+            raise ArgumentError("Number of dimensions in size does not match the length of the "
+                                f"physical_layout; i.e. len(size) = {len(size)} is not equal to "
+                                f"len(physical_layout) = {len(physical_layout)}")
+        for d in physical_layout:
+            if not 0 <= d < len(size):
+                raise IndexOutOfRange(f"Dimension out of range (expected to be in range of [0, "
+                                      f"{len(size) - 1}], but got {d})")
+        raise ArgumentError(f"Duplicate dim not allowed: physical_layout {physical_layout} is not a"
+                            f" permutation of {len(size)} axes")
     made = FUNCTIONS["empty"](*[size[d] for d in physical_layout], **kwargs)
     return wrap(made.array.transpose([int(i) for i in np.argsort(physical_layout)]), made._rg)
 
@@ -240,12 +249,6 @@ def fill(input: Any, value: Any) -> Any:
 
 # ------------------------------------------------------------------ copies
 @public(method=False)
-def alias_copy(input: Any) -> Any:
-    """A copy in memory of its own."""
-    return clone_op(input)
-
-
-@public(method=False)
 def detach_copy(input: Any) -> Any:
     """A copy without history."""
     return clone_op(input.detach())
@@ -255,19 +258,6 @@ def detach_copy(input: Any) -> Any:
 def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
     """`narrow`, copied."""
     return clone_op(FUNCTIONS["narrow"](self, dim, start, length))
-
-
-def _copied(own: str, view: Any) -> None:
-    def f(*args: Any, **kwargs: Any) -> Any:
-        found = view(*args, **kwargs)
-        return tuple(map(clone_op, found)) if isinstance(found, tuple) else clone_op(found)
-    f.__name__ = f.__qualname__ = own
-    f.__doc__ = f"`{own[:-5]}`, copied."
-    public(own, method=False)(f)
-
-
-_copied("unfold_copy", METHODS["unfold"])
-_copied("split_with_sizes_copy", FUNCTIONS["split_with_sizes"])
 
 
 @public()
@@ -402,8 +392,8 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
     n = points.shape[-1]
     rows = points.reshape(-1, n)
     if not isinstance(bins, int) and len(bins) != n:
-        raise ShapeError(f"histogramdd: expected {n} sequences of bin edges for a {n}-dimensional "
-                         f"histogram but got {len(bins)}")
+        raise ShapeError("histogramdd: The size of bins must be equal to the innermost dimension of"
+                         f" the input. That is {n}, got {len(bins)} bins")
     given: Any = [b if isinstance(b, int) else value(b, "bins") for b in
              ([bins] * n if isinstance(bins, int) else bins)]
     for b in given:

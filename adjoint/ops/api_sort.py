@@ -272,13 +272,14 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: A
 
 @public()
 def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
-              density: bool = False) -> Any:
+              density: bool = False, out: Any = None) -> Any:
     """(counts, edges) of a histogram."""
     x = value(input, "histogram")
     edges = bins if isinstance(bins, int) else np.asarray(raw(bins))
     counts, at = np.histogram(x.reshape(-1), edges, range, density=density,
                               weights=None if weight is None else raw(weight).reshape(-1))
-    return HistogramResult(box(input, counts.astype(x.dtype)), box(input, at.astype(x.dtype)))
+    return finish(out, HistogramResult(box(input, counts.astype(x.dtype)),
+                                       box(input, at.astype(x.dtype))))
 
 
 HistogramResult = result("histogram", "hist bin_edges")
@@ -286,9 +287,9 @@ HistogramResult = result("histogram", "hist bin_edges")
 
 @public(method=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
-         invert: bool = False) -> Any:
+         invert: bool = False, out: Any = None) -> Any:
     """True where an element is one of `test_elements`."""
-    return isin_op(elements, test_elements, invert=bool(invert))
+    return finish(out, isin_op(elements, test_elements, invert=bool(invert)))
 
 
 isin_op: Any = op(

@@ -15,7 +15,7 @@ from adjoint.ops.api_join import tensor_split
 from adjoint.ops.api_sort import diff, trapezoid
 from adjoint.ops.pointwise import add, mul
 from adjoint.ops.public import public
-from adjoint.ops.shape import clone_op, narrow_op, reshape
+from adjoint.ops.shape import narrow_op, reshape
 
 
 def _splitter(name: str, least: int, axis: Callable[[int], int]) -> None:
@@ -25,10 +25,11 @@ def _splitter(name: str, least: int, axis: Callable[[int], int]) -> None:
             raise ShapeError(f"torch.{name} requires a tensor with at least {least} dimension, but "
                              f"got a tensor with {rank} dimensions!")
         d = axis(rank)
-        if isinstance(indices_or_sections, int) and indices_or_sections < 1:
+        if isinstance(indices_or_sections, int) and indices_or_sections < 0:
             raise ArgumentError(f"torch.{name}: number of sections must be larger than 0, got "
                                 f"{indices_or_sections}")
-        if isinstance(indices_or_sections, int) and input.shape[d] % indices_or_sections:
+        if isinstance(indices_or_sections, int) and (
+                not indices_or_sections or input.shape[d] % indices_or_sections):
             raise ArgumentError(f"torch.{name} attempted to split along dimension {d}, but the size"
                                 f" of the dimension {input.shape[d]} is not divisible by the "
                                 f"split_size {indices_or_sections}!")
@@ -131,12 +132,6 @@ def native_layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any,
     rstd = rsqrt(add(var_op(input, dim=dims, correction=0, keepdim=True), eps))
     from adjoint.ops.loss import stopped
     return out, stopped(mean), stopped(rstd)
-
-
-@public("view_copy", method=False)
-def view_copy(input: Any, size: Any) -> Any:
-    """The values of a view in memory of their own."""
-    return clone_op(reshape(input, tuple(size)))
 
 
 # ------------------------------------------------------------------ windows of signals

@@ -125,7 +125,8 @@ batch_norm_op: Any = op(
 
 def check_channels(name: str, input: Any, *params: Any) -> None:
     if len(input.shape) < 2:
-        raise ShapeError(f"{name}: expected an input (N, C, ...), got {list(input.shape)}; "
+        raise ShapeError(f"Expected at least 2 dimensions for input tensor but received "
+                         f"{len(input.shape)} ({name} of {list(input.shape)}, wanted (N, C, ...)); "
                          "unsqueeze one axis")
     for p in params:
         if p is not None and tuple(p.shape) != (input.shape[1],):

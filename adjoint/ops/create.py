@@ -360,8 +360,9 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
         device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """Ones on the diagonal of an (n, m) matrix of zeros."""
     kind = _dtype(dtype, default_dtype())
-    if n < 0 or (m is not None and m < 0):
-        raise ArgumentError(f"n and m must be greater or equal to 0, got {n} and {m}")
+    for name, size in (("n", n), ("m", m)):
+        if size is not None and size < 0:
+            raise ArgumentError(f"{name} must be greater or equal to 0, got {size}")
     if storage_less(device, (n, n if m is None else m), kind):
         made = call(np.eye, n, m, 0, kind,
                     otherwise=lambda: MetaArray((n, n if m is None else m), kind))

@@ -291,9 +291,11 @@ def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any],
     return _kernels().parts(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
 
 
-def _infer(name: str, kind: str) -> Callable[..., Aval]:
+def _infer(name: str, kind: str, no_booleans: str = "") -> Callable[..., Aval]:
     def infer(*avals: Any, **_: Any) -> Aval:
         real = [aval_of(a) for a in avals if a is not None]
+        if no_booleans and all(a.dtype == BOOL for a in real):
+            raise DTypeError(f"{no_booleans} ({name})")
         shape = broadcast_shapes(name, *real)
         if kind == "bool":
             return Aval(shape, BOOL)
@@ -342,7 +344,7 @@ class PointwiseOp(Op):
 
 def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
            given: Mapping[str, Any], fields: Mapping[str, Any], kind: str,
-           public: bool) -> Any:
+           public: bool, no_booleans: str = "") -> Any:
     raw: list[Any] = []
 
     def impl(*arrays: Any, **values: Any) -> Any:
@@ -359,7 +361,7 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
     def cost(*avals: Any, **_: Any) -> int:
         return ex.flops(op.expression) * math.prod(broadcast_shapes(name, *avals))
 
-    op = PointwiseOp(name, impl, _infer(name, kind), batch=batch_broadcast,
+    op = PointwiseOp(name, impl, _infer(name, kind, no_booleans), batch=batch_broadcast,
                      prepare=_prepare(kind), cost=cost, elementwise=True, **fields)
     op.source = (e, given, kind)
     if attrs or len(operands) > 2:
@@ -468,12 +470,13 @@ def _machine(own: Any) -> Any:
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,
-              kind: str = "promote", **fields: Any) -> OpFunction:
+              kind: str = "promote", no_booleans: str = "", **fields: Any) -> OpFunction:
     """Declare a pointwise op from a scalar expression; returns the function that runs it.
 
     kind    "promote": result in the promoted dtype; "float": integers become the default float;
             "bool": a comparison.
     slope   operand -> slope expression of operands and ``out``; None: not differentiable in it.
+    no_booleans  the words of the refusal, where NumPy does not compute it for booleans.
 
     >>> import adjoint as ad
     >>> ad.ops.pointwise.mul(ad.tensor([2.0]), ad.tensor([3.0]))
@@ -482,7 +485,7 @@ def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | No
     code = f.__code__
     n = code.co_argcount
     operands, attrs = code.co_varnames[:n], code.co_varnames[n:n + code.co_kwonlyargcount]
-    return _build(name, operands, attrs, f, slope or {}, fields, kind, public=True)
+    return _build(name, operands, attrs, f, slope or {}, fields, kind, True, no_booleans)
     # (a function with a record)
 
 

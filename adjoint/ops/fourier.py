@@ -12,7 +12,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import default_dtype, is_inexact, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
 from adjoint.core.tensor import wrap
@@ -107,8 +107,6 @@ c2r_op: Any = op(
 @in_float32
 def _ready(name: str, x: Any, complex_wanted: bool) -> Any:
     need(f"fft.{name}", x)
-    if not len(x.shape):
-        raise IndexOutOfRange("Dimension specified as -1 but tensor has no dimensions")
     if not is_inexact(dtype_of(x)):
         x = cast_to(x, default_dtype())
     if dtype_of(x).itemsize == 2:
@@ -131,21 +129,30 @@ def _sized(x: Any, n: int, d: int) -> Any:
     return pad_zero(x, d, 0, n - have) if n > have else x
 
 
-def _plan(x: Any, s: Any, dim: Any) -> tuple[Shape, list[int] | None]:
+def _plan(name: str, x: Any, s: Any, dim: Any) -> tuple[Shape, list[int] | None]:
     if dim is None:
         count = len(x.shape) if s is None else len(s)
+        if count > len(x.shape):
+            raise ArgumentError(f"Got shape with {count} values but input tensor only has "
+                                f"{len(x.shape)} dimensions.")
         dims = tuple(range(len(x.shape) - count, len(x.shape)))
     else:
+        wanted = (dim,) if isinstance(dim, int) else tuple(dim)
+        if wanted and not len(x.shape):
+            raise IndexOutOfRange(f"Dimension specified as {wanted[0]} but tensor has no "
+                                  "dimensions")
         dims = many_dims(x, dim)
     if s is not None and len(s) != len(dims):
         raise ArgumentError("When given, dim and shape arguments must have the same length")
+    if not dims and "r" in name:
+        raise ShapeError(f"{name} must transform at least one axis")
     return dims, None if s is None else [x.shape[d] if n == -1 else int(n)
                                          for n, d in zip(s, dims, strict=True)]
 
 
 def _complex_n(name: str, x: Any, s: Any, dim: Any, norm: Any, inverse: bool) -> Any:
     x = _ready(name, x, True)
-    dims, sizes = _plan(x, s, dim)
+    dims, sizes = _plan(name, x, s, dim)
     for d, n in zip(dims, sizes or (), strict=False):
         x = _sized(x, n, d)
     return c2c_op(x, dims=dims, norm=_norm(norm), inverse=inverse) if dims else x
@@ -155,7 +162,7 @@ def _real_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
     x = _ready(name, x, False)
     if dtype_of(x).kind == "c":
         raise DTypeError(f"{name} expects a real input tensor, but got {x.dtype}")
-    dims, sizes = _plan(x, s, dim)
+    dims, sizes = _plan(name, x, s, dim)
     for d, n in zip(dims, sizes or (), strict=False):
         x = _sized(x, n, d)
     return r2c_op(x, dims=dims, norm=_norm(norm))
@@ -163,7 +170,7 @@ def _real_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
 
 def _back_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
     x = _ready(name, x, True)
-    dims, sizes = _plan(x, s, dim)
+    dims, sizes = _plan(name, x, s, dim)
     last = dims[-1]
     n = 2 * (x.shape[last] - 1) if sizes is None or (s is not None and s[-1] == -1) else sizes[-1]
     if n < 1:

@@ -30,8 +30,9 @@ def check_bounds(name: str, index: Any, size: int, dim: int) -> None:
 def fits(name: str, x: Shape, index: Shape, dim: int) -> None:
     """Gather and scatter want an index that is no larger than the operand, off `dim`."""
     if len(x) != len(index):
-        raise ShapeError(f"{name}(): Index tensor must have the same number of dimensions as input "
-                         f"tensor: the operand is {list(x)}, the index {list(index)}")
+        whole = "input" if name == "gather" else "self"
+        raise ShapeError(f"{name}(): Index tensor must have the same number of dimensions as "
+                         f"{whole} tensor: the operand is {list(x)}, the index {list(index)}")
     for d, (n, m) in enumerate(zip(x, index, strict=True)):
         if d != dim and m > n:
             raise ShapeError(f"{name}(): Size does not match at dimension {d} expected index "
@@ -198,6 +199,9 @@ scatter_amin_op: Any = _declare_extreme("scatter_amin", np.minimum)
 def _scatter_check(name: str, x: Any, index: Any, src: Any, dim: int) -> None:
     if index.size or len(index.shape) == len(x.shape):
         fits(name, x.shape, index.shape, dim)
+    if len(src.shape) and index.size and len(src.shape) != len(index.shape):
+        raise ShapeError(f"{name}(): Index tensor must have the same number of dimensions as src "
+                         f"tensor: the index is {list(index.shape)}, src {list(src.shape)}")
     if len(src.shape) and index.size and (len(src.shape) != len(index.shape) or any(
             m > n for n, m in zip(src.shape, index.shape, strict=True))):
         raise ShapeError(f"{name}(): expected index {list(index.shape)} to be no larger than src "

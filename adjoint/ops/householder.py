@@ -72,8 +72,8 @@ def _check(name: str, A: Any, tau: Any) -> None:
     need(f"linalg.{name}", A, tau)
     same_dtype(name, A, tau)
     if len(A.shape) < 2:
-        raise ShapeError(f"{name}: the reflectors must have at least 2 dimensions, got "
-                         f"{list(A.shape)}")
+        raise ShapeError(f"{name}: input must have at least 2 dimensions, a column for each "
+                         f"reflector; got {list(A.shape)}")
     if tuple(tau.shape[:-1]) != tuple(A.shape[:-2]) or len(tau.shape) != len(A.shape) - 1:
         raise ShapeError(f"{name}: tau{list(tau.shape)} must have the batch axes of the reflectors "
                          f"{list(A.shape)} and one axis more")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import F32, F64, of_numpy
+from adjoint.base.dtypes import F32, F64, of_numpy, scalar_type
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind, remade
 from adjoint.core.op import Op, op
@@ -221,10 +221,12 @@ mv_op: Any = op(
 def _dot_infer(a: Aval, b: Aval) -> Aval:
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"dot: 1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
+    if a.dtype != b.dtype:
+        raise DTypeError("dot : expected both vectors to have same dtype, but found "
+                         f"{scalar_type(a.dtype)} and {scalar_type(b.dtype)}")
     if a.shape != b.shape:
         raise ShapeError(f"dot: inconsistent tensor size, expected both vectors to have the same "
                          f"number of elements, but got {a.size} and {b.size}")
-    _same("dot", a, b)
     return Aval((), a.dtype)
 
 

@@ -332,6 +332,10 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
     """max(0, -y·(x1 - x2) + margin)."""
     reduction = _start("margin_ranking_loss", (input1, input2, target), size_average, reduce,
                        reduction)
+    if len({len(x.shape) for x in (input1, input2, target)}) > 1:
+        raise ShapeError("margin_ranking_loss : All input tensors should have same dimension but "
+                         f"got sizes: input1: {list(input1.shape)}, input2: {list(input2.shape)}, "
+                         f"target: {list(target.shape)}")
     found = clamp_min(add(mul(neg(target), sub(input1, input2)), margin), low=0.0)
     return reduced(found, reduction)
 
@@ -351,6 +355,14 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     return reduced(div(sum_op(found, dim=(last,), keepdim=False), float(classes)), reduction)
 
 
+def _of_classes(x: Any) -> Any:
+    """`x` as (N, classes)."""
+    if len(x.shape) > 2 or 0 in tuple(x.shape)[-1:]:
+        raise ShapeError("Expected non-empty vector or matrix with optional 0-dim batch size, but "
+                         f"got: {list(x.shape)}")
+    return reshape(x, (1, -1)) if len(x.shape) < 2 else x
+
+
 @in_float32
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None,
                       size_average: Any = None, reduce: Any = None,
@@ -360,7 +372,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     if p not in (1, 2):
         raise ArgumentError("only p == 1 and p == 2 supported")
     single = len(input.shape) < 2
-    x = reshape(input, (1, -1)) if single else input
+    x = _of_classes(input)
     t = np.asarray(raw(target)).reshape(-1, 1)
     n, classes = x.shape
     gap = add(sub(x, gather_op(x, t, dim=1)), margin)
@@ -380,7 +392,7 @@ def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, re
     """Σ over target classes j and others i of max(0, 1 - (x[j] - x[i])) / C; targets end at -1."""
     reduction = _start("multilabel_margin_loss", (input, target), size_average, reduce, reduction)
     single = len(input.shape) < 2
-    x = reshape(input, (1, -1)) if single else input
+    x = _of_classes(input)
     if math.prod(target.shape) != math.prod(x.shape):
         raise ShapeError(f"multilabel_margin_loss: inconsistent target size: {list(target.shape)} "
                          f"for input of size: {list(input.shape)}")

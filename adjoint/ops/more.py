@@ -41,7 +41,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.public import FUNCTIONS, METHODS, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -77,21 +77,25 @@ def positive(input: Any) -> Any:
     return input
 
 
-def _copies() -> None:
-    """`<view>_copy`: the values of a view in memory of their own."""
-    def declare(name: str, view: Any) -> None:
-        def f(*args: Any, **kwargs: Any) -> Any:
-            found = view(*args, **kwargs)
-            return tuple(map(clone_op, found)) if isinstance(found, tuple) else clone_op(found)
-        f.__name__ = f.__qualname__ = name
-        f.__doc__ = f"`{view.__name__.rstrip('_')}`, copied."
-        public(name, method=False)(f)
-    for own in ("expand", "diagonal", "permute", "transpose", "t", "squeeze", "unsqueeze", "select",
-                "narrow", "split", "unbind", "as_strided", "view_as_real", "view_as_complex"):
-        declare(own + "_copy", FUNCTIONS[own])
+def _copied(name: str, view: Any) -> None:
+    """Declare `<view>_copy`: the values of a view in memory of their own."""
+    def f(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        found = view(*args, **kwargs)
+        if isinstance(found, tuple):
+            return finish(out, tuple(map(clone_op, found)))
+        return finish(out, clone_op(found))
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"`{name.removesuffix('_copy')}`, copied."
+    public(name, method=False)(f)
 
 
-_copies()
+for _view in ("expand", "diagonal", "permute", "transpose", "t", "squeeze", "unsqueeze", "select",
+              "narrow", "split", "unbind", "as_strided", "view_as_real", "view_as_complex",
+              "split_with_sizes"):
+    _copied(_view + "_copy", FUNCTIONS[_view])
+_copied("unfold_copy", METHODS["unfold"])
+_copied("alias_copy", positive)
+_copied("view_copy", lambda input, size: reshape(input, tuple(size)))
 public("unsafe_chunk")(FUNCTIONS["chunk"])
 public("unsafe_split")(FUNCTIONS["split"])
 public("slice_copy", method=False)(lambda input, dim=0, start=None, end=None, step=1: clone_op(
@@ -215,8 +219,13 @@ def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int =
     else:
         steps = [spacing] * len(dims)
     if len(steps) != len(dims):
-        raise ArgumentError(f"torch.gradient expected spacing to be unspecified, a scalar, or a "
-                            f"list of length {len(dims)}, got {len(steps)}")
+        rule = (f", or a list of length {len(dims)}, one for each axis," if dim is None else
+                f" or it's spacing and dim arguments to have the same length, {len(dims)},")
+        raise ArgumentError(f"torch.gradient expected spacing to be unspecified, a scalar{rule} but"
+                            f" got a list of length {len(steps)}")
+    if edge_order not in (1, 2):
+        raise ArgumentError("torch.gradient only supports edge_order=1 and edge_order=2. Got "
+                            f"{edge_order}")
     for d in dims:
         if input.shape[d] < edge_order + 1:
             raise ShapeError("torch.gradient expected each dimension size to be at least "

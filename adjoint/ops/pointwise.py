@@ -39,12 +39,16 @@ from adjoint.ops.family import batch_broadcast, broadcast_shapes, is_complex, po
 
 # ------------------------------------------------------------------ arithmetic
 add = pointwise("add", lambda a, b: a + b)
-sub = pointwise("sub", lambda a, b: a - b)
+sub = pointwise("sub", lambda a, b: a - b, no_booleans=(
+    "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+    "`logical_xor()` operator instead."))
 mul = pointwise("mul", lambda a, b: a * b, why={"a": "db = ct·a", "b": "da = ct·b"})
 div = pointwise("div", lambda a, b: a / b, kind="float",
                 slope={"b": lambda a, b: -(a / b) / b},   # not from out: it may be written to
                 why={"b": "da = ct/b and db = -ct·a/b²", "a": "db = -ct·a/b²"})
-neg = pointwise("neg", lambda x: -x)
+neg = pointwise("neg", lambda x: -x, no_booleans=(
+    "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
+    "mask, use the `~` or `logical_not()` operator instead."))
 pow_op = pointwise("pow", lambda a, b: a ** b,
                    why={"a": "da = ct·b·a^(b-1)", "b": "both slopes need the exponent",
                         "out": "db = ct·out·log(a)"})

@@ -126,8 +126,9 @@ def _ready(name: str, input: Any, dims: int) -> tuple[Any, bool]:
     need(name, input)
     rank = len(input.shape)
     if rank not in (dims + 1, dims + 2):
-        raise ShapeError(f"{name}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor, but got"
-                         f" input of size {list(input.shape)}")
+        raise ShapeError(f"{name}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with "
+                         "optional 0 dim batch size for input, but got: "
+                         f"{list(input.shape)}")
     if 0 in tuple(input.shape)[rank - dims - 1:]:
         raise ShapeError(f"{name}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with "
                          f"optional 0 dim batch size for input, but got: {list(input.shape)}. "
@@ -147,7 +148,9 @@ def _window(name: str, kernel: Any, stride: Any, padding: Any, dims: int,
     if min(w) < 1 or min(s) < 1:
         raise ArgumentError(f"{name}: kernel size and stride should be greater than zero, got "
                             f"{w} and {s}")
-    if any(2 * q > n for q, n in zip(p, w, strict=True)) or min(p) < 0:
+    if min(p) < 0:
+        raise ArgumentError(f"{name}: pad must be non-negative, but got pad: {min(p)}")
+    if any(2 * q > n for q, n in zip(p, w, strict=True)):
         raise ArgumentError(f"{name}: pad should be at most half of effective kernel size, but got "
                             f"pad={max(p)}, kernel_size={min(w)}")
     return w, s, p
@@ -161,8 +164,8 @@ def _nonempty(name: str, x: Any, shape: Shape) -> None:
 
 def _max(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any,
          ceil_mode: bool, return_indices: bool) -> Any:
-    x, single = _ready(name, input, dims)
     w, s, p = _window(name, kernel, stride, padding, dims)
+    x, single = _ready(name, input, dims)
     d = per_dim(dilation, dims)
     if min(d) < 1:
         raise ArgumentError(f"{name}: dilation must be greater than zero, but got {min(d)}")
@@ -176,8 +179,8 @@ def _max(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
 
 def _avg(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: Any,
          ceil_mode: bool, include: bool, divisor: Any) -> Any:
-    x, single = _ready(name, input, dims)
     w, s, p = _window(name, kernel, stride, padding, dims)
+    x, single = _ready(name, input, dims)
     if divisor == 0:
         raise ArgumentError("divisor must be not zero")
     _nonempty(name, x, tuple(k.pool_size(*z, 1, ceil_mode) for z in zip(
@@ -187,19 +190,31 @@ def _avg(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
     return squeeze_op(out, dims=(0,)) if single else out
 
 
-def _size(x: Any, size: Any, dims: int) -> Shape:
+def _size(name: str, size: Any, input: Any, dims: int) -> tuple[int | None, ...]:
     if size is None or isinstance(size, int):
-        size = (size,) * dims
+        return (size,) * dims
+    if dims == 1 and len(size) != 1:
+        raise ArgumentError(f"{name}() argument 'output_size' should contain one int (got "
+                            f"{len(size)})")
+    if len(size) >= len(input.shape):
+        raise ArgumentError(f"Input dimension should be at least {len(size) + 1}, got "
+                            f"{len(input.shape)} ({name} to output_size {tuple(size)})")
     if len(size) != dims:
-        raise ArgumentError(f"adaptive pooling: output_size must be an int or {dims} ints, got "
-                            f"{size}")
-    return tuple(n if s is None else int(s) for s, n in zip(size, x.shape[2:], strict=True))
+        raise ArgumentError(f"{name}: output_size must be {dims}, as many as the axes that are "
+                            f"pooled, or an int; got {tuple(size)}")
+    return tuple(size)
 
 
 def _adaptive(name: str, dims: int, input: Any, size: Any, maximum: bool, indices: bool) -> Any:
+    need(name, input)
+    wanted = _size(name, size, input, dims)
+    if any(s is not None and s < 0 for s in wanted):
+        raise ArgumentError(f"{name}: elements of output_size must be greater than or equal to 0 "
+                            f"but received {wanted}")
     x, single = _ready(name, input, dims)
     record = adaptive_max_pool_op if maximum else adaptive_avg_op
-    out = record(x, size=_size(x, size, dims))
+    out = record(x, size=tuple(n if s is None else int(s) for s, n in zip(
+        wanted, x.shape[2:], strict=True)))
     outs = out if isinstance(out, tuple) else (out,)
     if single:
         outs = tuple(squeeze_op(o, dims=(0,)) for o in outs)

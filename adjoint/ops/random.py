@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, to_numpy
+from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
 from adjoint.core.inplace import check_writable
 from adjoint.core.modes import state as mode_state
@@ -492,9 +492,19 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     return fill_with(self, lambda rng, s: rng.random(s) < chance, "bernoulli_", generator)
 
 
+def _continuous(name: str, x: Tensor, scale: str, value: float) -> None:
+    """Refuse a dtype without fractions, and a `scale` that is not positive."""
+    if not is_float(x.array.dtype):
+        raise DTypeError(f"{name}: this is a continuous probability distribution. dtype must be a "
+                         f"floating point but you specified {scalar_type(x.array.dtype)}")
+    if not value > 0:
+        raise ArgumentError(f"{name} expects {scale} > 0.0, but found {scale}={value}")
+
+
 @public(function=False, name="exponential_")
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with exponential numbers of rate `lambd`."""
+    _continuous("exponential_", self, "lambda", lambd)
     return fill_with(self, lambda rng, s: rng.standard_exponential(s) / lambd, "exponential_",
                      generator)
 
@@ -503,6 +513,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
 def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *,
             generator: Any = None) -> Tensor:
     """Fill with Cauchy numbers."""
+    _continuous("cauchy_", self, "sigma", sigma)
     return fill_with(self, lambda rng, s: rng.standard_cauchy(s) * sigma + median, "cauchy_",
                      generator)
 
@@ -511,12 +522,15 @@ def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *,
 def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *,
                 generator: Any = None) -> Tensor:
     """Fill with log-normal numbers."""
+    _continuous("log_normal_", self, "std", std)
     return fill_with(self, lambda rng, s: rng.lognormal(mean, std, s), "log_normal_", generator)
 
 
 @public(function=False, name="geometric_")
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Fill with geometric numbers."""
+    if not 0 < p < 1:
+        raise ArgumentError(f"geometric_ expects p to be in (0, 1), but got p={p}")
     return fill_with(self, lambda rng, s: rng.geometric(p, s), "geometric_", generator)
 
 

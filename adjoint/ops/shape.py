@@ -49,8 +49,12 @@ def infer_size(shape: Sequence[int], size: int, have: Sequence[int]) -> Shape:
     if holes:
         known = math.prod(s for s in shape if s != -1)
         if known == 0:
-            raise ShapeError(f"cannot reshape tensor of {size} elements into shape {list(shape)}: "
-                             "the unspecified dimension -1 can be any value and is ambiguous")
+            if size:
+                raise ShapeError(f"shape '{list(shape)}' is invalid for input of size {size}: its "
+                                 "sizes multiply to 0")
+            raise ShapeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} "
+                             "because the unspecified dimension size -1 can be any value and is "
+                             "ambiguous")
         if size % known == 0:
             return tuple(size // known if s == -1 else s for s in shape)
     elif math.prod(shape) == size:
@@ -206,6 +210,10 @@ def _cat_infer(*xs: Aval, dim: int) -> Aval:
     for i, x in enumerate(xs):
         same = x.ndim == first.ndim and all(
             n == m for j, (n, m) in enumerate(zip(x.shape, first.shape, strict=True)) if j != dim)
+        if x.ndim != first.ndim:
+            raise ShapeError(f"cat: Tensors must have same number of dimensions: got {first.ndim} "
+                             f"and {x.ndim} (tensor 0 is {list(first.shape)}, tensor {i} is "
+                             f"{list(x.shape)})")
         if not same:
             raise ShapeError(
                 f"cat: Sizes of tensors must match except in dimension {dim}: tensor 0 is "

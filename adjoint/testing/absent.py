@@ -58,6 +58,12 @@ def _no(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
+def _python_type(dtype: dt.DType) -> type:
+    if dtype.is_complex or dtype.is_floating_point:
+        return complex if dtype.is_complex else float
+    return bool if dtype == dt.bool_ else int
+
+
 def _nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
@@ -208,6 +214,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "_inductor.utils": {"GPU_TYPES": ["cuda", "mps", "xpu", "mtia"]},
     "_native.dsl_registry": {"dsl_registry": SimpleNamespace(
         is_dsl_available=_no, list_available_dsls=list, list_all_dsls=list)},
+    "_prims_common": {"dtype_to_type": _python_type},
     "_refs.nn.functional": {}, "_refs.special": {}, "_refs.linalg": {},
     "_prims": {"utils": _PROMOTION},
     **{f"ao.nn.{part}": {"modules": SimpleNamespace(__all__=[], __name__=f"torch.ao.nn.{part}")}

@@ -33,6 +33,27 @@ def tree_leaves(tree_: Any, is_leaf: Callable[[Any], bool] | None = None) -> lis
     return tree.flatten(tree_, is_leaf)[0]
 
 
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """All leaves of the arguments of a call."""
+    return tree_leaves((args, kwargs))
+
+
+def tree_map_only_(kinds: Any, func: Callable[[Any], Any], tree_: Any) -> Any:
+    """`func` on leaves of the given type(s) for what it does; the tree is returned as it is."""
+    tree_map_only(kinds, func, tree_)
+    return tree_
+
+
+def tree_all_only(kinds: Any, pred: Callable[[Any], bool], tree_: Any) -> bool:
+    """True if `pred` holds for every leaf of the given type(s)."""
+    return all(pred(x) for x in tree_leaves(tree_) if isinstance(x, kinds))
+
+
+def tree_any_only(kinds: Any, pred: Callable[[Any], bool], tree_: Any) -> bool:
+    """True if `pred` holds for some leaf of the given type(s)."""
+    return any(pred(x) for x in tree_leaves(tree_) if isinstance(x, kinds))
+
+
 def tree_structure(tree_: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
     """The structure."""
     return tree.flatten(tree_, is_leaf)[1]
