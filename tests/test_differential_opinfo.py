@@ -37,7 +37,6 @@ QUICK = (
 ).split()
 
 ROUNDING = "PyTorch's own rounding is the larger one, against extended precision"
-SCALAR = "PyTorch cuts 0.6 to 0 there and refuses it in addmm; here both are refused"
 CONVENTION = "PyTorch adds softmax(log_probs), which log_softmax's backward takes away again"
 OVERWRITTEN = "PyTorch sends a gradient to the element that was overwritten"
 KEPT = "the operand itself is kept, where PyTorch keeps something made of it; the write is refused"
@@ -61,7 +60,6 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         "masked.argmin": "of a single number PyTorch gives back the number; here its index, 0",
     },
     "int64": {
-        **dict.fromkeys(("addmv", "addbmm", "baddbmm"), SCALAR),
         "masked.logsumexp": "integers give floats, as logsumexp's do",
     },
     "jvp": {

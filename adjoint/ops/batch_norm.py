@@ -12,7 +12,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import F32
-from adjoint.base.errors import AutogradError, ShapeError
+from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, change, restore, state
 from adjoint.core.op import op
@@ -33,10 +33,10 @@ def _per_channel(v: Any, rank: int) -> Any:
 def _impl(x: Any, weight: Any, bias: Any, /, *, eps: float) -> Any:
     w = wide(x)
     axes = (0, *range(2, w.ndim))
-    n = w.size // max(w.shape[1], 1)
-    mean = w.mean(axes)
+    n = max(w.size // max(w.shape[1], 1), 1)
+    mean = w.sum(axes) / w.dtype.type(n) if not w.size else w.mean(axes)
     out = w - _per_channel(mean, w.ndim)
-    flat = out.reshape(w.shape[0], w.shape[1], -1)
+    flat = out.reshape(w.shape[0], w.shape[1], math.prod(w.shape[2:]))
     var = np.einsum("ncs,ncs->c", flat, flat) / n
     scale = 1 / np.sqrt(var + w.dtype.type(eps))
     if weight is not None:
@@ -56,12 +56,12 @@ def _grad(ct: Any, x: Any, weight: Any, mean: Any, var: Any, /, *, eps: float,
           wanted: tuple[bool, ...]) -> Any:
     g, w = wide(ct), wide(x)
     axes = (0, *range(2, w.ndim))
-    n = w.size // max(w.shape[1], 1)
+    n = max(w.size // max(w.shape[1], 1), 1)
     rstd = 1 / np.sqrt(var + w.dtype.type(eps))
     xhat = (w - _per_channel(mean, w.ndim)) * _per_channel(rstd, w.ndim)
     db = g.sum(axes)
-    dw = np.einsum("ncs,ncs->c", g.reshape(w.shape[0], w.shape[1], -1),
-                   xhat.reshape(w.shape[0], w.shape[1], -1))
+    rows = (*w.shape[:2], math.prod(w.shape[2:]))
+    dw = np.einsum("ncs,ncs->c", g.reshape(rows), xhat.reshape(rows))
     dx = xhat
     if wanted[0]:
         scale = rstd if weight is None else rstd * wide(weight)
@@ -149,13 +149,17 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     """
     need("batch_norm", input)
     check_channels("batch_norm", input, running_mean, running_var, weight, bias)
+    if eps < 0 or training and not eps:
+        raise ArgumentError("batch_norm eps must be "
+                            f"{'positive during training' if training else 'non-negative'}, but "
+                            f"got {eps}")
     if training:
         n = math.prod(input.shape) // max(input.shape[1], 1)
         if n == 1:
             raise ShapeError("Expected more than 1 value per channel when training, got input size "
                              f"{list(input.shape)}")
         out, mean, var = batch_norm_op(input, weight, bias, eps=float(eps))
-        if running_mean is not None and momentum is not None:
+        if running_mean is not None and momentum is not None and n:
             track(running_mean, mean, momentum, 1.0)
             track(running_var, var, momentum, n / (n - 1))
         return out

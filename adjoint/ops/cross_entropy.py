@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import F32, F64, I64, of_numpy
+from adjoint.base.dtypes import F32, F64, I64, of_numpy, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Quiet, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
@@ -363,12 +363,15 @@ def _check_classes(name: str, x: Any, target: Any, weight: Any) -> None:
         if len(shape) > 1 and len(want) == len(expected) and want[:1] != shape[:1]:
             raise ShapeError(f"Expected input batch_size ({shape[0]}) to match target batch_size "
                              f"({want[0]}). ({name}: input {list(shape)}, target {list(want)})")
+        if name == "cross_entropy" and want == shape:
+            raise DTypeError("Expected floating point type for target with class probabilities, "
+                             f"got {scalar_type(dtype_of(target))}")
         raise ShapeError(f"{name}(): Expected target size {list(expected)}, got {list(want)} for "
                          f"input {list(shape)}")
     if dtype_of(target).kind not in "iu":
-        raise DTypeError(f"{name}(): expected a target of class indices in int64 (or "
-                         "probabilities of the input's shape), got "
-                         f"{of_numpy(dtype_of(target)).name}")
+        raise DTypeError(f"{name}(): expected target dtype to be Long or Byte, but got "
+                         f"{scalar_type(dtype_of(target))}: a target of class indices in int64, or "
+                         "of probabilities in the input's shape")
     classes = shape[1] if len(shape) > 1 else shape[0]
     if weight is not None and tuple(weight.shape) != (classes,):
         raise ShapeError(f"{name}(): weight tensor should be defined either for all {classes} "

@@ -145,7 +145,7 @@ def _plan(name: str, x: Any, s: Any, dim: Any) -> tuple[Shape, list[int] | None]
     if s is not None and len(s) != len(dims):
         raise ArgumentError("When given, dim and shape arguments must have the same length")
     if not dims and "r" in name:
-        raise ShapeError(f"{name} must transform at least one axis")
+        raise ShapeError(f"{name}n must transform at least one axis")
     return dims, None if s is None else [x.shape[d] if n == -1 else int(n)
                                          for n, d in zip(s, dims, strict=True)]
 

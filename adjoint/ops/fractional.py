@@ -74,6 +74,8 @@ def _declare(n: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         planes = tuple(x.shape[:2])
         if _random_samples is None:
             _random_samples = FUNCTIONS["rand"](*planes, n, dtype=dtype_of(x))
+        if _random_samples.shape[0] > planes[0]:                # more than are needed
+            _random_samples = _random_samples[:planes[0]]
         if tuple(_random_samples.shape) != (*planes, n):
             raise ShapeError(f"{name}: _random_samples must be {[*planes, n]}, a number per plane "
                              f"and axis, got {list(_random_samples.shape)}")

@@ -195,6 +195,8 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
                weight: Any = None) -> Any:
     """Quadratic up to |x - y| = delta, linear above with slope delta, reduced."""
     reduction = _start("huber_loss", (input, target), None, None, reduction)
+    if not isinstance(delta, (int, float)):
+        raise TypeError(f"delta must be a float or int, got: {type(delta)}")
     if delta <= 0:
         raise ArgumentError(f"huber_loss does not support non-positive values for delta, got "
                             f"{delta}")
@@ -374,6 +376,11 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     single = len(input.shape) < 2
     x = _of_classes(input)
     t = np.asarray(raw(target)).reshape(-1, 1)
+    if len(t) != x.shape[0] or len(target.shape) > 1:
+        raise ShapeError("multi_margin_loss: target tensor should be 1-D with size equal to the "
+                         "number of input samples (batch size). Expected target size "
+                         f"[{x.shape[0]}], but got {list(target.shape)}. Input has shape "
+                         f"{list(input.shape)}.")
     n, classes = x.shape
     gap = add(sub(x, gather_op(x, t, dim=1)), margin)
     own = np.full(t.shape, -np.inf, dtype_of(gap))

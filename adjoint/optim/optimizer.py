@@ -192,7 +192,9 @@ class Optimizer:
         if any(id(p) in taken for p in params):
             raise ArgumentError("some parameters appear in more than one parameter group")
         if self.param_groups and ("param_names" in self.param_groups[0]) != (names is not None):
-            raise ArgumentError("all optimizer param groups should be with/without names.")
+            raise ArgumentError("all optimizer param groups should be with/without names. cannot "
+                                f"add param group {'without' if names is None else 'with'} names "
+                                "to the optimizer")
         self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:

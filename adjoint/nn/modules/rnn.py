@@ -5,7 +5,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import adjoint.nn.functional as F
 from adjoint.base.errors import ArgumentError, ShapeError
@@ -66,6 +66,9 @@ class RNNBase(Module):
                  bidirectional: bool = False, proj_size: int = 0, device: Any = None,
                  dtype: Any = None) -> None:
         self._check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size)
+        for name, flag in (("bias", bias), ("batch_first", batch_first)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
         super().__init__()
         self.mode = mode
         self.input_size = input_size
@@ -109,8 +112,8 @@ class RNNBase(Module):
             warnings.warn("dropout option adds dropout after all but last recurrent layer, so "
                           f"non-zero dropout expects num_layers greater than 1, but got "
                           f"dropout={dropout} and num_layers={num_layers}", stacklevel=4)
-        positive(mode, zero_ok=True, input_size=input_size)
-        for name, value in (("hidden_size", hidden_size), ("num_layers", num_layers)):
+        for name, value in (("input_size", input_size), ("hidden_size", hidden_size),
+                            ("num_layers", num_layers)):
             if not isinstance(value, int):
                 raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
             if value <= 0:
@@ -394,6 +397,19 @@ class RNNCellBase(Module):
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
 
+    def _refuse_hidden(self, input: tuple[int, ...], hidden: tuple[int, ...], i: int,
+                       parts: int) -> NoReturn:
+        if len(hidden) not in (1, 2):
+            name = f"hx[{i}]" if parts > 1 else "hidden"
+            raise ShapeError(f"{self._get_name()}: Expected {name} to be 1D or 2D, got "
+                             f"{len(hidden)}D instead")
+        if hidden[-1] != self.hidden_size:
+            raise ShapeError(f"{self._get_name()}: hidden{i} has inconsistent hidden_size: got "
+                             f"{hidden[-1]}, expected {self.hidden_size}")
+        raise ShapeError(f"{self._get_name()}: Input batch size {math.prod(input[:-1])} doesn't "
+                         f"match hidden{i} batch size {math.prod(hidden[:-1])}: hidden{i} has "
+                         f"shape {hidden}, the input {input}")
+
     def _run(self, step: Step, input: Tensor, hx: State | None, parts: int) -> State:
         tensor_input(self, input)
         if input.ndim not in (1, 2):
@@ -407,9 +423,7 @@ class RNNCellBase(Module):
             hx = (_core.zeros(shape, dtype=input.dtype, device=input.device),) * parts
         for i, h in enumerate(hx):
             if tuple(h.shape) != shape:
-                raise ShapeError(f"{self._get_name()}: hidden{i} has shape {tuple(h.shape)}, but "
-                                 f"input {tuple(input.shape)} needs {shape}: Input batch size and "
-                                 f"hidden{i} batch size must match")
+                self._refuse_hidden(tuple(input.shape), tuple(h.shape), i, parts)
         gates = F.linear(input, self.weight_ih, self.bias_ih)
         return step(gates, hx, _Weights(self.weight_hh, self.bias_hh, None))
 

@@ -1,0 +1,148 @@
+"""PyTorch's testing files, from its installed wheel, run with adjoint in PyTorch's place.
+
+`torch_testcase.txt` is a test file in PyTorch's style; it passes with PyTorch, too. The files need
+PyTorch's wheel and expecttest; without them most of this is skipped.
+"""
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import adjoint as ad
+from adjoint.testing import wheel
+
+PROGRAM = Path(__file__).parent / "torch_testcase.txt"
+needs_wheel = pytest.mark.skipif(
+    wheel.installed() is None or importlib.util.find_spec("expecttest") is None,
+    reason="PyTorch's wheel or expecttest is not installed")
+
+
+def python(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *args], cwd=folder, capture_output=True, text=True,
+                          timeout=300, check=False, env={**os.environ, **environment})
+
+
+@needs_wheel
+def test_a_file_of_tests_runs_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "test_program.py").write_text(PROGRAM.read_text(encoding="utf-8"))
+    done = python(tmp_path, "-m", "adjoint.cli", "run", "--as-torch", "test_program.py")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "OK (skipped=2)" in done.stderr
+
+
+@needs_wheel
+def test_a_file_of_tests_runs_under_pytest(tmp_path: Path) -> None:
+    (tmp_path / "test_program.py").write_text(PROGRAM.read_text(encoding="utf-8"))
+    done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p",
+                  "adjoint.cli.as_torch", "-k", "not errors and not operations", "test_program.py")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "2 skipped" in done.stdout
+
+
+@needs_wheel
+def test_the_tables_hold_what_is_here(tmp_path: Path) -> None:
+    """Operations, modules and optimizers that are not here are left out; PyTorch stays away."""
+    (tmp_path / "program.py").write_text(
+        "import sys, torch\n"
+        "from torch.testing._internal.common_methods_invocations import op_db\n"
+        "from torch.testing._internal.common_modules import module_db\n"
+        "from torch.testing._internal.common_optimizers import optim_db\n"
+        "import torch.testing._internal.logging_tensor, torch.testing._internal.hypothesis_utils\n"
+        "assert all(callable(op.op) for op in op_db)\n"
+        "print(len(op_db) > 600, len(module_db) > 100, len(optim_db) > 14)\n"
+        "print(torch.__name__, torch._C.__name__)\n"
+        "print(torch.autograd.gradcheck(torch.sin, torch.ones(1).double().requires_grad_()))\n")
+    done = python(tmp_path, "-m", "adjoint.cli", "run", "--as-torch", "program.py")
+    assert done.stdout.splitlines() == ["True True True", "adjoint adjoint._C", "True"], done.stderr
+
+
+def test_other_programs_see_none_of_it(tmp_path: Path) -> None:
+    """The stand-ins are there for programs that load PyTorch's testing files, and no others."""
+    (tmp_path / "program.py").write_text(
+        "import torch, torch.backends.cudnn as cudnn\n"
+        "print(hasattr(torch, 'float8_e5m2'), hasattr(torch._C, 'ScriptDict'))\n"
+        "with cudnn.flags(benchmark=True):\n"
+        "    print(cudnn.benchmark, cudnn.is_available())\n"
+        "print(cudnn.benchmark)\n"
+        "import torch.autograd.gradcheck\n"
+        "print(callable(torch.autograd.gradcheck))\n")
+    done = python(tmp_path, "-m", "adjoint.cli", "run", "--as-torch", "program.py")
+    assert done.stdout.splitlines() == ["False False", "True False", "False", "True"], done.stderr
+
+
+class TestFoundByThem:
+    """What PyTorch's tables brought to light."""
+
+    def test_gradcheck_of_a_function_that_differentiates(self) -> None:
+        x = ad.randn(3, dtype=ad.float64, requires_grad=True)
+        assert ad.autograd.gradcheck(
+            lambda x: ad.autograd.grad(x.sin().sum(), x, create_graph=True)[0], x)
+
+    def test_gradcheck_of_forward_mode_with_complex_operands(self) -> None:
+        x = ad.randn(3, dtype=ad.complex128, requires_grad=True)
+        assert ad.autograd.gradcheck(lambda x: x * x.exp(), x, check_forward_ad=True)
+        with pytest.raises(ad.autograd.gradcheck.__globals__["GradcheckError"]):
+            ad.autograd.gradcheck(lambda x: x * x.detach(), x, check_forward_ad=True)
+
+    def test_gradcheck_of_nothing(self) -> None:
+        x = ad.zeros(0, 2, dtype=ad.complex128, requires_grad=True)
+        assert ad.autograd.gradcheck(lambda x: x.exp(), x)
+
+    def test_batch_norm_of_an_empty_batch(self) -> None:
+        layer = ad.nn.BatchNorm2d(3)
+        assert layer.running_mean is not None and layer.running_var is not None
+        layer.running_mean.fill_(2.0)
+        x = ad.ones(0, 3, 2, 2, requires_grad=True)
+        layer(x).sum().backward()
+        assert x.grad is not None and layer.weight is not None and layer.weight.grad is not None
+        assert tuple(x.grad.shape) == (0, 3, 2, 2)
+        assert layer.weight.grad.tolist() == [0.0, 0.0, 0.0]
+        assert layer.running_mean.tolist() == [2.0] * 3
+        assert layer.running_var.tolist() == [1.0] * 3
+
+    def test_fractions_of_weights_are_cut_for_integers(self) -> None:
+        i = ad.ones(2, 2, dtype=ad.int64)
+        assert ad.addmm(i, i, i, beta=0.6).tolist() == [[2, 2], [2, 2]]
+        assert ad.addmm(i, i, i, alpha=0.6).tolist() == [[1, 1], [1, 1]]
+
+    def test_out_of_an_expanded_tensor_is_refused(self) -> None:
+        with pytest.raises(RuntimeError, match="refers to a single memory location"):
+            ad.add(ad.ones(3), 1, out=ad.zeros(1).expand(3))
+
+    @pytest.mark.parametrize(("call", "words"), [
+        (lambda: -ad.tensor([True]), "Negation, the `-` operator, on a bool tensor"),
+        (lambda: ad.tensor([True]) - ad.tensor([True]), "with two bool tensors"),
+        (lambda: ad.sub(ad.tensor([True]), ad.tensor([True]), alpha=2), "with two bool tensors"),
+        (lambda: ad.cat([ad.ones(5), ad.ones(5, 5)]), "must have same number of dimensions"),
+        (lambda: ad.mean(ad.ones(2, dtype=ad.int32)), "Got: Int"),
+        (lambda: ad.eye(2, -3), "m must be greater or equal to 0, got -3"),
+        (lambda: ad.fft.rfftn(ad.ones(())), "rfftn must transform at least one axis"),
+        (lambda: ad.fft.fft2(ad.ones(())), "Dimension specified as -2 but tensor has no"),
+        (lambda: ad.rot90(ad.ones(2, 2), 1, (1, 1)), "expected rotation dims to be different"),
+        (lambda: ad.roll(ad.ones(3), ()), "`shifts` required"),
+        (lambda: ad.dot(ad.ones(3), ad.ones(3, dtype=ad.int32)), "found Float and Int"),
+        (lambda: ad.ones(2).exponential_(-1.0), "expects lambda > 0.0, but found lambda=-1"),
+        (lambda: ad.ones(2, dtype=ad.int64).cauchy_(), "dtype must be a floating point"),
+        (lambda: ad.ones(2).geometric_(0.0), r"expects p to be in \(0, 1\), but got p=0"),
+        (lambda: ad.nn.functional.adaptive_avg_pool1d(ad.ones(1, 4), ()), "should contain one int"),
+        (lambda: ad.nn.functional.max_pool2d(ad.ones(1, 4, 4), 2, padding=-1),
+         "pad must be non-negative"),
+        (lambda: ad.nn.functional.batch_norm(ad.ones(4, 3), None, None, training=True, eps=0),
+         "eps must be positive during training"),
+        (lambda: ad.nn.functional.softshrink(ad.ones(2), -0.5), r"in range \[0, 3.4"),
+        (lambda: ad.nn.GRU(0, 3), "input_size must be greater than zero"),
+        (lambda: ad.nn.GRU(3, 3, bias=1), "bias should be of type bool, got: int"),
+        (lambda: ad.nn.RNNCell(3, 4)(ad.ones(2, 3), ad.ones(2, 5)),
+         "hidden0 has inconsistent hidden_size: got 5, expected 4"),
+        (lambda: ad.nn.functional.cross_entropy(ad.ones(2, 3), ad.ones(2, 3, dtype=ad.int64)),
+         "Expected floating point type for target with class probabilities"),
+    ])
+    def test_words_of_refusals(self, call: object, words: str) -> None:
+        assert callable(call)
+        with pytest.raises((RuntimeError, ValueError, TypeError, IndexError), match=words):
+            call()
