@@ -93,7 +93,7 @@ def get_device_module(device: Any = None) -> Any:
     return sys.modules[f"{package}.{name}"]
 
 
-class check_sparse_tensor_invariants(ContextDecorator):  # noqa: N801  # PyTorch's name
+class check_sparse_tensor_invariants(ContextDecorator):
     """A switch, a context and a decorator (`sparse.check_sparse_tensor_invariants`). Constructors
     of sparse tensors check indices and sizes here whatever it says; it is remembered.
 

@@ -1,11 +1,10 @@
 """PyTorch's testing files, from its installed wheel, run with adjoint in PyTorch's place.
 
-`torch_testcase.txt` is a test file in PyTorch's style; it passes with PyTorch, too. The files need
-PyTorch's wheel and expecttest; without them most of this is skipped.
+`torch_testcase.txt` and `torch_tables.txt` are test files in PyTorch's style; they pass with
+PyTorch, too. What needs PyTorch's wheel and expecttest is skipped without them.
 """
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -16,10 +15,16 @@ import pytest
 import adjoint as ad
 from adjoint.testing import wheel
 
-PROGRAM = Path(__file__).parent / "torch_testcase.txt"
+HERE = Path(__file__).parent
 needs_wheel = pytest.mark.skipif(
-    wheel.installed() is None or importlib.util.find_spec("expecttest") is None,
-    reason="PyTorch's wheel or expecttest is not installed")
+    wheel.installed() is None, reason="PyTorch's wheel or expecttest is not installed")
+ALONE = """
+import sys
+from adjoint.testing import wheel
+wheel.installed = lambda: None
+from adjoint.cli.run import run
+run(["--as-torch", *sys.argv[1:]])
+"""
 
 
 def python(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -28,20 +33,33 @@ def python(folder: Path, *args: str, **environment: str) -> subprocess.Completed
 
 
 @needs_wheel
-def test_a_file_of_tests_runs_by_itself(tmp_path: Path) -> None:
-    (tmp_path / "test_program.py").write_text(PROGRAM.read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("program", "skipped"), [("torch_testcase", "OK (skipped=2)"),
+                                                  ("torch_tables", "OK")])
+def test_a_file_of_tests_runs_by_itself(tmp_path: Path, program: str, skipped: str) -> None:
+    (tmp_path / "test_program.py").write_text((HERE / f"{program}.txt").read_text("utf-8"))
     done = python(tmp_path, "-m", "adjoint.cli", "run", "--as-torch", "test_program.py")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "OK (skipped=2)" in done.stderr
+    assert skipped in done.stderr
 
 
 @needs_wheel
 def test_a_file_of_tests_runs_under_pytest(tmp_path: Path) -> None:
-    (tmp_path / "test_program.py").write_text(PROGRAM.read_text(encoding="utf-8"))
+    text = (HERE / "torch_testcase.txt").read_text("utf-8")
+    (tmp_path / "test_program.py").write_text(text)
     done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p",
-                  "adjoint.cli.as_torch", "-k", "not errors and not operations", "test_program.py")
+                  "adjoint.cli.as_torch", "test_program.py")
     assert done.returncode == 0, done.stdout[-3000:]
     assert "2 skipped" in done.stdout
+
+
+def test_a_file_of_tests_runs_without_pytorch(tmp_path: Path) -> None:
+    """The package's own `TestCase` and decorators stand where PyTorch's files are missing."""
+    text = (HERE / "torch_testcase.txt").read_text("utf-8")
+    (tmp_path / "test_program.py").write_text(text)
+    (tmp_path / "alone.py").write_text(ALONE)
+    done = python(tmp_path, "alone.py", "test_program.py")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "OK (skipped=2)" in done.stderr
 
 
 @needs_wheel

@@ -6,7 +6,7 @@ with this package as `torch` (`adjoint run --as-torch`) and PyTorch is installed
 them executes the installed file. PyTorch itself is never imported: `torch` in it is this package.
 
     import torch.testing._internal.common_utils
-      ─> find_spec: the file in the installed wheel        (no wheel: not found, as before)
+      ─> find_spec: the file in the installed wheel   (no wheel: `adjoint.testing._internal`)
       ─> stand_in: names that it reads of parts that are not here (compilers, other devices)
 
 What is not on a CPU without a compiler is answered by `ANSWERS`: truthfully, or by an error.
@@ -32,9 +32,10 @@ _FIRST = "torch.testing._internal"  # until one of these is wanted, nothing stan
 
 
 def installed() -> Path | None:
-    """The folder of the installed PyTorch, which is not imported; None where there is none."""
+    """The folder of the installed PyTorch, which is not imported; None where it is missing, or
+    expecttest, which its testing files need."""
     spec = PathFinder.find_spec("torch")
-    if spec is None or spec.origin is None:
+    if spec is None or spec.origin is None or PathFinder.find_spec("expecttest") is None:
         return None
     return Path(spec.origin).parent
 
