@@ -165,6 +165,25 @@ def _jacobians(fn: Any, inputs: Any, outputs: Any = None, target: Any = None, ep
             for t in _iter_tensors(given if target is None else target, True)]
 
 
+def _input_mask(input: Tensor, *args: Any, mask: Any = None, **kwargs: Any) -> Tensor:
+    """`mask` in the shape of `input`; all True where there is none."""
+    return from_numpy(np.broadcast_to(
+        True if mask is None else mask.array, tuple(input.shape)).copy())
+
+
+def _output_mask(op: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Which elements of a masked operation's result have a value: those of a reduction with
+    anything to reduce; of an operation that keeps the shape, those of the operand."""
+    name = op if isinstance(op, str) else op.__name__
+    given = _input_mask(input, **{k: v for k, v in kwargs.items() if k == "mask"})
+    if name in ("softmax", "log_softmax", "softmin", "normalize", "cumsum", "cumprod"):
+        return given
+    dim = args[1 if name == "norm" else 0] if len(args) > (name == "norm") else kwargs.get("dim")
+    axes = tuple(dim) if isinstance(dim, (tuple, list)) else dim
+    return from_numpy(np.asarray(given.array.any(
+        None if axes == () else axes, keepdims=bool(kwargs.get("keepdim")))))
+
+
 _PROMOTION = SimpleNamespace(elementwise_dtypes=elementwise_dtypes,
                              ELEMENTWISE_TYPE_PROMOTION_KIND=Promotion)
 _DTYPES = ("float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
@@ -228,6 +247,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
                        ("_create_jit_fn", "_create_multi_output_jit_fn")},
     "ops": {name: Absent(f"ops.{name}") for name in ("aten", "mkldnn", "prims")},
     "distributed.tensor": {"DTensor": _kind("DTensor")},
+    "masked": {"_input_mask": _input_mask, "_output_mask": _output_mask},
     "nn": {name: _kind(name) for name in ("LinearCrossEntropyLoss", "LinearCrossEntropyOptions")},
     "nn._reduction": {"get_enum": ["none", "mean", "sum"].index},
     "onnx": {"register_custom_op_symbolic": Absent("ONNX"),
