@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import F32, F64, I64, of_numpy, scalar_type
+from adjoint.base.dtypes import F32, F64, I64, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Quiet, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
