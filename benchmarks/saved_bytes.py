@@ -120,6 +120,12 @@ CASES += [
     ("instance_norm", "i", lambda o: o.F.instance_norm(o.i)),
     ("group_norm", "i", lambda o: o.F.group_norm(o.i, 2)),
     ("local_response_norm", "i", lambda o: o.F.local_response_norm(o.i, 3)),
+    ("ctc_loss", "s", lambda o: o.F.ctc_loss(o.s, o.spelt, (32, 30), (5, 4))),
+]
+MODES = "nearest nearest-exact bilinear bicubic area"
+CASES += [
+    (f"interpolate, {n}", "i", lambda o, n=n: o.F.interpolate(o.i, (24, 7), mode=n))
+    for n in MODES.split()
 ]
 
 
@@ -134,6 +140,7 @@ def operands(m: ModuleType, wanted: str) -> SimpleNamespace:
     arrays |= {"b": normal(D), "g": normal(D), "z": normal(N, D), "i": normal(4, 8, 16, 16)}
     arrays |= {name: rng.uniform(0.1, 0.9, (N, D)).astype(np.float32) for name in "uv"}
     arrays |= {name: normal(2, 4, 32, 16) for name in ("q", "k", "value")}
+    arrays["s"] = normal(32, 2, 12) - 3  # log probabilities: steps, examples, classes
     made = {name: m.tensor(a, requires_grad=name[0] in wanted) for name, a in arrays.items()}
     made["p"] = m.tensor(np.abs(arrays["x"]) + 1, requires_grad="x" in wanted)
     made["mask"] = m.tensor(arrays["x"] > 0)
@@ -141,6 +148,7 @@ def operands(m: ModuleType, wanted: str) -> SimpleNamespace:
     made["columns"] = m.tensor(rng.integers(0, D, (N, 8)))
     made["classes"] = m.tensor(rng.integers(0, D, N))
     made["labels"] = m.tensor(rng.integers(-1, D, (N, D)))
+    made["spelt"] = m.tensor(rng.integers(1, 12, (2, 5)))
     made["signs"] = m.tensor(np.sign(arrays["y"]))
     made["mean"], made["var"] = m.tensor(np.zeros(D, np.float32)), m.tensor(np.ones(D, np.float32))
     functional = importlib.import_module(m.__name__ + ".nn.functional")

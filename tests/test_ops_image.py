@@ -41,6 +41,9 @@ for m in ("nearest", "nearest-exact", "bilinear", "bicubic", "area"):
             for extra in ({"align_corners": True}, {"antialias": True}):
                 case(f"interpolate {m} {k} {extra}", lambda T, F, x, m=m, kw={**kw, **extra}:
                      F.interpolate(x, mode=m, **kw), IM)
+for k, kw in enumerate(SIZES):
+    case(f"interpolate lanczos {k}", lambda T, F, x, kw=kw: F.interpolate(
+        x, mode="lanczos", antialias=True, **kw), IM)
 GRID = np.random.default_rng(3).uniform(-1.3, 1.3, (2, 3, 4, 2))
 for pm in ("zeros", "border", "reflection"):
     for al in (False, True):

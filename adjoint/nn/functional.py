@@ -52,6 +52,7 @@ from adjoint.ops.conv import (
     conv_transpose3d,
 )
 from adjoint.ops.cross_entropy import cross_entropy, nll_loss
+from adjoint.ops.ctc import ctc_loss
 from adjoint.ops.dropout import (
     alpha_dropout,
     dropout,
@@ -93,13 +94,13 @@ from adjoint.ops.loss import (
 )
 from adjoint.ops.network import (
     bilinear,
-    ctc_loss,
     embedding_bag,
     multi_head_attention_forward,
     pdist,
 )
 from adjoint.ops.norm import layer_norm
 from adjoint.ops.pool import POOLS as _POOLS
+from adjoint.ops.resample import interpolate, upsample
 from adjoint.ops.softmax import f_log_softmax as log_softmax
 from adjoint.ops.softmax import f_softmax as softmax
 from adjoint.ops.softmax import softmin
@@ -108,12 +109,10 @@ from adjoint.ops.vision import (
     channel_shuffle,
     fold,
     grid_sample,
-    interpolate,
     pad,
     pixel_shuffle,
     pixel_unshuffle,
     unfold,
-    upsample,
 )
 
 adaptive_avg_pool1d = _POOLS["adaptive_avg_pool1d"]

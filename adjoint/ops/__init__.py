@@ -22,6 +22,7 @@ from adjoint.ops import conv as conv
 from adjoint.ops import convert as convert
 from adjoint.ops import create as create
 from adjoint.ops import cross_entropy as cross_entropy
+from adjoint.ops import ctc as ctc
 from adjoint.ops import cumulative as cumulative
 from adjoint.ops import decompose as decompose
 from adjoint.ops import dropout as dropout
@@ -45,6 +46,7 @@ from adjoint.ops import pool as pool
 from adjoint.ops import random as random
 from adjoint.ops import recurrent as recurrent
 from adjoint.ops import reduce as reduce
+from adjoint.ops import resample as resample
 from adjoint.ops import shape as shape
 from adjoint.ops import softmax as softmax
 from adjoint.ops import sort as sort

@@ -6,6 +6,7 @@ from typing import Any
 from adjoint.ops import (
     activation,
     batch_norm,
+    ctc,
     dropout,
     embedding,
     group_norm,
@@ -19,6 +20,7 @@ from adjoint.ops.api_join import split_with_sizes
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pool import POOLS
 from adjoint.ops.public import public
+from adjoint.ops.resample import interpolate
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -88,7 +90,7 @@ def _losses() -> None:
                  "hinge_embedding_loss", "kl_div", "margin_ranking_loss", "poisson_nll_loss",
                  "triplet_margin_loss"):
         declare(name, getattr(loss, name))
-    declare("ctc_loss", network.ctc_loss)
+    declare("ctc_loss", ctc.ctc_loss)
 
 
 _losses()
@@ -125,12 +127,12 @@ def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
 
 def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
     """`interpolate` by the nearest neighbour."""
-    return vision.interpolate(input, size, scale_factor, "nearest")
+    return interpolate(input, size, scale_factor, "nearest")
 
 
 def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
     """`interpolate` bilinearly, corners aligned."""
-    return vision.interpolate(input, size, scale_factor, "bilinear", True)
+    return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 def with_indices() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Functions of networks, composed of records: bilinear forms, bags, CTC, attention blocks."""
+"""Functions of networks, composed of records: bilinear forms, bags, attention blocks."""
 from __future__ import annotations
 
 import math
@@ -16,9 +16,8 @@ from adjoint.ops.dropout import dropout
 from adjoint.ops.embedding import embedding
 from adjoint.ops.index import index_op, masked_fill_op, unindex_op
 from adjoint.ops.linalg import matmul_op
-from adjoint.ops.loss import reduced
-from adjoint.ops.moments import logsumexp_op, norm_op
-from adjoint.ops.pointwise import add, div, isinf, mul, neg, sub, where_op
+from adjoint.ops.moments import norm_op
+from adjoint.ops.pointwise import add, div, mul, sub
 from adjoint.ops.reduce import max_dim_op, mean_op, sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -27,9 +26,7 @@ from adjoint.ops.shape import (
     narrow_op,
     permute_op,
     reshape,
-    select_op,
     squeeze_op,
-    stack_op,
     unsqueeze_op,
 )
 from adjoint.ops.softmax import softmax_op
@@ -133,66 +130,6 @@ def _bag_max(rows: Any, bag: Any, bags: int, weight: Any) -> Any:
     side = index_op(cat_op(rows, low, dim=0), places, dims=(0,))
     best = max_dim_op(side, dim=1, keepdim=False)[0]
     return masked_fill_op(best, (sizes == 0)[:, None], 0.0)
-
-
-# ------------------------------------------------------------------ CTC
-def _ctc_one(logp: Any, target: Any, blank: int) -> Any:
-    """-log p(target) by the forward recursion over the target with blanks between."""
-    steps, n = logp.shape[0], len(target)
-    states = np.full(2 * n + 1, blank, np.int64)
-    states[1::2] = target
-    skip = np.zeros(2 * n + 1, bool)
-    skip[3::2] = target[1:] != target[:-1]
-    emit = index_op(logp, states, dims=(1,))
-    first = np.arange(2 * n + 1) < min(2, 2 * n + 1)
-    alpha = where_op(first, select_op(emit, dim=0, index=0), -np.inf)
-    low = np.full(2, -np.inf, dtype_of(logp))
-    for t in range(1, steps):
-        padded = cat_op(low, alpha, dim=0)
-        one = narrow_op(padded, dim=0, start=1, length=2 * n + 1)
-        two = where_op(skip, narrow_op(padded, dim=0, start=0, length=2 * n + 1), -np.inf)
-        paths = stack_op(alpha, one, two, dim=0)
-        alpha = add(logsumexp_op(paths, dim=(0,), keepdim=False),
-                    select_op(emit, dim=0, index=t))
-    last = narrow_op(alpha, dim=0, start=2 * n - 1 if n else 0, length=2 if n else 1)
-    return neg(logsumexp_op(last, dim=(0,), keepdim=False))
-
-
-@in_float32
-def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
-             reduction: str = "mean", zero_infinity: bool = False) -> Any:
-    """Connectionist temporal classification: log_probs (T, N, C), targets (N, S) or joined.
-
-    "mean" divides every loss by its target length first.
-    Source: A. Graves et al., "Connectionist temporal classification" (2006), eq. 6-8.
-    """
-    need("ctc_loss", log_probs, targets)
-    single = len(log_probs.shape) == 2
-    x = unsqueeze_op(log_probs, dim=1) if single else log_probs
-    steps, n, classes = x.shape
-    if not 0 <= blank < classes:
-        raise ArgumentError(f"ctc_loss: blank must be in label range [0, {classes}), got {blank}")
-    ts = np.asarray(raw(targets))
-    il, tl = (np.asarray(raw(v)).reshape(-1).astype(int) for v in (input_lengths, target_lengths))
-    if len(il) != n or len(tl) != n:
-        raise ArgumentError(f"ctc_loss: expected {n} input_lengths and target_lengths, got "
-                            f"{len(il)} and {len(tl)}")
-    if il.size and il.max() > steps:
-        raise ArgumentError(f"ctc_loss: Expected input_lengths to have value at most {steps}, but "
-                            f"got value {il.max()}")
-    ends = np.concatenate(([0], np.cumsum(tl)))
-    losses = []
-    for b in range(n):
-        own = ts[b, :tl[b]] if ts.ndim == 2 else ts[ends[b]:ends[b + 1]]
-        rows = narrow_op(select_op(x, dim=1, index=b), dim=0, start=0, length=int(il[b]))
-        losses.append(_ctc_one(rows, own, blank))
-    found = stack_op(*losses, dim=0)
-    if zero_infinity:
-        found = where_op(isinf(found), 0.0, found)
-    if reduction == "mean":
-        found = div(found, np.maximum(tl, 1).astype(dtype_of(x)))
-    out = reduced(found, reduction)
-    return reshape(out, ()) if single and reduction == "none" else out
 
 
 # ------------------------------------------------------------------ multi-head attention
@@ -329,5 +266,5 @@ def multi_head_attention_forward(
     return (out if batched else squeeze_op(out, dims=(1,))), weights
 
 
-__all__ = ["bilinear", "ctc_loss", "embedding_bag", "multi_head_attention_forward",
+__all__ = ["bilinear", "embedding_bag", "multi_head_attention_forward",
            "pdist"]

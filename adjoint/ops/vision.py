@@ -1,4 +1,4 @@
-"""Padding, resampling and rearranging of images; all of it linear in the image."""
+"""Padding, sampling and rearranging of images; all of it linear in the image."""
 from __future__ import annotations
 
 import math
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
+from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32, widened
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
@@ -124,131 +124,7 @@ def _pad_positions(n: int, a: int, b: int, mode: str, d: int) -> Any:
     return np.where(at >= n, 2 * (n - 1) - at, at)
 
 
-# ------------------------------------------------------------------ resampling
-def _sources(n: int, out: int, scale: float | None, align: bool) -> Any:
-    """Positions in the source, of every output position."""
-    at = np.arange(out, dtype=np.float64)
-    if align:
-        return at * ((n - 1) / (out - 1) if out > 1 else 0.0)
-    return (at + 0.5) * (1 / scale if scale else n / out) - 0.5
-
-
-def _cubic(t: Any, a: float) -> Any:
-    t = np.abs(t)
-    near = ((a + 2) * t - (a + 3)) * t * t + 1
-    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
-
-
-def _matrix(n: int, out: int, scale: float | None, kind: str, align: bool, smooth: bool) -> Any:
-    """(out, n): the weight of every source element in every output element."""
-    at = _sources(n, out, scale, align)
-    m = np.zeros((out, n))
-    rows = np.arange(out)
-    if smooth:
-        return _smooth_matrix(n, out, scale, kind, align)
-    if kind == "linear":
-        at = np.maximum(at, 0)
-        low = np.minimum(np.floor(at).astype(int), n - 1)
-        high, part = np.minimum(low + 1, n - 1), at - low
-        np.add.at(m, (rows, low), 1 - part)
-        np.add.at(m, (rows, high), part)
-        return m
-    low = np.floor(at).astype(int)
-    for k in range(-1, 3):
-        np.add.at(m, (rows, np.clip(low + k, 0, n - 1)), _cubic(at - (low + k), -0.75))
-    return m
-
-
-def _smooth_matrix(n: int, out: int, scale: float | None, kind: str, align: bool) -> Any:
-    step = (n - 1) / (out - 1) if align and out > 1 else (1 / scale if scale else n / out)
-    wide = max(step, 1.0)
-    support = (1.0 if kind == "linear" else 2.0) * wide
-    centre = (np.arange(out) + 0.5) * step
-    m = np.zeros((out, n))
-    for i, c in enumerate(centre):
-        low, high = max(int(c - support + 0.5), 0), min(int(c + support + 0.5), n)
-        t = (np.arange(low, high) - c + 0.5) / wide
-        w = np.maximum(1 - np.abs(t), 0) if kind == "linear" else _cubic(t, -0.5)
-        m[i, low:high] = w / w.sum()
-    return m
-
-
-def _along(x: Any, d: int, matrix: Any) -> Any:
-    """x with axis d multiplied by a matrix."""
-    last = len(x.shape) - 1
-    moved = x if d == last else transpose_op(x, dim0=d, dim1=last)
-    out = matmul_op(moved, np.ascontiguousarray(matrix.T).astype(dtype_of(x)))
-    return out if d == last else transpose_op(out, dim0=d, dim1=last)
-
-
-def _target(x: Any, size: Any, factor: Any, recompute: Any) -> tuple[Shape, list[float | None]]:
-    dims = len(x.shape) - 2
-    if (size is None) == (factor is None):
-        raise ArgumentError("only one of size or scale_factor should be defined" if size is not None
-                            else "either size or scale_factor should be defined")
-    if size is not None:
-        return per_dim(size, dims), [None] * dims
-    factors = [float(factor)] * dims if isinstance(factor, (int, float)) else [
-        float(f) for f in factor]
-    if len(factors) != dims:
-        raise ArgumentError(f"Input and scale_factor must have the same number of spatial "
-                            f"dimensions, but got input with spatial dimensions of "
-                            f"{list(x.shape[2:])} and scale_factor of shape {factor}")
-    out = tuple(int(math.floor(n * f)) for n, f in zip(x.shape[2:], factors, strict=True))
-    return out, [None] * dims if recompute else list(factors)
-
-
-MODES = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
-
-
-def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-                align_corners: Any = None, recompute_scale_factor: Any = None,
-                antialias: bool = False) -> Any:
-    """Resamples the spatial axes of (N, C, ...) to `size` or by `scale_factor`.
-
-    mode: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, area.
-
-    >>> import adjoint as ad
-    >>> ad.nn.functional.interpolate(ad.tensor([[[1.0, 2.0]]]), scale_factor=2)
-    tensor([[[1., 1., 2., 2.]]])
-    """
-    need("interpolate", input)
-    dims = len(input.shape) - 2
-    if dims not in (1, 2, 3):
-        raise NotSupported("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
-                           f"{len(input.shape)}D) for the mode {mode}")
-    if mode in ("nearest", "nearest-exact", "area") and align_corners is not None:
-        raise ArgumentError("align_corners option can only be set with the interpolating modes: "
-                            "linear | bilinear | bicubic | trilinear")
-    if mode in MODES and MODES[mode] != dims:
-        raise NotImplementedError(f"Got {dims + 2}D input, but {mode} mode needs "
-                                  f"{MODES[mode] + 2}D input")
-    if mode not in MODES and mode not in ("nearest", "nearest-exact", "area"):
-        raise NotImplementedError(f"Unknown interpolation mode {mode!r}")
-    out, scales = _target(input, size, scale_factor, recompute_scale_factor)
-    if min(out) < 1:
-        raise ShapeError(f"interpolate: output size {list(out)} must be positive")
-    if mode == "area":
-        from adjoint.ops.pool import adaptive_avg_op
-        return adaptive_avg_op(input, size=out)
-    x = input
-    for i, (m, s) in enumerate(zip(out, scales, strict=True)):
-        n = x.shape[2 + i]
-        if mode in ("nearest", "nearest-exact"):
-            shift = 0.5 if mode == "nearest-exact" else 0.0
-            step = np.float32(1 / s if s else n / m)
-            at = np.floor((np.arange(m, dtype=np.float32) + np.float32(shift)) * step)
-            x = index_op(x, np.minimum(at.astype(np.int64), n - 1), dims=(2 + i,))
-        elif n != m or s is not None or mode == "bicubic":
-            kind = "cubic" if mode == "bicubic" else "linear"
-            x = _along(x, 2 + i, _matrix(n, m, s, kind, bool(align_corners), antialias))
-    return x
-
-
-upsample = interpolate
-
-
+# ------------------------------------------------------------------ reading at positions
 def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:
     """Positions (N, H, W, 2) or (N, D, H, W, 3) of an affine map theta (N, 2, 3) or (N, 3, 4).
 

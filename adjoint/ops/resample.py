@@ -1,0 +1,238 @@
+"""Resampling of images: one linear map per spatial axis, made from sizes alone, so that backward
+keeps nothing; it is the same map the other way round.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
+from adjoint.core.op import op
+from adjoint.kernels.conv_numpy import per_dim
+from adjoint.ops.api_common import need
+from adjoint.ops.family import through_float32
+
+Shape = tuple[int, ...]
+Axis = tuple[int, int, float | None]      # extent of the source, of the result, the factor or None
+
+
+def _sources(n: int, out: int, scale: float | None, align: bool) -> Any:
+    """Positions in the source, of every output position."""
+    at = np.arange(out, dtype=np.float64)
+    if align:
+        return at * ((n - 1) / (out - 1) if out > 1 else 0.0)
+    return (at + 0.5) * (1 / scale if scale else n / out) - 0.5
+
+
+def _cubic(t: Any, a: float) -> Any:
+    t = np.abs(t)
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+
+# kind -> (reach, weight of a source element at a distance), widened where the image shrinks
+SMOOTH: dict[str, tuple[float, Callable[[Any], Any]]] = {
+    "linear": (1.0, lambda t: np.maximum(1 - np.abs(t), 0)),
+    "cubic": (2.0, lambda t: _cubic(t, -0.5)),
+    "lanczos": (3.0, lambda t: np.where(np.abs(t) < 3, np.sinc(t) * np.sinc(t / 3), 0.0))}
+
+
+@functools.lru_cache(maxsize=32)
+def _matrix(axis: Axis, kind: str, align: bool, smooth: bool, dtype: Any) -> Any:
+    """(out, n): the weight of every source element in every output element."""
+    n, out, scale = axis
+    if smooth:
+        return _smooth_matrix(n, out, scale, kind, align).astype(dtype)
+    at = _sources(n, out, scale, align)
+    m = np.zeros((out, n))
+    rows = np.arange(out)
+    if kind == "linear":
+        at = np.maximum(at, 0)
+        low = np.minimum(np.floor(at).astype(int), n - 1)
+        high, part = np.minimum(low + 1, n - 1), at - low
+        np.add.at(m, (rows, low), 1 - part)
+        np.add.at(m, (rows, high), part)
+    else:
+        low = np.floor(at).astype(int)
+        for k in range(-1, 3):
+            np.add.at(m, (rows, np.clip(low + k, 0, n - 1)), _cubic(at - (low + k), -0.75))
+    return m.astype(dtype)
+
+
+def _smooth_matrix(n: int, out: int, scale: float | None, kind: str, align: bool) -> Any:
+    step = (n - 1) / (out - 1) if align and out > 1 else (1 / scale if scale else n / out)
+    wide = max(step, 1.0)
+    reach, weight = SMOOTH[kind]
+    support = reach * wide
+    centre = (np.arange(out) + 0.5) * step
+    m = np.zeros((out, n))
+    for i, c in enumerate(centre):
+        low, high = max(int(c - support + 0.5), 0), min(int(c + support + 0.5), n)
+        w = weight((np.arange(low, high) - c + 0.5) / wide)
+        m[i, low:high] = w / w.sum()
+    return m
+
+
+def _nearest(axis: Axis, exact: bool) -> Any:
+    """The source element of every output element; never falls."""
+    n, out, scale = axis
+    step = np.float32(1 / scale if scale else n / out)
+    at = np.floor((np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0.0)) * step)
+    return np.minimum(at.astype(np.int64), n - 1)
+
+
+def _gathered(x: Any, d: int, at: Any, n: int) -> Any:
+    """The sums of what was read from each of n elements of axis d."""
+    out = np.zeros((*x.shape[:d], n, *x.shape[d + 1:]), x.dtype)
+    starts = np.concatenate([[0], np.nonzero(np.diff(at))[0] + 1])
+    out[(slice(None),) * d + (at[starts],)] = np.add.reduceat(x, starts, axis=d)
+    return out
+
+
+def _along(x: Any, d: int, matrix: Any) -> Any:
+    """x with axis d multiplied by a matrix."""
+    last = x.ndim - 1
+    if d == last:
+        return np.matmul(x, matrix.T)
+    return np.moveaxis(np.matmul(np.moveaxis(x, d, last), matrix.T), last, d)
+
+
+def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) -> Any:
+    """A record of one mode; `back` is its transpose."""
+    @through_float32
+    def run(x: Any, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
+        for i, axis in enumerate(axes):
+            n, out, scale = axis
+            d = 2 + i
+            if kind in ("nearest", "exact"):
+                at = _nearest(axis, kind == "exact")
+                x = _gathered(x, d, at, n) if back else np.take(x, at, axis=d)
+            elif n != out or scale is not None or kind == "cubic":
+                m = _matrix(axis, kind, align, smooth, x.dtype)
+                x = _along(x, d, m.T if back else m)
+        return np.ascontiguousarray(x)
+
+    def impl(x: Any, /, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
+        return run(x, axes=axes, align=align, back=back)
+
+    def again(ct: Any, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
+        return found(ct, axes=axes, align=align, back=not back)
+
+    def shape(x: Aval, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Aval:
+        return Aval((*x.shape[:2], *(a[0 if back else 1] for a in axes)), x.dtype)
+
+    found: Any = op(
+        name, impl=impl, infer=shape, vjp={"x": again}, jvp={"x": None}, node=node, batch=_batch,
+        cost=lambda x, *, axes, align, back: 2 * x.size * len(axes),
+        domain=lambda: [((np.random.default_rng(0).normal(size=(1, 2, *(3,) * dims)),), {
+            "axes": ((3, 5, None), (3, 2, None), (3, 6, 2.0))[:dims], "align": False,
+            "back": False})])
+    return found
+
+
+def _batch(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
+    """The axis of examples joins that of the batch."""
+    from adjoint.ops.shape import reshape
+    x = args[0]
+    out = op_.call(reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])), **attrs)
+    return reshape(out, (*x.shape[:2], *out.shape[1:]))
+
+
+# mode -> (number of spatial axes, smoothed) -> record
+RECORDS: dict[str, dict[tuple[int, bool], Callable[..., Any]]] = {
+    "nearest": {(d, False): _record(f"upsample_nearest{d}d", f"UpsampleNearest{d}DBackward0", d,
+                                    "nearest") for d in (1, 2, 3)},
+    "nearest-exact": {(d, False): _record(
+        f"upsample_nearest_exact{d}d", f"UpsampleNearestExact{d}DBackward0", d, "exact")
+        for d in (1, 2, 3)},
+    "linear": {(1, False): _record("upsample_linear1d", "UpsampleLinear1DBackward0", 1, "linear")},
+    "bilinear": {
+        (2, False): _record("upsample_bilinear2d", "UpsampleBilinear2DBackward0", 2, "linear"),
+        (2, True): _record("upsample_bilinear2d_aa", "UpsampleBilinear2DAaBackward0", 2, "linear",
+                           True)},
+    "trilinear": {
+        (3, False): _record("upsample_trilinear3d", "UpsampleTrilinear3DBackward0", 3, "linear")},
+    "bicubic": {
+        (2, False): _record("upsample_bicubic2d", "UpsampleBicubic2DBackward0", 2, "cubic"),
+        (2, True): _record("upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", 2, "cubic",
+                           True)},
+    "lanczos": {
+        (2, True): _record("upsample_lanczos2d_aa", "UpsampleLanczos2DAaBackward0", 2, "lanczos",
+                           True)}}
+
+
+def _target(x: Any, size: Any, factor: Any, recompute: Any) -> tuple[Shape, list[float | None]]:
+    dims = len(x.shape) - 2
+    if (size is None) == (factor is None):
+        raise ArgumentError("only one of size or scale_factor should be defined" if size is not None
+                            else "either size or scale_factor should be defined")
+    if size is not None:
+        return per_dim(size, dims), [None] * dims
+    factors = [float(factor)] * dims if isinstance(factor, (int, float)) else [
+        float(f) for f in factor]
+    if len(factors) != dims:
+        raise ArgumentError(f"Input and scale_factor must have the same number of spatial "
+                            f"dimensions, but got input with spatial dimensions of "
+                            f"{list(x.shape[2:])} and scale_factor of shape {factor}")
+    out = tuple(int(math.floor(n * f)) for n, f in zip(x.shape[2:], factors, strict=True))
+    return out, [None] * dims if recompute else list(factors)
+
+
+def _check_mode(mode: str, dims: int, align_corners: Any, antialias: bool) -> None:
+    """Refuse modes that do not exist, or not for this number of axes."""
+    if mode in ("nearest", "nearest-exact", "area") and align_corners is not None:
+        raise ArgumentError("align_corners option can only be set with the interpolating modes: "
+                            "linear | bilinear | bicubic | trilinear")
+    if mode not in RECORDS and mode != "area":
+        raise NotImplementedError(f"Unknown interpolation mode {mode!r}")
+    if mode == "lanczos" and (align_corners or not antialias):
+        raise ArgumentError("Lanczos mode " + ("does not support align_corners=True"
+                                               if align_corners else "requires antialias=True"))
+    known = RECORDS.get(mode, {})
+    if antialias and (dims, True) not in known:
+        raise ArgumentError("Anti-alias option is restricted to bilinear, bicubic, and lanczos "
+                            f"modes and requires a 4-D tensor as input, got mode {mode!r} and "
+                            f"{dims + 2}-D")
+    if known and not any(d == dims for d, _ in known):
+        ranks = " or ".join(f"{d + 2}D" for d in sorted({d for d, _ in known}))
+        raise NotImplementedError(f"Got {dims + 2}D input, but {mode} mode needs {ranks} input")
+
+
+def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+                align_corners: Any = None, recompute_scale_factor: Any = None,
+                antialias: bool = False) -> Any:
+    """Resamples the spatial axes of (N, C, ...) to `size` or by `scale_factor`.
+
+    mode: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, lanczos, area. `antialias`
+    widens what is averaged where the image shrinks (bilinear, bicubic; lanczos needs it).
+    Source of lanczos: C. Duchon, "Lanczos filtering in one and two dimensions" (1979).
+
+    >>> import adjoint as ad
+    >>> ad.nn.functional.interpolate(ad.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1., 1., 2., 2.]]])
+    """
+    need("interpolate", input)
+    dims = len(input.shape) - 2
+    if dims not in (1, 2, 3):
+        raise NotSupported("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
+                           f"{len(input.shape)}D) for the mode {mode}")
+    _check_mode(mode, dims, align_corners, antialias)
+    out, scales = _target(input, size, scale_factor, recompute_scale_factor)
+    if min(out) < 1:
+        raise ShapeError(f"interpolate: output size {list(out)} must be positive")
+    if mode == "area":
+        from adjoint.ops.pool import adaptive_avg_op
+        return adaptive_avg_op(input, size=out)
+    axes = tuple(zip(input.shape[2:], out, scales, strict=True))
+    record = RECORDS[mode][dims, bool(antialias)]
+    return record(input, axes=axes, align=bool(align_corners), back=False)
+
+
+upsample = interpolate
+__all__ = ["RECORDS", "interpolate", "upsample"]
