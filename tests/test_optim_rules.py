@@ -160,7 +160,9 @@ def test_versions_notice_a_step_between_forward_and_backward() -> None:
 
 ROSENBROCK = [{"lr": 0.1}, {"line_search_fn": "strong_wolfe"},
               {"lr": 0.05, "history_size": 3, "max_iter": 7},
-              {"line_search_fn": "strong_wolfe", "history_size": 2, "max_iter": 5}]
+              {"line_search_fn": "strong_wolfe", "history_size": 2, "max_iter": 5},
+              *({"line_search_fn": "strong_wolfe", "lr": lr, "max_iter": n, "max_eval": evaluations}
+                for lr in (0.001, 0.1, 30.0) for n, evaluations in ((1, None), (3, 4), (3, 8)))]
 
 
 @pytest.mark.parametrize("kwargs", ROSENBROCK)

@@ -106,7 +106,8 @@ def _along(x: Any, d: int, matrix: Any) -> Any:
 def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) -> Any:
     """A record of one mode; `back` is its transpose."""
     @through_float32
-    def run(x: Any, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
+    def run(given: Any, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
+        x = given
         for i, axis in enumerate(axes):
             n, out, scale = axis
             d = 2 + i
@@ -116,7 +117,7 @@ def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) ->
             elif n != out or scale is not None or kind == "cubic":
                 m = _matrix(axis, kind, align, smooth, x.dtype)
                 x = _along(x, d, m.T if back else m)
-        return np.ascontiguousarray(x)
+        return given.copy() if x is given else np.ascontiguousarray(x)
 
     def impl(x: Any, /, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
         return run(x, axes=axes, align=align, back=back)
@@ -125,7 +126,7 @@ def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) ->
         return found(ct, axes=axes, align=align, back=not back)
 
     def shape(x: Aval, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Aval:
-        return Aval((*x.shape[:2], *(a[0 if back else 1] for a in axes)), x.dtype)
+        return Aval((*x.shape[:2], *(a[0] if back else a[1] for a in axes)), x.dtype)
 
     found: Any = op(
         name, impl=impl, infer=shape, vjp={"x": again}, jvp={"x": None}, node=node, batch=_batch,
@@ -229,7 +230,8 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
     if mode == "area":
         from adjoint.ops.pool import adaptive_avg_op
         return adaptive_avg_op(input, size=out)
-    axes = tuple(zip(input.shape[2:], out, scales, strict=True))
+    space: Shape = tuple(input.shape[2:])
+    axes = tuple(zip(space, out, scales, strict=True))
     record = RECORDS[mode][dims, bool(antialias)]
     return record(input, axes=axes, align=bool(align_corners), back=False)
 

@@ -21,7 +21,7 @@ class LBFGS(Optimizer):
 
     Needs ``step(closure)``; the closure clears the gradients, computes the loss and calls
     backward. One step makes up to ``max_iter`` iterations and ``max_eval`` (None: 1.25 max_iter)
-    evaluations. It stops when the largest gradient entry is <= ``tolerance_grad`` or the change
+    evaluations (a line search that has begun makes one more). It stops when the largest gradient entry is <= ``tolerance_grad`` or the change
     is <= ``tolerance_change``. ``line_search_fn="strong_wolfe"`` searches the step length, else it
     is ``lr`` (for the first iteration at most 1 / |g|_1). One parameter group only.
 
@@ -112,7 +112,8 @@ class LBFGS(Optimizer):
                      if state["n_iter"] == 1 else number(group["lr"]))
             if slope > -group["tolerance_change"]:
                 break
-            used = self._search(closure, run, group, slope, last=n == group["max_iter"])
+            used = self._search(closure, run, group, slope, n == group["max_iter"],
+                                group["max_eval"] - evaluations)
             evaluations += used
             state["func_evals"] += used
             if run.done(group) or evaluations >= group["max_eval"]:
@@ -121,13 +122,14 @@ class LBFGS(Optimizer):
         return first
 
     def _search(self, closure: Closure, run: _Run, group: dict[str, Any], slope: float,
-                last: bool) -> int:
-        """Move along ``run.d``; sets loss, gradient and t there; returns the evaluations used."""
+                last: bool, left: int) -> int:
+        """Move along ``run.d``; sets loss, gradient and t there; returns the evaluations used.
+        A line search makes one, and after it at most the ``left`` ones."""
         start = [p.array.copy() for p in self._params]
         if group["line_search_fn"] == "strong_wolfe":
             run.loss, run.grad, run.t, used = strong_wolfe(
                 lambda t: self._evaluate(lambda: self._loss(closure), start, t, run.d),
-                run.t, run.d, run.loss, run.grad, slope)
+                run.t, run.d, run.loss, run.grad, slope, max_ls=min(25, left))
             self._move(start, run.d, run.t)
             return used
         self._move(start, run.d, run.t)
