@@ -23,7 +23,7 @@ NAMES = ROOT / "scripts" / "compat_names.txt"
 NOTES = ROOT / "scripts" / "compat_notes.txt"
 MODULES = (
     "torch Tensor nn nn.Module nn.functional nn.init nn.utils nn.utils.rnn nn.utils.parametrize"
-    " nn.utils.parametrizations nn.utils.stateless nn.parallel nn.attention optim"
+    " nn.utils.parametrizations nn.utils.prune nn.utils.stateless nn.parallel nn.attention optim"
     " optim.lr_scheduler optim.swa_utils utils.data utils.checkpoint autograd autograd.forward_ad"
     " autograd.functional autograd.graph func linalg fft special distributions"
     " distributions.constraints distributions.transforms amp random sparse masked signal.windows"

@@ -21,9 +21,10 @@ class LBFGS(Optimizer):
 
     Needs ``step(closure)``; the closure clears the gradients, computes the loss and calls
     backward. One step makes up to ``max_iter`` iterations and ``max_eval`` (None: 1.25 max_iter)
-    evaluations (a line search that has begun makes one more). It stops when the largest gradient entry is <= ``tolerance_grad`` or the change
-    is <= ``tolerance_change``. ``line_search_fn="strong_wolfe"`` searches the step length, else it
-    is ``lr`` (for the first iteration at most 1 / |g|_1). One parameter group only.
+    evaluations; a line search that has begun makes one more. It stops when the largest gradient
+    entry is <= ``tolerance_grad`` or the change is <= ``tolerance_change``.
+    ``line_search_fn="strong_wolfe"`` searches the step length, else it is ``lr`` (for the first
+    iteration at most 1 / |g|_1). One parameter group only.
 
     >>> import adjoint as ad
     >>> w = ad.nn.Parameter(ad.tensor([3.0, -4.0]))

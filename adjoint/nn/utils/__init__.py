@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from adjoint.base.errors import missing as _missing
-from adjoint.nn.utils import parametrizations, parametrize, rnn, stateless
+from adjoint.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from adjoint.nn.utils.clip_grad import (
     clip_grad_norm,
     clip_grad_norm_,
@@ -30,7 +30,7 @@ __all__ = [
     "convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format",
     "fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval",
     "fuse_linear_bn_weights", "get_total_norm", "parameters_to_vector", "parametrizations",
-    "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init",
+    "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init",
     "spectral_norm", "stateless", "vector_to_parameters", "weight_norm",
 ]
 __getattr__ = _missing("adjoint.nn.utils")
