@@ -406,7 +406,10 @@ def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
     found = value(input, "nonzero")
     if as_tuple:
         return tuple(box(input, a) for a in np.nonzero(np.atleast_1d(found)))
-    where = np.argwhere(found).astype(np.int64)
+    if found.ndim:
+        where = np.stack(np.nonzero(found)).T.astype(I64, copy=False)
+    else:
+        where = np.zeros((int(found != 0), 0), I64)
     return finish(out, box(input, where))
 
 
@@ -474,9 +477,11 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         raise ArgumentError("Class values must be non-negative.")
     if array.size and array.max() >= num_classes:
         raise ArgumentError("Class values must be smaller than num_classes.")
+    from adjoint.ops.api_shape import c_clone
     from adjoint.ops.pointwise import cast, eq
-    return cast(eq(unsqueeze_op(tensor, dim=len(tensor.shape)), np.arange(num_classes)),
-                dtype=I64)
+    same = eq(unsqueeze_op(tensor, dim=len(tensor.shape)),
+              np.arange(num_classes))
+    return cast(c_clone(same), dtype=I64)
 
 
 __all__ = ["getitem", "setitem"]

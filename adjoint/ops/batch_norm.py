@@ -35,7 +35,7 @@ def _impl(x: Any, weight: Any, bias: Any, /, *, eps: float) -> Any:
     axes = (0, *range(2, w.ndim))
     n = max(w.size // max(w.shape[1], 1), 1)
     mean = w.sum(axes) / w.dtype.type(n) if not w.size else w.mean(axes)
-    out = w - _per_channel(mean, w.ndim)
+    out = np.ascontiguousarray(w - _per_channel(mean, w.ndim))
     flat = out.reshape(w.shape[0], w.shape[1], math.prod(w.shape[2:]))
     var = np.einsum("ncs,ncs->c", flat, flat) / n
     scale = 1 / np.sqrt(var + w.dtype.type(eps))

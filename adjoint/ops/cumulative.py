@@ -88,7 +88,8 @@ def _accumulate(f: Any) -> Any:
         w = wide(x)
         if not x.ndim:
             return np.array(x, dtype)
-        return narrowed(f.accumulate(w, axis=dim, dtype=_sum_dtype(w.dtype)), dtype)
+        out = f.accumulate(w, axis=dim, dtype=_sum_dtype(w.dtype))
+        return narrowed(np.ascontiguousarray(out), dtype)
     return impl
 
 

@@ -53,6 +53,11 @@ def guarded(name: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         raise LinAlgError(f"linalg.{name}: {error}; the operand is {list(args[0].shape)}") from None
 
 
+def by_columns(a: Any) -> Any:
+    """Matrices laid out column by column, as LAPACK and PyTorch give them."""
+    return np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
 def needs_width(name: str) -> dict[str, Any]:
     """Fields of a record that LAPACK computes: no 16-bit floats, float32 under autocast."""
     def prepare(arrays: Any) -> Any:
@@ -140,7 +145,7 @@ def _solve_infer(a: Aval, b: Aval) -> Aval:
 
 solve_op: Any = op(
     "linalg_solve", **needs_width("solve"),
-    impl=lambda a, b, /: guarded("solve", np.linalg.solve, a, b),
+    impl=lambda a, b, /: by_columns(guarded("solve", np.linalg.solve, a, b)),
     infer=_solve_infer, node="LinalgSolveExBackward0",
     vjp={"a": lambda ct, a, out: neg(mm(solve_op(mH(a), ct), mH(out))),
          "b": lambda ct, a: solve_op(mH(a), ct)},
@@ -164,8 +169,8 @@ def _cut(x: Any, upper: bool, unit: bool) -> Any:
 
 triangular_op: Any = op(
     "linalg_solve_triangular", **needs_width("solve_triangular"),
-    impl=lambda a, b, /, *, upper, unit: guarded("solve_triangular", np.linalg.solve,
-                                                 _triangle(a, upper, unit), b),
+    impl=lambda a, b, /, *, upper, unit: by_columns(guarded(
+        "solve_triangular", np.linalg.solve, _triangle(a, upper, unit), b)),
     infer=lambda a, b, *, upper, unit: _solve_infer(a, b),
     vjp={"a": lambda ct, a, out, *, upper, unit: _cut(neg(mm(triangular_op(
         mH(a), ct, upper=not upper, unit=unit), mH(out))), upper, unit),
@@ -177,7 +182,7 @@ triangular_op: Any = op(
     why={"a": "dB = A⁻ᴴ·ct", "out": "dA = -dB·Xᴴ"})
 inv_op: Any = op(
     "linalg_inv", **needs_width("inv"),
-    impl=lambda a, /: guarded("inv", np.linalg.inv, a), infer=_square("inv"),
+    impl=lambda a, /: by_columns(guarded("inv", np.linalg.inv, a)), infer=_square("inv"),
     vjp={"a": lambda ct, out: neg(mm(mH(out), ct, mH(out)))},
     jvp={"a": lambda t, out: neg(mm(out, t, out))}, batch=batch_leading, cost=_cube,
     node="LinalgInvExBackward0", why={"out": "dA = -A⁻ᴴ·ct·A⁻ᴴ"})
@@ -274,7 +279,7 @@ def _cholesky_jvp(t: Any, out: Any) -> Any:
 
 def _cholesky_impl(a: Any, /) -> Any:
     half = (a + np.conj(np.swapaxes(a, -1, -2))) / 2
-    return guarded("cholesky", np.linalg.cholesky, half.astype(a.dtype))
+    return by_columns(guarded("cholesky", np.linalg.cholesky, half.astype(a.dtype)))
 
 
 cholesky_op: Any = op(
@@ -355,7 +360,7 @@ def _qr_tall_jvp(t: Any, q: Any, r: Any) -> Any:
 
 qr_op: Any = op(
     "linalg_qr", **needs_width("qr"),
-    impl=lambda a, /: tuple(guarded("qr", np.linalg.qr, a)), infer=_qr_infer,
+    impl=lambda a, /: tuple(map(by_columns, guarded("qr", np.linalg.qr, a))), infer=_qr_infer,
     outs=("q", "r"), vjp={"a": _qr_vjp}, jvp={"a": _qr_jvp}, batch=batch_leading, cost=_cube,
     why={"q": "the rotation turns with A", "r": "dA = (...)·R⁻ᴴ"})
 
@@ -368,7 +373,7 @@ def _eigh_infer(a: Aval, *, uplo: str) -> Any:
 
 def _eigh_impl(a: Any, /, *, uplo: str) -> Any:
     w, v = guarded("eigh", np.linalg.eigh, (a + np.conj(np.swapaxes(a, -1, -2))) / 2, uplo)
-    return w.astype(real_of(a.dtype), copy=False), v.astype(a.dtype, copy=False)
+    return w.astype(real_of(a.dtype), copy=False), by_columns(v).astype(a.dtype, copy=False)
 
 
 def _eigh_vjp(cts: Any, w: Any, v: Any) -> Any:
@@ -405,7 +410,7 @@ def _eig_infer(a: Aval) -> Any:
 def _eig_impl(a: Any, /) -> Any:
     w, v = guarded("eig", np.linalg.eig, a)
     kind = a.dtype if a.dtype.kind == "c" else np.dtype("c16" if a.dtype.itemsize == 8 else "c8")
-    return w.astype(kind), v.astype(kind)
+    return w.astype(kind), by_columns(v.astype(kind))
 
 
 def _complex_gaps(w: Any) -> Any:
@@ -452,7 +457,8 @@ def _svd_infer(a: Aval) -> Any:
 
 
 def _svd_impl(a: Any, /) -> Any:
-    return tuple(guarded("svd", np.linalg.svd, a, full_matrices=False))
+    u, s, vh = guarded("svd", np.linalg.svd, a, full_matrices=False)
+    return by_columns(u), s, by_columns(vh)
 
 
 def _safe_inverse(s: Any) -> Any:

@@ -48,7 +48,9 @@ def _cost(x: Aval, **_: Any) -> int:
 
 def _c2c(x: Any, /, *, dims: Shape, norm: Any, inverse: bool) -> Any:
     f = np.fft.ifftn if inverse else np.fft.fftn
-    return f(x, axes=dims, norm=norm).astype(x.dtype, copy=False) if x.size else x.copy()
+    if not x.size:
+        return x.copy()
+    return np.ascontiguousarray(f(x, axes=dims, norm=norm).astype(x.dtype, copy=False))
 
 
 c2c_op: Any = op(
@@ -72,8 +74,8 @@ def _r2c_vjp(ct: Any, x_aval: Aval, *, dims: Shape, norm: str) -> Any:
 
 r2c_op: Any = op(
     "fft_r2c", node="FftR2CBackward0", autocast="wide",
-    impl=lambda x, /, *, dims, norm: np.fft.rfftn(x, axes=dims, norm=norm).astype(
-        _complex_of(x.dtype), copy=False),
+    impl=lambda x, /, *, dims, norm: np.ascontiguousarray(np.fft.rfftn(
+        x, axes=dims, norm=norm).astype(_complex_of(x.dtype), copy=False)),
     infer=lambda x, *, dims, norm: Aval(_half(x.shape, dims), _complex_of(x.dtype)),
     vjp={"x": _r2c_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)
 
@@ -94,7 +96,8 @@ def _c2r_vjp(ct: Any, *, dims: Shape, norm: str, n: int) -> Any:
 
 def _c2r(x: Any, /, *, dims: Shape, norm: Any, n: int) -> Any:
     sizes = [x.shape[d] for d in dims[:-1]] + [n]
-    return np.fft.irfftn(x, sizes, dims, norm=norm).astype(_real_of(x.dtype), copy=False)
+    out = np.fft.irfftn(x, sizes, dims, norm=norm).astype(_real_of(x.dtype), copy=False)
+    return np.ascontiguousarray(out)
 
 
 c2r_op: Any = op(

@@ -17,7 +17,7 @@ from adjoint.core.modes import GRAD, state
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, finish, need, result, same_dtype
 from adjoint.ops.api_decompose import linalg
-from adjoint.ops.decompose import batch_leading, guarded, mm, needs_width, triangular_op
+from adjoint.ops.decompose import batch_leading, by_columns, guarded, mm, needs_width, triangular_op
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import mH
 from adjoint.ops.pointwise import add, mul, sub
@@ -32,7 +32,7 @@ def _raw_qr(a: Any, /) -> tuple[Any, Any]:
     if not a.size:
         return a.copy(), np.zeros((*a.shape[:-2], min(m, n)), a.dtype)
     flat = [guarded("geqrf", np.linalg.qr, x, "raw") for x in a.reshape(-1, m, n)]
-    packed = np.stack([h.T for h, _ in flat]).reshape(a.shape)
+    packed = by_columns(np.stack([h.T for h, _ in flat]).reshape(a.shape))
     return packed.astype(a.dtype, copy=False), np.stack([t for _, t in flat]).reshape(
         *a.shape[:-2], min(m, n)).astype(a.dtype, copy=False)
 

@@ -16,6 +16,7 @@ from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import box, dtype_of, finish, raw, result
 from adjoint.ops.api_decompose import LinAlgError, linalg
+from adjoint.ops.api_shape import c_clone
 from adjoint.ops.decompose import (
     batch_leading,
     cholesky_op,
@@ -199,7 +200,8 @@ def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     if m > k:
         gap = np.zeros((*A.shape[:-2], m - k, n), dtype_of(A))
         up = cat_op(up, gap, dim=len(A.shape) - 2)
-    return finish(out, FactorResult(add(low, up), pivots))
+    packed = mT(c_clone(mT(add(low, up))))
+    return finish(out, FactorResult(packed, pivots))
 
 
 @public("lu", function=False)

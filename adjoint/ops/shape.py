@@ -185,7 +185,7 @@ flip_op: Any = op(
     vjp={"x": lambda ct, *, dims: flip_op(ct, dims=dims)}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dims=tuple(d + 1 for d in attrs["dims"])))
 roll_op: Any = op(
-    "roll", impl=lambda x, /, *, shifts, dims: np.roll(x, shifts, dims),
+    "roll", impl=lambda x, /, *, shifts, dims: np.roll(np.ascontiguousarray(x), shifts, dims),
     infer=lambda x, *, shifts, dims: x,
     vjp={"x": lambda ct, *, shifts, dims: roll_op(ct, shifts=tuple(-s for s in shifts),
                                                   dims=dims)},
@@ -243,8 +243,8 @@ def _batch_cat(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> An
 
 
 cat_op: Any = op(
-    "cat", impl=lambda *xs, dim: np.concatenate(xs, axis=dim), infer=_cat_infer,
-    vjp={"*": _cat_vjp}, jvp={"*": None}, batch=_batch_cat)
+    "cat", impl=lambda *xs, dim: np.ascontiguousarray(np.concatenate(xs, axis=dim)),
+    infer=_cat_infer, vjp={"*": _cat_vjp}, jvp={"*": None}, batch=_batch_cat)
 
 
 def _stack_infer(*xs: Aval, dim: int) -> Aval:

@@ -30,47 +30,41 @@ from adjoint.ops.shape import reshape
 MAXIMUM: Any = np.maximum      # typed loosely: the stubs know too few forms of reduce
 
 
+def _soft_along(x: Any, out: Any, dim: int, log: bool) -> None:
+    """Softmax along an axis, into `out`."""
+    np.subtract(x, MAXIMUM.reduce(x, dim, None, None, True), out)
+    if log:
+        out -= np.log(ADD.reduce(np.exp(out), dim, None, None, True))
+    else:
+        np.exp(out, out)
+        out /= ADD.reduce(out, dim, None, None, True)
+
+
 def _soft_rows(x: Any, out: Any, log: bool) -> None:
     """Softmax of the rows of a matrix, block by block."""
     for b in row_blocks(len(x), x.shape[-1] * x.itemsize):
-        row, to = x[b], out[b]
-        np.subtract(row, row.max(-1, keepdims=True), out=to)
-        if log:
-            total = np.exp(to).sum(-1, keepdims=True)
-            to -= np.log(total, out=total)
-        else:
-            np.exp(to, out=to)
-            to /= to.sum(-1, keepdims=True)
-
-
-def _few(x: Any, dim: int, log: bool) -> Any:
-    """The same for an array that is one block, along any axis."""
-    with Quiet():
-        to = x - MAXIMUM.reduce(x, dim, None, None, True)
-        if log:
-            to -= np.log(ADD.reduce(np.exp(to), dim, None, None, True))
-        else:
-            np.exp(to, to)
-            to /= ADD.reduce(to, dim, None, None, True)
-    return to
+        _soft_along(x[b], out[b], -1, log)
 
 
 def _softmax_impl(log: bool) -> Any:
     def impl(x: Any, /, *, dim: int) -> Any:
         if (x.dtype is F32 or x.dtype is F64) and x.flags.c_contiguous and 0 < x.nbytes <= FEW \
                 and x.ndim:
-            return _few(x, dim, log)
+            out = np.empty(x.shape, x.dtype)               # one block, whatever the axis
+            with Quiet():
+                _soft_along(x, out, dim, log)
+            return out
         if not x.ndim or not x.size:
             return np.ones_like(x) if not log else np.zeros_like(x)
         w = wide(x)
-        last = dim == w.ndim - 1
-        moved = w if last else np.moveaxis(w, dim, -1)
-        flat = np.ascontiguousarray(moved).reshape(-1, w.shape[dim])
-        out = np.empty_like(flat)
+        out = np.empty(w.shape, w.dtype)
         with Quiet():
-            _soft_rows(flat, out, log)
-        out = out.reshape(moved.shape)
-        return narrowed(out if last else np.moveaxis(out, -1, dim), x.dtype)
+            if dim == w.ndim - 1:
+                n = w.shape[dim]
+                _soft_rows(np.ascontiguousarray(w).reshape(-1, n), out.reshape(-1, n), log)
+            else:
+                _soft_along(w, out, dim, log)
+        return narrowed(out, x.dtype)
     return impl
 
 
