@@ -6,6 +6,7 @@ elements: 0 for a sum, 1 for a product, nan for a mean, the extreme of the dtype
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -197,4 +198,5 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any
     return _F["cumprod"](_filled(input, mask, 1, dtype), dim)
 
 
+_ops = sys.modules[__name__]        # PyTorch's own examples call the functions by this path
 __getattr__ = _missing("adjoint.masked")

@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64, default_dtype, is_bfloat16
 from adjoint.core.tensor import OWN, Parameter, Tensor
+from adjoint.ops.sparse_tensor import BY_COLUMN, SparseTensor, sparse_coo
 
 
 class Options:
@@ -164,6 +165,35 @@ def tensor_repr(t: Tensor) -> str:
     elif t._rg:
         suffix.append("requires_grad=True")
     return f"{prefix}{_with_suffixes(f'{name}({body}', suffix)})"
+
+
+def sparse_repr(t: Any) -> str:
+    """`repr` of a sparse tensor: its indices and values, then its size, layout and history."""
+    def block(name: str, x: Any) -> str:
+        body = format_array(x.array, len("tensor(") + len(name) + len("=tensor("))
+        empty = f", size={tuple(x.shape)}" if not x.array.size else ""
+        return f"{name}=tensor({'[]' if empty else body}{empty})"
+    if t.layout is sparse_coo:
+        parts = [block("indices", t._indices())]
+    else:
+        names = ("ccol", "row") if t.layout in BY_COLUMN else ("crow", "col")
+        parts = [block(f"{n}_indices", getattr(t, f"{n}_indices")()) for n in names]
+    parts.append(block("values", (t.values() if t.is_coalesced() else t._values()).detach()))
+    suffix = [f"size={tuple(t.shape)}", f"nnz={t._nnz()}"]
+    if t.dtype.dtype not in (default_dtype(), I64, np.bool_) and not (
+            t.dtype.is_complex and t.dtype.itemsize == 2 * default_dtype().itemsize):
+        suffix.append(f"dtype={t.dtype}")
+    suffix.append(f"layout={t.layout}")
+    if t.grad_fn is not None:
+        suffix.append(f"grad_fn=<{t.grad_fn.name()}>")
+    elif t.requires_grad:
+        suffix.append("requires_grad=True")
+    if t.layout is sparse_coo:
+        parts.append(suffix.pop(0))
+    return _with_suffixes("tensor(" + ",\n       ".join(parts), suffix) + ")"
+
+
+setattr(SparseTensor, "__repr__", sparse_repr)  # noqa: B010  # the class lies layers below
 
 
 def _with_suffixes(text: str, suffixes: list[str]) -> str:

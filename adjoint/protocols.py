@@ -131,10 +131,26 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
     return (1, 0)
 
 
+class _Capsule:
+    """The array in a DLPack capsule."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
 @public(method=False)
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor on the memory of any array that speaks DLPack (NumPy, PyTorch, JAX, CuPy's host
-    arrays); writes on either side are seen by both."""
+    arrays), or of a capsule of `utils.dlpack.to_dlpack`, which can be taken once; writes on either
+    side are seen by both."""
+    if type(ext_tensor).__name__ == "PyCapsule":
+        ext_tensor = _Capsule(ext_tensor)
     if not hasattr(ext_tensor, "__dlpack__"):
         raise TypeError(f"from_dlpack: {type(ext_tensor).__name__} has no __dlpack__ method")
     array = np.from_dlpack(ext_tensor)

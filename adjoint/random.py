@@ -9,5 +9,11 @@ from adjoint.ops.random import manual_seed as manual_seed
 from adjoint.ops.random import seed as seed
 from adjoint.ops.random import set_rng_state as set_rng_state
 
+
+def thread_safe_generator() -> None:
+    """The generator of the calling thread of a data loader: None, the default generator, as its
+    workers are processes, each with a default generator of its own."""
+
+
 __all__ = ["default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
-           "set_rng_state"]
+           "set_rng_state", "thread_safe_generator"]

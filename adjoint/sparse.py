@@ -11,11 +11,13 @@ from __future__ import annotations
 from adjoint.ops.sparse import sampled_addmm as sampled_addmm
 from adjoint.ops.sparse import sparse_addmm as addmm
 from adjoint.ops.sparse import sparse_log_softmax as log_softmax
-from adjoint.ops.sparse import sparse_matmul as mm
 from adjoint.ops.sparse import sparse_softmax as softmax
 from adjoint.ops.sparse import sparse_sum as sum
+from adjoint.ops.sparse_more import as_sparse_gradcheck as as_sparse_gradcheck
+from adjoint.ops.sparse_more import sparse_mm as mm
+from adjoint.ops.sparse_more import spdiags as spdiags
 from adjoint.ops.sparse_tensor import SparseTensor as SparseTensor
 from adjoint.settings import check_sparse_tensor_invariants as check_sparse_tensor_invariants
 
-__all__ = ["SparseTensor", "addmm", "check_sparse_tensor_invariants", "log_softmax", "mm",
-           "sampled_addmm", "softmax", "sum"]
+__all__ = ["SparseTensor", "addmm", "as_sparse_gradcheck", "check_sparse_tensor_invariants",
+           "log_softmax", "mm", "sampled_addmm", "softmax", "spdiags", "sum"]

@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import uint8
+from adjoint.base.errors import ArgumentError
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor, owner_of, wrap
+from adjoint.ops.public import FUNCTIONS
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
 
 class UntypedStorage:
-    """The bytes that a tensor and its views share.
+    """The bytes that a tensor and its views share, or that many new ones.
 
     >>> import adjoint as ad
     >>> x = ad.zeros(2, 3)
@@ -22,10 +25,18 @@ class UntypedStorage:
     (24, True)
     """
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        array = tensor.array
+    def __init__(self, tensor: Tensor | int, *, dtype: Any = None, device: Any = None) -> None:
+        self.tensor: Tensor = tensor if isinstance(tensor, Tensor) else FUNCTIONS["empty"](
+            int(tensor), dtype=self._element(dtype), device=device)
+        array = self.tensor.array
         self._owner = array if isinstance(array, MetaArray) else owner_of(array)
+
+    def _element(self, dtype: Any) -> Any:
+        """Type of an element of new memory."""
+        if dtype is not None:
+            raise ArgumentError("UntypedStorage has no dtype: its size is in bytes; use "
+                                "TypedStorage(size, dtype=...)")
+        return uint8
 
     def nbytes(self) -> int:
         """Bytes of the whole memory."""
@@ -72,7 +83,11 @@ class UntypedStorage:
 
 
 class TypedStorage(UntypedStorage):
-    """The memory of a tensor, counted and read in elements of its dtype."""
+    """The memory of a tensor, counted and read in elements of its dtype; or new memory of `size`
+    elements, TypedStorage(size, dtype=...)."""
+
+    def _element(self, dtype: Any) -> Any:
+        return dtype
 
     @property
     def dtype(self) -> Any:

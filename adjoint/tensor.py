@@ -226,12 +226,6 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 
 
 @member
-def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
-    """True if the elements lie in memory in C order."""
-    return isinstance(self.array, MetaArray) or bool(self.array.flags.c_contiguous)
-
-
-@member
 def storage_offset(self: Tensor) -> int:
     """Position of the first element in its storage, in elements."""
     if isinstance(self.array, MetaArray) or self.array.base is None:

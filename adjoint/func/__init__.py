@@ -64,6 +64,7 @@ from adjoint.func.modules import (
     stack_module_state,
 )
 from adjoint.func.push import jvp, linear_transpose, linearize
+from adjoint.func.rearrange import rearrange
 from adjoint.func.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
 from adjoint.func.reverse import grad, grad_and_value, value_and_grad, vjp
 from adjoint.func.rules import custom_jvp, custom_vjp, straight_through
@@ -77,7 +78,8 @@ __all__ = ["all_gather", "associative_scan", "axis_index", "axis_size", "checkpo
            "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad",
            "hutchinson_diagonal", "hutchinson_trace", "hvp", "jacfwd", "jacobian", "jacrev", "jvp",
            "linear_transpose", "linearize", "make_ggnvp", "make_hvp", "make_jvp", "make_vjp",
-           "map", "multigrad_dict", "pmax", "pmean", "pmin", "psum", "register_pytree_node",
+           "map", "multigrad_dict", "pmax", "pmean", "pmin", "psum", "rearrange",
+           "register_pytree_node",
            "remat", "replace_all_batch_norm_modules_", "root", "scan", "stack_module_state",
            "stop_gradient", "straight_through", "switch", "tensor_jacobian_product",
            "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten", "value_and_grad",

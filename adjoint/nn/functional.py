@@ -40,7 +40,7 @@ from adjoint.ops.activation import (
 from adjoint.ops.api_index import one_hot
 from adjoint.ops.api_linalg import linear
 from adjoint.ops.api_names import INDEXED as _INDEXED
-from adjoint.ops.api_names import upsample_bilinear, upsample_nearest
+from adjoint.ops.api_names import native_channel_shuffle, upsample_bilinear, upsample_nearest
 from adjoint.ops.attention import scaled_dot_product_attention
 from adjoint.ops.batch_norm import batch_norm, local_response_norm, normalize
 from adjoint.ops.conv import (
@@ -162,7 +162,8 @@ __all__ = [
     "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu",
     "relu", "relu6", "relu_", "rms_norm", "rrelu", "rrelu_", "scaled_dot_product_attention",
     "selu", "selu_", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss", "softmax",
-    "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
+    "native_channel_shuffle", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink",
+    "threshold",
     "threshold_", "triplet_margin_loss", "triplet_margin_with_distance_loss", "unfold",
     "upsample", "upsample_bilinear", "upsample_nearest",
     "max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices",

@@ -33,6 +33,7 @@ from adjoint.ops import gather as gather
 from adjoint.ops import group_norm as group_norm
 from adjoint.ops import householder as householder
 from adjoint.ops import index as index
+from adjoint.ops import ldl as ldl
 from adjoint.ops import linalg as linalg
 from adjoint.ops import linear_loss as linear_loss
 from adjoint.ops import loss as loss
@@ -47,6 +48,7 @@ from adjoint.ops import random as random
 from adjoint.ops import recurrent as recurrent
 from adjoint.ops import reduce as reduce
 from adjoint.ops import resample as resample
+from adjoint.ops import segments as segments
 from adjoint.ops import shape as shape
 from adjoint.ops import softmax as softmax
 from adjoint.ops import sort as sort

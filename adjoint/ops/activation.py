@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import finfo, scalar_type
+from adjoint.base.dtypes import finfo, is_inexact, scalar_type
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace as write_inplace
 from adjoint.core.tensor import Tensor, alias, wrap
@@ -187,7 +187,9 @@ def softsign(input: Any) -> Any:
 
 @public("threshold", method=False)
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
-    """x where x > threshold, else `value`."""
+    """x where x > threshold, else `value`; of integers, its whole part."""
+    if not is_inexact(dtype_of(input)):
+        threshold, value = int(threshold), int(value)
     return _apply(p.threshold_op, input, inplace, "threshold", threshold=threshold, value=value)
 
 

@@ -54,6 +54,7 @@ from adjoint.ops.shape import narrow_op, permute_op, reshape, squeeze_op, unsque
 
 QRResult = result("linalg_qr", "Q R")
 SVDResult = result("linalg_svd", "U S Vh")
+TriangularResult = result("triangular_solve", "solution cloned_coefficient")
 EighResult = result("linalg_eigh", "eigenvalues eigenvectors")
 EigResult = result("linalg_eig", "eigenvalues eigenvectors")
 SlogdetResult = result("linalg_slogdet", "sign logabsdet")
@@ -393,11 +394,12 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any =
                 rtol: Any = None, out: Any = None) -> Any:
     """How many singular values exceed the tolerance (eps·max(m, n) of the largest)."""
     _matrix("matrix_rank", A)
-    s = svd_op(A.detach() if isinstance(A, Tensor) else A)[1]
+    A = A.detach() if isinstance(A, Tensor) else A
+    s = abs_op(eigvalsh(A)) if hermitian else svd_op(A)[1]
     last = len(s.shape) - 1
     if not s.shape[last]:
         return finish(out, sum_op(cast(s, dtype=np.dtype(np.int64)), dim=(last,), keepdim=False))
-    top = narrow_op(s, dim=last, start=0, length=1)
+    top = amax_op(s, dim=(last,), keepdim=True)
     given = atol if tol is None else tol
     relative = rtol
     if rtol is None:

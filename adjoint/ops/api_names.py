@@ -1,8 +1,10 @@
 """Functions of `nn.functional` under their names and signatures at the top level."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from adjoint.base.errors import ShapeError
 from adjoint.ops import (
     activation,
     batch_norm,
@@ -15,11 +17,12 @@ from adjoint.ops import (
     norm,
     vision,
 )
-from adjoint.ops.api_common import finish, many_dims
+from adjoint.ops.api_common import dtype_of, finish, many_dims, need_rank
 from adjoint.ops.api_join import split_with_sizes
 from adjoint.ops.moments import norm_op
+from adjoint.ops.pointwise import add, rsqrt
 from adjoint.ops.pool import POOLS
-from adjoint.ops.public import public
+from adjoint.ops.public import FUNCTIONS, public
 from adjoint.ops.resample import interpolate
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -102,6 +105,50 @@ def grid_sampler(input: Any, grid: Any, interpolation_mode: int, padding_mode: i
     """`nn.functional.grid_sample` with modes as numbers."""
     return vision.grid_sample(input, grid, ("bilinear", "nearest", "bicubic")[interpolation_mode],
                               ("zeros", "border", "reflection")[padding_mode], align_corners)
+
+
+for _dims in (2, 3):
+    def _sampler(input: Any, grid: Any, interpolation_mode: int, padding_mode: int,
+                 align_corners: bool, _rank: int = _dims + 2) -> Any:
+        need_rank(f"grid_sampler_{_rank - 2}d", (input, _rank))
+        return grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners)
+    _sampler.__name__ = _sampler.__qualname__ = f"grid_sampler_{_dims}d"
+    _sampler.__doc__ = f"`grid_sampler` of images of {_dims} axes."
+    public(_sampler.__name__, method=False)(_sampler)
+
+
+@public("native_channel_shuffle", method=False)
+def native_channel_shuffle(input: Any, groups: int) -> Any:
+    """`nn.functional.channel_shuffle`."""
+    return vision.channel_shuffle(input, groups)
+
+
+@public("native_group_norm", method=False)
+def native_group_norm(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int,
+                      eps: float) -> Any:
+    """(`nn.functional.group_norm`, means (N, group), 1 / deviations (N, group)) of N·C·HxW numbers
+    as (N, C, ...)."""
+    if tuple(input.shape[:2]) != (N, C) or math.prod(input.shape[2:]) != HxW:
+        raise ShapeError(f"native_group_norm: N={N}, C={C}, HxW={HxW} say nothing of the input "
+                         f"{list(input.shape)}")
+    out = group_norm.group_norm(input, group, weight, bias, eps)
+    rows = FUNCTIONS["reshape"](input, (N, group, -1))
+    var, mean = FUNCTIONS["var_mean"](rows, -1, correction=0)
+    return out, mean, rsqrt(add(var, eps))
+
+
+@public("native_batch_norm", method=False)
+def native_batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                      training: bool, momentum: float, eps: float) -> Any:
+    """(`nn.functional.batch_norm`, the batch's means, 1 / deviations); empty ones in evaluation."""
+    out = batch_norm.batch_norm(input, running_mean, running_var, weight, bias, training, momentum,
+                                eps)
+    if not training:
+        empty = FUNCTIONS["zeros"](0, dtype=dtype_of(input))
+        return out, empty, empty
+    axes = [0, *range(2, len(input.shape))]
+    var, mean = FUNCTIONS["var_mean"](input, axes, correction=0)
+    return out, mean, rsqrt(add(var, eps))
 
 
 @public("frobenius_norm", method=False)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import BOOL, default_dtype, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops.api_common import dtype_of, finish, need, numel, raw, result, value
 from adjoint.ops.api_index import setitem
+from adjoint.ops.device import contiguous_format, memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
 from adjoint.ops.pointwise import (
     abs_op,
@@ -29,7 +30,7 @@ from adjoint.ops.pointwise import (
     pow_op,
     sub,
 )
-from adjoint.ops.public import FUNCTIONS, METHODS, public
+from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, public
 from adjoint.ops.shape import clone_op, reshape
 
 
@@ -257,6 +258,8 @@ def detach_copy(input: Any) -> Any:
 @public("narrow_copy", function=False)
 def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
     """`narrow`, copied."""
+    if type(self) in SPARSE:
+        return self.narrow(dim, start, length)
     return clone_op(FUNCTIONS["narrow"](self, dim, start, length))
 
 
@@ -363,10 +366,35 @@ def is_set_to(self: Any, tensor: Any) -> bool:
     return bool(a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides)
 
 
+@public("is_contiguous", function=False)
+def is_contiguous(self: Any, memory_format: Any = None) -> bool:
+    """True if the elements lie in memory in C order, or as `memory_format` says."""
+    array, form = raw(self), memory_format or contiguous_format
+    return isinstance(array, MetaArray) or bool(form.holds(array))
+
+
+def _one_order(x: Any, check: Any) -> None:
+    """Refuse where the extents fit several orders, or several of the given memory formats."""
+    if check is not True and not (isinstance(check, (list, tuple)) and all(
+            isinstance(f, memory_format) for f in check)):
+        raise DTypeError("The ambiguity_check argument must be a bool or a list of memory formats, "
+                         f"got {check!r}")
+    if check is True:
+        held = sorted(s for s, n in zip(x.stride(), x.shape, strict=True))
+        several = len(set(held)) < len(held) or any(n < 2 for n in x.shape)
+    else:
+        several = sum(bool(x.is_contiguous(memory_format=f)) for f in check) > 1
+    if several:
+        raise ArgumentError("The tensor does not have unique dim order, or cannot map to exact one "
+                            "of the given memory formats.")
+
+
 @public("dim_order", function=False)
 def dim_order(self: Any, ambiguity_check: Any = False) -> tuple[int, ...]:
     """The axes from the outermost in memory to the innermost."""
     steps = self.stride()
+    if ambiguity_check is not False:
+        _one_order(self, ambiguity_check)
     return tuple(sorted(range(len(steps)), key=lambda d: (-steps[d], d)))
 
 

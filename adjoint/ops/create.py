@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish
-from adjoint.ops.device import check, storage_less
+from adjoint.ops.device import check, preserve_format, storage_less
 from adjoint.ops.public import METHODS, other_names, public
 from adjoint.ops.shape import clone_op
 
@@ -124,7 +125,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     return wrap(array, requires_grad)      # (rehearsed: values that are written down are known)
 
 
-@public(method=False, aliases=("asarray",))
+@public(method=False)
 def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | None = None,
               requires_grad: bool = False) -> Tensor:
     """`data` as a tensor, sharing memory where it is an array or tensor of that dtype."""
@@ -136,6 +137,67 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | 
     if isinstance(data, np.ndarray) and (dtype is None or data.dtype == to_numpy(dtype)):
         return from_numpy(data)
     return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@public(method=False)
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
+            requires_grad: bool | None = None) -> Tensor:
+    """`as_tensor`, and without history for requires_grad=False. copy=False refuses what cannot
+    share memory: raises ArgumentError.
+
+    >>> import adjoint as ad
+    >>> x = ad.ones(2, requires_grad=True)
+    >>> ad.asarray(x, requires_grad=False).requires_grad
+    False
+    """
+    shared = isinstance(obj, (Tensor, np.ndarray))
+    if copy is False and not (shared or hasattr(obj, "__array_interface__")):
+        raise ArgumentError("asarray: can't alias arbitrary sequence into a tensor: "
+                            f"{type(obj).__name__} has no memory to share; leave copy=False out")
+    if isinstance(obj, Tensor):
+        if copy is False and dtype is not None and to_numpy(dtype) != obj.array.dtype:
+            raise ArgumentError(f"asarray: can't alias tensor with dtype {obj.dtype} into dtype "
+                                f"{of_numpy(to_numpy(dtype))}; leave copy=False out")
+        found = obj.to(dtype if dtype is not None else obj.dtype, copy=bool(copy))
+        if requires_grad is False or requires_grad is None and not obj.requires_grad:
+            return found.detach() if found.requires_grad else found
+        return found if found.requires_grad else found.requires_grad_()
+    return as_tensor(obj, dtype, device, copy=copy, requires_grad=bool(requires_grad))
+
+
+@public(method=False)
+def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None,
+              layout: Any = None, device: Any = None, requires_grad: bool = False,
+              pin_memory: bool = False) -> Tensor:
+    """A vector of `size` elements on the memory of a file. With `shared`, writes go to the file,
+    which is made or lengthened where needed; else they stay in memory. The numbers lie in the file
+    as in memory, without a header.
+
+    Raises ArgumentError for a file that is too short.
+
+    >>> import os, tempfile, adjoint as ad
+    >>> name = os.path.join(tempfile.mkdtemp(), "numbers")
+    >>> ad.from_file(name, shared=True, size=2).copy_(ad.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    >>> ad.from_file(name, size=2)
+    tensor([1., 2.])
+    """
+    kind, name = _dtype(dtype, default_dtype()), os.fspath(filename)
+    bytes_ = int(size) * kind.itemsize
+    if shared:
+        with open(name, "ab") as file:
+            if file.tell() < bytes_:
+                file.truncate(bytes_)
+    have = os.path.getsize(name)
+    if have < bytes_:
+        raise ArgumentError(f"from_file: {name} has {have} bytes, and {size} elements of "
+                            f"{of_numpy(kind)} take {bytes_}; shared=True lengthens it")
+    if not size:
+        return wrap(np.zeros(0, kind), requires_grad)
+    mapped = np.memmap(name, np.uint8, "r+" if shared else "c", shape=(bytes_,))
+    t = wrap(np.asarray(mapped).view(kind))
+    share_cell(t).exposed = True
+    return t.requires_grad_() if requires_grad else t
 
 
 @public(method=False)
@@ -190,13 +252,25 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
                             value, device, requires_grad))
 
 
+def _order(array: Any) -> Any:
+    """The axes from the outermost in memory, of an array without gaps that is not in C order."""
+    if type(array) is MetaArray or array.flags.c_contiguous:
+        return None
+    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+    return order if array.transpose(order).flags.c_contiguous else None
+
+
 def _like(name: str, fill: Any) -> Any:
     def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False,
              memory_format: Any = None) -> Tensor:
         where = device if device is not None else device_name(input)
-        return make(tuple(input.array.shape), _dtype(dtype, input.array.dtype), fill, where,
-                    requires_grad)
+        kind = _dtype(dtype, input.array.dtype)
+        order = _order(input.array) if memory_format in (None, preserve_format) else None
+        if order is None:
+            return make(tuple(input.array.shape), kind, fill, where, requires_grad)
+        made = make(tuple(input.array.shape[d] for d in order), kind, fill, where)
+        return wrap(made.array.transpose(np.argsort(order)), requires_grad)
     like.__name__ = like.__qualname__ = name
     like.__doc__ = f"`{name[:-5]}` of the shape, dtype and device of `input`."
     return public(name, method=False)(like)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 from typing import Any, Self
 
+import numpy as np
+
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import AdjointError, ArgumentError
 from adjoint.core.rehearsal import current as rehearsal
@@ -118,6 +120,13 @@ class layout:
 class memory_format(layout):
     """The order of axes in memory. Accepted wherever PyTorch takes one: results are equal
     numbers, in C order unless the operand says otherwise."""
+
+    def holds(self, array: Any) -> bool:
+        """Does an array lie in memory so? With channels last: the second axis innermost."""
+        if self in (contiguous_format, preserve_format):
+            return bool(array.flags.c_contiguous)
+        wanted = 5 if self is channels_last_3d else 4
+        return array.ndim == wanted and bool(np.moveaxis(array, 1, -1).flags.c_contiguous)
 
 
 strided, sparse_coo = layout("strided"), layout("sparse_coo")

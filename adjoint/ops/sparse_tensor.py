@@ -28,7 +28,7 @@ from adjoint.ops.index import index_op, index_put_op
 from adjoint.ops.pointwise import add, div, mul, neg
 from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE
 from adjoint.ops.reduce import sum_op
-from adjoint.ops.shape import cat_op, reshape
+from adjoint.ops.shape import cat_op, narrow_op, normalize_dim, reshape
 
 Array = Any
 BLOCKED, BY_COLUMN = (sparse_bsr, sparse_bsc), (sparse_csc, sparse_bsc)
@@ -429,23 +429,23 @@ class SparseTensor(Tensor, own=True):
             return sum_op(held, dim=(0,), keepdim=False)
         return make(self._at[1:, keep], held, tuple(self.shape[1:]), self._sorted)
 
-    def __repr__(self) -> str:
-        def block(name: str, t: Any) -> str:
-            text = repr(t.detach()) if isinstance(t, Tensor) else repr(t)
-            return f"{name}=" + text.replace("\n", "\n" + " " * (len(name) + 8))
-        if self.layout is sparse_coo:
-            parts = [block("indices", wrap(self._at))]
-        else:
-            names = ("ccol", "row") if self.layout in BY_COLUMN else ("crow", "col")
-            parts = [block(f"{n}_indices", getattr(self, f"{n}_indices")()) for n in names]
-        last = f"size={tuple(self.shape)}, nnz={self._nnz()}"
-        if self.dtype.name != "float32":
-            last += f", dtype={self.dtype}"
-        last += f", layout={self.layout}"
-        if self.requires_grad:
-            last += f", grad_fn={self.grad_fn}" if self.grad_fn else ", requires_grad=True"
-        values = self.values() if self._sorted else self._held
-        return "tensor(" + ",\n       ".join([*parts, block("values", values), last]) + ")"
+    def narrow(self, dim: int, start: int, length: int) -> Any:
+        """A copy of the part of an axis from `start` on."""
+        dim = normalize_dim(dim, len(self.shape))
+        size = self.shape[dim]
+        start = start + size if start < 0 else start
+        if not 0 <= start <= start + length <= size:
+            raise ShapeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size "
+                             f"({size})")
+        shape = (*self.shape[:dim], length, *self.shape[dim + 1:])
+        split = self.sparse_dim()
+        if dim >= split:
+            held = narrow_op(self._held, dim=dim - split + 1, start=start, length=length)
+            return make(self._at, held, shape, self._sorted)
+        keep = np.nonzero((self._at[dim] >= start) & (self._at[dim] < start + length))[0]
+        at = self._at[:, keep]
+        at[dim] -= start
+        return make(at, index_op(self._held, keep, dims=(0,)), shape, self._sorted)
 
     __hash__ = Tensor.__hash__
 

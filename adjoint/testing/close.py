@@ -81,7 +81,7 @@ def _compare(a: Any, b: Any, options: _Options, path: tuple[Any, ...], subclasse
     if isinstance(a, numbers.Number) and isinstance(b, numbers.Number):
         _numbers(a, b, options, path)
         return
-    if not all(isinstance(t, (Tensor, np.ndarray)) for t in (a, b)) or (
+    if not any(isinstance(a, kind) and isinstance(b, kind) for kind in (Tensor, np.ndarray)) or (
             not subclasses and type(a) is not type(b)):
         raise DTypeError(f"No comparison pair was able to handle inputs of type {type(a)} and "
                          f"{type(b)}.")

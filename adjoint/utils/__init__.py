@@ -4,7 +4,7 @@ from typing import Any
 
 from adjoint.base.errors import MissingName
 
-_PARTS = ("benchmark", "checkpoint", "data", "model_zoo", "plot", "tensorboard")
+_PARTS = ("benchmark", "checkpoint", "data", "dlpack", "hooks", "model_zoo", "plot", "tensorboard")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,189 @@
+"""Functions that came late, beside PyTorch: LDL, segments, hashes, rearranging, sparse diagonals,
+layouts in memory."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+
+torch = pytest.importorskip("torch")
+
+
+def symmetric(n: int, kind: str, hermitian: bool, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(2, n, n)) + (1j * rng.normal(size=(2, n, n)) if kind == "c" else 0)
+    turned = a.swapaxes(-1, -2)
+    a = a + (turned.conj() if hermitian else turned)
+    if seed % 2:
+        a[:, range(n), range(n)] *= 0.01      # blocks of two are chosen
+    return a
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("kind", ["r", "c"])
+@pytest.mark.parametrize(("n", "seed"), [(0, 0), (1, 0), (3, 1), (6, 2), (9, 3)])
+def test_ldl_is_that_of_lapack(n: int, seed: int, kind: str, hermitian: bool) -> None:
+    a = symmetric(n, kind, hermitian, seed)
+    b = np.random.default_rng(9).normal(size=(2, n, 3)).astype(a.dtype)
+    theirs = torch.linalg.ldl_factor_ex(torch.tensor(a), hermitian=hermitian)
+    ours = ad.linalg.ldl_factor_ex(ad.tensor(a), hermitian=hermitian)
+    assert np.array_equal(ours.pivots.numpy(), theirs.pivots.numpy())
+    assert np.array_equal(ours.info.numpy(), theirs.info.numpy())
+    np.testing.assert_allclose(ours.LD.numpy(), theirs.LD.numpy(), atol=1e-9)
+    x = ad.linalg.ldl_solve(ours.LD, ours.pivots, ad.tensor(b), hermitian=hermitian)
+    np.testing.assert_allclose(ad.tensor(a) @ x, b, atol=1e-8)
+
+
+def test_ldl_says_what_it_cannot_do() -> None:
+    with pytest.raises(RuntimeError, match="singular"):
+        ad.linalg.ldl_factor(ad.zeros(2, 2))
+    with pytest.raises(NotImplementedError, match="no derivative"):
+        ad.linalg.ldl_factor(ad.eye(2, requires_grad=True))
+    with pytest.raises(RuntimeError, match="square matrices"):
+        ad.linalg.ldl_factor(ad.ones(2, 3))
+    ld, pivots = ad.linalg.ldl_factor(ad.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=ad.float64))
+    b = ad.ones(2, 1, dtype=ad.float64, requires_grad=True)
+    assert ad.autograd.gradcheck(lambda b: ad.linalg.ldl_solve(ld, pivots, b), b)
+
+
+SEGMENTS: dict[str, Any] = {
+    "rows": ((5, 2), dict(lengths=[2, 0, 3])),
+    "offsets": ((5,), dict(offsets=[0, 1, 1, 5])),
+    "batched": ((2, 3, 2), dict(lengths=[[1, 2], [3, 0]], axis=1)),
+    "initial": ((5,), dict(lengths=[2, 0, 3], initial=0.5)),
+    "unsafe": ((5,), dict(lengths=[2, 1], unsafe=True)),
+}
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("case", SEGMENTS)
+def test_segments(case: str, reduce: str) -> None:
+    shape, given = SEGMENTS[case]
+    x = np.random.default_rng(3).normal(size=shape)
+    found = []
+    for m in (torch, ad):
+        t = m.tensor(x, requires_grad=True)
+        kwargs = {k: m.tensor(v) if isinstance(v, list) else v for k, v in given.items()}
+        out = m.segment_reduce(t, reduce, **kwargs)
+        out.nan_to_num(0, 0, 0).sum().backward()
+        found.append((out.detach().numpy(), t.grad.nan_to_num().numpy()))
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_segments_refuse_lengths_that_do_not_fit() -> None:
+    x = ad.ones(5)
+    for kind, text, kwargs in (
+            (ValueError, "Either lengths or offsets", {}),
+            (ValueError, "sum to", dict(lengths=ad.tensor([2, 2]))),
+            (ValueError, "last dimension of lengths", dict(lengths=ad.tensor([[2, 3]])))):
+        with pytest.raises(kind, match=text):
+            ad.segment_reduce(x, "sum", **kwargs)
+    with pytest.raises(ValueError, match="reduce"):
+        ad.segment_reduce(x, "median", lengths=ad.tensor([5]))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "uint8", "bool"])
+def test_hashes(dtype: str) -> None:
+    x = np.random.default_rng(0).integers(-3, 4, (3, 4)).astype(dtype)
+    for args, kwargs in (((), {}), ((1,), {}), (((0, 1),), dict(keepdim=True))):
+        theirs = torch.hash_tensor(torch.tensor(x), *args, **kwargs)
+        ours = ad.hash_tensor(ad.tensor(x), *args, **kwargs)
+        assert ours.dtype == ad.uint64 and np.array_equal(ours.numpy(), theirs.numpy())
+
+
+PATTERNS = [
+    ((2, 3, 4, 5), "b h w c -> b h w c", {}), ((2, 3, 4, 5), "b h w c -> h (b w) c", {}),
+    ((2, 3, 4, 5), "b h w c -> b (c h w)", {}),
+    ((2, 6, 4, 5), "b (h1 h) (w1 w) c -> (b h1 w1) h w c", dict(h1=2, w1=2)),
+    ((2, 3, 4), "a ... -> ... a", {}), ((2, 3, 4), "a ... -> a (...)", {}),
+    ((2, 1, 4), "a 1 b -> a b", {}), ((2, 4), "a b -> a 1 b", {}), ((2, 4), "a b -> a () b", {}),
+]
+
+
+@pytest.mark.parametrize(("shape", "pattern", "lengths"), PATTERNS)
+def test_rearranging(shape: Any, pattern: str, lengths: Any) -> None:
+    x = np.arange(np.prod(shape)).reshape(shape)
+    theirs = torch.func.rearrange(torch.tensor(x), pattern, **lengths)
+    ours = ad.func.rearrange(ad.tensor(x), pattern, **lengths)
+    assert ours.shape == theirs.shape and np.array_equal(ours.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize(("pattern", "text"), [
+    ("a b", "needs an arrow"), ("a b -> a", "one side only"), ("a a -> a", "more than once"),
+    ("a (b -> a b", "do not match"), ("a ((b)) -> b a", "do not match"),
+    ("a b c -> a b c", "has 3 axes"), ("(a b) c -> a b c", "all but one"), ("a 2 -> a", "no name"),
+])
+def test_rearranging_refuses_in_words(pattern: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        ad.func.rearrange(ad.ones(2, 3), pattern)
+
+
+@pytest.mark.filterwarnings("ignore")        # (PyTorch says that its CSR is new)
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin", "max", "min"])
+def test_products_with_other_sums(reduce: str) -> None:
+    a = np.array([[1.0, 0, 2], [0, -3, 0], [0, 0, 0]])
+    b = np.random.default_rng(5).normal(size=(3, 2))
+    found = []
+    for m in (torch, ad):
+        s = m.tensor(a).to_sparse_csr()
+        t = m.tensor(b, requires_grad=True)
+        out = m.sparse.mm(s, t, reduce)
+        out.sum().backward()
+        found.append((out.detach().numpy(), t.grad.numpy()))
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs)
+
+
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc"])
+@pytest.mark.parametrize(("rows", "offsets", "shape"), [
+    (3, [0, -1, -2], (3, 3)), (3, [0, 1, 2], (5, 5)), (2, [2, -1], (4, 3)), (1, [2], (3, 3))])
+def test_diagonals(rows: int, offsets: list[int], shape: Any, layout: str) -> None:
+    d = np.arange(rows * 3.0).reshape(rows, 3) + 1
+    theirs, ours = (m.sparse.spdiags(m.tensor(d), m.tensor(offsets), shape, getattr(m, layout))
+                    for m in (torch, ad))
+    assert str(ours.layout).endswith(layout)
+    assert np.array_equal(ours.to_dense().numpy(), theirs.to_dense().numpy())
+
+
+def test_files_as_memory(tmp_path: Any) -> None:
+    name = str(tmp_path / "numbers")
+    with pytest.raises(ValueError, match="8 bytes|0 bytes|no such|No such") as info:
+        np.zeros(1).tofile(name)
+        ad.from_file(name, size=3)
+    assert "shared=True" in str(info.value)
+    ad.from_file(name, shared=True, size=3, dtype=ad.float64).copy_(ad.arange(3.0))
+    assert torch.from_file(name, size=3, dtype=torch.float64).tolist() == [0.0, 1.0, 2.0]
+    private = ad.from_file(name, size=3, dtype=ad.float64)
+    private.add_(1)
+    assert np.fromfile(name).tolist() == [0.0, 1.0, 2.0]
+
+
+CONTIGUOUS = {
+    "cat": lambda m, x: m.cat([x.t(), x.t()]), "roll": lambda m, x: m.roll(x.t(), 1, 0),
+    "softmax": lambda m, x: m.softmax(x.t(), 0), "cumsum": lambda m, x: m.cumsum(x.t(), 0),
+    "log_softmax": lambda m, x: m.log_softmax(x, 0), "rfft": lambda m, x: m.fft.rfft(x.t()),
+    "one_hot": lambda m, x: m.nn.functional.one_hot((x > 0).long().t(), 2),
+    "fold": lambda m, x: m.nn.functional.fold(x.reshape(1, 4, 3), (2, 4), 2),
+}
+COLUMNS = {
+    "inv": lambda m, x: m.linalg.inv(x @ x.t()), "solve": lambda m, x: m.linalg.solve(x @ x.t(), x),
+    "cholesky": lambda m, x: m.linalg.cholesky(x @ x.t()), "qr": lambda m, x: m.linalg.qr(x).Q,
+    "svd": lambda m, x: m.linalg.svd(x, full_matrices=False).Vh,
+    "eigh": lambda m, x: m.linalg.eigh(x @ x.t()).eigenvectors,
+    "lu_factor": lambda m, x: m.linalg.lu_factor(x).LU, "geqrf": lambda m, x: m.geqrf(x)[0],
+    "nonzero": lambda m, x: m.nonzero(x > 0), "zeros_like": lambda m, x: m.zeros_like(x.t()),
+}
+
+
+@pytest.mark.parametrize("name", [*CONTIGUOUS, *COLUMNS])
+def test_results_lie_in_memory_as_pytorchs_do(name: str) -> None:
+    x = np.random.default_rng(1).normal(size=(3, 4))
+    program = {**CONTIGUOUS, **COLUMNS}[name]
+    theirs, ours = program(torch, torch.tensor(x)), program(ad, ad.tensor(x))
+    assert ours.stride() == theirs.stride()
+    if name in CONTIGUOUS:
+        assert ours.is_contiguous() and ours.view(-1).shape == theirs.view(-1).shape
