@@ -187,3 +187,62 @@ def test_results_lie_in_memory_as_pytorchs_do(name: str) -> None:
     assert ours.stride() == theirs.stride()
     if name in CONTIGUOUS:
         assert ours.is_contiguous() and ours.view(-1).shape == theirs.view(-1).shape
+
+
+BYTES = {
+    "eq": lambda m, x: x == -1, "lt": lambda m, x: x < 256, "gt": lambda m, x: x > 300,
+    "add": lambda m, x: x + 300, "sub": lambda m, x: x - 1, "mul": lambda m, x: x * -1,
+    "and": lambda m, x: x & -1, "fill_": lambda m, x: x.clone().fill_(-1),
+    "add_": lambda m, x: x.clone().add_(-1), "where": lambda m, x: m.where(x > 0, x, -1),
+    "remainder": lambda m, x: x.remainder(-3), "mask": lambda m, x: m.arange(3)[x],
+    "floor_divide": lambda m, x: x // -1,
+}
+
+
+@pytest.mark.filterwarnings("ignore")        # (PyTorch's words about masks of bytes)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("name", BYTES)
+def test_numbers_that_do_not_fit_go_round(name: str, dtype: str) -> None:
+    if name == "mask" and dtype == "int8":
+        pytest.skip("bytes with a sign are positions")
+    theirs, ours = (BYTES[name](m, m.tensor([0, 1, 100], dtype=getattr(m, dtype)))
+                    for m in (torch, ad))
+    assert str(ours.dtype).endswith(str(theirs.dtype).removeprefix("torch."))
+    assert ours.tolist() == theirs.tolist()
+
+
+DEFAULTS = {
+    "linalg.cross": lambda m, x: m.linalg.cross(x, x.flip(0)),
+    "linalg.diagonal": lambda m, x: m.linalg.diagonal(x.reshape(1, 3, 3)),
+    "linalg.vander": lambda m, x: m.linalg.vander(m.tensor([2, 3], dtype=m.int32)),
+    "matrix_rank": lambda m, x: m.linalg.matrix_rank(x, atol=1.0, rtol=0.0, hermitian=True),
+    "fftn of one axis": lambda m, x: m.fft.fftn(x, 2), "ifft2": lambda m, x: m.fft.irfftn(x, 4),
+    "adaptive_max_pool1d": lambda m, x: m.adaptive_max_pool1d(x[None], 2)[1],
+    "kl_div": lambda m, x: m.kl_div(x, x.abs()),
+    "hinge": lambda m, x: m.hinge_embedding_loss(x, x.sign()),
+    "margin": lambda m, x: m.nn.functional.margin_ranking_loss(
+        x.int(), x.int().flip(0), x.int().sign()),
+    "threshold": lambda m, x: m.nn.functional.threshold(m.arange(-3, 3), 0, 0.5),
+    "no integers": lambda m, x: m.zeros(0, 3, dtype=m.int64) // 0,
+    "channels last": lambda m, x: m.tensor(x.reshape(1, 3, 1, 3).permute(
+        0, 3, 1, 2).is_contiguous(memory_format=m.channels_last)),
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_pytorchs(name: str) -> None:
+    x = np.random.default_rng(2).normal(size=(3, 3))
+    theirs, ours = (DEFAULTS[name](m, m.tensor(x)) for m in (torch, ad))
+    assert str(ours.dtype).endswith(str(theirs.dtype).removeprefix("torch."))
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-6)
+
+
+def test_another_tensor_is_no_place_for_the_result() -> None:
+    x, y = ad.ones(2), ad.zeros(2)
+    with pytest.raises(TypeError, match=r"cos_\(\) takes 0 arguments beside the tensor, got 1"):
+        x.cos_(y)
+    with pytest.raises(TypeError, match="takes 1 arguments"):
+        x.mul_()
+    assert x.tolist() == [1.0, 1.0] and y.tolist() == [0.0, 0.0]
+    with pytest.raises(RuntimeError, match="can't be cast to the desired output type Long"):
+        ad.ones(2, dtype=ad.int64).deg2rad_()

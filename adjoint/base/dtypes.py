@@ -172,6 +172,16 @@ def set_default(dtype: Any) -> None:
     _default[0] = new
 
 
+def wrapped(number: Any, dtype: np.dtype[Any]) -> Any:
+    """A number as a 0-d array of `dtype`; an integer that does not fit goes round, as in C and
+    PyTorch: -1 is 255 in uint8."""
+    try:
+        return np.asarray(number, dtype)
+    except OverflowError:
+        low, size = int(np.iinfo(dtype).min), 1 << 8 * dtype.itemsize
+        return np.asarray((int(number) - low) % size + low, dtype)
+
+
 def default_of(category: str) -> np.dtype[Any]:
     """Default dtype of a category: 'b'ool, 'i'nteger, 'f'loat, 'c'omplex."""
     if category == "b":

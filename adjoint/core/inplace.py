@@ -54,6 +54,9 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     attrs = attrs or {}
     args = [*others[:position], target, *others[position:]]
     label = name or op_.name + "_"
+    if len(args) != len(op_.operands):
+        raise DTypeError(f"{label}() takes {len(op_.operands) - 1} arguments beside the tensor, "
+                         f"got {len(others)}")
     if op_.own is not None and _quickly(op_.own, target, args):
         bump(target, label)
         return target
@@ -345,7 +348,7 @@ def _unwritten(op_: Op, array: Any, arrays: Sequence[Any], attrs: Mapping[str, A
                label: str) -> tuple[Any, ...]:
     """What `write` gives where there is nothing to write to."""
     outs = compute(op_, arrays, attrs)
-    _check_fit(array, outs[0], label)
+    check_fit(array, outs[0], label)
     return (array, *outs[1:])
 
 
@@ -367,12 +370,12 @@ def _written(op_: Op, array: Any, arrays: Sequence[Any], attrs: Mapping[str, Any
         ufunc(*arrays, out=array)
         return (array,)
     outs = compute(op_, arrays, attrs)
-    _check_fit(array, outs[0], label)
+    check_fit(array, outs[0], label)
     np.copyto(array, outs[0], casting="unsafe")
     return (array, *outs[1:])
 
 
-def _check_fit(array: Any, out: Any, label: str) -> None:
+def check_fit(array: Any, out: Any, label: str) -> None:
     if out.shape != array.shape:
         raise ShapeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape "
                          f"{list(out.shape)} ({label}: an in-place op cannot grow its tensor)")
@@ -511,5 +514,5 @@ def is_leaf_edge(edge: Any) -> bool:
     return type(edge) is AccumulateGrad
 
 
-__all__ = ["Aval", "aval_of", "assign", "check_writable", "inplace", "inplace_method", "lend",
-           "rebase", "refresh_views", "replay", "scatter_into", "settle"]
+__all__ = ["Aval", "aval_of", "assign", "check_fit", "check_writable", "inplace",
+           "inplace_method", "lend", "rebase", "refresh_views", "replay", "scatter_into", "settle"]

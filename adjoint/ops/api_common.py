@@ -64,6 +64,8 @@ def no_zeros(name: str, divisor: Any, dividend: Any = 1) -> None:
     a, d = (x.array if isinstance(x, Tensor) else x for x in (dividend, divisor))
     if any(getattr(x, "dtype", np.dtype(type(x))).kind not in "iub" for x in (a, d)):
         return
+    if isinstance(a, np.ndarray) and not a.size:
+        return
     if d == 0 if isinstance(d, int) else isinstance(d, np.ndarray) and not np.all(d):
         raise ArgumentError(f"ZeroDivisionError: {name} of integers by 0; divide floats where inf "
                             "and nan are wanted")

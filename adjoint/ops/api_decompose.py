@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import finfo
+from adjoint.base.dtypes import finfo, is_inexact
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32, lowered
 from adjoint.core.op import op
@@ -541,6 +541,8 @@ def vander(x: Any, *, N: Any = None) -> Any:
     from adjoint.ops.pointwise import pow_op
     if not len(x.shape):
         x = reshape(x, (1,))
+    if not is_inexact(dtype_of(x)):
+        x = cast(x, dtype=np.dtype(np.int64))
     n = x.shape[-1] if N is None else int(N)
     return pow_op(unsqueeze_op(x, dim=len(x.shape)), np.arange(n).astype(dtype_of(x)))
 

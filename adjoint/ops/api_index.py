@@ -69,7 +69,9 @@ def _as_array(item: Any) -> Any:
 
 
 def _kind(item: Any) -> str:
-    return str(dtype_of(item).kind)
+    """The category of an index; bytes are masks, as in PyTorch."""
+    dtype = dtype_of(item)
+    return "b" if dtype == np.uint8 else str(dtype.kind)
 
 
 def _width(item: Any) -> int:

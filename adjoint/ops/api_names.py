@@ -83,11 +83,10 @@ def top_embedding(weight: Any, indices: Any, padding_idx: int = -1,
 def _losses() -> None:
     def declare(name: str, f: Any) -> None:
         def run(*args: Any, **kwargs: Any) -> Any:
-            if "reduction" in kwargs:
-                kwargs["reduction"] = _name(kwargs["reduction"])
+            kwargs["reduction"] = _name(kwargs.get("reduction", 0))
             return f(*args, **kwargs)
         run.__name__ = run.__qualname__ = name
-        run.__doc__ = f"`nn.functional.{name}`; reductions may be numbers (0, 1, 2)."
+        run.__doc__ = f"`nn.functional.{name}`; reductions may be numbers, 0 (the default), 1, 2."
         public(name, method=False)(run)
     for name in ("binary_cross_entropy_with_logits", "cosine_embedding_loss",
                  "hinge_embedding_loss", "kl_div", "margin_ranking_loss", "poisson_nll_loss",
@@ -199,5 +198,7 @@ def with_indices() -> dict[str, Any]:
 
 
 INDEXED = with_indices()
+public("adaptive_max_pool1d", method=False, replace=True)(      # at the top level: the pair
+    INDEXED["adaptive_max_pool1d_with_indices"])
 public("max_pool1d_with_indices", method=False)(INDEXED["max_pool1d_with_indices"])
 __all__ = ["INDEXED", "upsample_bilinear", "upsample_nearest"]

@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import BOOL, default_dtype, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core.inplace import check_fit
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops.api_common import dtype_of, finish, need, numel, raw, result, value
@@ -279,7 +280,9 @@ def _declare_values() -> None:
     """In-place forms that compute out of place and copy: they are rarely the hot path."""
     def declare(name: str, f: Any) -> None:
         def write(self: Any, *args: Any, **kwargs: Any) -> Any:
-            setitem(self, Ellipsis, f(clone_op(self), *args, **kwargs))
+            made = f(clone_op(self), *args, **kwargs)
+            check_fit(raw(self), raw(made), name + "_")
+            setitem(self, Ellipsis, made)
             return self
         write.__name__ = write.__qualname__ = name + "_"
         write.__doc__ = f"In-place `{name}`."

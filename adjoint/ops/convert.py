@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import DType, of_numpy, to_numpy
+from adjoint.base.dtypes import DType, of_numpy, to_numpy, wrapped
 from adjoint.base.errors import ArgumentError
 from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.op import op
@@ -179,7 +179,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         raise ArgumentError("fill_ only supports 0-dimension value tensor but got tensor with "
                             f"{value.array.ndim} dimensions.")
     return copy_(self, value if isinstance(value, Tensor) else wrap(
-        np.asarray(value, self.array.dtype)))
+        wrapped(value, self.array.dtype)))
 
 
 @public(function=False, name="zero_")

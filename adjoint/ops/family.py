@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, aval_of
-from adjoint.base.dtypes import BOOL, F32, F64, DType, default_dtype, is_inexact, result_type
+from adjoint.base.dtypes import (
+    BOOL,
+    F32,
+    F64,
+    DType,
+    default_dtype,
+    is_inexact,
+    result_type,
+    wrapped,
+)
 from adjoint.base.errors import DTypeError, ShapeError, instead_of
 from adjoint.base.provenance import is_own_code
 from adjoint.base.tier import pays
@@ -87,7 +96,7 @@ def promote(arrays: Sequence[Any], floating: bool = False) -> Sequence[Any]:
 
 def _cast(a: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(a, NUMBER):
-        return np.array(a, dtype)
+        return wrapped(a, dtype)
     if a.dtype == dtype:
         return a
     return Aval(a.shape, dtype) if isinstance(a, Aval) and not hasattr(a, "base") else (

@@ -133,6 +133,7 @@ def _sized(x: Any, n: int, d: int) -> Any:
 
 
 def _plan(name: str, x: Any, s: Any, dim: Any) -> tuple[Shape, list[int] | None]:
+    s = (s,) if isinstance(s, int) else s
     if dim is None:
         count = len(x.shape) if s is None else len(s)
         if count > len(x.shape):
@@ -175,7 +176,8 @@ def _back_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
     x = _ready(name, x, True)
     dims, sizes = _plan(name, x, s, dim)
     last = dims[-1]
-    n = 2 * (x.shape[last] - 1) if sizes is None or (s is not None and s[-1] == -1) else sizes[-1]
+    open_ = sizes is None or (s if isinstance(s, int) else s[-1]) == -1
+    n = 2 * (x.shape[last] - 1) if open_ or sizes is None else sizes[-1]
     if n < 1:
         raise ArgumentError(f"Invalid number of data points ({n}) specified")
     for d, m in zip(dims[:-1], (sizes or ())[:-1], strict=False):

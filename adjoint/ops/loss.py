@@ -338,8 +338,8 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
         raise ShapeError("margin_ranking_loss : All input tensors should have same dimension but "
                          f"got sizes: input1: {list(input1.shape)}, input2: {list(input2.shape)}, "
                          f"target: {list(target.shape)}")
-    found = clamp_min(add(mul(neg(target), sub(input1, input2)), margin), low=0.0)
-    return reduced(found, reduction)
+    gap = mul(neg(target), sub(input1, input2))
+    return reduced(clamp_min(add(gap, float(margin)), low=0.0), reduction)
 
 
 @in_float32
