@@ -478,7 +478,7 @@ def check(
         return Verdict(name, "skipped")
     if mode == "jvp" and not op.supports_forward_ad:
         return Verdict(name, "skipped")
-    function = ours(op.name, ad)
+    function = ours(op.name, ad) or ours(getattr(op.op, "__name__", "-"), ad)
     pair = (op.op, function) if mode != "inplace" else written(op, ad)
     if function is None or pair is None:
         return Verdict(name, "missing")

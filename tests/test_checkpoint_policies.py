@@ -253,3 +253,21 @@ class TestDeterminismCheck:
         y = checkpoint(region, leaf(randoms(3)), use_reentrant=False)
         with pytest.raises(RuntimeError, match="missing: .*ExpBackward0 at .*test_checkpoint_pol"):
             y.sum().backward()
+
+
+def test_records_have_pytorchs_names_for_policies() -> None:
+    aten = ad.ops.aten
+    assert aten.mm.default is aten.mm.out and aten.mm.default.name == "mm"
+    assert aten._softmax.default.name == "softmax"
+    with pytest.raises(AttributeError, match="no attribute 'convolute'.*'convolution'"):
+        _ = aten.convolute
+    seen = []
+
+    def policy(ctx: Any, op: Any, *args: Any, **attrs: Any) -> Any:
+        seen.append(op in [aten.mm.default])
+        return CheckpointPolicy.MUST_SAVE if seen[-1] else CheckpointPolicy.PREFER_RECOMPUTE
+    x = ad.ones(2, 2, requires_grad=True)
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+    checkpoint(lambda x: (x @ x).sigmoid(), x, use_reentrant=False, context_fn=contexts).sum(
+        ).backward()
+    assert any(seen) and not all(seen) and x.grad is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
 from adjoint.core.modes import watchers
 from adjoint.core.tensor import (
     GradientEdge,
@@ -179,6 +179,13 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
             for h in handles:
                 h.remove()
     return Handles()
+
+
+def region_activation_memory_budget(budget: float) -> Any:
+    """Raises: it speaks to PyTorch's compiler; `memory.budget` holds an eager program to a peak."""
+    raise NotSupported("autograd.graph.region_activation_memory_budget can only be used inside a "
+                       "torch.compile region; nothing is compiled here: memory.budget(bytes) keeps "
+                       "the peak of what runs inside of it")
 
 
 def increment_version(tensor: Any) -> None:

@@ -16,6 +16,7 @@ from adjoint.ops import api_small as api_small
 from adjoint.ops import api_sort as api_sort
 from adjoint.ops import api_split as api_split
 from adjoint.ops import arrange as arrange
+from adjoint.ops import aten as aten
 from adjoint.ops import attention as attention
 from adjoint.ops import batch_norm as batch_norm
 from adjoint.ops import conv as conv

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from adjoint.base.errors import ShapeError
+from adjoint.core.tensor import Tensor
 from adjoint.ops import (
     activation,
     batch_norm,
@@ -131,7 +132,7 @@ def native_group_norm(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: i
         raise ShapeError(f"native_group_norm: N={N}, C={C}, HxW={HxW} say nothing of the input "
                          f"{list(input.shape)}")
     out = group_norm.group_norm(input, group, weight, bias, eps)
-    rows = FUNCTIONS["reshape"](input, (N, group, -1))
+    rows = FUNCTIONS["reshape"](input, (N, group, C // group * HxW))
     var, mean = FUNCTIONS["var_mean"](rows, -1, correction=0)
     return out, mean, rsqrt(add(var, eps))
 
@@ -146,7 +147,8 @@ def native_batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, run
         empty = FUNCTIONS["zeros"](0, dtype=dtype_of(input))
         return out, empty, empty
     axes = [0, *range(2, len(input.shape))]
-    var, mean = FUNCTIONS["var_mean"](input, axes, correction=0)
+    held = input.detach() if isinstance(input, Tensor) else input
+    var, mean = FUNCTIONS["var_mean"](held, axes, correction=0)
     return out, mean, rsqrt(add(var, eps))
 
 

@@ -169,7 +169,7 @@ def true_divide(input: Any, other: Any, *, out: Any = None) -> Any:
 def _rounded(a: Any, b: Any, mode: str) -> Any:
     joint = category(result_type([_raw(a), _raw(b)]))
     if joint <= 1:
-        no_zeros("div", b)
+        no_zeros("div", b, a)
     if joint <= 1 and mode == "floor":
         return p.floor_divide_op(a, b)
     quotient = p.div(a, b)

@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32
+from adjoint.base.errors import ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, same_dtype, wide
@@ -173,6 +174,11 @@ def linear_cross_entropy(input: Any, linear_weight: Any, target: Any, *, linear_
               and input.shape[1] == linear_weight.shape[1] and math.prod(linear_weight.shape))
     if not simple:
         outs = tuple(linear_weight.shape[:-1])
+        if len(outs) > 1 and len(input.shape) < 2:
+            raise ShapeError("K-dimensional loss defined by linear_weight shape "
+                             f"{list(linear_weight.shape)} requires batched input, "
+                             f"[N, {linear_weight.shape[-1]}], got unbatched input with shape "
+                             f"{list(input.shape)}")
         flat = reshape(linear_weight, (math.prod(outs), linear_weight.shape[-1]))
         bias = None if linear_bias is None else reshape(linear_bias, (math.prod(outs),))
         logits = linear(input, flat, bias)

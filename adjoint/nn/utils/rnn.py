@@ -177,12 +177,12 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False,
         rows.append(row)
         start += n
     rows += [core.full((batch, *rest), padding_value, dtype=data.dtype)] * (steps - longest)
-    padded = core.stack(rows)
+    padded = core.stack(rows, int(batch_first))
     lengths = (np.asarray(sizes)[:, None] > np.arange(batch)[None, :]).sum(0)
     if sequence.unsorted_indices is not None:
         back = sequence.unsorted_indices
-        padded, lengths = padded.index_select(1, back), lengths[back.array]
-    return (padded.transpose(0, 1) if batch_first else padded), _int64(lengths)
+        padded, lengths = padded.index_select(int(not batch_first), back), lengths[back.array]
+    return padded, _int64(lengths)
 
 
 def pad_sequence(sequences: Tensor | Iterable[Tensor], batch_first: bool = False,
