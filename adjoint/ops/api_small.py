@@ -14,7 +14,7 @@ from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops.api_common import dtype_of, finish, need, numel, raw, result, value
 from adjoint.ops.api_index import setitem
-from adjoint.ops.device import contiguous_format, memory_format
+from adjoint.ops.device import memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
 from adjoint.ops.pointwise import (
     abs_op,
@@ -372,8 +372,10 @@ def is_set_to(self: Any, tensor: Any) -> bool:
 @public("is_contiguous", function=False)
 def is_contiguous(self: Any, memory_format: Any = None) -> bool:
     """True if the elements lie in memory in C order, or as `memory_format` says."""
-    array, form = raw(self), memory_format or contiguous_format
-    return isinstance(array, MetaArray) or bool(form.holds(array))
+    array = raw(self)
+    if memory_format is None or type(array) is MetaArray:
+        return type(array) is MetaArray or bool(array.flags.c_contiguous)
+    return bool(memory_format.holds(array))
 
 
 def _one_order(x: Any, check: Any) -> None:

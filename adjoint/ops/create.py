@@ -253,9 +253,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
 
 
 def _order(array: Any) -> Any:
-    """The axes from the outermost in memory, of an array without gaps that is not in C order."""
-    if type(array) is MetaArray or array.flags.c_contiguous:
-        return None
+    """The axes from the outermost in memory, of an array without gaps; None if it has some."""
     order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
     return order if array.transpose(order).flags.c_contiguous else None
 
@@ -265,11 +263,15 @@ def _like(name: str, fill: Any) -> Any:
              requires_grad: bool = False, pin_memory: bool = False,
              memory_format: Any = None) -> Tensor:
         where = device if device is not None else device_name(input)
-        kind = _dtype(dtype, input.array.dtype)
-        order = _order(input.array) if memory_format in (None, preserve_format) else None
+        array = input.array
+        kind = _dtype(dtype, array.dtype)
+        order = None
+        if not (type(array) is MetaArray or array.flags.c_contiguous) and memory_format in (
+                None, preserve_format):
+            order = _order(array)
         if order is None:
-            return make(tuple(input.array.shape), kind, fill, where, requires_grad)
-        made = make(tuple(input.array.shape[d] for d in order), kind, fill, where)
+            return make(tuple(array.shape), kind, fill, where, requires_grad)
+        made = make(tuple(array.shape[d] for d in order), kind, fill, where)
         return wrap(made.array.transpose(np.argsort(order)), requires_grad)
     like.__name__ = like.__qualname__ = name
     like.__doc__ = f"`{name[:-5]}` of the shape, dtype and device of `input`."
