@@ -92,16 +92,6 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
             "unsafe_chunk unsafe_split".split(), "the pieces are views of one operation, as split's"
         ),
     },
-    "errors": {
-        **dict.fromkeys(
-            (
-                "nn.functional.linear_cross_entropy",
-                "nn.functional.linear_cross_entropy.chunked",
-                "nn.functional.linear_cross_entropy.chunked_none",
-            ),
-            "losses of several axes take an input without a batch axis, too",
-        ),
-    },
 }
 
 

@@ -149,6 +149,17 @@ def test_diagonals(rows: int, offsets: list[int], shape: Any, layout: str) -> No
     assert np.array_equal(ours.to_dense().numpy(), theirs.to_dense().numpy())
 
 
+def test_parts_of_sparse_tensors() -> None:
+    x = np.arange(16.0).reshape(2, 2, 2, 2)
+    for dim, start, length in ((0, 0, 1), (1, 1, 1), (2, 1, 1), (3, 0, 0)):
+        theirs, ours = (m.narrow_copy(m.tensor(x).to_sparse(2), dim, start, length)
+                        for m in (torch, ad))
+        assert ours.shape == theirs.shape
+        assert np.array_equal(ours.to_dense().numpy(), theirs.to_dense().numpy())
+    with pytest.raises(ValueError, match="exceeds dimension size"):
+        ad.narrow_copy(ad.tensor(x).to_sparse(2), 0, 1, 2)
+
+
 def test_files_as_memory(tmp_path: Any) -> None:
     name = str(tmp_path / "numbers")
     with pytest.raises(ValueError, match="8 bytes|0 bytes|no such|No such") as info:

@@ -407,7 +407,7 @@ def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
     """
     found = value(input, "nonzero")
     if as_tuple:
-        return tuple(box(input, a) for a in np.nonzero(np.atleast_1d(found)))
+        return tuple(box(input, np.ascontiguousarray(a)) for a in np.nonzero(np.atleast_1d(found)))
     if found.ndim:
         where = np.stack(np.nonzero(found)).T.astype(I64, copy=False)
     else:

@@ -256,7 +256,7 @@ def detach_copy(input: Any) -> Any:
     return clone_op(input.detach())
 
 
-@public("narrow_copy", function=False)
+@public()
 def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
     """`narrow`, copied."""
     if type(self) in SPARSE:

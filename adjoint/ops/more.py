@@ -90,7 +90,7 @@ def _copied(name: str, view: Any) -> None:
 
 
 for _view in ("expand", "diagonal", "permute", "transpose", "t", "squeeze", "unsqueeze", "select",
-              "narrow", "split", "unbind", "as_strided", "view_as_real", "view_as_complex",
+              "split", "unbind", "as_strided", "view_as_real", "view_as_complex",
               "split_with_sizes"):
     _copied(_view + "_copy", FUNCTIONS[_view])
 _copied("unfold_copy", METHODS["unfold"])
