@@ -130,6 +130,7 @@ _LEGACY = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongT
            "ComplexDoubleTensor", "set_default_tensor_type", "typename")
 _LAZY_NAMES = {**dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, "legacy"),
               "save": "io", "load": "io", "compile": "compiler", "vmap": "func",
+              "segment_reduce": "ops.segments", "hash_tensor": "ops.segments",
               "UntypedStorage": "storage", "TypedStorage": "storage",
               "fuse": "func", "explain": "inspect", "draw": "inspect",
               "doctor": "inspect.doctor", "why_zero": "inspect.gradients",

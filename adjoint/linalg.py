@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any as _Any
 
 from adjoint.base.errors import missing as _missing
+from adjoint.ops import ldl as _ldl  # noqa: F401 - registers
 from adjoint.ops import lu as _lu  # noqa: F401 - registers
 from adjoint.ops.api_arrange import cross as _cross
 from adjoint.ops.api_arrange import diagonal as _diagonal

@@ -40,7 +40,7 @@ from adjoint.ops.activation import (
 from adjoint.ops.api_index import one_hot
 from adjoint.ops.api_linalg import linear
 from adjoint.ops.api_names import INDEXED as _INDEXED
-from adjoint.ops.api_names import native_channel_shuffle, upsample_bilinear, upsample_nearest
+from adjoint.ops.api_names import native_channel_shuffle
 from adjoint.ops.attention import scaled_dot_product_attention
 from adjoint.ops.batch_norm import batch_norm, local_response_norm, normalize
 from adjoint.ops.conv import (
@@ -100,7 +100,12 @@ from adjoint.ops.network import (
 )
 from adjoint.ops.norm import layer_norm
 from adjoint.ops.pool import POOLS as _POOLS
-from adjoint.ops.resample import interpolate, upsample
+from adjoint.ops.resample import (
+    interpolate,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
 from adjoint.ops.softmax import f_log_softmax as log_softmax
 from adjoint.ops.softmax import f_softmax as softmax
 from adjoint.ops.softmax import softmin

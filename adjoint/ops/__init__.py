@@ -1,4 +1,7 @@
 """L2: declarations of operations, and the public functions with PyTorch's signatures."""
+import importlib as _importlib
+from typing import Any as _Any
+
 from adjoint.ops import accelerate as accelerate
 from adjoint.ops import activation as activation
 from adjoint.ops import api_arrange as api_arrange
@@ -16,14 +19,12 @@ from adjoint.ops import api_small as api_small
 from adjoint.ops import api_sort as api_sort
 from adjoint.ops import api_split as api_split
 from adjoint.ops import arrange as arrange
-from adjoint.ops import aten as aten
 from adjoint.ops import attention as attention
 from adjoint.ops import batch_norm as batch_norm
 from adjoint.ops import conv as conv
 from adjoint.ops import convert as convert
 from adjoint.ops import create as create
 from adjoint.ops import cross_entropy as cross_entropy
-from adjoint.ops import ctc as ctc
 from adjoint.ops import cumulative as cumulative
 from adjoint.ops import decompose as decompose
 from adjoint.ops import dropout as dropout
@@ -34,7 +35,6 @@ from adjoint.ops import gather as gather
 from adjoint.ops import group_norm as group_norm
 from adjoint.ops import householder as householder
 from adjoint.ops import index as index
-from adjoint.ops import ldl as ldl
 from adjoint.ops import linalg as linalg
 from adjoint.ops import linear_loss as linear_loss
 from adjoint.ops import loss as loss
@@ -48,8 +48,6 @@ from adjoint.ops import pool as pool
 from adjoint.ops import random as random
 from adjoint.ops import recurrent as recurrent
 from adjoint.ops import reduce as reduce
-from adjoint.ops import resample as resample
-from adjoint.ops import segments as segments
 from adjoint.ops import shape as shape
 from adjoint.ops import softmax as softmax
 from adjoint.ops import sort as sort
@@ -57,3 +55,12 @@ from adjoint.ops import sparse as sparse
 from adjoint.ops import special as special
 from adjoint.ops import threads as threads
 from adjoint.ops import vision as vision
+
+_LATE = ("aten", "ctc", "ldl", "resample", "segments", "sparse_more")
+
+
+def __getattr__(name: str) -> _Any:
+    """Records that few programs need load when they are first used."""
+    if name in _LATE:
+        return _importlib.import_module(f"adjoint.ops.{name}")
+    raise AttributeError(f"module 'adjoint.ops' has no attribute {name!r}")

@@ -9,7 +9,6 @@ from adjoint.core.tensor import Tensor
 from adjoint.ops import (
     activation,
     batch_norm,
-    ctc,
     dropout,
     embedding,
     group_norm,
@@ -24,7 +23,6 @@ from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, rsqrt
 from adjoint.ops.pool import POOLS
 from adjoint.ops.public import FUNCTIONS, public
-from adjoint.ops.resample import interpolate
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -81,6 +79,11 @@ def top_embedding(weight: Any, indices: Any, padding_idx: int = -1,
     return embedding.embedding(indices, weight, pad, None, 2.0, scale_grad_by_freq, sparse)
 
 
+def _ctc_loss(*args: Any, **kwargs: Any) -> Any:
+    from adjoint.ops.ctc import ctc_loss  # loads when it is first used
+    return ctc_loss(*args, **kwargs)
+
+
 def _losses() -> None:
     def declare(name: str, f: Any) -> None:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +96,7 @@ def _losses() -> None:
                  "hinge_embedding_loss", "kl_div", "margin_ranking_loss", "poisson_nll_loss",
                  "triplet_margin_loss"):
         declare(name, getattr(loss, name))
-    declare("ctc_loss", ctc.ctc_loss)
+    declare("ctc_loss", _ctc_loss)
 
 
 _losses()
@@ -173,16 +176,6 @@ def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
     return norm_op(v, p=float(pow), dim=dims, keepdim=dim != -1)
 
 
-def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
-    """`interpolate` by the nearest neighbour."""
-    return interpolate(input, size, scale_factor, "nearest")
-
-
-def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
-    """`interpolate` bilinearly, corners aligned."""
-    return interpolate(input, size, scale_factor, "bilinear", True)
-
-
 def with_indices() -> dict[str, Any]:
     """The pools that return indices, under their own names."""
     made = {}
@@ -203,4 +196,4 @@ INDEXED = with_indices()
 public("adaptive_max_pool1d", method=False, replace=True)(      # at the top level: the pair
     INDEXED["adaptive_max_pool1d_with_indices"])
 public("max_pool1d_with_indices", method=False)(INDEXED["max_pool1d_with_indices"])
-__all__ = ["INDEXED", "upsample_bilinear", "upsample_nearest"]
+__all__ = ["INDEXED"]

@@ -236,5 +236,15 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
     return record(input, axes=axes, align=bool(align_corners), back=False)
 
 
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """`interpolate` by the nearest neighbour."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """`interpolate` bilinearly, corners aligned."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
 upsample = interpolate
-__all__ = ["RECORDS", "interpolate", "upsample"]
+__all__ = ["RECORDS", "interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]

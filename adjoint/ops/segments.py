@@ -21,7 +21,7 @@ from adjoint.ops.api_common import (
     value,
 )
 from adjoint.ops.pointwise import div
-from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.public import FUNCTIONS
 from adjoint.ops.reduce import reduced_shape
 from adjoint.ops.shape import narrow_op
 
@@ -57,7 +57,6 @@ def _segment_of(sizes: Any, n: int) -> Any:
     return np.array(rows, np.int64).reshape(*sizes.shape[:-1], n)
 
 
-@public(method=False)
 def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, indices: Any = None,
                    offsets: Any = None, axis: int = 0, unsafe: bool = False,
                    initial: Any = None) -> Any:
@@ -109,7 +108,6 @@ hash_op: Any = op(
     domain=lambda: [((np.array([[1.0, 2.0], [3.0, 4.0]]),), {"dim": (1,), "keepdim": False})])
 
 
-@public()
 def hash_tensor(input: Any, dim: Any = (), *, keepdim: bool = False, mode: int = 0,
                 out: Any = None) -> Any:
     """The exclusive or of the elements' bits over axes, uint64: floats as float64, others as int64.

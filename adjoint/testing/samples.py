@@ -1,6 +1,7 @@
 """Sample operands for every op record: the rows of the law table."""
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -325,7 +326,9 @@ def _rest() -> dict[str, list[Sample]]:
 
 
 def table() -> dict[str, list[Sample]]:
-    """Samples by op name, for every registered op that has any."""
+    """Samples by op name, for every registered op that has any, those that load late too."""
+    for module in ("ctc", "ldl", "resample", "segments"):
+        importlib.import_module(f"adjoint.ops.{module}")
     rows: dict[str, list[Sample]] = {}
     for part in (_reductions, _views, _indexing, _products, _networks, _images, _systems, _rest):
         rows.update(part())
