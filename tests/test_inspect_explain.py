@@ -154,8 +154,9 @@ def test_refusals_name_the_reason() -> None:
         ad.draw(leaf([1.0]).exp()).save("x.png")
 
 
-# Rules that are no expression: a sparse result; a derivative that is refused in words.
-BY_REASON = {"scatter_into", "embedding_sparse", "zeta"}
+# Rules that are no expression: a sparse result; a derivative that is refused in words; a loop over
+# the steps of time.
+BY_REASON = {"scatter_into", "embedding_sparse", "zeta", "linalg_ldl_solve", "ctc_loss"}
 
 
 def test_every_record_has_formulas() -> None:

@@ -153,6 +153,8 @@ add("GaussianNLLLoss", nn.GaussianNLLLoss, (*pair, ad.ones(3, 4)), variance=(*pa
 add("CTCLoss", nn.CTCLoss, (z(5, 2, 4), ints(2, 3) + 1, ad.tensor([5, 5]), ad.tensor([3, 3])),
     lengths=(z(5, 2, 4), ints(2, 3) + 1, ad.tensor([6, 5]), ad.tensor([3, 3])),
     batch=(z(5, 2, 4), ints(2, 3) + 1, ad.tensor([5]), ad.tensor([3])))
+add("LinearCrossEntropyLoss", lambda: nn.LinearCrossEntropyLoss(4, 10), (z(3, 4), ints(3)),
+    features=(z(3, 5), ints(3)), above=(z(3, 4), ints(3) + 10), batch=(z(3, 4), ints(5)))
 add("CosineSimilarity", nn.CosineSimilarity, pair, **shapes)
 add("PairwiseDistance", nn.PairwiseDistance, pair, **shapes)
 add("AdaptiveLogSoftmaxWithLoss", lambda: nn.AdaptiveLogSoftmaxWithLoss(4, 10, [3]),

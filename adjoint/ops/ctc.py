@@ -181,12 +181,6 @@ def _slope(x: Any, targets: Any, steps: Shape, lengths: Shape, blank: int,
     return neg(reshape(summed, (time, n, classes)))
 
 
-def _vjp(ct: Any, x: Any, targets: Any, *, steps: Shape, lengths: Shape, blank: int,
-         zero_infinity: bool) -> Any:
-    slope = _slope(x, targets, steps, lengths, blank, zero_infinity)
-    return mul(reshape(ct, (1, -1, 1)), slope)
-
-
 def _jvp(t: Any, x: Any, targets: Any, *, steps: Shape, lengths: Shape, blank: int,
          zero_infinity: bool) -> Any:
     slope = _slope(x, targets, steps, lengths, blank, zero_infinity)
@@ -204,7 +198,9 @@ ctc_op: Any = op(
     "ctc_loss", impl=lambda x, targets, /, *, steps, lengths, blank, zero_infinity: _losses(
         x, targets, steps=steps, lengths=lengths, blank=blank, zero_infinity=zero_infinity),
     infer=lambda x, targets, **_: Aval((x.shape[1],), x.dtype),
-    vjp={"x": _vjp}, jvp={"x": _jvp}, batch=batch_loop, domain=_domain,
+    vjp={"x": lambda ct, x, targets, *, steps, lengths, blank, zero_infinity: mul(
+        reshape(ct, (1, -1, 1)), _slope(x, targets, steps, lengths, blank, zero_infinity))},
+    jvp={"x": _jvp}, batch=batch_loop, domain=_domain,
     cost=lambda x, targets, *, lengths, **_: 30 * x.shape[0] * len(lengths) * (
         2 * max(lengths, default=0) + 1),
     why={"x": "alpha and beta are made again", "targets": "which states the paths go through"})

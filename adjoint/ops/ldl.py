@@ -157,11 +157,9 @@ def _solve_infer(ld: Aval, pivots: Aval, b: Aval, *, hermitian: bool) -> Aval:
     return Aval((*lead, *b.shape[-2:]), ld.dtype)
 
 
-def _solve_vjp(ct: Any, ld: Any, pivots: Any, *, hermitian: bool) -> Any:
-    """A⁻ᴴ·ct: A⁻¹ again where A is Hermitian, its conjugate where A is symmetric."""
-    if hermitian:
-        return ldl_solve_op(ld, pivots, ct, hermitian=True)
-    return conj(ldl_solve_op(ld, pivots, conj(ct), hermitian=False))
+def _turned(x: Any, hermitian: bool) -> Any:
+    """A⁻ᴴ is A⁻¹ where A is Hermitian, its conjugate where A is symmetric."""
+    return x if hermitian else conj(x)
 
 
 def _batch_solve(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
@@ -186,7 +184,9 @@ def _solve_samples() -> Any:
 
 ldl_solve_op: Any = op(
     "linalg_ldl_solve", **needs_width("ldl_solve"), impl=_solve, infer=_solve_infer,
-    vjp={"b": _solve_vjp}, jvp={"b": lambda t, ld, pivots, *, hermitian: ldl_solve_op(
+    vjp={"b": lambda ct, ld, pivots, *, hermitian: _turned(ldl_solve_op(
+        ld, pivots, _turned(ct, hermitian), hermitian=hermitian), hermitian)},
+    jvp={"b": lambda t, ld, pivots, *, hermitian: ldl_solve_op(
         ld, pivots, t, hermitian=hermitian)},
     batch=_batch_solve, cost=lambda ld, pivots, b, **_: 2 * ld.size * b.shape[-1],
     why={"ld": "dB = A⁻ᴴ·ct", "pivots": "dB = A⁻ᴴ·ct"}, domain=_solve_samples)
