@@ -257,3 +257,10 @@ def test_another_tensor_is_no_place_for_the_result() -> None:
     assert x.tolist() == [1.0, 1.0] and y.tolist() == [0.0, 0.0]
     with pytest.raises(RuntimeError, match="can't be cast to the desired output type Long"):
         ad.ones(2, dtype=ad.int64).deg2rad_()
+
+
+def test_layouts_inside_of_transforms() -> None:
+    """Tensors of a transform have no memory to ask."""
+    f = ad.func.vmap(lambda r: ad.zeros_like(r) + ad.ones_like(r.t()).sum() * r.is_contiguous())
+    assert f(ad.ones(2, 3, 3)).tolist() == [[[9.0] * 3] * 3] * 2
+    assert ad.func.grad(lambda x: (ad.ones_like(x) * x).sum())(ad.ones(3)).tolist() == [1.0] * 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval, MetaArray
+from adjoint.base.aval import Aval
 from adjoint.base.dtypes import BOOL, default_dtype, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.inplace import check_fit
@@ -373,8 +373,8 @@ def is_set_to(self: Any, tensor: Any) -> bool:
 def is_contiguous(self: Any, memory_format: Any = None) -> bool:
     """True if the elements lie in memory in C order, or as `memory_format` says."""
     array = raw(self)
-    if memory_format is None or type(array) is MetaArray:
-        return type(array) is MetaArray or bool(array.flags.c_contiguous)
+    if memory_format is None or not isinstance(array, np.ndarray):
+        return not isinstance(array, np.ndarray) or bool(array.flags.c_contiguous)
     return bool(memory_format.holds(array))
 
 

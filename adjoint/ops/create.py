@@ -266,7 +266,7 @@ def _like(name: str, fill: Any) -> Any:
         array = input.array
         kind = _dtype(dtype, array.dtype)
         order = None
-        if not (type(array) is MetaArray or array.flags.c_contiguous) and memory_format in (
+        if isinstance(array, np.ndarray) and not array.flags.c_contiguous and memory_format in (
                 None, preserve_format):
             order = _order(array)
         if order is None:
