@@ -31,7 +31,7 @@ LAYERS = (
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",
      "overrides", "_C"),
-    ("models", "vision", "hub", "interop", "hips"),
+    ("models", "vision", "hub", "interop", "hips", "jax"),
     ("inspect", "profiler", "testing"),
     ("cli",),
 )

@@ -51,7 +51,15 @@ def register_node(kind: type, flatten_node: Callable[[Any], tuple[Sequence[Any],
     _REGISTRY[kind] = (flatten_node, unflatten_node)
 
 
-def _split(x: Any) -> tuple[Any, Any, Sequence[Any]] | None:
+Split = Callable[[Any], tuple[Any, Any, Sequence[Any]] | None]
+
+
+def is_registered(kind: type) -> bool:
+    """True for types that `register_node` was called for."""
+    return kind in _REGISTRY
+
+
+def split(x: Any) -> tuple[Any, Any, Sequence[Any]] | None:
     """(kind, meta, children) of an inner node; None for a leaf."""
     kind = type(x)
     if x is None:
@@ -88,23 +96,26 @@ def _join(kind: Any, meta: Any, children: Sequence[Any]) -> Any:
     return made
 
 
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Spec]:
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, parts: Split = split
+            ) -> tuple[list[Any], Spec]:
     """Leaves in order, and the structure.
+
+    parts  how nodes are taken apart, where not as `split` does (`adjoint.jax` sorts the keys)
 
     >>> flatten({"a": 1, "b": (2, None)})[0]
     [1, 2]
     """
     leaves: list[Any] = []
-    return leaves, _walk(tree, leaves, is_leaf)
+    return leaves, _walk(tree, leaves, is_leaf, parts)
 
 
-def _walk(x: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> Spec:
-    parts = None if is_leaf is not None and is_leaf(x) else _split(x)
-    if parts is None:
+def _walk(x: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None, parts: Split) -> Spec:
+    node = None if is_leaf is not None and is_leaf(x) else parts(x)
+    if node is None:
         leaves.append(x)
         return LEAF
-    kind, meta, children = parts
-    return Spec(kind, meta, tuple([_walk(c, leaves, is_leaf) for c in children]))
+    kind, meta, children = node
+    return Spec(kind, meta, tuple([_walk(c, leaves, is_leaf, parts) for c in children]))
 
 
 def _rebuild(s: Spec, rest: Iterator[Any]) -> Any:
@@ -150,7 +161,7 @@ def broadcast_prefix(prefix: Any, spec: Spec, what: str) -> list[Any]:
 
 def _spread(p: Any, s: Spec, out: list[Any]) -> bool:
     """Add one entry per leaf; False where the structures differ."""
-    parts = None if p is None or isinstance(p, int) else _split(p)
+    parts = None if p is None or isinstance(p, int) else split(p)
     if s.kind is None or parts is None:
         out.extend([p] * s.leaves)
         return True

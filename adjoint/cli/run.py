@@ -1,7 +1,7 @@
 """`adjoint run --as-torch script.py [args]`: a PyTorch program, served by this package.
 
 For that process `import torch` and its submodules give this package's; with `--as-autograd` it is
-`import autograd` (HIPS autograd's name). The script is run as `__main__` with its own arguments. A
+`import autograd` (HIPS autograd's name), with `--as-jax` `import jax`. The script is run as `__main__` with its own arguments. A
 name that is not here raises where it is used, with the nearest name that is.
 """
 from __future__ import annotations
@@ -29,6 +29,7 @@ from adjoint.version import __version__
 
 _SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
 _AUTOGRAD = {"autograd": "adjoint.hips"}
+_JAX = {"jax": "adjoint.jax"}
 
 
 class _Loader(importlib.abc.Loader):
@@ -99,6 +100,11 @@ def serve_autograd() -> None:
     _serve(_AUTOGRAD, {})
 
 
+def serve_jax() -> None:
+    """Make `import jax` mean `adjoint.jax` in this process."""
+    _serve(_JAX, {})
+
+
 def _serve(served: dict[str, str], renamed: dict[str, str]) -> None:
     if not any(isinstance(f, _Finder) and f.served is served for f in sys.meta_path):
         sys.meta_path.insert(0, _Finder(served, renamed))
@@ -129,6 +135,8 @@ def run(argv: Sequence[str]) -> int:
                         help="serve `import torch` from this package")
     parser.add_argument("--as-autograd", action="store_true",
                         help="serve `import autograd` (HIPS autograd) from this package")
+    parser.add_argument("--as-jax", action="store_true",
+                        help="serve `import jax` from this package")
     parser.add_argument("script", help="the Python program")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     given = parser.parse_args(argv)
@@ -137,12 +145,12 @@ def run(argv: Sequence[str]) -> int:
         print(f"adjoint run: no file {given.script}", file=sys.stderr)
         return 2
     with contextlib.ExitStack() as served:
-        if given.as_torch:
-            serve_program()
-            served.enter_context(inherited("serve_program", (*_SERVED, "functorch")))
-        if given.as_autograd:
-            serve_autograd()
-            served.enter_context(inherited("serve_autograd", _AUTOGRAD))
+        for asked, serve, packages in (
+                (given.as_torch, serve_program, (*_SERVED, "functorch")),
+                (given.as_autograd, serve_autograd, _AUTOGRAD), (given.as_jax, serve_jax, _JAX)):
+            if asked:
+                serve()
+                served.enter_context(inherited(serve.__name__, packages))
         sys.argv = [given.script, *given.args]
         sys.path.insert(0, str(path.resolve().parent))
         runpy.run_path(str(path), run_name="__main__")

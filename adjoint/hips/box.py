@@ -19,6 +19,7 @@ from adjoint.autograd.forward import ForwardTensor
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import flatten, tree_map, unflatten
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.numpy._index import forward_slices
 from adjoint.ops.public import FUNCTIONS
 from adjoint.protocols import UFUNCS
 
@@ -194,27 +195,6 @@ def leaves_of(x: Any) -> Any:
     return unflatten([as_leaf(v) for v in found], spec)
 
 
-def _forward_slices(t: Any, at: Any) -> tuple[Any, Any]:
-    """The tensor with the axes flipped that slices walk down, and the slices walking up."""
-    items = list(at) if isinstance(at, tuple) else [at]
-    if not any(isinstance(i, slice) and (i.step or 1) < 0 for i in items):
-        return t, at
-    taken = [0 if i is None or i is Ellipsis else max(np.ndim(i), 1) if (
-        np.asarray(i).dtype == bool and not isinstance(i, slice)) else 1 for i in items]
-    axis, down = 0, []
-    for k, i in enumerate(items):
-        if i is Ellipsis:
-            axis += t.ndim - sum(taken)
-        elif isinstance(i, slice) and (i.step or 1) < 0:
-            n = t.shape[axis]
-            walk = range(*i.indices(n))
-            low = n - 1 - walk.start
-            items[k] = slice(low, max(low, n - 1 - walk.stop), -walk.step)
-            down.append(axis)
-        axis += taken[k]
-    return t.flip(down), tuple(items)
-
-
 # ------------------------------------------------------------------ arrays
 class ArrayBox(Box):
     """NumPy's array interface on a box."""
@@ -250,7 +230,7 @@ class ArrayBox(Box):
         return on_arrays(np.imag)(self)
 
     def __getitem__(self, at: Any) -> Any:
-        t, at = _forward_slices(self.tensor, getval(at))
+        t, at = forward_slices(self.tensor, getval(at))
         return raised(t[at])
 
     def __iter__(self) -> Any:

@@ -112,6 +112,27 @@ def partition(a: Any, kth: Any, axis: Any = -1, **_: Any) -> Any:
     return take_along_axis(x, np.argpartition(_plain(x), kth, axis), axis)
 
 
+def forward_slices(t: Any, at: Any) -> tuple[Any, Any]:
+    """The tensor with the axes flipped that slices walk down, and the slices walking up."""
+    items = list(at) if isinstance(at, tuple) else [at]
+    if not any(isinstance(i, slice) and (i.step or 1) < 0 for i in items):
+        return t, at
+    taken = [0 if i is None or i is Ellipsis else max(np.ndim(i), 1) if (
+        not isinstance(i, (slice, Tensor)) and np.asarray(i).dtype == bool) else 1 for i in items]
+    axis, down = 0, []
+    for k, i in enumerate(items):
+        if i is Ellipsis:
+            axis += t.ndim - sum(taken)
+        elif isinstance(i, slice) and (i.step or 1) < 0:
+            n = t.shape[axis]
+            walk = range(*i.indices(n))
+            low = n - 1 - walk.start
+            items[k] = slice(low, max(low, n - 1 - walk.stop), -walk.step)
+            down.append(axis)
+        axis += taken[k]
+    return t.flip(down), tuple(items)
+
+
 # ------------------------------------------------------------------ products
 @like("dot")
 def dot(a: Any, b: Any, out: Any = None) -> Any:

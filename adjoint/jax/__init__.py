@@ -1,0 +1,99 @@
+"""JAX's names on this package's engine: arrays are immutable, functions are transformed.
+
+`import adjoint.jax as jax`, or `adjoint run --as-jax program.py`, which serves these modules as
+`jax` to a program written for it. Functions run as they are written, each time: `jit` compiles
+nothing, so what needs a program (make_jaxpr, lowering to text) raises.
+
+>>> import adjoint.jax as jax
+>>> import adjoint.jax.numpy as jnp
+>>> jax.grad(lambda w: jnp.sum(jnp.tanh(w) ** 2))(jnp.array([0.0, 1.0]))
+Array([0.       , 0.6397...], dtype=float32)
+"""
+from adjoint.base.errors import missing as _missing
+from adjoint.func.reverse import FLOAT0 as float0
+from adjoint.func import checkpoint_policies
+from adjoint.jax import (
+    core,
+    debug,
+    dtypes,
+    errors,
+    flatten_util,
+    image,
+    lax,
+    nn,
+    numpy,
+    random,
+    scipy,
+    test_util,
+    tree,
+    tree_util,
+    typing,
+)
+from adjoint.jax._api import (
+    Device,
+    block_until_ready,
+    checking_leaks,
+    checkpoint,
+    clear_caches,
+    debug_nans,
+    default_backend,
+    default_device,
+    default_matmul_precision,
+    device_count,
+    device_get,
+    device_put,
+    devices,
+    disable_jit,
+    enable_x64,
+    ensure_compile_time_eval,
+    eval_shape,
+    host_count,
+    jit,
+    live_arrays,
+    local_device_count,
+    local_devices,
+    make_jaxpr,
+    named_call,
+    named_scope,
+    pmap,
+    process_count,
+    process_index,
+    pure_callback,
+    typeof,
+)
+from adjoint.jax._array import Array, ShapeDtypeStruct
+from adjoint.jax._array import METHODS as _METHODS
+from adjoint.jax._dtypes import config
+from adjoint.jax._rules import closure_convert, custom_gradient, custom_jvp, custom_vjp
+from adjoint.jax._transforms import (
+    grad,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jvp,
+    linear_transpose,
+    linearize,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+
+remat = checkpoint
+_METHODS["device"] = lambda x: devices()[0]
+_METHODS["sharding"] = lambda x: f"SingleDeviceSharding(device={devices()[0]!r})"
+__version__ = "0.10.2+adjoint"
+__version_info__ = (0, 10, 2)
+
+__all__ = [
+    "Array", "Device", "ShapeDtypeStruct", "block_until_ready", "checking_leaks", "checkpoint",
+    "checkpoint_policies", "clear_caches", "closure_convert", "config", "core", "custom_gradient",
+    "custom_jvp", "custom_vjp", "debug", "debug_nans", "default_backend", "default_device",
+    "default_matmul_precision", "device_count", "device_get", "device_put", "devices",
+    "disable_jit", "dtypes", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
+    "flatten_util", "float0", "grad", "hessian", "host_count", "image", "jacfwd", "jacobian",
+    "jacrev", "jit", "jvp", "lax", "linear_transpose", "linearize", "live_arrays",
+    "local_device_count", "local_devices", "make_jaxpr", "named_call", "named_scope", "nn",
+    "numpy", "pmap", "process_count", "process_index", "pure_callback", "random", "remat", "scipy",
+    "test_util", "tree", "tree_util", "typeof", "typing", "value_and_grad", "vjp", "vmap"]
+__getattr__ = _missing("jax")

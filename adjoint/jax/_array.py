@@ -1,0 +1,475 @@
+"""`jax.Array`: an immutable array over a tensor, with JAX's dtypes.
+
+An array holds the tensor that the engine works on, at whatever level of a transform, and whether
+its type is weak. Functions lower their operands to tensors of the dtype that JAX's promotion gives,
+call an op, and raise the result again.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import is_inexact
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.func.batch import BatchTensor
+from adjoint.jax import errors
+from adjoint.jax._dtypes import (
+    Pair,
+    ScalarType,
+    as_dtype,
+    canonical,
+    config,
+    default_dtype,
+    inexact,
+    lattice,
+)
+
+F = Callable[..., Any]
+_NUMBERS = {bool: "bool", int: "int", float: "float", complex: "complex"}
+METHODS: dict[str, F] = {}        # functions of `jax.numpy` that are methods too; filled by it
+
+
+class Array:
+    """An array of JAX's: immutable, with `.at` for changed copies."""
+
+    __slots__ = ("tensor", "weak_type", "__weakref__")
+    __array_priority__ = 100
+    __hash__: Any = None
+    tensor: Tensor
+    weak_type: bool
+
+    def __new__(cls, *_: Any, **__: Any) -> Array:
+        raise TypeError("jax.Array cannot be made directly; use jax.numpy.array or asarray")
+
+    # ---------------------------------------------------------------- what it is
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        found: np.dtype[Any] = self.tensor.array.dtype
+        return found
+
+    @property
+    def ndim(self) -> int:
+        return len(self.tensor.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    @property
+    def aval(self) -> Any:
+        return ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak_type)
+
+    @property
+    def T(self) -> Any:
+        return METHODS["transpose"](self)
+
+    @property
+    def mT(self) -> Any:
+        return METHODS["matrix_transpose"](self)
+
+    @property
+    def real(self) -> Any:
+        return METHODS["real"](self)
+
+    @property
+    def imag(self) -> Any:
+        return METHODS["imag"](self)
+
+    @property
+    def at(self) -> Any:
+        return METHODS["at"](self)
+
+    @property
+    def flat(self) -> Iterator[Any]:
+        return iter(self.reshape(-1))
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    is_fully_replicated = is_fully_addressable
+
+    @property
+    def device(self) -> Any:
+        return METHODS["device"](self)
+
+    def devices(self) -> set[Any]:
+        """The one CPU."""
+        return {self.device}
+
+    @property
+    def sharding(self) -> Any:
+        return METHODS["sharding"](self)
+
+    # ---------------------------------------------------------------- values
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        if is_traced(self):
+            raise errors.TracerArrayConversionError(
+                "The numpy.ndarray conversion method __array__() was called on traced array with "
+                f"shape {describe(self)}; use the function of jax.numpy in the place of NumPy's")
+        value = value_of(self)
+        return value if dtype is None else value.astype(dtype)
+
+    def __bool__(self) -> bool:
+        if self.size != 1 and not is_mapped(self):
+            raise ValueError("The truth value of an array with "
+                             f"{'more than one' if self.size else 'zero'} element"
+                             f"{'' if self.size else 's'} is ambiguous. Use a.any() or a.all()")
+        if is_mapped(self) or _abstract(self):
+            raise errors.TracerBoolConversionError(
+                f"Attempted boolean conversion of traced array with shape {describe(self)}: under "
+                "vmap there is one value per example; use jnp.where or lax.cond")
+        return bool(value_of(self))
+
+    def _number(self, kind: Any) -> Any:
+        if self.ndim:
+            raise TypeError("Only scalar arrays can be converted to Python scalars; got arr.ndim="
+                            f"{self.ndim}")
+        if is_traced(self):
+            raise errors.ConcretizationTypeError(
+                "Abstract tracer value encountered where concrete value is expected: traced array "
+                f"with shape {describe(self)}. The problem arose with the `{kind.__name__}` "
+                f"function; to change the type, use `x.astype({kind.__name__})`")
+        return kind(value_of(self)[()])
+
+    def __float__(self) -> float:
+        return float(self._number(float))
+
+    def __int__(self) -> int:
+        return int(self._number(int))
+
+    def __complex__(self) -> complex:
+        return complex(self._number(complex))
+
+    def __index__(self) -> int:
+        if is_mapped(self) or _abstract(self):
+            raise errors.TracerIntegerConversionError(
+                "The __index__() method was called on traced array with shape "
+                f"{describe(self)}; index a jax.numpy array, not a Python list")
+        if self.ndim or self.dtype.kind not in "iu":
+            raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
+        return int(value_of(self)[()])
+
+    def item(self, *args: int) -> Any:
+        """The one element as a Python number."""
+        return self._host("item").item(*args)
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        return self._host("tolist").tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        """The bytes of the elements."""
+        return self._host("tobytes").tobytes(order)     # type: ignore[no-any-return]  # an array's
+
+    def _host(self, what: str) -> Any:
+        if is_traced(self):
+            raise errors.ConcretizationTypeError(
+                "Abstract tracer value encountered where concrete value is expected: "
+                f".{what}() of a traced array with shape {describe(self)}")
+        return value_of(self)
+
+    def block_until_ready(self) -> Array:
+        """Itself: every operation is finished when it returns."""
+        return self
+
+    def copy_to_host_async(self) -> None:
+        """Nothing: the values are there."""
+
+    def addressable_data(self, index: int) -> Array:
+        """Itself."""
+        return self
+
+    def is_deleted(self) -> bool:
+        """False."""
+        return False
+
+    def delete(self) -> None:
+        """Nothing: the memory goes with the last reference."""
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d array")
+        return iter([self[i] for i in range(self.shape[0])])
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter([self[i] for i in reversed(range(len(self)))])
+
+    def __contains__(self, x: Any) -> bool:
+        return bool(METHODS["any"](self == x))
+
+    def __getitem__(self, at: Any) -> Any:
+        return METHODS["__getitem__"](self, at)
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        raise TypeError("JAX arrays are immutable and do not support in-place item assignment. "
+                        "Instead of x[idx] = y, use x = x.at[idx].set(y) or another .at[] method")
+
+    # ---------------------------------------------------------------- copies, text
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _remade, (np.asarray(self), self.weak_type)
+
+    def __repr__(self) -> str:
+        if is_traced(self) or _abstract(self):
+            return f"{tracer_kind(self)}({describe(self)})"
+        value = value_of(self)
+        prefix, width = "Array(", np.get_printoptions()["linewidth"]
+        text = (f"[], shape={self.shape}" if value.size == 0 else np.array2string(
+            value, prefix=prefix, suffix=",", separator=", ", max_line_width=width))
+        weak = ", weak_type=True" if self.weak_type else ""
+        kind = f"dtype={self.dtype.name}{weak})"
+        last = len(text) - text.rfind("\n") + 1
+        gap = " " * len(prefix) if last + len(kind) + 1 > width else " "
+        return f"{prefix}{text},{gap}{kind}"
+
+    def __str__(self) -> str:
+        return repr(self) if is_traced(self) or _abstract(self) else str(value_of(self))
+
+    def __format__(self, spec: str) -> str:
+        if is_traced(self) or self.ndim:
+            return format(str(self), spec)
+        return format(value_of(self)[()], spec)
+
+    # methods of `jax.numpy`'s functions are found by name
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in _METHOD_NAMES:
+            raise AttributeError(f"'Array' object has no attribute '{name}'")
+        f = METHODS[name]
+        return lambda *args, **kwargs: f(self, *args, **kwargs)
+
+
+_METHOD_NAMES = frozenset(
+    "all any argmax argmin argpartition argsort astype choose clip compress conj conjugate copy "
+    "cumprod cumsum diagonal dot flatten max mean min nonzero prod ptp ravel repeat reshape round "
+    "searchsorted sort squeeze std sum swapaxes take trace transpose var view to_device".split())
+_new = object.__new__
+
+
+def make(tensor: Any, weak: bool = False) -> Array:
+    """The array over a tensor; 64-bit results are narrowed where they are switched off."""
+    out = _new(Array)
+    dtype = tensor.array.dtype
+    to = canonical(dtype)
+    out.tensor = tensor if to is dtype or to == dtype else tensor.to(to)
+    out.weak_type = weak
+    return out
+
+
+def _remade(value: Any, weak: bool) -> Array:
+    return make(wrap(value), weak)
+
+
+def of_value(x: Any, dtype: Any = None, weak: bool = False) -> Array:
+    """An array of anything that NumPy takes."""
+    return make(wrap(np.array(x, dtype)), weak)
+
+
+def _cast(x: Any, dtype: Any) -> Array:
+    return METHODS["asarray"](x, dtype)          # type: ignore[no-any-return]  # from a table
+
+
+ScalarType.make = staticmethod(_cast)
+
+
+class ShapeDtypeStruct:
+    """A shape and a dtype without values: what `eval_shape` gives and takes."""
+
+    def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False, **_: Any) -> None:
+        self.shape = tuple(shape)
+        self.dtype = dtype if getattr(dtype, "name", "").startswith("key<") else as_dtype(dtype)
+        self.weak_type = weak_type
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (
+            other.shape, other.dtype)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{weak})"
+
+    def str_short(self) -> str:
+        """`float32[3]`."""
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+# ------------------------------------------------------------------ levels
+def base_of(x: Array) -> Any:
+    """The plain tensor below all levels."""
+    t: Any = x.tensor
+    while t.level:
+        t = t.value
+    return t
+
+
+def value_of(x: Array) -> Any:
+    """The values as a NumPy array. The arrays of a program cannot be written to."""
+    value = base_of(x).array.view()
+    value.flags.writeable = False
+    return value
+
+
+def is_mapped(x: Array) -> bool:
+    """True where every example of a vmap has its own value."""
+    t: Any = x.tensor
+    while t.level:
+        if isinstance(t, BatchTensor):
+            return True
+        t = t.value
+    return False
+
+
+def is_traced(x: Array) -> bool:
+    """True while a transform follows the values."""
+    return bool(x.tensor.level or x.tensor._rg) or _abstract(x)
+
+
+def _abstract(x: Array) -> bool:
+    return isinstance(base_of(x).array, MetaArray)
+
+
+def tracer_kind(x: Array) -> str:
+    """JAX's name for what stands for an array in a transform."""
+    if isinstance(x.tensor, BatchTensor):
+        return "VmapTracer"
+    return "JitTracer" if _abstract(x) else "JVPTracer" if x.tensor.level else "GradTracer"
+
+
+def describe(x: Any) -> str:
+    """`float32[3]`."""
+    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
+
+
+# ------------------------------------------------------------------ operands
+def pair_of(x: Any) -> Pair | None:
+    """(dtype, weak) of an operand; None for what is none."""
+    if type(x) is Array:
+        return x.tensor.array.dtype, x.weak_type
+    kind = _NUMBERS.get(type(x))
+    if kind is not None:
+        return default_dtype(kind), kind != "bool"
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind in "biufcV":
+        return canonical(x.dtype), False
+    return None
+
+
+def checked(name: str, xs: Any) -> list[Any]:
+    """Operands that are arrays or numbers; TypeError for the rest."""
+    out = []
+    for i, x in enumerate(xs):
+        if type(x) is not Array and pair_of(x) is None:
+            if hasattr(x, "__jax_array__"):
+                x = x.__jax_array__()
+            elif isinstance(x, (int, float, complex)):          # subclasses, as IntEnum
+                x = next(k(x) for k in (bool, int, float, complex) if isinstance(x, k))
+            else:
+                raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at "
+                                f"position {i}.")
+        out.append(x)
+    return out
+
+
+def to_tensor(x: Any, dtype: np.dtype[Any]) -> Any:
+    """An operand as a tensor of that dtype."""
+    if type(x) is Array:
+        t = x.tensor
+        return t if t.array.dtype == dtype else convert(t, dtype)
+    if isinstance(x, int) and dtype.kind in "iu" and not isinstance(x, bool):
+        return wrap(np.array(x).astype(dtype) if -2**63 <= x < 2**64 else np.array(x, dtype))
+    return wrap(np.asarray(x).astype(dtype))
+
+
+def convert(t: Any, dtype: np.dtype[Any]) -> Any:
+    """A tensor in another dtype; complex values lose their imaginary part."""
+    if t.array.dtype.kind == "c" and dtype.kind not in "cb":
+        t = t.real
+    return t.to(dtype)
+
+
+def joined(name: str, xs: Any, numeric: bool = False, floating: bool = False
+           ) -> tuple[list[Any], bool]:
+    """Operands as tensors of their common dtype, and whether that is weak.
+
+    numeric   truth values count as integers
+    floating  and integers as floats
+    """
+    xs = checked(name, xs)
+    pairs = frozenset([pair_of(x) for x in xs])
+    found: Pair = lattice(pairs)                  # type: ignore[arg-type]  # None was refused
+    if floating:
+        found = inexact(found)
+    elif numeric and found[0].kind == "b":
+        found = default_dtype("int"), False
+    return [to_tensor(x, found[0]) for x in xs], found[1]
+
+
+def tensor_of(x: Any, name: str = "asarray") -> Any:
+    """One operand as a tensor of its own dtype."""
+    if type(x) is Array:
+        return x.tensor
+    x, = checked(name, (x,))
+    pair = pair_of(x)
+    assert pair is not None
+    return to_tensor(x, pair[0])
+
+
+def as_array(x: Any, name: str = "asarray") -> Array:
+    """One operand as an array; Python's numbers are weak."""
+    if type(x) is Array:
+        return x
+    x, = checked(name, (x,))
+    pair = pair_of(x)
+    assert pair is not None
+    return make(to_tensor(x, pair[0]), pair[1])
+
+
+def is_array_like(x: Any) -> bool:
+    """True for what can be an operand."""
+    return pair_of(x) is not None or hasattr(x, "__jax_array__")
+
+
+def carries(x: Any) -> bool:
+    """True for operands that a derivative may flow through."""
+    pair = pair_of(x)
+    return pair is not None and is_inexact(pair[0])
+
+
+__all__ = ["Array", "ShapeDtypeStruct", "config"]

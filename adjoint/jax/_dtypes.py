@@ -1,0 +1,171 @@
+"""JAX's element types: the x64 flag, weak types and the promotion lattice.
+
+Source: JAX documentation, "Type promotion semantics". Two types join at their least upper bound in
+the lattice; a Python number is of a weak type, which is below every type of its category.
+"""
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import bfloat16 as _bfloat16
+from adjoint.base.dtypes import is_bfloat16, is_inexact
+
+Pair = tuple[np.dtype[Any], bool]          # (dtype, is it weak)
+
+
+class Config:
+    """The flags that `jax.config.update` sets."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {
+            "jax_enable_x64": False, "jax_debug_nans": False, "jax_debug_infs": False,
+            "jax_disable_jit": False, "jax_platform_name": "cpu", "jax_platforms": "cpu",
+            "jax_numpy_rank_promotion": "allow", "jax_numpy_dtype_promotion": "standard",
+            "jax_default_matmul_precision": None, "jax_default_prng_impl": "threefry2x32",
+            "jax_threefry_partitionable": True, "jax_check_tracer_leaks": False,
+            "jax_log_compiles": False, "jax_traceback_filtering": "auto", "jax_default_device":
+            None, "jax_compilation_cache_dir": None, "jax_enable_checks": False}
+
+    def update(self, name: str, value: Any) -> None:
+        """Set a flag; AttributeError for a name that is none."""
+        if name not in self.values:
+            raise AttributeError(f"Unrecognized config option: {name}")
+        self.values[name] = value
+        canonical.cache_clear()
+        lattice.cache_clear()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in self.values:
+            raise AttributeError(f"Unrecognized config option: {name}")
+        return self.values[name]
+
+    @property
+    def x64_enabled(self) -> bool:
+        """Are there 64-bit types?"""
+        return bool(self.values["jax_enable_x64"])
+
+    def read(self, name: str) -> Any:
+        """The value of a flag."""
+        return self.values[name]
+
+
+config = Config()
+_NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
+
+
+@cache
+def canonical(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that stands for this one: 32 bits where 64 are switched off."""
+    if config.values["jax_enable_x64"]:
+        return dtype
+    return np.dtype(_NARROW.get(dtype.name, dtype.name)) if dtype.name in _NARROW else dtype
+
+
+class ScalarType:
+    """`jnp.float32` and its like: names a dtype, and makes an array of a value."""
+
+    make: Any = None                       # set by the module of arrays
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype."""
+        return _bfloat16.dtype if self.__name__ == "bfloat16" else np.dtype(self.__name__)
+
+    def __call__(self, x: Any = 0) -> Any:
+        return ScalarType.make(x, self.dtype)
+
+    def __eq__(self, other: Any) -> bool:
+        return self is other or (not isinstance(other, ScalarType) and other is not None
+                                 and self.dtype == other)
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"<class 'jax.numpy.{self.__name__}'>"
+
+
+SCALARS = {name: ScalarType(name) for name in (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
+    "complex64 complex128").split()}
+
+
+def as_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's dtype of any spelling, in 32 bits where 64 are switched off."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        dtype = SCALARS[dtype]
+    if isinstance(dtype, ScalarType):
+        dtype = dtype.dtype
+    return canonical(np.dtype(dtype))
+
+
+# ------------------------------------------------------------------ promotion
+_WEAK = ("int", "float", "complex")        # weak types, by the name of Python's
+_ABOVE = {
+    "bool": "int", "int": "uint8 int8", "uint8": "int16 uint16", "uint16": "int32 uint32",
+    "uint32": "int64 uint64", "uint64": "float", "int8": "int16", "int16": "int32",
+    "int32": "int64", "int64": "float", "float": "bfloat16 float16 complex",
+    "bfloat16": "float32", "float16": "float32", "float32": "float64 complex64",
+    "float64": "complex128", "complex": "complex64", "complex64": "complex128",
+    "complex128": ""}
+
+
+@cache
+def _upward(name: str) -> frozenset[str]:
+    return frozenset({name}).union(*map(_upward, _ABOVE[name].split()))
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    return {"b": "bool", "i": "int", "u": "int", "c": "complex"}.get(dtype.kind, "float")
+
+
+def default_dtype(kind: str) -> np.dtype[Any]:
+    """The dtype of Python's `int`, `float` or `complex`."""
+    return canonical(np.dtype({"int": "int64", "float": "float64", "complex": "complex128",
+                               "bool": "bool"}[kind]))
+
+
+@cache
+def lattice(pairs: frozenset[Pair]) -> Pair:
+    """The least upper bound of (dtype, weak) pairs."""
+    if len(pairs) == 1:
+        return next(iter(pairs))
+    if len({d for d, _ in pairs}) == 1 and all(w for _, w in pairs):
+        return next(iter(pairs))
+    names = [_kind(d) if weak and d.kind != "b" else d.name for d, weak in pairs]
+    common = frozenset.intersection(*map(_upward, names))
+    best = next(n for n in common if common <= _upward(n))
+    if best in _WEAK:
+        return default_dtype(best), True
+    return canonical(np.dtype(SCALARS[best].dtype)), False
+
+
+def inexact(pair: Pair) -> Pair:
+    """The pair itself, or the default float for integers and truth values."""
+    return pair if is_inexact(pair[0]) else (default_dtype("float"), pair[1])
+
+
+# ------------------------------------------------------------------ categories (jnp.issubdtype)
+def issubdtype(a: Any, b: Any) -> bool:
+    """`numpy.issubdtype`, which knows bfloat16, PRNG keys and the names of scalar types."""
+    if a is None or (not isinstance(a, (str, type, ScalarType)) and not hasattr(a, "kind")
+                     and not hasattr(a, "dtype")):
+        a = np.dtype(a)
+    name = getattr(a, "name", "")
+    if name.startswith("key<"):
+        return getattr(b, "__name__", "") in ("prng_key", "extended", "generic")
+    if getattr(b, "__name__", "") in ("prng_key", "extended"):
+        return False
+    low = a if isinstance(a, type) and issubclass(a, np.generic) else (
+        SCALARS["bfloat16"].dtype if a == "bfloat16" else
+        a.dtype if isinstance(a, ScalarType) else np.dtype(a))
+    high = b.dtype if isinstance(b, ScalarType) else b
+    if isinstance(low, np.dtype) and is_bfloat16(low):
+        return high == low or high in (np.floating, np.inexact, np.number, np.generic)
+    return bool(np.issubdtype(low, high))

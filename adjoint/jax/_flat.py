@@ -1,0 +1,146 @@
+"""A function of trees of arrays as a function of tensors: what the transforms of `adjoint.func`
+are given."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.tree import Spec, unflatten
+from adjoint.core.tensor import wrap
+from adjoint.func.reverse import FLOAT0
+from adjoint.jax._array import Array, as_array, describe, is_array_like, make
+from adjoint.jax.tree_util import PyTreeDef, flat
+
+F = Callable[..., Any]
+
+
+def is_key(x: Any) -> bool:
+    """True for typed PRNG keys."""
+    return type(x).__name__ == "KeyArray"
+
+
+def leaf(x: Any, what: str = "Argument") -> Any:
+    """An argument as an array; TypeError for what is no value."""
+    if type(x) is Array or is_key(x):
+        return x
+    if not is_array_like(x):
+        raise TypeError(f"{what} '{x}' of type {type(x)} is not a valid JAX type")
+    return as_array(x)
+
+
+def lower(x: Any) -> Any:
+    """The tensor of an array or of a key."""
+    return x.data.tensor if is_key(x) else x.tensor
+
+
+class Like:
+    """How tensors become the leaves that they were made of: weak arrays, keys."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self.marks = [type(x) if is_key(x) else bool(x.weak_type) for x in leaves]
+
+    def back(self, tensors: Sequence[Any]) -> list[Any]:
+        """Tensors as arrays and keys."""
+        return [make(t, m) if isinstance(m, bool) else m(make(t))
+                for t, m in zip(tensors, self.marks, strict=True)]
+
+
+class Leaves:
+    """A tree of values: its leaves as tensors, and how to make such a tree again."""
+
+    def __init__(self, tree: Any, what: str = "Argument") -> None:
+        found, self.spec = flat(tree)
+        self.arrays = [leaf(x, what) for x in found]
+        self.like = Like(self.arrays)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The leaves as tensors."""
+        return [lower(a) for a in self.arrays]
+
+    @property
+    def treedef(self) -> PyTreeDef:
+        """The structure."""
+        return PyTreeDef(self.spec)
+
+    def tree(self, tensors: Sequence[Any]) -> Any:
+        """The tree with these tensors' arrays as its leaves."""
+        return unflatten(self.like.back(tensors), self.spec)
+
+
+class Flat:
+    """`fun(*args, **kwargs)` as a function of the tensors of `args`, giving a list of tensors;
+    the structure of its last output, and its auxiliary output, are kept."""
+
+    def __init__(self, fun: F, args: Any, kwargs: Any = None, has_aux: bool = False) -> None:
+        self.fun, self.kwargs, self.has_aux = fun, kwargs or {}, has_aux
+        self.given = Leaves(args)
+        self.out: Leaves
+        self.aux: Leaves
+
+    def __call__(self, *tensors: Any) -> Any:
+        found = self.fun(*self.given.tree(tensors), **self.kwargs)
+        if self.has_aux:
+            if not isinstance(found, (tuple, list)) or len(found) != 2:
+                raise TypeError("expected function with aux output to return a two-element tuple, "
+                                f"but got type {type(found)} with value {found!r:.80}")
+            found, extra = found
+            self.aux = Leaves(extra, "aux")
+        self.out = Leaves(found, "Output")
+        return (self.out.tensors, self.aux.tensors) if self.has_aux else self.out.tensors
+
+
+class Moving:
+    """The arguments that a derivative is taken of, and those that stay."""
+
+    def __init__(self, args: Sequence[Any], argnums: Sequence[int]) -> None:
+        self.args, self.nums = list(args), [i % len(args) for i in argnums]
+        self.leaves = Leaves(tuple(args[i] for i in self.nums))
+        self.places = [k for k, a in enumerate(self.leaves.arrays)
+                       if not is_key(a) and is_inexact(a.dtype)]
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The leaves that can carry a derivative."""
+        return [self.leaves.arrays[k].tensor for k in self.places]
+
+    def bind(self, fun: F) -> F:
+        """The function of the moving leaves' arrays alone."""
+        def run(*arrays: Any, **kwargs: Any) -> Any:
+            full = list(self.leaves.arrays)
+            for k, a in zip(self.places, arrays, strict=True):
+                full[k] = a
+            args = list(self.args)
+            for i, v in zip(self.nums, unflatten(full, self.leaves.spec), strict=True):
+                args[i] = v
+            return fun(*args, **kwargs)
+        return run
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The moving leaves."""
+        return tuple(self.leaves.arrays[k] for k in self.places)
+
+    def gather(self, found: Sequence[Any]) -> Any:
+        """Per-leaf results in the structure of the arguments; float0 zeros at the others."""
+        import numpy as np
+        full: list[Any] = [np.zeros(a.shape, FLOAT0) for a in self.leaves.arrays]
+        for k, v in zip(self.places, found, strict=True):
+            full[k] = v
+        return unflatten(full, self.leaves.spec)
+
+
+def conjugate(t: Any) -> Any:
+    """JAX pulls back by the transpose, this engine by the adjoint: they differ by this."""
+    return t.conj() if t.is_complex() else t
+
+
+def zeros(x: Array) -> Any:
+    """A zero tangent of an array."""
+    import numpy as np
+    return wrap(np.zeros(x.shape, x.dtype))
+
+
+__all__ = ["FLOAT0", "Flat", "Leaves", "Like", "Moving", "Spec", "conjugate", "describe", "leaf",
+           "lower", "zeros"]

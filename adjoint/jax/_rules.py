@@ -1,0 +1,286 @@
+"""`custom_jvp` and `custom_vjp` on arrays, over the rules of `adjoint.func`."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from typing import Any
+
+import numpy as np
+
+from adjoint import func as _func
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.tree import unflatten
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import Array, as_array, make
+from adjoint.jax._flat import FLOAT0, Leaves, conjugate, is_key, zeros
+from adjoint.jax.tree_util import PyTreeDef, flat
+
+F = Callable[..., Any]
+
+
+def _positions(fun: F, argnums: Sequence[int], argnames: Sequence[str]) -> tuple[int, ...]:
+    """Positions of arguments given by number or name."""
+    nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not argnames:
+        return tuple(sorted(nums))
+    order = list(inspect.signature(fun).parameters)
+    names = (argnames,) if isinstance(argnames, str) else argnames
+    return tuple(sorted({*nums, *(order.index(n) for n in names)}))
+
+
+class _Ruled:
+    """A function with a rule: what the two kinds share."""
+
+    __name__: str
+
+    def __init__(self, fun: F, nondiff_argnums: Sequence[int] = (),
+                 nondiff_argnames: Sequence[str] = ()) -> None:
+        update_wrapper(self, fun)
+        self.fun = fun
+        self.nondiff_argnums = _positions(fun, nondiff_argnums, nondiff_argnames)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        from functools import partial
+        return self if instance is None else partial(self, instance)
+
+    def _bound(self, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """All arguments in their positions, defaults among them."""
+        try:
+            signature = inspect.signature(self.fun)
+        except (TypeError, ValueError):
+            return tuple(args)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(f"The following keyword arguments could not be resolved to positions: "
+                            f"{', '.join(bound.kwargs)}")
+        return bound.args
+
+
+class _Called:
+    """One call: the moving arguments as tensors, the others beside them."""
+
+    def __init__(self, args: Sequence[Any], fixed: Sequence[int]) -> None:
+        self.args, self.fixed = tuple(args), fixed
+        self.given = Leaves(tuple(a for i, a in enumerate(args) if i not in fixed))
+        self.out: Leaves
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """The arguments that no derivative is taken of."""
+        return tuple(self.args[i] for i in self.fixed)
+
+    def all(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """All arguments in their order."""
+        rest = iter(self.given.tree(tensors))
+        return tuple(a if i in self.fixed else next(rest) for i, a in enumerate(self.args))
+
+    def outputs(self, found: Any) -> tuple[Any, ...]:
+        """An output as tensors; its structure is kept."""
+        self.out = Leaves(found, "Output")
+        return tuple(self.out.tensors)
+
+
+def _tangent(t: Any, like: Any) -> Any:
+    """A tangent or cotangent for a rule to read; float0 zeros for an integer."""
+    if is_key(like) or not is_inexact(like.dtype):
+        return np.zeros(like.shape, FLOAT0)
+    return make(t, like.weak_type)
+
+
+class custom_jvp(_Ruled):
+    """A function whose forward rule is written by hand: `f.defjvp(rule)`, or `f.defjvps(...)`.
+
+    >>> from adjoint import jax
+    >>> @jax.custom_jvp
+    ... def cube(x):
+    ...     return x ** 3
+    >>> _ = cube.defjvp(lambda x, t: (cube(*x), 3 * x[0] ** 2 * t[0]))
+    >>> jax.grad(cube)(2.0)
+    Array(12., dtype=float32, weak_type=True)
+    """
+
+    rule: Any = None
+
+    def defjvp(self, jvp: F, symbolic_zeros: bool = False) -> F:
+        """Set the rule: `jvp(*nondiff, primals, tangents) -> (output, tangent)`."""
+        self.rule = jvp
+        return jvp
+
+    def defjvps(self, *jvps: F | None) -> None:
+        """One rule per argument: `rule(tangent, output, *primals)`; None where it is zero."""
+        if self.nondiff_argnums:
+            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``.")
+
+        def whole(primals: Any, tangents: Any) -> Any:
+            from adjoint.jax.tree_util import tree_map
+            out = self(*primals)
+            shares = [r(t, out, *primals) for r, t in zip(jvps, tangents, strict=True) if r]
+            zero = tree_map(lambda x: as_array(x) * 0, out)
+            total = shares[0] if shares else zero
+            for s in shares[1:]:
+                total = tree_map(lambda a, b: a + b, total, s)
+            return out, total
+        self.rule = whole
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.rule is None:
+            raise AttributeError(f"No JVP defined for custom_jvp function {self.__name__} using "
+                                 "defjvp.")
+        call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
+        run = _func.custom_jvp(lambda *ts: call.outputs(self.fun(*call.all(ts))))
+
+        def rule(primals: Any, tangents: Any) -> Any:
+            arrays = call.given.like.back(primals)
+            ts = [_tangent(t, a) for t, a in zip(tangents, arrays, strict=True)]
+            spec = call.given.spec
+            found = self.rule(*call.constants, unflatten(arrays, spec), unflatten(ts, spec))
+            return self._checked(found)
+        run.defjvp(rule)
+        return call.out.tree(run(*call.given.tensors))
+
+    def _checked(self, found: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        name = getattr(self.rule, "__name__", "rule")
+        if not isinstance(found, (list, tuple)) or len(found) != 2:
+            raise TypeError(f"Custom JVP rule {name} for function {self.__name__} must produce a "
+                            "pair (list or tuple of length two) representing primal and tangent "
+                            f"outputs, but got {found!r:.200}.")
+        out = Leaves(found[0], "Output")
+        ts, spec = flat(found[1])
+        if spec != out.spec:
+            raise TypeError(f"Custom JVP rule {name} for function {self.__name__} must produce "
+                            "primal and tangent outputs with equal container (pytree) structures, "
+                            f"but got {out.treedef} and {PyTreeDef(spec)} respectively.")
+        made = []
+        for t, o in zip(ts, out.arrays, strict=True):
+            if getattr(t, "dtype", None) == FLOAT0:
+                made.append(wrap(np.zeros(o.shape, np.float32)))
+                continue
+            x = as_array(t)
+            if x.shape != o.shape or (x.dtype != o.dtype and is_inexact(o.dtype)):
+                raise TypeError("Custom JVP rule must produce primal and tangent outputs with "
+                                "corresponding shapes and dtypes. Expected "
+                                f"{o.dtype}[{','.join(map(str, o.shape))}] but got "
+                                f"{x.dtype}[{','.join(map(str, x.shape))}].")
+            made.append(x.tensor)
+        return tuple(out.tensors), tuple(made)
+
+
+class custom_vjp(_Ruled):
+    """A function whose reverse rule is written by hand: `f.defvjp(fwd, bwd)`.
+
+    Unlike JAX's, it can be pushed forward too: the rule, linear in the cotangent, is transposed.
+
+    >>> from adjoint import jax
+    >>> @jax.custom_vjp
+    ... def double(x):
+    ...     return 2 * x
+    >>> double.defvjp(lambda x: (double(x), None), lambda _, ct: (10 * ct,))
+    >>> jax.grad(double)(1.0)
+    Array(10., dtype=float32, weak_type=True)
+    """
+
+    fwd: Any = None
+    bwd: Any = None
+
+    def defvjp(self, fwd: F, bwd: F, symbolic_zeros: bool = False, optimize_remat: bool = False
+               ) -> None:
+        """Set the rule: `fwd(*args) -> (output, residuals)` and `bwd(*nondiff, residuals, ct) ->`
+        a tuple with a cotangent per differentiable argument."""
+        self.fwd, self.bwd = fwd, bwd
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fwd is None:
+            raise AttributeError(f"No VJP defined for custom_vjp function {self.__name__} using "
+                                 "defvjp.")
+        call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
+        run = _func.custom_vjp(lambda *ts: call.outputs(self.fun(*call.all(ts))))
+
+        def fwd(*ts: Any) -> Any:
+            found = self.fwd(*call.all(ts))
+            if not isinstance(found, (list, tuple)) or len(found) != 2:
+                raise TypeError(
+                    f"Custom VJP fwd rule {getattr(self.fwd, '__name__', 'fwd')} for function "
+                    f"{self.__name__} must produce a pair (list or tuple of length two) where the "
+                    "first element represents the primal output and the second element represents "
+                    f"residuals, but got {found!r:.200}")
+            leaves, spec = flat(found[1])
+            moving = tuple(x.tensor if type(x) is Array else None for x in leaves)
+            return call.outputs(found[0]), (moving, _Residuals(leaves, spec))
+        run.defvjp(fwd, lambda res, cts: self._pulled(call, res, cts))
+        return call.out.tree(run(*call.given.tensors))
+
+    def _pulled(self, call: _Called, res: Any, cts: Any) -> Any:
+        residuals = res[1].filled(res[0])
+        arrays = [_tangent(zeros(o) if c is None else conjugate(c), o)
+                  for c, o in zip(cts, call.out.arrays, strict=True)]
+        found = self.bwd(*call.constants, residuals, unflatten(arrays, call.out.spec))
+        return _cotangents(self, call.given, found)
+
+
+class _Residuals:
+    """What a rule keeps beside tensors, and the tree that all of it is in."""
+
+    def __init__(self, leaves: Sequence[Any], spec: Any) -> None:
+        self.spec = spec
+        self.leaves = [None if type(x) is Array else x for x in leaves]
+        self.weak = [type(x) is Array and x.weak_type for x in leaves]
+
+    def filled(self, tensors: Sequence[Any]) -> Any:
+        """The tree, with these tensors' arrays."""
+        return unflatten([x if t is None else make(t, w) for x, t, w in zip(
+            self.leaves, tensors, self.weak, strict=True)], self.spec)
+
+
+def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
+    """The cotangents that a rule gave, one per leaf of the arguments; None is zero."""
+    leaves, spec = flat(found, lambda x: x is None)
+    n = len(given.spec.children)
+    if not isinstance(found, (tuple, list)) or len(found) != n:
+        raise TypeError("Custom VJP bwd rule must produce an output with the same container "
+                        "(pytree) structure as the args tuple of the primal function, and in "
+                        "particular must produce a tuple of length equal to the number of "
+                        f"arguments to the primal function, but got bwd output structure "
+                        f"{PyTreeDef(spec)} for primal input structure {given.treedef}.")
+    out: list[Any] = []
+    for ct, s in zip(found, given.spec.children, strict=True):
+        parts, own = flat(ct, lambda x: x is None)
+        if ct is None:
+            parts = [None] * s.leaves
+        elif len(parts) != s.leaves:
+            raise TypeError("Custom VJP bwd rule must produce an output with the same container "
+                            "(pytree) structure as the args tuple of the primal function, but got "
+                            f"{PyTreeDef(own)} for an argument of structure {PyTreeDef(s)}.")
+        out += parts
+    made = []
+    for c, a in zip(out, given.arrays, strict=True):
+        if c is None or is_key(a) or not is_inexact(a.dtype):
+            made.append(None)
+            continue
+        x = as_array(c)
+        if x.shape != a.shape:
+            raise ValueError(f"Custom VJP bwd rule of {f.__name__} must produce cotangents of the "
+                             f"shapes of the primal inputs: got {x.shape} for {a.shape}")
+        made.append(conjugate(x.tensor if x.dtype == a.dtype else x.tensor.to(a.dtype)))
+    return tuple(made)
+
+
+def custom_gradient(fun: F) -> Any:
+    """`fun(*args) -> (value, pull)` as a function with that pull-back."""
+    @custom_vjp
+    def wrapped(*args: Any) -> Any:
+        return fun(*args)[0]
+    def fwd(*args: Any) -> Any:
+        return fun(*args)[0], args
+
+    def bwd(args: Any, ct: Any) -> Any:
+        found = fun(*args)[1](ct)
+        return found if isinstance(found, tuple) else (found,)
+    wrapped.defvjp(fwd, bwd)
+    return wrapped
+
+
+def closure_convert(fun: F, *example_args: Any) -> Any:
+    """(fun, []): a function's closure is followed as it is, and needs no arguments of its own."""
+    return (lambda *args: fun(*args)), []

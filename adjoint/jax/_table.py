@@ -1,0 +1,99 @@
+"""How functions of tensors become functions of arrays."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.errors import ShapeError
+from adjoint.core.tensor import Tensor
+from adjoint.jax._array import Array, joined, make, pair_of, tensor_of
+from adjoint.ops.public import FUNCTIONS
+
+F = Callable[..., Any]
+T = FUNCTIONS
+
+
+def raised(x: Any, weak: bool = False) -> Any:
+    """Tensors in tuples and lists as arrays."""
+    if isinstance(x, Tensor):
+        return make(x, weak)
+    if isinstance(x, (tuple, list)):
+        parts = [raised(v, weak) for v in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    return x
+
+
+def lowered(x: Any) -> Any:
+    """Arrays in tuples, lists and dicts as tensors."""
+    if type(x) is Array:
+        return x.tensor
+    if isinstance(x, (tuple, list)):
+        return type(x)(map(lowered, x)) if not hasattr(x, "_fields") else x
+    return x
+
+
+def named(f: F, name: str, module: str) -> F:
+    """The function with its public name."""
+    f.__name__ = f.__qualname__ = name
+    f.__module__ = module
+    f.__doc__ = f.__doc__ or f"`{module.removeprefix('adjoint.')}.{name}`."
+    return f
+
+
+def broadcast(name: str, ts: list[Any]) -> None:
+    """TypeError where shapes do not broadcast, in JAX's words."""
+    try:
+        np.broadcast_shapes(*[tuple(t.shape) for t in ts])
+    except ValueError:
+        raise TypeError(f"{name} got incompatible shapes for broadcasting: "
+                        + ", ".join(str(tuple(t.shape)) for t in ts) + ".") from None
+
+
+def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = False,
+                kind: str = "same", module: str = "adjoint.jax.numpy") -> F:
+    """A function of broadcast operands that are brought to their common dtype.
+
+    floating  integers count as floats
+    numeric   truth values count as integers
+    kind      "bool": the result is never weak
+    """
+    def call(*args: Any, out: Any = None, where: Any = None) -> Any:
+        no_out(name, out, where)
+        ts, weak = joined(name, args, numeric, floating)
+        try:
+            y = run(*ts)
+        except (ShapeError, ValueError):
+            broadcast(name, ts)
+            raise
+        return make(y, weak and kind == "same")
+    return named(call, name, module)
+
+
+def no_out(name: str, out: Any, where: Any = None) -> None:
+    """NotImplementedError for NumPy's `out=`: arrays are immutable."""
+    if out is not None:
+        raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.")
+    if where is not None:
+        raise NotImplementedError(f"The 'where' argument to jnp.{name} is not supported.")
+
+
+def operands(name: str, *xs: Any, floating: bool = False, numeric: bool = False) -> list[Any]:
+    """Operands as tensors of their common dtype."""
+    return joined(name, xs, numeric, floating)[0]
+
+
+def floating(x: Any, name: str) -> Any:
+    """One operand as a tensor of floats."""
+    return joined(name, (x,), floating=True)[0][0]
+
+
+def is_weak(x: Any) -> bool:
+    """True for Python's numbers and weak arrays."""
+    pair = pair_of(x)
+    return pair is not None and pair[1]
+
+
+__all__ = ["T", "broadcast", "elementwise", "floating", "is_weak", "lowered", "named", "no_out",
+           "operands", "raised", "tensor_of"]

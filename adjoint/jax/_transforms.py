@@ -1,0 +1,445 @@
+"""JAX's transforms: grad, vjp, jvp, vmap, Jacobians. Trees of arrays become lists of tensors, and
+`adjoint.func` does the rest."""
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from adjoint import func as _func
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.tree import Spec, unflatten
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import Array, as_array, describe, make
+from adjoint.jax._flat import FLOAT0, Flat, Leaves, Moving, conjugate, is_key
+from adjoint.jax.tree_util import PyTreeDef, flat, prefix_leaves, tree_map
+
+F = Callable[..., Any]
+
+
+def callable_or_error(fun: Any, what: str) -> None:
+    """TypeError for what cannot be called."""
+    if not callable(fun):
+        raise TypeError(f"{what} requires a callable, got {fun!r} of type {type(fun)}")
+
+
+def _name(fun: Any) -> str:
+    return getattr(fun, "__name__", None) or repr(fun)
+
+
+def _numbers(argnums: Any, args: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
+    try:
+        nums: tuple[int, ...] = (operator.index(argnums),)
+        single = True
+    except TypeError:
+        nums, single = tuple(operator.index(i) for i in argnums), False
+    need = max((i + 1 if i >= 0 else -i for i in nums), default=0)
+    if need > len(args):
+        raise TypeError(f"differentiating with respect to argnums={argnums} requires at least "
+                        f"{need} positional arguments to be passed by the caller, but got only "
+                        f"{len(args)} positional arguments.")
+    return nums, single
+
+
+def _check_input(x: Any, name: str, holomorphic: bool, allow_int: bool) -> None:
+    if is_key(x):
+        return
+    if holomorphic and x.dtype.kind != "c":
+        raise TypeError(f"{name} with holomorphic=True requires inputs with complex dtype, but got "
+                        f"{x.dtype.name}.")
+    if not is_inexact(x.dtype) and not allow_int:
+        raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a "
+                        f"sub-dtype of np.inexact), but got {x.dtype.name}. If you want to use "
+                        "Boolean- or integer-valued inputs, use vjp or set allow_int to True.")
+
+
+def _check_output(x: Any, name: str, holomorphic: bool) -> None:
+    if holomorphic:
+        if x.dtype.kind != "c":
+            raise TypeError(f"{name} with holomorphic=True requires outputs with complex dtype, "
+                            f"but got {x.dtype.name}.")
+    elif x.dtype.kind == "c":
+        raise TypeError(f"{name} requires real-valued outputs (output dtype that is a sub-dtype of "
+                        f"np.floating), but got {x.dtype.name}. For holomorphic differentiation, "
+                        "pass holomorphic=True. For differentiation of non-holomorphic functions "
+                        "involving complex outputs, use jax.vjp directly.")
+    elif not is_inexact(x.dtype):
+        raise TypeError(f"{name} requires real-valued outputs (output dtype that is a sub-dtype of "
+                        f"np.floating), but got {x.dtype.name}. For differentiation of functions "
+                        "with integer outputs, use jax.vjp directly.")
+
+
+# ------------------------------------------------------------------ reverse mode
+class Pulled:
+    """A run of a function and its pull-back, on arrays."""
+
+    def __init__(self, fun: F, moving: Moving, kwargs: Any, has_aux: bool) -> None:
+        self.moving = moving
+        self.flat = Flat(moving.bind(fun), moving.arrays, kwargs, has_aux)
+        found = _func.vjp(self.flat, *moving.tensors, has_aux=has_aux)
+        self.values, self._pull = found[0], found[1]
+        self.extra = found[2] if has_aux else None
+
+    @property
+    def value(self) -> Any:
+        """The function's output."""
+        return self.flat.out.tree(self.values)
+
+    @property
+    def aux(self) -> Any:
+        """The auxiliary output."""
+        return self.flat.aux.tree(self.extra)
+
+    def pull(self, cts: Sequence[Any]) -> list[Any]:
+        """Cotangents of the moving leaves, as arrays."""
+        given = [None if c is None else conjugate(c) for c in cts]
+        found = self._pull(given)
+        return self.moving_like([conjugate(g) for g in found])
+
+    def moving_like(self, tensors: Sequence[Any]) -> list[Any]:
+        """Tensors as arrays, weak where the arguments are."""
+        return [make(t, a.weak_type) for t, a in zip(tensors, self.moving.arrays, strict=True)]
+
+
+def value_and_grad(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
+                   allow_int: bool = False, reduce_axes: Sequence[Any] = (), *,
+                   _what: str = "value_and_grad") -> F:
+    """(value, gradient) of a scalar function, as a function of the same arguments."""
+    callable_or_error(fun, _what)
+
+    @wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nums, single = _numbers(argnums, args)
+        moving = Moving(args, nums)
+        for x in moving.leaves.arrays:
+            _check_input(x, _what, holomorphic, allow_int)
+        p = Pulled(fun, moving, kwargs, has_aux)
+        out = p.flat.out
+        if out.spec.kind is not None:
+            raise TypeError("Gradient only defined for scalar-output functions. Output was "
+                            f"{p.value}.")
+        y = out.arrays[0]
+        if y.shape != ():
+            raise TypeError("Gradient only defined for scalar-output functions. Output had shape: "
+                            f"{y.shape}.")
+        _check_output(y, _what, holomorphic)
+        grads = moving.gather(p.pull([wrap(np.ones((), y.dtype))]))
+        g = grads[0] if single else grads
+        return ((p.value, p.aux), g) if has_aux else (p.value, g)
+    return run
+
+
+def grad(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
+         allow_int: bool = False, reduce_axes: Sequence[Any] = ()) -> F:
+    """The gradient of a scalar function, as a function of the same arguments.
+
+    >>> from adjoint import jax
+    >>> jax.grad(lambda x: x ** 3)(2.0)
+    Array(12., dtype=float32, weak_type=True)
+    """
+    callable_or_error(fun, "grad")
+    inner = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, _what="grad")
+
+    @wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value, g = inner(*args, **kwargs)
+        return (g, value[1]) if has_aux else g
+    return run
+
+
+def vjp(fun: F, *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
+    """(output, pull), or (output, pull, aux): `pull(cotangent)` gives one per argument."""
+    callable_or_error(fun, "vjp")
+    moving = Moving(primals, range(len(primals)))
+    p = Pulled(fun, moving, {}, has_aux)
+    out = p.flat.out
+
+    def pull(ct: Any) -> Any:
+        leaves, spec = flat(ct)
+        if spec != out.spec:
+            raise ValueError("unexpected tree structure.\n\nThe argument to a VJP function "
+                             "returned by `jax.vjp` must match the pytree structure of the "
+                             f"differentiated function {_name(fun)}: the output has structure "
+                             f"{out.treedef}, the argument {PyTreeDef(spec)}")
+        given = [_cotangent(c, o) for c, o in zip(leaves, out.arrays, strict=True)]
+        return moving.gather(p.pull(given))
+    return (p.value, pull, p.aux) if has_aux else (p.value, pull)
+
+
+def _cotangent(c: Any, o: Any) -> Any:
+    """A cotangent as a tensor; None for one of an integer."""
+    if is_key(o) or not is_inexact(o.dtype):
+        return None
+    x = as_array(c)
+    kind = o.dtype if x.weak_type and o.weak_type is not None else x.dtype
+    if x.shape != o.shape or kind != o.dtype or not (is_inexact(x.dtype)):
+        raise ValueError("unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got "
+                         f"{describe(x)}, but expected {describe(o)} because the corresponding "
+                         f"output of the differentiated function had JAX type {describe(o)}")
+    return x.tensor if x.dtype == o.dtype else x.tensor.to(o.dtype)
+
+
+# ------------------------------------------------------------------ forward mode
+def _pairs(primals: Any, tangents: Any) -> tuple[Moving, list[Any]]:
+    """The moving leaves and their tangents, checked in JAX's words."""
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise TypeError("primal and tangent arguments to jax.jvp must be tuples or lists; found "
+                        f"{type(primals).__name__} and {type(tangents).__name__}.")
+    moving = Moving(primals, range(len(primals)))
+    ts, spec = flat(tuple(tangents))
+    if spec != moving.leaves.spec:
+        raise TypeError("primal and tangent arguments to jax.jvp must have the same tree "
+                        f"structure; primals have tree structure {moving.leaves.treedef} whereas "
+                        f"tangents have tree structure {PyTreeDef(spec)}.")
+    out = []
+    for p, t in zip(moving.leaves.arrays, ts, strict=True):
+        if is_key(p) or not is_inexact(p.dtype):
+            kind = getattr(t, "dtype", None)
+            if kind != FLOAT0:
+                raise TypeError("primal and tangent arguments to jax.jvp do not match; dtypes must "
+                                "be equal, or in case of int/bool primal dtype the tangent dtype "
+                                f"must be float0.Got primal dtype {p.dtype} and so expected "
+                                "tangent dtype float0, but got tangent dtype "
+                                f"{as_array(t).dtype if kind is None else kind} instead.")
+            continue
+        x = as_array(t)
+        if x.dtype != p.dtype:
+            raise TypeError("primal and tangent arguments to jax.jvp do not match; dtypes must be "
+                            "equal, or in case of int/bool primal dtype the tangent dtype must be "
+                            f"float0.Got primal dtype {p.dtype} and so expected tangent dtype "
+                            f"{p.dtype}, but got tangent dtype {x.dtype} instead.")
+        if x.shape != p.shape:
+            raise ValueError("jvp called with different primal and tangent shapes;Got primal shape "
+                             f"{p.shape} and tangent shape as {x.shape}")
+        out.append(x.tensor)
+    return moving, out
+
+
+def _tangents_of(out: Leaves, tensors: Sequence[Any]) -> Any:
+    """Tangents in the structure of the output; float0 zeros for integers."""
+    made = [np.zeros(a.shape, FLOAT0) if is_key(a) or not is_inexact(a.dtype) else
+            make(t if t is not None else wrap(np.zeros(a.shape, a.dtype)), a.weak_type)
+            for a, t in zip(out.arrays, tensors, strict=True)]
+    return unflatten(made, out.spec)
+
+
+def jvp(fun: F, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """(output, tangent of the output) at `primals` along `tangents`.
+
+    >>> from adjoint import jax
+    >>> jax.jvp(lambda x: x ** 2, (3.0,), (1.0,))[1]
+    Array(6., dtype=float32, weak_type=True)
+    """
+    callable_or_error(fun, "jvp")
+    moving, ts = _pairs(primals, tangents)
+    f = Flat(moving.bind(fun), moving.arrays, {}, has_aux)
+    found = _func.jvp(f, tuple(moving.tensors), tuple(ts), has_aux=has_aux)
+    result = f.out.tree(found[0]), _tangents_of(f.out, found[1])
+    return (*result, f.aux.tree(found[2])) if has_aux else result
+
+
+def linearize(fun: F, *primals: Any, has_aux: bool = False) -> Any:
+    """(output, push): `push(*tangents)` is the derivative at `primals`, a linear function."""
+    callable_or_error(fun, "linearize")
+    found = fun(*_arrays(primals))
+    out, aux = found if has_aux else (found, None)
+
+    def push(*tangents: Any) -> Any:
+        return jvp(fun, primals, tangents, has_aux=has_aux)[1]
+    out = tree_map(lambda x: as_array(x) if not is_key(x) else x, out)
+    return (out, push, aux) if has_aux else (out, push)
+
+
+def _arrays(args: Any) -> Any:
+    """Arguments with arrays at the leaves."""
+    given = Leaves(args)
+    return unflatten(given.arrays, given.spec)
+
+
+def linear_transpose(fun: F, *primals: Any, reduce_axes: Sequence[Any] = ()) -> F:
+    """The transpose of a linear function; `primals` give shapes and dtypes alone."""
+    callable_or_error(fun, "linear_transpose")
+    points = tree_map(lambda x: make(wrap(np.zeros(x.shape, x.dtype))) if hasattr(
+        x, "shape") else as_array(x), primals)
+    pull = vjp(fun, *points)[1]
+    return lambda ct: pull(ct)
+
+
+# ------------------------------------------------------------------ Jacobians
+def _blocks(rows: Any, outer: Sequence[Any], spec: Spec, inner_spec: Spec) -> Any:
+    """Blocks [output][input] as a tree of outputs of trees of inputs."""
+    return unflatten([unflatten(list(r), inner_spec) for r in rows], spec)
+
+
+def jacfwd(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False) -> F:
+    """The Jacobian by forward mode: entry [out..., in...] per output and argument leaf."""
+    callable_or_error(fun, "jacfwd")
+
+    @wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nums, single = _numbers(argnums, args)
+        moving = Moving(args, nums)
+        for x in moving.leaves.arrays:
+            if holomorphic and x.dtype.kind != "c":
+                raise TypeError("jacfwd with holomorphic=True requires inputs with complex dtype, "
+                                f"but got {x.dtype.name}.")
+            if not holomorphic and (x.dtype.kind == "c" or not is_inexact(x.dtype)):
+                raise TypeError("jacfwd requires real-valued inputs (input dtype that is a "
+                                f"sub-dtype of np.floating), but got {x.dtype.name}. For "
+                                "holomorphic differentiation, pass holomorphic=True. For "
+                                "differentiation of non-holomorphic functions involving complex "
+                                "inputs or integer inputs, use jax.jvp directly.")
+        f = Flat(moving.bind(fun), moving.arrays, kwargs, has_aux)
+        wanted = tuple(range(len(moving.tensors)))
+        found = _func.jacfwd(f, wanted, has_aux)(*moving.tensors)
+        rows, extra = found if has_aux else (found, None)
+        blocks = [[make(b) for b in r] for r in rows]
+        result = _blocks(blocks, (), f.out.spec, moving.leaves.spec[2][0] if single
+                         else moving.leaves.spec)
+        return (result, f.aux.tree(extra)) if has_aux else result
+    return run
+
+
+def jacrev(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
+           allow_int: bool = False) -> F:
+    """The Jacobian by reverse mode: entry [out..., in...] per output and argument leaf."""
+    callable_or_error(fun, "jacrev")
+
+    @wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nums, single = _numbers(argnums, args)
+        moving = Moving(args, nums)
+        for x in moving.leaves.arrays:
+            _check_input(x, "jacrev", holomorphic, allow_int)
+        p = Pulled(fun, moving, kwargs, has_aux)
+        for y in p.flat.out.arrays:
+            if holomorphic and y.dtype.kind != "c":
+                _check_output(y, "jacrev", holomorphic)
+            if not holomorphic and y.dtype.kind == "c":
+                _check_output(y, "jacrev", holomorphic)
+        rows = [_rows(p, k) for k in range(len(p.values))]
+        trees = [moving.gather(r) for r in rows]
+        result = unflatten([t[0] if single else t for t in trees], p.flat.out.spec)
+        return (result, p.aux) if has_aux else result
+    return run
+
+
+def _rows(p: Pulled, k: int) -> list[Any]:
+    """The blocks of output `k`: its basis pulled back in one batch."""
+    y = p.flat.out.arrays[k]
+    basis = wrap(np.eye(y.size, dtype=y.dtype).reshape(y.size, *y.shape))
+
+    def one(seed: Any) -> Any:
+        cts: list[Any] = [None] * len(p.values)
+        cts[k] = seed
+        return [g.tensor for g in p.pull(cts)]
+    if not is_inexact(y.dtype):
+        return [make(wrap(np.zeros((*y.shape, *a.shape), a.dtype))) for a in p.moving.arrays]
+    found = _func.vmap(one)(basis)
+    return [make(g.reshape((*y.shape, *a.shape))) for g, a in zip(
+        found, p.moving.arrays, strict=True)]
+
+
+jacobian = jacrev
+
+
+def hessian(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False) -> F:
+    """The matrix of second derivatives, forward over reverse."""
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+
+
+# ------------------------------------------------------------------ vmap
+def _axes(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if not isinstance(in_axes, (int, tuple, type(None))):
+        raise TypeError("vmap in_axes must be an int, None, or a tuple of entries corresponding to "
+                        f"the positional arguments passed to the function, but got {in_axes}.")
+    if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+        raise ValueError("vmap in_axes must be an int, None, or a tuple of entries corresponding "
+                         "to the positional arguments passed to the function, but got "
+                         f"len(in_axes)={len(in_axes)}, len(args)={len(args)}")
+    try:
+        return prefix_leaves(in_axes, args, lambda x: x is None)
+    except ValueError as error:
+        raise ValueError("vmap in_axes specification must be a tree prefix of the corresponding "
+                         f"value, got specification {in_axes} for value tree "
+                         f"{PyTreeDef(flat(args)[1])}: {error}") from None
+
+
+def _check_axes(arrays: Sequence[Any], axes: Sequence[Any], size: int | None) -> None:
+    sizes: dict[int, Any] = {} if size is None else {size: "axis_size"}
+    for x, axis in zip(arrays, axes, strict=True):
+        if axis is None:
+            continue
+        if not -x.ndim <= axis < x.ndim:
+            raise ValueError(f"vmap was requested to map its argument along axis {axis}, which "
+                             f"implies that its rank should be at least "
+                             f"{axis + 1 if axis >= 0 else -axis}, but is only {x.ndim} (its shape "
+                             f"is {x.shape})")
+        sizes.setdefault(x.shape[axis], f"axis {axis} of an argument of type {describe(x)}")
+    if not sizes:
+        raise ValueError("vmap must have at least one non-None value in in_axes or axis_size must "
+                         "be specified")
+    if len(sizes) > 1:
+        raise ValueError("vmap got inconsistent sizes for array axes to be mapped:\n" + "\n".join(
+            f"  * one axis had size {n}: {where};" for n, where in sizes.items()))
+
+
+def vmap(fun: F, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
+         axis_size: int | None = None, spmd_axis_name: Any = None, sum_match: bool = False) -> F:
+    """A function of one example as a function of a batch.
+
+    >>> from adjoint import jax
+    >>> jax.vmap(lambda x, y: x * y, in_axes=(0, None))(jax.numpy.arange(3.), 2.0)
+    Array([0., 2., 4.], dtype=float32)
+    """
+    callable_or_error(fun, "vmap")
+
+    @wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        axes = _axes(in_axes, args) + [0] * len(flat(kwargs)[0])
+        f = Flat(lambda a, k: fun(*a, **k), (args, kwargs))
+        _check_axes(f.given.arrays, axes, axis_size)
+        axes = [None if a is None else a % x.ndim for a, x in zip(axes, f.given.arrays,
+                                                                  strict=True)]
+        places: list[Any] = []
+
+        def inner(*tensors: Any) -> Any:
+            found = f(*tensors)
+            places[:] = _places(out_axes, f.out)
+            return found
+        mapped = _func.vmap(inner, tuple(axes), 0, axis_name=axis_name,
+                            axis_size=axis_size)(*f.given.tensors)
+        return f.out.tree([_placed(t, p, a) for t, p, a in zip(
+            mapped, places, f.out.arrays, strict=True)])
+    return run
+
+
+def _places(out_axes: Any, out: Leaves) -> list[Any]:
+    try:
+        return prefix_leaves(out_axes, unflatten(out.arrays, out.spec), lambda x: x is None)
+    except ValueError as error:
+        raise ValueError("vmap out_axes specification must be a tree prefix of the corresponding "
+                         f"value, got specification {out_axes} for value tree "
+                         f"{out.treedef}: {error}") from None
+
+
+def _placed(t: Any, place: Any, inside: Any) -> Any:
+    """An output with its mapped axis where it is wanted."""
+    from adjoint.jax._array import is_mapped
+    if place is None:
+        if is_mapped(inside.data if is_key(inside) else inside):
+            raise ValueError("at vmap out_axes, got axis spec None but output was batched on axis "
+                             "0")
+        return t[0]
+    n = t.ndim - (1 if is_key(inside) else 0)
+    place = place % n
+    return t if place == 0 else t.permute(*range(1, place + 1), 0, *range(place + 1, t.ndim))
+
+
+__all__ = ["Array", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose",
+           "linearize", "value_and_grad", "vjp", "vmap"]

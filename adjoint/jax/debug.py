@@ -1,0 +1,72 @@
+"""`jax.debug`: looking at values inside of transformed functions."""
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from typing import Any
+
+from adjoint.base.errors import missing as _missing
+from adjoint.base.tree import unflatten as _unflatten
+from adjoint.func.batch import BatchTensor as _BatchTensor
+from adjoint.jax._api import quiet as _quiet
+from adjoint.jax._array import make as _make
+from adjoint.jax._array import value_of as _value_of
+from adjoint.jax._flat import is_key as _is_key
+from adjoint.jax._flat import leaf as _leaf
+from adjoint.jax.tree_util import flat as _flat
+
+
+def _examples(arrays: list[Any]) -> Any:
+    """The plain arrays of each example in turn; of one where no vmap maps them."""
+    tops = [a.tensor for a in arrays if not _is_key(a)]
+    while tops and max(t.level for t in tops):
+        level = max(t.level for t in tops)
+        trace = next(t for t in tops if t.level == level).trace
+        if any(isinstance(t, _BatchTensor) and t.trace is trace for t in tops):
+            for i in range(trace.size):
+                yield from _examples([a if _is_key(a) or a.tensor.level != level else
+                                      _make(a.tensor.value[i], a.weak_type) for a in arrays])
+            return
+        arrays = [a if _is_key(a) or a.tensor.level != level else _make(
+            a.tensor.value, a.weak_type) for a in arrays]
+        tops = [a.tensor for a in arrays if not _is_key(a)]
+    yield [a if _is_key(a) else _make(a.tensor.detach(), a.weak_type) for a in arrays]
+
+
+def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any
+             ) -> None:
+    """Call a function with the values, once per example of a vmap; its output is dropped."""
+    if _quiet():
+        return
+    leaves, spec = _flat((args, kwargs))
+    plain = [x for x in leaves if isinstance(x, str)]
+    arrays = [_leaf(x) for x in leaves if not isinstance(x, str)]
+    for found in _examples(arrays):
+        texts, values = iter(plain), iter(found)
+        filled = [next(texts) if isinstance(x, str) else next(values) for x in leaves]
+        given, named = _unflatten(filled, spec)
+        callback(*given, **named)
+
+
+def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
+          ) -> None:
+    """Print values inside of transformed functions: `jax.debug.print("x = {x}", x=x)`."""
+    fields = [f for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
+    if (args or kwargs) and not fields:
+        raise TypeError("jax.debug.print: the format string has no placeholder for the arguments")
+    import builtins
+    callback(lambda *a, **k: builtins.print(fmt.format(*map(_host, a), **{
+        n: _host(v) for n, v in k.items()})), *args, ordered=ordered, **kwargs)
+
+
+def _host(x: Any) -> Any:
+    return _value_of(x)[()] if hasattr(x, "tensor") else x
+
+
+def breakpoint(**_: Any) -> None:
+    """Python's debugger, where the program is."""
+    import pdb
+    pdb.set_trace()
+
+
+__getattr__ = _missing("jax.debug")

@@ -1,0 +1,1 @@
+"""Optimisers and layers written in this API."""

@@ -1,0 +1,132 @@
+"""`jax.lax`: the functions under `jax.numpy`, which promote nothing, and control flow."""
+from __future__ import annotations
+
+import enum as _enum
+from typing import Any as _Any
+
+from adjoint import func as _func
+from adjoint.base.errors import missing as _missing
+from adjoint.jax._array import as_array as _as_array
+from adjoint.jax._array import make as _make
+from adjoint.jax._flat import Leaves as _Leaves
+from adjoint.jax.lax import _elementwise, _shapes, _windows, linalg
+from adjoint.jax.lax._control import (
+    associative_scan,
+    cond,
+    custom_linear_solve,
+    custom_root,
+    fori_loop,
+    map,
+    scan,
+    stop_gradient,
+    switch,
+    while_loop,
+)
+
+for _part in (_elementwise, _shapes, _windows):
+    globals().update(_part.NAMES)
+
+
+class Precision(_enum.Enum):
+    """How exact a product has to be: products here are exact in their dtype."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+
+class GatherScatterMode(_enum.Enum):
+    """What happens out of bounds."""
+
+    CLIP = 0
+    FILL_OR_DROP = 1
+    PROMISE_IN_BOUNDS = 2
+
+
+class RoundingMethod(_enum.IntEnum):
+    """Where halves go."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+class FftType(_enum.IntEnum):
+    """The kinds of Fourier transform."""
+
+    FFT = 0
+    IFFT = 1
+    RFFT = 2
+    IRFFT = 3
+
+
+# ------------------------------------------------------------------ collectives of a named vmap
+def _collective(name: str) -> _Any:
+    ours = getattr(_func, name)
+
+    def run(x: _Any, axis_name: _Any, *args: _Any, **kwargs: _Any) -> _Any:
+        given = _Leaves(x)
+        names = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+        found = given.tensors
+        kwargs.pop("axis_index_groups", None)
+        for n in names:
+            found = [ours(t, n, *args, **kwargs) for t in found]
+        return given.tree(found)
+    run.__name__ = name
+    run.__doc__ = f"`jax.lax.{name}` over the axis of a vmap with that `axis_name`."
+    return run
+
+
+psum, pmean, pmax, pmin, all_gather = (
+    _collective(n) for n in ("psum", "pmean", "pmax", "pmin", "all_gather"))
+
+
+def axis_index(axis_name: _Any) -> _Any:
+    """The number of the example along a named axis."""
+    return _make(_func.axis_index(axis_name))
+
+
+def axis_size(axis_name: _Any) -> int:
+    """The number of examples along a named axis."""
+    return int(_func.axis_size(axis_name))
+
+
+def ppermute(x: _Any, axis_name: _Any, perm: _Any) -> _Any:
+    """Values sent from example to example: `perm` has (source, target) pairs; zeros elsewhere."""
+    given = _Leaves(x)
+    n = axis_size(axis_name)
+    source: list[int | None] = [None] * n
+    for s, t in perm:
+        source[t] = s
+    here = axis_index(axis_name)
+    out = []
+    for a in given.arrays:
+        rows = all_gather(a, axis_name)
+        table = _as_array_list([-1 if s is None else s for s in source])
+        at = table[here]
+        got = rows[_shapes._S["where"](at < 0, 0, at)]
+        out.append(_shapes._S["where"](at < 0, 0, got).astype(a.dtype).tensor)
+    return given.tree(out)
+
+
+def _as_array_list(values: list[int]) -> _Any:
+    return _shapes._C["array"](values)
+
+
+def with_sharding_constraint(x: _Any, shardings: _Any) -> _Any:
+    """x: there is one device."""
+    return x
+
+
+def igamma_grad_a(a: _Any, x: _Any) -> _Any:
+    """The derivative of `igamma` in its first argument."""
+    from adjoint.jax._transforms import jvp
+    from adjoint.jax.scipy.special import gammainc
+    first = _as_array(a)
+    return jvp(lambda v: gammainc(v, x), (first,), (first * 0 + 1,))[1]
+
+
+__all__ = ["FftType", "GatherScatterMode", "Precision", "RoundingMethod", "all_gather",
+           "associative_scan", "axis_index", "axis_size", "cond", "custom_linear_solve",
+           "custom_root", "fori_loop", "linalg", "map", "pmax", "pmean", "pmin", "ppermute", "psum",
+           "scan", "stop_gradient", "switch", "while_loop", "with_sharding_constraint"]
+__getattr__ = _missing("jax.lax")

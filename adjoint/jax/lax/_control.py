@@ -1,0 +1,334 @@
+"""Control flow of `jax.lax` on trees of arrays, over that of `adjoint.func`."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint import func as _func
+from adjoint.base.tree import unflatten
+from adjoint.core.tensor import wrap
+from adjoint.func import control as _control
+from adjoint.jax._array import Array, as_array, describe, is_mapped, is_traced, make, value_of
+from adjoint.jax._dtypes import lattice
+from adjoint.jax._flat import Leaves, is_key
+from adjoint.jax.tree_util import PyTreeDef, flat, tree_map
+
+F = Callable[..., Any]
+
+
+def _promoted(init: Leaves, out: Leaves) -> Leaves | None:
+    """Start values in the types that a loop gives them, where those were weak; None: as they are."""
+    changed = False
+    for k, (a, b) in enumerate(zip(init.arrays, out.arrays, strict=True)):
+        if is_key(a) or (a.dtype, a.weak_type) == (b.dtype, b.weak_type):
+            continue
+        if a.weak_type and a.shape == b.shape:
+            dtype, weak = lattice(frozenset([(a.dtype, True), (b.dtype, b.weak_type)]))
+            if (dtype, weak) != (a.dtype, a.weak_type):
+                init.arrays[k] = make(a.tensor.to(dtype), weak)
+                init.like.marks[k] = weak
+                changed = True
+    return init if changed else None
+
+
+def _same(init: Leaves, out: Leaves, what: str) -> None:
+    """TypeError where a loop changes the structure, shapes or dtypes of what it carries."""
+    if init.spec != out.spec:
+        raise TypeError(f"{what} input and {what.split()[-1]} output must have equal types, but "
+                        f"the input has structure {init.treedef} and the output {out.treedef}")
+    for a, b in zip(init.arrays, out.arrays, strict=True):
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise TypeError(f"{what} input and {what.split()[-1]} output must have equal types, "
+                            f"but they differ: the input has type {describe(a)} but the "
+                            f"corresponding output has type {describe(b)}, so the shapes or dtypes "
+                            "do not match")
+
+
+def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False,
+         unroll: int | bool = 1, _split_transpose: bool = False) -> Any:
+    """(carry, y) = f(carry, x) along the first axis of `xs`: the last carry, and all y stacked.
+
+    >>> from adjoint.jax import lax, numpy as jnp
+    >>> lax.scan(lambda c, x: (c + x, c * x), 0.0, jnp.array([1.0, 2.0, 3.0]))[1]
+    Array([0., 2., 9.], dtype=float32)
+    """
+    if not callable(f):
+        raise TypeError(f"lax.scan: f argument should be a callable; got {f!r}")
+    carry, rows = Leaves(init), Leaves(xs)
+    for x in rows.arrays:
+        if x.ndim == 0:
+            raise ValueError("scan got value with no leading axis to scan over: a number")
+    sizes = {x.shape[0] for x in rows.arrays}
+    if length is not None and sizes - {int(length)}:
+        raise ValueError(f"scan got `length` argument of {length} which disagrees with leading "
+                         f"axis sizes {[x.shape[0] for x in rows.arrays]}.")
+    if not sizes and length is None:
+        raise ValueError("scan got no values to scan over and `length` not provided.")
+    if len(sizes) > 1:
+        raise ValueError("scan got values with different leading axis sizes: "
+                         + ", ".join(str(x.shape[0]) for x in rows.arrays) + ".")
+    out: dict[str, Leaves] = {}
+
+    def body(state: Any, row: Any) -> Any:
+        found = f(carry.tree(state), rows.tree(row))
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise TypeError(f"scan body output must be a pair, got {found!r:.80}.")
+        out["carry"], out["y"] = Leaves(found[0], "Output"), Leaves(found[1], "Output")
+        if out["carry"].spec == carry.spec and _promoted(carry, out["carry"]) is not None:
+            raise _Again
+        _same(carry, out["carry"], "scan body function carry")
+        return out["carry"].tensors, out["y"].tensors
+
+    count = int(length) if length is not None else sizes.pop()
+    for _ in range(4):
+        try:
+            last, ys = _func.scan(body, carry.tensors, rows.tensors, count, reverse)
+            break
+        except _Again:
+            continue
+    if not out:
+        _abstract_run(body, carry, rows)
+        ys = [wrap(np.zeros((0, *a.shape), a.dtype)) for a in out["y"].arrays]
+        last = carry.tensors
+    return carry.tree(last), out["y"].tree(ys)
+
+
+class _Again(Exception):
+    """A loop has to start over, in the types that its first step gave."""
+
+
+def _abstract_run(body: F, carry: Leaves, rows: Leaves) -> None:
+    """Run a step on zeros, for the types of what it gives."""
+    body(carry.tensors, [wrap(np.zeros(a.shape[1:], a.dtype)) for a in rows.arrays])
+
+
+def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
+    """Repeat `body_fun` while `cond_fun` holds. Unlike JAX's, it has reverse mode too."""
+    state = Leaves(init_val)
+    if not callable(cond_fun) or not callable(body_fun):
+        raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
+
+    def test(tensors: Any) -> Any:
+        found = cond_fun(state.tree(tensors))
+        c = as_array(found)
+        if c.dtype.kind != "b" or c.shape != ():
+            raise TypeError("cond_fun must return a boolean scalar, but got output type(s) "
+                            f"[{describe(c)}].")
+        return c.tensor
+
+    def body(tensors: Any) -> Any:
+        out = Leaves(body_fun(state.tree(tensors)), "Output")
+        if out.spec == state.spec and _promoted(state, out) is not None:
+            raise _Again
+        _same(state, out, "while_loop body function carry")
+        return out.tensors
+    for _ in range(4):
+        try:
+            return state.tree(_func.while_loop(test, body, state.tensors))
+        except _Again:
+            continue
+    raise TypeError("while_loop: the types of the carry do not settle")
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any = None) -> Any:
+    """val = body_fun(i, val) for i from lower to upper.
+
+    >>> from adjoint.jax import lax
+    >>> int(lax.fori_loop(0, 4, lambda i, v: v + i, 0))
+    6
+    """
+    low, high = as_array(lower), as_array(upper)
+    if not callable(body_fun):
+        raise TypeError("lax.fori_loop: body_fun argument should be callable.")
+    if is_mapped(low) or is_mapped(high):
+        start = (low + 0 * high, init_val)
+        return while_loop(lambda s: s[0] < high, lambda s: (s[0] + 1, body_fun(*s)), start)[1]
+    kind = lattice(frozenset([(low.dtype, low.weak_type), (high.dtype, high.weak_type)]))
+    state = Leaves(init_val)
+    for _ in range(4):
+        value = state.tree(state.tensors)
+        for i in range(int(value_of(low)), int(value_of(high))):
+            out = Leaves(body_fun(make(wrap(np.array(i, kind[0])), kind[1]), value), "Output")
+            if out.spec == state.spec and _promoted(state, out) is not None:
+                break
+            _same(state, out, "fori_loop body function carry")
+            value = state.tree(out.tensors)
+        else:
+            return value
+    raise TypeError("fori_loop: the types of the carry do not settle")
+
+
+# ------------------------------------------------------------------ branches
+def _branches(what: str, branches: Sequence[F], operands: Any) -> tuple[list[F], Leaves,
+                                                                        list[Leaves]]:
+    given, outs = Leaves(operands), []
+
+    def flatly(branch: F) -> F:
+        def run(*tensors: Any) -> Any:
+            outs.append(Leaves(branch(*given.tree(tensors)), "Output"))
+            return outs[-1].tensors
+        return run
+    return [flatly(b) for b in branches], given, outs
+
+
+def _agree(outs: Sequence[Leaves], what: str) -> None:
+    for other in outs[1:]:
+        if other.spec != outs[0].spec:
+            raise TypeError(f"{what} branch outputs must have the same pytree structure, but they "
+                            f"differ: {outs[0].treedef} and {other.treedef}")
+        for a, b in zip(outs[0].arrays, other.arrays, strict=True):
+            if (a.shape, a.dtype) != (b.shape, b.dtype) and not (a.weak_type or b.weak_type):
+                raise TypeError(f"{what} branches must have equal output types but they differ: "
+                                f"{describe(a)} and {describe(b)}")
+
+
+def _other(branch: F, given: Leaves) -> Leaves | None:
+    """What a branch that is not taken would give: shapes and dtypes, by a run without values."""
+    from adjoint.jax._api import shapes_of
+    return shapes_of(branch, given)
+
+
+def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
+    """true_fun(*operands) if `pred` else false_fun(*operands).
+
+    One branch runs, except where a vmap gives examples their own `pred`. The other one is run on
+    shapes alone, so that both are known to give the same types.
+    """
+    names = ("true_fun", "false_fun")
+    if args and not callable(args[0]) and len(args) == 4 and callable(args[1]) and callable(
+            args[3]):                              # (pred, true_operand, true_fun, ...): the old way
+        x, f, y, g = args
+        return cond(pred, lambda a, b: f(a), lambda a, b: g(b), x, y)
+    funs = [*args[:2], *[kwargs[n] for n in names[len(args[:2]):]]]
+    operands = args[2:] or ((kwargs["operand"],) if "operand" in kwargs else ())
+    if not all(map(callable, funs)):
+        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
+    if not isinstance(pred, (bool, np.bool_)) and not hasattr(pred, "dtype") and not isinstance(
+            pred, (int, float)):
+        raise TypeError(f"Pred type must be either boolean or number, got {pred!r}.")
+    p = as_array(pred)
+    if p.shape != ():
+        raise TypeError(f"Pred must be a scalar, got {pred} of shape {p.shape}.")
+    flag = p if p.dtype.kind == "b" else p != 0
+    return _choose("cond", flag, None, funs, operands)
+
+
+def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = None) -> Any:
+    """branches[index](*operands), the index clamped to the branches there are."""
+    if not all(map(callable, branches)):
+        raise TypeError("lax.switch: branches argument should be a sequence of callables.")
+    if not len(branches):
+        raise ValueError("Empty branch sequence")
+    i = as_array(index)
+    if i.shape != ():
+        raise TypeError(f"Branch index must be scalar, got {index} of shape {i.shape}.")
+    if i.dtype.kind not in "iu":
+        raise TypeError(f"Index type must be an integer, got {describe(i)}")
+    given = (operand,) if operand is not None and not operands else operands
+    return _choose("switch", None, i, list(branches), given)
+
+
+def _choose(what: str, flag: Any, index: Any, funs: Sequence[F], operands: Any) -> Any:
+    runs, given, outs = _branches(what, funs, operands)
+    if flag is not None:
+        found = _control.cond(flag.tensor, runs[0], runs[1], *given.tensors)
+        taken = 0 if not is_mapped(flag) and bool(value_of(flag)) else 1
+    else:
+        found = _control.switch(index.tensor, runs, *given.tensors)
+        taken = -1
+    if len(outs) == 1 and flag is not None:
+        other = _other(funs[1 - taken], given)
+        if other is not None:
+            outs.append(other)
+    _agree(outs, what)
+    return outs[0].tree(found)
+
+
+# ------------------------------------------------------------------ maps and scans
+def map(f: F, xs: Any, *, batch_size: int | None = None) -> Any:      # JAX's name
+    """`f` of every entry along the first axis, one after another, stacked."""
+    if batch_size is not None:
+        from adjoint.jax._transforms import vmap
+        n = Leaves(xs).arrays[0].shape[0]
+        parts = [vmap(f)(tree_map(lambda x, s=start: as_array(x)[s:s + batch_size], xs))
+                 for start in range(0, n, batch_size)]
+        from adjoint.jax.numpy import _shape
+        return tree_map(lambda *ys: _shape.NAMES["concatenate"](ys), *parts)
+    return scan(lambda _, x: ((), f(x)), (), xs)[1]
+
+
+def associative_scan(fn: F, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """All prefixes of an associative operation along an axis."""
+    if not callable(fn):
+        raise TypeError("lax.associative_scan: fn argument should be callable.")
+    given = Leaves(elems)
+
+    def join(a: Any, b: Any) -> Any:
+        return Leaves(fn(given.tree(a), given.tree(b)), "Output").tensors
+    return given.tree(_func.associative_scan(join, given.tensors, reverse, axis))
+
+
+def stop_gradient(x: Any) -> Any:
+    """A tree of values cut from every derivative."""
+    return tree_map(lambda v: v if is_key(v) else make(
+        as_array(v).tensor.detach(), as_array(v).weak_type), x)
+
+
+def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: bool = False) -> Any:
+    """A root of f that `solve(f, guess)` finds, differentiated by the implicit function theorem."""
+    from adjoint.jax._rules import custom_jvp
+    from adjoint.jax._transforms import jvp, linearize
+    found = solve(lambda x: f(stopped(x)), initial_guess)
+    root, aux = found if has_aux else (found, None)
+    root = stop_gradient(root)
+
+    @custom_jvp
+    def at(residual: Any) -> Any:
+        return stop_gradient(root)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        linear = linearize(lambda x: f(x), root)[1]
+        return stop_gradient(root), tree_map(lambda v: -v, tangent_solve(linear, tangents[0]))
+    at.defjvp(rule)
+    stopped_out = f(root)
+    _ = jvp
+    return (at(stopped_out), aux) if has_aux else at(stopped_out)
+
+
+def stopped(x: Any) -> Any:
+    """A tree of values as constants."""
+    return stop_gradient(x)
+
+
+def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None,
+                        symmetric: bool = False, has_aux: bool = False) -> Any:
+    """x with matvec(x) = b, found by `solve(matvec, b)` and differentiated as a solution."""
+    from adjoint.jax._rules import custom_vjp
+    from adjoint.jax._transforms import vjp
+
+    @custom_vjp
+    def answer(residual: Any) -> Any:
+        return solve(matvec, residual)
+
+    def forward(residual: Any) -> Any:
+        return answer(residual), None
+
+    def backward(_: Any, ct: Any) -> Any:
+        if symmetric or transpose_solve is None:
+            return (solve(matvec, ct),)
+        pull = vjp(matvec, b)[1]
+        return (transpose_solve(lambda v: pull(v)[0], ct),)
+    answer.defvjp(forward, backward)
+    x = stop_gradient(solve(lambda v: stop_gradient(matvec(v)), stop_gradient(b)))
+    off = tree_map(lambda p, q: p - q, b, matvec(x))
+    return tree_map(lambda p, q: p + q, x, answer(off))
+
+
+def _structure(x: Any) -> PyTreeDef:
+    return PyTreeDef(flat(x)[1])
+
+
+__all__ = ["Array", "associative_scan", "cond", "custom_linear_solve", "custom_root", "fori_loop",
+           "is_traced", "map", "scan", "stop_gradient", "switch", "unflatten", "while_loop"]

@@ -1,0 +1,472 @@
+"""Shapes, slices, reductions, sorting and products of `jax.lax`."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.base.dtypes import is_inexact
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import as_array, convert, is_traced, make, value_of
+from adjoint.jax._dtypes import as_dtype, default_dtype
+from adjoint.jax._table import T
+from adjoint.jax.lax._elementwise import strict
+from adjoint.jax.numpy._create import NAMES as _C
+from adjoint.jax.numpy._elementwise import NAMES as _E
+from adjoint.jax.numpy._reduce import NAMES as _R
+from adjoint.jax.numpy._select import NAMES as _S
+from adjoint.jax.numpy._shape import NAMES as _H
+
+I64 = np.dtype(np.int64)
+
+
+# ------------------------------------------------------------------ shapes
+def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *, out_sharding: Any = None
+            ) -> Any:
+    x = as_array(operand)
+    return _H["reshape"](x if dimensions is None else _H["transpose"](x, dimensions),
+                         tuple(new_sizes))
+
+
+def transpose(operand: Any, permutation: Any) -> Any:
+    return _H["transpose"](operand, tuple(permutation))
+
+
+def rev(operand: Any, dimensions: Any) -> Any:
+    return _H["flip"](operand, tuple(dimensions))
+
+
+def squeeze(array: Any, dimensions: Any) -> Any:
+    return _H["squeeze"](array, tuple(dimensions))
+
+
+def expand_dims(array: Any, dimensions: Any) -> Any:
+    return _H["expand_dims"](array, tuple(dimensions))
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: Any = None) -> Any:
+    """Neighbouring axes as one."""
+    x = as_array(operand)
+    stop = x.ndim if stop_dimension is None else stop_dimension % x.ndim if (
+        stop_dimension < 0) else stop_dimension
+    return x.reshape((*x.shape[:start_dimension], math.prod(x.shape[start_dimension:stop]),
+                      *x.shape[stop:]))
+
+
+def broadcast(operand: Any, sizes: Any, **_: Any) -> Any:
+    """New axes of these sizes in front."""
+    x = as_array(operand)
+    return _H["broadcast_to"](x, (*sizes, *x.shape))
+
+
+def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
+    """An array of that shape, in which axis i of the operand is axis `broadcast_dimensions[i]`."""
+    x = as_array(operand)
+    if len(broadcast_dimensions) != x.ndim:
+        raise TypeError("broadcast_in_dim broadcast_dimensions must have length equal to operand "
+                        f"ndim; got broadcast_dimensions {tuple(broadcast_dimensions)} for operand "
+                        f"ndim {x.ndim}.")
+    middle = [1] * len(shape)
+    for i, d in enumerate(broadcast_dimensions):
+        middle[d] = x.shape[i]
+    return _H["broadcast_to"](x.reshape(tuple(middle)), tuple(shape))
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Any:
+    """Axes of size one in front, up to a rank."""
+    a = as_array(x)
+    return a.reshape((*[1] * (rank - a.ndim), *a.shape))
+
+
+def concatenate(operands: Any, dimension: int) -> Any:
+    strict("concatenate", list(operands)) if len({as_array(o).shape for o in operands}) == 1 else 0
+    return _H["concatenate"](list(operands), dimension)
+
+
+def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
+    """(before, after, between) entries of a value per axis; negative ones cut."""
+    x = as_array(operand)
+    t = x.tensor
+    value = as_array(padding_value).tensor.to(x.dtype)
+    for d, (low, high, inner) in enumerate(padding_config):
+        n = int(t.shape[d])
+        if inner and n > 1:
+            wide = T["stack"]([t, *[T["broadcast_to"](value, tuple(t.shape))] * inner], d + 1)
+            shape = (*t.shape[:d], n * (inner + 1), *t.shape[d + 1:])
+            t = T["narrow"](wide.reshape(shape), d, 0, n + (n - 1) * inner)
+
+        def end(k: int, t: Any = t, d: int = d) -> Any:
+            return T["broadcast_to"](value, (*t.shape[:d], k, *t.shape[d + 1:]))
+        if low > 0 or high > 0:
+            t = T["cat"]([end(max(low, 0)), t, end(max(high, 0))], d)
+        cut = max(-low, 0), int(t.shape[d]) - max(-high, 0)
+        if low < 0 or high < 0:
+            t = T["narrow"](t, d, cut[0], max(cut[1] - cut[0], 0))
+    return make(t, x.weak_type)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
+    return _C["full"](shape, fill_value, dtype)
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, **_: Any) -> Any:
+    return _C["full_like"](x, fill_value, dtype, shape)
+
+
+def iota(dtype: Any, size: int) -> Any:
+    """0, 1, 2, ..."""
+    return make(wrap(np.arange(size).astype(as_dtype(dtype))))
+
+
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int, **_: Any) -> Any:
+    """Each element's index along an axis."""
+    side = [-1 if d == dimension else 1 for d in range(len(shape))]
+    return _H["broadcast_to"](iota(dtype, shape[dimension]).reshape(tuple(side)), tuple(shape))
+
+
+def empty(shape: Any, dtype: Any, **_: Any) -> Any:
+    return _C["zeros"](shape, dtype)
+
+
+def tile(operand: Any, reps: Any) -> Any:
+    return _H["tile"](operand, tuple(reps))
+
+
+def split(operand: Any, sizes: Any, axis: int = 0) -> Any:
+    x = as_array(operand)
+    return [make(p, x.weak_type) for p in T["split"](x.tensor, list(sizes), axis)]
+
+
+# ------------------------------------------------------------------ slices
+def slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Any:
+    x = as_array(operand)                                            # (JAX's name)
+    steps = strides or (1,) * x.ndim
+    for n, low, high in zip(x.shape, start_indices, limit_indices, strict=True):
+        if not 0 <= low <= high <= n:
+            raise TypeError(f"slice start_indices and limit_indices must lie in the operand: got "
+                            f"{tuple(start_indices)} and {tuple(limit_indices)} for shape "
+                            f"{x.shape}.")
+    at = tuple(_range(*v) for v in zip(start_indices, limit_indices, steps, strict=True))
+    return x[at]
+
+
+_range = __builtins__["slice"] if isinstance(__builtins__, dict) else __builtins__.slice
+
+
+def slice_in_dim(operand: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0
+                 ) -> Any:
+    x = as_array(operand)
+    return x[(*[_range(None)] * (axis % x.ndim), _range(start_index, limit_index, stride))]
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+    x = as_array(operand)
+    y = x[(*[_range(None)] * (axis % x.ndim), index)]
+    return _H["expand_dims"](y, axis % x.ndim) if keepdims else y
+
+
+def _starts(x: Any, starts: Any, sizes: Sequence[int]) -> list[Any]:
+    """Start indices from the front, moved so that the slice fits."""
+    if not isinstance(starts, (tuple, list)):
+        starts = list(as_array(starts))
+    if len(starts) != x.ndim:
+        raise TypeError("dynamic_slice start_indices must have length equal to ndim, got "
+                        f"{len(starts)} for shape {x.shape}")
+    out = []
+    for s, n, k in zip(starts, x.shape, sizes, strict=True):
+        if k > n:
+            raise TypeError("slice slice_sizes must be less than or equal to operand shape, got "
+                            f"slice_sizes {tuple(sizes)} for operand shape {x.shape}")
+        a = as_array(s)
+        if is_traced(a):
+            t = a.tensor.to(I64)
+            out.append(T["clamp"](T["where"](t < 0, t + n, t), 0, n - k))
+        else:
+            i = int(value_of(a))
+            out.append(min(max(i + n if i < 0 else i, 0), n - k))
+    return out
+
+
+def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Any:
+    """A slice of given sizes at computed starts, moved so that it fits."""
+    x = as_array(operand)
+    t = x.tensor
+    for d, (s, k) in enumerate(zip(_starts(x, start_indices, slice_sizes), slice_sizes,
+                                   strict=True)):
+        if isinstance(s, int):
+            t = T["narrow"](t, d, s, k)
+        else:
+            t = T["index_select"](t, d, s + wrap(np.arange(k)))
+    return make(t, x.weak_type)
+
+
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
+    """A copy with `update` at computed starts, moved so that it fits."""
+    x, v = as_array(operand), as_array(update)
+    strict("dynamic_update_slice", (make(x.tensor.reshape(-1)[:0]), make(v.tensor.reshape(-1)[:0])))
+    starts = _starts(x, start_indices, v.shape)
+    index = []
+    for d, (s, k) in enumerate(zip(starts, v.shape, strict=True)):
+        side = [-1 if i == d else 1 for i in range(x.ndim)]
+        at = wrap(np.arange(k).reshape(side))
+        index.append(make(at + s))
+    return x.at[tuple(index)].set(v)
+
+
+def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+    x = as_array(operand)
+    axis = axis % x.ndim
+    return dynamic_slice(x, [start_index if d == axis else 0 for d in range(x.ndim)],
+                         [slice_size if d == axis else n for d, n in enumerate(x.shape)])
+
+
+def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
+    y = dynamic_slice_in_dim(operand, index, 1, axis)
+    return y if keepdims else _H["squeeze"](y, axis)
+
+
+def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Any:
+    x = as_array(operand)
+    axis = axis % x.ndim
+    return dynamic_update_slice(x, update, [start_index if d == axis else 0 for d in range(
+        x.ndim)])
+
+
+def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Any:
+    x, v = as_array(operand), as_array(update)
+    if v.ndim != x.ndim:
+        v = _H["expand_dims"](v, axis % x.ndim)
+    return dynamic_update_slice_in_dim(x, v, index, axis)
+
+
+def index_take(src: Any, idxs: Any, axes: Any) -> Any:
+    """The slices at indices along several axes, the indices' axis in front."""
+    x = as_array(src)
+    order = [*axes, *[d for d in range(x.ndim) if d not in axes]]
+    return _H["transpose"](x, order)[tuple(idxs)]
+
+
+# ------------------------------------------------------------------ choice and order
+def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+    (x, y), weak = strict("select", (on_true, on_false))
+    c = as_array(pred)
+    if c.dtype.kind != "b":
+        raise TypeError(f"select `which` must be boolean, got {c.dtype.name}.")
+    if c.shape not in ((), tuple(x.shape)):
+        raise TypeError(f"select `which` must be scalar or have the same shape as cases, got "
+                        f"`which` shape {c.shape} but case shape {tuple(x.shape)}.")
+    if tuple(x.shape) != tuple(y.shape):
+        raise TypeError(f"select cases must have the same shapes, got [{tuple(y.shape)}, "
+                        f"{tuple(x.shape)}].")
+    return make(T["where"](c.tensor, x, y), weak)
+
+
+def select_n(which: Any, *cases: Any) -> Any:
+    """cases[which], element by element."""
+    w = as_array(which)
+    ts, weak = strict("select_n", cases)
+    if w.dtype.kind == "b":
+        return make(T["where"](w.tensor, ts[1], ts[0]) if len(ts) == 2 else ts[0], weak)
+    out = ts[0]
+    for i, t in enumerate(ts[1:], 1):
+        out = T["where"](w.tensor == i, t, out)
+    return make(out, weak)
+
+
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """Sorted; of several arrays, in the order of the first `num_keys`."""
+    if not isinstance(operand, (tuple, list)):
+        return _S["sort"](operand, dimension)
+    arrays = [as_array(x) for x in operand]
+    order = None
+    for key in reversed(arrays[:num_keys]):
+        t = key.tensor if order is None else T["gather"](key.tensor, dimension, order)
+        step = T["argsort"](t.detach(), dimension, stable=True)
+        order = step if order is None else T["gather"](order, dimension, step)
+    return tuple(make(T["gather"](a.tensor, dimension % a.ndim, order), a.weak_type)
+                 for a in arrays)
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> Any:
+    return sort((keys, values), dimension)
+
+
+def top_k(operand: Any, k: int, *, axis: int = -1) -> Any:
+    """(the k largest, their indices) along an axis, the largest first."""
+    x = as_array(operand)
+    if not 0 <= k <= x.shape[axis]:
+        raise ValueError("k argument to top_k must be no larger than size along axis; got k="
+                         f"{k} with shape {x.shape} and axis={axis}")
+    order = T["argsort"](x.tensor.detach(), axis, True, stable=True)
+    order = T["narrow"](order, axis % x.ndim, 0, k)
+    return [make(T["gather"](x.tensor, axis % x.ndim, order), x.weak_type),
+            make(order.to(default_dtype("int") if False else np.dtype(np.int32)))]
+
+
+def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **_: Any) -> Any:
+    return top_k(operand, k, axis=reduction_dimension)
+
+
+def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, **_: Any) -> Any:
+    values, at = top_k(-as_array(operand), k, axis=reduction_dimension)
+    return [-values, at]
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
+    return _R["argmax"](operand, axis).astype(index_dtype)
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
+    return _R["argmin"](operand, axis).astype(index_dtype)
+
+
+# ------------------------------------------------------------------ reductions and scans
+def _reducer(name: str, jnp: str, exact: bool = False) -> Any:
+    def run(operand: Any, axes: Any, **_: Any) -> Any:
+        x = as_array(operand)
+        if exact:
+            return _R[jnp](x, tuple(axes), promote_integers=False)
+        return _R[jnp](x, tuple(axes))
+    run.__name__ = name
+    run.__doc__ = f"`jax.lax.{name}`."
+    return run
+
+
+reduce_sum, reduce_prod = _reducer("reduce_sum", "sum", True), _reducer("reduce_prod", "prod", True)
+reduce_max, reduce_min = _reducer("reduce_max", "max"), _reducer("reduce_min", "min")
+reduce_or, reduce_and = _reducer("reduce_or", "any"), _reducer("reduce_and", "all")
+
+
+def reduce_xor(operand: Any, axes: Any) -> Any:
+    return _R["sum"](operand, tuple(axes)) % 2 == 1
+
+
+def reduce(operands: Any, init_values: Any, computation: Any, dimensions: Any,
+           out_sharding: Any = None) -> Any:
+    """A fold by any function of two values, which has to be associative."""
+    from adjoint.jax.tree_util import tree_flatten, tree_unflatten
+    flat, tree = tree_flatten(operands)
+    arrays = [as_array(x) for x in flat]
+    starts = [as_array(v) for v in tree_flatten(init_values)[0]]
+    dims = sorted(dimensions)
+    rest = [d for d in range(arrays[0].ndim) if d not in dims]
+    rows = [x.tensor.permute(*dims, *rest).reshape((-1, *[x.shape[d] for d in rest]))
+            for x in arrays]
+    state = [_H["broadcast_to"](s.astype(x.dtype), tuple(r.shape[1:]))
+             for s, x, r in zip(starts, arrays, rows, strict=True)]
+    single = len(arrays) == 1
+    for i in range(rows[0].shape[0]):
+        xs = [make(r[i]) for r in rows]
+        found = computation(state[0], xs[0]) if single else computation(
+            tree_unflatten(tree, state), tree_unflatten(tree, xs))
+        state = [found] if single else tree_flatten(found)[0]
+    return tree_unflatten(tree, state)
+
+
+def _scanner(name: str, run: Any) -> Any:
+    def call(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+        x = as_array(operand)
+        axis = axis % x.ndim
+        t = x.tensor.flip(axis) if reverse else x.tensor
+        y = run(t, axis)
+        y = y if y.array.dtype == x.dtype else y.to(x.dtype)
+        return make(y.flip(axis) if reverse else y, x.weak_type)
+    call.__name__ = name
+    call.__doc__ = f"`jax.lax.{name}`."
+    return call
+
+
+cumsum = _scanner("cumsum", lambda t, d: T["cumsum"](t, d))
+cumprod = _scanner("cumprod", lambda t, d: T["cumprod"](t, d))
+cummax = _scanner("cummax", lambda t, d: T["cummax"](t, d)[0])
+cummin = _scanner("cummin", lambda t, d: T["cummin"](t, d)[0])
+cumlogsumexp = _scanner("cumlogsumexp", lambda t, d: T["logcumsumexp"](t, d))
+
+
+# ------------------------------------------------------------------ products
+class DotDimensionNumbers(NamedTuple):
+    """((contracted axes of both), (batch axes of both))."""
+
+    contract: Any
+    batch: Any
+
+
+def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None,
+                preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
+    """Products summed over contracted axes: batch axes first, then the rest of both operands."""
+    (cl, cr), (bl, br) = ([[int(i) for i in v] for v in pair] for pair in dimension_numbers)
+    x, y = as_array(lhs), as_array(rhs)
+    for what, a, b in (("contracting", cl, cr), ("batch", bl, br)):
+        sizes = tuple(x.shape[i] for i in a), tuple(y.shape[i] for i in b)
+        if sizes[0] != sizes[1]:
+            raise TypeError(f"dot_general requires {what} dimensions to have the same shape, got "
+                            f"{sizes[0]} and {sizes[1]}.")
+    kind = x.dtype
+    if kind != y.dtype:
+        from adjoint.jax._array import joined
+        (s, t), weak = joined("dot_general", (x, y))
+        kind = s.array.dtype
+    else:
+        s, t, weak = x.tensor, y.tensor, x.weak_type and y.weak_type
+    fl = [d for d in range(x.ndim) if d not in (*cl, *bl)]
+    fr = [d for d in range(y.ndim) if d not in (*cr, *br)]
+    batch, inner = [x.shape[d] for d in bl], math.prod(x.shape[d] for d in cl)
+    left = s.permute(*bl, *fl, *cl).reshape((*batch, math.prod(x.shape[d] for d in fl), inner))
+    right = t.permute(*br, *cr, *fr).reshape((*batch, inner, math.prod(y.shape[d] for d in fr)))
+    found = T["matmul"](left, right) if is_inexact(kind) or kind.kind in "iu" else (
+        T["matmul"](left.to(np.dtype(np.uint8)), right.to(np.dtype(np.uint8))) != 0)
+    found = found.reshape((*batch, *[x.shape[d] for d in fl], *[y.shape[d] for d in fr]))
+    out = found if preferred_element_type is None else convert(found,
+                                                              as_dtype(preferred_element_type))
+    return make(out, weak)
+
+
+def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs: Any) -> Any:
+    if dimension_numbers is not None:
+        return dot_general(lhs, rhs, dimension_numbers, **kwargs)
+    x, y = as_array(lhs), as_array(rhs)
+    if not (1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]):
+        raise TypeError(f"Incompatible shapes for dot: got {x.shape} and {y.shape}.")
+    return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())))
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+    return as_array(lhs) @ as_array(rhs)
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    """Values rounded to so many bits of the mantissa (exponents keep their range)."""
+    x = as_array(operand)
+    if (exponent_bits, mantissa_bits) in ((8, 23), (11, 52)):
+        return x
+    small = {(5, 10): "float16", (8, 7): "bfloat16"}.get((exponent_bits, mantissa_bits))
+    if small is None:
+        raise NotImplementedError("reduce_precision: (exponent_bits, mantissa_bits) must be those "
+                                  "of a dtype: (5, 10), (8, 7), (8, 23) or (11, 52)")
+    return x.astype(small).astype(x.dtype)
+
+
+def fft(x: Any, fft_type: Any, fft_lengths: Any) -> Any:
+    """`fft_type`: "FFT", "IFFT", "RFFT" or "IRFFT", over the last axes."""
+    from adjoint.jax.numpy import fft as module
+    name = str(getattr(fft_type, "name", fft_type)).lower()
+    axes = tuple(range(-len(fft_lengths), 0))
+    return getattr(module, name + "n")(x, tuple(fft_lengths), axes)
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """The operand: nothing is moved across lines here."""
+    return operand
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    return tuple(np.broadcast_shapes(*shapes))
+
+
+NAMES = {k: v for k, v in list(globals().items()) if callable(v) and getattr(
+    v, "__module__", "") == __name__ and not k.startswith("_") or k == "DotDimensionNumbers"}
+NAMES.update(stack=_H["stack"], unstack=_H["unstack"], dtype=lambda x: as_array(x).dtype)
+__all__ = ["NAMES"]
+_USED = (_E,)

@@ -1,0 +1,326 @@
+"""Convolutions, windows, gathers and scatters of `jax.lax`."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import as_array, convert, make
+from adjoint.jax._dtypes import as_dtype
+from adjoint.jax._table import T
+from adjoint.jax.lax import _shapes
+from adjoint.jax.lax._elementwise import NAMES as _E
+from adjoint.jax.lax._elementwise import strict
+from adjoint.jax.numpy._index import Update, mode_of
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """Axes of input, kernel and output in the order (batch, feature, space...)."""
+
+    lhs_spec: Any
+    rhs_spec: Any
+    out_spec: Any
+
+
+def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: Any
+                           ) -> ConvDimensionNumbers:
+    """Layouts from strings, as ("NHWC", "HWIO", "NHWC"); None is ("NCHW", "OIHW", "NCHW")."""
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    n = len(lhs_shape)
+    if dimension_numbers is None:
+        return ConvDimensionNumbers(*[tuple(range(n))] * 3)
+    if not isinstance(dimension_numbers, (list, tuple)) or len(dimension_numbers) != 3:
+        raise ValueError("convolution dimension_numbers list must have length 3 (input, kernel, "
+                         f"output), got {dimension_numbers}")
+    lhs, rhs, out = dimension_numbers
+    if not isinstance(lhs, str):
+        return ConvDimensionNumbers(*map(tuple, dimension_numbers))
+    for name, text, a, b in (("lhs", lhs, "N", "C"), ("rhs", rhs, "O", "I"),
+                             ("output", out, "N", "C")):
+        if len(text) != n or a not in text or b not in text:
+            raise ValueError(f"convolution {name} spec {text!r} must name {n} axes, {a} and {b} "
+                             "among them")
+    space = [c for c in rhs if c not in "OI"]
+    return ConvDimensionNumbers(
+        (lhs.index("N"), lhs.index("C"), *[lhs.index(c) for c in space]),
+        (rhs.index("O"), rhs.index("I"), *[rhs.index(c) for c in space]),
+        (out.index("N"), out.index("C"), *[out.index(c) for c in space]))
+
+
+def padtype_to_pads(in_shape: Any, window_shape: Any, window_strides: Any, padding: Any
+                    ) -> list[tuple[int, int]]:
+    """(before, after) per axis for "SAME", "SAME_LOWER" or "VALID"."""
+    name = str(getattr(padding, "name", padding)).upper()
+    if name == "VALID":
+        return [(0, 0)] * len(in_shape)
+    if name not in ("SAME", "SAME_LOWER"):
+        raise ValueError(f"Unknown padding type: {padding}.")
+    out = []
+    for n, k, s in zip(in_shape, window_shape, window_strides, strict=True):
+        total = max((-(-n // s) - 1) * s + k - n, 0)
+        low = total // 2 if name == "SAME" else total - total // 2
+        out.append((low, total - low))
+    return out
+
+
+def _spread(t: Any, factors: Sequence[int], pads: Sequence[Any], first: int) -> Any:
+    """Zeros between and around entries of the axes from `first` on."""
+    config = [(0, 0, 0)] * first + [(a, b, f - 1) for (a, b), f in zip(pads, factors, strict=True)]
+    if all(c == (0, 0, 0) for c in config):
+        return t
+    return _shapes.pad(make(t), 0, config).tensor
+
+
+def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
+                         lhs_dilation: Any = None, rhs_dilation: Any = None,
+                         dimension_numbers: Any = None, feature_group_count: int = 1,
+                         batch_group_count: int = 1, precision: Any = None,
+                         preferred_element_type: Any = None, **_: Any) -> Any:
+    """A convolution (without a flip) over any number of axes, with strides, padding and dilation
+    of both operands."""
+    (x, w), weak = strict("conv_general_dilated", (make(as_array(lhs).tensor),
+                                                   as_array(rhs))) if _one_dtype(lhs, rhs) else (
+        [], False)
+    d = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    x, w = x.permute(*d.lhs_spec), w.permute(*d.rhs_spec)
+    n = x.ndim - 2
+    ones = (1,) * n
+    up, down = tuple(lhs_dilation or ones), tuple(rhs_dilation or ones)
+    if x.shape[1] != w.shape[1] * feature_group_count:
+        raise ValueError("conv_general_dilated feature_group_count must evenly divide lhs feature "
+                         f"dimension, and the kernel's: got {x.shape[1]} features, {w.shape[1]} in "
+                         f"the kernel and {feature_group_count} groups")
+    if not isinstance(padding, (list, tuple)):
+        wide = [(k - 1) * r + 1 if k else 0 for k, r in zip(w.shape[2:], down, strict=True)]
+        tall = [(m - 1) * f + 1 if m else 0 for m, f in zip(x.shape[2:], up, strict=True)]
+        padding = padtype_to_pads(tall, wide, window_strides, padding)
+    y = _convolved(x, w, tuple(window_strides), up, down, [tuple(p) for p in padding],
+                   feature_group_count, batch_group_count)
+    back = [0] * y.ndim
+    for i, axis in enumerate(d.out_spec):
+        back[axis] = i
+    y = y.permute(*back)
+    return make(y if preferred_element_type is None else convert(
+        y, as_dtype(preferred_element_type)), weak)
+
+
+def _one_dtype(lhs: Any, rhs: Any) -> bool:
+    a, b = as_array(lhs).dtype, as_array(rhs).dtype
+    if a != b:
+        raise TypeError("lax.conv_general_dilated requires arguments to have the same dtypes, got "
+                        f"{a.name}, {b.name}.")
+    return True
+
+
+def _convolved(x: Any, w: Any, strides: Any, up: Any, down: Any, pads: Any, groups: int,
+               batches: int) -> Any:
+    """Operands in (batch, feature, space...) and (out, in, space...)."""
+    kind = x.array.dtype
+    if kind.kind in "biu":
+        wide = np.dtype(np.float64)
+        return _convolved(x.to(wide), w.to(wide), strides, up, down, pads, groups, batches).to(kind)
+    if batches > 1:
+        parts = zip(T["chunk"](x, batches, 0), T["chunk"](w, batches, 0), strict=True)
+        return T["cat"]([_convolved(a, b, strides, up, down, pads, groups, 1)
+                         for a, b in parts], 1)
+    n = x.ndim - 2
+    x = _spread(x, up, pads, 2)
+    extra = max(1 - n, 0)
+    if extra:                                   # no axes of space: one of size 1
+        x, w, strides, down = x.unsqueeze(-1), w.unsqueeze(-1), (1,), (1,)
+    y = T[f"conv{n + extra}d"](x, w, None, strides, 0, down, groups)
+    return y.squeeze(-1) if extra else y
+
+
+def conv(lhs: Any, rhs: Any, window_strides: Any, padding: Any, precision: Any = None,
+         preferred_element_type: Any = None) -> Any:
+    return conv_general_dilated(lhs, rhs, window_strides, padding,
+                                preferred_element_type=preferred_element_type)
+
+
+def conv_with_general_padding(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
+                              lhs_dilation: Any, rhs_dilation: Any, **kwargs: Any) -> Any:
+    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation,
+                                **kwargs)
+
+
+def _transposed_pads(k: int, s: int, padding: str) -> tuple[int, int]:
+    if padding == "SAME":
+        total = k + s - 2
+        low = k - 1 if s > k - 1 else -(-total // 2)
+    else:
+        total = k + s - 2 + max(k - s, 0)
+        low = k - 1
+    return low, total - low
+
+
+def conv_transpose(lhs: Any, rhs: Any, strides: Any, padding: Any, rhs_dilation: Any = None,
+                   dimension_numbers: Any = None, transpose_kernel: bool = False, **kwargs: Any
+                   ) -> Any:
+    """The convolution that has a strided one's shapes the other way round."""
+    x, w = as_array(lhs), as_array(rhs)
+    n = x.ndim - 2
+    if dimension_numbers is None:
+        space = "DHW"[-n:] if n else ""
+        dimension_numbers = (f"N{space}C", f"{space}IO", f"N{space}C")
+    d = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    sizes = [w.shape[i] for i in d.rhs_spec[2:]]
+    down = tuple(rhs_dilation or (1,) * n)
+    wide = [(k - 1) * r + 1 for k, r in zip(sizes, down, strict=True)]
+    pads = padding if not isinstance(padding, str) else [
+        _transposed_pads(k, s, padding) for k, s in zip(wide, strides, strict=True)]
+    if transpose_kernel:
+        w = make(w.tensor.flip(tuple(d.rhs_spec[2:])).transpose(d.rhs_spec[0], d.rhs_spec[1]))
+    return conv_general_dilated(x, w, (1,) * n, pads, strides, down, d, **kwargs)
+
+
+def conv_general_dilated_patches(lhs: Any, filter_shape: Any, window_strides: Any, padding: Any,
+                                 lhs_dilation: Any = None, rhs_dilation: Any = None,
+                                 dimension_numbers: Any = None, **_: Any) -> Any:
+    """The windows of an input, each flattened along the feature axis (channels first)."""
+    x = as_array(lhs)
+    d = conv_dimension_numbers(x.shape, (1,) * x.ndim, dimension_numbers)
+    channels, size = x.shape[d.lhs_spec[1]], math.prod(filter_shape)
+    eye = np.eye(size, dtype=x.dtype).reshape(size, 1, *filter_shape)
+    kernel = wrap(np.tile(eye, (channels, *[1] * (len(filter_shape) + 1))))
+    back = [0] * x.ndim
+    for i, axis in enumerate(d.rhs_spec):
+        back[axis] = i
+    return conv_general_dilated(x, make(kernel.permute(*back)), window_strides, padding,
+                                lhs_dilation, rhs_dilation, d, feature_group_count=channels)
+
+
+# ------------------------------------------------------------------ windows
+def _windows(t: Any, start: Any, window: Any, strides: Any, pads: Any, up: Any, down: Any) -> Any:
+    """(..., windows..., elements of a window)."""
+    config = [(a, b, f - 1) for (a, b), f in zip(pads, up, strict=True)]
+    t = _shapes.pad(make(t), make(start), config).tensor
+    n = t.ndim
+    for d in range(n):
+        span = (window[d] - 1) * down[d] + 1
+        count = max((t.shape[d] - span) // strides[d] + 1, 0)
+        at = (np.arange(count)[:, None] * strides[d] + np.arange(window[d]) * down[d])
+        rows = T["index_select"](t, d, wrap(at.reshape(-1)))
+        split = rows.reshape((*t.shape[:d], count, window[d], *t.shape[d + 1:]))
+        t = T["movedim"](split, d + 1, -1)
+    return t.reshape((*t.shape[:n], math.prod(window)))
+
+
+def reduce_window(operand: Any, init_value: Any, computation: Any, window_dimensions: Any,
+                  window_strides: Any, padding: Any, base_dilation: Any = None,
+                  window_dilation: Any = None) -> Any:
+    """A fold over every window: `lax.add`, `lax.max`, `lax.min`, `lax.mul` or any other."""
+    x = as_array(operand)
+    window, n = tuple(window_dimensions), x.ndim
+    strides = tuple(window_strides or (1,) * n)
+    up, down = tuple(base_dilation or (1,) * n), tuple(window_dilation or (1,) * n)
+    if not isinstance(padding, (list, tuple)):
+        wide = [(k - 1) * r + 1 for k, r in zip(window, down, strict=True)]
+        tall = [(m - 1) * f + 1 if m else 0 for m, f in zip(x.shape, up, strict=True)]
+        padding = padtype_to_pads(tall, wide, strides, padding)
+    start = as_array(init_value).tensor.to(x.dtype)
+    rows = _windows(x.tensor, start, window, strides, [tuple(p) for p in padding], up, down)
+    known = {"add": lambda t: t.sum(-1).to(x.dtype) + start,
+             "max": lambda t: T["maximum"](T["amax"](t, -1), start),
+             "min": lambda t: T["minimum"](T["amin"](t, -1), start),
+             "mul": lambda t: T["prod"](t, -1).to(x.dtype) * start}
+    fold = known.get(next((k for k in known if computation is _E[k] or getattr(
+        computation, "__name__", "") == {"add": "add", "max": "maximum", "min": "minimum",
+                                         "mul": "multiply"}[k]), ""))
+    if fold is not None:
+        return make(fold(rows))
+    return _shapes.reduce(make(rows), make(start), computation, (rows.ndim - 1,))
+
+
+# ------------------------------------------------------------------ gather and scatter
+class GatherDimensionNumbers(NamedTuple):
+    """How `gather` reads its indices."""
+
+    offset_dims: Any
+    collapsed_slice_dims: Any
+    start_index_map: Any
+    operand_batching_dims: Any = ()
+    start_indices_batching_dims: Any = ()
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """How `scatter` reads its indices."""
+
+    update_window_dims: Any
+    inserted_window_dims: Any
+    scatter_dims_to_operand_dims: Any
+    operand_batching_dims: Any = ()
+    scatter_indices_batching_dims: Any = ()
+
+
+def _element_index(rank: int, starts: Any, sizes: Sequence[int], index_map: Any, dropped: Any,
+                   offset_dims: Any, shape: Sequence[int], clip: bool) -> tuple[Any, ...]:
+    """Index arrays, one per axis of the operand, of the elements of all slices in the layout of
+    the result: batch axes where `offset_dims` leaves them."""
+    batch = tuple(starts.shape[:-1])
+    kept = [d for d in range(rank) if d not in dropped]
+    total = len(batch) + len(kept)
+    batch_axes = [d for d in range(total) if d not in offset_dims]
+    out = []
+    for d in range(rank):
+        side = [1] * total
+        at: Any = wrap(np.zeros(side, np.int64))
+        if d in index_map:
+            s = starts[..., list(index_map).index(d)]
+            s = T["clamp"](s, 0, shape[d] - sizes[d]) if clip else s
+            for axis, n in zip(batch_axes, batch, strict=True):
+                side[axis] = n
+            at = s.reshape(tuple(side))
+        if d in kept:
+            offs = [1] * total
+            offs[offset_dims[kept.index(d)]] = sizes[d]
+            at = at + wrap(np.arange(sizes[d]).reshape(offs))
+        out.append(make(at.to(np.dtype(np.int64))))
+    return tuple(out)
+
+
+def gather(operand: Any, start_indices: Any, dimension_numbers: Any, slice_sizes: Any, *,
+           unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None,
+           fill_value: Any = None) -> Any:
+    """Slices of given sizes at every start index (XLA's Gather)."""
+    x, at = as_array(operand), as_array(start_indices).tensor.to(np.dtype(np.int64))
+    d = dimension_numbers
+    if d.operand_batching_dims:
+        raise NotImplementedError("gather: operand_batching_dims; use vmap")
+    how = mode_of(mode)
+    index = _element_index(x.ndim, at, slice_sizes, d.start_index_map, d.collapsed_slice_dims,
+                           d.offset_dims, x.shape, how not in ("fill", "drop"))
+    return Update(x, index).get(mode=how or "clip", fill_value=fill_value)
+
+
+def _scatter(method: str) -> Any:
+    def run(operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: Any, *,
+            indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Any:
+        x, v = as_array(operand), as_array(updates)
+        at = as_array(scatter_indices).tensor.to(np.dtype(np.int64))
+        d = dimension_numbers
+        sizes, windows = [1] * x.ndim, list(d.update_window_dims)
+        kept = [i for i in range(x.ndim) if i not in d.inserted_window_dims]
+        for i, w in zip(kept, windows, strict=True):
+            sizes[i] = v.shape[w]
+        index = _element_index(x.ndim, at, sizes, d.scatter_dims_to_operand_dims,
+                               d.inserted_window_dims, windows, x.shape, mode_of(mode) == "clip")
+        return getattr(Update(x, index), method)(v)
+    run.__name__ = "scatter" if method == "set" else f"scatter_{method}"
+    run.__doc__ = f"`jax.lax.{run.__name__}` (XLA's Scatter)."
+    return run
+
+
+scatter, scatter_add, scatter_sub = _scatter("set"), _scatter("add"), _scatter("subtract")
+scatter_mul, scatter_min, scatter_max = _scatter("multiply"), _scatter("min"), _scatter("max")
+NAMES: dict[str, Any] = {f.__name__: f for f in (
+    conv_dimension_numbers, padtype_to_pads, conv_general_dilated, conv, conv_with_general_padding,
+    conv_transpose, conv_general_dilated_patches, reduce_window, gather, ConvDimensionNumbers,
+    GatherDimensionNumbers, ScatterDimensionNumbers)}
+NAMES.update(scatter=scatter, scatter_add=scatter_add, scatter_sub=scatter_sub,
+             scatter_mul=scatter_mul, scatter_min=scatter_min, scatter_max=scatter_max,
+             ConvGeneralDilatedDimensionNumbers=ConvDimensionNumbers)

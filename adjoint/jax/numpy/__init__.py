@@ -1,0 +1,115 @@
+"""`jax.numpy`: NumPy's functions on immutable arrays, with JAX's dtypes.
+
+>>> import adjoint.jax.numpy as jnp
+>>> jnp.arange(3) * 2.5
+Array([0. , 2.5, 5. ], dtype=float32)
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as _np
+
+from adjoint.base.errors import missing as _missing
+from adjoint.jax._array import METHODS as _METHODS
+from adjoint.jax._array import Array, ShapeDtypeStruct
+from adjoint.jax._dtypes import SCALARS as _SCALARS
+from adjoint.jax._dtypes import as_dtype as _as_dtype
+from adjoint.jax._dtypes import issubdtype
+from adjoint.jax._dtypes import lattice as _lattice
+from adjoint.jax.numpy import (
+    _create,
+    _elementwise,
+    _index,
+    _products,
+    _reduce,
+    _select,
+    _shape,
+    fft,
+    linalg,
+)
+from adjoint.jax.numpy._types import finfo, iinfo, promote_types, result_type
+
+_PARTS = (_elementwise, _create, _index, _reduce, _select, _shape, _products)
+for _part in _PARTS:
+    globals().update(_part.NAMES)
+    _METHODS.update(_part.NAMES)
+_elementwise.fill_operators(_products.NAMES["matmul"])
+globals().update(_SCALARS)
+
+bool_, float_, int_, uint, complex_ = (_SCALARS[n] for n in (
+    "bool", "float64", "int64", "uint64", "complex128"))
+single, double, half, csingle, cdouble = (_SCALARS[n] for n in (
+    "float32", "float64", "float16", "complex64", "complex128"))
+ndarray = Array
+pi, e, inf, nan, newaxis, euler_gamma = (
+    _np.pi, _np.e, _np.inf, _np.nan, None, _np.euler_gamma)
+dtype, generic, number, integer = _np.dtype, _np.generic, _np.number, _np.integer
+floating, inexact, complexfloating = _np.floating, _np.inexact, _np.complexfloating
+signedinteger, unsignedinteger, character, object_, flexible = (
+    _np.signedinteger, _np.unsignedinteger, _np.character, _np.object_, _np.flexible)
+printoptions, set_printoptions, get_printoptions = (
+    _np.printoptions, _np.set_printoptions, _np.get_printoptions)
+array_repr, array_str = repr, str
+save, savez, iterable = _np.save, _np.savez, _np.iterable
+s_, index_exp = _np.s_, _np.index_exp
+ComplexWarning = _np.exceptions.ComplexWarning
+
+
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """`numpy.load`, as an array."""
+    return _create.asarray(_np.load(file, *args, **kwargs))
+
+
+class _Rows:
+    """`r_` and `c_`: ranges and arrays joined by indexing."""
+
+    def __init__(self, theirs: Any) -> None:
+        self.theirs = theirs
+
+    def __getitem__(self, at: Any) -> Any:
+        items = at if isinstance(at, tuple) else (at,)
+        return _create.asarray(self.theirs[tuple(
+            _np.asarray(i) if isinstance(i, Array) else i for i in items)])
+
+
+class _Grid(_Rows):
+    """`mgrid` and `ogrid`."""
+
+    def __getitem__(self, at: Any) -> Any:
+        found = self.theirs[at]
+        return list(map(_create.asarray, found)) if isinstance(found, (list, tuple)) else (
+            _create.asarray(found))
+
+
+r_, c_, mgrid, ogrid = _Rows(_np.r_), _Rows(_np.c_), _Grid(_np.mgrid), _Grid(_np.ogrid)
+
+
+def vectorize(pyfunc: Any, *, excluded: Any = frozenset(), signature: Any = None) -> Any:
+    """`jax.numpy.vectorize`: a function of core shapes, mapped over leading axes."""
+    from adjoint.jax._vectorize import vectorize as run
+    return run(pyfunc, excluded=excluded, signature=signature)
+
+
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    """`numpy.can_cast`."""
+    return bool(_np.can_cast(_as_dtype(from_), _as_dtype(to), casting))
+
+
+def __dir__() -> list[str]:
+    return sorted(n for n in globals() if not n.startswith("_"))
+
+
+_METHODS["view"] = lambda x, dtype=None: _view(x, dtype)
+_METHODS["to_device"] = lambda x, device, **_: x
+
+
+def _view(x: Any, dtype: Any) -> Any:
+    from adjoint.jax.lax import bitcast_convert_type
+    return bitcast_convert_type(x, dtype)
+
+
+__all__ = ["Array", "ShapeDtypeStruct", "fft", "finfo", "iinfo", "issubdtype", "linalg",
+           "promote_types", "result_type", "vectorize"]
+_ = _lattice
+__getattr__ = _missing("jax.numpy")

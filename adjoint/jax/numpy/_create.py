@@ -1,0 +1,275 @@
+"""Arrays from values, shapes and ranges."""
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import is_inexact
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import (
+    Array,
+    ShapeDtypeStruct,
+    as_array,
+    convert,
+    describe,
+    is_array_like,
+    joined,
+    make,
+    pair_of,
+)
+from adjoint.jax._dtypes import ScalarType, as_dtype, canonical, default_dtype
+from adjoint.jax._table import T, floating, is_weak
+
+
+def asked(dtype: Any, what: str) -> Any:
+    """The dtype that was asked for; a warning where it is narrowed."""
+    if dtype is None:
+        return None
+    to = as_dtype(dtype)
+    if not isinstance(dtype, (type, ScalarType)) or not issubclass(
+            dtype if isinstance(dtype, type) else object, (int, float, complex)):
+        wide = dtype.dtype if isinstance(dtype, ScalarType) else np.dtype(dtype)
+        if wide != to:
+            warnings.warn(f"Explicitly requested dtype {wide.name} requested in {what} is not "
+                          f"available, and will be truncated to dtype {to.name}. To enable more "
+                          "dtypes, set the jax_enable_x64 configuration option", UserWarning, 3)
+    return to
+
+
+def _nested(x: Any) -> bool:
+    return isinstance(x, (list, tuple)) and any(
+        type(v) is Array or _nested(v) for v in x)
+
+
+def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", ndmin: int = 0, *,
+          device: Any = None, out_sharding: Any = None) -> Any:
+    """`jax.numpy.array`: of numbers, NumPy's arrays and nested lists, arrays among them."""
+    to = asked(dtype, "array")
+    if hasattr(object, "__jax_array__") and type(object) is not Array:
+        object = object.__jax_array__()
+    if type(object).__name__ == "KeyArray":
+        return object
+    if type(object) is Array:
+        out = make(object.tensor, object.weak_type and dtype is None)
+    elif _nested(object):
+        parts = [array(v) for v in object]
+        ts, weak = joined("array", parts)
+        if len({tuple(t.shape) for t in ts}) > 1:
+            raise TypeError("array: the entries of a list must have one shape, got "
+                            + ", ".join(str(tuple(t.shape)) for t in ts))
+        out = make(T["stack"](ts), False)
+    else:
+        out = _of_host(object)
+        if dtype is not None:
+            out.weak_type = False
+    if to is not None and out.dtype != to:
+        out = make(T["ne"](out.tensor, 0) if to.kind == "b" else convert(out.tensor, to))
+    if ndmin > out.ndim:
+        out = make(out.tensor.reshape((*[1] * (ndmin - out.ndim), *out.shape)), out.weak_type)
+    return out
+
+
+def _of_host(x: Any) -> Array:
+    pair = pair_of(x)
+    if pair is not None and not isinstance(x, (np.ndarray, np.generic)):
+        return make(wrap(np.array(x, pair[0])), pair[1])
+    if x is None:
+        raise TypeError("None is not a valid value for jnp.array")
+    leaves = isinstance(x, (list, tuple))
+    value = np.array(x)
+    if value.dtype.kind not in "biufcV":
+        raise TypeError(f"Unexpected input type for array: {type(x)}" if not leaves else
+                        f"Value {x!r:.80} with dtype {value.dtype} is not a valid JAX array type. "
+                        "Only arrays of numeric types are supported by JAX.")
+    if leaves and value.size == 0:
+        value = value.astype(default_dtype("float"))
+    return make(wrap(value.astype(canonical(value.dtype))))
+
+
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, device: Any = None,
+            out_sharding: Any = None) -> Any:
+    if type(a) is Array and dtype is None:
+        return a
+    return array(a, dtype)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    try:
+        return (int(shape.__index__()),) if hasattr(shape, "__index__") and not getattr(
+            shape, "shape", ()) else tuple(int(n) for n in shape)
+    except TypeError:
+        raise TypeError("Shapes must be 1D sequences of concrete values of integer type, got "
+                        f"{shape}.") from None
+
+
+def _filled(name: str, value: float) -> Any:
+    def run(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+        to = asked(dtype, name) or default_dtype("float")
+        return make(wrap(np.full(_shape(shape), value, to)))
+    run.__name__ = name
+    run.__doc__ = f"`jax.numpy.{name}`."
+    return run
+
+
+zeros, ones, empty = _filled("zeros", 0), _filled("ones", 1), _filled("empty", 0)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
+         out_sharding: Any = None) -> Any:
+    value = array(fill_value, dtype)
+    return make(T["broadcast_to"](value.tensor, _shape(shape)).clone(),
+                value.weak_type and dtype is None)
+
+
+def _like(name: str, value: Any) -> Any:
+    def run(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+            out_sharding: Any = None) -> Any:
+        if isinstance(a, ShapeDtypeStruct):
+            return make(wrap(np.full(a.shape if shape is None else _shape(shape), value,
+                                     asked(dtype, name) or a.dtype)))
+        x = as_array(a, name)
+        to = asked(dtype, name) or x.dtype
+        return make(wrap(np.full(x.shape if shape is None else _shape(shape), value, to)),
+                    x.weak_type and dtype is None)
+    run.__name__ = name
+    run.__doc__ = f"`jax.numpy.{name}`."
+    return run
+
+
+zeros_like, ones_like, empty_like = (_like("zeros_like", 0), _like("ones_like", 1),
+                                     _like("empty_like", 0))
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+              ) -> Any:
+    x = a if isinstance(a, ShapeDtypeStruct) else as_array(a, "full_like")
+    to = x.shape if shape is None else shape
+    if isinstance(x, Array) and x.weak_type and dtype is None:
+        return full(to, fill_value)
+    return full(to, fill_value, dtype or x.dtype)
+
+
+def eye(N: int, M: Any = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
+    return make(wrap(np.eye(N, M, k, asked(dtype, "eye") or default_dtype("float"))))
+
+
+def identity(n: int, dtype: Any = None) -> Any:
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: Any = None, k: int = 0, dtype: Any = None) -> Any:
+    return make(wrap(np.tri(N, M, k, asked(dtype, "tri") or default_dtype("float"))))
+
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
+           device: Any = None, out_sharding: Any = None) -> Any:
+    given = [v for v in (start, stop, step) if v is not None]
+    to = asked(dtype, "arange")
+    if to is None:
+        to = joined("arange", given)[0][0].array.dtype
+    values = [np.asarray(v)[()] if isinstance(v, (Array, np.ndarray)) else v for v in given]
+    if stop is None and step is not None:
+        return make(wrap(np.arange(0, values[0], values[1]).astype(to)))
+    return make(wrap(np.arange(*values).astype(to)))
+
+
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+             dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
+    """`jax.numpy.linspace`; the ends may be arrays, and carry derivatives."""
+    ts, _ = joined("linspace", (start, stop), floating=True)
+    low, high = T["broadcast_tensors"](*ts)
+    kind = low.array.dtype
+    parts = max(num - 1 if endpoint else num, 0)
+    at = wrap((np.arange(num) / max(parts, 1)).astype(kind)).reshape((num, *[1] * low.ndim))
+    y = low * (1 - at) + high * at
+    if endpoint and num > 1:
+        y = T["cat"]([y[:-1], high.unsqueeze(0)])
+    to = asked(dtype, "linspace")
+    if to is not None and to.kind in "iu":
+        y = T["floor"](y)
+    y = T["movedim"](y, 0, axis) if axis else y
+    out = make(y if to is None else y.to(to))
+    if not retstep:
+        return out
+    return out, make((high - low) / parts if parts else low * float("nan"))
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
+             dtype: Any = None, axis: int = 0) -> Any:
+    at = linspace(start, stop, num, endpoint, axis=axis)
+    ts, _ = joined("logspace", (base, at), floating=True)
+    y = make(T["pow"](*ts))
+    return y if dtype is None else array(y, dtype)
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None,
+              axis: int = 0) -> Any:
+    low, high = (make(T["log"](floating(v, "geomspace"))) for v in (start, stop))
+    y = make(T["exp"](linspace(low, high, num, endpoint, axis=axis).tensor))
+    return y if dtype is None else array(y, dtype)
+
+
+def copy(a: Any, order: Any = None) -> Any:
+    return array(a)
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
+    return array(np.frombuffer(buffer, as_dtype(dtype), count, offset))
+
+
+def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """The function of index arrays, one per axis."""
+    return function(*[array(g, dtype) for g in np.indices(_shape(shape))], **kwargs)
+
+
+def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+    found: Any = np.indices(dimensions, as_dtype(dtype or int), sparse)   # type: ignore[call-overload]  # bool
+    return tuple(map(array, found)) if sparse else array(found)
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    ts = [as_array(x).tensor.reshape(-1) for x in xi]
+    n = len(ts)
+    swap = indexing == "xy" and n > 1
+    place = [1, 0, *range(2, n)] if swap else list(range(n))
+    grids = [t.reshape([-1 if d == place[i] else 1 for d in range(n)]) for i, t in enumerate(ts)]
+    if not sparse:
+        grids = list(T["broadcast_tensors"](*grids)) if grids else []
+    return [make(g, is_weak(x)) for g, x in zip(grids, xi, strict=True)]
+
+
+def _window(name: str) -> Any:
+    def run(M: int, *args: Any) -> Any:
+        return array(getattr(np, name)(M, *args).astype(default_dtype("float")))
+    run.__name__ = name
+    run.__doc__ = f"`jax.numpy.{name}`."
+    return run
+
+
+bartlett, blackman, hamming, hanning, kaiser = map(
+    _window, ("bartlett", "blackman", "hamming", "hanning", "kaiser"))
+
+
+def isscalar(element: Any) -> bool:
+    """True for numbers and arrays without axes."""
+    return (type(element) is Array and element.ndim == 0) or bool(np.isscalar(element)) or (
+        isinstance(element, np.ndarray) and element.ndim == 0)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """True if the dtype is complex."""
+    return as_array(x).dtype.kind == "c"
+
+
+def isrealobj(x: Any) -> bool:
+    """True unless the dtype is complex."""
+    return not iscomplexobj(x)
+
+
+NAMES = {f.__name__: f for f in (
+    array, asarray, zeros, ones, empty, full, zeros_like, ones_like, empty_like, full_like, eye,
+    identity, tri, arange, linspace, logspace, geomspace, copy, frombuffer, fromfunction, indices,
+    meshgrid, bartlett, blackman, hamming, hanning, kaiser, isscalar, iscomplexobj, isrealobj)}
+__all__ = ["NAMES", "describe", "is_array_like", "is_inexact"]

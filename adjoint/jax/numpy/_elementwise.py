@@ -1,0 +1,318 @@
+"""Elementwise functions of `jax.numpy`: tables of names over the ops, and the operators."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import is_inexact
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import Array, as_array, convert, joined, make, to_tensor
+from adjoint.jax._dtypes import as_dtype, default_dtype, inexact
+from adjoint.jax._table import T, elementwise, floating, is_weak, named, no_out
+
+NAMES: dict[str, Any] = {}           # the functions of this module, by their public names
+
+
+def enter(run: Any, names: str, **how: Any) -> Any:
+    """Enter a function of tensors under its names in `jax.numpy`."""
+    for name in names.split():
+        NAMES[name] = elementwise(name, run, **how)
+    return NAMES[name]
+
+
+def _zeros(x: Any) -> Any:
+    return T["zeros_like"](x)
+
+
+def _sign(x: Any) -> Any:
+    if x.array.dtype.kind == "u":
+        return (x != 0).to(x.array.dtype)
+    return T["sgn"](x) if x.is_complex() else T["sign"](x)
+
+
+def _power(x: Any, y: Any) -> Any:
+    if x.array.dtype.kind in "iu":
+        return wrap(np.power(x.array, y.array)) if not (x.level or y.level) else T["pow"](x, y)
+    return T["pow"](x, y)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    return T["remainder"](x, y)
+
+
+def _floor_divide(x: Any, y: Any) -> Any:
+    return T["floor_divide"](x, y)
+
+
+def _sinc(x: Any) -> Any:
+    return T["sinc"](x)
+
+
+def _heaviside(x: Any, y: Any) -> Any:
+    nan = x.new_full((), float("nan"))
+    step = T["where"](x > 0, T["ones_like"](x), _zeros(x))
+    found = T["where"](x == 0, y, step)
+    return T["where"](T["isnan"](x), nan, found)
+
+
+# ------------------------------------------------------------------ floats of everything
+for _names in ("sin", "cos", "tan", "arcsin asin", "arccos acos", "arctan atan", "sinh", "cosh",
+               "tanh", "arcsinh asinh", "arccosh acosh", "arctanh atanh", "exp", "exp2", "expm1",
+               "log", "log2", "log10", "log1p", "sqrt", "deg2rad radians",
+               "rad2deg degrees", "i0", "sinc"):
+    enter(T[_names.split()[0]], _names, floating=True)
+enter(lambda x: T["sign"](x) * T["pow"](abs(x), 1 / 3), "cbrt", floating=True)
+for _names in ("arctan2 atan2", "hypot", "logaddexp", "logaddexp2", "copysign",
+               "nextafter"):
+    enter(T[_names.split()[0]], _names, floating=True)
+enter(lambda x, y: x / y, "true_divide divide", floating=True)
+enter(_heaviside, "heaviside", floating=True)
+enter(lambda x, y: T["pow"](x, y), "float_power", floating=True)
+
+# ------------------------------------------------------------------ the type stays
+enter(lambda x: x + 0 if x.array.dtype.kind == "b" else x, "positive")
+enter(T["neg"], "negative")
+enter(lambda x: x if x.array.dtype.kind in "ub" else T["abs"](x), "absolute abs")
+enter(T["abs"], "fabs", floating=True)
+enter(_sign, "sign")
+enter(lambda x: x * x, "square", numeric=False)
+enter(T["reciprocal"], "reciprocal", floating=True)
+enter(lambda x, y: x + y if x.array.dtype.kind != "b" else T["logical_or"](x, y), "add")
+enter(lambda x, y: x - y, "subtract")
+enter(lambda x, y: x * y if x.array.dtype.kind != "b" else T["logical_and"](x, y), "multiply")
+enter(_floor_divide, "floor_divide", numeric=True)
+enter(_remainder, "remainder mod", numeric=True)
+enter(T["fmod"], "fmod", numeric=True)
+enter(T["maximum"], "maximum")
+enter(T["minimum"], "minimum")
+enter(T["fmax"], "fmax")
+enter(T["fmin"], "fmin")
+enter(T["gcd"], "gcd", numeric=True)
+enter(T["lcm"], "lcm", numeric=True)
+for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
+                   ("bitwise_xor", "bitwise_xor")):
+    enter(T[_op], _name)
+enter(T["bitwise_not"], "bitwise_not invert bitwise_invert")
+enter(T["bitwise_left_shift"], "left_shift bitwise_left_shift", numeric=True)
+enter(T["bitwise_right_shift"], "right_shift bitwise_right_shift", numeric=True)
+
+# ------------------------------------------------------------------ truth values
+for _names in ("eq:equal", "ne:not_equal", "lt:less", "le:less_equal", "gt:greater",
+               "ge:greater_equal"):
+    _op, _name = _names.split(":")
+    enter(T[_op], _name, kind="bool")
+for _name in "logical_and logical_or logical_xor logical_not".split():
+    enter(T[_name], _name, kind="bool")
+for _name in "isnan isinf isfinite isposinf isneginf signbit".split():
+    enter(T[_name], _name, floating=_name != "signbit", kind="bool")
+enter(lambda x: T["isreal"](x), "isreal", kind="bool")
+enter(lambda x: ~T["isreal"](x), "iscomplex", kind="bool")
+
+
+# ------------------------------------------------------------------ parts of complex numbers
+enter(lambda x: T["real"](x) if x.is_complex() else x, "real")
+enter(lambda x: T["imag"](x) if x.is_complex() else _zeros(x), "imag")
+enter(lambda x: T["conj"](x) if x.is_complex() else x, "conj conjugate")
+
+
+def angle(z: Any, deg: bool = False) -> Any:
+    y = T["angle"](floating(z, "angle"))
+    return make(T["rad2deg"](y) if deg else y, is_weak(z))
+
+
+# ------------------------------------------------------------------ with arguments of their own
+def power(x1: Any, x2: Any, /) -> Any:
+    """`jax.numpy.power`; integers may not have negative exponents that are numbers."""
+    if isinstance(x2, int) and not isinstance(x2, bool):
+        base = as_array(x1, "power")
+        if is_inexact(base.dtype):
+            return make(integer_power(base.tensor, x2), base.weak_type)
+        if x2 < 0:
+            raise ValueError("Integers to negative integer powers are not allowed.")
+    ts, weak = joined("power", (x1, x2), True)
+    return make(_power(*ts), weak)
+
+
+def integer_power(x: Any, n: int) -> Any:
+    """x to a whole power, whose slope at 0 is that of the polynomial."""
+    if n == 0:
+        return x * 0 + 1
+    return x if n == 1 else T["pow"](x, n)
+
+
+def _rounder(name: str) -> Any:
+    def run(x: Any, /) -> Any:
+        a = as_array(x, name)
+        return a if a.dtype.kind in "iu" else make(T[_ROUND[name]](a.tensor) if is_inexact(
+            a.dtype) else a.tensor, a.weak_type)
+    return named(run, name, "adjoint.jax.numpy")
+
+
+_ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "fix": "trunc"}
+for _name in _ROUND:
+    NAMES[_name] = _rounder(_name)
+
+
+def rint(x: Any, /) -> Any:
+    t = floating(x, "rint")
+    return make(T["round"](t), is_weak(x))
+
+
+def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    no_out("round", out)
+    x = as_array(a, "round")
+    if not is_inexact(x.dtype):
+        if decimals < 0:
+            raise NotImplementedError("integer np.round not implemented for decimals < 0")
+        return x
+    if decimals == 0:
+        return make(T["round"](x.tensor), x.weak_type)
+    scale = 10.0 ** decimals
+    return make(T["round"](x.tensor * scale) / scale, x.weak_type)
+
+
+def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None,
+         a_max: Any = None) -> Any:
+    """`jax.numpy.clip`: at a bound the gradient is shared, as that of minimum and maximum."""
+    x = arr if arr is not None else a
+    low, high = (a_min if min is None else min), (a_max if max is None else max)
+    for bound, name in ((low, "maximum"), (high, "minimum")):
+        if bound is not None:
+            x = NAMES[name](bound, x)
+    return as_array(x, "clip")
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+               ) -> Any:
+    a = as_array(x, "nan_to_num")
+    if not is_inexact(a.dtype):
+        return a
+    if a.tensor.is_complex():
+        from adjoint.jax.lax._elementwise import complex_
+        return complex_(nan_to_num(a.real, copy, nan, posinf, neginf),
+                        nan_to_num(a.imag, copy, nan, posinf, neginf))
+    return make(T["nan_to_num"](a.tensor, float(nan), posinf, neginf), a.weak_type)
+
+
+def divmod(x1: Any, x2: Any, /) -> Any:
+    return NAMES["floor_divide"](x1, x2), NAMES["remainder"](x1, x2)
+
+
+def modf(x: Any, /, out: Any = None) -> Any:
+    no_out("modf", out)
+    t = floating(x, "modf")
+    whole = T["trunc"](t)
+    return make(t - whole), make(whole)
+
+
+def frexp(x: Any, /) -> Any:
+    t = floating(x, "frexp")
+    m, e = T["frexp"](t)
+    return make(m), make(e.to(default_dtype("int")))
+
+
+def ldexp(x1: Any, x2: Any, /) -> Any:
+    t = floating(x1, "ldexp")
+    return make(T["ldexp"](t, as_array(x2).tensor))
+
+
+def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+            ) -> Any:
+    ts, _ = joined("isclose", (a, b), floating=True)
+    x, y = T["broadcast_tensors"](*[t.detach() for t in ts])
+    return make(T["isclose"](x, y, rtol=float(rtol), atol=float(atol), equal_nan=equal_nan))
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+             ) -> Any:
+    return make(T["all"](isclose(a, b, rtol, atol, equal_nan).tensor))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    x, y = as_array(a1), as_array(a2)
+    if x.shape != y.shape:
+        return make(wrap(np.array(False)))
+    same = NAMES["equal"](x, y).tensor
+    if equal_nan:
+        same = same | (NAMES["isnan"](x) & NAMES["isnan"](y)).tensor
+    return make(T["all"](same))
+
+
+def array_equiv(a1: Any, a2: Any) -> Any:
+    x, y = as_array(a1), as_array(a2)
+    try:
+        return make(T["all"](NAMES["equal"](x, y).tensor))
+    except TypeError:
+        return make(wrap(np.array(False)))
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
+    """The array in another dtype; a derivative flows between floating ones."""
+    a = as_array(x, "astype")
+    to = default_dtype("float") if dtype is None else as_dtype(dtype)
+    if to.kind == "b" and a.dtype.kind != "b":
+        return NAMES["not_equal"](a, 0)
+    return make(a.tensor if a.dtype == to else convert(a.tensor, to))
+
+
+def ceil_dtype(x: Any) -> Any:
+    """The dtype that floats of an operand have."""
+    return inexact((as_array(x).dtype, False))[0]
+
+
+# ------------------------------------------------------------------ operators
+_BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide",
+           "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and",
+           "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
+           "rshift": "right_shift"}
+_COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
+            "ge": "greater_equal"}
+_FAST = frozenset({"add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge"})
+_REFUSED = (list, tuple, dict, str, type(None), set)
+
+
+def _operator(dunder: str, f: Any, flipped: bool = False) -> None:
+    quick = getattr(__import__("operator"), dunder) if dunder in _FAST else None
+    compares = dunder in _COMPARE
+
+    def run(a: Any, b: Any) -> Any:
+        if quick is not None and type(b) is Array:
+            s, t = a.tensor, b.tensor
+            if s.array.dtype == t.array.dtype and a.weak_type == b.weak_type and (
+                    s.array.dtype.kind == "f" and s.shape == t.shape):
+                return make(quick(s, t), a.weak_type and not compares)
+        if isinstance(b, _REFUSED):
+            return NotImplemented
+        return f(b, a) if flipped else f(a, b)
+    setattr(Array, f"__{'r' * flipped}{dunder}__", run)
+
+
+def fill_operators(matmul: Any) -> None:
+    """Give arrays their operators."""
+    for dunder, name in {**_BINARY, **_COMPARE}.items():
+        _operator(dunder, NAMES[name])
+    for dunder, name in _BINARY.items():
+        if dunder not in _FAST:
+            _operator(dunder, NAMES[name], True)
+        else:
+            setattr(Array, f"__r{dunder}__", lambda a, b, _f=NAMES[name]: NotImplemented
+                    if isinstance(b, _REFUSED) else _f(b, a))
+    _operator("pow", power)
+    setattr(Array, "__rpow__", lambda a, b: power(b, a))
+    _operator("matmul", matmul)
+    _operator("matmul", matmul, True)
+    _operator("divmod", divmod)
+    for dunder, name in (("neg", "negative"), ("pos", "positive"), ("abs", "absolute"),
+                         ("invert", "bitwise_not"), ("floor", "floor"), ("ceil", "ceil"),
+                         ("trunc", "trunc")):
+        setattr(Array, f"__{dunder}__", lambda a, _f=NAMES[name]: _f(a))
+    setattr(Array, "__round__", lambda a, n=None: round(a, n or 0) if n is not None else
+            int(round(a)))
+
+
+NAMES.update({f.__name__: f for f in (
+    angle, power, rint, round, clip, nan_to_num, divmod, modf, frexp, ldexp, isclose, allclose,
+    array_equal, array_equiv, astype)})
+NAMES["around"], NAMES["pow"] = round, power
+__all__ = ["NAMES", "ceil_dtype", "fill_operators", "integer_power", "to_tensor"]

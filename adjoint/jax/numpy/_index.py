@@ -1,0 +1,389 @@
+"""Indexing as JAX has it: an index past the end is clamped when reading and dropped when writing.
+
+`x.at[i].add(v)` and its family compute where the elements of `x[i]` lie in the flat array, by
+indexing an array of positions, and scatter there; so they batch and differentiate as scatters do.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import NotSupported
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.jax import errors
+from adjoint.jax._array import (
+    METHODS,
+    Array,
+    as_array,
+    convert,
+    is_mapped,
+    is_traced,
+    make,
+    pair_of,
+    value_of,
+)
+from adjoint.jax._table import T
+from adjoint.numpy._index import forward_slices
+
+I64 = np.dtype(np.int64)
+
+
+def _entries(at: Any) -> list[Any]:
+    if isinstance(at, str) or (isinstance(at, tuple) and any(isinstance(i, str) for i in at)):
+        raise TypeError(f"JAX does not support string indexing; got idx={at!r}")
+    if isinstance(at, list):
+        raise TypeError("Using a non-tuple sequence for multidimensional indexing is not allowed; "
+                        "use `arr[array(seq)]` instead of `arr[seq]`")
+    return list(at) if isinstance(at, tuple) else [at]
+
+
+def _simple(i: Any) -> Any:
+    """An entry as a slice, None, Ellipsis, an int, a NumPy array, or a tensor that is traced."""
+    if i is None or i is Ellipsis:
+        return i
+    if isinstance(i, slice):
+        return slice(*[None if v is None else v.__index__() for v in (i.start, i.stop, i.step)])
+    if isinstance(i, bool):
+        return np.asarray(i)
+    if isinstance(i, int):
+        return i
+    if isinstance(i, (list, tuple)):
+        if not len(i):
+            return np.zeros(0, np.int64)
+        raise TypeError("Using a non-tuple sequence for multidimensional indexing is not allowed; "
+                        "use `arr[array(seq)]` instead of `arr[seq]`")
+    pair = pair_of(i)
+    if pair is None or pair[0].kind not in "biu":
+        kind = type(i).__name__ if pair is None else np.asarray(i).dtype
+        raise TypeError("Indexer must have integer or boolean type, got indexer with type "
+                        f"{kind}")
+    if type(i) is Array:
+        if is_traced(i):
+            if i.dtype.kind == "b":
+                raise errors.NonConcreteBooleanIndexError(
+                    "Array boolean indices must be concrete; got a mask of which every example "
+                    "has its own. Use jnp.where(mask, x, y), which keeps the shape")
+            return i.tensor
+        i = value_of(i)
+    value = np.asarray(i)
+    return int(value) if value.ndim == 0 and value.dtype.kind != "b" else value
+
+
+def _expanded(at: Any, shape: tuple[int, ...]) -> list[Any]:
+    """Entries that name every axis: masks as indices, Ellipsis as slices."""
+    found: list[Any] = []
+    for i in map(_simple, _entries(at)):
+        if isinstance(i, np.ndarray) and i.dtype.kind == "b" and i.ndim:
+            found += [np.asarray(v) for v in np.nonzero(i)]
+        elif isinstance(i, np.ndarray) and i.dtype.kind == "b":
+            if not i:
+                raise NotSupported("an index that is the number False; use x[None][:0]")
+            found.append(None)
+        else:
+            found.append(i)
+    taken = sum(i is not None and i is not Ellipsis for i in found)
+    if taken > len(shape):
+        raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, but {taken} were "
+                         "indexed")
+    dots = [k for k, i in enumerate(found) if i is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("Multiple ellipses (...) not supported: " + repr(at))
+    rest = [slice(None)] * (len(shape) - taken)
+    if dots:
+        return found[:dots[0]] + rest + found[dots[0] + 1:]
+    return found + rest
+
+
+def _bounded(i: Any, n: int, mode: str) -> Any:
+    """Indices from the front; those out of bounds at the nearest end, or at n for "drop"."""
+    if isinstance(i, int):
+        i = i + n if i < 0 else i
+        if 0 <= i < n:
+            return i
+        return n if mode == "drop" else min(max(i, 0), n - 1)
+    if isinstance(i, np.ndarray):
+        i = i.astype(np.int64)
+        i = np.where(i < 0, i + n, i)
+        return np.where((i < 0) | (i >= n), n, i) if mode == "drop" else np.clip(i, 0, max(n - 1,
+                                                                                          0))
+    i = i.to(I64)
+    i = T["where"](i < 0, i + n, i)
+    if mode == "drop":
+        return T["where"]((i < 0) | (i >= n), i.new_full((), n), i)
+    return T["clamp"](i, 0, max(n - 1, 0))
+
+
+def _clean(entries: list[Any], shape: tuple[int, ...], mode: str) -> tuple[Any, ...]:
+    """Entries for the engine: in bounds, every index an array where one is."""
+    arrays = [i for i in entries if isinstance(i, (np.ndarray, Tensor))]
+    rank = max([1, *(len(i.shape) for i in arrays)])
+    out: list[Any] = []
+    axis = 0
+    for i in entries:
+        if i is None:
+            out.append(i)
+            continue
+        if not isinstance(i, slice):
+            i = _bounded(i, shape[axis], mode)
+            if arrays:
+                value = wrap(np.asarray(i, np.int64)) if not isinstance(i, Tensor) else i
+                i = value.reshape((*[1] * (rank - value.ndim), *value.shape))
+        out.append(i)
+        axis += 1
+    return tuple(out)
+
+
+def _result_rank(entries: list[Any]) -> int | None:
+    """Rank that indices together have; None where none is an array."""
+    ranks = [len(i.shape) for i in entries if isinstance(i, (np.ndarray, Tensor))]
+    return max(ranks) if ranks else None
+
+
+def take_at(x: Any, entries: list[Any], mode: str = "clip") -> Any:
+    """`x[entries]` of a tensor."""
+    shape = tuple(x.shape)
+    clean = _clean(entries, shape, mode)
+    x, clean = forward_slices(x, clean)
+    y = x[clean]
+    if _result_rank(entries) == 0:      # indices without axes were given one
+        first = _first_index_axis(entries)
+        y = y.squeeze(first)
+    return y
+
+
+def _first_index_axis(entries: list[Any]) -> int:
+    """The axis at which the indices' own axes are in a result: in place if they are neighbours."""
+    places = [k for k, i in enumerate(entries) if i is not None and not isinstance(i, slice)]
+    if places != list(range(places[0], places[0] + len(places))):
+        return 0
+    return places[0]
+
+
+def getitem(x: Any, at: Any) -> Any:
+    """`x[at]`."""
+    a = as_array(x)
+    entries = _expanded(at, a.shape) if not isinstance(at, int) or isinstance(at, bool) else [
+        at, *[slice(None)] * (a.ndim - 1)]
+    if a.ndim == 0 and isinstance(at, int) and not isinstance(at, bool):
+        raise IndexError("Too many indices: array is 0-dimensional, but 1 were indexed")
+    return make(take_at(a.tensor, entries), a.weak_type)
+
+
+METHODS["__getitem__"] = getitem
+
+
+# ------------------------------------------------------------------ positions of elements
+def positions(shape: tuple[int, ...], at: Any) -> tuple[Any, bool]:
+    """(places of the elements of x[at] in x.ravel(), are some dropped); those are at the end."""
+    entries = _expanded(at, shape)
+    size, axis, bounded, room = math.prod(shape), 0, [], []
+    for i in entries:
+        if i is not None:
+            room.append(0 if isinstance(i, slice) else 1)
+            i = i if isinstance(i, slice) else _bounded(i, shape[axis], "drop")
+            axis += 1
+        bounded.append(i)
+    grid = np.pad(np.arange(size).reshape(shape), [(0, r) for r in room], constant_values=size)
+    found = take_at(wrap(grid), bounded)
+    return found, bool(found.level) or bool((found.array == size).any())
+
+
+def _flat(t: Any, room: bool) -> Any:
+    flat = t.reshape(-1)
+    return T["cat"]([flat, flat.new_zeros((1,))]) if room else flat
+
+
+class At:
+    """`x.at`: indexed, it gives the updates."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = as_array(array)
+
+    def __getitem__(self, at: Any) -> Update:
+        return Update(self.array, at)
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateHelper({self.array!r})"
+
+
+METHODS["at"] = At
+
+
+class Update:
+    """`x.at[i]`: `get`, and copies of x with changed elements."""
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Array, index: Any) -> None:
+        self.array, self.index = array, index
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
+
+    def get(self, *, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False,
+            unique_indices: bool = False, wrap_negative_indices: bool = True, **_: Any) -> Any:
+        """`x[i]`; mode "fill" gives `fill_value` (default NaN) out of bounds."""
+        x = self.array
+        if mode_of(mode) not in ("fill", "drop"):
+            return getitem(x, self.index)
+        at, dropped = positions(x.shape, self.index)
+        y = _flat(x.tensor, dropped)[at.reshape(-1)].reshape(tuple(at.shape))
+        if not dropped:
+            return make(y, x.weak_type)
+        value = default_fill(x.dtype) if fill_value is None else fill_value
+        return make(T["where"](at == x.size, y.new_full((), value), y), x.weak_type)
+
+    def _scatter(self, values: Any, run: Callable[..., Any], mode: Any) -> Any:
+        x = self.array
+        index = clipped(self.index, x.shape) if mode_of(mode) == "clip" else self.index
+        at, dropped = positions(x.shape, index)
+        v = convert(as_array(values, "scatter").tensor, x.dtype)
+        lead = v.ndim - at.ndim
+        if lead > 0 and all(n == 1 for n in v.shape[:lead]):
+            v = v.reshape(tuple(v.shape[lead:]))
+        try:
+            v = T["broadcast_to"](v, tuple(at.shape))
+        except ValueError:
+            raise ValueError(f"Incompatible shapes for broadcasting: {tuple(v.shape)} and "
+                             f"requested shape {tuple(at.shape)}") from None
+        y = run(_flat(x.tensor, dropped), at.reshape(-1), v.reshape(-1))
+        return make((y[:x.size] if dropped else y).reshape(x.shape), x.weak_type)
+
+    def set(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+        """x with x[i] = values."""
+        return self._scatter(values, lambda f, at, v: T["scatter"](f, 0, at, v), mode)
+
+    def add(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+        """x with values added to x[i], once for every time an index is there."""
+        return self._scatter(values, lambda f, at, v: T["scatter_add"](f, 0, at, v), mode)
+
+    def subtract(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+        """x with values subtracted from x[i]."""
+        return self.add(-as_array(values), mode=mode)
+
+    sub = subtract
+
+    def multiply(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+        """x with x[i] multiplied by values."""
+        return self._scatter(values, _reducer("prod"), mode)
+
+    mul = multiply
+
+    def min(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+        """x with the smaller ones of x[i] and values."""
+        return self._scatter(values, _reducer("amin"), mode)
+
+    def max(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+        """x with the larger ones of x[i] and values."""
+        return self._scatter(values, _reducer("amax"), mode)
+
+    def divide(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+        """x with x[i] divided by values."""
+        return self.apply(lambda old: old / values, mode=mode)
+
+    def power(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+        """x with x[i] to the power of values."""
+        return self.apply(lambda old: old ** values, mode=mode)
+
+    def apply(self, func: Callable[[Any], Any], *, mode: Any = None, **_: Any) -> Any:
+        """x with func(x[i]) at i."""
+        return self.set(func(self.get()), mode=mode)
+
+
+def _reducer(how: str) -> Callable[..., Any]:
+    return lambda f, at, v: T["scatter_reduce"](f, 0, at, v, reduce=how)
+
+
+def mode_of(mode: Any) -> str:
+    """A mode by name; `GatherScatterMode` members and None as well."""
+    return str(getattr(mode, "name", mode) or "").lower().replace("fill_or_drop", "fill")
+
+
+def default_fill(dtype: Any) -> Any:
+    """What stands for elements that are not there."""
+    if is_inexact(dtype):
+        return math.nan
+    if dtype.kind == "b":
+        return True
+    return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
+
+
+def clipped(at: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The index with every entry in bounds."""
+    out, axis = [], 0
+    for i in _expanded(at, shape):
+        if i is None:
+            out.append(i)
+            continue
+        if not isinstance(i, slice):
+            i = _bounded(i, shape[axis], "clip")
+            i = make(i) if isinstance(i, Tensor) else i
+        out.append(i)
+        axis += 1
+    return tuple(out)
+
+
+# ------------------------------------------------------------------ functions
+def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = None,
+         unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None
+         ) -> Any:
+    """`jax.numpy.take`: out of bounds it gives NaN (mode "fill"), or the nearest ("clip", "wrap")."""
+    x, at = as_array(a, "take"), as_array(indices, "take")
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    axis = axis % x.ndim
+    if mode == "wrap":
+        at = at % x.shape[axis]
+    index = (*[slice(None)] * axis, at)
+    if mode == "clip":
+        n = x.shape[axis]
+        index = (*index[:-1], make(T["clamp"](at.tensor, 0, n - 1)))
+    return Update(x, index).get(mode="fill" if mode in (None, "fill") else "clip",
+                                fill_value=fill_value)
+
+
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1, mode: Any = None,
+                    fill_value: Any = None) -> Any:
+    x, at = as_array(arr, "take_along_axis"), as_array(indices, "take_along_axis")
+    if axis is None:
+        x, at, axis = x.reshape(-1), at.reshape(-1), 0
+    axis, n = axis % x.ndim, x.shape[axis]
+    t, i = x.tensor, at.tensor.to(I64)
+    if x.ndim != at.ndim:
+        raise ValueError("indices and arr must have the same number of dimensions; "
+                         f"{at.ndim} vs. {x.ndim}")
+    shape = list(np.broadcast_shapes(*[[1 if d == axis else m for d, m in enumerate(v.shape)]
+                                       for v in (x, at)]))
+    t = T["broadcast_to"](t, tuple(n if d == axis else m for d, m in enumerate(shape)))
+    i = T["broadcast_to"](i, tuple(at.shape[d] if d == axis else m for d, m in enumerate(shape)))
+    i = T["where"](i < 0, i + n, i)
+    y = T["gather"](t, axis, T["clamp"](i, 0, n - 1))
+    if mode in (None, "fill"):
+        bad = (i < 0) | (i >= n)
+        value = default_fill(x.dtype) if fill_value is None else fill_value
+        y = T["where"](bad, y.new_full((), value), y)
+    return make(y, x.weak_type)
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any, inplace: bool = True,
+                   mode: Any = None) -> Any:
+    """A copy with values at indices along an axis; `inplace=True` is refused."""
+    if inplace:
+        raise ValueError("jax.numpy.put_along_axis cannot modify arrays in-place, because JAX "
+                         "arrays are immutable. Pass inplace=False to instead return an updated "
+                         "array.")
+    x, at = as_array(arr), as_array(indices)
+    v = convert(as_array(values).tensor, x.dtype)
+    i = at.tensor.to(I64)
+    i = T["where"](i < 0, i + x.shape[axis], i)
+    return make(T["scatter"](x.tensor, axis % x.ndim, i, T["broadcast_to"](v, at.shape)))
+
+
+NAMES: dict[str, Any] = {f.__name__: f for f in (take, take_along_axis, put_along_axis)}
+__all__ = ["NAMES", "is_mapped"]

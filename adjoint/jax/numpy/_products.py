@@ -1,0 +1,255 @@
+"""Products, convolutions and polynomials of `jax.numpy`."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint import numpy as anp
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import as_array, convert, joined, make
+from adjoint.jax._dtypes import as_dtype, canonical
+from adjoint.jax._table import T
+from adjoint.jax.numpy._shape import _enter as _enter_shape  # one table of registration
+
+NAMES: dict[str, Any] = {}
+
+
+def _enter(*names: str) -> Any:
+    def run(f: Any) -> Any:
+        found = _enter_shape(*names)(f)
+        NAMES.update(dict.fromkeys(names, found))
+        return found
+    return run
+
+
+def _result(y: Any, weak: bool, preferred: Any) -> Any:
+    return make(y, weak) if preferred is None else make(convert(y, as_dtype(preferred)))
+
+
+def _mismatch(x: Any, y: Any, a: int, b: int) -> None:
+    if x.shape[a] != y.shape[b]:
+        raise TypeError("dot_general requires contracting dimensions to have the same shape, got "
+                        f"({x.shape[a]},) and ({y.shape[b]},).")
+
+
+def _whole(t: Any) -> Any:
+    """Truth values as bytes, for products."""
+    return t.to(np.dtype(np.uint8)) if t.array.dtype.kind == "b" else t
+
+
+def _product(name: str, op: Any) -> Any:
+    def run(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None,
+            out_sharding: Any = None) -> Any:
+        (x, y), weak = joined(name, (a, b))
+        kind = x.array.dtype
+        found = op(_whole(x), _whole(y))
+        found = found != 0 if kind.kind == "b" else found
+        found = found if found.array.dtype == kind else found.to(kind)
+        return _result(found, weak, preferred_element_type)
+    return _enter(name)(run)
+
+
+def _dot(x: Any, y: Any) -> Any:
+    if x.ndim and y.ndim:
+        _mismatch(x, y, -1, -2 if y.ndim > 1 else 0)
+    return anp.ours["dot"](x, y)
+
+
+def _matmul(x: Any, y: Any) -> Any:
+    for i, t in enumerate((x, y)):
+        if t.ndim == 0:
+            raise ValueError(f"matmul input operand {i} must have ndim at least 1, but it has ndim "
+                             "0")
+    _mismatch(x, y, -1, -2 if y.ndim > 1 else 0)
+    return T["matmul"](x, y)
+
+
+def _inner(x: Any, y: Any) -> Any:
+    if x.ndim and y.ndim:
+        _mismatch(x, y, -1, -1)
+    return anp.ours["inner"](x, y)
+
+
+def _vdot(x: Any, y: Any) -> Any:
+    return T["matmul"](x.reshape(-1).conj() if x.is_complex() else x.reshape(-1), y.reshape(-1))
+
+
+dot, matmul = _product("dot", _dot), _product("matmul", _matmul)
+_product("inner", _inner)
+_product("vdot", _vdot)
+_product("kron", T["kron"])
+
+
+@_enter("outer")
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    (x, y), weak = joined("outer", (a, b))
+    return make(x.reshape(-1)[:, None] * y.reshape(-1)[None, :], weak)
+
+
+@_enter("vecdot")
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None,
+           preferred_element_type: Any = None) -> Any:
+    (x, y), weak = joined("vecdot", (x1, x2))
+    return make((x.conj() * y if x.is_complex() else x * y).sum(axis).to(x.array.dtype), weak)
+
+
+@_enter("matvec")
+def matvec(x1: Any, x2: Any, /) -> Any:
+    return matmul(x1, as_array(x2)[..., None])[..., 0]
+
+
+@_enter("vecmat")
+def vecmat(x1: Any, x2: Any, /) -> Any:
+    return matmul(as_array(x1).conj()[..., None, :], x2)[..., 0, :]
+
+
+@_enter("tensordot")
+def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None,
+              preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
+    (x, y), weak = joined("tensordot", (a, b))
+    found = anp.ours["tensordot"](x, y, axes)
+    return _result(found.to(x.array.dtype), weak, preferred_element_type)
+
+
+@_enter("einsum")
+def einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = "auto",
+           precision: Any = None, preferred_element_type: Any = None, **_: Any) -> Any:
+    """`jax.numpy.einsum`, with a string or with lists of axes."""
+    if not isinstance(subscripts, str):
+        given = (subscripts, *operands)
+        arrays, lists = given[:len(given) // 2 * 2:2], given[1::2]
+        last = given[-1] if len(given) % 2 else None
+
+        def text(axes: Any) -> str:
+            return "".join("..." if i is Ellipsis else chr(ord("a") + i if i < 26 else
+                                                           ord("A") + i - 26) for i in axes)
+        subscripts = ",".join(map(text, lists)) + ("" if last is None else "->" + text(last))
+        operands = arrays
+    ts, weak = joined("einsum", operands)
+    kind = ts[0].array.dtype
+    found = T["einsum"](subscripts.replace(" ", ""), *ts)
+    return _result(found.to(kind), weak, preferred_element_type)
+
+
+@_enter("cross")
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
+          ) -> Any:
+    (x, y), weak = joined("cross", (a, b))
+    return make(anp.ours["cross"](x, y, axisa, axisb, axisc, axis), weak)
+
+
+# ------------------------------------------------------------------ convolutions
+def _convolver(name: str) -> None:
+    def run(a: Any, v: Any, mode: str = "full" if name == "convolve" else "valid", *,
+            precision: Any = None, preferred_element_type: Any = None) -> Any:
+        (x, y), weak = joined(name, (a, v), numeric=True)
+        if x.ndim != 1 or y.ndim != 1:
+            raise ValueError(f"{name}() only support 1-dimensional inputs.")
+        if x.shape[0] == 0 or y.shape[0] == 0:
+            raise ValueError(f"{name}: inputs cannot be empty, got shapes {tuple(x.shape)} and "
+                             f"{tuple(y.shape)}")
+        kind = x.array.dtype
+        flip = name == "correlate" and x.shape[0] < y.shape[0]
+        if kind.kind in "iu":
+            x, y = x.to(np.dtype(np.float64)), y.to(np.dtype(np.float64))
+        if name == "correlate":
+            y = y.conj() if y.is_complex() else y
+            found = anp.ours["convolve"](x, y.flip(0), mode)
+            if flip and mode == "same":
+                full = anp.ours["convolve"](x, y.flip(0), "full")
+                low = (x.shape[0]) // 2
+                found = full[low:low + y.shape[0]]
+        else:
+            found = anp.ours["convolve"](x, y, mode)
+        return _result(found.to(kind), weak, preferred_element_type)
+    _enter(name)(run)
+
+
+_convolver("convolve")
+_convolver("correlate")
+
+
+# ------------------------------------------------------------------ polynomials
+@_enter("polyval")
+def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
+    (c, at), _ = joined("polyval", (p, x))
+    y = at * 0
+    for i in range(c.shape[0]):
+        y = y * at + c[i]
+    return make(y.to(c.array.dtype))
+
+
+@_enter("polyadd")
+def polyadd(a1: Any, a2: Any) -> Any:
+    (x, y), _ = joined("polyadd", (a1, a2))
+    n = max(x.shape[0], y.shape[0])
+    x, y = (T["cat"]([t.new_zeros((n - t.shape[0],)), t]) for t in (x, y))
+    return make(x + y)
+
+
+@_enter("polysub")
+def polysub(a1: Any, a2: Any) -> Any:
+    return polyadd(a1, -as_array(a2))
+
+
+@_enter("polymul")
+def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Any:
+    return NAMES["convolve"](as_array(a1).astype(float) if as_array(a1).dtype.kind in "iub"
+                             else a1, a2)
+
+
+@_enter("polyder")
+def polyder(p: Any, m: int = 1) -> Any:
+    c = as_array(p)
+    for _ in range(m):
+        n = c.shape[0]
+        c = c[:-1] * make(wrap(np.arange(n - 1, 0, -1).astype(c.dtype)))
+    return c
+
+
+@_enter("polyint")
+def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+    (c,), _ = joined("polyint", (p,), floating=True)
+    extra = np.broadcast_to(np.asarray(0 if k is None else as_array(k)), (m,))
+    for i in range(m):
+        scale = wrap(np.arange(c.shape[0], 0, -1).astype(c.array.dtype))
+        c = T["cat"]([c / scale, c.new_full((1,), float(extra[i]))])
+    return make(c)
+
+
+@_enter("polyfit")
+def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None,
+            cov: Any = False) -> Any:
+    (at, values), _ = joined("polyfit", (x, y), floating=True)
+    if full or cov:
+        raise NotImplementedError("polyfit: full and cov are not served; the coefficients are")
+    powers = T["stack"]([at ** (deg - k) if deg - k else at * 0 + 1 for k in range(deg + 1)], 1)
+    if w is not None:
+        weights = as_array(w).tensor.to(at.array.dtype)
+        powers, values = powers * weights[:, None], values * (
+            weights if values.ndim == 1 else weights[:, None])
+    scale = T["sqrt"]((powers * powers).sum(0))
+    from adjoint.ops.api_decompose import LINALG
+    solved = LINALG["pinv"](powers / scale) @ values
+    return make(solved / scale if solved.ndim == 1 else solved / scale[:, None])
+
+
+@_enter("roots")
+def roots(p: Any, *, strip_zeros: bool = True) -> Any:
+    found = np.roots(np.asarray(as_array(p)))
+    return make(wrap(found.astype(canonical(np.dtype(np.complex128)))))
+
+
+@_enter("poly")
+def poly(seq_of_zeros: Any) -> Any:
+    z = as_array(seq_of_zeros)
+    if z.ndim == 2:
+        z = make(wrap(np.linalg.eigvals(np.asarray(z))))
+    c = make(wrap(np.ones(1, z.dtype)))
+    for i in range(z.shape[0]):
+        c = polyadd(make(T["cat"]([c.tensor, c.tensor.new_zeros((1,))])), -z[i] * c)
+    return c
+
+
+__all__ = ["NAMES"]

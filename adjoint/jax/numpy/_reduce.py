@@ -1,0 +1,441 @@
+"""Reductions, scans, order statistics and searches of `jax.numpy`."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint import numpy as anp
+from adjoint.base.dtypes import is_inexact
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import Array, as_array, convert, joined, make
+from adjoint.jax._dtypes import as_dtype, canonical, default_dtype
+from adjoint.jax._table import T, floating, is_weak, no_out
+from adjoint.jax.numpy._elementwise import NAMES as _E
+
+F = Callable[..., Any]
+NAMES: dict[str, F] = {}
+
+
+def _enter(*names: str) -> Callable[[F], F]:
+    def run(f: F) -> F:
+        for name in names:
+            NAMES[name] = f
+        f.__name__ = names[0]
+        f.__doc__ = f.__doc__ or f"`jax.numpy.{names[0]}`."
+        return f
+    return run
+
+
+def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
+    """`axis` as a tuple; None is all. ValueError for an axis that is not there."""
+    n = len(x.shape)
+    if axis is None:
+        return tuple(range(n))
+    found = []
+    for a in axis if isinstance(axis, (tuple, list)) else (axis,):
+        a = int(a)
+        if not -n <= a < n:
+            raise ValueError(f"axis {a} is out of bounds for array of dimension {n}")
+        found.append(a % n)
+    if len(set(found)) != len(found):
+        raise ValueError(f"duplicate value in 'axis': {axis}")
+    return tuple(found)
+
+
+def _summed(t: Any) -> Any:
+    """The dtype that sums and products of integers have."""
+    kind = t.array.dtype.kind
+    if kind == "b":
+        return t.to(default_dtype("int"))
+    if kind in "iu":
+        return t.to(canonical(np.dtype("int64" if kind == "i" else "uint64")))
+    return t
+
+
+def _masked(t: Any, where: Any, value: Any) -> Any:
+    if where is None:
+        return t
+    return T["where"](as_array(where).tensor.to(np.dtype(bool)), t, t.new_full((), value))
+
+
+def _lowest(dtype: Any, sign: int) -> Any:
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if sign < 0 else np.iinfo(dtype).max
+    return sign * math.inf if dtype.kind != "b" else sign > 0
+
+
+def _fold(name: str, unit: Any) -> F:
+    """sum and prod."""
+    def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = None, where: Any = None, promote_integers: bool = True) -> Any:
+        no_out(name, out)
+        x = as_array(a, name)
+        t = x.tensor if dtype is None else convert(x.tensor, as_dtype(dtype))
+        kind = t.array.dtype
+        t = _summed(t) if promote_integers and dtype is None else t
+        kind = t.array.dtype
+        t = _masked(t, where, unit)
+        dims = axes_of(t, axis)
+        if name == "sum":
+            y = T["sum"](t, dims, keepdim=keepdims) if dims else t
+        else:
+            y = t
+            for d in sorted(dims, reverse=True):
+                y = T["prod"](y, d, keepdim=keepdims)
+        y = y if y.array.dtype == kind else y.to(kind)
+        if initial is not None:
+            start = as_array(initial).tensor.to(kind)
+            y = y + start if name == "sum" else y * start
+        return make(y)
+    return _enter(name)(run)
+
+
+sum_, prod = _fold("sum", 0), _fold("prod", 1)
+
+
+def _extreme(name: str, op: str, sign: int) -> F:
+    def run(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+            where: Any = None) -> Any:
+        no_out(name, out)
+        x = as_array(a, name)
+        t, dims = x.tensor, axes_of(x, axis)
+        if where is not None and initial is None:
+            raise ValueError(f"reduction operation {name} does not have an identity, so to use a "
+                             "where mask one has to specify 'initial'")
+        if initial is None and any(x.shape[d] == 0 for d in dims):
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        t = _masked(t, where, _lowest(x.dtype, sign))
+        if x.dtype.kind == "b":
+            y = T["any" if sign < 0 else "all"](t, dims, keepdim=keepdims) if dims else t
+        elif x.dtype.kind == "c":
+            raise NotImplementedError(f"jnp.{name} of complex numbers has no order here")
+        elif any(x.shape[d] == 0 for d in dims):
+            shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdims
+                     or d not in dims]
+            y = t.new_full(tuple(shape), _lowest(x.dtype, sign))
+        else:
+            y = T[op](t, dims, keepdim=keepdims) if dims else t
+        if initial is not None:
+            y = T["maximum" if sign < 0 else "minimum"](y, as_array(initial).tensor.to(x.dtype))
+        return make(y)
+    return _enter(name, "a" + name)(run)
+
+
+max_, min_ = _extreme("max", "amax", -1), _extreme("min", "amin", 1)
+
+
+def _truth(name: str) -> F:
+    def run(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *,
+            where: Any = None) -> Any:
+        no_out(name, out)
+        x = as_array(a, name)
+        t = x.tensor if x.dtype.kind == "b" else x.tensor != 0
+        t = _masked(t, where, name == "all")
+        dims = axes_of(x, axis)
+        return make(T[name](t, dims, keepdim=keepdims) if dims else t)
+    return _enter(name)(run)
+
+
+any_, all_ = _truth("any"), _truth("all")
+
+
+def _floats(x: Array, dtype: Any) -> Any:
+    if dtype is not None:
+        return convert(x.tensor, as_dtype(dtype))
+    return x.tensor if is_inexact(x.dtype) else x.tensor.to(default_dtype("float"))
+
+
+def _counted(t: Any, dims: tuple[int, ...], where: Any, keepdims: bool) -> Any:
+    """How many elements a reduction takes: a number, or a tensor where a mask picks them."""
+    if where is None:
+        return math.prod(t.shape[d] for d in dims)
+    mask = T["broadcast_to"](as_array(where).tensor.to(np.dtype(bool)), tuple(t.shape))
+    return T["sum"](mask.to(t.array.dtype), dims, keepdim=keepdims) if dims else mask.to(
+        t.array.dtype)
+
+
+@_enter("mean")
+def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+         where: Any = None) -> Any:
+    no_out("mean", out)
+    t = _floats(as_array(a, "mean"), dtype)
+    dims = axes_of(t, axis)
+    total = _masked(t, where, 0)
+    total = T["sum"](total, dims, keepdim=keepdims) if dims else total
+    return make(total / _counted(t, dims, where, keepdims))
+
+
+@_enter("average")
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False,
+            keepdims: bool = False) -> Any:
+    x = floating(a, "average")
+    given = None if weights is None else floating(weights, "average")
+    found = anp.ours["average"](x, axis, given, returned, keepdims=keepdims)
+    return tuple(map(make, found)) if returned else make(found)
+
+
+def _moment(name: str) -> F:
+    def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
+            keepdims: bool = False, *, where: Any = None, correction: Any = None) -> Any:
+        no_out(name, out)
+        t = _floats(as_array(a, name), dtype)
+        dims = axes_of(t, axis)
+        middle = mean(make(t), axis, keepdims=True, where=where).tensor
+        off = t - middle
+        off = (off * off.conj()).real if t.is_complex() else off * off
+        off = _masked(off, where, 0)
+        total = T["sum"](off, dims, keepdim=keepdims) if dims else off
+        count = _counted(t, dims, where, keepdims) - (ddof if correction is None else correction)
+        y = total / count if not isinstance(count, (int, float)) or count > 0 else (
+            total * float("nan"))
+        return make(T["sqrt"](y) if name == "std" else y)
+    return _enter(name)(run)
+
+
+_moment("var")
+_moment("std")
+
+
+@_enter("ptp")
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return max_(a, axis, out, keepdims) - min_(a, axis, out, keepdims)
+
+
+@_enter("count_nonzero")
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return sum_(_E["not_equal"](a, 0), axis, keepdims=keepdims)
+
+
+# ------------------------------------------------------------------ without NaN
+def _nan_fold(name: str, fold: F, fill: Any) -> None:
+    def run(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        x = as_array(a, name)
+        if not is_inexact(x.dtype):
+            return fold(x, axis, *args, **kwargs)
+        bad = T["isnan"](x.tensor)
+        y = fold(make(T["where"](bad, x.tensor.new_full((), fill), x.tensor)), axis, *args,
+                 **kwargs)
+        if name not in ("nanmax", "nanmin"):
+            return y
+        empty = all_(make(bad), axis, keepdims=kwargs.get("keepdims", False)).tensor
+        return make(T["where"](empty, y.tensor.new_full((), math.nan), y.tensor))
+    _enter(name)(run)
+
+
+_nan_fold("nansum", sum_, 0.0)
+_nan_fold("nanprod", prod, 1.0)
+_nan_fold("nanmax", max_, -math.inf)
+_nan_fold("nanmin", min_, math.inf)
+
+
+def _nan_moment(name: str) -> None:
+    def run(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        x = as_array(a, name)
+        kept = _E["logical_not"](_E["isnan"](x))
+        safe = make(T["where"](kept.tensor, x.tensor, x.tensor.new_zeros(())))
+        return NAMES[name[3:]](safe, axis, *args, where=kept, **kwargs)
+    _enter(name)(run)
+
+
+for _name in ("nanmean", "nanvar", "nanstd"):
+    _nan_moment(_name)
+
+
+# ------------------------------------------------------------------ places of extremes
+def _place(name: str) -> F:
+    def run(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        no_out(name, out)
+        x = as_array(a, name)
+        if axis is not None:
+            axes_of(x, axis)
+        if x.size == 0:
+            raise ValueError(f"attempt to get {name} of an empty sequence")
+        t = x.tensor.to(np.dtype("int8")) if x.dtype.kind == "b" else x.tensor
+        y = T[name](t.detach(), axis, keepdim=keepdims) if axis is not None else T[name](
+            t.detach().reshape(-1), 0)
+        if axis is None and keepdims:
+            y = y.reshape([1] * x.ndim)
+        return make(y.to(default_dtype("int")))
+    return _enter(name)(run)
+
+
+argmax, argmin = _place("argmax"), _place("argmin")
+
+
+def _nan_place(name: str, fill: float) -> None:
+    def run(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        x = as_array(a, name)
+        if not is_inexact(x.dtype):
+            return NAMES[name[3:]](x, axis, out, keepdims)
+        bad = T["isnan"](x.tensor)
+        t = T["where"](bad, x.tensor.new_full((), fill), x.tensor)
+        y = NAMES[name[3:]](make(t), axis, out, keepdims).tensor
+        empty = all_(make(bad), axis, keepdims=keepdims).tensor
+        return make(T["where"](empty, y.new_full((), -1), y))
+    _enter(name)(run)
+
+
+_nan_place("nanargmax", -math.inf)
+_nan_place("nanargmin", math.inf)
+
+
+# ------------------------------------------------------------------ scans
+def _scan(name: str, op: str, fill: Any = None) -> F:
+    def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        no_out(name, out)
+        x = as_array(a, name)
+        t = x.tensor if dtype is None else convert(x.tensor, as_dtype(dtype))
+        if fill is not None and is_inexact(x.dtype):
+            t = T["where"](T["isnan"](t), t.new_full((), fill), t)
+        kind = t.array.dtype
+        if dtype is None and kind.kind == "b":
+            kind = default_dtype("int")
+            t = t.to(kind)
+        y = T[op](t.reshape(-1), 0) if axis is None else T[op](t, axes_of(t, axis)[0])
+        return make(y if y.array.dtype == kind else y.to(kind))
+    return _enter(name)(run)
+
+
+cumsum, cumprod = _scan("cumsum", "cumsum"), _scan("cumprod", "cumprod")
+_scan("nancumsum", "cumsum", 0.0)
+_scan("nancumprod", "cumprod", 1.0)
+
+
+def _cumulative(name: str, f: F, unit: int) -> None:
+    def run(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False
+            ) -> Any:
+        a = as_array(x)
+        if axis is None:
+            if a.ndim > 1:
+                raise ValueError(f"The input array has rank {a.ndim}, however axis was not set to "
+                                 "an explicit value. The axis argument is only optional for "
+                                 "one-dimensional arrays.")
+            axis = 0
+        y = f(a, axis, dtype).tensor
+        if include_initial:
+            first = [1 if d == axis % a.ndim else n for d, n in enumerate(a.shape)]
+            y = T["cat"]([y.new_full(tuple(first), unit), y], axis)
+        return make(y)
+    _enter(name)(run)
+
+
+_cumulative("cumulative_sum", cumsum, 0)
+_cumulative("cumulative_prod", cumprod, 1)
+
+
+# ------------------------------------------------------------------ order statistics
+def _quantile(name: str, op: str, scale: float) -> F:
+    def run(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
+            method: str = "linear", keepdims: bool = False, **_: Any) -> Any:
+        no_out(name, out)
+        x = floating(a, name)
+        at = np.asarray(as_array(q)).astype(np.float64)
+        return make(anp.ours[op](x, at * scale, axis, method=method, keepdims=keepdims))
+    return _enter(name)(run)
+
+
+quantile, nanquantile = (_quantile("quantile", "quantile", 1.0),
+                         _quantile("nanquantile", "nanquantile", 1.0))
+_quantile("percentile", "quantile", 0.01)
+_quantile("nanpercentile", "nanquantile", 0.01)
+
+
+def _median(name: str, of: F) -> None:
+    def run(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
+            keepdims: bool = False) -> Any:
+        return of(a, 0.5, axis, out, keepdims=keepdims)
+    _enter(name)(run)
+
+
+_median("median", quantile)
+_median("nanmedian", nanquantile)
+
+
+# ------------------------------------------------------------------ statistics of several
+@_enter("cov")
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None,
+        fweights: Any = None, aweights: Any = None) -> Any:
+    x = floating(m, "cov")
+    if y is not None:
+        (x, other), _ = joined("cov", (m, y), floating=True)
+        x, other = (T["atleast_2d"](v) for v in (x, other))
+        if not rowvar and x.shape[0] != 1:
+            x = x.transpose(0, 1)
+        if not rowvar and other.shape[0] != 1:
+            other = other.transpose(0, 1)
+        x = T["cat"]([x, other])
+    elif not rowvar and x.ndim == 2:
+        x = x.transpose(0, 1)
+    weights = {k: None if w is None else as_array(w).tensor for k, w in (
+        ("fweights", fweights), ("aweights", aweights))}
+    return make(T["cov"](x, correction=int(not bias) if ddof is None else ddof, **weights))
+
+
+@_enter("corrcoef")
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    c = cov(x, y, rowvar).tensor
+    if c.ndim == 0:
+        return make(c / c)
+    d = T["sqrt"](T["diagonal"](c).real if c.is_complex() else T["diagonal"](c))
+    return make(c / d[:, None] / d[None, :])
+
+
+@_enter("trapezoid", "trapz")
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    if x is None:
+        values = T["movedim"](floating(y, "trapezoid"), axis, -1)
+        gaps: Any = as_array(dx).tensor.to(values.array.dtype)
+    else:
+        (values, at), _ = joined("trapezoid", (y, x), floating=True)
+        values = T["movedim"](values, axis, -1)
+        gaps = T["diff"](at if at.ndim == 1 else T["movedim"](at, axis, -1))
+    return make(0.5 * (gaps * (values[..., 1:] + values[..., :-1])).sum(-1))
+
+
+@_enter("diff")
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    x = as_array(a, "diff")
+    if x.ndim == 0:
+        raise ValueError("diff requires input that is at least one dimensional; got " + repr(x))
+    if x.dtype.kind == "b":
+        raise TypeError("diff of truth values: use logical_xor of neighbours")
+    ends = [None if e is None else as_array(e).tensor for e in (prepend, append)]
+    return make(anp.ours["diff"](x.tensor, n, axis, *ends))
+
+
+@_enter("ediff1d")
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    x = as_array(ary).tensor
+    ends = [None if e is None else as_array(e).tensor.to(x.array.dtype) for e in (to_end, to_begin)]
+    return make(anp.ours["ediff1d"](x, *ends))
+
+
+@_enter("gradient")
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: Any = None) -> Any:
+    x = floating(f, "gradient")
+    steps = [v if isinstance(v, (int, float)) else as_array(v).tensor.to(x.array.dtype)
+             for v in varargs]
+    found = anp.ours["gradient"](x, *steps, axis=axis)
+    return [make(g) for g in found] if isinstance(found, tuple) else make(found)
+
+
+@_enter("histogram_bin_edges")
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    return make(wrap(np.histogram_bin_edges(np.asarray(as_array(a)), bins, range)))
+
+
+@_enter("histogram")
+def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None,
+              density: Any = None) -> Any:
+    given = None if weights is None else np.asarray(as_array(weights))
+    at = bins if isinstance(bins, int) else np.asarray(as_array(bins))
+    counts, edges = np.histogram(np.asarray(as_array(a)), at, range, weights=given,
+                                 density=density)
+    kind = default_dtype("float")
+    return make(wrap(counts.astype(kind))), make(wrap(edges.astype(kind)))
+
+
+__all__ = ["NAMES", "axes_of", "is_weak"]

@@ -1,0 +1,341 @@
+"""Shapes, joins, parts, pads and diagonals of `jax.numpy`."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint import numpy as anp
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import Array, as_array, joined, make
+from adjoint.jax._dtypes import as_dtype
+from adjoint.jax._table import T, is_weak
+from adjoint.jax.numpy._reduce import axes_of
+
+NAMES: dict[str, Any] = {}
+
+
+def _enter(*names: str) -> Any:
+    def run(f: Any) -> Any:
+        for name in names:
+            NAMES[name] = f
+        f.__name__ = names[0]
+        f.__doc__ = f.__doc__ or f"`jax.numpy.{names[0]}`."
+        return f
+    return run
+
+
+def same(name: str, *others: str) -> None:
+    """A function of one array that NumPy's namespace over tensors has, dtype and weakness kept."""
+    ours = anp.ours[name]
+
+    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        x = as_array(a, name)
+        return make(ours(x.tensor, *args, **kwargs), x.weak_type)
+    _enter(name, *others)(run)
+
+
+for _names in ("ravel", "swapaxes", "moveaxis", "rollaxis", "flip", "fliplr", "flipud",
+               "rot90", "roll", "tile", "resize", "diagonal", "expand_dims"):
+    same(*_names.split())
+
+
+def _size(shape: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in shape) if isinstance(shape, (tuple, list)) or np.ndim(shape) else (
+        int(shape),)
+
+
+@_enter("reshape")
+def reshape(a: Any, shape: Any = None, *more: Any, order: str = "C", copy: Any = None) -> Any:
+    x = as_array(a, "reshape")
+    to = _size((shape, *more) if more else shape)
+    known = math.prod(n for n in to if n != -1)
+    if -1 in to and (known == 0 or x.size % known):
+        raise TypeError(f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {to} "
+                        "because the size is not a multiple of the known part")
+    if -1 not in to and known != x.size:
+        raise TypeError(f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {to} "
+                        f"(size {known})")
+    return make(anp.ours["reshape"](x.tensor, to, order), x.weak_type)
+
+
+@_enter("flatten")
+def flatten(a: Any, order: str = "C") -> Any:
+    return NAMES["ravel"](a, order)
+
+
+@_enter("transpose", "permute_dims")
+def transpose(a: Any, axes: Any = None, *more: Any) -> Any:
+    x = as_array(a, "transpose")
+    if axes is None:
+        return make(x.tensor.permute(*reversed(range(x.ndim))), x.weak_type)
+    order = (axes, *more) if more or isinstance(axes, int) else tuple(axes)
+    if sorted(d % max(x.ndim, 1) for d in order) != list(range(x.ndim)):
+        raise TypeError(f"transpose permutation isn't a permutation of operand dimensions, got "
+                        f"permutation {order} for operand shape {x.shape}.")
+    return make(x.tensor.permute(*order), x.weak_type)
+
+
+@_enter("matrix_transpose")
+def matrix_transpose(x: Any, /) -> Any:
+    a = as_array(x)
+    if a.ndim < 2:
+        raise ValueError("x must be at least two-dimensional for matrix_transpose; got ndim="
+                         f"{a.ndim}")
+    return make(a.tensor.transpose(-1, -2), a.weak_type)
+
+
+@_enter("squeeze")
+def squeeze(a: Any, axis: Any = None) -> Any:
+    x = as_array(a, "squeeze")
+    dims = [d for d, n in enumerate(x.shape) if n == 1] if axis is None else axes_of(x, axis)
+    if any(x.shape[d] != 1 for d in dims):
+        raise ValueError("cannot select an axis to squeeze out which has size not equal to one, "
+                         f"got shape={x.shape} and dimensions={tuple(dims)}")
+    return make(x.tensor.reshape(tuple(n for d, n in enumerate(x.shape) if d not in dims)),
+                x.weak_type)
+
+
+@_enter("broadcast_to")
+def broadcast_to(array: Any, shape: Any, **_: Any) -> Any:
+    x, to = as_array(array, "broadcast_to"), _size(shape)
+    try:
+        fits = np.broadcast_shapes(x.shape, to) == to
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"Incompatible shapes for broadcasting: {x.shape} and requested shape "
+                         f"{to}")
+    return make(T["broadcast_to"](x.tensor, to), x.weak_type)
+
+
+@_enter("broadcast_arrays")
+def broadcast_arrays(*args: Any) -> Any:
+    arrays = [as_array(a) for a in args]
+    to = np.broadcast_shapes(*[a.shape for a in arrays])
+    return [broadcast_to(a, to) for a in arrays]
+
+
+NAMES["broadcast_shapes"] = np.broadcast_shapes
+
+
+def _at_least(n: int) -> None:
+    def run(*arys: Any) -> Any:
+        found = [make(T[f"atleast_{n}d"](as_array(a).tensor), is_weak(a)) for a in arys]
+        return found[0] if len(found) == 1 else found
+    _enter(f"atleast_{n}d")(run)
+
+
+for _n in (1, 2, 3):
+    _at_least(_n)
+
+
+# ------------------------------------------------------------------ joins and parts
+def _parts(name: str, arrays: Any) -> list[Any]:
+    """The arrays of a list as tensors of their common dtype."""
+    if isinstance(arrays, (Array, np.ndarray)):
+        arrays = list(as_array(arrays))
+    if not len(arrays):
+        raise ValueError(f"Need at least one array to {name}.")
+    return joined(name, arrays)[0]
+
+
+@_enter("concatenate", "concat")
+def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Any:
+    parts = _parts("concatenate", arrays)
+    if axis is None:
+        parts, axis = [p.reshape(-1) for p in parts], 0
+    if parts[0].ndim == 0:
+        raise ValueError("Zero-dimensional arrays cannot be concatenated.")
+    if len({p.ndim for p in parts}) > 1:
+        raise TypeError("Cannot concatenate arrays with different numbers of dimensions: got "
+                        + ", ".join(str(tuple(p.shape)) for p in parts) + ".")
+    axis, = axes_of(parts[0], axis)
+    if len({tuple(n for d, n in enumerate(p.shape) if d != axis) for p in parts}) > 1:
+        raise TypeError("Cannot concatenate arrays with shapes that differ in dimensions other "
+                        f"than the one being concatenated: concatenating along dimension {axis} "
+                        "for shapes " + ", ".join(str(tuple(p.shape)) for p in parts) + ".")
+    y = T["cat"](parts, axis)
+    return make(y if dtype is None else y.to(as_dtype(dtype)))
+
+
+@_enter("stack")
+def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Any:
+    parts = _parts("stack", arrays)
+    if len({tuple(p.shape) for p in parts}) > 1:
+        raise ValueError("All input arrays must have the same shape.")
+    y = T["stack"](parts, axis)
+    return make(y if dtype is None else y.to(as_dtype(dtype)))
+
+
+def _joined(name: str) -> None:
+    def run(tup: Any, dtype: Any = None) -> Any:
+        y = T[name](_parts(name, tup))
+        return make(y if dtype is None else y.to(as_dtype(dtype)))
+    _enter(name)(run)
+
+
+for _name in ("vstack", "hstack", "dstack", "column_stack"):
+    _joined(_name)
+NAMES["row_stack"] = NAMES["vstack"]
+
+
+@_enter("append")
+def append(arr: Any, values: Any, axis: Any = None) -> Any:
+    return concatenate([as_array(arr), as_array(values)], axis)
+
+
+@_enter("block")
+def block(arrays: Any) -> Any:
+    leaves: list[Any] = []
+
+    def gather(x: Any) -> Any:
+        if isinstance(x, list):
+            return [gather(v) for v in x]
+        leaves.append(x)
+        return len(leaves) - 1
+    tree = gather(arrays)
+    ts, _ = joined("block", leaves)
+
+    def fill(x: Any) -> Any:
+        return [fill(v) for v in x] if isinstance(x, list) else ts[x]
+    return make(anp.ours["block"](fill(tree)))
+
+
+def _splitter(name: str, ours: str) -> None:
+    def run(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+        x, at = as_array(ary, name), indices_or_sections
+        at = at if isinstance(at, int) else [int(v) for v in np.asarray(at)]
+        if isinstance(at, int) and name != "array_split" and x.shape[axis] % at:
+            raise ValueError("array split does not result in an equal division")
+        return [make(p, x.weak_type) for p in anp.ours[ours](x.tensor, at, axis)]
+    _enter(name)(run)
+
+
+_splitter("split", "array_split")
+_splitter("array_split", "array_split")
+NAMES["vsplit"] = _enter("vsplit")(lambda ary, at: NAMES["split"](ary, at, 0))
+NAMES["hsplit"] = _enter("hsplit")(lambda ary, at: NAMES["split"](
+    ary, at, 0 if as_array(ary).ndim == 1 else 1))
+NAMES["dsplit"] = _enter("dsplit")(lambda ary, at: NAMES["split"](ary, at, 2))
+
+
+@_enter("unstack")
+def unstack(x: Any, /, *, axis: int = 0) -> Any:
+    a = as_array(x)
+    return tuple(make(v, a.weak_type) for v in a.tensor.unbind(axis))
+
+
+@_enter("repeat")
+def repeat(a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: Any = None) -> Any:
+    x = as_array(a, "repeat")
+    t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis % max(x.ndim, 1))
+    counts = np.broadcast_to(np.asarray(as_array(repeats)), (t.shape[axis],))
+    at = np.repeat(np.arange(t.shape[axis]), counts)
+    if total_repeat_length is not None:
+        last = at[-1] if at.size else 0
+        at = np.pad(at, (0, max(total_repeat_length - at.size, 0)),
+                    constant_values=last)[:total_repeat_length]
+    return make(T["index_select"](t, axis, wrap(at)), x.weak_type)
+
+
+@_enter("pad")
+def pad(array: Any, pad_width: Any, mode: Any = "constant", *, constant_values: Any = 0,
+        stat_length: Any = None, end_values: Any = 0, reflect_type: str = "even") -> Any:
+    """`jax.numpy.pad`: constant, edge, reflect, symmetric, wrap, and the statistics."""
+    x = as_array(array, "pad")
+    width = np.asarray(as_array(pad_width) if not isinstance(pad_width, (tuple, list, dict))
+                       else _dict_widths(pad_width, x.ndim))
+    if mode == "constant" and type(constant_values) is Array:
+        value = constant_values.tensor.to(x.dtype)
+        inside = anp.ours["pad"](T["ones_like"](x.tensor.detach()), width, "constant")
+        return make(T["where"](inside != 0, anp.ours["pad"](x.tensor, width, "constant"), value))
+    if mode in ("maximum", "minimum", "mean", "median", "linear_ramp", "empty"):
+        return _pad_with_numbers(x, width, mode, end_values)
+    extra = {"constant_values": constant_values} if mode == "constant" else {}
+    return make(anp.ours["pad"](x.tensor, width, mode, reflect_type=reflect_type, **extra),
+                x.weak_type)
+
+
+def _dict_widths(width: Any, n: int) -> Any:
+    if isinstance(width, dict):
+        return [width.get(d, width.get(d - n, (0, 0))) for d in range(n)]
+    return width
+
+
+def _pad_with_numbers(x: Array, width: Any, mode: str, ends: Any) -> Array:
+    """Pads with what NumPy makes of the values: without a derivative."""
+    extra = {"end_values": ends} if mode == "linear_ramp" else {}
+    return make(wrap(np.pad(np.asarray(x), width, mode, **extra).astype(x.dtype)))
+
+
+# ------------------------------------------------------------------ diagonals and triangles
+for _name in ("tril", "triu"):
+    _enter(_name)(lambda m, k=0, _n=_name: make(T[_n](_square(m, _n), int(k)), is_weak(m)))
+
+
+def _square(m: Any, name: str) -> Any:
+    t = as_array(m, name).tensor
+    if t.ndim < 2:
+        raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D")
+    return t
+
+
+_enter("diag")(lambda v, k=0: make(T["diag"](as_array(v, "diag").tensor, int(k)), is_weak(v)))
+_enter("diagflat")(lambda v, k=0: make(T["diagflat"](as_array(v).tensor, int(k)), is_weak(v)))
+
+
+@_enter("trace")
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
+          out: Any = None) -> Any:
+    from adjoint.jax.numpy._reduce import NAMES as reductions
+    return reductions["sum"](NAMES["diagonal"](a, offset, axis1, axis2), -1, dtype)
+
+
+@_enter("vander")
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
+    a = as_array(x)
+    return make(T["vander"](a.tensor, a.shape[0] if N is None else N, increasing))
+
+
+def _indices(name: str) -> None:
+    theirs = getattr(np, name)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = [np.broadcast_to(0, a.shape) if isinstance(a, Array) else a for a in args]
+        kwargs.pop("size", None)
+        return tuple(make(wrap(v)) for v in theirs(*given, **kwargs))
+    _enter(name)(run)
+
+
+for _name in ("tril_indices", "triu_indices", "tril_indices_from", "triu_indices_from",
+              "diag_indices", "diag_indices_from", "ix_"):
+    _indices(_name)
+
+
+@_enter("fill_diagonal")
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:
+    """A copy with another diagonal; `inplace=True` is refused."""
+    if inplace:
+        raise NotImplementedError("JAX arrays are immutable, must use inplace=False")
+    x = as_array(a)
+    i = np.arange(min(x.shape))
+    return x.at[(i,) * x.ndim].set(val)
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    return as_array(a, "shape").shape
+
+
+def ndim(a: Any) -> int:
+    return as_array(a, "ndim").ndim
+
+
+def size(a: Any, axis: Any = None) -> int:
+    x = as_array(a, "size")
+    return math.prod(x.shape[d] for d in axes_of(x, axis))
+
+
+NAMES.update(shape=shape, ndim=ndim, size=size)
+__all__ = ["NAMES"]

@@ -1,0 +1,257 @@
+"""`jax.numpy.linalg`."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as _np
+
+from adjoint import numpy as _anp
+from adjoint.base.errors import missing as _missing
+from adjoint.jax._array import as_array as _as_array
+from adjoint.jax._array import joined as _joined
+from adjoint.jax._array import make as _make
+from adjoint.jax._table import T as _T
+from adjoint.jax._table import floating as _floating
+from adjoint.jax._table import raised as _raised
+from adjoint.jax.numpy._products import NAMES as _P
+from adjoint.jax.numpy._reduce import NAMES as _R
+from adjoint.jax.numpy._reduce import axes_of as _axes_of
+from adjoint.jax.numpy._shape import NAMES as _S
+from adjoint.ops.api_decompose import LINALG as _LINALG
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues and eigenvectors of a Hermitian matrix."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues and eigenvectors."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class QRResult(NamedTuple):
+    """An orthogonal and a triangular factor."""
+
+    Q: Any
+    R: Any
+
+
+class SlogdetResult(NamedTuple):
+    """Sign and logarithm of a determinant."""
+
+    sign: Any
+    logabsdet: Any
+
+
+class SVDResult(NamedTuple):
+    """Singular vectors and values."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+def _square(x: Any, name: str) -> Any:
+    t = _floating(x, name)
+    if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
+        raise ValueError(f"Argument to {name}() must have shape [..., n, n], got "
+                         f"{tuple(t.shape)}")
+    return t
+
+
+def _sym(t: Any) -> Any:
+    """The Hermitian part: derivatives are taken of a symmetric function."""
+    h = t.transpose(-1, -2)
+    return (t + (h.conj() if t.is_complex() else h)) / 2
+
+
+def det(a: Any) -> Any:
+    return _make(_LINALG["det"](_square(a, "det")))
+
+
+def slogdet(a: Any, *, method: Any = None) -> Any:
+    return SlogdetResult(*map(_make, _LINALG["slogdet"](_square(a, "slogdet"))))
+
+
+def inv(a: Any) -> Any:
+    return _make(_LINALG["inv"](_square(a, "inv")))
+
+
+def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Any:
+    """The Cholesky factor; NaN where the matrix is not positive definite."""
+    t = _square(a, "cholesky")
+    t = _sym(t) if symmetrize_input else t
+    low, info = _LINALG["cholesky_ex"](t)
+    bad = (info != 0).unsqueeze(-1).unsqueeze(-1)
+    low = _T["where"](bad, low.new_full((), float("nan")), low).tril()
+    high = low.transpose(-1, -2)
+    return _make((high.conj() if low.is_complex() else high) if upper else low)
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    q, r = _LINALG["qr"](_floating(a, "qr"), mode)
+    return _make(r) if mode == "r" else QRResult(_make(q), _make(r))
+
+
+def eigh(a: Any, UPLO: Any = None, symmetrize_input: bool = True) -> Any:
+    t = _square(a, "eigh")
+    t = _sym(t) if symmetrize_input and UPLO is None else t
+    return EighResult(*map(_make, _LINALG["eigh"](t, UPLO or "L")))
+
+
+def eigvalsh(a: Any, UPLO: Any = "L", *, symmetrize_input: bool = True) -> Any:
+    return eigh(a, None if symmetrize_input else UPLO, symmetrize_input).eigenvalues
+
+
+def eig(a: Any) -> Any:
+    return EigResult(*map(_make, _LINALG["eig"](_square(a, "eig"))))
+
+
+def eigvals(a: Any) -> Any:
+    return _make(_LINALG["eigvals"](_square(a, "eigvals")))
+
+
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
+        subset_by_index: Any = None) -> Any:
+    t = _floating(a, "svd")
+    if not compute_uv:
+        return _make(_LINALG["svdvals"](t))
+    return SVDResult(*map(_make, _LINALG["svd"](t, full_matrices)))
+
+
+def svdvals(x: Any, /) -> Any:
+    return svd(x, compute_uv=False)
+
+
+def solve(a: Any, b: Any) -> Any:
+    (x, y), _ = _joined("solve", (a, b), floating=True)
+    if y.ndim == 1:
+        return _make(_LINALG["solve"](x, y[..., None])[..., 0])
+    if x.shape[-1] != y.shape[-2]:
+        raise ValueError("last dimension of a must match the second last of b, got shapes "
+                         f"{tuple(x.shape)} and {tuple(y.shape)}")
+    return _make(_LINALG["solve"](x, y))
+
+
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Any:
+    t = _floating(a, "pinv")
+    cut = rcond if rtol is None else rtol
+    if cut is None:
+        cut = 10.0 * max(t.shape[-2:]) * float(_np.finfo(t.array.dtype).eps)
+    return _make(_LINALG["pinv"](t, rtol=float(cut), hermitian=hermitian))
+
+
+def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Any:
+    t = _floating(M, "matrix_rank")
+    s = svdvals(_make(t))
+    cut = rtol if rtol is not None else max(t.shape[-2:]) * float(_np.finfo(t.array.dtype).eps)
+    return _R["sum"](s > (s.max(-1, keepdims=True) * cut if tol is None else tol), -1)
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> Any:
+    (x, y), _ = _joined("lstsq", (a, b), floating=True)
+    found = [v if not isinstance(v, int) else _np.asarray(v) for v in _anp.linalg.lstsq(x, y)]
+    return tuple(_raised(v) if not isinstance(v, _np.ndarray) else _as_array(v) for v in found)
+
+
+def matrix_power(a: Any, n: int) -> Any:
+    return _make(_LINALG["matrix_power"](_square(a, "matrix_power"), n))
+
+
+def cond(x: Any, p: Any = None) -> Any:
+    return _make(_LINALG["cond"](_floating(x, "cond"), p))
+
+
+def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
+    ts, _ = _joined("multi_dot", list(arrays))
+    return _make(_LINALG["multi_dot"](ts))
+
+
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    (x, y), _ = _joined("tensorsolve", (a, b), floating=True)
+    return _make(_LINALG["tensorsolve"](x, y, axes))
+
+
+def tensorinv(a: Any, ind: int = 2) -> Any:
+    return _make(_LINALG["tensorinv"](_floating(a, "tensorinv"), ind))
+
+
+def _squares(t: Any) -> Any:
+    return (t * t.conj()).real if t.is_complex() else t * t
+
+
+def _vector(t: Any, ord: Any, dims: Any, keep: bool) -> Any:
+    if ord in (None, 2):               # as it is written: at 0 the gradient is not a number
+        return _T["sqrt"](_squares(t).sum(dims, keepdim=keep))
+    size = abs(t)
+    if ord == _np.inf:
+        return _T["amax"](size, dims, keepdim=keep)
+    if ord == -_np.inf:
+        return _T["amin"](size, dims, keepdim=keep)
+    if ord == 0:
+        return (t != 0).to(size.array.dtype).sum(dims, keepdim=keep)
+    if ord == 1:
+        return size.sum(dims, keepdim=keep)
+    return (size ** ord).sum(dims, keepdim=keep) ** (1.0 / ord)
+
+
+def _matrix(t: Any, ord: Any, dims: Any, keep: bool) -> Any:
+    if ord in (None, "f", "fro"):
+        return _T["sqrt"](_squares(t).sum(dims, keepdim=keep))
+    row, col = dims
+    if ord in (1, -1, _np.inf, -_np.inf):
+        inner, outer = (row, col) if abs(ord) == 1 else (col, row)
+        total = abs(t).sum(inner, keepdim=True)
+        y = _T["amax" if ord > 0 else "amin"](total, outer, keepdim=True)
+        return y if keep else y.squeeze(dims)
+    if ord not in (2, -2, "nuc"):
+        raise ValueError(f"Invalid order '{ord}' for matrix norm.")
+    s = _LINALG["svdvals"](_T["movedim"](t, dims, (-2, -1)))
+    y = s.sum(-1) if ord == "nuc" else _T["amax" if ord > 0 else "amin"](s, -1)
+    for d in sorted(dims) if keep else ():
+        y = y.unsqueeze(d)
+    return y
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    t = _floating(x, "norm")
+    if axis is None and ord is None:
+        y = _vector(t.reshape(-1), None, 0, False)
+        return _make(y.reshape([1] * t.ndim) if keepdims else y)
+    dims = _axes_of(t, axis)
+    if len(dims) not in (1, 2):
+        raise ValueError(f"Improper number of axes for norm: axis={dims}. Pass one axis to compute "
+                         "a vector-norm, or two axes to compute a matrix-norm.")
+    return _make((_vector if len(dims) == 1 else _matrix)(t, ord, dims if len(
+        dims) == 2 else dims[0], keepdims))
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    t = _floating(x, "vector_norm")
+    return _make(_vector(t, ord, _axes_of(t, axis), keepdims))
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    t = _floating(x, "matrix_norm")
+    return _make(_matrix(t, ord, (t.ndim - 2, t.ndim - 1), keepdims))
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    return _S["diagonal"](x, offset, -2, -1)
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    return _S["trace"](x, offset, -2, -1, dtype)
+
+
+outer, matmul, tensordot, vecdot, cross = (
+    _P[n] for n in ("outer", "matmul", "tensordot", "vecdot", "cross"))
+matrix_transpose = _S["matrix_transpose"]
+__all__ = [n for n in dir() if not n.startswith("_") and n not in (
+    "Any", "NamedTuple", "annotations")]
+__getattr__ = _missing("jax.numpy.linalg")

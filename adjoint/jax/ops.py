@@ -1,0 +1,40 @@
+"""`jax.ops`: reductions over segments."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import missing as _missing
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import as_array, make
+
+
+def _segments(method: str, start: Any) -> Any:
+    def run(data: Any, segment_ids: Any, num_segments: Any = None, indices_are_sorted: bool = False,
+            unique_indices: bool = False, bucket_size: Any = None, mode: Any = None) -> Any:
+        x, ids = as_array(data), as_array(segment_ids)
+        n = int(num_segments) if num_segments is not None else int(np.asarray(ids).max()) + 1
+        base = make(wrap(np.full((n, *x.shape[ids.ndim:]), start(x.dtype), x.dtype)))
+        return getattr(base.at[ids], method)(x)
+    run.__name__ = {"add": "segment_sum", "multiply": "segment_prod"}.get(method,
+                                                                         f"segment_{method}")
+    run.__doc__ = f"`jax.ops.{run.__name__}`."
+    return run
+
+
+def _lowest(dtype: Any) -> Any:
+    return -math.inf if is_inexact(dtype) else np.iinfo(dtype).min
+
+
+def _highest(dtype: Any) -> Any:
+    return math.inf if is_inexact(dtype) else np.iinfo(dtype).max
+
+
+segment_sum = _segments("add", lambda d: 0)
+segment_prod = _segments("multiply", lambda d: 1)
+segment_max = _segments("max", _lowest)
+segment_min = _segments("min", _highest)
+__getattr__ = _missing("jax.ops")

@@ -1,0 +1,449 @@
+"""`jax.random`: explicit keys. The bits are those of JAX's default generator, threefry2x32 with
+partitionable counters, so keys, bits, uniform draws, integers and permutations are equal to JAX's;
+what goes through log or erf_inv is equal to rounding.
+
+>>> from adjoint.jax import random
+>>> key = random.key(0)
+>>> random.uniform(key, (2,))
+Array([0.947667  , 0.97856593], dtype=float32)
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import missing as _missing
+from adjoint.core.tensor import wrap
+from adjoint.jax._array import Array, as_array, is_array_like, is_traced, make, value_of
+from adjoint.jax._dtypes import as_dtype, config, default_dtype
+from adjoint.jax._keys import KeyArray
+from adjoint.jax._table import T
+from adjoint.jax.lax._elementwise import NAMES as _L
+from adjoint.jax.lax._elementwise import bitcast
+from adjoint.jax.lax._shapes import sort_key_val, top_k
+from adjoint.jax.numpy._elementwise import NAMES as _E
+from adjoint.jax.numpy._index import take
+from adjoint.jax.numpy._reduce import NAMES as _R
+from adjoint.jax.numpy._select import NAMES as _S
+from adjoint.jax.numpy._shape import NAMES as _H
+from adjoint.ops.threefry import threefry_bits, threefry_fold
+
+U32 = np.dtype(np.uint32)
+
+
+# ------------------------------------------------------------------ keys
+def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
+    """A key as an array of two words, from a number."""
+    _check_impl(impl)
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+        low = int(seed)
+        high = (low >> 32) & 0xFFFFFFFF if config.x64_enabled else 0
+        return make(wrap(np.array([high, low & 0xFFFFFFFF], np.uint32)))
+    x = as_array(seed)
+    if x.dtype.kind not in "iu":
+        raise TypeError(f"PRNG key seed must be an integer; got {seed!r}")
+    if x.ndim:
+        raise TypeError("PRNGKey accepts a scalar seed, but was given an array of shape "
+                        f"{x.shape} != (). Use jax.vmap for batching")
+    words = x.tensor.to(np.dtype(np.int64))
+    high_word = (words >> 32) & 0xFFFFFFFF if config.x64_enabled else words * 0
+    return make(T["stack"]([high_word, words & 0xFFFFFFFF]).to(U32))
+
+
+def _check_impl(impl: Any) -> None:
+    if impl not in (None, "threefry2x32", "fry"):
+        raise NotImplementedError(f"PRNG implementation {impl!r}: 'threefry2x32' is served")
+
+
+def key(seed: Any, *, impl: Any = None) -> KeyArray:
+    """A typed key, from a number."""
+    return KeyArray(PRNGKey(seed, impl=impl))
+
+
+def _data(k: Any) -> Array:
+    """The words of a key of either kind."""
+    if isinstance(k, KeyArray):
+        return k.data
+    if not hasattr(k, "dtype"):
+        raise TypeError("JAX encountered invalid PRNG key data: expected key_data to have ndim, "
+                        f"shape, and dtype attributes. Got {k}")
+    x = as_array(k)
+    if x.ndim < 1 or x.shape[-1] != 2:
+        raise TypeError("JAX encountered invalid PRNG key data: expected key_data.shape to end "
+                        f"with (2,); got shape={x.shape}")
+    if x.dtype != U32:
+        raise TypeError("JAX encountered invalid PRNG key data: expected key_data.dtype = uint32; "
+                        f"got dtype={x.dtype}")
+    return x
+
+
+def _single(k: Any, name: str) -> Any:
+    x = _data(k)
+    if x.ndim != 1:
+        raise ValueError(f"{name} accepts a single key, but was given a key array of shape "
+                         f"{x.shape[:-1]} != (). Use jax.vmap for batching.")
+    return x.tensor
+
+
+def _like(k: Any, words: Any) -> Any:
+    return KeyArray(make(words)) if isinstance(k, KeyArray) else make(words)
+
+
+def key_data(keys: Any) -> Array:
+    """The words of keys."""
+    return _data(keys)
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> KeyArray:
+    """Typed keys of words."""
+    _check_impl(impl)
+    return KeyArray(_data(key_bits_array))
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator."""
+    return "threefry2x32"
+
+
+def clone(key: Any) -> Any:
+    """The key again."""
+    return key
+
+
+def split(key: Any, num: Any = 2) -> Any:
+    """`num` new keys (a number or a shape)."""
+    words = _single(key, "split")
+    shape = (int(num),) if not isinstance(num, (tuple, list)) else tuple(num)
+    count = np.arange(math.prod(shape), dtype=np.uint32)
+    return _like(key, threefry_fold(words.unsqueeze(0), wrap(count)).reshape((*shape, 2)))
+
+
+def fold_in(key: Any, data: Any) -> Any:
+    """A new key of a key and a number."""
+    words = _single(key, "fold_in")
+    x = as_array(data)
+    if x.ndim:
+        raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {x.shape} != "
+                        "(). Use jax.vmap for batching.")
+    if isinstance(data, int):
+        return _like(key, threefry_fold(words, wrap(np.array(data & 0xFFFFFFFF, np.uint32))))
+    return _like(key, threefry_fold(words, x.tensor.to(U32)))
+
+
+def _shape(shape: Any, *more: Any) -> tuple[int, ...]:
+    """A shape; None is that of the parameters, broadcast."""
+    if shape is None:
+        return tuple(np.broadcast_shapes(*[np.shape(as_array(m).tensor) for m in more]))
+    if isinstance(shape, (int, np.integer)):
+        return (int(shape),)
+    return tuple(int(n) for n in shape)
+
+
+def _bits(key: Any, shape: Any, width: int, name: str) -> Any:
+    return threefry_bits(_single(key, name), shape=_shape(shape), width=width)
+
+
+def bits(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Array:
+    """Random bits as unsigned integers."""
+    kind = np.dtype(np.uint32) if dtype is None and not config.x64_enabled else as_dtype(
+        dtype or np.uint64)
+    return make(_bits(key, shape, kind.itemsize * 8, "bits"))
+
+
+# ------------------------------------------------------------------ uniform and normal
+def _floats(dtype: Any, name: str) -> Any:
+    kind = default_dtype("float") if dtype is None else as_dtype(dtype)
+    if kind.kind not in "fV":
+        raise ValueError(f"dtype argument to `{name}` must be a float dtype, got {kind}")
+    return kind
+
+
+def _unit(key: Any, shape: Any, kind: Any, name: str) -> Any:
+    """Uniform in [0, 1): random bits as the mantissa of a number in [1, 2), less one."""
+    size = kind.itemsize * 8
+    mantissa = {64: 52, 32: 23}.get(size) or (10 if kind.kind == "f" else 7)
+    width = 8 if mantissa < 8 else size
+    words = _bits(key, shape, width, name) >> (width - mantissa)
+    words = words.to(np.dtype(f"uint{size}"))
+    one = int(np.ones((), kind).view(f"uint{size}"))
+    return bitcast(words | one, kind) - 1
+
+
+def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0,
+            **_: Any) -> Array:
+    """Uniform in [minval, maxval)."""
+    kind = _floats(dtype, "uniform")
+    low, high = (as_array(v).tensor.to(kind) for v in (minval, maxval))
+    unit = _unit(key, shape, kind, "uniform")
+    return make(T["maximum"](low, unit * (high - low) + low))
+
+
+def _normal(key: Any, shape: Any, kind: Any, name: str) -> Any:
+    low = np.nextafter(np.array(-1, kind), np.array(0, kind), dtype=kind)
+    unit = uniform(key, shape, kind, low, 1.0).tensor
+    return T["erfinv"](unit) * float(np.sqrt(2))
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Array:
+    """Standard normal; complex values have variance 1 in all."""
+    if dtype is not None and as_dtype(dtype).kind == "c":
+        kind = np.dtype(f"float{as_dtype(dtype).itemsize * 4}")
+        first, second = split(key)
+        return make(T["complex"](_normal(first, shape, kind, "normal"),
+                                 _normal(second, shape, kind, "normal")) / math.sqrt(2))
+    return make(_normal(key, shape, _floats(dtype, "normal"), "normal"))
+
+
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None,
+                     **_: Any) -> Array:
+    """Standard normal within (lower, upper)."""
+    kind = _floats(dtype, "truncated_normal")
+    low, high = (as_array(v).tensor.to(kind) for v in (lower, upper))
+    ends = [make(T["erf"](v / math.sqrt(2))) for v in (low, high)]
+    unit = uniform(key, _shape(shape, lower, upper), kind, *ends).tensor
+    out = T["erfinv"](unit) * math.sqrt(2)
+    inf = out.new_full((), math.inf)
+    return make(T["maximum"](T["minimum"](out, T["nextafter"](high.detach(), -inf)),
+                             T["nextafter"](low.detach(), inf)))
+
+
+def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None,
+                        method: str = "cholesky") -> Array:
+    """Normal with a mean vector and a covariance matrix."""
+    from adjoint.jax.numpy import linalg
+    m, c = as_array(mean), as_array(cov)
+    batch = np.broadcast_shapes(m.shape[:-1], c.shape[:-2])
+    kind = _floats(dtype, "multivariate_normal") if dtype is not None else np.result_type(
+        m.dtype, c.dtype)
+    if method == "cholesky":
+        factor = linalg.cholesky(c)
+    elif method == "svd":
+        u, s, _ = linalg.svd(c)
+        factor = u * _E["sqrt"](s)[..., None, :]
+    else:
+        w, v = linalg.eigh(c)
+        factor = v * _E["sqrt"](_E["abs"](w))[..., None, :]
+    n = batch if shape is None else _shape(shape)
+    noise = normal(key, (*n, m.shape[-1]), kind)
+    return m + (factor @ noise[..., None])[..., 0]                # type: ignore[no-any-return]  # Any
+
+
+# ------------------------------------------------------------------ integers and order
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, **_: Any) -> Array:
+    """Whole numbers in [minval, maxval)."""
+    kind = default_dtype("int") if dtype is None else as_dtype(dtype)
+    if kind.kind not in "iu":
+        raise TypeError(f"randint only accepts integer dtypes, got {kind}")
+    limits = np.iinfo(kind)
+    low, high = (T["clamp"](as_array(v).tensor.to(np.dtype(np.int64)), limits.min, limits.max)
+                 for v in (minval, maxval))
+    width = kind.itemsize * 8
+    first, second = split(key)
+    unsigned = np.dtype(f"uint{width}")
+    upper, lower = (_bits(k, shape, width, "randint") for k in (first, second))
+    span = T["where"](high <= low, low * 0 + 1, high - low).to(unsigned)
+    half = span.new_full((), 2 ** (width // 2))
+    scale = half % span
+    scale = (scale * scale) % span
+    offset = ((upper % span) * scale + lower % span) % span
+    return make(low.to(kind) + offset.to(kind))
+
+
+def _shuffle(key: Any, x: Any, axis: int) -> Any:
+    rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2 ** 32 - 1))
+    for _ in range(rounds):
+        key, sub = split(key)
+        x = sort_key_val(make(_bits(sub, x.shape, 32, "shuffle")), x, axis)[1]
+    return x
+
+
+def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, **_: Any) -> Any:
+    """The entries of an array in random order, or the numbers below one."""
+    a = as_array(x)
+    if a.ndim == 0:
+        return _shuffle(key, make(wrap(np.arange(int(a)).astype(a.dtype))), 0)
+    if independent or a.ndim == 1:
+        return _shuffle(key, a, axis)
+    order = _shuffle(key, make(wrap(np.arange(a.shape[axis]).astype(default_dtype("int")))), 0)
+    return take(a, order, axis)
+
+
+def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0,
+           mode: Any = None) -> Any:
+    """Entries drawn from an array (or the numbers below one), with or without replacement."""
+    x, shape = as_array(a), _shape(shape)
+    n = int(x) if x.ndim == 0 else x.shape[axis]
+    draws = math.prod(shape)
+    if n <= 0 and draws:
+        raise ValueError("a must be greater than 0 unless no samples are taken")
+    if not replace and draws > n:
+        raise ValueError(f"Cannot take a larger sample (size {draws}) than population (size {n}) "
+                         "when 'replace=False'")
+    if p is None:
+        if replace:
+            at = randint(key, shape, 0, n)
+        else:
+            at = permutation(key, n)[:draws].reshape(shape)
+            if x.ndim:
+                found = permutation(key, x, axis)
+                found = found[(*[slice(None)] * (axis % x.ndim), slice(draws))]
+                return found.reshape((*x.shape[:axis], *shape, *x.shape[axis + 1:]))
+    else:
+        chances = as_array(p)
+        if chances.shape != (n,):
+            raise ValueError("p must be None or a 1D vector with the same size as "
+                             f"a.shape[axis]. p has shape {chances.shape} and a.shape[axis] is "
+                             f"{n}.")
+        if replace:
+            total = _R["cumsum"](chances)
+            draw = total[-1] * (1 - uniform(key, shape, total.dtype))
+            at = _S["searchsorted"](total, draw)
+        else:
+            noise = gumbel(key, (n,), chances.dtype) + _E["log"](chances)
+            at = top_k(noise, draws)[1].reshape(shape)
+    return at if x.ndim == 0 else take(x, at, axis)
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, **_: Any) -> Array:
+    """True with probability p."""
+    chance = as_array(p)
+    kind = chance.dtype if is_inexact(chance.dtype) else default_dtype("float")
+    drawn: Array = uniform(key, _shape(shape, chance), kind) < chance
+    return drawn
+
+
+def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """1 or -1."""
+    kind = default_dtype("int") if dtype is None else as_dtype(dtype)
+    drawn: Array = 2 * bernoulli(key, 0.5, _shape(shape)).astype(kind) - 1
+    return drawn
+
+
+def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
+                **_: Any) -> Array:
+    """Indices drawn with log-probabilities `logits` (up to a constant)."""
+    x = as_array(logits)
+    axis = axis % x.ndim - x.ndim
+    batch = tuple(n for d, n in enumerate(x.shape) if d - x.ndim != axis)
+    out = batch if shape is None else _shape(shape)
+    prefix = out[:len(out) - len(batch)]
+    if replace:
+        noise = gumbel(key, (*prefix, *x.shape), x.dtype)
+        return _R["argmax"](noise + x, axis)              # type: ignore[no-any-return]  # a table's
+    draws = math.prod(prefix)
+    noise = gumbel(key, x.shape, x.dtype)
+    at = top_k(noise + x, draws, axis=axis)[1]
+    return _H["moveaxis"](at, axis, 0).reshape(out)       # type: ignore[no-any-return]  # a table's
+
+
+# ------------------------------------------------------------------ other distributions
+def _of_uniform(name: str, run: Any, low: Any = 0.0, high: Any = 1.0) -> Any:
+    def draw(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Array:
+        kind = _floats(dtype, name)
+        info = np.finfo(kind)
+        start = {"tiny": info.tiny, "eps": info.eps, "-1": -1 + info.epsneg}.get(low, low)
+        return make(run(uniform(key, shape, kind, start, high).tensor))
+    draw.__name__ = name
+    draw.__doc__ = f"`jax.random.{name}`."
+    return draw
+
+
+gumbel = _of_uniform("gumbel", lambda u: -T["log"](-T["log"](u)), "tiny")
+exponential = _of_uniform("exponential", lambda u: -T["log1p"](-u))
+laplace = _of_uniform("laplace", lambda u: T["sign"](u) * T["log1p"](-abs(u)), "-1")
+logistic = _of_uniform("logistic", lambda u: T["log"](u / (1 - u)), "tiny")
+cauchy = _of_uniform("cauchy", lambda u: T["tan"]((u - 0.5) * math.pi), "eps")
+
+
+def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
+    kind = _floats(dtype, "rayleigh")
+    u = uniform(key, _shape(shape, scale), kind)
+    return as_array(scale) * _E["sqrt"](-2 * _E["log"](u))   # type: ignore[no-any-return]  # Any
+
+
+def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None
+                ) -> Array:
+    u = uniform(key, shape, _floats(dtype, "weibull_min"))
+    drawn: Array = (-_E["log1p"](-u)) ** (1.0 / as_array(concentration)) * as_array(scale)
+    return drawn
+
+
+def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
+    kind = _floats(dtype, "lognormal")
+    drawn: Array = _E["exp"](normal(key, _shape(shape, sigma), kind) * as_array(sigma))
+    return drawn
+
+
+def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+    kind = _floats(dtype, "pareto")
+    drawn: Array = _E["exp"](exponential(key, _shape(shape, b), kind) / as_array(b))
+    return drawn
+
+
+def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    kind = default_dtype("int") if dtype is None else as_dtype(dtype)
+    chance = as_array(p)
+    u = uniform(key, _shape(shape, chance), chance.dtype if is_inexact(chance.dtype) else None)
+    drawn: Array = _E["floor"](_E["log1p"](-u) / _E["log1p"](-chance)).astype(kind) + 1
+    return drawn
+
+
+def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None
+               ) -> Array:
+    kind = _floats(dtype, "triangular")
+    a, c, b = (as_array(v).astype(kind) for v in (left, mode, right))
+    u = uniform(key, _shape(shape, left, mode, right), kind)
+    at = (c - a) / (b - a)
+    low = a + _E["sqrt"](u * (b - a) * (c - a))
+    high = b - _E["sqrt"]((1 - u) * (b - a) * (b - c))
+    return _S["where"](u < at, low, high)                 # type: ignore[no-any-return]  # a table's
+
+
+def ball(key: Any, d: int, p: float = 2, shape: Any = (), dtype: Any = None) -> Array:
+    """Uniform in the unit ball of the p-norm (p=2)."""
+    first, second = split(key)
+    if p != 2:
+        raise NotImplementedError("ball: p=2 is served")
+    g = normal(first, (*_shape(shape), d), dtype)
+    e = exponential(second, _shape(shape), dtype)
+    drawn: Array = g / _E["sqrt"](2 * e + (g * g).sum(-1))[..., None]
+    return drawn
+
+
+def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: Any = None) -> Array:
+    """Orthogonal matrices, uniform in the group."""
+    from adjoint.jax.numpy import linalg
+    m = n if m is None else m
+    z = normal(key, (*_shape(shape), max(n, m), min(n, m)), dtype)
+    q, r = linalg.qr(z)
+    d = linalg.diagonal(r)
+    q = q * _E["sign"](d)[..., None, :]
+    return q if n >= m else _H["matrix_transpose"](q)     # type: ignore[no-any-return]  # a table's
+
+
+def __dir__() -> Sequence[str]:
+    return sorted(n for n in globals() if not n.startswith("_"))
+
+
+from adjoint.jax._gamma import (  # noqa: E402  # it draws from the functions above
+    beta,
+    binomial,
+    chisquare,
+    dirichlet,
+    f,
+    gamma,
+    gamma_slope,
+    loggamma,
+    multinomial,
+    poisson,
+    t,
+)
+
+_USED = (is_array_like, is_traced, value_of, _L)
+__all__ = ["KeyArray", "PRNGKey", "beta", "binomial", "chisquare", "dirichlet", "f", "gamma",
+           "gamma_slope", "key", "loggamma", "multinomial", "poisson", "split", "t", "uniform"]
+__getattr__ = _missing("jax.random")

@@ -1,0 +1,203 @@
+"""`jax.scipy.special`."""
+from __future__ import annotations
+
+import math as _math
+from typing import Any
+
+import numpy as _onp
+
+from adjoint import func as _func
+from adjoint.base.errors import missing as _missing
+from adjoint.core.tensor import wrap as _wrap
+from adjoint.jax import numpy as _jnp
+from adjoint.jax._array import as_array as _as_array
+from adjoint.jax._array import make as _make
+from adjoint.jax._table import T as _T
+from adjoint.jax._table import elementwise as _elementwise
+from adjoint.jax._table import floating as _floating
+from adjoint.jax.nn import log_softmax, logsumexp, softmax
+from adjoint.ops.special import SPECIAL as _S
+
+_n: Any = _jnp
+
+
+def _own(name: str, ours: str | None = None) -> Any:
+    return _elementwise(name, _S[ours or name], floating=True, module=__name__)
+
+
+erf, erfc, erfinv, erfcx = (_own(n) for n in ("erf", "erfc", "erfinv", "erfcx"))
+expit, logit, entr, zeta = (_own(n) for n in ("expit", "logit", "entr", "zeta"))
+gammaln, digamma, ndtr, ndtri = (_own(n) for n in ("gammaln", "digamma", "ndtr", "ndtri"))
+i0, i0e, i1, i1e = (_own(n) for n in ("i0", "i0e", "i1", "i1e"))
+xlogy, xlog1py = _own("xlogy"), _own("xlog1py")
+loggamma, psi, bessel_j0, bessel_j1 = gammaln, digamma, _own("bessel_j0"), _own("bessel_j1")
+_log_ndtr = _own("log_ndtr")
+
+
+def log_ndtr(x: Any, series_order: int = 3) -> Any:
+    """The logarithm of the normal distribution function."""
+    return _log_ndtr(x)
+
+
+def polygamma(n: Any, x: Any) -> Any:
+    """The n-th derivative of digamma; n are whole numbers."""
+    order = _onp.asarray(_as_array(n))
+    t = _floating(x, "polygamma")
+    if order.ndim == 0:
+        return _make(_S["polygamma"](int(order), t))
+    orders, t = _onp.broadcast_to(order, _onp.broadcast_shapes(order.shape, t.shape)), t
+    t = _T["broadcast_to"](t, orders.shape)
+    out = t * 0
+    for k in _onp.unique(orders):
+        out = _T["where"](_wrap(orders == k), _S["polygamma"](int(k), t), out)
+    return _make(out)
+
+
+def multigammaln(a: Any, d: int) -> Any:
+    """The logarithm of the multivariate gamma function of dimension d."""
+    return _make(_S["multigammaln"](_floating(a, "multigammaln"), int(d)))
+
+
+def gammasgn(x: Any) -> Any:
+    """The sign of the gamma function."""
+    a = _make(_floating(x, "gammasgn"))
+    whole = _n.floor(a)
+    odd = whole % 2 != 0
+    return _n.where((a < 0) & odd, -1.0, 1.0).astype(a.dtype)
+
+
+def gamma(x: Any) -> Any:
+    """The gamma function."""
+    return gammasgn(x) * _n.exp(gammaln(x))
+
+
+def betaln(a: Any, b: Any) -> Any:
+    """The logarithm of the beta function."""
+    a, b = _as_array(a), _as_array(b)
+    return gammaln(a) + gammaln(b) - gammaln(a + b)
+
+
+def beta(a: Any, b: Any) -> Any:
+    """The beta function."""
+    a, b = _as_array(a), _as_array(b)
+    sign = gammasgn(a) * gammasgn(b) * gammasgn(a + b)
+    return sign * _n.exp(betaln(a, b))
+
+
+def factorial(n: Any, exact: bool = False) -> Any:
+    """n!; 0 below zero."""
+    if exact:
+        raise NotImplementedError("factorial with exact=True")
+    a = _make(_floating(n, "factorial"))
+    return _n.where(a < 0, 0.0, _n.exp(gammaln(a + 1)))
+
+
+def comb(N: Any, k: Any, exact: bool = False, repetition: bool = False) -> Any:
+    """Binomial coefficients."""
+    n, m = _make(_floating(N, "comb")), _make(_floating(k, "comb"))
+    found = _n.exp(gammaln(n + 1) - gammaln(m + 1) - gammaln(n - m + 1))
+    return _n.where((m >= 0) & (n >= m), found, 0.0)
+
+
+def poch(z: Any, m: Any) -> Any:
+    """gamma(z + m) / gamma(z)."""
+    z, m = _make(_floating(z, "poch")), _make(_floating(m, "poch"))
+    sign = gammasgn(z + m) * gammasgn(z)
+    return _n.where(m == 0, 1.0, sign * _n.exp(gammaln(z + m) - gammaln(z)))
+
+
+def kl_div(p: Any, q: Any) -> Any:
+    """p log(p / q) - p + q."""
+    p, q = _as_array(p), _as_array(q)
+    return rel_entr(p, q) - p + q
+
+
+def rel_entr(p: Any, q: Any) -> Any:
+    """p log(p / q)."""
+    p, q = _make(_floating(p, "rel_entr")), _make(_floating(q, "rel_entr"))
+    both, none = (p > 0) & (q > 0), (p == 0) & (q >= 0)
+    safe_p, safe_q = _n.where(both, p, 1.0), _n.where(both, q, 1.0)
+    return _n.where(both, safe_p * _n.log(safe_p / safe_q), _n.where(none, 0.0, _n.inf))
+
+
+def boxcox(x: Any, lmbda: Any) -> Any:
+    """(x^lambda - 1) / lambda; log(x) at 0."""
+    x, p = _make(_floating(x, "boxcox")), _make(_floating(lmbda, "boxcox"))
+    safe = _n.where(p == 0, 1.0, p)
+    return _n.where(p == 0, _n.log(x), _n.expm1(safe * _n.log(x)) / safe)
+
+
+def boxcox1p(x: Any, lmbda: Any) -> Any:
+    """`boxcox` of 1 + x."""
+    x, p = _make(_floating(x, "boxcox1p")), _make(_floating(lmbda, "boxcox1p"))
+    safe = _n.where(p == 0, 1.0, p)
+    return _n.where(p == 0, _n.log1p(x), _n.expm1(safe * _n.log1p(x)) / safe)
+
+
+# ------------------------------------------------------------------ incomplete functions
+def _slope(f: Any, a: Any) -> Any:
+    """The derivative in the first argument by a central difference in double precision."""
+    at = _onp.asarray(a, _onp.float64)
+    h = 1e-5 * _onp.maximum(abs(at), 1e-2)
+    return (f(at + h) - f(at - h)) / (2 * h)
+
+
+def _theirs(name: str, slopes: Any) -> Any:
+    """A function of SciPy's of broadcast operands; `slopes` are functions of arrays."""
+    def values(*xs: Any) -> Any:
+        import scipy.special
+        kind = xs[0].dtype
+        return getattr(scipy.special, name)(*[x.astype(_onp.float64) for x in xs]).astype(kind)
+
+    def rule(t: Any, *xs: Any) -> Any:
+        ts = t if isinstance(t, tuple) else (t,)
+        return sum((s(*xs) * d for s, d in zip(slopes, ts, strict=True) if s is not None),
+                   start=_onp.zeros(xs[0].shape)).astype(xs[0].dtype)
+
+    def pull(ct: Any, *xs: Any) -> Any:
+        return tuple(_onp.zeros_like(x) if s is None else (ct * s(*xs)).astype(x.dtype)
+                     for s, x in zip(slopes, xs, strict=True))
+    run = _func.from_callable(values, vjp=pull, jvp=rule, vectorized=True)
+
+    def whole(*ts: Any) -> Any:
+        return run(*_T["broadcast_tensors"](*ts))
+    return _elementwise(name, whole, floating=True, module=__name__)
+
+
+def _special() -> Any:
+    import scipy.special
+    return scipy.special
+
+
+def _gamma_density(a: Any, x: Any) -> Any:
+    sp = _special()
+    return _onp.exp(sp.xlogy(a - 1, x) - x - sp.gammaln(a))
+
+
+def _beta_density(a: Any, b: Any, x: Any) -> Any:
+    sp = _special()
+    return _onp.exp(sp.xlogy(a - 1, x) + sp.xlog1py(b - 1, -x) - sp.betaln(a, b))
+
+
+gammainc = _theirs("gammainc", (lambda a, x: _slope(lambda v: _special().gammainc(v, x), a),
+                                _gamma_density))
+gammaincc = _theirs("gammaincc", (lambda a, x: -_slope(lambda v: _special().gammainc(v, x), a),
+                                  lambda a, x: -_gamma_density(a, x)))
+betainc = _theirs("betainc", (
+    lambda a, b, x: _slope(lambda v: _special().betainc(v, b, x), a),
+    lambda a, b, x: _slope(lambda v: _special().betainc(a, v, x), b), _beta_density))
+expi = _theirs("expi", (lambda x: _onp.exp(x) / x,))
+exp1 = _theirs("exp1", (lambda x: -_onp.exp(-x) / x,))
+spence = _theirs("spence", (lambda x: _onp.where(x == 1, -1.0, _onp.log(x) / (1 - _onp.where(
+    x == 1, 2.0, x))),))
+dawsn = _theirs("dawsn", (lambda x: 1 - 2 * x * _special().dawsn(x),))
+
+
+def bernoulli(n: int) -> Any:
+    """The first n + 1 Bernoulli numbers."""
+    return _n.asarray(_special().bernoulli(int(n)).astype(_onp.float32))
+
+
+__all__ = ["log_softmax", "logsumexp", "softmax"]
+_USED = (_math,)
+__getattr__ = _missing("jax.scipy.special")

@@ -1,0 +1,14 @@
+"""`jax.tree`: the functions of `tree_util` under short names."""
+from adjoint.jax import tree_util as _t
+
+all = _t.tree_all
+flatten = _t.tree_flatten
+flatten_with_path = _t.tree_flatten_with_path
+leaves = _t.tree_leaves
+leaves_with_path = _t.tree_leaves_with_path
+map = _t.tree_map
+map_with_path = _t.tree_map_with_path
+reduce = _t.tree_reduce
+structure = _t.tree_structure
+transpose = _t.tree_transpose
+unflatten = _t.tree_unflatten

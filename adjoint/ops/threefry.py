@@ -1,0 +1,124 @@
+"""Random bits from a key and a counter, and the bytes of an array as another dtype.
+
+Threefry-2x32 with 20 rounds: Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy
+as 1, 2, 3", SC'11. The same key and place always give the same bits, so nothing is remembered.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval
+from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.core.bind import bind
+from adjoint.core.op import Op, op
+from adjoint.ops.shape import batch_loop, unsqueeze_op
+
+U32 = np.dtype(np.uint32)
+_TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = np.uint32(0x1BD11BDA)                 # the constant of the key schedule
+
+
+def _hash(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
+    """Two words of 32 bits for every pair of counters."""
+    keys = (k0, k1, k0 ^ k1 ^ _PARITY)
+    x0, x1 = x0 + k0, x1 + k1
+    for group in range(5):
+        for turn in _TURNS[group % 2]:
+            x0 = x0 + x1
+            x1 = ((x1 << np.uint32(turn)) | (x1 >> np.uint32(32 - turn))) ^ x0
+        x0 = x0 + keys[(group + 1) % 3]
+        x1 = x1 + keys[(group + 2) % 3] + np.uint32(group + 1)
+    return x0, x1
+
+
+def _key_check(key: Aval, name: str) -> None:
+    if key.dtype != U32 or not key.shape or key.shape[-1] != 2:
+        raise DTypeError(f"{name}: a key has dtype uint32 and shape [..., 2], got {key}")
+
+
+def _bits(key: Any, /, *, shape: Any, width: int) -> Any:
+    lead = key.shape[:-1]
+    count = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64).reshape(shape)
+    k0, k1 = (key[..., i].reshape((*lead, *[1] * len(shape))) for i in (0, 1))
+    with np.errstate(over="ignore"):
+        a, b = _hash(k0, k1, (count >> np.uint64(32)).astype(np.uint32),
+                     count.astype(np.uint32))
+    if width == 64:
+        return np.asarray((a.astype(np.uint64) << np.uint64(32)) | b)
+    return np.asarray((a ^ b).astype(f"uint{width}"))
+
+
+def _bits_aval(key: Aval, *, shape: Any, width: int) -> Aval:
+    _key_check(key, "threefry_bits")
+    return Aval((*key.shape[:-1], *shape), np.dtype(f"uint{width}"))
+
+
+_KEYS = np.array([[1, 2], [3, 4]], np.uint32)
+threefry_bits: Any = op(
+    "threefry_bits", impl=_bits, infer=_bits_aval,
+    batch=lambda op_, args, batched, attrs: op_.call(args[0], **attrs),
+    cost=lambda key, *, shape, width: 100 * int(np.prod(shape)), domain=lambda: [
+        ((_KEYS,), {"shape": (3,), "width": 32}), ((_KEYS[0],), {"shape": (2, 2), "width": 64})])
+
+
+def _fold(key: Any, data: Any, /) -> Any:
+    with np.errstate(over="ignore"):
+        zero = np.zeros_like(data)
+        a, b = _hash(key[..., 0], key[..., 1], zero, data)
+    return np.stack(np.broadcast_arrays(a, b), -1)
+
+
+def _fold_aval(key: Aval, data: Aval) -> Aval:
+    _key_check(key, "threefry_fold")
+    if data.dtype != U32 or len(data.shape) != len(key.shape) - 1:
+        raise ShapeError(f"threefry_fold: data must be uint32 with one axis less than the key, got "
+                         f"{data} for a key {key}")
+    return Aval((*np.broadcast_shapes(key.shape[:-1], data.shape), 2), U32)
+
+
+def _batch_fold(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
+    return op_.call(*[a if b else unsqueeze_op(a, dim=0)
+                      for a, b in zip(args, batched, strict=True)])
+
+
+threefry_fold: Any = op(
+    "threefry_fold", impl=_fold, infer=_fold_aval, batch=_batch_fold,
+    cost=lambda key, data: 100 * data.size,
+    domain=lambda: [((_KEYS, np.array([5, 6], np.uint32)), {}),
+                    ((_KEYS[0], np.array(7, np.uint32)), {})])
+
+
+# ------------------------------------------------------------------ other samplers
+def _seeded(key: Any, /, *params: Any, draw: Any, shape: Any, dtype: Any) -> Any:
+    wide = [np.broadcast_to(p.astype(np.float64), (*shape[:len(shape) - p.ndim], *p.shape))
+            for p in params]
+    words = [int(w) for w in key.reshape(-1)]
+    return np.asarray(draw(np.random.default_rng(words), *wide)).astype(dtype).reshape(shape)
+
+
+# NumPy's samplers, seeded by a key: a constant, and one stream per key under vmap.
+seeded_draw = Op("seeded_draw", _seeded,
+                 lambda key, *params, draw, shape, dtype: Aval(tuple(shape), dtype),
+                 batch=batch_loop)
+
+
+def draw_with(key: Any, draw: Any, shape: Any, *params: Any, dtype: Any) -> Any:
+    """draw(generator, *parameters broadcast to `shape`), with a generator seeded by the key."""
+    return bind(seeded_draw, (key, *params), {"draw": draw, "shape": tuple(shape),
+                                              "dtype": np.dtype(dtype)})
+
+
+# ------------------------------------------------------------------ bytes
+def _bitcast_aval(x: Aval, *, dtype: Any) -> Aval:
+    if x.dtype.itemsize != dtype.itemsize:
+        raise DTypeError(f"bitcast: {x.dtype} has {x.dtype.itemsize} bytes, {dtype} has "
+                         f"{dtype.itemsize}; they must be equal")
+    return Aval(x.shape, dtype)
+
+
+bitcast: Any = op(
+    "bitcast", impl=lambda x, /, *, dtype: np.ascontiguousarray(x).view(dtype).reshape(x.shape),
+    infer=_bitcast_aval, batch=lambda op_, args, batched, attrs: op_.call(args[0], **attrs),
+    domain=lambda: [((np.array([1, 2], np.uint32),), {"dtype": np.dtype(np.float32)})])
