@@ -1,8 +1,9 @@
 """`adjoint run --as-torch script.py [args]`: a PyTorch program, served by this package.
 
 For that process `import torch` and its submodules give this package's; with `--as-autograd` it is
-`import autograd` (HIPS autograd's name), with `--as-jax` `import jax`. The script is run as `__main__` with its own arguments. A
-name that is not here raises where it is used, with the nearest name that is.
+`import autograd` (HIPS autograd's name), with `--as-jax` `import jax`. The script is run as
+`__main__` with its own arguments. A name that is not here raises where it is used, with the nearest
+name that is.
 """
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ nothing, so what needs a program (make_jaxpr, lowering to text) raises.
 Array([0.       , 0.6397...], dtype=float32)
 """
 from adjoint.base.errors import missing as _missing
-from adjoint.func.reverse import FLOAT0 as float0
 from adjoint.func import checkpoint_policies
+from adjoint.func.reverse import FLOAT0 as float0
 from adjoint.jax import (
     core,
     debug,
@@ -61,8 +61,8 @@ from adjoint.jax._api import (
     pure_callback,
     typeof,
 )
-from adjoint.jax._array import Array, ShapeDtypeStruct
 from adjoint.jax._array import METHODS as _METHODS
+from adjoint.jax._array import Array, ShapeDtypeStruct
 from adjoint.jax._dtypes import config
 from adjoint.jax._rules import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from adjoint.jax._transforms import (
@@ -96,4 +96,4 @@ __all__ = [
     "local_device_count", "local_devices", "make_jaxpr", "named_call", "named_scope", "nn",
     "numpy", "pmap", "process_count", "process_index", "pure_callback", "random", "remat", "scipy",
     "test_util", "tree", "tree_util", "typeof", "typing", "value_and_grad", "vjp", "vmap"]
-__getattr__ = _missing("jax")
+__getattr__ = _missing("adjoint.jax")

@@ -18,7 +18,6 @@ from adjoint.core.tensor import wrap
 from adjoint.jax._array import (
     Array,
     ShapeDtypeStruct,
-    _abstract,
     as_array,
     is_array_like,
     make,
@@ -229,7 +228,7 @@ def shapes_of(branch: F, given: Leaves) -> Leaves | None:
     except Exception:                      # it asked for a value: its shapes are not known
         del cells[before:]
         return None
-    return cells.pop() if len(cells) > before else None           # type: ignore[no-any-return]  # Any
+    return cells.pop() if len(cells) > before else None
 
 
 def make_jaxpr(fun: F, *_: Any, **__: Any) -> F:
@@ -429,4 +428,3 @@ def typeof(x: Any) -> Any:
     return as_array(x).aval if not is_key(x) else x.aval
 
 
-__all__ = ["_abstract"]

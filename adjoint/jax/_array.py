@@ -41,7 +41,7 @@ class Array:
     tensor: Tensor
     weak_type: bool
 
-    def __new__(cls, *_: Any, **__: Any) -> Array:
+    def __new__(cls, *_: Any, **__: Any) -> Any:
         raise TypeError("jax.Array cannot be made directly; use jax.numpy.array or asarray")
 
     # ---------------------------------------------------------------- what it is
@@ -72,7 +72,7 @@ class Array:
 
     @property
     def aval(self) -> Any:
-        return ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak_type)
+        return ShapedArray(self.shape, self.dtype, weak_type=self.weak_type)
 
     @property
     def T(self) -> Any:
@@ -175,7 +175,7 @@ class Array:
 
     def tobytes(self, order: str = "C") -> bytes:
         """The bytes of the elements."""
-        return self._host("tobytes").tobytes(order)     # type: ignore[no-any-return]  # an array's
+        return self._host("tobytes").tobytes(order)
 
     def _host(self, what: str) -> Any:
         if is_traced(self):
@@ -184,14 +184,14 @@ class Array:
                 f".{what}() of a traced array with shape {describe(self)}")
         return value_of(self)
 
-    def block_until_ready(self) -> Array:
+    def block_until_ready(self) -> Any:
         """Itself: every operation is finished when it returns."""
         return self
 
     def copy_to_host_async(self) -> None:
         """Nothing: the values are there."""
 
-    def addressable_data(self, index: int) -> Array:
+    def addressable_data(self, index: int) -> Any:
         """Itself."""
         return self
 
@@ -226,10 +226,10 @@ class Array:
                         "Instead of x[idx] = y, use x = x.at[idx].set(y) or another .at[] method")
 
     # ---------------------------------------------------------------- copies, text
-    def __copy__(self) -> Array:
+    def __copy__(self) -> Any:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Array:
+    def __deepcopy__(self, memo: Any) -> Any:
         return self
 
     def __reduce__(self) -> Any:
@@ -271,7 +271,7 @@ _METHOD_NAMES = frozenset(
 _new = object.__new__
 
 
-def make(tensor: Any, weak: bool = False) -> Array:
+def make(tensor: Any, weak: bool = False) -> Any:
     """The array over a tensor; 64-bit results are narrowed where they are switched off."""
     out = _new(Array)
     dtype = tensor.array.dtype
@@ -281,17 +281,17 @@ def make(tensor: Any, weak: bool = False) -> Array:
     return out
 
 
-def _remade(value: Any, weak: bool) -> Array:
+def _remade(value: Any, weak: bool) -> Any:
     return make(wrap(value), weak)
 
 
-def of_value(x: Any, dtype: Any = None, weak: bool = False) -> Array:
+def of_value(x: Any, dtype: Any = None, weak: bool = False) -> Any:
     """An array of anything that NumPy takes."""
     return make(wrap(np.array(x, dtype)), weak)
 
 
-def _cast(x: Any, dtype: Any) -> Array:
-    return METHODS["asarray"](x, dtype)          # type: ignore[no-any-return]  # from a table
+def _cast(x: Any, dtype: Any) -> Any:
+    return METHODS["asarray"](x, dtype)
 
 
 ScalarType.make = staticmethod(_cast)
@@ -329,6 +329,14 @@ class ShapeDtypeStruct:
     def str_short(self) -> str:
         """`float32[3]`."""
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+class ShapedArray(ShapeDtypeStruct):
+    """`x.aval`."""
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({self.str_short()}{weak})"
 
 
 # ------------------------------------------------------------------ levels
@@ -399,7 +407,8 @@ def checked(name: str, xs: Any) -> list[Any]:
             if hasattr(x, "__jax_array__"):
                 x = x.__jax_array__()
             elif isinstance(x, (int, float, complex)):          # subclasses, as IntEnum
-                x = next(k(x) for k in (bool, int, float, complex) if isinstance(x, k))
+                kinds: tuple[Any, ...] = (bool, int, float, complex)
+                x = next(k(x) for k in kinds if isinstance(x, k))
             else:
                 raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at "
                                 f"position {i}.")
@@ -433,7 +442,7 @@ def joined(name: str, xs: Any, numeric: bool = False, floating: bool = False
     """
     xs = checked(name, xs)
     pairs = frozenset([pair_of(x) for x in xs])
-    found: Pair = lattice(pairs)                  # type: ignore[arg-type]  # None was refused
+    found: Pair = lattice(pairs)
     if floating:
         found = inexact(found)
     elif numeric and found[0].kind == "b":
@@ -451,7 +460,7 @@ def tensor_of(x: Any, name: str = "asarray") -> Any:
     return to_tensor(x, pair[0])
 
 
-def as_array(x: Any, name: str = "asarray") -> Array:
+def as_array(x: Any, name: str = "asarray") -> Any:
     """One operand as an array; Python's numbers are weak."""
     if type(x) is Array:
         return x

@@ -73,18 +73,18 @@ class KeyArray:
     def __iter__(self) -> Iterator[KeyArray]:
         return iter([KeyArray(d) for d in self.data]) if self.ndim else iter(_no_axis())
 
-    def __getitem__(self, at: Any) -> KeyArray:
+    def __getitem__(self, at: Any) -> Any:
         index = at if isinstance(at, tuple) else (at,)
         if Ellipsis not in [i for i in index if not hasattr(i, "shape")]:
             index = (*index, Ellipsis)
         return KeyArray(self.data[(*index, slice(None))])
 
-    def reshape(self, *shape: Any) -> KeyArray:
+    def reshape(self, *shape: Any) -> Any:
         """The keys in another shape."""
         to = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return KeyArray(self.data.reshape((*to, 2)))
 
-    def ravel(self) -> KeyArray:
+    def ravel(self) -> Any:
         """One axis."""
         return self.reshape(-1)
 
@@ -104,7 +104,7 @@ class KeyArray:
     def __repr__(self) -> str:
         return f"Array({self.shape}, dtype={KEY}) overlaying:\n{self.data}"
 
-    def block_until_ready(self) -> KeyArray:
+    def block_until_ready(self) -> Any:
         """Itself."""
         return self
 

@@ -44,6 +44,9 @@ class _Ruled:
         from functools import partial
         return self if instance is None else partial(self, instance)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
     def _bound(self, args: Any, kwargs: Any) -> tuple[Any, ...]:
         """All arguments in their positions, defaults among them."""
         try:
@@ -138,7 +141,8 @@ class custom_jvp(_Ruled):
             found = self.rule(*call.constants, unflatten(arrays, spec), unflatten(ts, spec))
             return self._checked(found)
         run.defjvp(rule)
-        return call.out.tree(run(*call.given.tensors))
+        found = run(*call.given.tensors)
+        return call.out.tree(found)
 
     def _checked(self, found: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         name = getattr(self.rule, "__name__", "rule")
@@ -209,7 +213,8 @@ class custom_vjp(_Ruled):
             moving = tuple(x.tensor if type(x) is Array else None for x in leaves)
             return call.outputs(found[0]), (moving, _Residuals(leaves, spec))
         run.defvjp(fwd, lambda res, cts: self._pulled(call, res, cts))
-        return call.out.tree(run(*call.given.tensors))
+        found = run(*call.given.tensors)
+        return call.out.tree(found)
 
     def _pulled(self, call: _Called, res: Any, cts: Any) -> Any:
         residuals = res[1].filled(res[0])
@@ -253,7 +258,7 @@ def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
                             "(pytree) structure as the args tuple of the primal function, but got "
                             f"{PyTreeDef(own)} for an argument of structure {PyTreeDef(s)}.")
         out += parts
-    made = []
+    made: list[Any] = []
     for c, a in zip(out, given.arrays, strict=True):
         if c is None or is_key(a) or not is_inexact(a.dtype):
             made.append(None)

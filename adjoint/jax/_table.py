@@ -51,13 +51,23 @@ def broadcast(name: str, ts: list[Any]) -> None:
                         + ", ".join(str(tuple(t.shape)) for t in ts) + ".") from None
 
 
+def entering(table: dict[str, F], module: str = "adjoint.jax.numpy") -> Callable[..., F]:
+    """A decorator that enters functions in a table under their public names."""
+    def enter(*names: str) -> Callable[[F], F]:
+        def run(f: F) -> F:
+            table.update(dict.fromkeys(names, f))
+            return named(f, names[0], module)
+        return run
+    return enter
+
+
 def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = False,
                 kind: str = "same", module: str = "adjoint.jax.numpy") -> F:
     """A function of broadcast operands that are brought to their common dtype.
 
     floating  integers count as floats
     numeric   truth values count as integers
-    kind      "bool": the result is never weak
+    kind      "same": weak where all operands are; "strong": never
     """
     def call(*args: Any, out: Any = None, where: Any = None) -> Any:
         no_out(name, out, where)
@@ -95,5 +105,5 @@ def is_weak(x: Any) -> bool:
     return pair is not None and pair[1]
 
 
-__all__ = ["T", "broadcast", "elementwise", "floating", "is_weak", "lowered", "named", "no_out",
-           "operands", "raised", "tensor_of"]
+__all__ = ["T", "broadcast", "elementwise", "entering", "floating", "is_weak", "lowered", "named",
+           "no_out", "operands", "raised", "tensor_of"]

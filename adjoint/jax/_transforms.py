@@ -81,7 +81,7 @@ class Pulled:
         self.flat = Flat(moving.bind(fun), moving.arrays, kwargs, has_aux)
         found = _func.vjp(self.flat, *moving.tensors, has_aux=has_aux)
         self.values, self._pull = found[0], found[1]
-        self.extra = found[2] if has_aux else None
+        self.extra: Any = found[2] if has_aux else None
 
     @property
     def value(self) -> Any:
@@ -295,7 +295,7 @@ def jacfwd(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = 
         f = Flat(moving.bind(fun), moving.arrays, kwargs, has_aux)
         wanted = tuple(range(len(moving.tensors)))
         found = _func.jacfwd(f, wanted, has_aux)(*moving.tensors)
-        rows, extra = found if has_aux else (found, None)
+        rows, extra = found if has_aux else (found, [])
         blocks = [[make(b) for b in r] for r in rows]
         result = _blocks(blocks, (), f.out.spec, moving.leaves.spec[2][0] if single
                          else moving.leaves.spec)

@@ -20,4 +20,4 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
-__getattr__ = _missing("jax.ad_checkpoint")
+__getattr__ = _missing("adjoint.jax.ad_checkpoint")

@@ -5,7 +5,7 @@ from typing import Any
 
 from adjoint.base.errors import missing as _missing
 from adjoint.jax._array import Array as _Array
-from adjoint.jax._array import ShapeDtypeStruct as ShapedArray
+from adjoint.jax._array import ShapedArray
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import is_traced as _is_traced
 
@@ -30,4 +30,4 @@ def is_concrete(x: Any) -> bool:
 
 
 __all__ = ["ShapedArray", "Tracer", "get_aval", "is_concrete"]
-__getattr__ = _missing("jax.core")
+__getattr__ = _missing("adjoint.jax.core")

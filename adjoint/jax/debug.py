@@ -69,4 +69,4 @@ def breakpoint(**_: Any) -> None:
     pdb.set_trace()
 
 
-__getattr__ = _missing("jax.debug")
+__getattr__ = _missing("adjoint.jax.debug")

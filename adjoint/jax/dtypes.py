@@ -37,4 +37,4 @@ def scalar_type_of(x: Any) -> Any:
 
 __all__ = ["bfloat16", "canonicalize_dtype", "finfo", "float0", "iinfo", "issubdtype",
            "promote_types", "result_type"]
-__getattr__ = _missing("jax.dtypes")
+__getattr__ = _missing("adjoint.jax.dtypes")

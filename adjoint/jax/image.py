@@ -58,4 +58,4 @@ def resize(image: Any, shape: Any, method: Any, antialias: bool = True, precisio
     return make(t)
 
 
-__getattr__ = _missing("jax.image")
+__getattr__ = _missing("adjoint.jax.image")

@@ -18,11 +18,10 @@ import numpy as np
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, is_array_like, is_traced, make, value_of
+from adjoint.jax._array import as_array, make
 from adjoint.jax._dtypes import as_dtype, config, default_dtype
 from adjoint.jax._keys import KeyArray
 from adjoint.jax._table import T
-from adjoint.jax.lax._elementwise import NAMES as _L
 from adjoint.jax.lax._elementwise import bitcast
 from adjoint.jax.lax._shapes import sort_key_val, top_k
 from adjoint.jax.numpy._elementwise import NAMES as _E
@@ -36,7 +35,7 @@ U32 = np.dtype(np.uint32)
 
 
 # ------------------------------------------------------------------ keys
-def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
+def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
     """A key as an array of two words, from a number."""
     _check_impl(impl)
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
@@ -59,12 +58,12 @@ def _check_impl(impl: Any) -> None:
         raise NotImplementedError(f"PRNG implementation {impl!r}: 'threefry2x32' is served")
 
 
-def key(seed: Any, *, impl: Any = None) -> KeyArray:
+def key(seed: Any, *, impl: Any = None) -> Any:
     """A typed key, from a number."""
     return KeyArray(PRNGKey(seed, impl=impl))
 
 
-def _data(k: Any) -> Array:
+def _data(k: Any) -> Any:
     """The words of a key of either kind."""
     if isinstance(k, KeyArray):
         return k.data
@@ -93,12 +92,12 @@ def _like(k: Any, words: Any) -> Any:
     return KeyArray(make(words)) if isinstance(k, KeyArray) else make(words)
 
 
-def key_data(keys: Any) -> Array:
+def key_data(keys: Any) -> Any:
     """The words of keys."""
     return _data(keys)
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> KeyArray:
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Any:
     """Typed keys of words."""
     _check_impl(impl)
     return KeyArray(_data(key_bits_array))
@@ -147,7 +146,7 @@ def _bits(key: Any, shape: Any, width: int, name: str) -> Any:
     return threefry_bits(_single(key, name), shape=_shape(shape), width=width)
 
 
-def bits(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Array:
+def bits(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
     """Random bits as unsigned integers."""
     kind = np.dtype(np.uint32) if dtype is None and not config.x64_enabled else as_dtype(
         dtype or np.uint64)
@@ -174,7 +173,7 @@ def _unit(key: Any, shape: Any, kind: Any, name: str) -> Any:
 
 
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0,
-            **_: Any) -> Array:
+            **_: Any) -> Any:
     """Uniform in [minval, maxval)."""
     kind = _floats(dtype, "uniform")
     low, high = (as_array(v).tensor.to(kind) for v in (minval, maxval))
@@ -188,7 +187,7 @@ def _normal(key: Any, shape: Any, kind: Any, name: str) -> Any:
     return T["erfinv"](unit) * float(np.sqrt(2))
 
 
-def normal(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Array:
+def normal(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
     """Standard normal; complex values have variance 1 in all."""
     if dtype is not None and as_dtype(dtype).kind == "c":
         kind = np.dtype(f"float{as_dtype(dtype).itemsize * 4}")
@@ -199,7 +198,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Array:
 
 
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None,
-                     **_: Any) -> Array:
+                     **_: Any) -> Any:
     """Standard normal within (lower, upper)."""
     kind = _floats(dtype, "truncated_normal")
     low, high = (as_array(v).tensor.to(kind) for v in (lower, upper))
@@ -212,7 +211,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
 
 
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None,
-                        method: str = "cholesky") -> Array:
+                        method: str = "cholesky") -> Any:
     """Normal with a mean vector and a covariance matrix."""
     from adjoint.jax.numpy import linalg
     m, c = as_array(mean), as_array(cov)
@@ -229,18 +228,22 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
         factor = v * _E["sqrt"](_E["abs"](w))[..., None, :]
     n = batch if shape is None else _shape(shape)
     noise = normal(key, (*n, m.shape[-1]), kind)
-    return m + (factor @ noise[..., None])[..., 0]                # type: ignore[no-any-return]  # Any
+    return m + (factor @ noise[..., None])[..., 0]
 
 
 # ------------------------------------------------------------------ integers and order
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, **_: Any) -> Array:
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, **_: Any) -> Any:
     """Whole numbers in [minval, maxval)."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
     if kind.kind not in "iu":
         raise TypeError(f"randint only accepts integer dtypes, got {kind}")
     limits = np.iinfo(kind)
-    low, high = (T["clamp"](as_array(v).tensor.to(np.dtype(np.int64)), limits.min, limits.max)
-                 for v in (minval, maxval))
+    if kind.itemsize < 4:                       # drawn in 32 bits, where the end is a number too
+        ends = [_E["clip"](as_array(v), int(limits.min), int(limits.max) + past)
+                for v, past in ((minval, 0), (maxval, 1))]
+        return randint(key, shape, ends[0], ends[1], np.int32).astype(kind)
+    low, high = (T["clamp"](as_array(v).tensor.to(np.dtype(np.int64)), int(limits.min),
+                            int(limits.max)) for v in (minval, maxval))
     width = kind.itemsize * 8
     first, second = split(key)
     unsigned = np.dtype(f"uint{width}")
@@ -308,23 +311,23 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     return at if x.ndim == 0 else take(x, at, axis)
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, **_: Any) -> Array:
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, **_: Any) -> Any:
     """True with probability p."""
     chance = as_array(p)
     kind = chance.dtype if is_inexact(chance.dtype) else default_dtype("float")
-    drawn: Array = uniform(key, _shape(shape, chance), kind) < chance
+    drawn: Any = uniform(key, _shape(shape, chance), kind) < chance
     return drawn
 
 
-def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """1 or -1."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
-    drawn: Array = 2 * bernoulli(key, 0.5, _shape(shape)).astype(kind) - 1
+    drawn: Any = 2 * bernoulli(key, 0.5, _shape(shape)).astype(kind) - 1
     return drawn
 
 
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
-                **_: Any) -> Array:
+                **_: Any) -> Any:
     """Indices drawn with log-probabilities `logits` (up to a constant)."""
     x = as_array(logits)
     axis = axis % x.ndim - x.ndim
@@ -333,16 +336,16 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replac
     prefix = out[:len(out) - len(batch)]
     if replace:
         noise = gumbel(key, (*prefix, *x.shape), x.dtype)
-        return _R["argmax"](noise + x, axis)              # type: ignore[no-any-return]  # a table's
+        return _R["argmax"](noise + x, axis)
     draws = math.prod(prefix)
     noise = gumbel(key, x.shape, x.dtype)
     at = top_k(noise + x, draws, axis=axis)[1]
-    return _H["moveaxis"](at, axis, 0).reshape(out)       # type: ignore[no-any-return]  # a table's
+    return _H["moveaxis"](at, axis, 0).reshape(out)
 
 
 # ------------------------------------------------------------------ other distributions
 def _of_uniform(name: str, run: Any, low: Any = 0.0, high: Any = 1.0) -> Any:
-    def draw(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Array:
+    def draw(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
         kind = _floats(dtype, name)
         info = np.finfo(kind)
         start = {"tiny": info.tiny, "eps": info.eps, "-1": -1 + info.epsneg}.get(low, low)
@@ -359,62 +362,62 @@ logistic = _of_uniform("logistic", lambda u: T["log"](u / (1 - u)), "tiny")
 cauchy = _of_uniform("cauchy", lambda u: T["tan"]((u - 0.5) * math.pi), "eps")
 
 
-def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
+def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
     kind = _floats(dtype, "rayleigh")
     u = uniform(key, _shape(shape, scale), kind)
-    return as_array(scale) * _E["sqrt"](-2 * _E["log"](u))   # type: ignore[no-any-return]  # Any
+    return as_array(scale) * _E["sqrt"](-2 * _E["log"](u))
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None
-                ) -> Array:
+                ) -> Any:
     u = uniform(key, shape, _floats(dtype, "weibull_min"))
-    drawn: Array = (-_E["log1p"](-u)) ** (1.0 / as_array(concentration)) * as_array(scale)
+    drawn: Any = (-_E["log1p"](-u)) ** (1.0 / as_array(concentration)) * as_array(scale)
     return drawn
 
 
-def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
+def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Any:
     kind = _floats(dtype, "lognormal")
-    drawn: Array = _E["exp"](normal(key, _shape(shape, sigma), kind) * as_array(sigma))
+    drawn: Any = _E["exp"](normal(key, _shape(shape, sigma), kind) * as_array(sigma))
     return drawn
 
 
-def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     kind = _floats(dtype, "pareto")
-    drawn: Array = _E["exp"](exponential(key, _shape(shape, b), kind) / as_array(b))
+    drawn: Any = _E["exp"](exponential(key, _shape(shape, b), kind) / as_array(b))
     return drawn
 
 
-def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
     chance = as_array(p)
     u = uniform(key, _shape(shape, chance), chance.dtype if is_inexact(chance.dtype) else None)
-    drawn: Array = _E["floor"](_E["log1p"](-u) / _E["log1p"](-chance)).astype(kind) + 1
+    drawn: Any = _E["floor"](_E["log"](u) / _E["log1p"](-chance)).astype(kind) + 1
     return drawn
 
 
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None
-               ) -> Array:
+               ) -> Any:
     kind = _floats(dtype, "triangular")
     a, c, b = (as_array(v).astype(kind) for v in (left, mode, right))
     u = uniform(key, _shape(shape, left, mode, right), kind)
     at = (c - a) / (b - a)
     low = a + _E["sqrt"](u * (b - a) * (c - a))
     high = b - _E["sqrt"]((1 - u) * (b - a) * (b - c))
-    return _S["where"](u < at, low, high)                 # type: ignore[no-any-return]  # a table's
+    return _S["where"](u < at, low, high)
 
 
-def ball(key: Any, d: int, p: float = 2, shape: Any = (), dtype: Any = None) -> Array:
+def ball(key: Any, d: int, p: float = 2, shape: Any = (), dtype: Any = None) -> Any:
     """Uniform in the unit ball of the p-norm (p=2)."""
     first, second = split(key)
     if p != 2:
         raise NotImplementedError("ball: p=2 is served")
     g = normal(first, (*_shape(shape), d), dtype)
     e = exponential(second, _shape(shape), dtype)
-    drawn: Array = g / _E["sqrt"](2 * e + (g * g).sum(-1))[..., None]
+    drawn: Any = g / _E["sqrt"](2 * e + (g * g).sum(-1))[..., None]
     return drawn
 
 
-def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: Any = None) -> Array:
+def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: Any = None) -> Any:
     """Orthogonal matrices, uniform in the group."""
     from adjoint.jax.numpy import linalg
     m = n if m is None else m
@@ -422,7 +425,7 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: Any = No
     q, r = linalg.qr(z)
     d = linalg.diagonal(r)
     q = q * _E["sign"](d)[..., None, :]
-    return q if n >= m else _H["matrix_transpose"](q)     # type: ignore[no-any-return]  # a table's
+    return q if n >= m else _H["matrix_transpose"](q)
 
 
 def __dir__() -> Sequence[str]:
@@ -443,7 +446,6 @@ from adjoint.jax._gamma import (  # noqa: E402  # it draws from the functions ab
     t,
 )
 
-_USED = (is_array_like, is_traced, value_of, _L)
 __all__ = ["KeyArray", "PRNGKey", "beta", "binomial", "chisquare", "dirichlet", "f", "gamma",
            "gamma_slope", "key", "loggamma", "multinomial", "poisson", "split", "t", "uniform"]
-__getattr__ = _missing("jax.random")
+__getattr__ = _missing("adjoint.jax.random")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.core.tensor import wrap
 from adjoint.jax import _transforms as _t
 from adjoint.jax._array import as_array, make
-from adjoint.core.tensor import wrap
 from adjoint.jax.tree_util import tree_leaves, tree_map
 
 EPS = 1e-4

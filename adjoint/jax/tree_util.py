@@ -397,7 +397,7 @@ def register_static(cls: Any) -> Any:
     return cls
 
 
-class Partial(functools.partial):
+class Partial(functools.partial[Any]):
     """`functools.partial` as a node: its arguments are children, its function is structure."""
 
 

@@ -10,19 +10,16 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from adjoint.base.errors import missing as _missing
-from adjoint.jax import lax as _lax
 from adjoint.jax import numpy as _jnp
 from adjoint.jax.tree_util import (
     register_pytree_node,
     tree_flatten,
     tree_leaves,
     tree_map,
-    tree_structure,
     tree_unflatten,
 )
 
 jnp: Any = _jnp
-lax: Any = _lax
 Schedule = Callable[[Any], Any]
 
 
@@ -256,7 +253,7 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
 def make_schedule(scalar_or_schedule: Any) -> Schedule:
     """A schedule of a number, or the schedule itself."""
     if callable(scalar_or_schedule):
-        return scalar_or_schedule                 # type: ignore[no-any-return]  # a schedule
+        return scalar_or_schedule
     if jnp.ndim(scalar_or_schedule) == 0:
         return constant(scalar_or_schedule)
     raise TypeError(type(scalar_or_schedule))
@@ -292,5 +289,4 @@ def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
     return OptimizerState(tuple(tuple(s) for s, _ in states), tree, tuple(d for _, d in states))
 
 
-_USED = (lax, tree_structure)
-__getattr__ = _missing("jax.example_libraries.optimizers")
+__getattr__ = _missing("adjoint.jax.example_libraries.optimizers")

@@ -268,4 +268,4 @@ def shape_dependent(make_layer: Any) -> Any:
             lambda params, inputs, **kwargs: make_layer(inputs.shape)[1](params, inputs, **kwargs))
 
 
-__getattr__ = _missing("jax.example_libraries.stax")
+__getattr__ = _missing("adjoint.jax.example_libraries.stax")

@@ -22,7 +22,10 @@ from adjoint.jax.lax._control import (
     switch,
     while_loop,
 )
+from adjoint.jax.numpy._create import NAMES as _C
+from adjoint.jax.numpy._select import NAMES as _S
 
+_part: _Any
 for _part in (_elementwise, _shapes, _windows):
     globals().update(_part.NAMES)
 
@@ -103,13 +106,13 @@ def ppermute(x: _Any, axis_name: _Any, perm: _Any) -> _Any:
         rows = all_gather(a, axis_name)
         table = _as_array_list([-1 if s is None else s for s in source])
         at = table[here]
-        got = rows[_shapes._S["where"](at < 0, 0, at)]
-        out.append(_shapes._S["where"](at < 0, 0, got).astype(a.dtype).tensor)
+        got = rows[_S["where"](at < 0, 0, at)]
+        out.append(_S["where"](at < 0, 0, got).astype(a.dtype).tensor)
     return given.tree(out)
 
 
 def _as_array_list(values: list[int]) -> _Any:
-    return _shapes._C["array"](values)
+    return _C["array"](values)
 
 
 def with_sharding_constraint(x: _Any, shardings: _Any) -> _Any:
@@ -129,4 +132,4 @@ __all__ = ["FftType", "GatherScatterMode", "Precision", "RoundingMethod", "all_g
            "associative_scan", "axis_index", "axis_size", "cond", "custom_linear_solve",
            "custom_root", "fori_loop", "linalg", "map", "pmax", "pmean", "pmin", "ppermute", "psum",
            "scan", "stop_gradient", "switch", "while_loop", "with_sharding_constraint"]
-__getattr__ = _missing("jax.lax")
+__getattr__ = _missing("adjoint.jax.lax")

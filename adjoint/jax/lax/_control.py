@@ -7,29 +7,34 @@ from typing import Any
 import numpy as np
 
 from adjoint import func as _func
-from adjoint.base.tree import unflatten
 from adjoint.core.tensor import wrap
 from adjoint.func import control as _control
-from adjoint.jax._array import Array, as_array, describe, is_mapped, is_traced, make, value_of
+from adjoint.jax._array import (
+    as_array,
+    convert,
+    describe,
+    is_mapped,
+    make,
+    value_of,
+)
 from adjoint.jax._dtypes import lattice
 from adjoint.jax._flat import Leaves, is_key
-from adjoint.jax.tree_util import PyTreeDef, flat, tree_map
+from adjoint.jax.tree_util import tree_map
 
 F = Callable[..., Any]
 
 
 def _promoted(init: Leaves, out: Leaves) -> Leaves | None:
-    """Start values in the types that a loop gives them, where those were weak; None: as they are."""
+    """Start values in the types that a loop gives them, where those were weak; None: as is."""
     changed = False
     for k, (a, b) in enumerate(zip(init.arrays, out.arrays, strict=True)):
         if is_key(a) or (a.dtype, a.weak_type) == (b.dtype, b.weak_type):
             continue
         if a.weak_type and a.shape == b.shape:
-            dtype, weak = lattice(frozenset([(a.dtype, True), (b.dtype, b.weak_type)]))
-            if (dtype, weak) != (a.dtype, a.weak_type):
-                init.arrays[k] = make(a.tensor.to(dtype), weak)
-                init.like.marks[k] = weak
-                changed = True
+            dtype, _ = lattice(frozenset([(a.dtype, True), (b.dtype, b.weak_type)]))
+            init.arrays[k] = make(convert(a.tensor, dtype))
+            init.like.marks[k] = False
+            changed = True
     return init if changed else None
 
 
@@ -198,12 +203,12 @@ def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
     """
     names = ("true_fun", "false_fun")
     if args and not callable(args[0]) and len(args) == 4 and callable(args[1]) and callable(
-            args[3]):                              # (pred, true_operand, true_fun, ...): the old way
+            args[3]):                        # (pred, true_operand, true_fun, ...): the old way
         x, f, y, g = args
         return cond(pred, lambda a, b: f(a), lambda a, b: g(b), x, y)
     funs = [*args[:2], *[kwargs[n] for n in names[len(args[:2]):]]]
     operands = args[2:] or ((kwargs["operand"],) if "operand" in kwargs else ())
-    if not all(map(callable, funs)):
+    if not all([callable(f) for f in funs]):
         raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
     if not isinstance(pred, (bool, np.bool_)) and not hasattr(pred, "dtype") and not isinstance(
             pred, (int, float)):
@@ -217,7 +222,7 @@ def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
 
 def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = None) -> Any:
     """branches[index](*operands), the index clamped to the branches there are."""
-    if not all(map(callable, branches)):
+    if not all([callable(f) for f in branches]):
         raise TypeError("lax.switch: branches argument should be a sequence of callables.")
     if not len(branches):
         raise ValueError("Empty branch sequence")
@@ -239,7 +244,7 @@ def _choose(what: str, flag: Any, index: Any, funs: Sequence[F], operands: Any) 
         found = _control.switch(index.tensor, runs, *given.tensors)
         taken = -1
     if len(outs) == 1 and flag is not None:
-        other = _other(funs[1 - taken], given)
+        other = _other(runs[1 - taken], given)
         if other is not None:
             outs.append(other)
     _agree(outs, what)
@@ -279,8 +284,8 @@ def stop_gradient(x: Any) -> Any:
 def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: bool = False) -> Any:
     """A root of f that `solve(f, guess)` finds, differentiated by the implicit function theorem."""
     from adjoint.jax._rules import custom_jvp
-    from adjoint.jax._transforms import jvp, linearize
-    found = solve(lambda x: f(stopped(x)), initial_guess)
+    from adjoint.jax._transforms import linearize
+    found = solve(lambda x: stop_gradient(f(stop_gradient(x))), initial_guess)
     root, aux = found if has_aux else (found, None)
     root = stop_gradient(root)
 
@@ -292,14 +297,8 @@ def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: b
         linear = linearize(lambda x: f(x), root)[1]
         return stop_gradient(root), tree_map(lambda v: -v, tangent_solve(linear, tangents[0]))
     at.defjvp(rule)
-    stopped_out = f(root)
-    _ = jvp
-    return (at(stopped_out), aux) if has_aux else at(stopped_out)
-
-
-def stopped(x: Any) -> Any:
-    """A tree of values as constants."""
-    return stop_gradient(x)
+    residual = f(root)
+    return (at(residual), aux) if has_aux else at(residual)
 
 
 def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None,
@@ -326,9 +325,5 @@ def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None
     return tree_map(lambda p, q: p + q, x, answer(off))
 
 
-def _structure(x: Any) -> PyTreeDef:
-    return PyTreeDef(flat(x)[1])
-
-
-__all__ = ["Array", "associative_scan", "cond", "custom_linear_solve", "custom_root", "fori_loop",
-           "is_traced", "map", "scan", "stop_gradient", "switch", "unflatten", "while_loop"]
+__all__ = ["associative_scan", "cond", "custom_linear_solve", "custom_root", "fori_loop", "map",
+           "scan", "stop_gradient", "switch", "while_loop"]

@@ -8,16 +8,17 @@ import numpy as np
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, checked, make, pair_of, to_tensor
-from adjoint.jax._dtypes import as_dtype, canonical
+from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T, broadcast, named
 from adjoint.jax.numpy._elementwise import NAMES as _J
-from adjoint.jax.numpy._elementwise import integer_power
+from adjoint.jax.numpy._elementwise import integer_power, whole_parts
 from adjoint.ops.special import SPECIAL
+from adjoint.ops.threefry import bitcast as _bitcast
 
 NAMES: dict[str, Any] = {}
 
 
-def strict(name: str, xs: Any) -> tuple[list[Any], bool]:
+def strict(name: str, xs: Any, broadcasts: bool = True) -> tuple[list[Any], bool]:
     """Operands as tensors; TypeError where their dtypes differ."""
     xs = checked(name, xs)
     pairs: list[Any] = [pair_of(x) for x in xs]
@@ -26,7 +27,8 @@ def strict(name: str, xs: Any) -> tuple[list[Any], bool]:
                         f"{', '.join(d.name for d, _ in pairs)}. (Tip: jnp.{name} is a similar "
                         "function that does automatic type promotion on inputs).")
     ts = [to_tensor(x, d) for x, (d, _) in zip(xs, pairs, strict=True)]
-    broadcast(name, ts)
+    if broadcasts:
+        broadcast(name, ts)
     return ts, all(w for _, w in pairs)
 
 
@@ -61,7 +63,6 @@ enter("max", T["maximum"])
 enter("min", T["minimum"])
 enter("atan2", T["atan2"], "float")
 enter("nextafter", T["nextafter"], "float")
-enter("rem", T["fmod"])
 enter("igamma", T["igamma"], "float")
 enter("igammac", T["igammac"], "float")
 enter("zeta", SPECIAL["zeta"], "float")
@@ -73,12 +74,15 @@ for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    if is_inexact(x.array.dtype):
-        return x / y
-    return T["div"](x, y, rounding_mode="trunc").to(x.array.dtype)
+    return x / y if is_inexact(x.array.dtype) else whole_parts(x, y)[0]
+
+
+def _rest(x: Any, y: Any) -> Any:
+    return T["fmod"](x, y) if is_inexact(x.array.dtype) else whole_parts(x, y)[1]
 
 
 enter("div", _quotient)
+enter("rem", _rest)
 enter("complex", lambda x, y: T["complex"](*T["broadcast_tensors"](x, y)), "float")
 complex_ = NAMES["complex"]
 
@@ -107,8 +111,7 @@ _shift("shift_right_arithmetic", "bitwise_right_shift", False)
 
 def bitcast(t: Any, dtype: Any) -> Any:
     """The bytes of a tensor as another dtype of the same size."""
-    from adjoint.ops.threefry import bitcast as run
-    return run(t, dtype=np.dtype(dtype))
+    return _bitcast(t, dtype=np.dtype(dtype))
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
@@ -205,4 +208,3 @@ def polygamma(m: Any, x: Any) -> Any:
 
 
 NAMES.update(betainc=betainc, polygamma=polygamma, regularized_incomplete_beta=betainc)
-__all__ = ["NAMES", "canonical"]

@@ -10,11 +10,10 @@ import numpy as np
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, convert, is_traced, make, value_of
-from adjoint.jax._dtypes import as_dtype, default_dtype
+from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T
 from adjoint.jax.lax._elementwise import strict
 from adjoint.jax.numpy._create import NAMES as _C
-from adjoint.jax.numpy._elementwise import NAMES as _E
 from adjoint.jax.numpy._reduce import NAMES as _R
 from adjoint.jax.numpy._select import NAMES as _S
 from adjoint.jax.numpy._shape import NAMES as _H
@@ -81,7 +80,7 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
 
 
 def concatenate(operands: Any, dimension: int) -> Any:
-    strict("concatenate", list(operands)) if len({as_array(o).shape for o in operands}) == 1 else 0
+    strict("concatenate", list(operands), False)
     return _H["concatenate"](list(operands), dimension)
 
 
@@ -205,7 +204,7 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Any:
 def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
     """A copy with `update` at computed starts, moved so that it fits."""
     x, v = as_array(operand), as_array(update)
-    strict("dynamic_update_slice", (make(x.tensor.reshape(-1)[:0]), make(v.tensor.reshape(-1)[:0])))
+    strict("dynamic_update_slice", (x, v), False)
     starts = _starts(x, start_indices, v.shape)
     index = []
     for d, (s, k) in enumerate(zip(starts, v.shape, strict=True)):
@@ -302,7 +301,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> Any:
     order = T["argsort"](x.tensor.detach(), axis, True, stable=True)
     order = T["narrow"](order, axis % x.ndim, 0, k)
     return [make(T["gather"](x.tensor, axis % x.ndim, order), x.weak_type),
-            make(order.to(default_dtype("int") if False else np.dtype(np.int32)))]
+            make(order.to(np.dtype(np.int32)))]
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **_: Any) -> Any:
@@ -469,4 +468,3 @@ NAMES = {k: v for k, v in list(globals().items()) if callable(v) and getattr(
     v, "__module__", "") == __name__ and not k.startswith("_") or k == "DotDimensionNumbers"}
 NAMES.update(stack=_H["stack"], unstack=_H["unstack"], dtype=lambda x: as_array(x).dtype)
 __all__ = ["NAMES"]
-_USED = (_E,)

@@ -82,9 +82,7 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
                          preferred_element_type: Any = None, **_: Any) -> Any:
     """A convolution (without a flip) over any number of axes, with strides, padding and dilation
     of both operands."""
-    (x, w), weak = strict("conv_general_dilated", (make(as_array(lhs).tensor),
-                                                   as_array(rhs))) if _one_dtype(lhs, rhs) else (
-        [], False)
+    (x, w), weak = strict("conv_general_dilated", (lhs, rhs), False)
     d = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
     x, w = x.permute(*d.lhs_spec), w.permute(*d.rhs_spec)
     n = x.ndim - 2
@@ -106,14 +104,6 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
     y = y.permute(*back)
     return make(y if preferred_element_type is None else convert(
         y, as_dtype(preferred_element_type)), weak)
-
-
-def _one_dtype(lhs: Any, rhs: Any) -> bool:
-    a, b = as_array(lhs).dtype, as_array(rhs).dtype
-    if a != b:
-        raise TypeError("lax.conv_general_dilated requires arguments to have the same dtypes, got "
-                        f"{a.name}, {b.name}.")
-    return True
 
 
 def _convolved(x: Any, w: Any, strides: Any, up: Any, down: Any, pads: Any, groups: int,
@@ -299,7 +289,8 @@ def gather(operand: Any, start_indices: Any, dimension_numbers: Any, slice_sizes
 
 def _scatter(method: str) -> Any:
     def run(operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: Any, *,
-            indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Any:
+            indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None
+            ) -> Any:
         x, v = as_array(operand), as_array(updates)
         at = as_array(scatter_indices).tensor.to(np.dtype(np.int64))
         d = dimension_numbers

@@ -60,4 +60,4 @@ def householder_product(a: Any, taus: Any) -> Any:
     return _make(_LINALG["householder_product"](_floating(a, "a"), _floating(taus, "taus")))
 
 
-__getattr__ = _missing("jax.lax.linalg")
+__getattr__ = _missing("adjoint.jax.lax.linalg")

@@ -19,7 +19,6 @@ from adjoint.jax._table import floating as _floating
 from adjoint.jax._table import is_weak as _is_weak
 from adjoint.jax._table import named as _named
 from adjoint.jax.nn import initializers
-from adjoint.ops.special import SPECIAL as _SPECIAL
 
 _np_: Any = _jnp
 
@@ -83,8 +82,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Any:
     """x, or alpha (exp(x / alpha) - 1) where x is negative."""
     a = _as_array(x)
     below = _make(_expm1_below(_floating(a / alpha, "celu")))
-    return _np_.maximum(a, 0.0) + alpha * _np_.minimum(below, 0.0) if False else _np_.where(
-        a > 0, a, alpha * below)
+    return _np_.where(a > 0, a, alpha * below)
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
@@ -245,5 +243,4 @@ __all__ = ["celu", "dot_product_attention", "elu", "gelu", "glu", "hard_sigmoid"
            "log_sigmoid", "log_softmax", "logmeanexp", "logsumexp", "mish", "one_hot", "relu",
            "relu6", "selu", "sigmoid", "silu", "soft_sign", "softmax", "softplus", "sparse_plus",
            "sparse_sigmoid", "squareplus", "standardize", "swish", "tanh"]
-_USED = (_SPECIAL,)
-__getattr__ = _missing("jax.nn")
+__getattr__ = _missing("adjoint.jax.nn")

@@ -130,4 +130,4 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     return init
 
 
-__getattr__ = _missing("jax.nn.initializers")
+__getattr__ = _missing("adjoint.jax.nn.initializers")

@@ -16,7 +16,6 @@ from adjoint.jax._array import Array, ShapeDtypeStruct
 from adjoint.jax._dtypes import SCALARS as _SCALARS
 from adjoint.jax._dtypes import as_dtype as _as_dtype
 from adjoint.jax._dtypes import issubdtype
-from adjoint.jax._dtypes import lattice as _lattice
 from adjoint.jax.numpy import (
     _create,
     _elementwise,
@@ -31,6 +30,7 @@ from adjoint.jax.numpy import (
 from adjoint.jax.numpy._types import finfo, iinfo, promote_types, result_type
 
 _PARTS = (_elementwise, _create, _index, _reduce, _select, _shape, _products)
+_part: Any
 for _part in _PARTS:
     globals().update(_part.NAMES)
     _METHODS.update(_part.NAMES)
@@ -111,5 +111,4 @@ def _view(x: Any, dtype: Any) -> Any:
 
 __all__ = ["Array", "ShapeDtypeStruct", "fft", "finfo", "iinfo", "issubdtype", "linalg",
            "promote_types", "result_type", "vectorize"]
-_ = _lattice
-__getattr__ = _missing("jax.numpy")
+__getattr__ = _missing("adjoint.jax.numpy")

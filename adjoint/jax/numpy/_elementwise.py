@@ -7,9 +7,9 @@ import numpy as np
 
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, convert, joined, make, to_tensor
-from adjoint.jax._dtypes import as_dtype, default_dtype, inexact
-from adjoint.jax._table import T, elementwise, floating, is_weak, named, no_out
+from adjoint.jax._array import Array, as_array, convert, joined, make
+from adjoint.jax._dtypes import as_dtype, default_dtype
+from adjoint.jax._table import T, elementwise, floating, named, no_out
 
 NAMES: dict[str, Any] = {}           # the functions of this module, by their public names
 
@@ -37,16 +37,32 @@ def _power(x: Any, y: Any) -> Any:
     return T["pow"](x, y)
 
 
+def whole_parts(x: Any, y: Any) -> tuple[Any, Any]:
+    """Quotient and rest of integers, towards zero; of a division by 0 they are -1 and x."""
+    zero = y == 0
+    safe = T["where"](zero, y.new_ones(()), y)
+    kind = x.array.dtype
+    quotient = T["div"](x, safe, rounding_mode="trunc").to(kind)
+    return (T["where"](zero, T["bitwise_not"](y.new_zeros(())), quotient),
+            T["where"](zero, x, T["fmod"](x, safe).to(kind)))
+
+
 def _remainder(x: Any, y: Any) -> Any:
-    return T["remainder"](x, y)
+    if is_inexact(x.array.dtype):
+        return T["remainder"](x, y)
+    rest = whole_parts(x, y)[1]
+    return T["where"](((rest < 0) != (y < 0)) & (rest != 0), rest + y, rest)
+
+
+def _fmod(x: Any, y: Any) -> Any:
+    return T["fmod"](x, y) if is_inexact(x.array.dtype) else whole_parts(x, y)[1]
 
 
 def _floor_divide(x: Any, y: Any) -> Any:
-    return T["floor_divide"](x, y)
-
-
-def _sinc(x: Any) -> Any:
-    return T["sinc"](x)
+    if is_inexact(x.array.dtype):
+        return T["floor_divide"](x, y)
+    quotient, rest = whole_parts(x, y)
+    return T["where"]((_sign(x) != _sign(y)) & (rest != 0), quotient - 1, quotient)
 
 
 def _heaviside(x: Any, y: Any) -> Any:
@@ -59,9 +75,10 @@ def _heaviside(x: Any, y: Any) -> Any:
 # ------------------------------------------------------------------ floats of everything
 for _names in ("sin", "cos", "tan", "arcsin asin", "arccos acos", "arctan atan", "sinh", "cosh",
                "tanh", "arcsinh asinh", "arccosh acosh", "arctanh atanh", "exp", "exp2", "expm1",
-               "log", "log2", "log10", "log1p", "sqrt", "deg2rad radians",
-               "rad2deg degrees", "i0", "sinc"):
+               "log", "log1p", "sqrt", "deg2rad radians", "rad2deg degrees", "i0", "sinc"):
     enter(T[_names.split()[0]], _names, floating=True)
+for _name in ("log2", "log10"):
+    enter(T[_name], _name, floating=True, kind="strong")
 enter(lambda x: T["sign"](x) * T["pow"](abs(x), 1 / 3), "cbrt", floating=True)
 for _names in ("arctan2 atan2", "hypot", "logaddexp", "logaddexp2", "copysign",
                "nextafter"):
@@ -71,19 +88,19 @@ enter(_heaviside, "heaviside", floating=True)
 enter(lambda x, y: T["pow"](x, y), "float_power", floating=True)
 
 # ------------------------------------------------------------------ the type stays
-enter(lambda x: x + 0 if x.array.dtype.kind == "b" else x, "positive")
+enter(lambda x: x, "positive")
 enter(T["neg"], "negative")
 enter(lambda x: x if x.array.dtype.kind in "ub" else T["abs"](x), "absolute abs")
 enter(T["abs"], "fabs", floating=True)
 enter(_sign, "sign")
-enter(lambda x: x * x, "square", numeric=False)
+enter(lambda x: x * x, "square", numeric=True)
 enter(T["reciprocal"], "reciprocal", floating=True)
 enter(lambda x, y: x + y if x.array.dtype.kind != "b" else T["logical_or"](x, y), "add")
 enter(lambda x, y: x - y, "subtract")
 enter(lambda x, y: x * y if x.array.dtype.kind != "b" else T["logical_and"](x, y), "multiply")
 enter(_floor_divide, "floor_divide", numeric=True)
 enter(_remainder, "remainder mod", numeric=True)
-enter(T["fmod"], "fmod", numeric=True)
+enter(_fmod, "fmod", numeric=True)
 enter(T["maximum"], "maximum")
 enter(T["minimum"], "minimum")
 enter(T["fmax"], "fmax")
@@ -101,13 +118,15 @@ enter(T["bitwise_right_shift"], "right_shift bitwise_right_shift", numeric=True)
 for _names in ("eq:equal", "ne:not_equal", "lt:less", "le:less_equal", "gt:greater",
                "ge:greater_equal"):
     _op, _name = _names.split(":")
-    enter(T[_op], _name, kind="bool")
-for _name in "logical_and logical_or logical_xor logical_not".split():
-    enter(T[_name], _name, kind="bool")
+    enter(T[_op], _name, kind="strong")
+for _name in "logical_and logical_or logical_xor".split():
+    enter(T[_name], _name, kind="strong")
+enter(T["logical_not"], "logical_not")
 for _name in "isnan isinf isfinite isposinf isneginf signbit".split():
-    enter(T[_name], _name, floating=_name != "signbit", kind="bool")
-enter(lambda x: T["isreal"](x), "isreal", kind="bool")
-enter(lambda x: ~T["isreal"](x), "iscomplex", kind="bool")
+    enter(T[_name], _name, floating=_name != "signbit",
+          kind="same" if _name in ("isnan", "isfinite") else "strong")
+enter(lambda x: T["isreal"](x), "isreal", kind="strong")
+enter(lambda x: ~T["isreal"](x), "iscomplex", kind="strong")
 
 
 # ------------------------------------------------------------------ parts of complex numbers
@@ -118,7 +137,7 @@ enter(lambda x: T["conj"](x) if x.is_complex() else x, "conj conjugate")
 
 def angle(z: Any, deg: bool = False) -> Any:
     y = T["angle"](floating(z, "angle"))
-    return make(T["rad2deg"](y) if deg else y, is_weak(z))
+    return make(T["rad2deg"](y) if deg else y)
 
 
 # ------------------------------------------------------------------ with arguments of their own
@@ -155,8 +174,7 @@ for _name in _ROUND:
 
 
 def rint(x: Any, /) -> Any:
-    t = floating(x, "rint")
-    return make(T["round"](t), is_weak(x))
+    return make(T["round"](floating(x, "rint")))
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
@@ -192,7 +210,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         from adjoint.jax.lax._elementwise import complex_
         return complex_(nan_to_num(a.real, copy, nan, posinf, neginf),
                         nan_to_num(a.imag, copy, nan, posinf, neginf))
-    return make(T["nan_to_num"](a.tensor, float(nan), posinf, neginf), a.weak_type)
+    return make(T["nan_to_num"](a.tensor, float(nan), posinf, neginf))
 
 
 def divmod(x1: Any, x2: Any, /) -> Any:
@@ -256,11 +274,6 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     return make(a.tensor if a.dtype == to else convert(a.tensor, to))
 
 
-def ceil_dtype(x: Any) -> Any:
-    """The dtype that floats of an operand have."""
-    return inexact((as_array(x).dtype, False))[0]
-
-
 # ------------------------------------------------------------------ operators
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide",
            "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and",
@@ -299,7 +312,8 @@ def fill_operators(matmul: Any) -> None:
             setattr(Array, f"__r{dunder}__", lambda a, b, _f=NAMES[name]: NotImplemented
                     if isinstance(b, _REFUSED) else _f(b, a))
     _operator("pow", power)
-    setattr(Array, "__rpow__", lambda a, b: power(b, a))
+    own: Any = Array
+    own.__rpow__ = lambda a, b: power(b, a)
     _operator("matmul", matmul)
     _operator("matmul", matmul, True)
     _operator("divmod", divmod)
@@ -307,12 +321,11 @@ def fill_operators(matmul: Any) -> None:
                          ("invert", "bitwise_not"), ("floor", "floor"), ("ceil", "ceil"),
                          ("trunc", "trunc")):
         setattr(Array, f"__{dunder}__", lambda a, _f=NAMES[name]: _f(a))
-    setattr(Array, "__round__", lambda a, n=None: round(a, n or 0) if n is not None else
-            int(round(a)))
+    own.__round__ = lambda a, n=None: int(round(a)) if n is None else round(a, n)
 
 
 NAMES.update({f.__name__: f for f in (
     angle, power, rint, round, clip, nan_to_num, divmod, modf, frexp, ldexp, isclose, allclose,
     array_equal, array_equiv, astype)})
 NAMES["around"], NAMES["pow"] = round, power
-__all__ = ["NAMES", "ceil_dtype", "fill_operators", "integer_power", "to_tensor"]
+__all__ = ["NAMES", "fill_operators", "integer_power", "whole_parts"]

@@ -20,7 +20,6 @@ from adjoint.jax._array import (
     Array,
     as_array,
     convert,
-    is_mapped,
     is_traced,
     make,
     pair_of,
@@ -316,7 +315,8 @@ def default_fill(dtype: Any) -> Any:
 
 def clipped(at: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """The index with every entry in bounds."""
-    out, axis = [], 0
+    out: list[Any] = []
+    axis = 0
     for i in _expanded(at, shape):
         if i is None:
             out.append(i)
@@ -333,7 +333,7 @@ def clipped(at: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = None,
          unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None
          ) -> Any:
-    """`jax.numpy.take`: out of bounds it gives NaN (mode "fill"), or the nearest ("clip", "wrap")."""
+    """`jax.numpy.take`: out of bounds NaN (mode "fill"), the nearest ("clip"), or "wrap"."""
     x, at = as_array(a, "take"), as_array(indices, "take")
     if axis is None:
         x, axis = x.reshape(-1), 0
@@ -386,4 +386,4 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any, inplace: bool
 
 
 NAMES: dict[str, Any] = {f.__name__: f for f in (take, take_along_axis, put_along_axis)}
-__all__ = ["NAMES", "is_mapped"]
+__all__ = ["At", "NAMES", "Update"]

@@ -9,18 +9,11 @@ from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, convert, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical
-from adjoint.jax._table import T
-from adjoint.jax.numpy._shape import _enter as _enter_shape  # one table of registration
+from adjoint.jax._table import T, entering
+from adjoint.ops.api_decompose import LINALG
 
 NAMES: dict[str, Any] = {}
-
-
-def _enter(*names: str) -> Any:
-    def run(f: Any) -> Any:
-        found = _enter_shape(*names)(f)
-        NAMES.update(dict.fromkeys(names, found))
-        return found
-    return run
+_enter = entering(NAMES)
 
 
 def _result(y: Any, weak: bool, preferred: Any) -> Any:
@@ -230,7 +223,6 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
         powers, values = powers * weights[:, None], values * (
             weights if values.ndim == 1 else weights[:, None])
     scale = T["sqrt"]((powers * powers).sum(0))
-    from adjoint.ops.api_decompose import LINALG
     solved = LINALG["pinv"](powers / scale) @ values
     return make(solved / scale if solved.ndim == 1 else solved / scale[:, None])
 

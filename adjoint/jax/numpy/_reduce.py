@@ -12,21 +12,12 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, convert, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical, default_dtype
-from adjoint.jax._table import T, floating, is_weak, no_out
+from adjoint.jax._table import T, entering, floating, no_out
 from adjoint.jax.numpy._elementwise import NAMES as _E
 
 F = Callable[..., Any]
 NAMES: dict[str, F] = {}
-
-
-def _enter(*names: str) -> Callable[[F], F]:
-    def run(f: F) -> F:
-        for name in names:
-            NAMES[name] = f
-        f.__name__ = names[0]
-        f.__doc__ = f.__doc__ or f"`jax.numpy.{names[0]}`."
-        return f
-    return run
+_enter = entering(NAMES)
 
 
 def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
@@ -438,4 +429,4 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None,
     return make(wrap(counts.astype(kind))), make(wrap(edges.astype(kind)))
 
 
-__all__ = ["NAMES", "axes_of", "is_weak"]
+__all__ = ["NAMES", "axes_of"]

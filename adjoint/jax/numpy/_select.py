@@ -1,31 +1,20 @@
 """Choice, sorting, search, sets and piecewise functions of `jax.numpy`."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from adjoint import numpy as anp
-from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, joined, make
-from adjoint.jax._dtypes import canonical, default_dtype
-from adjoint.jax._table import T, broadcast, is_weak
+from adjoint.jax._dtypes import default_dtype
+from adjoint.jax._table import T, entering
 from adjoint.jax.numpy._elementwise import NAMES as _E
-from adjoint.jax.numpy._index import take, take_along_axis
+from adjoint.jax.numpy._index import take
 
 NAMES: dict[str, Any] = {}
-
-
-def _enter(*names: str) -> Callable[[Any], Any]:
-    def run(f: Any) -> Any:
-        for name in names:
-            NAMES[name] = f
-        f.__name__ = names[0]
-        f.__doc__ = f.__doc__ or f"`jax.numpy.{names[0]}`."
-        return f
-    return run
+_enter = entering(NAMES)
 
 
 def _host(x: Any) -> Any:
@@ -191,7 +180,13 @@ def partition(a: Any, kth: int, axis: int = -1) -> Any:
 
 @_enter("lexsort")
 def lexsort(keys: Any, axis: int = -1) -> Any:
-    return make(wrap(np.lexsort([_host(k) for k in keys], axis)))
+    order: Any = None
+    for key in keys:                        # the last key counts most, so it is sorted by last
+        t = as_array(key).tensor.detach()
+        row = t if order is None else T["gather"](t, axis, order)
+        step = T["argsort"](row, axis, stable=True)
+        order = step if order is None else T["gather"](order, axis, step)
+    return make(order)
 
 
 @_enter("searchsorted")
@@ -344,9 +339,4 @@ def _expand(x: Any, axis: int) -> Any:
     return make(x.tensor.unsqueeze(axis), x.weak_type)
 
 
-def narrowed(dtype: Any) -> Any:
-    """A dtype in 32 bits where 64 are switched off."""
-    return canonical(np.dtype(dtype))
-
-
-__all__ = ["NAMES", "broadcast", "is_inexact", "is_weak", "narrowed", "take_along_axis"]
+__all__ = ["NAMES"]

@@ -10,20 +10,11 @@ from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, joined, make
 from adjoint.jax._dtypes import as_dtype
-from adjoint.jax._table import T, is_weak
+from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax.numpy._reduce import axes_of
 
 NAMES: dict[str, Any] = {}
-
-
-def _enter(*names: str) -> Any:
-    def run(f: Any) -> Any:
-        for name in names:
-            NAMES[name] = f
-        f.__name__ = names[0]
-        f.__doc__ = f.__doc__ or f"`jax.numpy.{names[0]}`."
-        return f
-    return run
+_enter = entering(NAMES)
 
 
 def same(name: str, *others: str) -> None:
@@ -264,10 +255,11 @@ def _dict_widths(width: Any, n: int) -> Any:
     return width
 
 
-def _pad_with_numbers(x: Array, width: Any, mode: str, ends: Any) -> Array:
+def _pad_with_numbers(x: Array, width: Any, mode: str, ends: Any) -> Any:
     """Pads with what NumPy makes of the values: without a derivative."""
     extra = {"end_values": ends} if mode == "linear_ramp" else {}
-    return make(wrap(np.pad(np.asarray(x), width, mode, **extra).astype(x.dtype)))
+    run: Any = np.pad
+    return make(wrap(run(np.asarray(x), width, mode, **extra).astype(x.dtype)))
 
 
 # ------------------------------------------------------------------ diagonals and triangles

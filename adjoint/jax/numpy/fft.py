@@ -34,4 +34,4 @@ def _frequencies(name: str) -> Any:
 globals().update({name: _of(name) for name in _NAMES})
 fftfreq, rfftfreq = _frequencies("fftfreq"), _frequencies("rfftfreq")
 __all__ = sorted([*_NAMES, "fftfreq", "rfftfreq"])
-__getattr__ = _missing("jax.numpy.fft")
+__getattr__ = _missing("adjoint.jax.numpy.fft")

@@ -254,4 +254,4 @@ outer, matmul, tensordot, vecdot, cross = (
 matrix_transpose = _S["matrix_transpose"]
 __all__ = [n for n in dir() if not n.startswith("_") and n not in (
     "Any", "NamedTuple", "annotations")]
-__getattr__ = _missing("jax.numpy.linalg")
+__getattr__ = _missing("adjoint.jax.numpy.linalg")

@@ -76,7 +76,7 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
 
 def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False,
                      unit_diagonal: bool = False, **_: Any) -> Any:
-    """x with op(a) x = b for a triangular matrix; trans 1 or "T" transposes, 2 or "C" conjugates."""
+    """x with op(a) x = b for a triangular matrix; trans 1, "T" transposes, 2, "C" conjugates."""
     (m, y), _w = _joined("solve_triangular", (a, b), floating=True)
     if trans in (1, "T", 2, "C"):
         m, lower = m.transpose(-1, -2), not lower
@@ -165,4 +165,4 @@ def polar(a: Any, side: str = "right", **_: Any) -> Any:
     return unitary, (u * s[..., None, :]) @ _n.conj(_n.matrix_transpose(u))
 
 
-__getattr__ = _missing("jax.scipy.linalg")
+__getattr__ = _missing("adjoint.jax.scipy.linalg")

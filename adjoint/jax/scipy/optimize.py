@@ -84,4 +84,4 @@ def minimize(fun: Any, x0: Any, args: tuple[Any, ...] = (), *, method: str, tol:
                            jnp.asarray(calls), jnp.asarray(calls), jnp.asarray(k))
 
 
-__getattr__ = _missing("jax.scipy.optimize")
+__getattr__ = _missing("adjoint.jax.scipy.optimize")

@@ -44,4 +44,4 @@ def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", prec
 
 fftconvolve = convolve
 correlate2d = correlate
-__getattr__ = _missing("jax.scipy.signal")
+__getattr__ = _missing("adjoint.jax.scipy.signal")

@@ -1,7 +1,6 @@
 """`jax.scipy.special`."""
 from __future__ import annotations
 
-import math as _math
 from typing import Any
 
 import numpy as _onp
@@ -199,5 +198,4 @@ def bernoulli(n: int) -> Any:
 
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
-_USED = (_math,)
-__getattr__ = _missing("jax.scipy.special")
+__getattr__ = _missing("adjoint.jax.scipy.special")

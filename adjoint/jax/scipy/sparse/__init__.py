@@ -3,4 +3,4 @@ from adjoint.base.errors import missing as _missing
 from adjoint.jax.scipy.sparse import linalg
 
 __all__ = ["linalg"]
-__getattr__ = _missing("jax.scipy.sparse")
+__getattr__ = _missing("adjoint.jax.scipy.sparse")

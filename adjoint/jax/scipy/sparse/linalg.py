@@ -3,32 +3,32 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from adjoint.base.errors import missing as _missing
 from adjoint.jax import numpy as _jnp
 from adjoint.jax.flatten_util import ravel_pytree
-from adjoint.jax.lax import custom_linear_solve
+from adjoint.jax.lax import custom_linear_solve, while_loop
 
 jnp: Any = _jnp
 
 
 def _conjugate_gradients(matvec: Any, b: Any, x: Any, tol: float, atol: float, most: int,
                          M: Any) -> Any:
-    limit = max(tol * float(jnp.linalg.norm(b)), atol)
-    r = b - matvec(x)
-    z = M(r)
-    p, gamma = z, jnp.vdot(r, z)
-    for _ in range(most):
-        if float(jnp.linalg.norm(r)) <= limit:
-            break
+    limit = jnp.maximum(tol * jnp.linalg.norm(b), atol)
+
+    def goes_on(state: Any) -> Any:
+        return (jnp.linalg.norm(state[1]) > limit) & (state[4] < most)
+
+    def step(state: Any) -> Any:
+        x, r, p, gamma, k = state
         q = matvec(p)
         alpha = gamma / jnp.vdot(p, q)
         x, r = x + alpha * p, r - alpha * q
         z = M(r)
         new = jnp.vdot(r, z)
-        p, gamma = z + (new / gamma) * p, new
-    return x
+        return x, r, z + (new / gamma) * p, new, k + 1
+    r = b - matvec(x)
+    z = M(r)
+    return while_loop(goes_on, step, (x, r, z, jnp.vdot(r, z), jnp.asarray(0)))[0]
 
 
 def cg(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
@@ -68,5 +68,4 @@ def gmres(A: Any, b: Any, x0: Any = None, **_: Any) -> Any:
 
 
 bicgstab = gmres
-_USED = (np,)
-__getattr__ = _missing("jax.scipy.sparse.linalg")
+__getattr__ = _missing("adjoint.jax.scipy.sparse.linalg")

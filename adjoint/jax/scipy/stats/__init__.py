@@ -9,4 +9,4 @@ for _name, _module in _distributions.MODULES.items():
     globals()[_name] = _module
     _sys.modules[f"{__name__}.{_name}"] = _module
 __all__ = ["mode", "rankdata", "sem"]
-__getattr__ = _missing("jax.scipy.stats")
+__getattr__ = _missing("adjoint.jax.scipy.stats")

@@ -17,8 +17,8 @@ MODULES: dict[str, ModuleType] = {}
 
 
 def _floats(*xs: Any) -> Any:
-    ts, _ = joined("stats", xs, floating=True)
-    return tuple(map(make, ts))
+    ts, weak = joined("stats", xs, floating=True)
+    return tuple(make(t, weak) for t in ts)
 
 
 def _enter(name: str, **functions: Any) -> ModuleType:
@@ -275,7 +275,7 @@ def _dirichlet_logpdf(x: Any, alpha: Any) -> Any:
         x = n.concatenate([x, 1 - x.sum(0, keepdims=True)])
     side = a.reshape((-1, *[1] * (x.ndim - 1)))
     norm = s.gammaln(a).sum() - s.gammaln(a.sum())
-    inside = n.all(x > 0, 0) & (n.abs(x.sum(0) - 1) < 1e-6 if False else n.all(x > 0, 0))
+    inside = n.all(x > 0, 0)
     return _within(x, inside, s.xlogy(side - 1, n.where(x > 0, x, 1.0)).sum(0) - norm)
 
 
