@@ -134,67 +134,76 @@ def boxcox1p(x: Any, lmbda: Any) -> Any:
 
 
 # ------------------------------------------------------------------ incomplete functions
-def _slope(f: Any, a: Any) -> Any:
-    """The derivative in the first argument by a central difference in double precision."""
-    at = _onp.asarray(a, _onp.float64)
-    h = 1e-5 * _onp.maximum(abs(at), 1e-2)
-    return (f(at + h) - f(at - h)) / (2 * h)
-
-
-def _theirs(name: str, slopes: Any) -> Any:
-    """A function of SciPy's of broadcast operands; `slopes` are functions of arrays."""
-    def values(*xs: Any) -> Any:
+def _values(name: str) -> Any:
+    """SciPy's function of arrays, computed in double precision."""
+    def run(*xs: Any) -> Any:
         import scipy.special
-        kind = xs[0].dtype
-        return getattr(scipy.special, name)(*[x.astype(_onp.float64) for x in xs]).astype(kind)
+        f = getattr(scipy.special, name)
+        return f(*[x.astype(_onp.float64) for x in xs]).astype(xs[0].dtype)
+    return run
 
-    def rule(t: Any, *xs: Any) -> Any:
-        ts = t if isinstance(t, tuple) else (t,)
-        return sum((s(*xs) * d for s, d in zip(slopes, ts, strict=True) if s is not None),
-                   start=_onp.zeros(xs[0].shape)).astype(xs[0].dtype)
 
-    def pull(ct: Any, *xs: Any) -> Any:
-        return tuple(_onp.zeros_like(x) if s is None else (ct * s(*xs)).astype(x.dtype)
-                     for s, x in zip(slopes, xs, strict=True))
-    run = _func.from_callable(values, vjp=pull, jvp=rule, vectorized=True)
+def _slope(name: str, place: int) -> Any:
+    """The derivative in one argument by a central difference in double precision."""
+    def run(*xs: Any) -> Any:
+        import scipy.special
+        f, at = getattr(scipy.special, name), [x.astype(_onp.float64) for x in xs]
+        step = 1e-5 * _onp.maximum(abs(at[place]), 1e-2)
 
-    def whole(*ts: Any) -> Any:
-        return run(*_T["broadcast_tensors"](*ts))
+        def moved(sign: float) -> Any:
+            return f(*[v + sign * step if i == place else v for i, v in enumerate(at)])
+        return ((moved(1) - moved(-1)) / (2 * step)).astype(xs[0].dtype)
+    return _func.from_callable(run, vectorized=True)
+
+
+def _theirs(name: str, *slopes: Any) -> Any:
+    """A function of SciPy's of broadcast operands; `slopes` are functions of tensors."""
+    value = _func.from_callable(_values(name), vectorized=True)
+
+    def whole(*given: Any) -> Any:
+        full = list(_T["broadcast_tensors"](*given))
+        places = [i for i, t in enumerate(full) if t._rg or t.level]   # the rest is constant
+
+        def filled(moving: Any) -> Any:
+            out = list(full)
+            for i, t in zip(places, moving, strict=True):
+                out[i] = t
+            return out
+        run = _func.custom_jvp(lambda *moving: value(*filled(moving)))
+
+        def rule(primals: Any, tangents: Any) -> Any:
+            shares = [slopes[i](*filled(primals)) * t for i, t in zip(places, tangents,
+                                                                      strict=True)]
+            return run(*primals), sum(shares[1:], shares[0])
+        run.defjvp(rule)
+        return run(*[full[i] for i in places])
     return _elementwise(name, whole, floating=True, module=__name__)
 
 
-def _special() -> Any:
-    import scipy.special
-    return scipy.special
-
-
 def _gamma_density(a: Any, x: Any) -> Any:
-    sp = _special()
-    return _onp.exp(sp.xlogy(a - 1, x) - x - sp.gammaln(a))
+    return _T["exp"](_S["xlogy"](a - 1, x) - x - _S["gammaln"](a))
 
 
 def _beta_density(a: Any, b: Any, x: Any) -> Any:
-    sp = _special()
-    return _onp.exp(sp.xlogy(a - 1, x) + sp.xlog1py(b - 1, -x) - sp.betaln(a, b))
+    norm = _S["gammaln"](a) + _S["gammaln"](b) - _S["gammaln"](a + b)
+    return _T["exp"](_S["xlogy"](a - 1, x) + _S["xlog1py"](b - 1, -x) - norm)
 
 
-gammainc = _theirs("gammainc", (lambda a, x: _slope(lambda v: _special().gammainc(v, x), a),
-                                _gamma_density))
-gammaincc = _theirs("gammaincc", (lambda a, x: -_slope(lambda v: _special().gammainc(v, x), a),
-                                  lambda a, x: -_gamma_density(a, x)))
-betainc = _theirs("betainc", (
-    lambda a, b, x: _slope(lambda v: _special().betainc(v, b, x), a),
-    lambda a, b, x: _slope(lambda v: _special().betainc(a, v, x), b), _beta_density))
-expi = _theirs("expi", (lambda x: _onp.exp(x) / x,))
-exp1 = _theirs("exp1", (lambda x: -_onp.exp(-x) / x,))
-spence = _theirs("spence", (lambda x: _onp.where(x == 1, -1.0, _onp.log(x) / (1 - _onp.where(
-    x == 1, 2.0, x))),))
-dawsn = _theirs("dawsn", (lambda x: 1 - 2 * x * _special().dawsn(x),))
+gammainc = _theirs("gammainc", _slope("gammainc", 0), _gamma_density)
+gammaincc = _theirs("gammaincc", _slope("gammaincc", 0), lambda a, x: -_gamma_density(a, x))
+betainc = _theirs("betainc", _slope("betainc", 0), _slope("betainc", 1), _beta_density)
+expi = _theirs("expi", lambda x: _T["exp"](x) / x)
+exp1 = _theirs("exp1", lambda x: -_T["exp"](-x) / x)
+spence = _theirs("spence", lambda x: _T["where"](
+    x == 1, -x.new_ones(()), _T["log"](x) / (1 - _T["where"](x == 1, x.new_full((), 2.0), x))))
+_dawsn: Any = _theirs("dawsn", lambda x: 1 - 2 * x * _dawsn(_make(x)).tensor)
+dawsn = _dawsn
 
 
 def bernoulli(n: int) -> Any:
     """The first n + 1 Bernoulli numbers."""
-    return _n.asarray(_special().bernoulli(int(n)).astype(_onp.float32))
+    import scipy.special
+    return _n.asarray(scipy.special.bernoulli(int(n)).astype(_onp.float32))
 
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]

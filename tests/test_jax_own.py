@@ -1,0 +1,108 @@
+"""`adjoint.jax` by itself: what holds without JAX at hand (F54, F60)."""
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint.jax as jax
+import adjoint.jax.numpy as jnp
+from adjoint.base.errors import NotSupported
+from adjoint.jax import lax, random
+from adjoint.jax.scipy.sparse.linalg import cg
+from adjoint.jax.test_util import check_grads
+
+
+def test_arrays_are_immutable_and_hash_to_nothing() -> None:
+    x = jnp.arange(3.0)
+    with pytest.raises(TypeError, match="JAX arrays are immutable"):
+        x[0] = 1.0
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(x)
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(x)[0] = 1.0
+    assert isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+    assert jax.grad(lambda v: 1.0 * isinstance(v, jax.core.Tracer) * v)(2.0) == 1.0
+
+
+def test_copies_and_text() -> None:
+    x = jnp.array([1.5, 2.0])
+    back = pickle.loads(pickle.dumps(x))  # noqa: S301  # our own bytes
+    assert back.dtype == x.dtype and back.tolist() == x.tolist() and copy.deepcopy(x) is x
+    assert repr(x) == "Array([1.5, 2. ], dtype=float32)" and f"{x[0]:.2f}" == "1.50"
+    assert repr(jnp.asarray(2.0)) == "Array(2., dtype=float32, weak_type=True)"
+
+
+def test_known_bits() -> None:
+    """Threefry's test vectors (Salmon et al. 2011, the known-answer file of Random123)."""
+    from adjoint.ops.threefry import _hash
+    with np.errstate(over="ignore"):
+        zero = [int(v) for v in _hash(*[np.uint32(0)] * 4)]
+        ones = [int(v) for v in _hash(*[np.uint32(0xFFFFFFFF)] * 4)]
+    assert zero == [0x6B200159, 0x99BA4EFE] and ones == [0x1CB996FC, 0xBB002BE7]
+
+
+def test_draws_are_distributed_as_they_say() -> None:
+    """Means within 5 standard errors of n = 20000 draws."""
+    k, n = random.key(3), 20000
+    for draw, mean, sd in ((random.gamma(k, 2.5, (n,)), 2.5, 2.5 ** 0.5),
+                           (random.beta(k, 2.0, 3.0, (n,)), 0.4, 0.2),
+                           (random.poisson(k, 3.0, (n,)), 3.0, 3 ** 0.5),
+                           (random.t(k, 9.0, (n,)), 0.0, (9 / 7) ** 0.5),
+                           (random.binomial(k, 10, 0.3, (n,)), 3.0, 2.1 ** 0.5)):
+        assert abs(float(draw.mean()) - mean) < 5 * sd / n ** 0.5
+
+
+def test_gamma_variates_have_a_slope() -> None:
+    """E x = a, so the slopes have mean 1 (5 standard errors, n = 4000; sd below 1)."""
+    slope = jax.grad(lambda a: random.gamma(random.key(0), a, (4000,)).mean())(2.0)
+    assert abs(float(slope) - 1) < 5 / 4000 ** 0.5
+
+
+@pytest.mark.parametrize("f,n", [
+    (lambda x: jnp.sin(x) * x.at[0].set(2.0).at[1].add(x[2]), 3),
+    (lambda x: lax.scan(lambda c, v: (c * v, jnp.exp(c)), 1.0, x)[1], 3),
+    (lambda x: jnp.linalg.cholesky(jnp.outer(x, x) + 3 * jnp.eye(3)), 3),
+    (lambda x: lax.conv(x.reshape(1, 1, 4, 4), x[:4].reshape(1, 1, 2, 2), (1, 1), "SAME"), 16),
+    (lambda x: lax.reduce_window(x.reshape(4, 4), 0.0, lax.add, (2, 2), (1, 1), "VALID"), 16),
+    (lambda x: cg(jnp.outer(x, x) + 3 * jnp.eye(3), x)[0], 3),
+    (lambda x: lax.while_loop(lambda v: v.sum() < 9, lambda v: v * v + 1, x), 3),
+    (lambda x: jax.nn.logsumexp(x) + jax.nn.gelu(x), 3)])
+def test_derivatives_are_slopes(f: Any, n: int) -> None:
+    """Both modes, to second order, in double precision (F10, F11)."""
+    with jax.enable_x64():
+        check_grads(f, (jnp.linspace(0.3, 1.1, n),), order=2, rtol=1e-4, atol=1e-4)
+
+
+def test_what_has_no_program_says_so() -> None:
+    with pytest.raises(NotSupported, match="eval_shape"):
+        jax.make_jaxpr(jnp.sin)(1.0)
+    with pytest.raises(NotSupported, match="no program"):
+        jax.jit(jnp.sin).lower(1.0).as_text()
+    assert jax.jit(jnp.sin).lower(1.0).compile()(0.0) == 0.0
+
+
+def test_shapes_without_values() -> None:
+    """Functions run on storage-less tensors, control flow included."""
+    s = jax.ShapeDtypeStruct((3, 4), jnp.float32)
+    out = jax.eval_shape(lambda x: {"a": x @ x.T, "b": jax.grad(lambda v: (v ** 2).sum())(x)}, s)
+    assert out["a"].shape == (3, 3) and out["b"].shape == (3, 4)
+
+
+def test_debug_print_under_vmap(capsys: Any) -> None:
+    def f(x: Any) -> Any:
+        jax.debug.print("x = {x}", x=x)
+        return x
+    jax.vmap(f)(jnp.arange(2))
+    jax.eval_shape(f, 1.0)
+    assert capsys.readouterr().out == "x = 0\nx = 1\n"
+
+
+def test_importing_the_package_does_not_load_it() -> None:
+    code = "import sys, adjoint; assert not [m for m in sys.modules if m.startswith('adjoint.jax')]"
+    subprocess.run([sys.executable, "-c", code], check=True)
