@@ -14,6 +14,7 @@ import numpy as np
 
 from adjoint.autograd.engine import walk
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
+from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
 from adjoint.base.tree import Spec, flatten, unflatten
@@ -161,6 +162,8 @@ class Pull:
             return wrap(np.array(zeros_of(aval_of_value(v))))
         if isinstance(ct, Tensor):
             return ct
+        if isinstance(ct, MetaArray):
+            return wrap(ct)
         ct = np.asarray(ct)
         return wrap(ct if ct.base is None and ct.flags.writeable else np.array(ct))
 

@@ -13,6 +13,7 @@ from adjoint import func as _func
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import Spec, unflatten
 from adjoint.core.tensor import wrap
+from adjoint.func.reverse import Pull
 from adjoint.jax._array import Array, as_array, describe, make
 from adjoint.jax._flat import FLOAT0, Flat, Leaves, Moving, conjugate, is_key
 from adjoint.jax.tree_util import PyTreeDef, flat, prefix_leaves, tree_map
@@ -79,9 +80,9 @@ class Pulled:
     def __init__(self, fun: F, moving: Moving, kwargs: Any, has_aux: bool) -> None:
         self.moving = moving
         self.flat = Flat(moving.bind(fun), moving.arrays, kwargs, has_aux)
-        found = _func.vjp(self.flat, *moving.tensors, has_aux=has_aux)
-        self.values, self._pull = found[0], found[1]
-        self.extra: Any = found[2] if has_aux else None
+        tensors = tuple(moving.tensors)
+        self._run = Pull(self.flat, tensors, {}, tuple(range(len(tensors))), "vjp", has_aux)
+        self.values = self._run.value()
 
     @property
     def value(self) -> Any:
@@ -91,12 +92,12 @@ class Pulled:
     @property
     def aux(self) -> Any:
         """The auxiliary output."""
-        return self.flat.aux.tree(self.extra)
+        return self.flat.aux.tree(self._run.aux_value())
 
     def pull(self, cts: Sequence[Any]) -> list[Any]:
         """Cotangents of the moving leaves, as arrays."""
         given = [None if c is None else conjugate(c) for c in cts]
-        found = self._pull(given)
+        found = self._run.back(given, keep=True)
         return self.moving_like([conjugate(g) for g in found])
 
     def moving_like(self, tensors: Sequence[Any]) -> list[Any]:

@@ -25,7 +25,7 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     if not arrays:
         return make(wrap(np.zeros(0, default_dtype("float")))), lambda _: tree_unflatten(
             treedef, [])
-    ts, _ = joined("ravel_pytree", arrays)
+    ts, weak = joined("ravel_pytree", arrays)
     ends = np.cumsum([0] + [a.size for a in arrays])
 
     def unravel(vector: Any) -> Any:
@@ -36,4 +36,4 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
         parts = [make(convert(v.tensor[int(i):int(i) + a.size].reshape(a.shape), a.dtype))
                  for i, a in zip(ends[:-1], arrays, strict=True)]
         return tree_unflatten(treedef, parts)
-    return make(T["cat"]([t.reshape(-1) for t in ts])), unravel
+    return make(T["cat"]([t.reshape(-1) for t in ts]), weak), unravel

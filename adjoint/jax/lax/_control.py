@@ -14,6 +14,7 @@ from adjoint.jax._array import (
     convert,
     describe,
     is_mapped,
+    is_traced,
     make,
     value_of,
 )
@@ -303,26 +304,35 @@ def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: b
 
 def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None,
                         symmetric: bool = False, has_aux: bool = False) -> Any:
-    """x with matvec(x) = b, found by `solve(matvec, b)` and differentiated as a solution."""
+    """x with matvec(x) = b, found by `solve(matvec, b)` and differentiated as a solution, up to
+    third order: each refinement x + S(b - A x), with S a solve by a constant A, adds an order."""
     from adjoint.jax._rules import custom_vjp
     from adjoint.jax._transforms import vjp
 
+    def constant(v: Any) -> Any:
+        return stop_gradient(matvec(v))
+
+    def transposed(v: Any) -> Any:
+        return stop_gradient(vjp(matvec, stop_gradient(b))[1](v)[0])
+
     @custom_vjp
-    def answer(residual: Any) -> Any:
-        return solve(matvec, residual)
+    def there(r: Any) -> Any:
+        return stop_gradient(solve(constant, stop_gradient(r)))
 
-    def forward(residual: Any) -> Any:
-        return answer(residual), None
-
-    def backward(_: Any, ct: Any) -> Any:
-        if symmetric or transpose_solve is None:
-            return (solve(matvec, ct),)
-        pull = vjp(matvec, b)[1]
-        return (transpose_solve(lambda v: pull(v)[0], ct),)
-    answer.defvjp(forward, backward)
-    x = stop_gradient(solve(lambda v: stop_gradient(matvec(v)), stop_gradient(b)))
-    off = tree_map(lambda p, q: p - q, b, matvec(x))
-    return tree_map(lambda p, q: p + q, x, answer(off))
+    @custom_vjp
+    def back(r: Any) -> Any:
+        if transpose_solve is None:
+            return stop_gradient(solve(constant if symmetric else transposed, stop_gradient(r)))
+        return stop_gradient(transpose_solve(transposed, stop_gradient(r)))
+    there.defvjp(lambda r: (there(r), None), lambda _, ct: ((there if symmetric else back)(ct),))
+    back.defvjp(lambda r: (back(r), None), lambda _, ct: (there(ct),))
+    x = stop_gradient(solve(constant, stop_gradient(b)))
+    if not any(is_traced(a) for a in Leaves((b, matvec(x))).arrays):
+        return x
+    for _ in range(3):
+        off = tree_map(lambda p, q: p - q, b, matvec(x))
+        x = tree_map(lambda p, q: p + q, x, there(off))
+    return x
 
 
 __all__ = ["associative_scan", "cond", "custom_linear_solve", "custom_root", "fori_loop", "map",
