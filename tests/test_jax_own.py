@@ -70,13 +70,28 @@ def test_gamma_variates_have_a_slope() -> None:
     (lambda x: jnp.linalg.cholesky(jnp.outer(x, x) + 3 * jnp.eye(3)), 3),
     (lambda x: lax.conv(x.reshape(1, 1, 4, 4), x[:4].reshape(1, 1, 2, 2), (1, 1), "SAME"), 16),
     (lambda x: lax.reduce_window(x.reshape(4, 4), 0.0, lax.add, (2, 2), (1, 1), "VALID"), 16),
-    (lambda x: cg(jnp.outer(x, x) + 3 * jnp.eye(3), x)[0], 3),
     (lambda x: lax.while_loop(lambda v: v.sum() < 9, lambda v: v * v + 1, x), 3),
     (lambda x: jax.nn.logsumexp(x) + jax.nn.gelu(x), 3)])
 def test_derivatives_are_slopes(f: Any, n: int) -> None:
     """Both modes, to second order, in double precision (F10, F11)."""
     with jax.enable_x64():
         check_grads(f, (jnp.linspace(0.3, 1.1, n),), order=2, rtol=1e-4, atol=1e-4)
+
+
+def test_a_solve_has_the_derivative_of_its_solution() -> None:
+    """In the right side and in the matrix, by both modes (F55)."""
+    with jax.enable_x64():
+        check_grads(lambda x: cg(jnp.outer(x, x) + 3 * jnp.eye(3), x, tol=1e-12)[0],
+                    (jnp.linspace(0.3, 1.1, 3),), order=1, rtol=1e-5, atol=1e-6)
+
+
+def test_keys_batch_as_a_loop() -> None:
+    """Every op of keys under vmap is the op of each key."""
+    keys = random.split(random.key(1), 3)
+    for f in (lambda k: random.bits(k, (2,)), lambda k: random.key_data(random.fold_in(k, 5)),
+              lambda k: random.gamma(k, 2.0, (2,)), lambda k: random.normal(k, (2,))):
+        want = np.stack([np.asarray(f(k)) for k in keys])
+        assert np.array_equal(np.asarray(jax.vmap(f)(keys)), want)
 
 
 def test_what_has_no_program_says_so() -> None:

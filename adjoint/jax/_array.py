@@ -47,65 +47,80 @@ class Array:
     # ---------------------------------------------------------------- what it is
     @property
     def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
         return tuple(self.tensor.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the elements."""
         found: np.dtype[Any] = self.tensor.array.dtype
         return found
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return len(self.tensor.shape)
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def itemsize(self) -> int:
+        """Bytes of an element."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         return self.size * self.itemsize
 
     @property
     def aval(self) -> Any:
+        """Shape, dtype and weakness."""
         return ShapedArray(self.shape, self.dtype, weak_type=self.weak_type)
 
     @property
     def T(self) -> Any:
+        """The axes the other way round."""
         return METHODS["transpose"](self)
 
     @property
     def mT(self) -> Any:
+        """The last two axes exchanged."""
         return METHODS["matrix_transpose"](self)
 
     @property
     def real(self) -> Any:
+        """The real part."""
         return METHODS["real"](self)
 
     @property
     def imag(self) -> Any:
+        """The imaginary part."""
         return METHODS["imag"](self)
 
     @property
     def at(self) -> Any:
+        """Changed copies: `x.at[i].set(v)`."""
         return METHODS["at"](self)
 
     @property
     def flat(self) -> Iterator[Any]:
+        """The elements one by one."""
         return iter(self.reshape(-1))
 
     @property
     def is_fully_addressable(self) -> bool:
+        """True."""
         return True
 
     is_fully_replicated = is_fully_addressable
 
     @property
     def device(self) -> Any:
+        """The CPU."""
         return METHODS["device"](self)
 
     def devices(self) -> set[Any]:
@@ -114,6 +129,7 @@ class Array:
 
     @property
     def sharding(self) -> Any:
+        """Where it is: on the CPU."""
         return METHODS["sharding"](self)
 
     # ---------------------------------------------------------------- values

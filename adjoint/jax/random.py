@@ -5,7 +5,7 @@ what goes through log or erf_inv is equal to rounding.
 >>> from adjoint.jax import random
 >>> key = random.key(0)
 >>> random.uniform(key, (2,))
-Array([0.947667  , 0.97856593], dtype=float32)
+Array([0.947667 , 0.9785799], dtype=float32)
 """
 from __future__ import annotations
 
@@ -363,6 +363,7 @@ cauchy = _of_uniform("cauchy", lambda u: T["tan"]((u - 0.5) * math.pi), "eps")
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
+    """`jax.random.rayleigh`."""
     kind = _floats(dtype, "rayleigh")
     u = uniform(key, _shape(shape, scale), kind)
     return as_array(scale) * _E["sqrt"](-2 * _E["log"](u))
@@ -370,24 +371,28 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None
                 ) -> Any:
+    """`jax.random.weibull_min`."""
     u = uniform(key, shape, _floats(dtype, "weibull_min"))
     drawn: Any = (-_E["log1p"](-u)) ** (1.0 / as_array(concentration)) * as_array(scale)
     return drawn
 
 
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Any:
+    """`jax.random.lognormal`."""
     kind = _floats(dtype, "lognormal")
     drawn: Any = _E["exp"](normal(key, _shape(shape, sigma), kind) * as_array(sigma))
     return drawn
 
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
+    """`jax.random.pareto`."""
     kind = _floats(dtype, "pareto")
     drawn: Any = _E["exp"](exponential(key, _shape(shape, b), kind) / as_array(b))
     return drawn
 
 
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
+    """`jax.random.geometric`."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
     chance = as_array(p)
     u = uniform(key, _shape(shape, chance), chance.dtype if is_inexact(chance.dtype) else None)
@@ -397,6 +402,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
 
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None
                ) -> Any:
+    """`jax.random.triangular`."""
     kind = _floats(dtype, "triangular")
     a, c, b = (as_array(v).astype(kind) for v in (left, mode, right))
     u = uniform(key, _shape(shape, left, mode, right), kind)

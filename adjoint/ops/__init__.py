@@ -54,7 +54,6 @@ from adjoint.ops import sort as sort
 from adjoint.ops import sparse as sparse
 from adjoint.ops import special as special
 from adjoint.ops import threads as threads
-from adjoint.ops import threefry as threefry
 from adjoint.ops import vision as vision
 
 _LATE = ("aten", "ctc", "ldl", "resample", "segments", "sparse_more")

@@ -304,8 +304,8 @@ def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: b
 
 def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None,
                         symmetric: bool = False, has_aux: bool = False) -> Any:
-    """x with matvec(x) = b, found by `solve(matvec, b)` and differentiated as a solution, up to
-    third order: each refinement x + S(b - A x), with S a solve by a constant A, adds an order."""
+    """x with matvec(x) = b, found by `solve(matvec, b)` and differentiated as a solution: by
+    refinements x + S(b - A x), with S a solve by a constant A, each of which adds an order."""
     from adjoint.jax._rules import custom_vjp
     from adjoint.jax._transforms import vjp
 

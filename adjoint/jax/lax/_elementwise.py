@@ -126,7 +126,8 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     return make(wrap(value.view(to).reshape(x.shape[:-1])))
 
 
-def pow(x: Any, y: Any) -> Any:                                     # JAX's name
+def pow(x: Any, y: Any) -> Any:
+    """`jax.lax.pow`."""                                     # JAX's name
     if pair_of(y) is not None and as_array(y).dtype.kind in "iu" and isinstance(y, int):
         return NAMES["integer_power"](x, y)
     ts, weak = strict("pow", (x, y)) if as_array(y).dtype.kind not in "iu" else (
@@ -135,6 +136,7 @@ def pow(x: Any, y: Any) -> Any:                                     # JAX's name
 
 
 def integer_pow(x: Any, y: int) -> Any:
+    """`jax.lax.integer_pow`."""
     a = as_array(x)
     return make(integer_power(a.tensor, int(y)), a.weak_type)
 
@@ -181,6 +183,7 @@ def clz(x: Any) -> Any:
 
 
 def reciprocal(x: Any) -> Any:
+    """`jax.lax.reciprocal`."""
     return _J["reciprocal"](x)
 
 
@@ -198,11 +201,13 @@ NAMES.update(bitcast_convert_type=bitcast_convert_type, pow=pow, integer_pow=int
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:
+    """`jax.lax.betainc`."""
     from adjoint.jax.scipy.special import betainc as run
     return run(a, b, x)
 
 
 def polygamma(m: Any, x: Any) -> Any:
+    """`jax.lax.polygamma`."""
     from adjoint.jax.scipy.special import polygamma as run
     return run(m, x)
 

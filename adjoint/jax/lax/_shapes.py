@@ -24,24 +24,29 @@ I64 = np.dtype(np.int64)
 # ------------------------------------------------------------------ shapes
 def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *, out_sharding: Any = None
             ) -> Any:
+    """`jax.lax.reshape`."""
     x = as_array(operand)
     return _H["reshape"](x if dimensions is None else _H["transpose"](x, dimensions),
                          tuple(new_sizes))
 
 
 def transpose(operand: Any, permutation: Any) -> Any:
+    """`jax.lax.transpose`."""
     return _H["transpose"](operand, tuple(permutation))
 
 
 def rev(operand: Any, dimensions: Any) -> Any:
+    """`jax.lax.rev`."""
     return _H["flip"](operand, tuple(dimensions))
 
 
 def squeeze(array: Any, dimensions: Any) -> Any:
+    """`jax.lax.squeeze`."""
     return _H["squeeze"](array, tuple(dimensions))
 
 
 def expand_dims(array: Any, dimensions: Any) -> Any:
+    """`jax.lax.expand_dims`."""
     return _H["expand_dims"](array, tuple(dimensions))
 
 
@@ -80,6 +85,7 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
 
 
 def concatenate(operands: Any, dimension: int) -> Any:
+    """`jax.lax.concatenate`."""
     strict("concatenate", list(operands), False)
     return _H["concatenate"](list(operands), dimension)
 
@@ -107,10 +113,12 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
+    """`jax.lax.full`."""
     return _C["full"](shape, fill_value, dtype)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, **_: Any) -> Any:
+    """`jax.lax.full_like`."""
     return _C["full_like"](x, fill_value, dtype, shape)
 
 
@@ -126,20 +134,24 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, **_: Any) -> Any:
 
 
 def empty(shape: Any, dtype: Any, **_: Any) -> Any:
+    """`jax.lax.empty`."""
     return _C["zeros"](shape, dtype)
 
 
 def tile(operand: Any, reps: Any) -> Any:
+    """`jax.lax.tile`."""
     return _H["tile"](operand, tuple(reps))
 
 
 def split(operand: Any, sizes: Any, axis: int = 0) -> Any:
+    """`jax.lax.split`."""
     x = as_array(operand)
     return [make(p, x.weak_type) for p in T["split"](x.tensor, list(sizes), axis)]
 
 
 # ------------------------------------------------------------------ slices
 def slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Any:
+    """`jax.lax.slice`."""
     x = as_array(operand)                                            # (JAX's name)
     steps = strides or (1,) * x.ndim
     for n, low, high in zip(x.shape, start_indices, limit_indices, strict=True):
@@ -156,11 +168,13 @@ _range = __builtins__["slice"] if isinstance(__builtins__, dict) else __builtins
 
 def slice_in_dim(operand: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0
                  ) -> Any:
+    """`jax.lax.slice_in_dim`."""
     x = as_array(operand)
     return x[(*[_range(None)] * (axis % x.ndim), _range(start_index, limit_index, stride))]
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+    """`jax.lax.index_in_dim`."""
     x = as_array(operand)
     y = x[(*[_range(None)] * (axis % x.ndim), index)]
     return _H["expand_dims"](y, axis % x.ndim) if keepdims else y
@@ -215,6 +229,7 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
 
 
 def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+    """`jax.lax.dynamic_slice_in_dim`."""
     x = as_array(operand)
     axis = axis % x.ndim
     return dynamic_slice(x, [start_index if d == axis else 0 for d in range(x.ndim)],
@@ -222,11 +237,13 @@ def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: 
 
 
 def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
+    """`jax.lax.dynamic_index_in_dim`."""
     y = dynamic_slice_in_dim(operand, index, 1, axis)
     return y if keepdims else _H["squeeze"](y, axis)
 
 
 def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Any:
+    """`jax.lax.dynamic_update_slice_in_dim`."""
     x = as_array(operand)
     axis = axis % x.ndim
     return dynamic_update_slice(x, update, [start_index if d == axis else 0 for d in range(
@@ -234,6 +251,7 @@ def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axi
 
 
 def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Any:
+    """`jax.lax.dynamic_update_index_in_dim`."""
     x, v = as_array(operand), as_array(update)
     if v.ndim != x.ndim:
         v = _H["expand_dims"](v, axis % x.ndim)
@@ -249,6 +267,7 @@ def index_take(src: Any, idxs: Any, axes: Any) -> Any:
 
 # ------------------------------------------------------------------ choice and order
 def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+    """`jax.lax.select`."""
     (x, y), weak = strict("select", (on_true, on_false))
     c = as_array(pred)
     if c.dtype.kind != "b":
@@ -289,6 +308,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> Any:
+    """`jax.lax.sort_key_val`."""
     return sort((keys, values), dimension)
 
 
@@ -305,19 +325,23 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> Any:
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **_: Any) -> Any:
+    """`jax.lax.approx_max_k`."""
     return top_k(operand, k, axis=reduction_dimension)
 
 
 def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, **_: Any) -> Any:
+    """`jax.lax.approx_min_k`."""
     values, at = top_k(-as_array(operand), k, axis=reduction_dimension)
     return [-values, at]
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
+    """`jax.lax.argmax`."""
     return _R["argmax"](operand, axis).astype(index_dtype)
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
+    """`jax.lax.argmin`."""
     return _R["argmin"](operand, axis).astype(index_dtype)
 
 
@@ -339,6 +363,7 @@ reduce_or, reduce_and = _reducer("reduce_or", "any"), _reducer("reduce_and", "al
 
 
 def reduce_xor(operand: Any, axes: Any) -> Any:
+    """`jax.lax.reduce_xor`."""
     return _R["sum"](operand, tuple(axes)) % 2 == 1
 
 
@@ -423,6 +448,7 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
 
 
 def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs: Any) -> Any:
+    """`jax.lax.dot`."""
     if dimension_numbers is not None:
         return dot_general(lhs, rhs, dimension_numbers, **kwargs)
     x, y = as_array(lhs), as_array(rhs)
@@ -432,6 +458,7 @@ def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs:
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+    """`jax.lax.batch_matmul`."""
     return as_array(lhs) @ as_array(rhs)
 
 
@@ -461,6 +488,7 @@ def optimization_barrier(operand: Any) -> Any:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """`jax.lax.broadcast_shapes`."""
     return tuple(np.broadcast_shapes(*shapes))
 
 

@@ -128,12 +128,14 @@ def _convolved(x: Any, w: Any, strides: Any, up: Any, down: Any, pads: Any, grou
 
 def conv(lhs: Any, rhs: Any, window_strides: Any, padding: Any, precision: Any = None,
          preferred_element_type: Any = None) -> Any:
+    """`jax.lax.conv`."""
     return conv_general_dilated(lhs, rhs, window_strides, padding,
                                 preferred_element_type=preferred_element_type)
 
 
 def conv_with_general_padding(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
                               lhs_dilation: Any, rhs_dilation: Any, **kwargs: Any) -> Any:
+    """`jax.lax.conv_with_general_padding`."""
     return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation,
                                 **kwargs)
 

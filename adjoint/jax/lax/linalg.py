@@ -12,10 +12,12 @@ from adjoint.ops.api_decompose import LINALG as _LINALG
 
 
 def cholesky(a: Any, *, symmetrize_input: bool = True) -> Any:
+    """`jax.lax.linalg.cholesky`."""
     return _linalg.cholesky(a, symmetrize_input=symmetrize_input)
 
 
 def eig(x: Any, **_: Any) -> Any:
+    """`jax.lax.linalg.eig`."""
     return tuple(_linalg.eig(x))
 
 
@@ -26,6 +28,7 @@ def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, **_: Any)
 
 
 def qr(x: Any, *, full_matrices: bool = True, **_: Any) -> Any:
+    """`jax.lax.linalg.qr`."""
     return tuple(_linalg.qr(x, "complete" if full_matrices else "reduced"))
 
 
@@ -57,6 +60,7 @@ def lu(x: Any) -> Any:
 
 
 def householder_product(a: Any, taus: Any) -> Any:
+    """`jax.lax.linalg.householder_product`."""
     return _make(_LINALG["householder_product"](_floating(a, "a"), _floating(taus, "taus")))
 
 

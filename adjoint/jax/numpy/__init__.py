@@ -1,7 +1,7 @@
 """`jax.numpy`: NumPy's functions on immutable arrays, with JAX's dtypes.
 
 >>> import adjoint.jax.numpy as jnp
->>> jnp.arange(3) * 2.5
+>>> jnp.arange(3.0) * 2.5
 Array([0. , 2.5, 5. ], dtype=float32)
 """
 from __future__ import annotations

@@ -87,6 +87,7 @@ def _of_host(x: Any) -> Any:
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, device: Any = None,
             out_sharding: Any = None) -> Any:
+    """`jax.numpy.asarray`."""
     if type(a) is Array and dtype is None:
         return a
     return array(a, dtype)
@@ -115,6 +116,7 @@ zeros, ones, empty = _filled("zeros", 0), _filled("ones", 1), _filled("empty", 0
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
          out_sharding: Any = None) -> Any:
+    """`jax.numpy.full`."""
     value = array(fill_value, dtype)
     return make(T["broadcast_to"](value.tensor, _shape(shape)).clone(),
                 value.weak_type and dtype is None)
@@ -141,6 +143,7 @@ zeros_like, ones_like, empty_like = (_like("zeros_like", 0), _like("ones_like", 
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
               ) -> Any:
+    """`jax.numpy.full_like`."""
     x = a if isinstance(a, ShapeDtypeStruct) else as_array(a, "full_like")
     to = x.shape if shape is None else shape
     if isinstance(x, Array) and x.weak_type and dtype is None:
@@ -149,19 +152,23 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
 
 
 def eye(N: int, M: Any = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
+    """`jax.numpy.eye`."""
     return make(wrap(np.eye(N, M, k, asked(dtype, "eye") or default_dtype("float"))))
 
 
 def identity(n: int, dtype: Any = None) -> Any:
+    """`jax.numpy.identity`."""
     return eye(n, dtype=dtype)
 
 
 def tri(N: int, M: Any = None, k: int = 0, dtype: Any = None) -> Any:
+    """`jax.numpy.tri`."""
     return make(wrap(np.tri(N, M, k, asked(dtype, "tri") or default_dtype("float"))))
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
            device: Any = None, out_sharding: Any = None) -> Any:
+    """`jax.numpy.arange`."""
     given = [v for v in (start, stop, step) if v is not None]
     to = asked(dtype, "arange")
     if to is None:
@@ -196,6 +203,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
 
 def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
              dtype: Any = None, axis: int = 0) -> Any:
+    """`jax.numpy.logspace`."""
     at = linspace(start, stop, num, endpoint, axis=axis)
     ts, _ = joined("logspace", (base, at), floating=True)
     y = make(T["pow"](*ts))
@@ -204,16 +212,19 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None,
               axis: int = 0) -> Any:
+    """`jax.numpy.geomspace`."""
     low, high = (make(T["log"](floating(v, "geomspace"))) for v in (start, stop))
     y = make(T["exp"](linspace(low, high, num, endpoint, axis=axis).tensor))
     return y if dtype is None else array(y, dtype)
 
 
 def copy(a: Any, order: Any = None) -> Any:
+    """`jax.numpy.copy`."""
     return array(a)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
+    """`jax.numpy.frombuffer`."""
     return array(np.frombuffer(buffer, as_dtype(dtype), count, offset))
 
 
@@ -223,12 +234,14 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any
 
 
 def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+    """`jax.numpy.indices`."""
     run: Any = np.indices
     found = run(dimensions, as_dtype(dtype or int), sparse)
     return tuple(map(array, found)) if sparse else array(found)
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    """`jax.numpy.meshgrid`."""
     ts = [as_array(x).tensor.reshape(-1) for x in xi]
     n = len(ts)
     swap = indexing == "xy" and n > 1

@@ -71,14 +71,17 @@ def _sym(t: Any) -> Any:
 
 
 def det(a: Any) -> Any:
+    """`jax.numpy.linalg.det`."""
     return _make(_LINALG["det"](_square(a, "det")))
 
 
 def slogdet(a: Any, *, method: Any = None) -> Any:
+    """`jax.numpy.linalg.slogdet`."""
     return SlogdetResult(*map(_make, _LINALG["slogdet"](_square(a, "slogdet"))))
 
 
 def inv(a: Any) -> Any:
+    """`jax.numpy.linalg.inv`."""
     return _make(_LINALG["inv"](_square(a, "inv")))
 
 
@@ -94,30 +97,36 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
+    """`jax.numpy.linalg.qr`."""
     q, r = _LINALG["qr"](_floating(a, "qr"), mode)
     return _make(r) if mode == "r" else QRResult(_make(q), _make(r))
 
 
 def eigh(a: Any, UPLO: Any = None, symmetrize_input: bool = True) -> Any:
+    """`jax.numpy.linalg.eigh`."""
     t = _square(a, "eigh")
     t = _sym(t) if symmetrize_input and UPLO is None else t
     return EighResult(*map(_make, _LINALG["eigh"](t, UPLO or "L")))
 
 
 def eigvalsh(a: Any, UPLO: Any = "L", *, symmetrize_input: bool = True) -> Any:
+    """`jax.numpy.linalg.eigvalsh`."""
     return eigh(a, None if symmetrize_input else UPLO, symmetrize_input).eigenvalues
 
 
 def eig(a: Any) -> Any:
+    """`jax.numpy.linalg.eig`."""
     return EigResult(*map(_make, _LINALG["eig"](_square(a, "eig"))))
 
 
 def eigvals(a: Any) -> Any:
+    """`jax.numpy.linalg.eigvals`."""
     return _make(_LINALG["eigvals"](_square(a, "eigvals")))
 
 
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
         subset_by_index: Any = None) -> Any:
+    """`jax.numpy.linalg.svd`."""
     t = _floating(a, "svd")
     if not compute_uv:
         return _make(_LINALG["svdvals"](t))
@@ -125,10 +134,12 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 
 def svdvals(x: Any, /) -> Any:
+    """`jax.numpy.linalg.svdvals`."""
     return svd(x, compute_uv=False)
 
 
 def solve(a: Any, b: Any) -> Any:
+    """`jax.numpy.linalg.solve`."""
     (x, y), _ = _joined("solve", (a, b), floating=True)
     if y.ndim == 1:
         return _make(_LINALG["solve"](x, y[..., None])[..., 0])
@@ -139,6 +150,7 @@ def solve(a: Any, b: Any) -> Any:
 
 
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Any:
+    """`jax.numpy.linalg.pinv`."""
     t = _floating(a, "pinv")
     cut = rcond if rtol is None else rtol
     if cut is None:
@@ -147,6 +159,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 
 
 def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Any:
+    """`jax.numpy.linalg.matrix_rank`."""
     t = _floating(M, "matrix_rank")
     s = svdvals(_make(t))
     cut = rtol if rtol is not None else max(t.shape[-2:]) * float(_np.finfo(t.array.dtype).eps)
@@ -154,30 +167,36 @@ def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Any:
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> Any:
+    """`jax.numpy.linalg.lstsq`."""
     (x, y), _ = _joined("lstsq", (a, b), floating=True)
     found = [v if not isinstance(v, int) else _np.asarray(v) for v in _anp.linalg.lstsq(x, y)]
     return tuple(_raised(v) if not isinstance(v, _np.ndarray) else _as_array(v) for v in found)
 
 
 def matrix_power(a: Any, n: int) -> Any:
+    """`jax.numpy.linalg.matrix_power`."""
     return _make(_LINALG["matrix_power"](_square(a, "matrix_power"), n))
 
 
 def cond(x: Any, p: Any = None) -> Any:
+    """`jax.numpy.linalg.cond`."""
     return _make(_LINALG["cond"](_floating(x, "cond"), p))
 
 
 def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
+    """`jax.numpy.linalg.multi_dot`."""
     ts, _ = _joined("multi_dot", list(arrays))
     return _make(_LINALG["multi_dot"](ts))
 
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    """`jax.numpy.linalg.tensorsolve`."""
     (x, y), _ = _joined("tensorsolve", (a, b), floating=True)
     return _make(_LINALG["tensorsolve"](x, y, axes))
 
 
 def tensorinv(a: Any, ind: int = 2) -> Any:
+    """`jax.numpy.linalg.tensorinv`."""
     return _make(_LINALG["tensorinv"](_floating(a, "tensorinv"), ind))
 
 
@@ -219,6 +238,7 @@ def _matrix(t: Any, ord: Any, dims: Any, keep: bool) -> Any:
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """`jax.numpy.linalg.norm`."""
     t = _floating(x, "norm")
     if axis is None and ord is None:
         y = _vector(t.reshape(-1), None, 0, False)
@@ -232,20 +252,24 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """`jax.numpy.linalg.vector_norm`."""
     t = _floating(x, "vector_norm")
     return _make(_vector(t, ord, _axes_of(t, axis), keepdims))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """`jax.numpy.linalg.matrix_norm`."""
     t = _floating(x, "matrix_norm")
     return _make(_matrix(t, ord, (t.ndim - 2, t.ndim - 1), keepdims))
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    """`jax.numpy.linalg.diagonal`."""
     return _S["diagonal"](x, offset, -2, -1)
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    """`jax.numpy.linalg.trace`."""
     return _S["trace"](x, offset, -2, -1, dtype)
 
 

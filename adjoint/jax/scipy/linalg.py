@@ -38,20 +38,24 @@ def cho_solve(c_and_lower: Any, b: Any, **_: Any) -> Any:
 
 
 def det(a: Any, **_: Any) -> Any:
+    """`jax.scipy.linalg.det`."""
     return _l.det(a)
 
 
 def inv(a: Any, **_: Any) -> Any:
+    """`jax.scipy.linalg.inv`."""
     return _l.inv(a)
 
 
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> Any:
+    """`jax.scipy.linalg.svd`."""
     found = _l.svd(a, full_matrices, compute_uv)
     return tuple(found) if compute_uv else found
 
 
 def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
        pivoting: bool = False, check_finite: bool = True) -> Any:
+    """`jax.scipy.linalg.qr`."""
     if pivoting:
         raise NotImplementedError("qr with pivoting")
     if mode == "r":
@@ -60,6 +64,7 @@ def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
 
 
 def eigh(a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, **_: Any) -> Any:
+    """`jax.scipy.linalg.eigh`."""
     if b is not None:
         raise NotImplementedError("Only the b=None case of eigh is implemented")
     w, v = _l.eigh(a)
