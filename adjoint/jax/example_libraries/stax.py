@@ -41,32 +41,41 @@ def _out_length(n: int, k: int, s: int, padding: Any, i: int) -> int:
     return (n + low + high - k) // s + 1
 
 
-def GeneralConv(dimension_numbers: Any, out_chan: int, filter_shape: Any, strides: Any = None,
-                padding: Any = "VALID", W_init: Any = None, b_init: Any = None) -> Any:
-    """A convolution in any layout."""
+def _conv_layer(dimension_numbers: Any, out_chan: int, filter_shape: Any, steps: Any, W_init: Any,
+                b_init: Any, length: Any, run: Any) -> Any:
+    """A layer of `run(inputs, weights)`; `length(size, kernel, step, axis)` is an output's."""
     lhs, rhs, out = dimension_numbers
-    steps = strides or (1,) * len(filter_shape)
     weights = W_init or glorot_normal(rhs.index("I"), rhs.index("O"))
     biases = b_init or normal(1e-6)
 
     def init(rng: Any, input_shape: Any) -> Any:
         sizes = iter(filter_shape)
-        kernel = [out_chan if c == "O" else input_shape[lhs.index("C")] if c == "I" else
-                  next(sizes) for c in rhs]
+        kernel = tuple(out_chan if c == "O" else input_shape[lhs.index("C")] if c == "I" else
+                       next(sizes) for c in rhs)
         space = [c for c in rhs if c not in "OI"]
-        lengths = {c: _out_length(input_shape[lhs.index(c)], k, s, padding, i) for i, (
-            c, k, s) in enumerate(zip(space, filter_shape, steps, strict=True))}
+        lengths = {c: length(input_shape[lhs.index(c)], k, s, i) for i, (c, k, s) in enumerate(
+            zip(space, filter_shape, steps, strict=True))}
         shape = tuple(input_shape[lhs.index("N")] if c == "N" else out_chan if c == "C" else
                       lengths[c] for c in out)
         k1, k2 = random.split(rng)
-        return shape, (weights(k1, tuple(kernel)),
-                       biases(k2, tuple(out_chan if c == "C" else 1 for c in out)))
+        return shape, (weights(k1, kernel), biases(k2, tuple(out_chan if c == "C" else 1
+                                                             for c in out)))
 
     def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
         w, b = params
-        return lax.conv_general_dilated(inputs, w, steps, padding,
-                                        dimension_numbers=dimension_numbers) + b
+        return run(inputs, w) + b
     return init, apply
+
+
+def GeneralConv(dimension_numbers: Any, out_chan: int, filter_shape: Any, strides: Any = None,
+                padding: Any = "VALID", W_init: Any = None, b_init: Any = None) -> Any:
+    """A convolution in any layout."""
+    steps = strides or (1,) * len(filter_shape)
+    return _conv_layer(
+        dimension_numbers, out_chan, filter_shape, steps, W_init, b_init,
+        lambda n, k, s, i: _out_length(n, k, s, padding, i),
+        lambda x, w: lax.conv_general_dilated(x, w, steps, padding,
+                                              dimension_numbers=dimension_numbers))
 
 
 def Conv(*args: Any, **kwargs: Any) -> Any:
@@ -78,29 +87,11 @@ def GeneralConvTranspose(dimension_numbers: Any, out_chan: int, filter_shape: An
                          strides: Any = None, padding: Any = "VALID", W_init: Any = None,
                          b_init: Any = None) -> Any:
     """A transposed convolution in any layout."""
-    lhs, rhs, out = dimension_numbers
     steps = strides or (1,) * len(filter_shape)
-    weights = W_init or glorot_normal(rhs.index("I"), rhs.index("O"))
-    biases = b_init or normal(1e-6)
-
-    def init(rng: Any, input_shape: Any) -> Any:
-        sizes = iter(filter_shape)
-        kernel = tuple(out_chan if c == "O" else input_shape[lhs.index("C")] if c == "I" else
-                       next(sizes) for c in rhs)
-        space = [c for c in rhs if c not in "OI"]
-        grown = {c: input_shape[lhs.index(c)] * s + (max(k - s, 0) if padding == "VALID" else 0)
-                 for c, k, s in zip(space, filter_shape, steps, strict=True)}
-        shape = tuple(input_shape[lhs.index("N")] if c == "N" else out_chan if c == "C" else
-                      grown[c] for c in out)
-        k1, k2 = random.split(rng)
-        return shape, (weights(k1, kernel), biases(k2, tuple(out_chan if c == "C" else 1
-                                                             for c in out)))
-
-    def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
-        w, b = params
-        return lax.conv_transpose(inputs, w, steps, padding,
-                                  dimension_numbers=dimension_numbers) + b
-    return init, apply
+    return _conv_layer(
+        dimension_numbers, out_chan, filter_shape, steps, W_init, b_init,
+        lambda n, k, s, i: n * s + (max(k - s, 0) if padding == "VALID" else 0),
+        lambda x, w: lax.conv_transpose(x, w, steps, padding, dimension_numbers=dimension_numbers))
 
 
 def Conv1DTranspose(*args: Any, **kwargs: Any) -> Any:
