@@ -34,8 +34,8 @@ def check_value(text: str) -> None:
 
 def check_derivatives(text: str) -> None:
     """Whatever derivative JAX has, we have, and it is the same."""
-    if not any(n in text for n in "XVP"):
-        return
+    if not any(n in text for n in "XVP") or "cho_factor" in text:
+        return       # (of a matrix that is symmetric: ours is the symmetric part of theirs)
     try:
         if not floating(helpers.run(text, THEIRS)):
             return

@@ -50,12 +50,14 @@ def whole_parts(x: Any, y: Any) -> tuple[Any, Any]:
 def _remainder(x: Any, y: Any) -> Any:
     if is_inexact(x.array.dtype):
         return T["remainder"](x, y)
-    rest = whole_parts(x, y)[1]
+    rest = _fmod(x, y)
     return T["where"](((rest < 0) != (y < 0)) & (rest != 0), rest + y, rest)
 
 
 def _fmod(x: Any, y: Any) -> Any:
-    return T["fmod"](x, y) if is_inexact(x.array.dtype) else whole_parts(x, y)[1]
+    if is_inexact(x.array.dtype):
+        return T["fmod"](x, y)
+    return T["where"](y == 0, y, whole_parts(x, y)[1])         # (by 0: 0)
 
 
 def _floor_divide(x: Any, y: Any) -> Any:

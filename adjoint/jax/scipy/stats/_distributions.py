@@ -340,7 +340,7 @@ _enter("betabinom", logpmf=lambda k, n, a, b, loc=0: _betabinom_logpmf(k, n, a, 
 
 def _nbinom_logpmf(k: Any, count: Any, p: Any, loc: Any = 0) -> Any:
     k, m, p, loc = _floats(k, count, p, loc)
-    x = k - loc
+    x = (k - loc).astype(k.dtype)
     found = (s.gammaln(x + m) - s.gammaln(m) - s.gammaln(x + 1) + m * n.log(p)
              + s.xlog1py(x, -p))
     return _within(x, x >= 0, found)
@@ -351,7 +351,7 @@ _enter("nbinom", logpmf=lambda k, n, p, loc=0: _nbinom_logpmf(k, n, p, loc))
 
 def _geom_logpmf(k: Any, p: Any, loc: Any = 0) -> Any:
     k, p, loc = _floats(k, p, loc)
-    x = k - loc
+    x = (k - loc).astype(k.dtype)
     return _within(x, x >= 1, s.xlog1py(x - 1, -p) + n.log(p))
 
 
