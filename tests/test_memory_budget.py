@@ -558,3 +558,47 @@ def test_random_budgets_are_monotone(seed: int) -> None:
         worked = True
         same(got, want)
     assert worked
+
+
+class TestPlannedSpilling:
+    @exact
+    def test_a_plan_spills_where_that_is_cheaper(self, monkeypatch: Any, tmp_path: Any) -> None:
+        """From the second step on the file's own speed decides; a file that becomes much slower
+        than planned has the step planned again."""
+        from adjoint.memory.spill import SpillFile
+
+        monkeypatch.setattr(Repeats, "patience", 0.0)
+        monkeypatch.setattr(SpillFile, "latency", 0.0)
+        monkeypatch.setattr(SpillFile, "try_out", lambda self: None)
+        monkeypatch.setattr("adjoint.memory.spill._note", lambda *_: None)
+        x, w = leaf(0), leaf(1, 64, 64)
+
+        def loss(x: Any, w: Any) -> Any:
+            return chain(x, w).sum()
+
+        with ad.memory.budget("4GB"):
+            want = grads(loss, x, w)
+        full, _ = peak_of(lambda: grads(loss, x, w))
+        base = alloc.live()
+        held = ad.memory.budget(base + int((full - base) * 0.6), spill=str(tmp_path))
+        for bandwidth, spills in ((1e15, True), (1.0, False)):
+            monkeypatch.setattr(SpillFile, "bandwidth", bandwidth)
+            for _ in range(3):
+                with held:
+                    same(grads(loss, x, w), want)
+            before = held.report()
+            with held:
+                peak, got = peak_of(lambda: grads(loss, x, w))
+            same(got, want)
+            after = held.report()
+            assert peak <= held.limit and after.planned > before.planned
+            assert (after.spilled > before.spilled) == spills
+            assert spills or after.runs > before.runs
+        assert not list(tmp_path.iterdir())
+
+    def test_trying_out_learns_the_speed(self, monkeypatch: Any) -> None:
+        from adjoint.memory.spill import SpillFile
+
+        monkeypatch.setattr(SpillFile, "bandwidth", 1e5)
+        SpillFile().try_out()
+        assert SpillFile.bandwidth > 1e7

@@ -31,7 +31,7 @@ from adjoint.core.tensor import (
 from adjoint.kernels import alloc
 from adjoint.memory.lineage import Handle, Lineage, Record, Storage, movable, ours, recompute
 from adjoint.memory.planner import BudgetError
-from adjoint.memory.repeats import Repeats
+from adjoint.memory.repeats import Going, Repeats
 from adjoint.memory.sizes import parse_bytes
 from adjoint.memory.spill import SpillError, SpillFile
 
@@ -43,8 +43,8 @@ class BudgetReport(NamedTuple):
     """What a budget did so far: bytes and seconds.
 
     peak: most live bytes; dropped, spilled: bytes given up, to be computed again or on disk;
-    recomputed: seconds spent computing again; runs: ops run again (a count); planned: steps that
-    followed a plan (a count).
+    recomputed: seconds spent computing again, writing and reading; runs: ops run again (a count);
+    planned: steps that followed a plan (a count).
     """
 
     peak: int
@@ -98,7 +98,7 @@ class budget(saved_tensors_hooks, Observer):
         self.lock = threading.RLock()
         self._spill, self._disk = spill, ""
         self._file: SpillFile | None = None
-        self._repeats = Repeats(self.limit - 2 * self._margin()) if plan else None
+        self._repeats = Repeats(self.limit - 2 * self._margin(), self._disk_speed) if plan else None
         self._needs: dict[Any, int] = {}
         self._gaps: dict[Any, int] = {}               # after an op: what the program allocates
         self._last: tuple[Any, int] | None = None
@@ -225,13 +225,13 @@ class budget(saved_tensors_hooks, Observer):
         self._needs[frame.key] = max(need, self._needs.get(frame.key, 0))
         return need
 
-    def _give_up(self, storages: Iterable[Storage]) -> None:
+    def _give_up(self, storages: Iterable[Going]) -> None:
         """Follow the plan: these are not needed for a while."""
         with self.lock:
-            for s in storages:
+            for s, how in storages:
                 s.until = -1
                 if ours(s):
-                    self.drop(s)
+                    self.drop(s, how)
 
     def _record(self, op: Any, args: Any, attrs: Any, made: Any, node: Any, seconds: float,
                 need: int) -> Record:
@@ -306,8 +306,8 @@ class budget(saved_tensors_hooks, Observer):
         self._settle()
         self._now = node.seq
         shapes = node.shape if node.ports else tuple(node.shape or ())
-        key = (node.name(), shapes)
         handles = _handles(node, self)
+        key = (node.name(), shapes, tuple([h.shape for h in handles]))
         with self.lock:
             held = [self._fetch(h.storage) for h in handles]    # until the rules have read it
             need = self._needs.get(key)
@@ -346,7 +346,7 @@ class budget(saved_tensors_hooks, Observer):
             self.lineage.cut([s for s in list(self.lineage.table.values())
                               if s.record is not None and not s.handles])
         if self._repeats is not None:
-            self._repeats.finish(self._dropped)
+            self._repeats.finish(self._dropped + self._spilled)
 
     # ------------------------------------------------------------------ making room
     def _shrink(self, need: int) -> None:
@@ -400,24 +400,43 @@ class budget(saved_tensors_hooks, Observer):
         again = sum(r.seconds for r in records)
         return (again, "drop") if again <= spilling else (spilling, "spill")
 
-    def drop(self, s: Storage) -> int:
-        """Give one storage up; returns the bytes that came free."""
+    def drop(self, s: Storage, asked: str = "") -> int:
+        """Give one storage up, by `asked` where that is possible, else by what costs least;
+        returns the bytes that came free."""
         cost, how = self._cost(s)
         if cost == float("inf"):
             return 0
+        if asked == "spill" and self._spill and s.wanted():
+            how = asked
+        elif asked == "drop" and self.lineage.possible(s):
+            how = asked
         if how == "spill":
+            begun = time.perf_counter()
             try:
-                if self._file is None:
-                    self._file = SpillFile(None if self._spill is True else str(self._spill))
-                s.ticket = self._file.write(s.owner)
+                s.ticket = self._opened().write(s.owner)
             except SpillError as error:
                 self._spill, self._disk = False, f"; {error.strerror}"
                 return 0
+            self._seconds += time.perf_counter() - begun
             self._spilled += s.nbytes
         elif s.wanted():
             self._dropped += s.nbytes
         s.owner, s.until = None, -1
         return s.nbytes
+
+    def _opened(self) -> SpillFile:
+        if self._file is None:
+            self._file = SpillFile(None if self._spill is True else str(self._spill))
+        return self._file
+
+    def _disk_speed(self, now: bool) -> float | None:
+        """Bytes per second of the spill file, tried out if `now`; None where there is none."""
+        try:
+            if self._spill and now:
+                self._opened().try_out()
+        except (SpillError, MemoryError):
+            return None                        # a full disk is told of where it is needed
+        return SpillFile.bandwidth if self._spill else None
 
     def refused(self, error: MemoryError) -> bool:
         """The allocator said no: make room for what was asked, or explain."""

@@ -37,10 +37,11 @@ def _gather(which: Ints, table: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints]:
 
 
 class Graph:
-    """A trace compiled to arrays. `bandwidth` (bytes per second) makes tensors spillable."""
+    """A trace compiled to arrays. `bandwidth` (bytes per second) makes tensors spillable; every
+    transfer takes `latency` seconds besides."""
 
-    def __init__(self, trace: Trace, bandwidth: float | None = None) -> None:
-        self.trace, self.n, self.bandwidth = trace, len(trace.ops), bandwidth
+    def __init__(self, trace: Trace, bandwidth: float | None = None, latency: float = 0.0) -> None:
+        self.trace, self.n = trace, len(trace.ops)
         made = trace.producer
         values = [x for x, p in enumerate(made) if p >= 0 and trace.nbytes[x] > 0]
         self.spillable = values if bandwidth else []
@@ -52,6 +53,7 @@ class Graph:
         self.reads = _table([[]] * self.loads + self.inputs)
         self.makes = _table([[x] for x in self.spillable] + outputs)
         self.nbytes = np.array(trace.nbytes, np.float64)
+        self.loading: Floats = 2 * (self.nbytes / (bandwidth or np.inf) + latency)
         self.scratch = np.array([0] * self.loads + [op.workspace for op in trace.ops], np.float64)
         seconds = [self.load_seconds(x) for x in self.spillable]
         self.seconds = np.array(seconds + [op.seconds for op in trace.ops], np.float64)
@@ -62,7 +64,7 @@ class Graph:
 
     def load_seconds(self, tensor: int) -> float:
         """Seconds to write `tensor` out and read it back."""
-        return 2 * self.trace.nbytes[tensor] / (self.bandwidth or np.inf)
+        return float(self.loading[tensor])
 
     def cost(self, keys: Keys) -> float:
         """Seconds of a plan."""
@@ -199,8 +201,8 @@ class Layout:
             which[gone], g.seconds[g.loads + g.producer[y[gone]]], minlength=len(gap)
         )
         if g.loads:
-            loading = 2 * g.nbytes[x] / (g.bandwidth or np.inf)
-            price = np.where(g.again[g.producer[x]], np.minimum(price, loading), loading)
+            price = np.where(g.again[g.producer[x]], np.minimum(price, g.loading[x]),
+                             g.loading[x])
         return price
 
     def evictions(self, tensor: int, at: int, budget: int) -> Iterator[Keys]:

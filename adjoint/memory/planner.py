@@ -92,7 +92,8 @@ class _Frontier:
 class Planner:
     """Plans for every budget of one trace.
 
-    Args: `trace`; `bandwidth` in bytes per second to spill to and load from (None: no spilling);
+    Args: `trace`; `bandwidth` in bytes per second to spill to and load from (None: no spilling),
+    with `latency` seconds for each of the two;
     `rungs` budgets between 0 and the full peak that are searched (None: 40 up to 100 operations,
     20 beyond; plans in between come from the same frontier); `effort` scales the ruin-and-repair
     search (0 leaves greedy plans); `slowest` stops the descent at that many times the step's time
@@ -114,6 +115,7 @@ class Planner:
         trace: Trace,
         *,
         bandwidth: float | None = None,
+        latency: float = 0.0,
         rungs: int | None = None,
         effort: float = 1.0,
         slowest: float | None = None,
@@ -129,7 +131,7 @@ class Planner:
                 "least 1, 0 and 1"
             )
         self.trace = trace
-        self.graph = Graph(trace, bandwidth)
+        self.graph = Graph(trace, bandwidth, latency)
         self._frontier = _Frontier()
         self._random = np.random.default_rng(0)
         self._limit = slowest * max(self.graph.cost(self.graph.base), 1e-300)

@@ -3,14 +3,15 @@
 Events are ops that ran and nodes that backward visited. Each has the storages it read and made,
 its seconds, and the bytes that were live beside the storages known here: cotangents, gradients,
 temporaries, what the program holds. That is a trace (`memory.traces`); the planner says in which
-event each storage is given up and in which it is made again. A step is recognised by its events,
+event each storage is given up, whether it is written out then, and in which event it is made again.
+A step is recognised by its events,
 one by one; the first that differs ends the plan, and choosing as memory gets short takes over.
 """
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -18,11 +19,14 @@ from typing import Any
 from adjoint.base.errors import ArgumentError
 from adjoint.memory.lineage import Record, Storage
 from adjoint.memory.planner import BudgetError, Plan, Planner
+from adjoint.memory.spill import SpillFile
 from adjoint.memory.traces import Trace, TraceOp
 
 LONGEST = 4000        # events of a step that is planned
 LOOSE = 100_000       # events after which a step without a backward is not written down any more
 KNOWN = 4             # steps that are remembered
+
+Going = tuple[Storage, str]    # what is to be given up, and how: "drop" or "spill"
 
 
 @dataclass
@@ -47,7 +51,10 @@ class Step:
     uses: dict[int, list[int]] = field(default_factory=dict)
     drops: dict[int, list[int]] = field(default_factory=dict)
     lives: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    written: set[tuple[int, int]] = field(default_factory=set)
     plan: Plan | None = None
+    plans: int = 0
+    bandwidth: float | None = None
 
     def __post_init__(self) -> None:
         for i, e in enumerate(self.events):
@@ -65,39 +72,52 @@ class Step:
                        max(e.work + e.other - base, 0), bool(e.makes)) for e in self.events]
         return Trace(tuple(ops), (*self.sizes, max(base, 0)))
 
-    def prepare(self, limit: int) -> None:
-        """Plan the step: within `limit` bytes, or as low as plans were found to go."""
+    def prepare(self, limit: int, bandwidth: float | None) -> None:
+        """Plan the step: within `limit` bytes, or as low as plans were found to go; `bandwidth` is
+        that of the spill file, None without one."""
+        self.bandwidth, self.plans, self.seen = bandwidth, self.plans + 1, 1
         try:
-            planner = Planner(self.trace(), rungs=20, effort=0.0, slowest=2.5, lowest=limit)
+            planner = Planner(self.trace(), bandwidth=bandwidth, latency=SpillFile.latency,
+                              rungs=20, effort=0.0, slowest=2.5, lowest=limit)
         except ArgumentError:
             return                                   # values written twice: not a plain trace
         try:
             self.plan = planner.plan(limit)
         except BudgetError as error:
             self.plan = planner.plan(error.least)
+        self._follow(self.plan)
+
+    def _follow(self, plan: Plan) -> None:
+        """The plan as tables: what is given up after each event, and when lives end."""
+        self.drops, self.lives, self.written = {}, {}, set()
         began: dict[int, int] = {}
         stage = 0
-        for kind, k in self.plan.steps:
+        for kind, k in plan.steps:
             if kind == "run":
                 for x in self.events[k].makes:
                     began[x] = stage
                 stage += k == stage
+            elif kind == "load":
+                began[k] = stage
             else:
                 at = max(stage - 1, 0) if began.get(k, stage) < stage else stage
                 self.drops.setdefault(at, []).append(k)
                 self.lives.setdefault(k, []).append((began[k], at))
+                if kind == "spill":
+                    self.written.add((k, at))
 
 
 class Repeats:
-    """Writes down steps and follows their plans; `limit` in bytes."""
+    """Writes down steps and follows their plans; `limit` in bytes, `disk(now)` tells the bandwidth
+    of the spill file (None: there is none), measured if `now`."""
 
     patience = 0.005      # seconds per event: about what planning takes
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: int, disk: Callable[[bool], float | None]) -> None:
+        self.limit, self.disk = limit, disk
         self.known: list[Step] = []
         self.planned = 0
-        self._dropped = 0
+        self._given = 0
         self._start()
 
     def _start(self) -> None:
@@ -118,7 +138,7 @@ class Repeats:
         return found
 
     def forward(self, key: Any, record: Record | None, seconds: float, need: int,
-                other: int) -> Iterator[Storage]:
+                other: int) -> Iterator[Going]:
         """An op ran; yields the storages to give up now."""
         if len(self.events) >= LOOSE:
             return iter(())
@@ -132,25 +152,27 @@ class Repeats:
         return self._note(Event(key, reads, makes, seconds, work, other))
 
     def backward(self, key: Any, storages: Sequence[Storage], seconds: float, need: int,
-                 other: int) -> Iterator[Storage]:
+                 other: int) -> Iterator[Going]:
         """A node was visited; yields the storages to give up now."""
         if len(self.events) >= LOOSE:
             return iter(())
         reads = tuple(dict.fromkeys(self._index(s) for s in storages))
         return self._note(Event(key, reads, (), seconds, need, other))
 
-    def _note(self, event: Event) -> Iterator[Storage]:
+    def _note(self, event: Event) -> Iterator[Going]:
         at = len(self.events)
         self.events.append(event)
         if not self._matches(at):
             return iter(())
-        drops = self.follows.drops if self.follows is not None else {}
-        self.waiting += drops.get(at, ())
+        if self.follows is None:
+            return iter(())
+        self.waiting += self.follows.drops.get(at, ())
         found, left = [], []
         for x in self.waiting:
             s = self.storages[x]() if x < len(self.storages) else None
-            if s is not None and s.owner is not None and self._ends(x, at) <= at:
-                found.append(s)
+            end = self._ends(x, at)
+            if s is not None and s.owner is not None and end <= at:
+                found.append((s, "spill" if (x, end) in self.follows.written else "drop"))
                 left.append(x)
         self.waiting = left
         return iter(found)
@@ -194,9 +216,9 @@ class Repeats:
         k = bisect_right(uses, at - 1)
         return uses[k] - at + 1 if k < len(uses) else otherwise
 
-    def finish(self, dropped: int) -> None:
-        """A step has ended; `dropped` bytes were given up so far."""
-        pressed, self._dropped = dropped > self._dropped, dropped
+    def finish(self, given: int) -> None:
+        """A step has ended; `given` bytes were given up so far."""
+        pressed, self._given = given > self._given, given
         step = self.follows
         if step is not None and len(step.events) == len(self.events):
             step.seen += 1
@@ -204,13 +226,22 @@ class Repeats:
         elif 0 < len(self.events) < LOOSE:
             step = Step(self.events, self.sizes)
             self.known = [*self.known[1 - KNOWN:], step]
-        if step is not None and pressed and step.plan is None and self._pays(step):
-            step.prepare(self.limit)
+        if step is not None and pressed and self._pays(step) and (
+                step.plan is None or self._moved(step)):
+            step.prepare(self.limit, self.disk(step.plan is None))
         self._start()
 
+    def _moved(self, step: Step) -> bool:
+        """Whether the disk is much slower or faster than the plan took it to be."""
+        now = self.disk(False)
+        if now is None or step.bandwidth is None:
+            return now is not step.bandwidth
+        return bool(step.written) and not 0.5 < now / step.bandwidth < 2.0
+
     def _pays(self, step: Step) -> bool:
-        """Whether the step has taken as long as planning it will, and came again."""
+        """Whether the step came again, and has taken as long as planning it will since it was
+        planned last, which doubles with every plan."""
         n = len(step.events)
         spent = step.seen * sum(e.seconds for e in step.events)
-        return n <= LONGEST and spent >= self.patience * n and (
+        return n <= LONGEST and spent >= self.patience * n * 2**step.plans and (
             step.seen > 1 or len(self.known) == 1)

@@ -44,8 +44,9 @@ class SpillFile:
     array([0., 1., 2., 3.])
     """
 
-    bandwidth = 5e8      # bytes per second, both ways; measured as files are written
+    bandwidth = 5e8      # bytes per second, both ways; measured as arrays come and go
     latency = 2e-4       # seconds per array
+    probe = 1 << 24      # bytes that `try_out` writes
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or tempfile.gettempdir()
@@ -77,21 +78,27 @@ class SpillFile:
             raise SpillError(error.errno, f"{n:,} bytes could not be written to a temporary file in"
                              f" {self.folder}: {why}; the values are still in memory. Free space "
                              "there, or name another folder") from error
-        if n >= 1 << 20:
-            seen = n / max(time.perf_counter() - begun, 1e-9)
-            SpillFile.bandwidth = 0.7 * SpillFile.bandwidth + 0.3 * seen
+        _note(n, begun)
         return ticket
 
     def read(self, ticket: Ticket) -> Any:
         """The bytes of a ticket, as a new array of uint8."""
         out = np.empty(ticket.nbytes, np.uint8)
-        view, done = memoryview(out.data), 0
+        begun, view, done = time.perf_counter(), memoryview(out.data), 0
         while done < ticket.nbytes:
             got = os.preadv(self._fd, [view[done:]], ticket.offset + done)
             if not got:
                 raise SpillError(errno.EIO, "a temporary file is shorter than what was written")
             done += got
+        _note(done, begun)
         return out
+
+    def try_out(self) -> None:
+        """Write and read until `bandwidth` is that of this file: before it is planned with."""
+        piece = np.zeros(1 << 20, np.uint8)
+        for _ in range(2):                       # pages are made by the first turn
+            for done in [self.write(piece) for _ in range(0, self.probe, piece.nbytes)]:
+                self.read(done)
 
     @classmethod
     def seconds(cls, nbytes: int) -> float:
@@ -113,6 +120,13 @@ class SpillFile:
 
     def _pwrite(self, data: Any, offset: int) -> int:
         return os.pwrite(self._fd, data, offset)
+
+
+def _note(nbytes: int, begun: float) -> None:
+    """A transfer of `nbytes` began at `begun` and has ended now."""
+    if nbytes >= 1 << 20:
+        seen = nbytes / max(time.perf_counter() - begun, 1e-9)
+        SpillFile.bandwidth = 1 / (0.9 / SpillFile.bandwidth + 0.1 / seen)
 
 
 def as_bytes(owner: Any) -> Any:
