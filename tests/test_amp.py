@@ -9,6 +9,7 @@ import pytest
 
 import adjoint as ad
 from adjoint import amp
+from adjoint.base.errors import DTypeError
 from adjoint.nn import functional as F
 from adjoint.utils.checkpoint import checkpoint
 
@@ -217,6 +218,20 @@ def test_checkpoint_recomputes_with_the_autocast_of_its_forward():
         out.float().sum().backward()
         return w.grad.numpy().copy()
     np.testing.assert_array_equal(run(True), run(False))
+
+
+@pytest.mark.parametrize("layer", [ad.nn.Conv2d, ad.nn.ConvTranspose2d])
+def test_a_convolution_reads_what_another_made(layer):
+    """16 bits from the first, float32 weights in the second, as in PyTorch."""
+    first, second = layer(3, 4, 3), layer(4, 2, 3)
+    x = ad.randn(2, 3, 8, 8)
+    with ad.autocast("cpu", dtype=ad.bfloat16):
+        y = second(first(x))
+    assert y.dtype == ad.bfloat16
+    y.float().sum().backward()
+    assert second.weight.grad.dtype == first.weight.grad.dtype == ad.float32
+    with pytest.raises(DTypeError, match="should be the same"):
+        second(first(x).bfloat16())
 
 
 def test_transforms_see_autocast():

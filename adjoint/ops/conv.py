@@ -11,6 +11,7 @@ from typing import Any
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.autocast import lowered
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as raw_conv
@@ -199,6 +200,7 @@ def _pads(name: str, padding: Any, w: Any, stride: Shape, dilation: Shape, dims:
 
 def _conv(name: str, dims: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any,
           dilation: Any, groups: int) -> Any:
+    input, weight, bias = lowered(input, weight, bias)
     _check(name, input, weight, bias, dims, groups, 0)
     step, gap = _steps(name, "stride", stride, dims, 1), _steps(name, "dilation", dilation, dims, 1)
     pads = _pads(name, padding, weight, step, gap, dims)
@@ -245,6 +247,7 @@ def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 def _transposed(name: str, dims: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any,
                 output_padding: Any, groups: int, dilation: Any) -> Any:
     from adjoint.ops.pointwise import add
+    input, weight, bias = lowered(input, weight, bias)
     _check(name, input, weight, bias, dims, groups, 1)
     step, gap = _steps(name, "stride", stride, dims, 1), _steps(name, "dilation", dilation, dims, 1)
     pad = _steps(name, "padding", padding, dims, 0)
