@@ -155,8 +155,15 @@ class Reach:
                 yield value
 
     def storages(self) -> dict[int, Any]:
-        """Storages of the tensors found, by identity."""
+        """Storages of the tensors found, and of arrays that the objects found keep for themselves,
+        by identity."""
         found = [storage_of(t.array) for t in self.tensors]
+
+        def note(array: Any) -> Any:
+            found.append(storage_of(array))
+            return array
+        for x in self.rehearsing:
+            x.__rehearse__(note)
         return {id(s): s for s in found if s is not None}
 
     # ------------------------------------------------------------------ storage-less and back
