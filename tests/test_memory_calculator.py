@@ -406,3 +406,13 @@ def test_page_computes_the_same_bytes(tmp_path: Path, model: str, options: Optio
     shown = re.search(r'data-bytes="([^"]+)"', dom)
     assert shown is not None
     assert float(shown[1]) == pytest.approx(estimate(model, options).peak, rel=1e-12)
+
+
+def test_command_says_where_a_length_does_not_apply(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.run(["gpt2", "--seq", "0"]) == 2
+    assert "seq=0" in capsys.readouterr().err
+    assert command.run(["gpt2", "--seq", "2048"]) == 0
+    assert "gpt2 has 1,024 learned positions; s=2,048" in capsys.readouterr().out
+    assert command.run(["resnet-50", "--seq", "512"]) == 0
+    assert "reads pictures, not sequences" in capsys.readouterr().out
+    assert command.run(["gpt2"]) == 0 and "note:" not in capsys.readouterr().out

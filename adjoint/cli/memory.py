@@ -87,7 +87,7 @@ def _options(args: argparse.Namespace) -> Options:
         args.microbatches,
     )
     return Options(
-        args.seq or architecture(args.model).seq, args.batch, args.dtype, args.optimizer,
+        architecture(args.model).seq if args.seq is None else args.seq, args.batch, args.dtype, args.optimizer,
         not args.no_master, args.grad_dtype, args.attention, args.recompute, parallel,
     )
 
@@ -158,8 +158,15 @@ def _print_estimate(found: Estimate, on: Device) -> None:
     print(
         f"s={o.seq} b={o.batch} {o.dtype}, {o.optimizer}, {o.attention} attention, recompute "
         f"{o.recompute}; {p.ranks} rank(s): data {p.data}, tensor {p.tensor}, pipeline "
-        f"{p.pipeline}, zero {p.zero}\n"
+        f"{p.pipeline}, zero {p.zero}"
     )
+    learned = arch.symbols.get("C", 0)
+    if 0 < learned < o.seq:
+        print(f"note: {arch.name} has {learned:,} learned positions; s={o.seq:,} would need a "
+              "larger table, which is not counted")
+    if arch.seq == 1 < o.seq:
+        print(f"note: {arch.name} reads pictures, not sequences: s={o.seq:,} changes nothing")
+    print()
     rows = [("part", "GB", "GiB", "how")]
     rows += [
         (x.name, f"{x.nbytes / 1e9:,.2f}", f"{x.nbytes / 2**30:,.2f}", x.formula)
