@@ -87,8 +87,9 @@ def _options(args: argparse.Namespace) -> Options:
         args.microbatches,
     )
     return Options(
-        architecture(args.model).seq if args.seq is None else args.seq, args.batch, args.dtype, args.optimizer,
-        not args.no_master, args.grad_dtype, args.attention, args.recompute, parallel,
+        architecture(args.model).seq if args.seq is None else args.seq, args.batch, args.dtype,
+        args.optimizer, not args.no_master, args.grad_dtype, args.attention, args.recompute,
+        parallel,
     )
 
 
