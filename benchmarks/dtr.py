@@ -450,6 +450,42 @@ def thrash_point(overhead: Callable[[int], float], peak: int, step: float = 0.01
     return round(ratio, 4)
 
 
+def least_overhead(trace: Trace, budget: int) -> float:
+    """No plan is cheaper than this: a bound from what has to be absent at one operation.
+
+    While an operation runs first, all that later ones read and that does not fit is absent, and
+    is made again: at least its producer runs once more, and so do those that make the producer's
+    own inputs, where nothing else reads them and keeping them takes as much memory. What is
+    cheapest per byte goes first, fractions allowed.
+    """
+    last, made_by, best = trace.last_use(), trace.producer, 0.0
+    readers = [0] * len(made_by)
+    for op in trace.ops:
+        for x in {*op.inputs}:
+            readers[x] += 1
+
+    def price(x: int, t: int) -> float:
+        op = trace.ops[made_by[x]]
+        return op.seconds + sum(
+            price(y, t) for y in op.inputs if made_by[y] >= 0 and last[y] < t
+            and readers[y] == 1 and trace.nbytes[y] >= trace.nbytes[x])
+
+    for t, op in enumerate(trace.ops):
+        own = {*op.inputs, *op.outputs}
+        live = [x for x, p in enumerate(made_by) if 0 <= p < t < last[x] and x not in own]
+        over = trace.resident + op.workspace - budget + sum(
+            trace.nbytes[x] for x in (*live, *own) if made_by[x] >= 0)
+        seconds = 0.0
+        for x in sorted(live, key=lambda x: price(x, t) / max(trace.nbytes[x], 1)):
+            if over <= 0:
+                break
+            part = min(over, trace.nbytes[x])
+            seconds += price(x, t) * part / max(trace.nbytes[x], 1)
+            over -= part
+        best = max(best, seconds if over <= 0 else float("inf"))
+    return 1 + best / trace.seconds
+
+
 def planned(planner: Planner, budget: int) -> float:
     """Overhead of our plan; inf if there is none."""
     try:
@@ -484,7 +520,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             a, b = run_dtr(trace, int(peak * ratio)), planned(planner, int(peak * ratio))
             share = (b - 1) / (a - 1) if 1 < a < float("inf") else float("nan")
             print(
-                f"  {ratio:5.2f}  DTR {a:7.4f}  planner {b:7.4f}  extra time {share:5.2f} of DTR's"
+                f"  {ratio:5.2f}  DTR {a:7.4f}  planner {b:7.4f}  extra time {share:5.2f} of DTR's; "
+                f"no plan below {least_overhead(trace, int(peak * ratio)):7.4f}"
             )
         if not args.no_thrash:
             theirs = thrash_point(partial(run_dtr, trace), peak)

@@ -375,3 +375,20 @@ def test_planner_beats_dtr_at_half_the_peak(kind: str) -> None:
     ours = Planner(trace, rungs=10, effort=0.25).plan(budget).overhead
     theirs = dtr.run_dtr(trace, budget)
     assert ours - 1 <= 0.75 * (theirs - 1)
+
+
+def test_no_plan_is_cheaper_than_the_bound() -> None:
+    """The bound of the benchmark: below the optimum, and above nothing where memory is short."""
+    pytest.importorskip("scipy")
+    trace = dtr._residual_net("two blocks", [(2, 16)], 32, 8)
+    budget = int(trace.peak() * 0.65)
+    bound = dtr.least_overhead(trace, budget)
+    best = planner.plan(trace, budget, method="milp").overhead
+    assert 1.0 < bound <= best * (1 + 1e-6)
+    assert dtr.least_overhead(trace, trace.peak()) == 1.0
+    chains = [chain(6, 0), chain(8, 0)]
+    for t in chains:
+        for share in (0.9, 0.75):
+            within = int(t.peak() * share)
+            assert dtr.least_overhead(t, within) <= planner.plan(
+                t, within, method="milp").overhead * (1 + 1e-6)
