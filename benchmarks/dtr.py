@@ -520,7 +520,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             a, b = run_dtr(trace, int(peak * ratio)), planned(planner, int(peak * ratio))
             share = (b - 1) / (a - 1) if 1 < a < float("inf") else float("nan")
             print(
-                f"  {ratio:5.2f}  DTR {a:7.4f}  planner {b:7.4f}  extra time {share:5.2f} of DTR's; "
+                f"  {ratio:5.2f}  DTR {a:7.4f}  planner {b:7.4f}  extra time {share:5.2f} of it; "
                 f"no plan below {least_overhead(trace, int(peak * ratio)):7.4f}"
             )
         if not args.no_thrash:
