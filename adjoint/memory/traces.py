@@ -11,7 +11,9 @@ arXiv 2006.09616): one JSON object per line, so published logs can be read and o
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +81,8 @@ class Trace:
     @property
     def seconds(self) -> float:
         """Time of the step when nothing is recomputed."""
-        return sum(op.seconds for op in self.ops)
+        # one after the other, as a replay adds them: `sum` rounds differently from Python 3.12 on
+        return functools.reduce(operator.add, [op.seconds for op in self.ops], 0.0)
 
     @property
     def resident(self) -> int:
