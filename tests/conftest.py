@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from importlib import import_module
@@ -46,3 +47,14 @@ def same_start() -> Iterator[None]:
 def rng() -> np.random.Generator:
     """A NumPy generator with a fixed seed."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Python's collector runs at times that depend on all else in the process: bytes are counted
+    without it."""
+    import_module("adjoint.kernels.alloc").install()
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,17 +13,10 @@ from adjoint.core.modes import Observer, watchers
 from adjoint.kernels import alloc
 from adjoint.memory import meters
 
-pytestmark = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
-
-
-@pytest.fixture(autouse=True)
-def no_collector() -> Iterator[None]:
-    """Python's collector runs at times that depend on all else in the process."""
-    alloc.install()
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = [
+    pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator"),
+    pytest.mark.usefixtures("no_collector"),
+]
 
 
 def differences(predicted: Any, measured: Any) -> list[Any]:

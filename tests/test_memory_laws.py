@@ -3,8 +3,6 @@ storage-less tensors the bytes that they take on real ones."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,16 +20,8 @@ from adjoint.testing.samples import table
 TABLE = table()
 # A sparse gradient is made of the values of its indices: there is none without storage.
 NAMES = sorted(n for n, rows in TABLE.items() if rows and n != "embedding_sparse")
+pytestmark = pytest.mark.usefixtures("no_collector")
 needs_allocator = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
-
-
-@pytest.fixture(autouse=True)
-def no_collector() -> Iterator[None]:
-    alloc.install()
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def operand(a: Any, grad: bool) -> Any:

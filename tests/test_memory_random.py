@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,11 @@ from adjoint.memory import meters
 from adjoint.nn import functional as F
 from adjoint.utils.checkpoint import checkpoint
 
-pytestmark = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
+pytestmark = [
+    pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator"),
+    pytest.mark.usefixtures("no_collector"),
+]
 Draw = np.random.Generator
-
-
-@pytest.fixture(autouse=True)
-def no_collector() -> Iterator[None]:
-    """Python's collector runs at times that depend on all else in the process."""
-    alloc.install()
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 class Residual(nn.Module):
