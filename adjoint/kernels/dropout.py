@@ -105,7 +105,7 @@ def _compiled(dtype: np.dtype[Any], stream: bool) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shape(count: int) -> tuple[Array, int]:
+def _shape(count: int) -> tuple[Any, int]:
     blocks = -(-count // 64)
     group = _GROUPS if blocks > 2 * _GROUPS else blocks
     return geometry([-(-blocks // group), group, blocks, count])

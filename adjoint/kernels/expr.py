@@ -465,7 +465,8 @@ def _constant(value: Any, dtype: np.dtype[Any] | None) -> Any:
     Python number anew at every call, which costs more than the operation on small arrays)."""
     if dtype is None or isinstance(value, bool):
         return value
-    return np.array(value, dtype)
+    # in memory of Python's: what the package keeps is not counted as the user's
+    return np.ndarray((), dtype, dtype.type(value).tobytes())
 
 
 def _emit(exprs: Sequence[Expr | None], dtype: np.dtype[Any] | None) -> tuple[list[str], list[str],

@@ -9,6 +9,7 @@ strides.
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -76,16 +77,16 @@ def broadcast_strides(a: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
                                for size, s in zip(a.shape, a.strides, strict=True))
 
 
-def geometry(words: Sequence[int]) -> tuple[Array, int]:
-    """An int64 array of the words, and its address (valid while the array lives)."""
-    array = np.array(words, dtype=np.int64)
-    return array, int(array.ctypes.data)
+def geometry(words: Sequence[int]) -> tuple[Any, int]:
+    """The words in memory, and its address (valid while it lives)."""
+    memory = launch.words_of(words)
+    return memory, ctypes.addressof(memory)
 
 
 class _Plan(NamedTuple):
     entry: launch.Entry
     body: int                        # address of the kernel
-    words: Array
+    words: Any
     address: int
     shape: tuple[int, ...]
     order: tuple[int, ...] | None    # axes from slowest to fastest; None = C order

@@ -27,7 +27,7 @@ Update = Callable[[Function, list[Value], list[Value]], list[Value | None]]
 
 
 @functools.lru_cache(maxsize=256)
-def _cuts(sizes: tuple[int, ...]) -> tuple[Array, int, int]:
+def _cuts(sizes: tuple[int, ...]) -> tuple[Any, int, int]:
     """[groups, tensors, pieces in a group, pieces, sizes..., (tensor, first element) per piece].
 
     What the pool shares are groups of pieces, of about `_CHUNK` elements together: a thread is

@@ -38,7 +38,7 @@ _MAX_PLANS = 4096
 
 class _Plan(NamedTuple):
     entry: Callable[..., None]
-    words: Array
+    words: Any
     address: int
     partial: tuple[int, ...]      # shape of the partial results: (segments, kept...)
     kept: tuple[int, ...]

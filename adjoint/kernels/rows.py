@@ -164,12 +164,12 @@ def compiled(emit: Emit, name: str, dtype: np.dtype[Any], arrays: int, integers:
                          integers=integers, reals=reals)
 
 
-_Geometry = tuple[Array, int]
+_Geometry = tuple[Any, int]
 
 
 @functools.lru_cache(maxsize=4096)
 def row_geometry(rows: int, columns: int, itemsize: int, groups: int = 0,
-                 extra: tuple[int, ...] = ()) -> tuple[Array, int, int]:
+                 extra: tuple[int, ...] = ()) -> tuple[Any, int, int]:
     """(words, address, chunks) for a row kernel of that shape; `groups` bounds the chunks."""
     group = max(1, _GROUP_BYTES // max(1, columns * itemsize))
     if groups:
