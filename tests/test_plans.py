@@ -110,7 +110,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def planned_functions() -> list[Plans]:
     gc.collect()
-    return [p for p in gc.get_objects() if isinstance(p, Plans)]
+    return [p for p in gc.get_objects() if type(p) is Plans]
 
 
 @pytest.fixture

@@ -280,7 +280,7 @@ def setitem(input: Any, index: Any, v: Any) -> None:
     """``x[index] = v``, in place; `v` broadcasts and is cast to x's dtype."""
     if isinstance(v, (list, np.ndarray)) and not isinstance(v, Tensor):
         v = np.asarray(v)
-    if _is_array(index) and _kind(index) == "b" and tuple(index.shape) == tuple(
+    if _is_array(index) and dtype_of(index) == np.bool_ and tuple(index.shape) == tuple(
             input.shape) and not len(getattr(v, "shape", ())):
         inplace(masked_fill_op.op, input, (index, v), name="masked_fill_")
         return

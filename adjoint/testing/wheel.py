@@ -34,10 +34,13 @@ _FIRST = "torch.testing._internal"  # until one of these is wanted, nothing stan
 def installed() -> Path | None:
     """The folder of the installed PyTorch, which is not imported; None where it is missing, or
     expecttest, which its testing files need."""
-    spec = PathFinder.find_spec("torch")
-    if spec is None or spec.origin is None or PathFinder.find_spec("expecttest") is None:
+    if PathFinder.find_spec("expecttest") is None:
         return None
-    return Path(spec.origin).parent
+    for place in sys.path:
+        spec = PathFinder.find_spec("torch", [place])
+        if spec is not None and spec.origin and spec.submodule_search_locations:
+            return Path(spec.origin).parent
+    return None                         # (a module alone is what `cli.children` puts in its place)
 
 
 def find_spec(name: str) -> ModuleSpec | None:
