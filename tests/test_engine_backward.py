@@ -4,11 +4,15 @@ refusals.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers_engine import const, exact, leaf, line_with, near, only_ours, randoms, values
 
 import adjoint as ad
+from adjoint.base.aval import aval_of
+from adjoint.core.op import OFTEN, OPS, Plan
 
 grad = ad.autograd.grad
 
@@ -445,3 +449,117 @@ class TestControlFlow:
             total = total + ((w * float(k)) ** 2).sum()
         total.backward()
         near(w.grad, 2.0 * np.array([1.0, 2.0]) * sum(k * k for k in range(5)))
+
+
+BIG = (64, 2048)   # from here on a cotangent's memory is given on
+
+
+def test_memory_of_cotangents_that_somebody_else_holds_is_left_alone() -> None:
+    """Large pointwise nodes write their cotangent over the one they were given, but not where it
+    is the caller's, a hook's, `.grad`'s, another edge's, or captured."""
+    x = ad.randn(*BIG, requires_grad=True)
+    given = ad.randn(*BIG)
+    before = given.numpy().copy()
+    expected = before * np.cos(np.sin(x.detach().numpy())) * np.cos(x.detach().numpy())
+
+    def close(t: Any, want: Any) -> None:
+        np.testing.assert_allclose(t.numpy(), want, rtol=1e-4, atol=1e-5)
+
+    x.sin().sin().backward(given)
+    close(x.grad, expected)
+    np.testing.assert_array_equal(given.numpy(), before)
+    kept: list[Any] = []
+    h = x.sin()
+    h.register_hook(kept.append)
+    h.retain_grad()
+    y = h.sin()
+    inner = before * np.cos(h.detach().numpy())
+    (got,) = ad.autograd.grad(y, [x], given, retain_graph=True)
+    close(got, expected)
+    y.backward(given, retain_graph=True)
+    captured, again = ad.autograd.grad(y, [h, x], given)
+    close(kept[0], inner)
+    close(captured, inner)
+    close(h.grad, 3 * inner)                      # of three walks
+    close(again, expected)
+    a, b = (ad.randn(*BIG, requires_grad=True) for _ in range(2))
+    (a.exp() + b.exp()).backward(given)           # both edges get one array
+    close(a.grad, before * np.exp(a.detach().numpy()))
+    close(b.grad, before * np.exp(b.detach().numpy()))
+    seen: list[Any] = []
+    z = x.sin()
+    z.grad_fn.register_hook(lambda ins, outs: seen.append((ins[0].clone(), outs[0].clone())))
+    z.backward(given * 1.0)
+    close(seen[0][1], before)
+
+
+def test_second_backward_through_large_pointwise_nodes() -> None:
+    """The same bits when the graph is kept, and derivatives of derivatives."""
+    x = ad.randn(*BIG, requires_grad=True)
+    y = x.sin().exp().tanh()
+    first, second = (ad.autograd.grad(y, x, ad.ones(*BIG), retain_graph=True)[0]
+                     for _ in range(2))
+    np.testing.assert_array_equal(first.numpy(), second.numpy())
+    (g,) = ad.autograd.grad(y, x, ad.ones(*BIG), create_graph=True)
+    np.testing.assert_allclose(g.detach().numpy(), first.numpy(), rtol=1e-5, atol=1e-6)
+    (gg,) = ad.autograd.grad(g.sum(), x)
+    assert np.isfinite(gg.numpy()).all()
+
+
+def test_rules_are_tried_again_from_where_memory_was_refused() -> None:
+    """A gradient that grew in place is not added twice, and residuals go one by one."""
+    plan = OPS["linear"].plan(7)
+    rng = np.random.default_rng(0)
+    x, w, ct = (rng.standard_normal(s).astype(np.float32) for s in ((64, 8), (16, 8), (64, 16)))
+    values = {"x": x, "weight": w, "x_aval": aval_of(x)}
+    vals = [values[n] for n in plan.names]
+    total, made = np.ones_like(w), []
+    spent: list[Any] = []
+    original = [g.rule for g in plan.groups]
+    try:
+        for g in plan.groups:
+            if g.targets == (0,):
+                def refuse(*_: Any) -> Any:
+                    spent.extend(vals)
+                    raise MemoryError
+                g.rule = refuse
+        with pytest.raises(MemoryError):
+            plan.run(ct, vals, {}, 3, [None, total, None], made)
+    finally:
+        for g, rule in zip(plan.groups, original, strict=True):
+            g.rule = rule
+    assert [v is None for v in spent] == [n == "x" for n in plan.names]
+    once = total.copy()
+    dx, dw, db = plan.run(ct, vals, {}, 3, [None, total, None], made)
+    np.testing.assert_allclose(dx, ct @ w, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(db, ct.sum(0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(total, once)
+    grown = total if dw is None else total + dw
+    np.testing.assert_allclose(grown, 1 + ct.T @ x, rtol=1e-4, atol=1e-4)
+
+
+def test_rules_that_are_written_out_give_residuals_back_in_the_same_order() -> None:
+    """What a node needs is the same whether somebody looks at it or not, used often or not."""
+    plan = Plan(OPS["linear"], 7)
+    rng = np.random.default_rng(0)
+    x, w, ct = (rng.standard_normal(s).astype(np.float32) for s in ((64, 8), (16, 8), (64, 16)))
+    values = {"x": x, "weight": w, "x_aval": aval_of(x)}
+    vals: list[Any] = []
+    left: list[list[str]] = []
+
+    def watching(rule: Any) -> Any:
+        def run(*args: Any, **attrs: Any) -> Any:
+            left.append([n for n, v in zip(plan.names, vals, strict=True) if v is not None])
+            return rule(*args, **attrs)
+        return run
+
+    for g in plan.groups:
+        g.rule = watching(g.rule)
+    seen = []
+    for _ in range(OFTEN + 1):
+        vals, left = [values[n] for n in plan.names], []
+        found = plan.pull(ct, vals, {}, 3)
+        seen.append(left)
+        np.testing.assert_allclose(found[0], ct @ w, rtol=1e-4, atol=1e-5)
+    assert plan.rules is not None and all(s == seen[0] for s in seen)
+    assert "x" in seen[0][0] and "x" not in seen[0][-1]

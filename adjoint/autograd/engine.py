@@ -21,24 +21,19 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError, Quiet
 from adjoint.core.bind import retried, tensor_of, value_of
+from adjoint.core.held import ALONE
+from adjoint.core.held import refs as _refs
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.rehearsal import call, rehearsal
-from adjoint.core.tensor import (
-    AccumulateGrad,
-    Freed,
-    Node,
-    Port,
-    Tensor,
-    wrap,
-)
+from adjoint.core.tensor import AccumulateGrad, Freed, Node, Port, Tensor, wrap
 from adjoint.ops.accelerate import plus
 from adjoint.ops.pointwise import add as add_op
 
 ndarray = np.ndarray
-_refs = sys.getrefcount
 _current = threading.local()
 _sequence = attrgetter("seq")
-LARGE = 1024    # elements from which fan-in is summed into the first buffer
+LARGE = 1024     # elements from which fan-in is summed into the first buffer
+WHOLE = 1 << 16  # elements from which a cotangent that nobody else holds gives its memory on
 
 
 class Backward:
@@ -133,7 +128,7 @@ class Backward:
         take = cts.pop
         if None in last:
             self._leaves(None)
-        machine = None if self.special else walker(len(self.order), LARGE)
+        machine = None if self.special else walker(len(self.order), LARGE, WHOLE)
         for node in self.order if machine is None else self._rest(machine):
             ct = take(node, None)
             if ct is None:
@@ -141,17 +136,14 @@ class Backward:
                     self._leaves(node)
                 continue
             plan = node.plan
-            if self.special or plan is None or plan.fast is None or (
-                    plan.into is not None and ct.size >= plan.limit):
+            if self.special or plan is None or plan.fast is None or ct.size >= plan.limit:
                 cts[node] = ct
                 ct = None                            # `visit` alone holds it
                 self.visit(node)
                 if node in last:
                     self._leaves(node)
                 continue
-            size = ct.size
-            fast = plan.fast if size < plan.limit else plan.large
-            s = node.s0
+            size, fast, s = ct.size, plan.fast, node.s0
             if s is None:
                 result = fast(ct)
             elif type(s) is Freed:
@@ -197,8 +189,6 @@ class Backward:
             return
         results = plan.pull(ct, self._values(node, value_of), node.attrs, len(edges),
                             adding().begun(self, node) if plan.grows else None)
-        if not self.keep and plan.kept:
-            node.saved = self.mark
         results = [c if c is None or e is None or c.shape == e.shape
                    and c.dtype is (e.dtype or e.plan.dtype) else fit(c, e)
                    for c, e in zip(results, edges, strict=True)]
@@ -254,8 +244,13 @@ class Backward:
         observers = watchers.observers.get() if state() & WATCH else ()
         for observer in observers:
             observer.before_backward(node, ct)
-        results = retried(observers if plan else (), self._call, node, ct) if observers \
-            else self._call(node, ct)
+        if plan is None:                       # a custom function
+            results = node.apply(self, ct)
+        else:
+            free = (type(ct) in (ndarray, MetaArray) and ct.size >= WHOLE and _refs(ct) <= ALONE
+                    and plan.over is not None and adding().free(self, node, ct))
+            results = retried(observers, self._call, node, ct, free, [], []) if observers \
+                else self._call(node, ct, free, [], [])
         if plan is not None and (self.masks is not None or plan.op.chooses):
             from adjoint.autograd.masks import masks_of
             read = tensor_of if self.create else value_of
@@ -273,31 +268,36 @@ class Backward:
         self._spread(edges, results)
 
     def _values(self, node: Any, read: Callable[[Any, Any], Any]) -> list[Any]:
-        saved = node.saved
+        """The residuals; the node lets go of them, so that each can go after the last rule that
+        reads it."""
+        plan, saved = node.plan, node.saved
         if type(saved) is Freed:
             raise AutogradError(freed_message(node), reason="freed", about=node)
-        return [read(s, node) for s in saved or ()]
+        vals = [read(s, node) for s in saved or ()]
+        if plan.kept and vals and not self.keep and self.masks is None and not plan.op.chooses:
+            node.saved = self.mark
+        return vals
 
-    def _call(self, node: Any, ct: Any) -> list[Any]:
-        if node.plan is None:                  # a custom function
-            return node.apply(self, ct)
-        vals = self._values(node, tensor_of if self.create else value_of)
-        n = len(node.edges)
-        plan = node.plan
+    def _call(self, node: Any, ct: Any, free: bool, vals: list[Any], made: list[Any]) -> list[Any]:
+        """What the rules give, in the memory of `ct` where that is `free`. `vals` takes the
+        residuals and `made` what was given so far, for another try where memory is refused."""
+        plan, n = node.plan, len(node.edges)
+        if not vals and not made:
+            vals += self._values(node, tensor_of if self.create else value_of)
         if plan.fast is not None and not self.create and not self.levels:
-            large = ct.size >= plan.limit
-            fast = plan.large if large else plan.fast
-            if large and plan.into is not None:
-                found = adding().added(self, node, ct, vals)
+            fast = plan.fast
+            if ct.size >= plan.limit:
+                found = adding().placed(self, node, ct, vals, free)
                 if found is not None:
                     return found
+                fast = plan.large
             if type(ct) is ndarray:
                 return list(fast(ct, *vals))
             if rehearsal.get() is not None:
                 return list(call(fast, ct, *vals, otherwise=lambda: plan.run(
                     ct, vals, node.attrs, n)))
         return plan.run(ct, vals, node.attrs, n,
-                        adding().begun(self, node) if plan.grows else None)
+                        adding().begun(self, node) if plan.grows else None, made)
 
     def _add(self, edge: Any, ct: Any) -> None:
         cts = self.cts
@@ -311,12 +311,12 @@ class Backward:
         have = cts.get(edge)
         if have is None:
             cts[edge] = ct
-        elif (type(have) is ndarray and have.size >= LARGE and _refs(have) <= 3
-                and have.base is None and type(ct) is ndarray):
-            plus(have, ct, out=have)
-        elif (type(have) is type(ct) is MetaArray and have.size >= LARGE and _refs(have) <= 3
-                and have.base is None):
-            call(plus, have, ct, out=have, otherwise=tuple)
+        elif (type(have) is type(ct) and type(ct) in (ndarray, MetaArray) and have.size >= LARGE
+                and _refs(have) <= ALONE + 1 and have.base is None):
+            if type(have) is ndarray:
+                plus(have, ct, out=have)
+            else:
+                call(plus, have, ct, out=have, otherwise=tuple)
         else:
             cts[edge] = add(have, ct)
 

@@ -19,9 +19,9 @@ from adjoint.core.tensor import (
 )
 
 
-def walker(large: int) -> Any:
-    """`kernels.walk.walker` for our nodes; sums of `large` elements are the engine's. None where
-    there is no generated code."""
+def walker(large: int, whole: int) -> Any:
+    """`kernels.walk.walker` for our nodes; sums of `large` elements and cotangents of `whole` are
+    the engine's. None where there is no generated code."""
     if os.environ.get("ADJOINT_JIT", "1") == "0":
         return None
     from adjoint.kernels import walk  # it loads the compiler
@@ -36,4 +36,5 @@ def walker(large: int) -> Any:
     slots["leaf.shape"] = (end, "shape")
     return walk.walker({
         "tensor": Tensor, "parameter": Parameter, "plan_type": Plan, "ref": OutRef, "kept": Kept,
-        "accumulate": AccumulateGrad, "port": Port, "large": large}, slots)
+        "accumulate": AccumulateGrad, "port": Port, "large": large,
+        "whole": whole}, slots)

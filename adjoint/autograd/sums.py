@@ -1,31 +1,54 @@
-"""Adding a node's cotangents to what has arrived already, in the pass that computes them."""
+"""Cotangents in memory that is there already: added to what has arrived, in the pass that computes
+them, or written over the cotangent that they are computed from."""
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from adjoint.autograd.engine import LARGE
 from adjoint.base.aval import MetaArray
+from adjoint.core.held import ALONE, owns, refs
 from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Port
 
-_refs = sys.getrefcount
+
+def _shown(walk: Any, node: Any) -> bool:
+    """Whether somebody wants to see the node's cotangents themselves."""
+    return (walk.create or walk.levels or bool(node._post_hooks) or walk.masks is not None or (
+        bool(state() & WATCH) and any([o.cotangents for o in watchers.observers.get()])))
+
+
+def free(walk: Any, node: Any, ct: Any) -> bool:
+    """Whether the memory of `ct`, which the caller alone holds, may be written over."""
+    return owns(ct) and not _shown(walk, node)
+
+
+def placed(walk: Any, node: Any, ct: Any, vals: list[Any], over: bool) -> list[Any] | None:
+    """Cotangents of a large pointwise node that take no memory of their own, or one of two that
+    does: `added`, else the only one in the memory of `ct`, if `over` allows that; None where there
+    is neither."""
+    plan = node.plan
+    found = added(walk, node, ct, vals) if plan.into is not None else None
+    if found is not None or not over or plan.over is None:
+        return found
+    if type(ct) is np.ndarray:
+        return list(plan.over(ct, *vals))
+    made = call(plan.over, ct, *vals, otherwise=_refused)
+    return None if made is NotImplemented else list(made)
 
 
 def begun(walk: Any, node: Any) -> list[Any] | None:
     """Per operand of `node`, what has arrived where its cotangent goes, if that may be added to in
     place; None where somebody wants to see the cotangent itself."""
-    if walk.create or walk.levels or node._post_hooks or walk.masks is not None or (
-            state() & WATCH and any(o.cotangents for o in watchers.observers.get())):
+    if _shown(walk, node):
         return None
     found: list[Any] = []
     for e in node.edges:
         have: Any = None if type(e) is Port else walk.cts.get(e)
         found.append(have if type(have) in (np.ndarray, MetaArray) and have.size >= LARGE
-                     and _refs(have) <= 3 and have.base is None else None)
+                     and refs(have) <= ALONE + 1 and have.base is None else None)
     return found
 
 

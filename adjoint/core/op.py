@@ -243,15 +243,18 @@ def attr_names(rule: Rule | None, op: Op) -> tuple[str, ...]:
 class Group:
     """One rule as a plan runs it: positions of its residuals, its attributes, its targets; `grow`
     is what a rule offers that can add its cotangent to an array without making it first:
-    `rule.grow(sum, ct, *residuals)`, False where it did not."""
+    `rule.grow(sum, ct, *residuals)`, False where it did not. No later rule reads the residuals at
+    `spent`."""
 
-    __slots__ = ("rule", "positions", "attrs", "targets", "joint", "wants", "grow")
+    __slots__ = ("rule", "positions", "attrs", "targets", "joint", "wants", "grow", "spent")
 
     def __init__(self, rule: Rule | None, positions: tuple[int, ...], attrs: tuple[str, ...],
                  targets: tuple[int, ...], joint: bool, wants: bool) -> None:
-        self.rule, self.positions, self.attrs = rule, positions, attrs
+        self.rule: Any = rule                     # (a vjp table has no None rules)
+        self.positions, self.attrs = positions, attrs
         self.targets, self.joint, self.wants = targets, joint, wants
-        self.grow = getattr(rule, "grow", None)
+        self.grow: Any = getattr(rule, "grow", None)
+        self.spent: tuple[int, ...] = ()
 
 
 OFTEN = 20      # uses of a plan, after which writing its rules out has paid
@@ -314,11 +317,12 @@ class Plan:
     groups  the rules to call
     fast    optional: (ct, *vals) -> tuple of cotangents per operand, on raw arrays of `dtype`
     into    optional: `fast` that adds to arrays: (ct, *vals, out=, same=), see `choose.Adding`
+    over    optional: `fast` for large arrays, the only cotangent in the memory of `ct`
     """
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
                  "grows", "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair",
-                 "layout", "into", "rules", "uses", "born", "variants")
+                 "layout", "into", "over", "rules", "uses", "born", "variants")
     _post_hooks = _pre_hooks = _tensor_hooks = _retain = _metadata = None   # see `alone`
     hooked = False
 
@@ -330,6 +334,7 @@ class Plan:
         self.large: Rule | None = None   # `fast` by a generated kernel, from `limit` elements
         self.limit = 1 << 62
         self.into: Rule | None = None
+        self.over: Rule | None = None
         self.pick: Rule | None = None
         self.rules: Rule | None = None   # `run` written out, once the plan was used often
         self.uses = 0
@@ -341,7 +346,7 @@ class Plan:
             names.update(dict.fromkeys(n for n in reads(table[key]) if n != "wanted"))
         self.names = tuple(names)
         self.kept = tuple(n for n in names if not n.endswith("_aval") and n != "avals")
-        self.groups = [self._group(key, table[key]) for key in chosen]
+        self.groups = self._groups(table, chosen)
         self.grows = any(g.grow is not None for g in self.groups)
         self.wanted = tuple(sorted(t for g in self.groups for t in g.targets))
         self.sources = tuple(_source(op, n) for n in self.names)
@@ -371,6 +376,19 @@ class Plan:
             setattr(made, name, value)
         return made
 
+    def _groups(self, table: Mapping[tuple[str, ...], Rule | None],
+                chosen: Sequence[tuple[str, ...]]) -> list[Group]:
+        """The rules, in the order in which they run: those first whose cotangents are gradients of
+        weights as a rule, small beside the residual that is not needed after them."""
+        groups = sorted([self._group(key, table[key]) for key in chosen],
+                        key=lambda g: g.grow is None)
+        light = {i for i, n in enumerate(self.names) if n not in self.kept}
+        later: set[int] = set()
+        for g in reversed(groups):
+            g.spent = tuple(sorted({p for p in g.positions if p >= 0} - later - light))
+            later.update(g.positions)
+        return groups
+
     def _group(self, key: tuple[str, ...], rule: Rule | None) -> Group:
         op = self.op
         if key == ("*",):
@@ -382,19 +400,25 @@ class Plan:
         return Group(rule, positions, attr_names(rule, op), targets,
                      len(key) > 1 or key == ("*",), "wanted" in asked)
 
-    def run(self, ct: Any, vals: Sequence[Any], attrs: Mapping[str, Any], n: int,
-            sums: Sequence[Any] | None = None) -> list[Any]:
-        """Cotangents per operand (None where none flows) by calling the rules. `sums` are arrays
-        per operand that rules which can may add to; then no cotangent comes back."""
+    def run(self, ct: Any, vals: list[Any], attrs: Mapping[str, Any], n: int,
+            sums: Sequence[Any] | None = None, made: list[Any] | None = None) -> list[Any]:
+        """Cotangents per operand (None where none flows) by calling the rules. `vals` is emptied:
+        a residual goes when no rule is left that reads it. `sums` are arrays per operand that
+        rules which can may add to; then no cotangent comes back. `made` takes what each rule gave:
+        a second call with it goes on after the last rule that came to its end."""
         out: list[Any] = [None] * n
-        for g in self.groups:
+        made = [] if made is None else made
+        for g in self.groups[len(made):] if made else self.groups:
             args = [self._wants(n) if i < 0 else vals[i] for i in g.positions]
-            if sums is not None and g.grow is not None:
-                have = sums[g.targets[0]]
-                if have is not None and g.grow(have, ct, *args):
-                    continue
-            result = g.rule(ct, *args, **{k: attrs[k] for k in g.attrs})  # type: ignore[misc]
-            # (a vjp table has no None rules)
+            have = sums[g.targets[0]] if sums is not None and g.grow is not None else None
+            if have is not None and g.grow(have, ct, *args):
+                made.append(None)
+            else:
+                made.append(g.rule(ct, *args, **{k: attrs[k] for k in g.attrs}))
+            args.clear()
+            for i in g.spent:
+                vals[i] = None
+        for g, result in zip(self.groups, made, strict=True):
             if not g.joint:
                 out[g.targets[0]] = result
             elif g.targets == (-1,):
@@ -404,7 +428,7 @@ class Plan:
                     out[t] = r
         return out
 
-    def pull(self, ct: Any, vals: Sequence[Any], attrs: Mapping[str, Any], n: int,
+    def pull(self, ct: Any, vals: list[Any], attrs: Mapping[str, Any], n: int,
              sums: Sequence[Any] | None = None) -> list[Any]:
         """`run`, quickly where that is done again and again."""
         if sums is not None and any([s is not None for s in sums]):
@@ -418,7 +442,8 @@ class Plan:
         return found
 
     def _written_out(self, n: int) -> Rule:
-        """The calls of the rules as one function (ct, values, attributes) -> cotangents."""
+        """The calls of the rules as one function (ct, values, attributes) -> cotangents; values go
+        as in `run`."""
         space: dict[str, Any] = {"wanted": self._wants(n)}
         lines, out = ["def rules(c, v, k):"], ["None"] * n
         for i, g in enumerate(self.groups):
@@ -429,6 +454,8 @@ class Plan:
                 out[t] = f"o{t}"
             made = ", ".join(f"o{t}" for t in g.targets) + ("," if g.joint else "")
             lines.append(f"    {made} = rule{i}({', '.join(values)})")
+            if g is not self.groups[-1]:             # (after the last one all of them go)
+                lines += [f"    v[{p}] = None" for p in g.spent]
         lines.append(f"    return [{', '.join(out)}]")
         exec(compile("\n".join(lines), "<adjoint rules>", "exec"), space)  # noqa: S102
         # (our own text: names and numbers of the record)

@@ -190,6 +190,13 @@ class _Hybrid:
         out = NotImplemented if kernel is None else kernel(*args, **attrs)
         return self.small(*args, **attrs) if out is NotImplemented else out
 
+    def over(self, ct: Any, *args: Any) -> Any:
+        """The results with the only one that is asked for stored in the memory of `ct`."""
+        kernel = self._build()
+        if kernel is None or kernel(ct, *args, out=(ct,)) is NotImplemented:
+            return self.table.call(ct, *args)
+        return tuple([None if place < 0 else ct for place in self.returns])
+
     def _unary(self) -> Kernel:
         small, large = self.small, self.large
 
@@ -302,10 +309,11 @@ def report() -> dict[str, Any]:
 
 def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
           keyword: Sequence[str] = (), dtype: np.dtype[Any] | None = None,
-          single: bool = True) -> tuple[Kernel, Kernel, int]:
-    """(small, large, minimum): the two functions that `hybrid` chooses from, for callers that
+          single: bool = True) -> tuple[Kernel, Kernel, int, Kernel | None]:
+    """(small, large, minimum, over): the two functions that `hybrid` chooses from, for callers that
     look at the size themselves; `large` pays from `minimum` elements of the largest operand, and
-    computes with NumPy where there is no generated code."""
+    computes with NumPy where there is no generated code. `over` is `large` with the only result
+    in the memory of the first operand, where that can be."""
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
     weight = _weight(present)
@@ -317,13 +325,15 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
             minimum = max(minimum, min(found.limit, _DIRECT_LIMIT) + 1)
             small = direct.function(found, small, minimum - 1)
     if not weight:
-        return small, small, _NOTHING
+        return small, small, _NOTHING, None
     plain = compile_numpy(name, params, present, keyword=keyword, dtype=dtype, single=single)
     run = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, plain, minimum)
     large = _with_gaps(run.large, exprs) if len(present) < len(exprs) else run.large
+    over = None
     if not keyword and _module("llvm").available():
         places = iter(range(len(present)))
         run.returns = [-1 if e is None else next(places) for e in exprs]
         run.table = _module("launch").Table(name, large)
         large = run.table.call
-    return small, large, minimum
+        over = run.over if len(present) == 1 and not single else None
+    return small, large, minimum, over

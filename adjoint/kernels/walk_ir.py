@@ -6,10 +6,11 @@
 visits the nodes of the list `order` from index `first` as `Backward.run` (`autograd/engine.py`)
 does, and returns the index of the first node that is not plain (or the length): one without a
 generated rule, with residuals that were packed, written to or released, or a large one whose
-cotangents can be added to what its edges have got, or to each other. Such a node is untouched.
-`mark` replaces released residuals (None: they are kept); `deliver(edge, ct)` adds a cotangent that
-has to be brought into shape, that goes to a port, or to a sum of `large` elements; `leaves(node)`
-finishes the leaves that `last` lists for the node.
+cotangents can be added to what its edges have got, or to each other, or with a cotangent of `whole`
+elements, whose memory the engine may give to the result. Such a node is untouched. `mark` replaces
+released residuals (None: they are kept); `deliver(edge, ct)` adds a cotangent that has to be
+brought into shape, that goes to a port, or to a sum of `large` elements; `leaves(node)` finishes
+the leaves that `last` lists for the node.
 """
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.objects_ir import ELEMENTS, Writer, declare
 
 ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumulate", "port",
-       "tuple", "none", "true", "false", "touched", "exposed", "version", "plus", "large")
+       "tuple", "none", "true", "false", "touched", "exposed", "version", "plus", "large",
+       "whole")
 SLICE = 4096             # nodes after which Python may look at signals and other threads
 ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, COUNT = range(8)
 
@@ -214,11 +216,14 @@ class _Walk:
         return edges
 
     def _alone(self, edges: list[Value], size: Value, limit: Value) -> None:
-        """Stop at a large node whose edges lead to one place, or to sums that have begun."""
+        """Stop at a large node whose edges lead to one place, or to sums that have begun, or whose
+        cotangent may give its memory on."""
         f, w = self.f, self.w
         great, done = f.label("great"), f.label("alone")
         f.branch(size.compare("slt", limit), done, great)
         f.start(great)
+        whole = f.call("PyLong_AsLongLong", "i64", w.env("whole"))
+        w.need(size.compare("slt", whole), "stop")
         w.need(w.differs(edges[0], edges[1]) | w.same(edges[0], w.none), "stop")
         for e in edges:
             held = f.call("PyDict_Contains", "i32", self.args[CTS], e)

@@ -272,7 +272,7 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
     g = _fresh("ct", set(plan.names))
     ct = ex.var(g)
     cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
-    plan.fast, plan.large, plan.limit = raw_functions(
+    plan.fast, plan.large, plan.limit, plan.over = raw_functions(
         f"{op.name}_backward", [g, *plan.names], cts, dtype, single=False)
     if GENERATED and len(cts) <= 2:
         plan.into = _kernels().Adding(f"{op.name}_backward", [g, *plan.names], cts)
@@ -292,11 +292,12 @@ def _kernels() -> Any:
 
 def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any],
                   dtype: np.dtype[Any] | None, single: bool = True, keyword: Sequence[str] = ()
-                  ) -> tuple[Any, Any, int]:
-    """(function for small arrays, function for large ones, size from which the second pays)."""
+                  ) -> tuple[Any, Any, int, Any]:
+    """(function for small arrays, function for large ones, size from which the second pays, the
+    second with its only result in the memory of the first operand, or None)."""
     if not GENERATED:
         small = ex.compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
-        return small, small, 1 << 62
+        return small, small, 1 << 62, None
     return _kernels().parts(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
 
 
@@ -386,7 +387,7 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
 def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
              ) -> Callable[..., Any]:
     """Raw arrays of any dtypes, any number of operands, attributes: for ops without a caller."""
-    small, large, limit = raw_functions(op.name, operands, [op.expression], None, keyword=attrs)
+    small, large, limit, _ = raw_functions(op.name, operands, [op.expression], None, keyword=attrs)
     half = through_float32(small)
 
     def run(*arrays: Any, **values: Any) -> Any:
@@ -408,7 +409,7 @@ def _prepare(kind: str) -> Callable[..., Any]:
 def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
     """What a caller's template needs: raw functions and plans, for float32 and float64."""
     e, slopes = op.expression, op.rules[2]
-    raws = [raw_functions(op.name, operands, [e], d) for d in (F32, F64)]
+    raws = [raw_functions(op.name, operands, [e], d)[:3] for d in (F32, F64)]
     if len(operands) == 1:
         plans: list[Any] = [_fast_plan(op, 1, slopes, d) or op.plan(0) for d in (F32, F64)]
     else:
