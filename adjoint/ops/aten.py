@@ -28,6 +28,10 @@ class Overloads:
             raise AttributeError(name)
         return self._record
 
+    def __call__(self, *args: Any, **attrs: Any) -> Any:
+        """Run the record: its operands by position, its attributes by name."""
+        return self._record.call(*args, **attrs)
+
 
 def __getattr__(name: str) -> Any:
     own = NAMES.get(name, name)

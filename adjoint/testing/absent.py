@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,6 +22,7 @@ from adjoint.base import tree
 from adjoint.base.errors import NotSupported
 from adjoint.core import intercept
 from adjoint.core.tensor import Tensor
+from adjoint.ops import aten
 from adjoint.ops.create import from_numpy
 
 
@@ -81,6 +82,18 @@ class Absent:
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotSupported(f"{self.__name__} is not here")
+
+
+class OrAbsent(Absent):
+    """The names of a module; those that it has not are absent."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module.__name__)
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._module, name, None)
+        return super().__getattr__(name) if found is None else found
 
 
 class Unmade:
@@ -195,7 +208,7 @@ _SHORT = {getattr(dt, name): short for name, short in (pair.split("=") for pair 
 _SCHEMES = "per_tensor_affine per_channel_affine per_tensor_symmetric per_channel_symmetric".split()
 _CLASSES = ("ScriptDict", "ScriptList", "ScriptFunction", "ScriptMethod", "ScriptModule")
 
-REPLACED = {"finfo"}  # names that a module has, and that are to know more
+REPLACED = {"finfo", "aten"}  # names that a module has, and that are to know more
 
 def _switches(*names: str) -> dict[str, Any]:
     """`set_NAME` and `get_NAME` for each name: remembered, and without another effect."""
@@ -245,7 +258,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "cpu": {"get_capabilities": dict, "_is_avx2_supported": _no},
     "cuda.jiterator": {name: lambda *args, **kwargs: Absent("cuda.jiterator") for name in
                        ("_create_jit_fn", "_create_multi_output_jit_fn")},
-    "ops": {name: Absent(f"ops.{name}") for name in ("aten", "mkldnn", "prims")},
+    "ops": {"aten": OrAbsent(aten), "mkldnn": Absent("ops.mkldnn"), "prims": Absent("ops.prims")},
     "distributed.tensor": {"DTensor": _kind("DTensor")},
     "masked": {"_input_mask": _input_mask, "_output_mask": _output_mask},
     "nn": {name: _kind(name) for name in ("LinearCrossEntropyLoss", "LinearCrossEntropyOptions")},

@@ -83,7 +83,7 @@ def _is_here(info: Any) -> bool:
     """False for a row about an operation, a module or an optimizer that is not here."""
     about = [getattr(info, name, None) for name in ("op", "module_cls", "optim_cls")]
     return not any(isinstance(x, Absent) or isinstance(x, type) and issubclass(x, Unmade)
-                   for x in about)
+                   or x is not None and not callable(x) for x in about)
 
 
 def _found_or_absent(find: Callable[..., Any], where: Any, name: str, *default: Any) -> Any:
