@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,6 @@ from adjoint.ops.accelerate import ON
 F = ad.nn.functional
 SHAPE = (512, 512)                          # 1 MB, the least that is made again
 pytestmark = pytest.mark.skipif(not ON, reason="without kernels activations are kept")
-
-
-@pytest.fixture(autouse=True)
-def plans_of_other_sizes() -> Iterator[None]:
-    """Replayed calls remember whether they met an operand large enough: not for the next test."""
-    yield
-    F.linear.plans.table.clear()
 
 
 def leaf(*shape: int, seed: int = 0) -> Any:
