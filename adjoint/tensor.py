@@ -276,6 +276,17 @@ def _shared(name: str) -> Any:
     return getattr(importlib.import_module("adjoint.shared"), name)
 
 
+def share_memory_(self: Tensor) -> Tensor:
+    """Move the data to memory that processes share; returns the tensor."""
+    moved: Tensor = _shared("share")(self)
+    return moved
+
+
+def is_shared(self: Tensor) -> bool:
+    """Whether `share_memory_` has moved the data."""
+    return _shared("block_of")(self.array) is not None
+
+
 _SURFACE: dict[str, Any] = {
     "is_meta": property(lambda self: type(self.array) is MetaArray and rehearsal() is None,
                         doc="True for tensors without storage."),
@@ -289,8 +300,7 @@ _SURFACE: dict[str, Any] = {
     "imag": property(arrange.imag, lambda self, v: self.imag.copy_(v),
                      doc="The imaginary part of a complex tensor: a view."),
     "get_device": get_device, "is_inference": is_inference, "is_signed": is_signed,
-    "is_pinned": is_pinned, "share_memory_": lambda self: _shared("share")(self),
-    "is_shared": lambda self: _shared("block_of")(self.array) is not None,
+    "is_pinned": is_pinned, "share_memory_": share_memory_, "is_shared": is_shared,
     "_is_view": lambda self: self._base is not None,
 }
 

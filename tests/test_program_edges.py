@@ -190,7 +190,7 @@ def test_vectors_and_triangles() -> None:
 def test_switches_of_absent_backends() -> None:
     backends = ad.backends
     assert backends.cudnn.version() is None and not backends.mps.is_built()
-    backends.mkldnn.verbose = 3
+    backends.mkldnn.verbose, backends.cudnn.benchmark = 3, False
     assert backends.mkldnn.verbose == 3 and backends.mkldnn.unset is False
     with pytest.raises(AttributeError):
         backends.cudnn.__wrapped__  # noqa: B018  # asked for, as inspect does

@@ -5,7 +5,6 @@ Source: J. Ba, J. Kiros, G. Hinton, "Layer normalization" (2016), eq. 3-4.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -217,8 +216,8 @@ def check_normalized(name: str, x: Any, shape: Shape, weight: Any, bias: Any) ->
 
 
 @planned
-def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None,
-               eps: float = 1e-5) -> Any:
+def layer_norm(input: Any, normalized_shape: tuple[int, ...] | list[int], weight: Any = None,
+               bias: Any = None, eps: float = 1e-5) -> Any:
     """(x - mean)/√(var + eps)·weight + bias over the trailing axes `normalized_shape`.
 
     >>> import adjoint as ad
