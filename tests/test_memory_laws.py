@@ -43,6 +43,10 @@ def law(name: str) -> None:
                 if many:
                     ad.autograd.backward(many, [ad.ones_like(t) for t in many])
 
+            step()                           # what is built at the first use is not the step's
+            for x in given:
+                if isinstance(x, Tensor):
+                    x.grad = None
             predicted = ad.memory.predict(step)
             with ad.memory.track(step) as measured:
                 step()
