@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -53,6 +54,18 @@ class Aval:
 
 # The account that storage-less arrays made here are counted in: has add(nbytes), drop(nbytes).
 account: ContextVar[Any] = ContextVar("adjoint_meta_account", default=None)
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes `order`; without an array, because memory is counted.
+
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
+    out = [0] * len(order)
+    for i, d in enumerate(order):
+        out[d] = i
+    return tuple(out)
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -103,7 +103,9 @@ class Own:
         """Stands in for the raw functions until they exist."""
         (self.raw32, large32, self.limit), (self.raw64, large64, _), self.plans32, self.plans64, \
             self.make = self.build()
-        self.ends32, self.ends64 = (_one(self.raw32), large32), (_one(self.raw64), large64)
+        single = self.limit > 1
+        self.ends32 = (_one(self.raw32) if single else large32, large32)
+        self.ends64 = (_one(self.raw64) if single else large64, large64)
         if self.make is not None:
             self.machine = self._wait
             self.function.__code__ = _machine_first[self.function.__code__]
@@ -126,9 +128,9 @@ class Own:
     def run(self, dtype: Any, *arrays: Any) -> Any:
         """Compute on raw arrays of one dtype."""
         n = arrays[0].size if len(arrays) == 1 else elements(arrays[0], arrays[1], self.limit)
-        if n < self.limit:
+        if 1 < n < self.limit:
             return (self.raw32 if dtype is F32 else self.raw64)(*arrays)
-        return (self.ends32 if dtype is F32 else self.ends64)[1](*arrays)
+        return (self.ends32 if dtype is F32 else self.ends64)[n > 1](*arrays)
 
     def operands(self, a: Any, b: Any, mode: int) -> Any:
         """The pairs that are not two tensors, or are under `inference_mode`: (a, b, arrays, dtype,

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import inverse
+
 Array = np.ndarray[Any, Any]
 
 TILE_BYTES = 4 << 20
@@ -129,7 +131,7 @@ def laid_like(x: Array, width: int, make: Callable[..., Array] = np.zeros) -> Ar
     """
     order = sorted(range(x.ndim - 1), key=lambda axis: -x.strides[axis])
     made = make((*(x.shape[axis] for axis in order), width), x.dtype)
-    return made.transpose(*np.argsort(order), x.ndim - 1)
+    return made.transpose(*inverse(order), x.ndim - 1)
 
 
 def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:

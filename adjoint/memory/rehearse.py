@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adjoint.base.aval import SCALAR, MetaArray, account, aval_of
+from adjoint.base.aval import SCALAR, MetaArray, account, aval_of, inverse
 from adjoint.base.errors import AdjointError
 from adjoint.core.bind import compute, inferred
 from adjoint.core.inplace import _written
@@ -263,7 +263,7 @@ def _zeros(m: MetaArray) -> Any:
         return np.zeros(m.shape, m.dtype)
     order = sorted(range(m.ndim), key=lambda i: -m.strides[i])
     packed = np.zeros([m.shape[i] for i in order], m.dtype)
-    owned = np.empty_like(packed.transpose(np.argsort(order)), order="K")
+    owned = np.empty_like(packed.transpose(inverse(order)), order="K")
     owned[...] = 0
     return owned
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import BOOL, default_dtype, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.inplace import check_fit
@@ -194,7 +194,7 @@ def empty_permuted(size: Any, physical_layout: Any, **kwargs: Any) -> Any:
         raise ArgumentError(f"Duplicate dim not allowed: physical_layout {physical_layout} is not a"
                             f" permutation of {len(size)} axes")
     made = FUNCTIONS["empty"](*[size[d] for d in physical_layout], **kwargs)
-    return wrap(made.array.transpose([int(i) for i in np.argsort(physical_layout)]), made._rg)
+    return wrap(made.array.transpose(inverse(physical_layout)), made._rg)
 
 
 @public(method=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import MetaArray, inverse
 from adjoint.base.dtypes import default_dtype, default_of, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.rehearsal import call, rehearsal
@@ -272,7 +272,7 @@ def _like(name: str, fill: Any) -> Any:
         if order is None:
             return make(tuple(array.shape), kind, fill, where, requires_grad)
         made = make(tuple(array.shape[d] for d in order), kind, fill, where)
-        return wrap(made.array.transpose(np.argsort(order)), requires_grad)
+        return wrap(made.array.transpose(inverse(order)), requires_grad)
     like.__name__ = like.__qualname__ = name
     like.__doc__ = f"`{name[:-5]}` of the shape, dtype and device of `input`."
     return public(name, method=False)(like)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import IndexOutOfRange
 from adjoint.core.bind import bind
@@ -191,7 +191,7 @@ def _unindex_impl(ct: Any, index: Any, /, *, shape: Shape, dims: Shape) -> Any:
     add_rows(out, index.reshape(-1), w.reshape(index.size, width))
     order = (*dims, *rest)
     whole = out.reshape(tuple(shape[d] for d in order))
-    return narrowed(np.ascontiguousarray(whole.transpose(np.argsort(order))), ct.dtype)
+    return narrowed(np.ascontiguousarray(whole.transpose(inverse(order))), ct.dtype)
 
 
 def _batch_index(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:

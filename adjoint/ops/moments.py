@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import I64
 from adjoint.core.op import op
 from adjoint.ops.api_common import narrowed, wide
@@ -147,7 +147,7 @@ def _others(x: Any, dim: Shape) -> Any:
     back = flip_op(narrow_op(flat, dim=1, start=1, length=n - 1), dims=(1,))
     after = flip_op(cat_op(one, cumprod_op(back, dim=1), dim=1), dims=(1,))
     both = reshape(mul(before, after), tuple(shape[d] for d in order))
-    return permute_op(both, dims=tuple(np.argsort(order).tolist()))
+    return permute_op(both, dims=inverse(order))
 
 
 def _prod_vjp(ct: Any, x: Any, *, dim: Shape) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, inverse
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.bind import bind, function_of
 from adjoint.core.op import Op, op, register
@@ -100,13 +100,6 @@ squeeze_op: Any = op(
 
 
 # ------------------------------------------------------------------ permutations
-def _inverse(dims: Sequence[int]) -> Shape:
-    out = [0] * len(dims)
-    for i, d in enumerate(dims):
-        out[d] = i
-    return tuple(out)
-
-
 def _batch_permute(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
     return bind(op_, args, {"dims": (0, *(d + 1 for d in attrs["dims"]))})
 
@@ -114,7 +107,7 @@ def _batch_permute(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -
 permute_op: Any = op(
     "permute", impl=lambda x, /, *, dims: x.transpose(dims),
     infer=lambda x, *, dims: Aval(tuple(x.shape[d] for d in dims), x.dtype),
-    vjp={"x": lambda ct, *, dims: permute_op(ct, dims=_inverse(dims))}, jvp={"x": None},
+    vjp={"x": lambda ct, *, dims: permute_op(ct, dims=inverse(dims))}, jvp={"x": None},
     batch=_batch_permute, view=True)
 
 
