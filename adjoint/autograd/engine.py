@@ -214,8 +214,9 @@ class Backward:
         yield from order[at:]
 
     def _deliver(self, edge: Any, ct: Any) -> None:
-        """Bring a cotangent into the edge's shape and add it."""
-        self._add(edge, fit(ct, edge) if ct.shape != edge.shape else ct)
+        """Bring a cotangent into the edge's shape and add it; a rule may have none (`zeta`)."""
+        if ct is not None:
+            self._add(edge, fit(ct, edge) if ct.shape != edge.shape else ct)
 
     def _leaves(self, node: Any) -> None:
         """Finish the leaves that got their last contribution from `node`."""

@@ -86,7 +86,7 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
         return _bind_level(op, args, attrs, needs, top.trace)
     if mode & WATCH and tensors:
         return _bind_watched(op, args, attrs, arrays, needs, mode, quick)
-    outs = compute(op, arrays, attrs, tensors)
+    outs = compute(op, arrays, attrs, tensors or bool(mode & WATCH))
     if not tensors:
         return outs[0] if not op.multi else outs[: _visible(op, outs)]
     if not (needs and mode & GRAD):

@@ -32,7 +32,7 @@ PROBE_BYTES = 32 << 20         # operands and results of a call that is run on s
 IDLE_BYTES = 32 << 20          # what may be kept for reuse after a call was tried on smaller arrays
 PROBE_WORK = 1_000_000_000     # floating operations of such a call
 # Ops that allocate as the values tell them: what a scratch run shows is not what a real one takes.
-BY_VALUE = frozenset({"linalg_matrix_exp", "mode"})
+BY_VALUE = frozenset({"linalg_matrix_exp", "mode", "gammainc", "gammaincc", "linalg_ldl_factor"})
 _RESERVE = 1 << 45             # address space that views of huge arrays are laid out in
 _NORESERVE = 0x4000            # MAP_NORESERVE
 
