@@ -29,6 +29,26 @@ def pytest_configure() -> None:
     import_module("adjoint.base.tier").at_once()
 
 
+def set_aside() -> None:
+    """What is there now is left out of later searches of Python's collector: thousands of tests and
+    what other tests left make each of them last seconds."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_collections() -> None:
+    set_aside()
+
+
+@pytest.fixture(scope="module")
+def whole_heap(short_collections: None) -> Iterator[None]:
+    """For tests of who holds an object: the collector knows of all."""
+    gc.unfreeze()
+    yield
+    set_aside()
+
+
 @pytest.fixture(autouse=True)
 def same_start() -> Iterator[None]:
     """Seeds are fixed; grad mode and default dtype are as found, or the test fails."""

@@ -15,6 +15,7 @@ from adjoint.memory import leaks
 
 WIDE = 4000          # bytes that one step saves: the output of exp, 1000 float32
 LOSSES: list[Any] = []
+pytestmark = pytest.mark.usefixtures("whole_heap")
 
 
 def retained() -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import warnings
 import weakref
@@ -108,9 +109,12 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
+@functools.cache
 def planned_functions() -> list[Plans]:
-    gc.collect()
-    return [p for p in gc.get_objects() if type(p) is Plans]
+    gc.unfreeze()                      # (they are older than this test)
+    found = [p for p in gc.get_objects() if type(p) is Plans]
+    gc.freeze()
+    return found
 
 
 @pytest.fixture
