@@ -71,6 +71,26 @@ def test_softmax_of_extreme_rows() -> None:
     assert softmax.log_softmax(x)[1].tolist() == pytest.approx([-np.inf, -np.log(2), -np.log(2)])
 
 
+@pytest.mark.parametrize("dtype,tol", [(np.float32, 2e-6), (np.float64, 1e-14)], ids=["f32", "f64"])
+def test_long_rows_of_cross_entropy_whose_blocks_differ(dtype: Any, tol: float) -> None:
+    x = draw((7, 9001), dtype, 0, 3.0)        # more than two blocks, and a part of a vector
+    x[1, :4500] = -np.inf
+    x[2, 4096:] = -np.inf
+    x[3] = np.sort(x[3])                      # every block has a new maximum
+    x[4] = -np.inf
+    x[5, -1] = np.nan
+    x[6, 8000] = np.inf
+    target = np.array([5, 9000, 0, 8999, 1, 2, 3])
+    loss, lse, _ = softmax.cross_entropy(x, target)
+    with np.errstate(invalid="ignore"):
+        logs = np.log(soft(x))[np.arange(7), target]
+        top = wide(x).max(1)
+    assert np.isnan(loss[4:]).all()
+    assert np.max(abs(loss[:4] + logs[:4])) < tol * 20
+    assert np.max(abs(lse[:4] - (top[:4] + np.log(np.exp(wide(x[:4]) - top[:4, None]).sum(1))))
+                  ) < tol * 20
+
+
 def test_what_row_kernels_leave_to_numpy() -> None:
     x = draw((4, 6), np.float32)
     for bad in (x.T, x[:, ::2], x[:0], x.astype(np.int32), x.astype(">f4")):

@@ -99,12 +99,9 @@ class Rows:
         Sums run within blocks of 4096 columns first, so that long rows stay accurate.
         "max" ignores nan (a nan shows in whatever is computed next).
         """
-        f = self.f
+        f, join = self.f, self.join
         zero = {"add": 0.0, "max": -np.inf}
         start = [f.const(self.ty, zero[h]) for h in how]
-
-        def join(h: str, a: Value, b: Value) -> Value:
-            return a + b if h == "add" else f.select(b.compare("ogt", a), b, a)
 
         def body(j: Value, mask: Value | None, carried: list[Value]) -> list[Value]:
             new = step(j, mask)
@@ -119,9 +116,14 @@ class Rows:
             return combine(carried, part)
 
         total = f.loop(f.i64(0), self.columns, _BLOCK, start, block)
-        return [self._lanes(h, v, join) for h, v in zip(how, total, strict=True)]
+        return [self.lanes_joined(h, v) for h, v in zip(how, total, strict=True)]
 
-    def _lanes(self, h: str, v: Value, join: Callable[[str, Value, Value], Value]) -> Value:
+    def join(self, how: str, a: Value, b: Value) -> Value:
+        """The sum ("add") or the larger ("max", which ignores a nan in `b`)."""
+        return a + b if how == "add" else self.f.select(b.compare("ogt", a), b, a)
+
+    def lanes_joined(self, how: str, v: Value) -> Value:
+        """The lanes of a vector joined pairwise, as a scalar."""
         f = self.f
         while lanes(v.ty) > 1:
             half = lanes(v.ty) // 2
@@ -129,7 +131,7 @@ class Rows:
                 a, b = f.shuffle(v, v, range(half)), f.shuffle(v, v, range(half, 2 * half))
             else:
                 a, b = f.extract(v, 0), f.extract(v, 1)
-            v = join(h, a, b)
+            v = self.join(how, a, b)
         return v
 
     def map(self, body: Callable[[Value, Value | None, bool], None],

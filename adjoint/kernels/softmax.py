@@ -18,17 +18,53 @@ from adjoint.kernels.rows import Rows
 
 Array = NDArray[Any]
 _SCRATCH = 8192         # elements of the longest row that is kept on the stack of its thread
+_BLOCK = 4096           # elements of a long row that are read twice while they are in the cache
 
 
 def _shifted_sum(k: Rows, x: Value) -> tuple[Value, Value]:
-    """(max, sum of exp(x - max)) of a row, the maximum as a vector."""
+    """(max, sum of exp(x - max)) of a row, the maximum as a vector.
+
+    One turn over the row in blocks that stay in the first cache: the maximum of a block, then its
+    exponentials, while memory brings the next one; sums of before move to the new maximum (M.
+    Milakov, N. Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867).
+    Every lane has a maximum of its own until the end. They begin with the lowest finite number,
+    so that lanes that met -inf alone count nothing.
+    """
     f = k.f
+    lowest = float(np.finfo(np.float64 if k.register == "double" else np.float32).min)
+
+    def block(lo: Value, carried: list[Value]) -> list[Value]:
+        before, total = carried
+        end = f.intrinsic("smin", lo + _BLOCK, k.columns)
+        top, = f.vector_loop(
+            lo, end, k.n, [before], lambda j, m, c: [k.join("max", c[0], k.load(x, j, m))],
+            unroll=4, combine=lambda a, b: [k.join("max", a[0], b[0])])
+
+        def exps(j: Value, m: Value | None, c: list[Value]) -> list[Value]:
+            f.fetch(f.at(x, k.stored, j + _BLOCK))
+            return [c[0] + apply(f, "exp_negative", k.load(x, j, m) - top)]
+        part, = f.vector_loop(lo, end, k.n, [f.const(k.ty, 0.0)], exps, unroll=2,
+                              combine=lambda a, b: [a[0] + b[0]])
+        return [top, total * apply(f, "exp_negative", before - top) + part]
+
+    top, total = f.loop(f.i64(0), k.columns, _BLOCK,
+                        [f.const(k.ty, lowest), f.const(k.ty, 0.0)], block)
+    wide = k.wide(k.lanes_joined("max", top))
+    return wide, k.lanes_joined("add", total * apply(f, "exp_negative", top - wide))
+
+
+def _kept_sum(k: Rows, x: Value, kept: Value | None) -> tuple[Value, Value]:
+    """The same in two turns over the row, which write the exponentials to `kept` (if there is room
+    for them: the bits have to be the same without)."""
     top, = k.reduce(["max"], lambda j, m: [k.load(x, j, m)])
     wide = k.wide(top)
 
     def exps(j: Value, m: Value | None) -> list[Value]:
         k.ahead(x, j)
-        return [apply(f, "exp_negative", k.load(x, j, m) - wide)]
+        e = apply(k.f, "exp_negative", k.load(x, j, m) - wide)
+        if kept is not None:
+            k.store(e, kept, j, m, k.register)
+        return [e]
     total, = k.reduce(["add"], exps, unroll=2)
     return wide, total
 
@@ -40,17 +76,8 @@ def _softmax(k: Rows, stream: bool, short: bool) -> None:
 
     def row(r: Value) -> None:
         x, y = k.row(xs, r), k.row(ys, r)
-        top, = k.reduce(["max"], lambda j, m: [k.load(x, j, m)])
-        wide = k.wide(top)
         kept = y if not stream and k.stored == k.register else room
-
-        def exps(j: Value, m: Value | None) -> list[Value]:
-            k.ahead(x, j)
-            e = apply(f, "exp_negative", k.load(x, j, m) - wide)
-            if kept is not None:
-                k.store(e, kept, j, m, k.register)
-            return [e]
-        total, = k.reduce(["add"], exps, unroll=2)
+        wide, total = _kept_sum(k, x, kept)
         scale = k.wide(1.0 / total)
 
         def write(j: Value, m: Value | None, s: bool) -> None:
@@ -136,13 +163,14 @@ def _cross_entropy(k: Rows, weighted: bool, smooth: bool) -> None:
     def row(r: Value) -> None:
         x = k.row(xs, r)
         top, total = _shifted_sum(k, x)
-        log_sum = f.extract(top, 0) + apply(f, "log", total)
+        log_total = apply(f, "log", total)
+        log_sum = f.extract(top, 0) + log_total
         k.put(log_sum, lse, r)
         t = f.load(f.at(targets, "i64", r), "i64")
         skip = t.compare("eq", ignored)
         at = f.select(skip, f.i64(0), t)
         w = k.scalar(weight, at) if weight is not None else k.number(1.0)
-        value = w * (log_sum - k.scalar(x, at))
+        value = w * (log_total - (k.scalar(x, at) - f.extract(top, 0)))
         if smooth:
             spread = _spread(k, x, weight, log_sum, total_weight)
             real = f.cast("sitofp", k.columns, k.register)

@@ -46,6 +46,8 @@ def rows_of(x: Any) -> Any:
 
 def back(rows: Any, shape: Shape) -> Any:
     """What `rows_of` made of an array of this shape, in that shape."""
+    if rows.shape == shape:         # (a view as gradient would be copied)
+        return rows
     if len(shape) == 1:
         return rows.reshape(shape)
     return np.moveaxis(rows.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
