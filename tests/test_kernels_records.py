@@ -139,6 +139,11 @@ def gru_cell(d: Draw, r: int, c: int) -> Sample:
     return [d(r, 3 * c), d(r, 3 * c), d(r, c)], {}
 
 
+def unindex(d: Draw, r: int, c: int) -> Sample:
+    (ct, index), _ = embedding_backward(d, r, c)
+    return [ct, index], {"shape": (r, c), "dims": (0,)}
+
+
 def gru_cell_backward(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c), d(r, 3 * c), d(r, 3 * c), d(r, c)], {}
 
@@ -178,8 +183,8 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "batch_norm_backward": batch_norm_backward, "group_norm": group_norm,
     "group_norm_backward": group_norm_backward, "cross_entropy": cross_entropy,
     "cross_entropy_backward": cross_entropy_backward, "embedding": embedding,
-    "embedding_backward": embedding_backward, "dropout": dropout, "sum": reduction,
-    "mean": reduction, "logsumexp": reduction, "lstm_cell": lstm_cell,
+    "embedding_backward": embedding_backward, "unindex": unindex, "dropout": dropout,
+    "sum": reduction, "mean": reduction, "logsumexp": reduction, "lstm_cell": lstm_cell,
     "lstm_cell_backward": lstm_cell_backward,
     "gru_cell": gru_cell, "gru_cell_backward": gru_cell_backward, "lstm": lstm,
     "lstm_backward": lstm_backward, "mm": mm, "bmm": bmm, "matmul": bmm, "linear": linear,

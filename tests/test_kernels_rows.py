@@ -71,6 +71,36 @@ def test_softmax_of_extreme_rows() -> None:
     assert softmax.log_softmax(x)[1].tolist() == pytest.approx([-np.inf, -np.log(2), -np.log(2)])
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype,tol", [(np.float32, 4e-6), (np.float64, 2e-14), (np.float16, 2e-3)],
+                         ids=["f32", "f64", "f16"])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (2, 21, 4, 9), (1, 3, 1, 2, 600)])
+def test_cross_entropy_of_maps_is_that_of_their_rows(shape: Any, dtype: Any, tol: float,
+                                                     smoothing: float, weighted: bool) -> None:
+    c = shape[1]
+    x = draw(shape, dtype, 0, 2.0)
+    if not smoothing:
+        x[0, 0].flat[:2] = -np.inf
+    target = np.random.default_rng(1).integers(1, c, (shape[0], *shape[2:]))
+    target.flat[[1, 4]] = -100
+    w = abs(draw(c, dtype, 2)) if weighted else None
+    options: Any = {"label_smoothing": smoothing}
+    rows = np.ascontiguousarray(np.moveaxis(x, 1, -1)).reshape(-1, c)
+    got = softmax.cross_entropy(x, target, w, **options)
+    want = softmax.cross_entropy(rows, target.reshape(-1), w, **options)
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype and np.allclose(a, b, rtol=tol, atol=tol)
+    scale = draw(target.size, got[0].dtype, 3)
+    cx = softmax.cross_entropy_backward(scale, x, target, got[1], w, **options)
+    flat = softmax.cross_entropy_backward(scale, rows, target.reshape(-1), want[1], w, **options)
+    assert cx.shape == x.shape and cx.dtype == x.dtype
+    assert np.allclose(np.moveaxis(cx, 1, -1).reshape(-1, c), flat, rtol=tol, atol=tol)
+    bad = target.copy()
+    bad.flat[0] = c
+    assert softmax.cross_entropy(x, bad) is NotImplemented
+
+
 @pytest.mark.parametrize("dtype,tol", [(np.float32, 2e-6), (np.float64, 1e-14)], ids=["f32", "f64"])
 def test_long_rows_of_cross_entropy_whose_blocks_differ(dtype: Any, tol: float) -> None:
     x = draw((7, 9001), dtype, 0, 3.0)        # more than two blocks, and a part of a vector

@@ -68,3 +68,22 @@ case("scatter_reduce ties", lambda T, F, x, i: T.scatter_reduce(
 @pytest.mark.parametrize("one", case, ids=repr)
 def test_like_torch(one):
     compare(one)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("at", [[2, 1, 0, 1, 2, 3, 4, 3, 2], [0, 2, 4, 1, 3], [4, 4, 4, 0], [-1, 0],
+                                [3]], ids=str)
+def test_gradients_of_runs_of_positions_are_added_in_place(axis, at, monkeypatch):
+    from adjoint.ops import index
+    ct = np.random.default_rng(0).standard_normal((len(at), 3) if axis == 0 else (3, len(at)))
+    shape = (5, 3) if axis == 0 else (3, 5)
+    want = np.zeros(shape)
+    for i, j in enumerate(at):
+        want[(slice(None),) * axis + (j,)] += ct[(slice(None),) * axis + (i,)]
+    runs = index._runs(np.array(at))
+    assert sum(end - first for first, end, _ in runs) == len(at)
+    for least in (0, 1 << 40):
+        monkeypatch.setattr(index, "SOME", least)
+        got = index._unindex_impl(ct, np.array(at), shape=shape, dims=(axis,))
+        np.testing.assert_allclose(got, want, rtol=1e-15)
+    assert index._runs(np.random.default_rng(0).integers(0, 99, 99)) is None

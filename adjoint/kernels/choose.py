@@ -27,6 +27,7 @@ the rest keyword-only; `->` what comes back):
 | product; linear | `(a, b)`; `(x, weight, bias) -> y`: matrices (`bias` may be None) |
 | add_product | `(a, b, total) -> None`: `total += a b` |
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
+| unindex | as embedding_backward |
 | sum mean amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | sgd, adam | lists of arrays, in place: see `multi` |
 | plus | `(a, b, out=None) -> a + b` of large arrays |
@@ -63,6 +64,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
         "lstm_backward")},
     **{n: ("gemm_calls", n) for n in ("product", "linear", "add_product")},
     **{n: ("embedding", n) for n in ("embedding", "embedding_backward")},
+    "unindex": ("embedding", "embedding_backward"),
     **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
     "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }

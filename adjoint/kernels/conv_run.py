@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import gemm, threads
+from . import conv_depth, gemm, threads
 from .conv_ir import ARGS, ENTRY, INDEX, conv_module
 from .conv_numpy import Array, ConvSpec, conv_spec
 from .gemm_emit import BYTES, FLOATS
@@ -218,6 +218,8 @@ def _readable(x: Array) -> Array:
 
 def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None = None) -> Array:
     """The convolution, `(N, O, *P)`."""
+    if conv_depth.supported(spec, x.itemsize) and (bias is None or bias.dtype == x.dtype):
+        return conv_depth.forward(x, w, spec, bias)
     x, w = _readable(x), np.ascontiguousarray(w)
     out = np.empty((spec.batch, spec.filters, *spec.out), x.dtype)
     fused = bias is not None and spec.groups == 1 and bias.dtype == x.dtype
@@ -236,6 +238,8 @@ def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None = None) -> Ar
 
 def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
     """The cotangent of the weight, `(O, C/groups, *K)`."""
+    if conv_depth.supported(spec, x.itemsize):
+        return conv_depth.grad_weight(ct, x, spec)
     ct, x = np.ascontiguousarray(ct), _readable(x)
     # as many for any number of threads: so are the bits
     held = spec.filters * spec.depth * x.itemsize

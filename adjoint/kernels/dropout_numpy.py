@@ -75,6 +75,12 @@ def masked(x: Array, keep: Array, scale: float) -> Array:
         scaled = (x.astype(np.float32) * np.float32(scale)).astype(x.dtype)
     else:
         scaled = x * x.real.dtype.type(scale)
+    lead = keep.ndim
+    while lead and keep.shape[lead - 1] == 1:
+        lead -= 1
+    if lead < keep.ndim == x.ndim and keep.shape[:lead] == x.shape[:lead]:
+        scaled[~keep.reshape(keep.shape[:lead])] = 0         # whole channels
+        return scaled
     return np.asarray(np.where(keep, scaled, np.zeros((), x.dtype)))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import codegen, rows
+from adjoint.kernels import codegen, cross_maps, rows
 from adjoint.kernels.ir import Value
 from adjoint.kernels.mathlib import apply
 from adjoint.kernels.rows import Rows
@@ -311,7 +311,8 @@ def logsumexp(x: Array, *, axis: int = -1, keepdims: bool = False) -> Any:
 def _targets_fit(target: Array, columns: int, ignore_index: int) -> bool:
     if target.size == 0:
         return False
-    low, high = int(np.minimum.reduce(target)), int(np.maximum.reduce(target))
+    flat = target.reshape(-1)
+    low, high = int(np.minimum.reduce(flat)), int(np.maximum.reduce(flat))
     if 0 <= low and high < columns:
         return True
     kept = target[target != ignore_index]
@@ -320,12 +321,13 @@ def _targets_fit(target: Array, columns: int, ignore_index: int) -> bool:
 
 def cross_entropy(x: Array, target: Array, weight: Array | None = None, *,
                   ignore_index: int = -100, label_smoothing: float = 0.0) -> Any:
-    """Row statistics of the cross-entropy of logits (N, C) against int64 classes (N,).
+    """Row statistics of the cross-entropy of logits (N, C) or (N, C, ...) against int64 classes
+    (N,) or (N, ...).
 
     Returns:
-        (loss, lse, share), each (N,) in the compute dtype: the unreduced loss (0 where ignored),
-        the log-sum-exp, and the weight of the row's class (0 where ignored), whose sum is what
-        the mean divides by. NotImplemented where strides, dtypes or a target do not fit.
+        (loss, lse, share), one number a target in the compute dtype: the unreduced loss (0 where
+        ignored), the log-sum-exp, and the weight of the row's class (0 where ignored), whose sum
+        is what the mean divides by. NotImplemented where strides, dtypes or a target do not fit.
 
     >>> r = cross_entropy(np.zeros((1, 4), np.float32), np.array([2]))
     >>> r is NotImplemented or abs(float(r[0][0]) - 1.3862944) < 1e-6
@@ -333,6 +335,9 @@ def cross_entropy(x: Array, target: Array, weight: Array | None = None, *,
     """
     if not _fits(x, target, weight) or not _targets_fit(target, x.shape[1], ignore_index):
         return NotImplemented
+    if x.ndim > 2:
+        return cross_maps.forward(x, target, weight, ignore_index, label_smoothing,
+                                  _total(weight, x.shape[1]))
     weighted = weight is not None
     entry = rows.compiled(_cross_entropy, "cross_entropy", x.dtype, 6 if weighted else 5, 1, 2,
                           (weighted, label_smoothing != 0))
@@ -351,12 +356,13 @@ def _total(weight: Array | None, columns: int) -> float:
 
 
 def _fits(x: Array, target: Array, weight: Array | None) -> bool:
-    if not rows.plain(x, target) or x.ndim != 2 or target.shape != x.shape[:1] or x.size == 0:
+    if (not rows.plain(x, target) or x.ndim < 2 or x.size == 0
+            or target.shape != (x.shape[0], *x.shape[2:])):
         return False
     if target.dtype != np.int64:
         return False
     return weight is None or (rows.plain(weight) and weight.dtype == x.dtype
-                              and weight.shape == x.shape[1:])
+                              and weight.shape == x.shape[1:2])
 
 
 def cross_entropy_backward(scale: Array, x: Array, target: Array, lse: Array,
@@ -365,18 +371,21 @@ def cross_entropy_backward(scale: Array, x: Array, target: Array, lse: Array,
     """The gradient of the cross-entropy to the logits, in one pass over them.
 
     Args:
-        scale: (N,) in the dtype of `lse`: what each row's loss counts, so the cotangent of an
-            unreduced loss, or cotangent / sum(share) for a mean.
+        scale: one number a target in the dtype of `lse`: what each row's loss counts, so the
+            cotangent of an unreduced loss, or cotangent / sum(share) for a mean.
         lse: of the forward.
 
     Returns:
-        (N, C) like `x`: scale * [(1 - s) w_t (p - onehot) + s/C (p sum(w) - w)]; rows whose
+        Like `x`: scale * [(1 - s) w_t (p - onehot) + s/C (p sum(w) - w)]; rows whose
         target is `ignore_index` are 0. NotImplemented like `cross_entropy`.
     """
     if not _fits(x, target, weight) or not rows.plain(scale, lse):
         return NotImplemented
-    if scale.dtype != lse.dtype or scale.shape != target.shape or lse.shape != target.shape:
+    if scale.dtype != lse.dtype or scale.size != target.size or lse.size != target.size:
         return NotImplemented
+    if x.ndim > 2:
+        return cross_maps.backward(scale, x, target, lse, weight, ignore_index, label_smoothing,
+                                   _total(weight, x.shape[1]))
     weighted = weight is not None
     entry = rows.compiled(
         _cross_entropy_backward, "cross_entropy_backward", x.dtype, 6 if weighted else 5, 1, 2,

@@ -161,16 +161,24 @@ def _rms_norm_backward(k: Any, ct: Any, x: Any, weight: Any, rstd: Any, *, ndim:
 
 def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int,
                    label_smoothing: float) -> Any:
-    rows = np.ascontiguousarray(cross_entropy.rows_of(x))
-    got = k(rows, np.ascontiguousarray(target).reshape(-1), weight, ignore_index=ignore_index,
-            label_smoothing=label_smoothing)
+    shape = target.shape
+    logits, target = _logits(x, target)
+    got = k(logits, target, weight, ignore_index=ignore_index, label_smoothing=label_smoothing)
     if got is NotImplemented:
         return got
     loss, lse, share = got
     if reduction == "none":
-        return loss.reshape(target.shape).astype(x.dtype, copy=False), lse
+        return loss.reshape(shape).astype(x.dtype, copy=False), lse
     total = loss.sum()
     return np.asarray(_quotient(total, share.sum()) if reduction == "mean" else total, x.dtype), lse
+
+
+def _logits(x: Any, target: Any) -> tuple[Any, Any]:
+    """Logits and classes as the kernels read them: (N, C, ...) in place, or rows."""
+    if x.ndim > 2 and x.flags.c_contiguous:
+        return x, np.ascontiguousarray(target)
+    return (np.ascontiguousarray(cross_entropy.rows_of(x)),
+            np.ascontiguousarray(target).reshape(-1))
 
 
 def _quotient(a: Any, b: Any) -> Any:
@@ -183,7 +191,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, lse: Any, *,
                             reduction: str, ignore_index: int, label_smoothing: float) -> Any:
-    rows, target = np.ascontiguousarray(cross_entropy.rows_of(x)), target.reshape(-1)
+    logits, target = _logits(x, target)
     scale = np.asarray(ct, lse.dtype).reshape(-1 if ct.ndim else ())
     if reduction == "mean":
         used = target != ignore_index
@@ -193,11 +201,12 @@ def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, l
     if scale.ndim:
         full = np.ascontiguousarray(scale)
     else:
-        full = np.empty(len(rows), lse.dtype)
+        full = np.empty(target.size, lse.dtype)
         full.fill(scale)
-    got = k(full, rows, np.ascontiguousarray(target), lse, weight, ignore_index=ignore_index,
+    got = k(full, logits, target, lse, weight, ignore_index=ignore_index,
             label_smoothing=label_smoothing)
-    return got if got is NotImplemented else cross_entropy.back(got, x.shape)
+    return got if got is NotImplemented or got.ndim == x.ndim > 2 else cross_entropy.back(
+        got, x.shape)
 
 
 def _embedding(k: Any, weight: Any, index: Any, *, padding_idx: Any) -> Any:
@@ -207,6 +216,13 @@ def _embedding(k: Any, weight: Any, index: Any, *, padding_idx: Any) -> Any:
 def _embedding_backward(k: Any, ct: Any, index: Any, *, rows: int, padding_idx: Any) -> Any:
     return k(np.ascontiguousarray(ct), index, rows,
              padding_idx=None if padding_idx is None or padding_idx < 0 else padding_idx)
+
+
+def _unindex(k: Any, ct: Any, index: Any, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
+    if dims != (0,) or ct.dtype.itemsize == 2 or len(shape) < 2 or not ct.size:
+        return NotImplemented
+    got = k(np.ascontiguousarray(ct).reshape(index.size, -1), index.reshape(-1), shape[0])
+    return got if got is NotImplemented else _shaped(got, shape)
 
 
 def _dropout(k: Any, x: Any, *, p: float, scale: float, key: tuple[int, int], shape: Any) -> Any:
@@ -309,7 +325,7 @@ def install() -> None:
             ("log_softmax_backward", _softmax_backward), ("layer_norm", _layer_norm),
             ("embedding", _embedding), ("embedding_backward", _embedding_backward),
             ("batch_norm", _batch_norm), ("group_norm", _group_norm), ("rms_norm", _rms_norm),
-            ("sum", _reduce), ("mean", _reduce), ("logsumexp", _logsumexp)):
+            ("unindex", _unindex), ("sum", _reduce), ("mean", _reduce), ("logsumexp", _logsumexp)):
         accelerate(OPS[name], adapter)
     for record, backward in ((norm._kernel.op, _layer_norm_backward),
                              (batch_norm._kernel.op, _batch_norm_backward),

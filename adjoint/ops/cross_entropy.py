@@ -61,7 +61,7 @@ def row_weights(target: Any, weight: Any, ignore: int, classes: int, dtype: Any)
     """(weight of every row, class of every row with ignored ones as 0)."""
     flat = target.reshape(-1)
     used = flat != ignore
-    safe = np.where(used, flat, 0)
+    safe = flat if used.all() else np.where(used, flat, 0)
     if safe.size and (safe.min() < 0 or safe.max() >= classes):
         bad = safe[(safe < 0) | (safe >= classes)][0]
         raise IndexOutOfRange(f"Target {bad} is out of bounds: there are {classes} classes "
@@ -70,6 +70,16 @@ def row_weights(target: Any, weight: Any, ignore: int, classes: int, dtype: Any)
     if weight is not None:
         w *= weight[safe]
     return w, safe
+
+
+def _places(shape: Shape, safe: Any) -> Any:
+    """Where, in a flat array of that shape, the class of every row lies."""
+    classes, inner = shape[1] if len(shape) > 1 else shape[0], math.prod(shape[2:])
+    at = np.multiply(safe, inner, dtype=np.int64).reshape(-1, max(inner, 1))
+    at += np.arange(0, len(at) * inner * classes, max(inner * classes, 1))[:, None]
+    if inner > 1:
+        at += np.arange(inner)
+    return at.reshape(-1)
 
 
 def _denominator(w: Any, reduction: str) -> Any:
@@ -271,16 +281,16 @@ cross_entropy_op: Any = op(
 
 # ------------------------------------------------------------------ negative log likelihood
 def _nll_impl(x: Any, target: Any, weight: Any, /, *, reduction: str, ignore_index: int) -> Any:
-    rows = rows_of(wide(x))
+    x32 = wide(x)
     w, safe = row_weights(target, None if weight is None else wide(weight), ignore_index,
-                           rows.shape[1], rows.dtype)
-    loss = np.where(w != 0, -rows[np.arange(len(rows)), safe] * w, 0)
+                          x.shape[1] if x.ndim > 1 else len(x), x32.dtype)
+    loss = np.where(w != 0, -np.ravel(x32).take(_places(x.shape, safe)) * w, 0)
     if reduction == "none":
         out = loss.reshape(target.shape)
     else:
         with np.errstate(invalid="ignore", divide="ignore"):
             out = loss.sum() / _denominator(w, reduction)
-    return narrowed(np.asarray(out, rows.dtype), x.dtype)
+    return narrowed(np.asarray(out, x32.dtype), x.dtype)
 
 
 def _nll_slope(ct: Any, x_aval: Aval, target: Any, weight: Any, reduction: str,
@@ -310,11 +320,11 @@ def _nll_grad(ct: Any, target: Any, weight: Any, /, *, shape: Shape, reduction: 
     g = wide(ct)
     w, safe = row_weights(target, None if weight is None else wide(weight), ignore_index, c,
                            g.dtype)
-    out = np.zeros((len(safe), c), g.dtype)
+    out = np.zeros(shape, g.dtype)
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = g.reshape(-1) / _denominator(w, reduction)
-    out[np.arange(len(safe)), safe] = np.where(w != 0, -scale * w, 0)
-    return narrowed(back(out, shape), ct.dtype)
+    out.reshape(-1)[_places(shape, safe)] = np.where(w != 0, -scale * w, 0)
+    return narrowed(out, ct.dtype)
 
 
 _nll_kernel: Any = kernel("nll_loss_backward", _nll_grad,

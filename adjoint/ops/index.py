@@ -175,8 +175,44 @@ def _from_front(index: Any, shape: Shape, dims: Shape) -> Any:
     return np.where(index < 0, index + n, index)
 
 
+SOME = 4096             # elements from which looking for runs costs less than it can save
+
+
+def _runs(index: Any, most: int = 16) -> list[tuple[int, int, int]] | None:
+    """(first, end, step) of the runs in which a vector of positions steps evenly; None for more
+    than `most`."""
+    steps = np.diff(index)
+    turns = np.flatnonzero(steps[1:] != steps[:-1]) + 1
+    if len(turns) > 2 * most:
+        return None
+    found, at, n = [], 0, len(index)
+    while at < n:
+        step = int(steps[at]) if at < n - 1 else 0
+        i = int(np.searchsorted(turns, at, "right"))
+        end = at + 1 if not step else int(turns[i]) + 1 if i < len(turns) else n
+        found.append((at, end, step or 1))
+        at = end
+    return found if len(found) <= most else None
+
+
+def _add_runs(ct: Any, index: Any, runs: Any, shape: Shape, d: int) -> Any:
+    """The transpose of reading axis d in runs: each is added where it was read."""
+    out = np.zeros(shape, ct.dtype)
+    before = (slice(None),) * d
+    for first, end, step in runs:
+        low, last = int(index[first]), int(index[end - 1])
+        stop = last + (1 if step > 0 else -1)
+        out[(*before, slice(low, stop if stop >= 0 else None, step))] += ct[
+            (*before, slice(first, end))]
+    return out
+
+
 def _unindex_impl(ct: Any, index: Any, /, *, shape: Shape, dims: Shape) -> Any:
     index = _from_front(index, shape, dims)
+    if ct.size >= SOME and len(dims) == 1 and index.ndim == 1 and index.size:
+        runs = _runs(index)
+        if runs is not None:
+            return narrowed(_add_runs(wide(ct), index, runs, shape, dims[0]), ct.dtype)
     if dims == (0,):
         w = wide(ct)
         out = np.zeros((shape[0], math.prod(shape[1:])), w.dtype)

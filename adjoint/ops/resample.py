@@ -87,8 +87,35 @@ def _nearest(axis: Axis, exact: bool) -> Any:
     return np.minimum(at.astype(np.int64), n - 1)
 
 
+def _every(x: Any, d: int, start: int, step: int) -> Any:
+    return x[(slice(None),) * d + (slice(start, None, step),)]
+
+
+def _repeats(at: Any, n: int) -> int:
+    """k where every one of n elements is read k times in turn; 0 elsewhere."""
+    k = len(at) // max(n, 1)
+    return k if k * n == len(at) and bool((at == np.arange(len(at)) // k).all()) else 0
+
+
+def _read(x: Any, d: int, at: Any) -> Any:
+    """x at these positions of axis d."""
+    k = _repeats(at, x.shape[d])
+    if not k:
+        return np.take(x, at, axis=d)
+    out = np.empty((*x.shape[:d], len(at), *x.shape[d + 1:]), x.dtype)
+    for i in range(k):
+        _every(out, d, i, k)[...] = x
+    return out
+
+
 def _gathered(x: Any, d: int, at: Any, n: int) -> Any:
     """The sums of what was read from each of n elements of axis d."""
+    k = _repeats(at, n)
+    if k:
+        total = _every(x, d, 0, k) + (_every(x, d, 1, k) if k > 1 else 0)
+        for i in range(2, k):
+            total += _every(x, d, i, k)
+        return total
     out = np.zeros((*x.shape[:d], n, *x.shape[d + 1:]), x.dtype)
     starts = np.concatenate([[0], np.nonzero(np.diff(at))[0] + 1])
     out[(slice(None),) * d + (at[starts],)] = np.add.reduceat(x, starts, axis=d)
@@ -108,12 +135,15 @@ def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) ->
     @through_float32
     def run(given: Any, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
         x = given
-        for i, axis in enumerate(axes):
-            n, out, scale = axis
+        copies = kind in ("nearest", "exact")
+        # whole rows are copied last and added first
+        order = reversed(range(len(axes))) if copies and not back else range(len(axes))
+        for i in order:
+            axis = n, out, scale = axes[i]
             d = 2 + i
-            if kind in ("nearest", "exact"):
+            if copies:
                 at = _nearest(axis, kind == "exact")
-                x = _gathered(x, d, at, n) if back else np.take(x, at, axis=d)
+                x = _gathered(x, d, at, n) if back else _read(x, d, at)
             elif n != out or scale is not None or kind == "cubic":
                 m = _matrix(axis, kind, align, smooth, x.dtype)
                 x = _along(x, d, m.T if back else m)
