@@ -4,15 +4,17 @@
     ./run bench layers --only conv,norm   the rows whose name contains one of these
     ./run bench layers --strict           a ratio above the target is the exit status
 
-Milliseconds of processor time on one thread, minima over the turns of the peers; the operand wants
-a gradient as an activation of a network does, and the parameters too. `same` is the largest
-difference of outcomes (the mean magnitudes of result and gradients) between the peers.
+Milliseconds of processor time on one thread, minima over the turns of the peers, with malloc told
+to keep its pages (the script starts itself again for that); the operand wants a gradient as an
+activation of a network does, and the parameters too. `same` is the largest difference of outcomes
+(the mean magnitudes of result and gradients) between the peers; dropout draws other numbers.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +26,8 @@ import numpy as np
 
 TARGET = 1.3
 SECONDS = 0.02  # a turn of one peer
+TUNED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": "2000000000",
+         "MALLOC_TOP_PAD_": str(64 << 20), "OMP_NUM_THREADS": "1"}
 
 Build = Callable[[ModuleType], Any]  # module -> what is called on the operands
 Case = tuple[Build, tuple[tuple[int, ...], ...]]  # and the shapes of the operands
@@ -224,6 +228,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="parts of names, with commas between them")
     parser.add_argument("--strict", action="store_true")
     args = parser.parse_args()
+    if any(os.environ.get(name) != value for name, value in TUNED.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **TUNED})
     print(_peers.about())
     peers = _peers.load()
     for m in peers.values():

@@ -48,6 +48,10 @@ def slow(name: str, *args: Any, **attrs: Any) -> Any:
     return ACCELERATED[name].impl.__wrapped__(*args, **attrs)
 
 
+def whole(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c)], {"dim": (0, 1), "keepdim": False}
+
+
 def reduction(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c)], {"dim": (1,), "keepdim": False}
 
@@ -184,7 +188,8 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "group_norm_backward": group_norm_backward, "cross_entropy": cross_entropy,
     "cross_entropy_backward": cross_entropy_backward, "embedding": embedding,
     "embedding_backward": embedding_backward, "unindex": unindex, "dropout": dropout,
-    "sum": reduction, "mean": reduction, "logsumexp": reduction, "lstm_cell": lstm_cell,
+    "sum": reduction, "sum_all": whole, "mean": reduction, "mean_all": whole,
+    "logsumexp": reduction, "lstm_cell": lstm_cell,
     "lstm_cell_backward": lstm_cell_backward,
     "gru_cell": gru_cell, "gru_cell_backward": gru_cell_backward, "lstm": lstm,
     "lstm_backward": lstm_backward, "mm": mm, "bmm": bmm, "matmul": bmm, "linear": linear,
@@ -234,7 +239,7 @@ def test_layouts(name: str, layout: str) -> None:
              for a in args]
     for a, b in zip(args, moved, strict=True):
         assert a is b or np.array_equal(a, b)
-    if layout == "big-endian" and name in ("sum", "mean"):
+    if layout == "big-endian" and name in ("sum", "mean", "sum_all", "mean_all"):
         pytest.skip("NumPy itself does not sum into a foreign byte order")
     native = parts(slow(name, *args, **attrs))
     got = parts(ACCELERATED[name].impl(*moved, **attrs))

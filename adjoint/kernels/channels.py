@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import rows
+from adjoint.kernels import codegen, rows
 from adjoint.kernels.expr import Expr, var
 from adjoint.kernels.loops import Pointwise, pointwise
 from adjoint.kernels.reduce import Reduce, reduction
@@ -48,13 +48,6 @@ def _hat() -> Expr:
 def _channel_sums() -> Reduce | None:
     return reduction("channel_sums", ["ct", "x", "mean", "rstd"],
                      [var("ct"), var("ct") * _hat()], ["add", "add"])
-
-
-@functools.cache
-def _group_sums() -> Reduce | None:
-    h = var("ct") * var("w")
-    return reduction("group_sums", ["ct", "x", "mean", "rstd", "w"], [h, h * _hat()],
-                     ["add", "add"])
 
 
 @functools.cache
@@ -117,6 +110,18 @@ def _statistics(x: Array) -> tuple[Array, Array] | None:
     return mean, np.maximum(square - mean * mean, 0.0)
 
 
+def _shaped_like(x: Array, kernel: Pointwise, ct: Array, *operands: Array) -> Any:
+    """The kernel's result (of the shape of `ct`) in the shape of x. A view of it would be copied
+    when it becomes a gradient, so the kernel writes to the array itself, unless it is so large
+    that stores go around the cache, which they do to arrays of the kernel's own."""
+    if codegen.streams(x.nbytes):
+        made = kernel(ct, *operands)
+        return made if made is NotImplemented else made.reshape(x.shape)
+    out = np.empty(x.shape, x.dtype)
+    done = kernel(ct, *operands, out=(out.reshape(ct.shape),))
+    return done if done is NotImplemented else out
+
+
 def batch_norm_backward(ct: Array, x: Array, mean: Array, rstd: Array,
                         weight: Array | None = None, *, training: bool = True) -> Any:
     """Cotangents of batch norm: (cx, cweight, cbias); NotImplemented like `batch_norm`.
@@ -139,10 +144,10 @@ def batch_norm_backward(ct: Array, x: Array, mean: Array, rstd: Array,
     a, b = ((w * total / count, w * with_hat / count) if training
             else (np.zeros_like(w), np.zeros_like(w)))
     coefficients = [c.astype(x.dtype).reshape(column) for c in (w, a, b)]
-    out = kernel(_as_ncs(ct), _as_ncs(x), m, r, *coefficients)
+    out = _shaped_like(x, kernel, _as_ncs(ct), _as_ncs(x), m, r, *coefficients)
     if out is NotImplemented:
         return NotImplemented
-    return out.reshape(x.shape), with_hat.astype(x.dtype), total.astype(x.dtype)
+    return out, with_hat.astype(x.dtype), total.astype(x.dtype)
 
 
 def group_norm_backward(ct: Array, x: Array, groups: int, mean: Array, rstd: Array,
@@ -154,22 +159,25 @@ def group_norm_backward(ct: Array, x: Array, groups: int, mean: Array, rstd: Arr
     """
     if x.ndim < 2 or not rows.plain(ct, x) or ct.shape != x.shape or ct.dtype != x.dtype:
         return NotImplemented
-    by_group, by_channel, kernel = _group_sums(), _channel_sums(), _input_cotangent()
-    if by_group is None or by_channel is None or kernel is None or x.size == 0:
+    by_channel, kernel = _channel_sums(), _input_cotangent()
+    if by_channel is None or kernel is None or x.size == 0:
         return NotImplemented
     n, c = x.shape[:2]
     shape = (n, groups, c // groups, x.size // (n * c))
     g, v = ct.reshape(shape), x.reshape(shape)
     m, r = (s.astype(x.dtype, copy=False).reshape(n, groups, 1, 1) for s in (mean, rstd))
-    w = (np.ones(c, x.dtype) if weight is None else weight).reshape(1, groups, c // groups, 1)
-    rows_got = by_group(g, v, m, r, w, axis=(2, 3), wide=True, keepdims=True)
-    channel_got = by_channel(g, v, m, r, axis=(0, 3), wide=True)
-    if rows_got is NotImplemented or channel_got is NotImplemented:
+    if shape[3] == 1:
+        wide = g.astype(np.float64)
+        got: Any = wide, wide * ((v - m) * r)
+    else:
+        got = by_channel(g, v, m, r, axis=3, wide=True, keepdims=True)
+    if got is NotImplemented:
         return NotImplemented
-    count = shape[2] * shape[3]
-    a, b = ((s / count).astype(x.dtype) for s in rows_got)
-    out = kernel(g, v, m, r, w, a, b)
+    w = (np.ones(c, x.dtype) if weight is None else weight).reshape(1, groups, c // groups, 1)
+    # the sums over a group are those over its channels, weighted
+    a, b = (((s * w).sum(2, keepdims=True) / (shape[2] * shape[3])).astype(x.dtype) for s in got)
+    out = _shaped_like(x, kernel, g, v, m, r, w, a, b)
     if out is NotImplemented:
         return NotImplemented
-    total, with_hat = (s.reshape(c).astype(x.dtype) for s in channel_got)
-    return out.reshape(x.shape), with_hat, total
+    total, with_hat = (s.sum(0).reshape(c).astype(x.dtype) for s in got)
+    return out, with_hat, total

@@ -28,7 +28,7 @@ the rest keyword-only; `->` what comes back):
 | add_product | `(a, b, total) -> None`: `total += a b` |
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
 | unindex | as embedding_backward |
-| sum mean amax amin prod | `(x, axis=None, keepdims=False) -> y` |
+| sum sum_all mean mean_all amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | sgd, adam | lists of arrays, in place: see `multi` |
 | plus | `(a, b, out=None) -> a + b` of large arrays |
 | clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
@@ -68,7 +68,8 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
     "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }
-_REDUCTIONS = {"sum": "add", "mean": "mean", "amax": "max", "amin": "min", "prod": "mul"}
+_REDUCTIONS = {"sum": "add", "sum_all": "add", "mean": "mean", "mean_all": "mean", "amax": "max",
+               "amin": "min", "prod": "mul"}
 _NOTHING = 1 << 62                       # a size that no array reaches
 _DIRECT_LIMIT = 1024     # elements up to which ufunc loops cost less than the call of a kernel
 

@@ -12,6 +12,7 @@ Shapes: input `(N, C, *S)`, weight `(O, C/groups, *K)`, output `(N, O, *P)` with
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -122,6 +123,15 @@ def conv_spec(
     >>> conv_spec((2, 4, 8, 8), (6, 2, 3, 3), padding=1, groups=2).out
     (8, 8)
     """
+    try:
+        return _spec(tuple(x_shape), tuple(w_shape), stride, padding, dilation, groups)
+    except TypeError:  # a list
+        return _spec.__wrapped__(x_shape, w_shape, stride, padding, dilation, groups)
+
+
+@functools.lru_cache(maxsize=1024)
+def _spec(x_shape: tuple[int, ...], w_shape: tuple[int, ...], stride: Spatial, padding: Padding,
+          dilation: Spatial, groups: int) -> ConvSpec:
     dims = len(x_shape) - 2
     steps, gaps = per_dim(stride, dims), per_dim(dilation, dims)
     lo, hi = per_side(padding, dims)

@@ -174,7 +174,7 @@ class _Plan:
             block=block, lines=-(-group * math.prod(spec.space) * size // (64 * panels)),
             stride=spec.groups if weight else self.workers * spec.groups,
         )  # fmt: skip
-        self.values = [values.get(name, 0) for name in ARGS]
+        self.values = bytes(_ArgBlock(*[values.get(name, 0) for name in ARGS]))
 
     def _offsets(self, x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool) -> Array:
         """Byte offsets of the left operand, the image and the output for every (image, group)."""
@@ -192,7 +192,7 @@ class _Plan:
     def run(self, left: Array, x: Array, out: Array, bias: Array | None) -> None:
         """Compute with these operands."""
         buffer = workspace(self.work_bytes)
-        block = _ArgBlock(*self.values)
+        block = _ArgBlock.from_buffer_copy(self.values)
         block[0], block[1], block[2] = address(left), address(x), address(out)
         block[INDEX["work"]] = address(buffer)
         if bias is not None:
@@ -266,9 +266,10 @@ class _Residue:
     count: int
 
 
+@functools.lru_cache(maxsize=1024)
 def _residues(
     length: int, out: int, kernel: int, stride: int, dilation: int, lo: int
-) -> list[_Residue | None]:
+) -> tuple[_Residue | None, ...]:
     """For each residue: the taps that reach it, as a convolution of the cotangent (None: no tap).
 
     Position r + stride t takes tap k from output t + q(k), q(k) = (r + lo - k dilation) / stride.
@@ -287,7 +288,7 @@ def _residues(
         found.append(
             _Residue(slice(ks[0], None, step), dilation // common, -low, count - out + top, count)
         )
-    return found
+    return tuple(found)
 
 
 def grad_input(ct: Array, w: Array, spec: ConvSpec) -> Array:
@@ -327,9 +328,9 @@ def _one_residue(ct: Array, turned: Array, spec: ConvSpec, parts: list[_Residue]
         slice(max(0, -p.lo), n - max(0, -p.hi)) for p, n in zip(parts, ct.shape[2:], strict=True)
     )
     part = ct[(*both, *crop)]
-    padding = [(max(0, p.lo), max(0, p.hi)) for p in parts]
+    padding = tuple([(max(0, p.lo), max(0, p.hi)) for p in parts])
     inner = conv_spec(
-        part.shape, kernel.shape, 1, padding, [p.dilation for p in parts], spec.groups
+        part.shape, kernel.shape, 1, padding, tuple([p.dilation for p in parts]), spec.groups
     )
     if part.size == 0 or inner.positions == 0:
         return np.zeros((spec.batch, spec.channels, *(p.count for p in parts)), ct.dtype)

@@ -325,7 +325,8 @@ def install() -> None:
             ("log_softmax_backward", _softmax_backward), ("layer_norm", _layer_norm),
             ("embedding", _embedding), ("embedding_backward", _embedding_backward),
             ("batch_norm", _batch_norm), ("group_norm", _group_norm), ("rms_norm", _rms_norm),
-            ("unindex", _unindex), ("sum", _reduce), ("mean", _reduce), ("logsumexp", _logsumexp)):
+            ("unindex", _unindex), ("sum", _reduce), ("sum_all", _reduce), ("mean", _reduce),
+            ("mean_all", _reduce), ("logsumexp", _logsumexp)):
         accelerate(OPS[name], adapter)
     for record, backward in ((norm._kernel.op, _layer_norm_backward),
                              (batch_norm._kernel.op, _batch_norm_backward),

@@ -14,7 +14,7 @@ from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import box, dtype_of, need, need_float, numel, one_dim, raw
 from adjoint.ops.public import public
 from adjoint.ops.random import drawn
-from adjoint.ops.shape import narrow_op, reshape
+from adjoint.ops.shape import reshape, split_op
 from adjoint.ops.softmax import softmax
 
 
@@ -201,8 +201,7 @@ def glu(input: Any, dim: int = -1) -> Any:
     n = input.shape[d]
     if n % 2:
         raise ShapeError(f"Halving dimension must be even, but dimension {d} is size {n}")
-    a = narrow_op(input, dim=d, start=0, length=n // 2)
-    b = narrow_op(input, dim=d, start=n // 2, length=n // 2)
+    a, b = split_op(input, sizes=(n // 2, n // 2), dim=d)
     return p.mul(a, p.sigmoid(b))
 
 

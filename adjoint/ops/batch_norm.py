@@ -190,6 +190,17 @@ def track(running: Any, found: Any, momentum: float, factor: float) -> None:
         bump(running, "batch_norm (running statistics)")
 
 
+def counted(counter: Any) -> bool:
+    """counter += 1, in place and without a node; False (and nothing done) where it is no plain
+    tensor with memory."""
+    target, level = raw(counter), getattr(counter, "level", 0)
+    if type(target) is not np.ndarray or level or counter is target:
+        return False
+    target += 1
+    bump(counter, "batch_norm (batches seen)")
+    return True
+
+
 def _track_level(running: Any, found: Any, momentum: float, factor: float) -> None:
     if getattr(found, "level", 0) > getattr(running, "level", 0):
         raise AutogradError(

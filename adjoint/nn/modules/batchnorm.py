@@ -11,6 +11,7 @@ from adjoint.nn import _core, init
 from adjoint.nn._core import no_grad
 from adjoint.nn.modules._check import empty_parameter, positive, rank
 from adjoint.nn.modules.module import Module
+from adjoint.ops.batch_norm import counted
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
 
@@ -102,11 +103,13 @@ class _BatchNorm(_NormBase):
         batch_stats = self.training or not stats
         self._check(input, batch_stats)
         momentum = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            with no_grad():
-                self.num_batches_tracked.add_(1)
+        seen = self.num_batches_tracked if self.training and self.track_running_stats else None
+        if seen is not None:
+            if not counted(seen):
+                with no_grad():
+                    seen.add_(1)
             if self.momentum is None:  # cumulative average
-                count = self.num_batches_tracked.array
+                count = seen.array
                 momentum = 1.0 if type(count) is MetaArray else 1.0 / float(count)
         update = not self.training or self.track_running_stats
         return F.batch_norm(input, self.running_mean if update else None,
