@@ -93,7 +93,12 @@ def batch_norm(d: Draw, r: int, c: int) -> Sample:
 def batch_norm_backward(d: Draw, r: int, c: int) -> Sample:
     x, w = d(r, c, 3), d(c)
     _, mean, var = slow("batch_norm", x, w, None, eps=1e-3)
-    return [d(r, c, 3), x, w, mean, var], {"eps": 1e-3, "wanted": (True, True, True)}
+    return [d(r, c, 3), x, w, mean, var], {"eps": 1e-3, "wanted": (True, True, True),
+                                           "training": bool(r % 2)}
+
+
+def batch_norm_given(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c, 3), d(c), d(c), d(c), abs(d(c))], {"eps": 1e-3}
 
 
 def group_norm(d: Draw, r: int, c: int) -> Sample:
@@ -184,6 +189,7 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "log_softmax_backward": pulled("log_softmax"), "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "rms_norm": rms_norm,
     "rms_norm_backward": rms_norm_backward, "batch_norm": batch_norm,
+    "batch_norm_given": batch_norm_given,
     "batch_norm_backward": batch_norm_backward, "group_norm": group_norm,
     "group_norm_backward": group_norm_backward, "cross_entropy": cross_entropy,
     "cross_entropy_backward": cross_entropy_backward, "embedding": embedding,

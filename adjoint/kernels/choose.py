@@ -27,7 +27,7 @@ the rest keyword-only; `->` what comes back):
 | product; linear | `(a, b)`; `(x, weight, bias) -> y`: matrices (`bias` may be None) |
 | add_product | `(a, b, total) -> None`: `total += a b` |
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
-| unindex | as embedding_backward |
+| unindex; batch_norm_given | as embedding_backward; as batch_norm |
 | sum sum_all mean mean_all amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | sgd, adam | lists of arrays, in place: see `multi` |
 | plus | `(a, b, out=None) -> a + b` of large arrays |
@@ -64,7 +64,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
         "lstm_backward")},
     **{n: ("gemm_calls", n) for n in ("product", "linear", "add_product")},
     **{n: ("embedding", n) for n in ("embedding", "embedding_backward")},
-    "unindex": ("embedding", "embedding_backward"),
+    "unindex": ("embedding", "embedding_backward"), "batch_norm_given": ("channels", "batch_norm"),
     **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
     "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }

@@ -118,12 +118,18 @@ def _batch_norm(k: Any, x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
     return got if got is NotImplemented else (got[0], got[1], got[3])
 
 
+def _batch_norm_given(k: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, *,
+                      eps: float) -> Any:
+    got = k(x, weight, bias, mean=mean, var=var, eps=eps)
+    return got if got is NotImplemented else got[0]
+
+
 def _batch_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, var: Any, *, eps: float,
-                         wanted: tuple[bool, ...]) -> Any:
+                         wanted: tuple[bool, ...], training: bool) -> Any:
     if x.dtype.itemsize == 2:
         return NotImplemented
     rstd = 1 / np.sqrt(var + var.dtype.type(eps))
-    return k(np.ascontiguousarray(ct), x, mean, rstd, weight)
+    return k(np.ascontiguousarray(ct), x, mean, rstd, weight, training=training)
 
 
 def _group_norm(k: Any, x: Any, weight: Any, bias: Any, *, groups: int, eps: float) -> Any:
@@ -324,7 +330,8 @@ def install() -> None:
             ("softmax_backward", _softmax_backward),
             ("log_softmax_backward", _softmax_backward), ("layer_norm", _layer_norm),
             ("embedding", _embedding), ("embedding_backward", _embedding_backward),
-            ("batch_norm", _batch_norm), ("group_norm", _group_norm), ("rms_norm", _rms_norm),
+            ("batch_norm", _batch_norm), ("batch_norm_given", _batch_norm_given),
+            ("group_norm", _group_norm), ("rms_norm", _rms_norm),
             ("unindex", _unindex), ("sum", _reduce), ("sum_all", _reduce), ("mean", _reduce),
             ("mean_all", _reduce), ("logsumexp", _logsumexp)):
         accelerate(OPS[name], adapter)

@@ -53,7 +53,7 @@ def _infer(x: Aval, weight: Any, bias: Any, *, eps: float) -> Any:
 
 
 def _grad(ct: Any, x: Any, weight: Any, mean: Any, var: Any, /, *, eps: float,
-          wanted: tuple[bool, ...]) -> Any:
+          wanted: tuple[bool, ...], training: bool) -> Any:
     g, w = wide(ct), wide(x)
     axes = (0, *range(2, w.ndim))
     n = max(w.size // max(w.shape[1], 1), 1)
@@ -65,9 +65,12 @@ def _grad(ct: Any, x: Any, weight: Any, mean: Any, var: Any, /, *, eps: float,
     dx = xhat
     if wanted[0]:
         scale = rstd if weight is None else rstd * wide(weight)
-        dx *= _per_channel(-dw / n, w.ndim)
-        dx += g
-        dx -= _per_channel(db / n, w.ndim)
+        if training:
+            dx *= _per_channel(-dw / n, w.ndim)
+            dx += g
+            dx -= _per_channel(db / n, w.ndim)
+        else:
+            dx[...] = g
         dx *= _per_channel(scale, w.ndim)
     return narrowed(dx, x.dtype), dw, db
 
@@ -94,7 +97,7 @@ def _normalised(x: Any, eps: float) -> tuple[Any, Any]:
 def _vjp(cts: Any, x: Any, weight: Any, mean: Any, var: Any, wanted: Any, *, eps: float) -> Any:
     ct = cts[0]
     if not is_recorded(ct, x, weight):
-        found = _kernel(ct, x, weight, mean, var, eps=eps, wanted=tuple(wanted))
+        found = _kernel(ct, x, weight, mean, var, eps=eps, wanted=tuple(wanted), training=True)
     else:
         xhat, rstd = _normalised(x, eps)
         g = ct if weight is None else mul(ct, column(weight, x))
@@ -121,6 +124,62 @@ batch_norm_op: Any = op(
          "bias": lambda t, x_aval: (column(t, x_aval), None, None)},
     batch=batch_loop, node="NativeBatchNormBackward0", cost=lambda x, *_, **__: 8 * x.size,
     why={"x": "x̂ is made again", "weight": "dx̂ = ct·weight", "mean": "for x̂", "var": "for x̂"})
+
+
+# -- with statistics that are given ----------------------------------------------------------
+def _given_impl(x: Any, weight: Any, bias: Any, mean: Any, var: Any, /, *, eps: float) -> Any:
+    out = x - _per_channel(mean, x.ndim)
+    scale = 1 / np.sqrt(var + var.dtype.type(eps))
+    out *= _per_channel(scale if weight is None else scale * weight, x.ndim)
+    if bias is not None:
+        out += _per_channel(bias, x.ndim)
+    return out
+
+
+def _given_scale(x: Any, var: Any, weight: Any, eps: float) -> Any:
+    rstd = rsqrt(add(var, eps))
+    return column(rstd if weight is None else mul(rstd, weight), x)
+
+
+def _given_hat(x: Any, mean: Any, var: Any, eps: float) -> Any:
+    return mul(sub(x, column(mean, x)), _given_scale(x, var, None, eps))
+
+
+def _given_vjp(ct: Any, x: Any, weight: Any, mean: Any, var: Any, wanted: Any, *,
+               eps: float) -> Any:
+    if not is_recorded(ct, x, weight):
+        found = _kernel(ct, x, weight, mean, var, eps=eps, wanted=tuple(wanted), training=False)
+    else:
+        found = (mul(ct, _given_scale(x, var, weight, eps)),
+                 sum_op(mul(ct, _given_hat(x, mean, var, eps)), dim=_axes(x), keepdim=False),
+                 sum_op(ct, dim=_axes(x), keepdim=False))
+    return tuple(f if w else None for f, w in zip(found, wanted[:3], strict=True))
+
+
+batch_norm_given_op: Any = op(
+    "batch_norm_given", impl=_given_impl, infer=lambda x, *_, **__: Aval(x.shape, x.dtype),
+    vjp={("x", "weight", "bias"): _given_vjp,
+         "x": lambda ct, var, weight, *, eps: mul(ct, _given_scale(ct, var, weight, eps)),
+         "bias": lambda ct: sum_op(ct, dim=_axes(ct), keepdim=False)},
+    jvp={"x": lambda t, var, weight, *, eps: mul(t, _given_scale(t, var, weight, eps)),
+         "weight": lambda t, x, mean, var, *, eps: mul(_given_hat(x, mean, var, eps), column(t, x)),
+         "bias": lambda t, x_aval: column(t, x_aval)},
+    batch=batch_loop, node="NativeBatchNormBackward0", cost=lambda x, *_, **__: 3 * x.size,
+    domain=lambda: [((np.random.default_rng(0).standard_normal((3, 2, 4)), np.array([2.0, 0.5]),
+                      np.array([0.0, 3.0]), np.array([0.5, -1.0]), np.array([1.5, 0.25])),
+                     {"eps": 1e-5})],
+    why={"x": "dweight = Σ ct·x̂", "mean": "for x̂", "var": "dx = ct·weight/√(var + eps)",
+         "weight": "dx = ct·weight/√(var + eps)"})
+
+
+def _all_given(*operands: Any) -> bool:
+    """Whether the record takes them: tensors of no transform, of one dtype that is computed in,
+    whose statistics (the first two) want no gradient."""
+    kind = dtype_of(operands[0])
+    return kind.itemsize > 2 and kind.kind == "f" and not any(
+        x is not None and (getattr(x, "level", 0) or dtype_of(x) != kind
+                           or i < 2 and getattr(x, "requires_grad", False))
+        for i, x in enumerate(operands))
 
 
 def check_channels(name: str, input: Any, *params: Any) -> None:
@@ -166,6 +225,8 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     if running_mean is None or running_var is None:
         raise ShapeError("batch_norm: Expected running_mean and running_var to be defined when "
                          "training=False")
+    if _all_given(running_mean, running_var, input, weight, bias):
+        return batch_norm_given_op(input, weight, bias, running_mean, running_var, eps=float(eps))
     scale = rsqrt(add(running_var, eps))
     if weight is not None:
         scale = mul(scale, weight)
