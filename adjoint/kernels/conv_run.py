@@ -252,7 +252,7 @@ def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
         out[used:] = 0
     made.run(ct, x, out, None)
     total = out[0] if parts == 1 else np.add.reduce(out, axis=0)
-    return np.ascontiguousarray(np.moveaxis(total, -1, 1))
+    return np.ascontiguousarray(total.transpose(0, spec.dims + 1, *range(1, spec.dims + 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,20 +302,19 @@ def grad_input(ct: Array, w: Array, spec: ConvSpec) -> Array:
             spec.space, spec.out, spec.kernel, spec.stride, spec.dilation, spec.lo, strict=True
         )
     ]
-    whole = set(spec.stride) <= {1}
+    first = [axis[0] for axis in axes if axis and axis[0] is not None]
+    if set(spec.stride) <= {1} and len(first) == spec.dims:
+        return _one_residue(ct, turned, spec, first)
     shape = (spec.batch, spec.channels, *spec.space)
-    out = None if whole else np.zeros(shape, ct.dtype)
+    out = np.zeros(shape, ct.dtype)
     for where in np.ndindex(*(len(a) for a in axes)):
         chosen = [axis[i] for axis, i in zip(axes, where, strict=True)]
         parts = [c for c in chosen if c is not None]
         if len(parts) < len(chosen):
             continue
-        value = _one_residue(ct, turned, spec, parts)
-        if out is None:
-            return value
         picks = tuple(slice(r, None, s) for r, s in zip(where, spec.stride, strict=True))
-        out[(slice(None), slice(None), *picks)] = value
-    return np.zeros(shape, ct.dtype) if out is None else out
+        out[(slice(None), slice(None), *picks)] = _one_residue(ct, turned, spec, parts)
+    return out
 
 
 def _one_residue(ct: Array, turned: Array, spec: ConvSpec, parts: list[_Residue]) -> Array:

@@ -16,6 +16,7 @@ import numpy as np
 from adjoint.base.dtypes import F32, F64
 from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
+from adjoint.kernels.dropout_numpy import masked
 from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
 from adjoint.ops.family import generated
 
@@ -232,9 +233,10 @@ def _unindex(k: Any, ct: Any, index: Any, *, shape: tuple[int, ...], dims: tuple
 
 
 def _dropout(k: Any, x: Any, *, p: float, scale: float, key: tuple[int, int], shape: Any) -> Any:
-    if x.shape != shape:
-        return NotImplemented
-    return k(x, p=p, seed=key[0], offset=key[1], scale=scale)
+    if x.shape == shape:
+        return k(x, p=p, seed=key[0], offset=key[1], scale=scale)
+    kept = k(np.ones(shape, F32), p=p, seed=key[0], offset=key[1], scale=1.0)
+    return kept if kept is NotImplemented else masked(x, kept != 0, scale)
 
 
 def _forward_all(k: Any, *arrays: Any, **attrs: Any) -> Any:
