@@ -159,6 +159,23 @@ def test_maps_of_classes_are_rows(reduction: str, smoothing: float) -> None:
     assert ad.equal(x.grad.permute(0, 2, 3, 1).reshape(-1, 5), rows.grad)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_large_maps_of_classes_are_read_as_they_lie(smoothing: float) -> None:
+    rng = np.random.default_rng(0)
+    x = ad.tensor(rng.standard_normal((2, 5, 19, 31)), dtype=ad.float32, requires_grad=True)
+    classes = ad.tensor(np.where(rng.random((2, 19, 31)) < 0.1, -100,
+                                 rng.integers(0, 5, (2, 19, 31))))
+    rows = x.detach().permute(0, 2, 3, 1).reshape(-1, 5).requires_grad_()
+    losses = [ad.nn.functional.cross_entropy(a, b, reduction="none", label_smoothing=smoothing)
+              for a, b in ((x, classes), (rows, classes.flatten()))]
+    assert losses[0].shape == classes.shape
+    assert ad.allclose(losses[0].flatten(), losses[1].flatten(), rtol=1e-6, atol=1e-6)
+    for loss in losses:
+        loss.mean().backward()
+    assert x.grad.shape == x.shape
+    assert ad.allclose(x.grad.permute(0, 2, 3, 1).reshape(-1, 5), rows.grad, rtol=1e-5, atol=1e-9)
+
+
 def test_one_stride_in_a_list_stands_for_all() -> None:
     conv = ad.nn.Conv2d(1, 2, 3, stride=[2], padding=(1,))
     assert conv.stride == (2, 2) and conv(ad.ones(1, 1, 8, 8)).shape == (1, 2, 4, 4)

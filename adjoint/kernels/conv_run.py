@@ -28,7 +28,7 @@ _KEEP_BYTES = 2 << 20
 _BLOCK_BYTES = 640 << 10  # packed windows that stay in L2 beside the panels of the weight
 _DEPTH = 256  # positions in a block of the gradient of the weight, for the same reason
 _PARTS, _PARTS_BYTES = 8, 8 << 20  # partial sums of the gradient of the weight
-_LEAST = 30_000  # multiply-adds below which NumPy is as good
+_LEAST = 1_500  # multiply-adds from which the compiler is loaded for kernels three times as fast
 
 
 def supported(x: Array, w: Array, spec: ConvSpec) -> bool:

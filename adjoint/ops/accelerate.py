@@ -27,6 +27,7 @@ ACCELERATED: dict[str, Op] = {}     # `impl` of each is the kernels', `impl.__wr
 _TINY = 128        # the same for kernels that replace tens of NumPy calls
 _SMALL = 4096      # elements below which a launch costs more than it saves
 _ROWS = 256        # the same for what takes several passes over rows
+_MAP = 256         # positions from which on a map of classes is read as it lies
 _PRODUCT = 2048    # elements of an operand from which on a product is not left to NumPy
 
 
@@ -181,8 +182,9 @@ def _cross_entropy(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, 
 
 
 def _logits(x: Any, target: Any) -> tuple[Any, Any]:
-    """Logits and classes as the kernels read them: (N, C, ...) in place, or rows."""
-    if x.ndim > 2 and x.flags.c_contiguous:
+    """Logits and classes as the kernels read them: large maps (N, C, ...) in place, else rows,
+    which give small maps the bits of their rows."""
+    if x.ndim > 2 and x.flags.c_contiguous and math.prod(x.shape[2:]) >= _MAP:
         return x, np.ascontiguousarray(target)
     return (np.ascontiguousarray(cross_entropy.rows_of(x)),
             np.ascontiguousarray(target).reshape(-1))
