@@ -150,6 +150,11 @@ def _explain(self: Tensor, gradient: _Any = None, **options: _Any) -> _Any:
 setattr(Tensor, "explain", _explain)  # noqa: B010  # the class lies layers below
 
 
+def _make_wrapper(cls: type, size: _Any, **options: _Any) -> _Any:
+    """See `adjoint.core.dispatch.make_wrapper`."""
+    return _importlib.import_module("adjoint.core.dispatch").make_wrapper(cls, size, **options)
+
+
 def _base_of_subclasses() -> _Any:
     """The first class of a program that derives from Tensor: the functions begin to ask."""
     return _importlib.import_module("adjoint.overrides").base_of_subclasses()
@@ -175,6 +180,7 @@ def __dir__() -> list[str]:
 
 setattr(type(Tensor), "subclassed", staticmethod(_base_of_subclasses))  # noqa: B010  # as above
 setattr(Tensor, "_make_subclass", staticmethod(_intercept.make_subclass))  # noqa: B010  # as above
+setattr(Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper))  # noqa: B010  # as above
 if _intercept.defines(_sys._getframe()):
     _importlib.import_module("adjoint.overrides")
 __all__ = sorted({n for n in globals() if not n.startswith("_")} - {"annotations"})

@@ -23,6 +23,7 @@ when a mode is wanted, and when the program that imports `adjoint` first defines
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable
 from contextvars import Token
 from types import FunctionType, TracebackType
@@ -33,7 +34,7 @@ import adjoint.linalg
 import adjoint.nn.functional
 import adjoint.special
 from adjoint.base.errors import missing
-from adjoint.core import intercept
+from adjoint.core import dispatch, intercept
 from adjoint.core.intercept import (
     MODES,
     NAME,
@@ -60,6 +61,15 @@ _NEVER = frozenset("""__new__ __init__ __getattr__ __hash__ __dir__ __array_ufun
 __array_function__ __array_namespace__ __torch_function__ as_subclass explain""".split())
 _MODULES = {"nn.functional": adjoint.nn.functional, "linalg": adjoint.linalg, "fft": adjoint.fft,
             "special": adjoint.special}
+
+
+def _like() -> None:
+    """Functions without a record that make a tensor like another: its class is asked."""
+    for name in ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
+                 "new_zeros", "new_ones", "new_empty", "new_full"):
+        def asked(original: Any, args: Any, kwargs: Any, name: str = name) -> Any:
+            return dispatch.answer(dispatch.Named(name, original), args, kwargs)
+        intercept.LIKE[name] = asked
 
 
 def _of_module(module: Any) -> dict[str, Any]:
@@ -280,6 +290,8 @@ def get_default_nowrap_functions() -> set[Any]:
 
 
 _install()
+_like()
+importlib.import_module("adjoint.ops.aten")         # records take PyTorch's names
 __all__ = ["BaseTorchFunctionMode", "DisableTorchFunction", "DisableTorchFunctionSubclass",
            "TorchFunctionMode", "base_of_subclasses", "get_default_nowrap_functions",
            "get_ignored_functions", "get_overridable_functions", "get_testing_overrides",

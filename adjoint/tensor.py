@@ -128,7 +128,7 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None,
              create_graph: bool = False, inputs: Any = None) -> None:
     """Accumulate the gradient of this tensor into the leaves (see `autograd.backward`)."""
-    if self.level:
+    if self.level >= 1:
         raise AutogradError(".backward() is not available inside of a functional transform; use "
                             "func.grad or autograd.grad on the result")
     api.backward([self], [gradient], retain_graph, create_graph, inputs=inputs)
@@ -392,10 +392,9 @@ def __index__(self: Tensor) -> int:
 
 @member
 def __len__(self: Tensor) -> int:
-    shape = self.shape
-    if not shape:
+    if not self.shape:
         raise TypeError("len() of a 0-d tensor")
-    return tuple.__getitem__(shape, 0)
+    return tuple.__getitem__(self.shape, 0)
 
 
 @member
@@ -438,6 +437,9 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
             f"because of a tensor made by {node.name()} at {node.where()}; .detach() it first")
     if id(self) in memo:
+        return memo[id(self)]
+    if self.level == core.DISPATCHED:
+        memo[id(self)] = self.clone().detach().requires_grad_(self._rg)
         return memo[id(self)]
     t: Tensor = object.__new__(type(self))
     t.array = _copy_storage(self.array, memo)

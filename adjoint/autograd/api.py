@@ -11,8 +11,9 @@ from adjoint.autograd.modes import opened_at
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
+from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.rehearsal import call
-from adjoint.core.tensor import GradientEdge, Node, Port, Tensor, edge_of, wrap
+from adjoint.core.tensor import DISPATCHED, GradientEdge, Node, Port, Tensor, edge_of, wrap
 from adjoint.ops.shape import stack_op
 
 
@@ -27,6 +28,15 @@ def _ones(t: Tensor) -> Any:
         return call(np.ones, t.array.shape, t.array.dtype,
                     otherwise=lambda: MetaArray(t.array.shape, t.array.dtype))
     return np.ones(t.array.shape, t.array.dtype)
+
+
+def _between(tensors: Any, grads: Any) -> bool:
+    """True if tensors have to run between the nodes though no graph is built: values of a transform
+    or of a class with `__torch_dispatch__`, or a mode that wants to see the ops."""
+    if state() & WATCH and watchers.modes.get():
+        return True
+    return any(isinstance(t, Tensor) and t.level == DISPATCHED for t in _as_tuple(tensors)) or any(
+        isinstance(g, Tensor) and g.level for g in _as_tuple(grads))
 
 
 def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
@@ -52,6 +62,8 @@ def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
         if not is_inexact(t.array.dtype) or t.array.dtype.kind == "c":
             raise AutogradError("grad can be implicitly created only for real scalar outputs but "
                                 f"got {t.dtype}")
+        if t.level == DISPATCHED:
+            return t.trace.ones(t)
         g = _ones(t)
         return wrap(g) if create else g
     if not isinstance(g, Tensor):
@@ -102,15 +114,16 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     """
     grad_tensors = grad_variables if grad_tensors is None else grad_tensors
     keep = create_graph if retain_graph is None else retain_graph
-    roots = _roots(tensors, grad_tensors, create_graph)
+    between = not create_graph and _between(tensors, grad_tensors)
+    roots = _roots(tensors, grad_tensors, create_graph or between)
     if inputs is None:
-        walk(roots, keep=keep, create=create_graph)
+        walk(roots, keep=keep, create=create_graph, levels=between)
         return
     targets = _as_tuple(inputs)
     if not targets:
         raise ArgumentError("`inputs` argument to `backward()` cannot be empty.")
     captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
-                    accumulate=False, into=True)
+                    accumulate=False, into=True, levels=between)
     for i, t in enumerate(targets):
         _accumulate(t, captured.get(i))
 
@@ -184,7 +197,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if is_grads_batched:
         return _batched(outputs, targets, grad_outputs, keep, create_graph,
                         bool(allow_unused) or materialize_grads, materialize_grads)
-    mapped = any(isinstance(g, Tensor) and g.level for g in _as_tuple(grad_outputs))
+    mapped = _between(outputs, grad_outputs)
     roots = _roots(outputs, grad_outputs, create_graph or mapped)
     captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
                     accumulate=False, levels=mapped and not create_graph)

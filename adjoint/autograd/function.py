@@ -226,7 +226,7 @@ class Function(metaclass=_FunctionMeta):
         if kwargs:
             args = _positional(cls.forward, args, kwargs, 0 if separate else 1)
         level = max((a.level for a in args if isinstance(a, Tensor)), default=0)
-        if level:
+        if level >= 1:
             top = next(a for a in args if isinstance(a, Tensor) and a.level == level)
             return top.trace.custom(cls, args)
         return _apply(cls, args, separate)

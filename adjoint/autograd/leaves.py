@@ -27,6 +27,8 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
     with _lock:
         if isinstance(ct, Tensor):
             have = leaf._grad
+            if have is None and walk.levels:
+                ct = ct.trace.detach(ct) if ct.level else wrap(np.array(ct.array))
             leaf._grad = ct if have is None else have + ct
         else:
             _store(leaf, ct)

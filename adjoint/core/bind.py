@@ -90,10 +90,10 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
     if not tensors:
         return outs[0] if not op.multi else outs[: _visible(op, outs)]
     if not (needs and mode & GRAD):
-        return _plain(op, args, outs, mode, attrs)
+        return unrecorded(op, args, outs, mode, attrs)
     plan = op.plan(needs)
     if not plan.wanted:
-        return _plain(op, args, outs, mode, attrs)
+        return unrecorded(op, args, outs, mode, attrs)
     return record(op, plan, args, attrs, outs, mode)
 
 
@@ -106,6 +106,8 @@ def plain_number(x: Any) -> Any:
 def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays: list[Any],
                   needs: int, mode: int, quick: bool) -> Any:
     """The rest of `bind`, told to the observers."""
+    if watchers.modes.get():
+        return watchers.route(op, args, attrs, needs, mode)
     observers = watchers.observers.get()
     for observer in observers:
         observer.before(op, args, attrs)
@@ -129,7 +131,7 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     for observer in observers:
         observer.computed(op, args, attrs, outs)
     if plan is None or not plan.wanted:
-        result = _plain(op, settled, outs, mode, attrs)
+        result = unrecorded(op, settled, outs, mode, attrs)
     else:
         result = record(op, plan, settled, attrs, outs, mode)
     del outs, settled, called
@@ -186,14 +188,14 @@ def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: in
         full = op.exposed
         found = trace.process(full, args, attrs)
         every = tuple(found) if full.multi else (found,)
-        made = _record_level(op, plan, args, attrs, every, mode)
+        made = record_level(op, plan, args, attrs, every, mode)
     if op.view and args and isinstance(args[0], Tensor):
         for i, t in enumerate(made):
             _tie(t, args[0], op, attrs, i if op.multi else -1)
     return tuple(made) if op.multi else made[0]
 
 
-def _record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
+def record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
                   outs: tuple[Any, ...], mode: int) -> list[Any]:
     node: Any = op.node_type()
     node.plan = plan.variant(fast=None) if plan.fast is not None else plan
@@ -325,7 +327,7 @@ def inferred(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[A
     return tuple(MetaArray(a.shape, a.dtype, base) for a in many)
 
 
-def _plain(op: Op, args: Sequence[Any], outs: tuple[Any, ...], mode: int,
+def unrecorded(op: Op, args: Sequence[Any], outs: tuple[Any, ...], mode: int,
            attrs: Mapping[str, Any]) -> Any:
     """Tensors without history for the visible outputs."""
     made = []
@@ -506,4 +508,5 @@ def release(node: Any) -> None:
 
 
 __all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "record",
-           "packed", "release", "retried", "tensor_of", "value_of", "watch"]
+           "record_level", "packed", "unrecorded", "release", "retried", "tensor_of", "value_of",
+           "watch"]

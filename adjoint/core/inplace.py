@@ -60,9 +60,13 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     if op_.own is not None and _quickly(op_.own, target, args):
         bump(target, label)
         return target
-    if any(isinstance(a, Tensor) and a.level for a in args):
-        return _inplace_level(op_, target, args, attrs)
     mode = state()
+    level = max([a.level for a in args if isinstance(a, Tensor)])
+    if level >= 1:
+        return _inplace_level(op_, target, args, attrs)
+    if level or mode & WATCH and watchers.modes.get():
+        written: Tensor = watchers.write(op_, target, args, attrs, label)
+        return written
     recording = check_writable(target, args, mode)
     observers = watchers.observers.get() if mode & WATCH else ()
     for observer in observers:
@@ -119,7 +123,7 @@ def _write_recorded(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str
     made = record(op_, plan, before, attrs, outs, mode)
     made = made[0] if isinstance(made, tuple) else made
     node = made._edge.node if type(made._edge) is Port else made._edge
-    _share_output_cell(node, target)
+    share_output_cell(node, target)
     rebase(target, made)
 
 
@@ -254,7 +258,7 @@ def shadow(t: Tensor) -> Tensor:
     return copy
 
 
-def _share_output_cell(node: Any, target: Tensor) -> None:
+def share_output_cell(node: Any, target: Tensor) -> None:
     """A saved output of an in-place op lives in the target's storage: watch that one's version."""
     if node.saved is None:
         return

@@ -23,9 +23,13 @@ import numpy as np
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import ArgumentError
 from adjoint.core.callers import Own
-from adjoint.core.tensor import OWN, Parameter, Size, Tensor, alias
+from adjoint.core.tensor import DISPATCHED, OWN, Parameter, Size, Tensor, alias
 
 NAME = "__torch_function__"
+DISPATCH = "__torch_dispatch__"
+# names of functions that make a tensor like an operand, and have no record: what a class with
+# `__torch_dispatch__` is asked here -> how
+LIKE: dict[str, Any] = {}
 MODES: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_function_modes", default=())
 # 0: classes and modes are asked, 1: only modes, 2: nobody.
 _silent: ContextVar[int] = ContextVar("adjoint_function_silent", default=0)
@@ -47,7 +51,7 @@ def answers(x: Any) -> bool:
         return False
     found = getattr(kind, NAME, None)
     if found is None or found is disabled or kind in OWN:
-        if kind not in (list, tuple, dict):
+        if kind not in (list, tuple, dict) and not hasattr(kind, DISPATCH):
             _plain.add(kind)
         return False
     return True
@@ -144,6 +148,9 @@ def _route(original: Callable[..., Any], plain: Any, modes: Any, route: Any, pub
     operands = (*args, *kwargs.values()) if asks_classes else ()
     if is_asked(operands):
         return ask(public, operands, args, kwargs)
+    like = LIKE.get(public.__name__)
+    if like is not None and any([getattr(a, "level", 0) == DISPATCHED for a in operands]):
+        return like(original, args, kwargs)
     return original(*args, **kwargs)
 
 
@@ -257,9 +264,19 @@ def base_of_subclasses() -> type[Any]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         """Nothing is left to do."""
 
+    def subclass(cls: Any, /, **kwargs: Any) -> None:
+        """A class that answers for ops is not asked about functions unless it says so."""
+        if DISPATCH in cls.__dict__:
+            from adjoint.core.dispatch import take_over  # few programs have such a class
+            take_over(cls)
+            found = getattr(cls, NAME)
+            if getattr(found, "__func__", None) is answer_of_tensor:
+                setattr(cls, NAME, staticmethod(disabled))
+
     _GRAD = Tensor.__dict__["grad"]
     space: dict[str, Any] = {"__slots__": (), "__module__": "adjoint", "__new__": new,
-                             "__init__": init, "__doc__": Tensor.__doc__}
+                             "__init__": init, "__doc__": Tensor.__doc__,
+                             "__init_subclass__": classmethod(subclass)}
     for name, found in Tensor.__dict__.items():
         if isinstance(found, property) and not name.startswith("_"):
             space[name] = _property(found)
@@ -279,6 +296,7 @@ def make_subclass(cls: type[Any], data: Tensor, require_grad: bool = False) -> A
 
 setattr(Tensor, NAME, classmethod(answer_of_tensor))
 setattr(Parameter, NAME, staticmethod(disabled))
-__all__ = ["MODES", "NAME", "Silence", "answer_of_tensor", "answers", "ask", "base_of_subclasses",
+__all__ = ["DISPATCH", "LIKE", "MODES", "NAME", "Silence", "answer_of_tensor", "answers", "ask",
+           "base_of_subclasses",
            "defines", "disabled", "copied", "install", "is_asked", "keep_class",
            "make_subclass", "operands_that_answer", "shown_as"]

@@ -107,11 +107,17 @@ class Watchers:
     (anomaly mode, recorder, ledger, profiler). Entered per thread through `WATCH`.
 
     `modules` is the stack of module calls, (path, module) each; kept while something watches.
+    `modes` are the open modes with `__torch_dispatch__`, the innermost last; `route` and `write`
+    run an op and an in-place op where these or a class are asked (`core/dispatch.py` sets them).
     """
+
+    route: Any = None
+    write: Any = None
 
     def __init__(self) -> None:
         self.hooks: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_saved_hooks", default=())
         self.observers: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_observers", default=())
+        self.modes: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_dispatch", default=())
         self.modules: ContextVar[tuple[tuple[str, Any], ...]] = ContextVar("adjoint_modules",
                                                                            default=())
 

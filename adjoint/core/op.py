@@ -177,6 +177,12 @@ class Op:
         bits = sum(1 << i for i, o in enumerate(self.operands) if o in wanted)
         return self.plan(bits).kept
 
+    def label(self) -> str:
+        """What `__name__` gives; `ops.aten`, once it is used, gives PyTorch's name here."""
+        return self.name
+
+    __name__ = property(lambda self: self.label())    # (a record is called like a function there)
+
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 

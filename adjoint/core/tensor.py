@@ -132,6 +132,9 @@ class Packed:
         self.value, self.hook, self.original, self.index = value, hook, original, index
 
 
+# The level of tensors of classes with `__torch_dispatch__` (core/dispatch.py): between plain ones
+# and the values of transforms.
+DISPATCHED = 0.5
 # Classes of tensors that are never asked for PyTorch's `__torch_function__` (core/intercept.py).
 OWN: set[type] = set()
 
@@ -357,6 +360,9 @@ def alias(t: Tensor) -> Tensor:
 def cut(t: Tensor) -> Tensor:
     """`alias` as the user asks for it: the observers are told."""
     if t.level:
+        if t.level < 1:                           # a class with __torch_dispatch__
+            made: Tensor = t.trace.detach(t)
+            return made
         raise NotSupported("accessing `data` inside of vmap or jvp is not allowed: a value of a "
                            "transform has no memory; read detach(), and write under no_grad()")
     out = alias(t)
@@ -437,7 +443,7 @@ def keep(t: Any, op_name: str = "") -> Any:
     """What a node stores of an operand that `op_name` saves: the tensor itself while nothing
     else shows its storage, else with its version and, for exposed storage, its fingerprint."""
     cell = t._cell if isinstance(t, Tensor) else None
-    if isinstance(t, Tensor) and t.level:         # in-place ops may make `t` show another value
+    if isinstance(t, Tensor) and t.level >= 1:    # in-place ops may make `t` show another value
         twin = t.trace.strip(t)
         twin._rg, twin._edge = t._rg, t._edge
         return twin

@@ -22,7 +22,7 @@ def _rank(x: Any) -> int:
     """Number of axes of an operand of any kind (at its own level)."""
     if isinstance(x, Tensor):
         mapped = 0
-        while x.level:
+        while x.level >= 1:
             mapped += type(x) is BatchTensor
             x = x.value
         rank: int = x.array.ndim

@@ -231,6 +231,10 @@ class Optimizer:
             if g.is_sparse and not self._sparse:
                 raise NotSupported(f"{type(self).__name__} does not support sparse gradients: "
                                    "use sparse=False in the layer, or grad.to_dense()")
+            if (p.level or g.level) and type(p) is not Tensor:
+                raise NotSupported(f"{type(self).__name__}: a {type(p).__name__} has "
+                                   "__torch_dispatch__ and no array to update: give the tensors "
+                                   "that it holds to the optimizer, or write the step in ops")
             if g.array.shape != p.array.shape:
                 raise ShapeError(f"{type(self).__name__}: a parameter of shape {tuple(p.shape)} "
                                  f"has a gradient of shape {tuple(g.shape)}")

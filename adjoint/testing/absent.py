@@ -272,5 +272,4 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "utils._dtype_abbrs": {"dtype_abbrs": _SHORT},
     "utils._foreach_utils": {"_get_foreach_kernels_supported_devices": list},
     "utils._mode_utils": {"no_dispatch": nullcontext},
-    "utils._python_dispatch": {"TorchDispatchMode": _kind("TorchDispatchMode")},
 }

@@ -1,0 +1,149 @@
+"""`torch.utils._python_dispatch`: modes that take over ops below the tape.
+
+    >>> import adjoint as ad
+    >>> class Log(TorchDispatchMode):
+    ...     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    ...         print(func)
+    ...         return func(*args, **(kwargs or {}))
+    >>> x = ad.ones(2, 2, requires_grad=True)
+    >>> with Log():
+    ...     y = (x @ x).sum()
+    aten.mm.default
+    aten.sum.default
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from adjoint import overrides
+from adjoint.base.errors import missing
+from adjoint.core.dispatch import Named, answer, asks
+from adjoint.core.intercept import MODES
+from adjoint.core.modes import WATCH, change, restore, state, watchers
+from adjoint.core.tensor import Tensor
+
+# Functions that make tensors: no op runs, and modes are told of them all the same.
+_FACTORIES = frozenset("""zeros ones empty full rand randn randint randperm arange eye linspace
+logspace zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros
+new_ones new_empty new_full tril_indices triu_indices scalar_tensor""".split())
+
+
+class _Factories(overrides.TorchFunctionMode):
+    """Hands the functions that make tensors to the open modes; others run as they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _FACTORIES and watchers.modes.get():
+            return answer(Named(name, func), args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+class TorchDispatchMode:
+    """A context in which every op on tensors is passed to `__torch_dispatch__(func, types, args,
+    kwargs)`, below the tape: override that method. While it runs the mode is set aside and
+    gradients are off, so that it can call `func` and other ops itself; what it returns stands for
+    the op's result. Modes nest; the innermost is asked first.
+
+    `func` is the record of an op (`ops.aten.mm.default`), which can be called; it prints PyTorch's
+    name. Attributes (`dim`, `keepdim`) come as keywords, under the record's names. A fused function
+    that PyTorch splits into several ops may be one here, and the other way round.
+    """
+
+    def __init__(self, _dispatch_key: Any = None) -> None:
+        self._held: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __torch_dispatch__")
+
+    def __enter__(self) -> Self:
+        if "_held" not in self.__dict__:          # a subclass that does not call our __init__
+            self._held = []
+        held = watchers.push(watchers.modes, self)
+        factories = MODES.set((*MODES.get(), _Factories()))
+        self._held.append((held, factories))
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        held, factories = self._held.pop()
+        MODES.reset(factories)
+        watchers.pop(held)
+
+    @classmethod
+    def push(cls, *args: Any, **kwargs: Any) -> Any:
+        """A mode of the class; use `with`."""
+        return cls(*args, **kwargs)
+
+
+class BaseTorchDispatchMode(TorchDispatchMode):
+    """A mode that calls the ops as they are."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _disable_current_modes() -> Iterator[list[Any]]:
+    """No mode is asked within; gives those that were open."""
+    modes, outer = list(watchers.modes.get()), state()
+    token = watchers.modes.set(())
+    mode = change(clear_bits=0 if watchers.observers.get() or watchers.hooks.get() else WATCH)
+    try:
+        yield modes
+    finally:
+        restore(mode, outer)
+        watchers.modes.reset(token)
+
+
+def _get_current_dispatch_mode() -> Any:
+    """The innermost mode; None outside of all."""
+    modes = watchers.modes.get()
+    return modes[-1] if modes else None
+
+
+def _get_current_dispatch_mode_stack() -> list[Any]:
+    """The open modes, the innermost last."""
+    return list(watchers.modes.get())
+
+
+def is_traceable_wrapper_subclass(t: Any) -> bool:
+    """True for a tensor that says which tensors it holds: its class has `__tensor_flatten__` and
+    `__tensor_unflatten__`.
+
+    >>> is_traceable_wrapper_subclass(3)
+    False
+    """
+    return isinstance(t, Tensor) and hasattr(t, "__tensor_flatten__") and hasattr(
+        t, "__tensor_unflatten__")
+
+
+def is_traceable_wrapper_subclass_type(t: Any) -> bool:
+    """`is_traceable_wrapper_subclass`, of a class."""
+    return issubclass(t, Tensor) and hasattr(t, "__tensor_flatten__") and hasattr(
+        t, "__tensor_unflatten__")
+
+
+def transform_subclass(t: Any, callback: Callable[[str, Any], Any], outer_size: Any = None,
+                       outer_stride: Any = None) -> Any:
+    """A wrapper like `t` around `callback(name, tensor)` for each tensor that it holds."""
+    names, context = t.__tensor_flatten__()
+    inner = {name: callback(name, getattr(t, name)) for name in names}
+    return type(t).__tensor_unflatten__(inner, context,
+                                        t.size() if outer_size is None else outer_size,
+                                        t.stride() if outer_stride is None else outer_stride)
+
+
+def return_and_correct_aliasing(func: Any, args: Any, kwargs: Any, out: Any) -> Any:
+    """`out` as `__torch_dispatch__` of a wrapper returns it: of an in-place op its target. What a
+    view shows is noted by the tape here, so there is nothing else to correct."""
+    target = args[0] if args else None
+    return target if func._schema.is_mutable and asks(target) else out
+
+
+__all__ = ["BaseTorchDispatchMode", "TorchDispatchMode", "is_traceable_wrapper_subclass",
+           "is_traceable_wrapper_subclass_type", "return_and_correct_aliasing",
+           "transform_subclass"]
+__getattr__ = missing("adjoint.utils._python_dispatch")
