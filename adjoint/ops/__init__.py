@@ -56,6 +56,7 @@ from adjoint.ops import special as special
 from adjoint.ops import threads as threads
 from adjoint.ops import vision as vision
 
+NAMESPACES: dict[str, _Any] = {}        # of operators that programs define (`adjoint.library`)
 _LATE = ("aten", "ctc", "ldl", "resample", "segments", "sparse_more")
 
 
@@ -63,4 +64,6 @@ def __getattr__(name: str) -> _Any:
     """Records that few programs need load when they are first used."""
     if name in _LATE:
         return _importlib.import_module(f"adjoint.ops.{name}")
+    if name in NAMESPACES:
+        return NAMESPACES[name]
     raise AttributeError(f"module 'adjoint.ops' has no attribute {name!r}")

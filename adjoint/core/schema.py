@@ -1,0 +1,157 @@
+"""Schemas of operators: `(Tensor x, float k=2.0, *, int n) -> Tensor`, read off a function's
+annotations and read back as a signature."""
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from adjoint.base.dtypes import DType
+from adjoint.base.errors import ArgumentError
+from adjoint.core.tensor import Tensor
+
+_SCALARS: dict[Any, str] = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool",
+                            str: "str", complex: "complex", DType: "ScalarType"}
+
+
+def _kind(annotation: Any) -> str | None:
+    """The schema's name of an annotation; None where it has none."""
+    if annotation in _SCALARS:
+        return _SCALARS[annotation]
+    if getattr(annotation, "__name__", "") == "device":
+        return "Device"
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        rest = [a for a in inner if a is not type(None)]
+        optional = "?" if len(rest) < len(inner) else ""
+        if set(rest) == {int, float, bool}:
+            return "Scalar" + optional
+        below = _kind(rest[0]) if len(rest) == 1 else None
+        return below + optional if below is not None else None
+    if origin in (list, Sequence) and len(inner) == 1:
+        below = _kind(inner[0])
+        return None if below is None else f"{below}[]"
+    return None
+
+
+def _result(annotation: Any) -> str:
+    """The schema's text for what a function returns."""
+    if annotation is None or annotation is type(None):
+        return "()"
+    if typing.get_origin(annotation) is tuple:
+        return f"({', '.join(map(_result, typing.get_args(annotation)))})"
+    found = _kind(annotation)
+    if found is None:
+        raise ArgumentError(f"infer_schema(func): Return has unsupported type {annotation}. The "
+                            f"valid types are: {sorted(_SCALARS.values())} and lists of them")
+    return found
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if type(value).__name__ == "device":
+        return f'"{value}"'
+    if isinstance(value, DType):
+        return str(value).rpartition(".")[2]
+    return str(value)
+
+
+def infer_schema(prototype_function: Callable[..., Any], /, *,
+                 mutates_args: str | Iterable[str] = (), op_name: str | None = None) -> str:
+    """The schema of a function with annotated arguments; `(a!)` marks those that it writes to.
+
+    >>> def scale(x: Tensor, s: float = 1.0) -> Tensor: ...
+    >>> infer_schema(scale)
+    '(Tensor x, float s=1.0) -> Tensor'
+    """
+    try:
+        signature = inspect.signature(prototype_function, eval_str=True)
+    except NameError:                   # annotations that only a type checker can read
+        signature = inspect.signature(prototype_function)
+    parts: list[str] = []
+    every = mutates_args == "unknown"
+    named = set() if every else {mutates_args} if isinstance(mutates_args, str) else set(
+        mutates_args)
+    unknown = named - set(signature.parameters)
+    if unknown:
+        raise ArgumentError(f"mutates_args should only contain names of arguments, got "
+                            f"{sorted(unknown)} beside {list(signature.parameters)}")
+    star = False
+    for p in signature.parameters.values():
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            raise ArgumentError("infer_schema(func): We do not support positional-only args, "
+                                f"varargs, or varkwargs: got {p}")
+        if p.annotation is p.empty:
+            raise ArgumentError(f"infer_schema(func): Parameter {p.name} must have a type "
+                                "annotation. Got func with signature "
+                                f"{inspect.signature(prototype_function)})")
+        kind = _kind(p.annotation)
+        if kind is None:
+            raise ArgumentError(f"infer_schema(func): Parameter {p.name} has unsupported type "
+                                f"{p.annotation}. The valid types are: tensors, numbers, bool, "
+                                "str, dtype, device, optional ones and lists of them. Got func "
+                                f"with signature {inspect.signature(prototype_function)})")
+        if p.kind is p.KEYWORD_ONLY and not star:
+            parts.append("*")
+            star = True
+        if p.name in named or every and kind.startswith("Tensor"):
+            mark = f"(a{len(parts) - star}!)"
+            kind = kind.replace("Tensor", f"Tensor{mark}", 1)
+        default = "" if p.default is p.empty else f"={_default(p.default)}"
+        parts.append(f"{kind} {p.name}{default}")
+    if signature.return_annotation is signature.empty:
+        raise ArgumentError("infer_schema(func): No return type annotation was provided. Please "
+                            "add one.")
+    return f"{op_name or ''}({', '.join(parts)}) -> {_result(signature.return_annotation)}"
+
+
+_VALUES = {"None": None, "True": True, "False": False}
+
+
+def _value(text: str) -> Any:
+    if text in _VALUES:
+        return _VALUES[text]
+    if text[:1] in "\"'":
+        return text[1:-1]
+    if text.startswith("["):
+        return [_value(t.strip()) for t in text[1:-1].split(",") if t.strip()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parsed(schema: str) -> inspect.Signature:
+    """The signature that a schema declares; annotations are the schema's own names of types, with
+    "!" at the end where the argument is written to.
+
+    >>> parsed("(Tensor(a!) x, *, int n=3) -> ()")
+    <Signature (x: 'Tensor!', *, n: 'int' = 3)>
+    """
+    found = re.fullmatch(r"\s*\((.*)\)\s*->\s*(.+)", schema, re.DOTALL)
+    if found is None:
+        raise ArgumentError(f"library: {schema!r} is no schema; write one such as "
+                            "(Tensor x, int n=3) -> Tensor")
+    params: list[inspect.Parameter] = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    # commas inside of [..] and (..) belong to a default or an alias
+    for part in filter(None, map(str.strip, re.split(r",(?![^\[(]*[\])])", found[1]))):
+        if part == "*":
+            kind = inspect.Parameter.KEYWORD_ONLY
+            continue
+        declared, _, name = part.partition("=")[0].strip().rpartition(" ")
+        default = part.partition("=")[2].strip()
+        written = "!" if "!" in declared else ""
+        params.append(inspect.Parameter(
+            name, kind, annotation=re.sub(r"\([^)]*\)", "", declared).strip() + written,
+            default=_value(default) if default else inspect.Parameter.empty))
+    return inspect.Signature(params)
+
+
+__all__ = ["infer_schema", "parsed"]
