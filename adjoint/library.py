@@ -206,7 +206,9 @@ class _Packet(Overloads):
         self._own: dict[str, Any] = {"default": op}
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.__dict__.get("_own", ()):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in self._own:
             return self._own[name]
         raise AttributeError(f"The underlying op of '{self}' has no overload name '{name}'")
 

@@ -33,6 +33,7 @@ class Log(TorchDispatchMode):
 class Two(ad.Tensor):
     """Two tensors that are computed with side by side."""
 
+    __slots__ = ("a",)
     a: Any
     b: Any
 

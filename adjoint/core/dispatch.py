@@ -139,6 +139,10 @@ def _recorded(op: Op, plan: Plan | None, args: Sequence[Any], attrs: Mapping[str
     return tuple(made) if op.multi else made[0]
 
 
+def _names(slots: Any) -> Sequence[str]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
 class Dispatch(Trace):
     """The transform that a class with `__torch_dispatch__` is."""
 
@@ -149,6 +153,8 @@ class Dispatch(Trace):
         # (levels of calls are whole numbers; this one lies between)
         self.enclosing, self.shared, self.written = None, (), {}
         self.code, self.lasti = None, 0
+        own = kind.__mro__[: kind.__mro__.index(Tensor)]
+        self.slots = [n for k in own for n in _names(k.__dict__.get("__slots__", ()))]
 
     def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         outs = results_of(op, args, attrs)
@@ -158,6 +164,9 @@ class Dispatch(Trace):
         out: Any = object.__new__(type(t))
         out.array, out._cell, out._edge, out._rg = t.array, t._cell, None, False
         out.__dict__.update({k: v for k, v in t.__dict__.items() if k not in _PLACE})
+        for name in self.slots:
+            if hasattr(t, name):
+                setattr(out, name, getattr(t, name))
         return out
 
     def aval(self, t: Any) -> tuple[tuple[int, ...], Any]:
@@ -199,10 +208,14 @@ class Named:
     """A function that is no record, as handlers get it: `aten.NAME.overload`."""
 
     namespace = "aten"
+    __module__ = "torch._ops.aten"         # printed before the name
 
     def __init__(self, name: str, function: Callable[..., Any], overload: str = "default") -> None:
         self.packet, self.overload, self.function = name, overload, function
         self.__name__ = f"{name}.{overload}"
+
+    def __deepcopy__(self, memo: Any) -> Named:
+        return self                         # an operator is one thing, wherever it is named
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

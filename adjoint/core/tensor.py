@@ -313,7 +313,7 @@ class Parameter(Tensor, metaclass=_ParameterType, own=True):
             raise AutogradError(f"cannot assign {type(data).__name__} as a parameter: "
                                 "Parameter(data) takes a tensor")
         if cls is Parameter and type(data) not in OWN:        # PyTorch keeps the class, too
-            t = object.__new__(type(data))
+            t = data.trace.strip(data) if data.level == DISPATCHED else object.__new__(type(data))
             t.__dict__.update({"_is_param": True}, **{
                 k: v for k, v in data.__dict__.items() if k not in Tensor.__dict__})
         t.array, t._cell, t._edge, t._rg = data.array, share_cell(data), None, False

@@ -102,6 +102,9 @@ class Overloads:
             return run(record, args, kwargs)
         return (public or record)(*args, **kwargs)
 
+    def __deepcopy__(self, memo: Any) -> Overloads:
+        return self                         # there is one
+
     def overloads(self) -> list[str]:
         """The overloads that have a record of their own."""
         return [k.partition(".")[2] for k in OVERLOADS
@@ -143,6 +146,8 @@ def _attach() -> None:
     kind.__call__ = lambda self, *args, **kwargs: run(self, args, kwargs)
     kind.__str__ = lambda self: f"aten.{name_of(self)}"
     kind.label = lambda self: name_of(self)
+    for op in OPS.values():
+        op.__module__ = Named.__module__
     _faces(kind, name_of)
     _faces(Named, lambda self: self.__name__)
 

@@ -219,7 +219,8 @@ def _switches(*names: str) -> dict[str, Any]:
 
 # module below `torch` -> name -> what it gives; a name that the module has already is left alone
 ANSWERS: dict[str, dict[str, Any]] = {
-    "": {**_ABSENT_DTYPES, "chalf": _ABSENT_DTYPES["complex32"], "finfo": LimitsOf,
+    "": {**_ABSENT_DTYPES, "_disable_dynamo": lambda f=None, recursive=True: f or (lambda g: g),
+         "chalf": _ABSENT_DTYPES["complex32"], "finfo": LimitsOf,
          **{name: Absent(name) for name in (*_SCHEMES, "jagged", "_mkldnn")}},
     "__future__": _switches("swap_module_params_on_conversion",
                             "overwrite_module_params_on_conversion"),
@@ -238,8 +239,10 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "_dynamo": {"reset": compiler.reset, "optimize": lambda *args, **kwargs: compiler.disable(),
                 "config": _Settings(suppress_errors=False, compiled_autograd=False)},
     "_inductor": {"config": _Settings(size_asserts=True, fallback_random=False, cpp_wrapper=False)},
-    "_C._profiler": {"gather_traceback": Absent("PyTorch's profiler"),
-                     "symbolize_tracebacks": Absent("PyTorch's profiler")},
+    "_C._profiler": {"gather_traceback": _nothing,
+                     "symbolize_tracebacks": lambda traces: [[] for _ in traces]},
+    "_higher_order_ops.cond": {"cond_op": Absent("PyTorch's cond operator")},
+    "_export.wrappers": {"mark_subclass_constructor_exportable_experimental": lambda f: f},
     "_utils": {"_is_privateuse1_backend_available": _no},
     "_utils_internal": {"IS_FBSOURCE": False, "get_writable_path": lambda path: path},
     "_logging.scribe": {"open_source_signpost": _nothing},
