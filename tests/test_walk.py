@@ -17,6 +17,7 @@ import adjoint as ad
 from adjoint.autograd import engine, sums
 from adjoint.autograd.plain import walker
 from adjoint.core.modes import Observer, watchers
+from adjoint.core.op import OFTEN
 from adjoint.core.tensor import Freed
 
 MACHINE = walker(engine.LARGE, engine.WHOLE)
@@ -340,3 +341,115 @@ def test_a_rule_that_has_no_cotangent_for_an_operand() -> None:
     assert s.grad is None
     want = -2 * s * ad.special.zeta(s + 1, q)
     assert q.grad is not None and ad.allclose(q.grad, want.detach())
+
+
+def general(x: Any, y: Any) -> Any:
+    """Nodes of rules that are called: products, joins, reductions, choices of elements, and what
+    those keep: operands, outputs, shapes, several shapes, nothing."""
+    a = ad.cat([x, y * 2.0], 0).sum(0) + ad.stack([x, y]).mean(0)
+    b = (a.reshape(-1, 1) @ a.reshape(1, -1)).cumsum(0)
+    return ad.softmax(b, -1).logsumexp(0).prod() * x[..., 0].sum() + b.t()[1].sum()
+
+
+def often(f: Callable[[], Any]) -> Any:
+    """`f()` when the rules of its nodes are written out."""
+    for _ in range(OFTEN):
+        f()
+    return f()
+
+
+@pytest.mark.parametrize("dtype", [ad.float32, ad.float64], ids=str)
+@pytest.mark.parametrize("shape", [(3,), (4, 2), (40, 50)])
+def test_rules_that_are_called(dtype: Any, shape: Any, counter: Counter,
+                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits, gradients that are added up, and graphs that are kept."""
+    def run() -> list[bytes]:
+        x, y = leaf(shape, 1, dtype), leaf(shape, 2, dtype)
+        loss = general(x, y)
+        loss.backward(retain_graph=True)
+        first = [x.grad.numpy().tobytes(), y.grad.numpy().tobytes()]
+        loss.backward()
+        return [*first, x.grad.numpy().tobytes(), y.grad.numpy().tobytes()]
+    want = without(monkeypatch, run)
+    got = often(run)
+    assert got == want
+    before = counter.visited
+    run()
+    assert counter.visited - before > 24
+
+
+def test_general_nodes_let_go_of_residuals(counter: Counter) -> None:
+    """A node whose rules were called is marked as released, and says so the second time; one whose
+    residual was written to, or that somebody hooked, is the engine's."""
+    x, w = leaf((4, 3), 3), leaf((3, 2), 4)
+
+    def step(product: Callable[[Any], Any]) -> Any:
+        y = product(x @ w)
+        y.sum().backward()
+        return y
+    y = often(lambda: step(lambda p: p))
+    assert type(y._edge.saved) is Freed
+    with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+        y.sum().backward()
+    seen: list[Any] = []
+    x.grad = None
+    hooked = step(lambda p: p.register_hook(lambda g: seen.append(g.shape)) and p)
+    assert seen == [(4, 2)] and type(hooked._edge.saved) is Freed
+    assert np.allclose(x.grad.numpy(), w.detach().numpy().sum(1))
+    a = x * 1.0
+    b = a @ w
+    a.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        b.sum().backward()
+
+
+def test_cotangents_that_do_not_fit_go_to_the_engine(counter: Counter) -> None:
+    """Broadcast operands of products, dtypes that were promoted, several outputs, sums of many."""
+    x, w = leaf((2, 4, 3), 5), leaf((3, 2), 6)
+
+    def step() -> Any:
+        x.grad = w.grad = None
+        y = ad.matmul(x, w)
+        (y.sum() + sum(part.sum() for part in x.split(2, 1)) + ad.cat([y[0].double(), y[1]]).sum()
+         + sum(x.sum(1).sum() for _ in range(3))).backward()
+        return x.grad.numpy().copy(), w.grad.numpy().copy()
+    gx, gw = often(step)
+    assert np.allclose(gx, 2 * w.detach().numpy().sum(1) + 4) and gx.dtype == np.float32
+    assert np.allclose(gw, 2 * x.detach().numpy().sum((0, 1))[:, None])
+
+
+def test_an_error_in_a_rule_that_is_called(counter: Counter,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was raised; the next backward is as if nothing had happened."""
+    x = leaf((4, 3), 8)
+    often(lambda: x.cumsum(0).sum().backward())
+    plan = x.cumsum(0)._edge.plan
+
+    def fails(*_: Any) -> Any:
+        raise ArithmeticError("in the rule")
+    x.grad = None
+    with monkeypatch.context() as m:
+        m.setattr(plan, "rules", fails)
+        with pytest.raises(ArithmeticError, match="in the rule"):
+            x.cumsum(0).sum().backward()
+    assert x.grad is None
+    x.cumsum(0).sum().backward()
+    assert x.grad[:, 0].tolist() == [4.0, 3.0, 2.0, 1.0]
+
+
+def test_general_nodes_leak_nothing(counter: Counter) -> None:
+    """Objects, shared references and bytes after many backwards, refused ones among them."""
+    x, y = leaf((4, 2), 6), leaf((4, 2), 7)
+
+    def work() -> None:
+        for _ in range(60):
+            general(x, y).backward()
+            loss = general(x, y)
+            loss.backward(retain_graph=True)
+            loss.backward()
+            with pytest.raises(RuntimeError):
+                loss.backward()
+    work()
+    plan = (x @ y.t())._edge.plan
+    shared = [None, True, False, plan, plan.rules, x._edge, Freed, np.ndarray, 0, 1, 2]
+    leaks_nothing(work, shared, 60)

@@ -187,12 +187,17 @@ class Backward:
         ct, edges = self.cts.pop(node), node.edges
         if node.ports and all([c is None for c in ct]):
             return
-        results = plan.pull(ct, self._values(node, value_of), node.attrs, len(edges),
-                            adding().begun(self, node) if plan.grows else None)
-        results = [c if c is None or e is None or c.shape == e.shape
-                   and c.dtype is (e.dtype or e.plan.dtype) else fit(c, e)
-                   for c, e in zip(results, edges, strict=True)]
+        results = [*plan.pull(ct, self._values(node, value_of), node.attrs, len(edges),
+                              adding().begun(self, node) if plan.grows else None), ct]
         del ct
+        self._fit(edges, results)
+
+    def _fit(self, edges: Sequence[Any], results: list[Any]) -> None:
+        """Fit what rules gave to the edges and add it; their cotangent, the last, goes first."""
+        results[:-1] = [c if c is None or e is None or c.shape == e.shape
+                        and c.dtype is (e.dtype or e.plan.dtype) else fit(c, e)
+                        for c, e in zip(results, edges, strict=False)]
+        results.pop()
         self._spread(edges, results)
 
     def _spread(self, edges: Sequence[Any], results: list[Any]) -> None:
@@ -201,12 +206,12 @@ class Backward:
                 c, results[i] = results[i], None
                 self._add(e, c)
 
-    def _rest(self, machine: Callable[..., int]) -> Iterator[Any]:
-        """The nodes that are not plain; `machine` visits those in between."""
+    def _rest(self, walk: Callable[..., int]) -> Iterator[Any]:
+        """The nodes that are not plain; the machine code `walk` visits those in between."""
         order, at, end = self.order, 0, len(self.order)
         mark = None if self.keep else self.mark
         while not self.special:               # a choice met on the way makes every node special
-            at = machine(order, at, self.cts, self.last, mark, self._deliver, self._leaves)
+            at = walk(order, at, self.cts, self.last, mark, self._deliver, self._leaves, self._fit)
             if at == end:
                 return
             yield order[at]

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import Aval
 from adjoint.core.op import OPS, Plan
 from adjoint.core.tensor import (
     AccumulateGrad,
     Kept,
+    OpNode,
     OutRef,
     PairNode,
     Parameter,
@@ -26,15 +28,17 @@ def walker(large: int, whole: int) -> Any:
         return None
     from adjoint.kernels import walk  # it loads the compiler
     leaf = wrap(np.ndarray(0, buffer=b""))               # no memory that counts
-    node, ref = PairNode(), OutRef()
+    node, wide, ref = PairNode(), OpNode(), OutRef()
     end, plan = AccumulateGrad(leaf), Plan(OPS["add"], 1)
     slots: dict[str, tuple[Any, str]] = {n: (leaf, n) for n in ("array", "_cell")}
     slots |= {n: (node, n) for n in ("plan", "shape", "e0", "e1", "s0", "s1")}
     slots |= {"ref." + n: (ref, n) for n in ("array", "cell")}
-    slots |= {"plan." + n: (plan, n) for n in ("fast", "limit", "large", "names", "pair")}
+    slots |= {n: (wide, n) for n in ("edges", "saved", "attrs", "dtype")}
+    slots |= {"plan." + n: (plan, n) for n in ("fast", "limit", "large", "names", "pair", "rules",
+                                               "kept", "grows", "dtype")}
     slots |= {"kept." + n: (Kept(leaf, 0, None), n) for n in ("tensor", "version")}
-    slots["leaf.shape"] = (end, "shape")
+    slots |= {"leaf." + n: (end, n) for n in ("shape", "dtype")}
     return walk.walker({
         "tensor": Tensor, "parameter": Parameter, "plan_type": Plan, "ref": OutRef, "kept": Kept,
-        "accumulate": AccumulateGrad, "port": Port, "large": large,
-        "whole": whole}, slots)
+        "accumulate": AccumulateGrad, "port": Port, "large": large, "pair_node": PairNode,
+        "op_node": OpNode, "aval_type": Aval, "whole": whole}, slots)

@@ -441,7 +441,7 @@ class Plan:
             return self.run(ct, vals, attrs, n, sums)
         if self.rules is None:
             self.uses += 1
-            if self.uses < OFTEN or -1 in [t for g in self.groups for t in g.targets]:
+            if self.uses < OFTEN or self.op.variadic and self.groups[0].wants:
                 return self.run(ct, vals, attrs, n)
             self.rules = self._written_out(n)
         found: list[Any] = self.rules(ct, vals, attrs)
@@ -456,10 +456,14 @@ class Plan:
             space[f"rule{i}"] = g.rule
             values = ["c", *("wanted" if p < 0 else f"v[{p}]" for p in g.positions),
                       *(f"{a}=k[{a!r}]" for a in g.attrs)]
+            call = f"rule{i}({', '.join(values)})"
+            if g.targets == (-1,):                   # one cotangent for each of any number
+                lines.append(f"    return list({call})")
+                break
             for t in g.targets:
                 out[t] = f"o{t}"
             made = ", ".join(f"o{t}" for t in g.targets) + ("," if g.joint else "")
-            lines.append(f"    {made} = rule{i}({', '.join(values)})")
+            lines.append(f"    {made} = {call}")
             if g is not self.groups[-1]:             # (after the last one all of them go)
                 lines += [f"    v[{p}] = None" for p in g.spent]
         lines.append(f"    return [{', '.join(out)}]")

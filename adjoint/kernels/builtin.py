@@ -39,6 +39,14 @@ class _Method(ctypes.Structure):
                 ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
 
 
+class _Probe:
+    """A class of known place."""
+
+
+class _Derived(_Probe):
+    """A class that derives from one of known place."""
+
+
 def words_of(thing: Any, count: int) -> list[int]:
     """The first 8-byte words of an object."""
     return list((ctypes.c_uint64 * count).from_address(id(thing)))
@@ -47,8 +55,9 @@ def words_of(thing: Any, count: int) -> list[int]:
 @functools.cache
 def offsets() -> dict[str, int] | None:
     """Where generated code finds the type of an object ("type"), the fields of an array, the items
-    of a tuple ("items") and the content of a bytes object ("bytes"), in bytes from its address;
-    None where that is not certain, or builtins cannot be made.
+    of a tuple ("items"), the content of a bytes object ("bytes") and the class that a class derives
+    from ("parent"), in bytes from its address; None where that is not certain, or builtins cannot
+    be made.
 
     >>> found = offsets()
     >>> found is None or {"data", "nd", "dims", "strides", "items", "type"} <= {*found}
@@ -73,12 +82,16 @@ def offsets() -> dict[str, int] | None:
         return None
     pairs = [tuple((ctypes.c_int64 * 2).from_address(field(name))) for name in ("dims", "strides")]
     pair, text = (object(), object()), b"adjoint: builtin"
+    struct: Any = type
+    above = [i for i, w in enumerate(words_of(_Derived, struct.__basicsize__ // _WORD))
+             if w == id(_Probe)]
     items = [i for i, w in enumerate(words_of(pair, 6)) if w == id(pair[0])]
     start = ctypes.string_at(id(text), sys.getsizeof(text)).find(text)
-    if (pairs != [probe.shape, probe.strides] or start < 0 or len(items) != 1
+    if (pairs != [probe.shape, probe.strides] or start < 0 or len(items) != 1 or len(above) != 1
             or words_of(pair, 6)[items[0] + 1] != id(pair[1])):
         return None
-    return {"type": _WORD, "items": items[0] * _WORD, "bytes": start, **found}
+    return {"type": _WORD, "items": items[0] * _WORD, "bytes": start, "parent": above[0] * _WORD,
+            **found}
 
 
 @functools.cache

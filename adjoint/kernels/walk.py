@@ -2,21 +2,23 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from adjoint.kernels import builtin, direct, walk_ir
+from adjoint.kernels import builtin, direct, rules_ir, walk_ir
 from adjoint.kernels.calls import Slots, link
 from adjoint.kernels.expr import var
 
 
 def walker(objects: Mapping[str, Any], slots: Slots) -> Callable[..., int] | None:
-    """`walk(order, first, cts, last, mark, deliver, leaves) -> index`; None where there is no
-    generated code. The arguments say what nodes, tensors and plans look like: see `calls.link`."""
-    objects = {"plus": _plus(), **objects}
-    module = link("walk", walk_ir.text, walk_ir.ENV, objects, slots)
+    """`walk(order, first, cts, last, mark, deliver, leaves, fitted) -> index`; None where there is
+    no generated code. The arguments say what nodes and tensors look like: see `calls.link`."""
+    names = {n: sys.intern(n) for n in ("hooked", "ports")}
+    objects = {"plus": _plus(), "bool": bool, **names, **objects}
+    module = link("walk", walk_ir.text, rules_ir.ENV, objects, slots)
     return None if module is None else builtin.make("walk", module.address("walk"), ())
 
 

@@ -1,29 +1,29 @@
 """The machine code of `walk`: the plain part of a backward pass.
 
     PyObject *walk(PyObject *self, PyObject *const *args, Py_ssize_t count)
-    walk(order, first, cts, last, mark, deliver, leaves) -> index
+    walk(order, first, cts, last, mark, deliver, leaves, fitted) -> index
 
 visits the nodes of the list `order` from index `first` as `Backward.run` (`autograd/engine.py`)
-does, and returns the index of the first node that is not plain (or the length): one without a
-generated rule, with residuals that were packed, written to or released, or a large one whose
+does, and returns the index of the first node that is not plain (or the length): one of several
+outputs or with hooks, with residuals that were packed, written to or released, or a large one whose
 cotangents can be added to what its edges have got, or to each other, or with a cotangent of `whole`
-elements, whose memory the engine may give to the result. Such a node is untouched. `mark` replaces
-released residuals (None: they are kept); `deliver(edge, ct)` adds a cotangent that has to be
-brought into shape, that goes to a port, or to a sum of `large` elements; `leaves(node)` finishes
-the leaves that `last` lists for the node.
+elements, whose memory the engine may give to the result. Such a node is untouched. The rule of a
+plain node is generated (`fast`: here), or is the record's rules written out (`rules`: `rules_ir`).
+`mark` replaces released residuals (None: they are kept); `deliver(edge, ct)` adds a cotangent that
+has to be brought into shape, that goes to a port, or to a sum of `large` elements; `fitted(edges,
+results)` does so with all that rules gave; `leaves(node)` finishes the leaves that `last` lists for
+the node.
 """
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from adjoint.kernels.ir import Code, Value
-from adjoint.kernels.objects_ir import ELEMENTS, Writer, declare
+from adjoint.kernels.objects_ir import ELEMENTS, declare
+from adjoint.kernels.rules_ir import CTS, ENV, LAST, LEAVES, MARK, ORDER, START, Rules
 
-ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumulate", "port",
-       "tuple", "none", "true", "false", "touched", "exposed", "version", "plus", "large",
-       "whole")
+COUNT = 8                # arguments
 SLICE = 4096             # nodes after which Python may look at signals and other threads
-ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, COUNT = range(8)
 
 
 def text(offsets: Mapping[str, int]) -> str:
@@ -34,15 +34,8 @@ def text(offsets: Mapping[str, int]) -> str:
     return code.text() + ELEMENTS.format(**offsets)
 
 
-class _Walk:
-    """The function; `self.stop` is the block that returns the index, `failed` the one that
-    returns NULL."""
-
-    def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
-        self.f = code.function("walk", [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
-                               returns="ptr")
-        self.w = Writer(self.f, offsets, ENV)
-        self.at = offsets
+class _Walk(Rules):
+    """The function."""
 
     def emit(self) -> None:
         f, w = self.f, self.w
@@ -50,6 +43,8 @@ class _Walk:
         self.found = f.emit("ptr", "alloca ptr, align 8")      # what the rule gave, while needed
         f.store(w.null, self.found)
         self.operands = f.emit("ptr", "alloca [4 x ptr], align 8")
+        self.vals = f.emit("ptr", "alloca ptr, align 8")        # residuals of a general node
+        f.store(w.null, self.vals)
         self.args = [f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(COUNT)]
         size = f.call("PyList_Size", "i64", self.args[ORDER])
         first = f.call("PyLong_AsLongLong", "i64", self.args[START])
@@ -65,35 +60,22 @@ class _Walk:
         f.store(f.load(self.index, "i64") + 1, self.index)
         f.goto("head")
         f.start("stop")
+        self.give_back(self.vals)
         f.ret(f.call("PyLong_FromLongLong", "ptr", f.load(self.index, "i64")))
         f.start("failed")
-        left = f.load(self.found, "ptr")
-        w.when(w.differs(left, w.null), lambda: w.drop(left))
+        for place in (self.found, self.vals):
+            self.give_back(place)
         f.ret(w.null)
-
-    def _good(self, status: Value) -> None:
-        """Go on unless a C function reported an error."""
-        self.w.need(status.compare("sge", 0), "failed")
-
-    def _call(self, function: Value, *operands: Value) -> None:
-        """Call a Python function for what it does."""
-        f, w = self.f, self.w
-        for k, o in enumerate(operands):
-            f.store(o, f.at(self.operands, "ptr", k))
-        done = f.call("PyObject_Vectorcall", "ptr", function, self.operands,
-                      f.i64(len(operands)), w.null)
-        w.need(w.differs(done, w.null), "failed")
-        w.drop(done)
 
     def _finish(self, node: Value) -> None:
         """Finish the leaves of the node, if it has some."""
         f = self.f
         held = f.call("PyDict_Contains", "i32", self.args[LAST], node)
-        self._good(held)
+        self.good(held)
         some = f.label("leaves")
         f.branch(held.compare("eq", 0), "next", some)
         f.start(some)
-        self._call(self.args[LEAVES], node)
+        self.call(self.args[LEAVES], node)
         f.goto("next")
 
     def _node(self, node: Value) -> None:
@@ -110,9 +92,14 @@ class _Walk:
         plan = w.field(node, "plan")
         w.need(w.differs(plan, w.null), "stop")
         w.need(w.has(plan, "type", w.env("plan_type")), "stop")
-        rule = w.field(plan, "plan.fast")
-        w.need(w.differs(rule, w.none), "stop")
         w.need(w.has(ct, "type", w.env("array_type")), "stop")
+        rule = w.field(plan, "plan.fast")
+        general, quick = f.label("general"), f.label("quick")
+        f.branch(w.same(rule, w.none), general, quick)
+        f.start(general)
+        self.by_rules(node, plan, ct)
+        self._finish(node)
+        f.start(quick)
         size = f.call("elements", "i64", ct)
         limit = f.call("PyLong_AsLongLong", "i64", w.field(plan, "plan.limit"))
         rule = f.select(size.compare("slt", limit), rule, w.field(plan, "plan.large"))
@@ -121,7 +108,7 @@ class _Walk:
         self._alone(edges, size, limit)
         w.hold(ct)
         f.store(ct, self.operands)
-        self._good(f.call("PyDict_DelItem", "i32", self.args[CTS], node))
+        self.good(f.call("PyDict_DelItem", "i32", self.args[CTS], node))
         found = f.call("PyObject_Vectorcall", "ptr", rule, self.operands,
                        f.load(self.count, "i64"), w.null)
         w.drop(ct)
@@ -149,54 +136,15 @@ class _Walk:
         f.start(some)
         names = f.call("PyTuple_Size", "i64", w.field(plan, "plan.names"))
         w.need(names.compare("sle", 2), "stop")
-        f.store(self._value(first), f.at(self.operands, "ptr", 1))
+        f.store(self.value(first), f.at(self.operands, "ptr", 1))
         f.store(names + 1, self.count)
         f.branch(names.compare("eq", 2), two, one)
         f.start(two)
-        f.store(self._value(w.field(node, "s1")), f.at(self.operands, "ptr", 2))
+        f.store(self.value(w.field(node, "s1")), f.at(self.operands, "ptr", 2))
         f.goto(done)
         f.start(one)
         f.goto(done)
         f.start(done)
-
-    def _value(self, saved: Value) -> Value:
-        """The array of a residual that nothing was written to."""
-        f, w = self.f, self.w
-        w.need(w.differs(saved, w.null), "stop")
-        kind = w.field(saved, "type")
-        tensor, ref, rest, kept, other, array, done = (
-            f.label(n) for n in ("tensor", "ref", "rest", "kept", "other", "array", "value"))
-        whole_tensor = w.same(kind, w.env("tensor")) | w.same(kind, w.env("parameter"))
-        f.branch(whole_tensor, tensor, rest)
-        f.start(tensor)
-        w.need(w.has(saved, "_cell", w.none), "stop")
-        of_tensor, block_tensor = w.field(saved, "array"), f.block
-        f.goto(done)
-        f.start(rest)
-        f.branch(w.same(kind, w.env("ref")), ref, other)
-        f.start(ref)
-        w.need(w.untouched(w.field(saved, "ref.cell"), "failed"), "stop")
-        of_ref, block_ref = w.field(saved, "ref.array"), f.block
-        f.goto(done)
-        f.start(other)
-        f.branch(w.same(kind, w.env("kept")), kept, array)
-        f.start(kept)
-        whole = w.field(saved, "kept.tensor")
-        w.need(w.has(whole, "type", w.env("tensor")) | w.has(whole, "type", w.env("parameter")),
-               "stop")
-        cell = w.field(whole, "_cell")
-        now = w.got(cell, "version", "failed")
-        w.need(w.same(now, w.field(saved, "kept.version")), "stop")
-        w.need(w.same(w.got(cell, "exposed", "failed"), w.env("false")), "stop")
-        of_kept, block_kept = w.field(whole, "array"), f.block
-        f.goto(done)
-        f.start(array)
-        w.need(w.same(kind, w.env("array_type")), "stop")
-        block_array = f.block
-        f.goto(done)
-        f.start(done)
-        return f.phi("ptr", [(of_tensor, block_tensor), (of_ref, block_ref),
-                             (of_kept, block_kept), (saved, block_array)])
 
     def _edges(self, node: Value, plan: Value) -> list[Value]:
         """The node's two edges (None where there is one)."""
@@ -227,7 +175,7 @@ class _Walk:
         w.need(w.differs(edges[0], edges[1]) | w.same(edges[0], w.none), "stop")
         for e in edges:
             held = f.call("PyDict_Contains", "i32", self.args[CTS], e)
-            self._good(held)
+            self.good(held)
             w.need(held.compare("eq", 0), "stop")
         f.goto(done)
         f.start(done)
@@ -250,26 +198,8 @@ class _Walk:
         """Add a cotangent to what an edge has got so far."""
         f, w = self.f, self.w
         w.need(w.differs(ct, w.null), "failed")
-        odd, store, join = f.label("odd"), f.label("store"), f.label("join")
+        odd = f.label("odd")
         w.need(w.has(ct, "type", w.env("array_type")), odd)
         w.need(w.differs(w.field(edge, "type"), w.env("port")), odd)
         w.fits(w.shape_of(edge), ct, odd)
-        have = f.call("PyDict_GetItemWithError", "ptr", self.args[CTS], edge)
-        f.branch(w.same(have, w.null), store, join)
-        f.start(store)
-        self._good(f.call("PyDict_SetItem", "i32", self.args[CTS], edge, ct))
-        f.goto(done)
-        f.start(join)
-        large = f.call("PyLong_AsLongLong", "i64", w.env("large"))
-        w.need(f.emit("i1", f"icmp slt i64 {size.ref}, {large.ref}"), odd)
-        f.store(have, self.operands)
-        f.store(ct, f.at(self.operands, "ptr", 1))
-        total = f.call("PyObject_Vectorcall", "ptr", w.env("plus"), self.operands, f.i64(2), w.null)
-        w.need(w.differs(total, w.null), "failed")
-        status = f.call("PyDict_SetItem", "i32", self.args[CTS], edge, total)
-        w.drop(total)
-        self._good(status)
-        f.goto(done)
-        f.start(odd)
-        self._call(self.args[DELIVER], edge, ct)
-        f.goto(done)
+        self.add(edge, ct, size, done, odd)
