@@ -4,7 +4,7 @@
 ./run bench small_ops --only linear,cat   the rows whose name contains one of these
 
 Microseconds of processor time per call, minima over the rounds: `forward` with a node, `backward`
-of that node, `no_grad` without a node.
+of that node, `no_grad` without a node. Rows of whole steps have their backward in `forward`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,14 @@ class Operands:
         self.mlp = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
         self.drop = nn.Dropout(0.5)
         self.drop.eval()
+        self.dropping = nn.Dropout(0.5)
+        self.plain = m.tensor(rng.standard_normal((4, 8)).astype(np.float32))
+        self.other, self.one = self.plain.clone(), m.tensor(0.5)
+        weights = [nn.Parameter(self.plain.clone()) for _ in range(4)]
+        for p in weights:
+            p.grad = self.plain * 0.01
+        self.sgd = m.optim.SGD(weights, lr=1e-3, momentum=0.9)
+        self.adam = m.optim.AdamW(weights, lr=1e-3)
 
 
 def views(o: Operands) -> dict[str, Call]:
@@ -152,24 +160,68 @@ def modules(o: Operands) -> dict[str, Call]:
         "nn.Linear": lambda: o.linear(x),
         "nn.ReLU": lambda: o.relu(x),
         "nn.LayerNorm": lambda: o.norm(x),
+        "nn.Dropout": lambda: o.dropping(x),
         "nn.Dropout, eval": lambda: o.drop(x),
         "nn.Sequential of 3": lambda: o.mlp(x),
+    }
+
+
+def around(o: Operands) -> dict[str, Call]:
+    """What a program does between its operations."""
+    m, x, p, q = o.m, o.x, o.plain, o.other
+
+    def without() -> None:
+        with m.no_grad():
+            pass
+    return {
+        "tensor(list)": lambda: m.tensor([1.0, 2.0, 3.0]),
+        "zeros(4, 8)": lambda: m.zeros(4, 8),
+        "arange(8)": lambda: m.arange(8),
+        "zeros_like": lambda: m.zeros_like(p),
+        "item()": lambda: o.one.item(),
+        "x.data": lambda: x.data,
+        "x.shape[0]": lambda: x.shape[0],
+        "with no_grad()": without,
+        "add_(y)": lambda: p.add_(q),
+        "mul_(1.0)": lambda: p.mul_(1.0),
+        "p[0] = 1.0": lambda: p.__setitem__(0, 1.0),
+        "x > 0": lambda: x > 0,
+        "argmax() == y": lambda: (p.argmax(1) == o.labels).sum(),
+        "SGD.step, 4 weights": o.sgd.step,
+        "AdamW.step, 4 weights": o.adam.step,
+        "zero_grad()": lambda: o.sgd.zero_grad(set_to_none=False),
+    }
+
+
+def steps(o: Operands) -> dict[str, Call]:
+    """Forward and backward of little."""
+    m, x = o.m, o.x
+
+    def backward() -> None:
+        (x * x).sum().backward()
+    return {
+        "(x * x).sum().backward()": backward,
+        "autograd.grad": lambda: m.autograd.grad((x * x).sum(), x),
+        "autograd.grad, twice": lambda: m.autograd.grad(
+            m.autograd.grad((x * x).sum(), x, create_graph=True)[0].sum(), x),
     }
 
 
 def rows(m: ModuleType) -> dict[str, Call]:
     """Every row of one peer, by name."""
     o = Operands(m)
-    return {k: v for kind in (views, reductions, products, others, modules)
+    return {k: v for kind in (views, reductions, products, others, modules, around, steps)
             for k, v in kind(o).items()}
 
 
-def timed(m: ModuleType, call: Call) -> Callable[[], _peers.Phases]:
+def timed(m: ModuleType, row: str, call: Call) -> Callable[[], _peers.Phases]:
     """`CALLS` calls, their backward, and as many calls without gradients; seconds per call."""
     first = call()
     many = isinstance(first, (tuple, list))
-    wants = (first[0] if many else first).requires_grad
-    cts = [m.ones_like(t).detach() for t in (first if many else [first])] * CALLS
+    wants = getattr(first[0] if many else first, "requires_grad", False)
+    whole = "grad" in row
+    outputs = (first if many else [first]) if wants else []
+    cts = [m.ones_like(t).detach() for t in outputs] * CALLS
     span = range(CALLS)
     clock = time.process_time
 
@@ -182,6 +234,8 @@ def timed(m: ModuleType, call: Call) -> Callable[[], _peers.Phases]:
             start = clock()
             m.autograd.backward(roots, cts)
             phases["backward"] = clock() - start
+        if whole:
+            return {name: seconds / CALLS for name, seconds in phases.items()}
         with m.no_grad():
             start = clock()
             for _ in span:
@@ -220,7 +274,7 @@ def main() -> int:
     for row in calls["adjoint"]:
         if not any(w in row for w in wanted):
             continue
-        found = least({n: timed(m, calls[n][row]) for n, m in peers.items()}, args.rounds)
+        found = least({n: timed(m, row, calls[n][row]) for n, m in peers.items()}, args.rounds)
         line = f"{row:20}"
         for phase in PHASES:
             us = [found[n][phase] * 1e6 for n in peers if phase in found[n]]

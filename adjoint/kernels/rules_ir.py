@@ -1,6 +1,6 @@
 """What the machine code of `walk` does with nodes whose rules are the record's.
 
-Such a node has one output, any number of edges, and attributes. Its rules are called as
+Such a node has any number of outputs and edges, and attributes. Its rules are called as
 `Plan.pull` calls them once they are written out; residuals go before, and what the rules gave is
 added where it has to go.
 """
@@ -15,7 +15,7 @@ from adjoint.kernels.objects_ir import Writer
 ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumulate", "port",
        "tuple", "none", "true", "false", "touched", "exposed", "version", "plus", "large",
        "whole", "pair_node", "op_node", "aval_type", "float", "int", "bool", "off", "hooked",
-       "ports")
+       "ports", "list")
 Body = Callable[[Value, Value, Value], None]
 ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, FITTED = range(8)       # arguments of `walk`
 
@@ -71,8 +71,10 @@ class Rules:
         rules = w.field(plan, "plan.rules")
         w.need(w.differs(rules, w.none), "stop")
         w.need(w.same(self._parent(node), w.env("op_node")), "stop")
-        for name, plain in (("hooked", "false"), ("ports", "off")):
-            w.need(w.same(w.got(node, name, "failed"), w.env(plain)), "stop")
+        w.need(w.same(w.got(node, "hooked", "failed"), w.env("false")), "stop")
+        single = w.same(w.got(node, "ports", "failed"), w.env("off"))
+        w.need(w.either(single, lambda: w.has(ct, "type", w.env("array_type")),
+                        lambda: self._some(ct)), "stop")
         edges, saved = w.field(node, "edges"), w.field(node, "saved")
         n = f.call("PyTuple_Size", "i64", edges)
         w.when(w.has(plan, "plan.grows", w.env("true")), lambda: self._no_sums(edges, n))
@@ -84,6 +86,16 @@ class Rules:
             ct, f.load(self.vals, "ptr"), w.field(node, "attrs")), f.i64(3), w.null)
         self.give_back(self.vals)
         self._spread(edges, n, found, ct)
+
+    def _some(self, cts: Value) -> Value:
+        """Whether there is a cotangent for one of several outputs: a list has them."""
+        f, w = self.f, self.w
+        w.need(w.has(cts, "type", w.env("list")), "stop")
+
+        def one(i: Value, found: list[Value]) -> list[Value]:
+            return [found[0] | w.differs(f.call("PyList_GetItem", "ptr", cts, i), w.none)]
+        return f.loop(f.i64(0), f.call("PyList_Size", "i64", cts), 1, [f.const("i1", False)],
+                      one)[0]
 
     def _three(self, *operands: Value) -> Value:
         for k, o in enumerate(operands):

@@ -17,7 +17,7 @@ def walker(objects: Mapping[str, Any], slots: Slots) -> Callable[..., int] | Non
     """`walk(order, first, cts, last, mark, deliver, leaves, fitted) -> index`; None where there is
     no generated code. The arguments say what nodes and tensors look like: see `calls.link`."""
     names = {n: sys.intern(n) for n in ("hooked", "ports")}
-    objects = {"plus": _plus(), "bool": bool, **names, **objects}
+    objects = {"plus": _plus(), "bool": bool, "list": list, **names, **objects}
     module = link("walk", walk_ir.text, rules_ir.ENV, objects, slots)
     return None if module is None else builtin.make("walk", module.address("walk"), ())
 

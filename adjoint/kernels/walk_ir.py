@@ -4,8 +4,8 @@
     walk(order, first, cts, last, mark, deliver, leaves, fitted) -> index
 
 visits the nodes of the list `order` from index `first` as `Backward.run` (`autograd/engine.py`)
-does, and returns the index of the first node that is not plain (or the length): one of several
-outputs or with hooks, with residuals that were packed, written to or released, or a large one whose
+does, and returns the index of the first node that is not plain (or the length): one with hooks,
+with residuals that were packed, written to or released, or a large one whose
 cotangents can be added to what its edges have got, or to each other, or with a cotangent of `whole`
 elements, whose memory the engine may give to the result. Such a node is untouched. The rule of a
 plain node is generated (`fast`: here), or is the record's rules written out (`rules`: `rules_ir`).
@@ -92,7 +92,6 @@ class _Walk(Rules):
         plan = w.field(node, "plan")
         w.need(w.differs(plan, w.null), "stop")
         w.need(w.has(plan, "type", w.env("plan_type")), "stop")
-        w.need(w.has(ct, "type", w.env("array_type")), "stop")
         rule = w.field(plan, "plan.fast")
         general, quick = f.label("general"), f.label("quick")
         f.branch(w.same(rule, w.none), general, quick)
@@ -100,6 +99,7 @@ class _Walk(Rules):
         self.by_rules(node, plan, ct)
         self._finish(node)
         f.start(quick)
+        w.need(w.has(ct, "type", w.env("array_type")), "stop")
         size = f.call("elements", "i64", ct)
         limit = f.call("PyLong_AsLongLong", "i64", w.field(plan, "plan.limit"))
         rule = f.select(size.compare("slt", limit), rule, w.field(plan, "plan.large"))
