@@ -219,7 +219,7 @@ def timed(m: ModuleType, row: str, call: Call) -> Callable[[], _peers.Phases]:
     first = call()
     many = isinstance(first, (tuple, list))
     wants = getattr(first[0] if many else first, "requires_grad", False)
-    whole = "grad" in row
+    whole = "grad" in row or "backward" in row
     outputs = (first if many else [first]) if wants else []
     cts = [m.ones_like(t).detach() for t in outputs] * CALLS
     span = range(CALLS)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import contiguous_strides
 from adjoint.base.dtypes import DType, to_numpy
 from adjoint.core.bind import remaking
 from adjoint.core.modes import Observer
@@ -69,6 +70,8 @@ class Watch(Observer):
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
         self.open -= 1
+        if not self.beyond:
+            self.steps[-1] += (_places(op, args, made),)
         for t in made if type(made) is tuple else (made,):
             if id(t) in self.places:
                 self.beyond = True                 # it wrote to an operand
@@ -110,6 +113,28 @@ class Watch(Observer):
                 or not self.used.issuperset(range(self.operands)):
             return None
         return tuple(self.steps), _words(answer), maker, (self.fixed, self.dtypes)
+
+
+def _places(op: Any, args: Sequence[Any], made: Any) -> bytes | None:
+    """Where in its operand the views lie that an op has made, as `kernels/views_ir.py` reads it:
+    that follows from shape and strides, as the whole plan does. None where it made no views, or
+    where that is not plain."""
+    whole = args[0].array if op.view else None
+    if type(whole) is not np.ndarray or not whole.size or (
+            whole.flags.c_contiguous         # the key has no strides then: the ordinary ones
+            and whole.strides != contiguous_strides(whole.shape, whole.itemsize)):
+        return None
+    views = made if type(made) is tuple else (made,)
+    words = [len(views)]
+    for t in views:
+        view = t.array
+        if (type(view) is not np.ndarray or view.dtype is not whole.dtype or not view.size
+                or view.base is None or view.base is not whole and view.base is not whole.base
+                or view.flags.writeable != whole.flags.writeable):
+            return None
+        start = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+        words += [start, view.ndim, *view.shape, *view.strides]
+    return _words(words)
 
 
 def _words(places: Sequence[int]) -> bytes:

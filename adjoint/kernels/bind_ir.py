@@ -2,8 +2,10 @@
 
     PyObject *bind(PyObject *self, PyObject *const *args, Py_ssize_t count)
     bind(op, operands, attributes) -> tensor(s), or what the op's function returns for raw arrays
+    bind(op, operands, attributes, places) -> tensor(s)
 
-returns None where that is not its business: an operand of a transform, without storage or of a
+(`places`, of the views that the op makes, as bytes: how many, then the words of `views_ir` of each;
+None where they are not known) returns None where that is not its business: an operand of a transform, without storage or of a
 foreign type, a state other than "gradients or none", residuals of unusual kinds; and where the op's
 function raised, so that `bind` can say in words what was wrong. What follows from the result, views
 and several outputs, is in `outputs_ir`.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from adjoint.kernels import outputs_ir, plans_ir
+from adjoint.kernels import outputs_ir, plans_ir, views_ir
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.nodes_ir import place
 from adjoint.kernels.objects_ir import ELEMENTS, declare
@@ -25,7 +27,7 @@ ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false
        "make_view", "exception", "memory_error", "minus_one", "in", "out", "aval",
        "avals",
        # names of attributes
-       "impl", "prepare", "facts", "shape_name", *outputs_ir.ENV, *plans_ir.ENV)
+       "impl", "prepare", "facts", "shape_name", "new", *outputs_ir.ENV, *plans_ir.ENV)
 OP, OPERANDS, ATTRS = range(3)
 MOST = 60                # operands
 # places in `Op.facts`
@@ -38,6 +40,7 @@ def text(offsets: Mapping[str, int]) -> str:
     declare(code, ENV)
     code.declare("elements", ELEMENTS.format(**offsets))
     place(code, offsets, ENV)
+    views_ir.emit(code, offsets, ENV)
     _Bind(code, offsets).emit()
     plans_ir.emit(code, offsets, ENV)
     return code.text()
@@ -56,7 +59,11 @@ class _Bind(Outputs):
 
     def emit(self) -> None:
         f, w = self.f, self.w
-        w.need(f.args[2].compare("eq", 3), "other")
+        four = f.args[2].compare("eq", 4)
+        w.need(four | f.args[2].compare("eq", 3), "other")
+        places = w.either(four, lambda: f.load(f.at(f.args[1], "ptr", 3), "ptr"), lambda: w.none)
+        self.known = w.differs(places, w.none)
+        self.places = f.at(places, "i8", self.at["bytes"])
         self.op, self.operands, self.attrs = (
             f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(3))
         self.mode()
@@ -189,15 +196,18 @@ class _Bind(Outputs):
     def _collect(self) -> None:
         """`arrays`: the list of raw operands; `needs` and `tensors`: sets of bits."""
         f, w = self.f, self.w
-        f.store(self.new("PyList_New", self.n), self.arrays)
+        w.when(self.unknown(), lambda: f.store(self.new("PyList_New", self.n), self.arrays))
         f.store(f.i64(0), self.needs)
         f.store(f.i64(0), self.tensors)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
             a = f.call("PyTuple_GetItem", "ptr", self.operands, i)
             value = w.either(self.is_tensor(a), lambda: self._array(a, i), lambda: self._other(a))
-            w.hold(value)
-            f.call("PyList_SetItem", "i32", f.load(self.arrays, "ptr"), i, value)
+
+            def add() -> None:
+                w.hold(value)
+                f.call("PyList_SetItem", "i32", f.load(self.arrays, "ptr"), i, value)
+            w.when(self.unknown(), add)
             return []
         f.loop(f.i64(0), self.n, 1, [], one)
         self.raw = f.load(self.tensors, "i64").compare("eq", 0)
@@ -279,8 +289,48 @@ class _Bind(Outputs):
         f.start(fine)
 
     # -- the value --------------------------------------------------------------------------
+    def unknown(self) -> Value:
+        """Whether the op's function has to run."""
+        return self.known ^ self.f.const("i1", True)
+
     def _compute(self) -> None:
-        """`out`: what the op's function returns for the prepared arrays, as an array."""
+        """`out`: what the op's function returns for the prepared arrays, or the views."""
+        f = self.f
+        shown, called, done = f.label("shown"), f.label("called"), f.label("computed")
+        f.branch(self.known, shown, called)
+        f.start(shown)
+        self._shown()
+        f.goto(done)
+        f.start(called)
+        self._called()
+        f.goto(done)
+        f.start(done)
+
+    def _shown(self) -> None:
+        """`out`: the view whose place is known, or a tuple of several."""
+        f, w = self.f, self.w
+        array = w.field(f.call("PyTuple_GetItem", "ptr", self.operands, f.i64(0)), "array")
+        first = f.at(self.places, "i64", 1)
+        many, one, done = f.label("many_shown"), f.label("one_shown"), f.label("all_shown")
+        f.branch(self._fact_is(MULTI, "true"), many, one)
+        f.start(one)
+        f.store(self.new("shown", array, first), self.out)
+        f.goto(done)
+        f.start(many)
+        count = f.load(self.places, "i64")
+        outs = self.new("PyTuple_New", count)
+        f.store(outs, self.out)
+
+        def view(i: Value, at: list[Value]) -> list[Value]:
+            f.call("PyTuple_SetItem", "i32", outs, i, self.new("shown", array, at[0]))
+            rank = f.load(f.at(at[0], "i64", 1), "i64")
+            return [f.at(at[0], "i64", rank * 2 + 2)]
+        f.loop(f.i64(0), count, 1, [first], view)
+        f.goto(done)
+        f.start(done)
+
+    def _called(self) -> None:
+        """`out`: what the op's function returns for the prepared arrays."""
         f, w = self.f, self.w
         prepare = self._attribute(self.op, "prepare")
         needed, ready = f.label("prepare"), f.label("ready")

@@ -3,8 +3,8 @@
     PyObject *op1(PyObject *self, PyObject *const *args, Py_ssize_t count)      # op2 likewise
 
 `self` is a tuple whose first item is the record, a bytes object of 8-byte words (`record`). They
-do what the templates of `core/callers.py` do for exact tensors and numbers, of which they return
-None for everything else: the template then runs. A node is filled before anybody sees it.
+do what the templates of `core/callers.py` do for exact tensors and numbers, or for arrays, and
+return None for everything else: the template then runs. A node is filled before anybody sees it.
 
     int follow(PyObject *node, visitproc visit, void *arg)
 
@@ -84,9 +84,34 @@ class _Call(Maker):
         self.record = f.at(owner, "i8", self.at["bytes"])
         operands = [f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(self.arity)]
         self.mode()
+        bare, some = f.label("arrays"), f.label("tensors")
+        f.branch(w.has(operands[0], "type", w.env("array_type")), bare, some)
+        f.start(bare)
+        self._bare(operands)
+        f.start(some)
         tensors = self._kinds(operands)
         self._compute(operands, tensors)
         self.ends()
+
+    def _bare(self, operands: list[Value]) -> None:
+        """Return the result for arrays without tensors around them, as rules of backward have
+        them; the second operand may be a number."""
+        f, w = self.f, self.w
+        dtype = self._dtype(operands[0])
+        f.store(operands[0], self.arrays)
+        if self.arity == 2:
+            kind = w.field(operands[1], "type")
+            array = w.same(kind, w.env("array_type"))
+            w.need(array | w.same(kind, w.env("float")) | w.same(kind, w.env("int")), "other")
+            second = w.either(array, lambda: operands[1], lambda: self._number(operands[1], dtype))
+            w.need(w.differs(second, w.null), "other")
+            f.store(second, f.at(self.arrays, "ptr", 1))
+        f.ret(self._values(dtype))
+
+    def _number(self, number: Value, dtype: Value) -> Value:
+        """The 0-d array of a number that was seen before, or NULL."""
+        table = self.f.load(self.f.at(dtype, "i64", 3), "ptr")
+        return self.f.call("PyDict_GetItemWithError", "ptr", table, number)
 
     def _kinds(self, operands: list[Value]) -> list[Value]:
         """Which operands are tensors (i1 each); the other may be a number."""
@@ -167,11 +192,8 @@ class _Call(Maker):
         f, w = self.f, self.w
         self.values = []
         for i, (a, is_tensor) in enumerate(zip(operands, tensors, strict=True)):
-            def number(a: Value = a) -> Value:
-                table = f.load(f.at(dtype, "i64", 3), "ptr")
-                return f.call("PyDict_GetItemWithError", "ptr", table, a)
             value = w.field(a, "array") if self.arity == 1 else w.either(
-                is_tensor, partial(w.field, a, "array"), number)
+                is_tensor, partial(w.field, a, "array"), partial(self._number, a, dtype))
             w.need(w.differs(value, w.null), "other")
             f.store(value, f.at(self.arrays, "ptr", i))
             self.values.append(value)

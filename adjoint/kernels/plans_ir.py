@@ -193,7 +193,7 @@ class _Planned(Maker):
         self.words = f.emit("ptr", f"alloca [{WORDS} x i64], align 8")
         self.values = f.emit("ptr", f"alloca [{VALUES} x ptr], align 8")
         self.counts = f.emit("ptr", "alloca [2 x i64], align 8")
-        self.three = f.emit("ptr", "alloca [4 x ptr], align 8")
+        self.four = f.emit("ptr", "alloca [4 x ptr], align 8")
         self.held = f.emit("ptr", "alloca i64, align 8")        # values that we hold
 
     def emit(self) -> None:
@@ -231,7 +231,7 @@ class _Planned(Maker):
 
     def _keywords(self, keywords: Value) -> None:
         f = self.f
-        at, name, value = self.three, f.at(self.three, "ptr", 1), f.at(self.three, "ptr", 2)
+        at, name, value = self.four, f.at(self.four, "ptr", 1), f.at(self.four, "ptr", 2)
         f.store(f.i64(0), at)
         head, turn, done = f.label("keyword"), f.label("turn"), f.label("keywords_done")
         f.goto(head)
@@ -280,19 +280,19 @@ class _Planned(Maker):
 
     def _step(self, step: Value) -> None:
         """Run one op: (op, attributes, operands, constants, whether `bind` may take it, values
-        that are not needed any more)."""
+        that are not needed any more, where in its operand a view lies)."""
         f, w = self.f, self.w
-        op, attrs, sources, constants, quick, dropped = (
-            f.call("PyTuple_GetItem", "ptr", step, f.i64(i)) for i in range(6))
+        op, attrs, sources, constants, quick, dropped, places = (
+            f.call("PyTuple_GetItem", "ptr", step, f.i64(i)) for i in range(7))
         self._each_word(dropped, lambda i, k: self._forget(k))
         self._gather(sources, constants)
         operands = f.load(self.operands, "ptr")
         direct, general, done = f.label("direct"), f.label("general"), f.label("ran")
         f.branch(w.same(quick, w.env("true")), direct, general)
         f.start(direct)
-        for i, v in enumerate((op, operands, attrs)):
-            f.store(v, f.at(self.three, "ptr", i))
-        bound = f.call("bind", "ptr", w.null, self.three, f.i64(3))
+        for i, v in enumerate((op, operands, attrs, places)):
+            f.store(v, f.at(self.four, "ptr", i))
+        bound = f.call("bind", "ptr", w.null, self.four, f.i64(4))
         w.need(w.differs(bound, w.null), "failed")
         taken, refused = f.label("taken"), f.label("refused")
         f.branch(w.differs(bound, w.none), taken, refused)

@@ -12,7 +12,7 @@ from adjoint.base.dtypes import F32, F64, I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
-from adjoint.ops.shape import expand_op, reshape
+from adjoint.ops.shape import expand_op, reshape, reshape_op
 
 Shape = tuple[int, ...]
 ADD: Any = np.add              # typed loosely: the stubs know too few forms of reduce
@@ -31,7 +31,7 @@ def batch_reduce(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
 def spread(ct: Any, shape: Shape, dim: Shape, keepdim: bool = False) -> Any:
     """A reduced value, expanded to the shape that was reduced (a view)."""
     kept = tuple(1 if i in dim else n for i, n in enumerate(shape))
-    return expand_op(ct if tuple(ct.shape) == kept else reshape(ct, kept), shape=shape)
+    return expand_op(ct if tuple(ct.shape) == kept else reshape_op(ct, shape=kept), shape=shape)
 
 
 def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
