@@ -4,11 +4,12 @@
     bind(op, operands, attributes) -> tensor(s), or what the op's function returns for raw arrays
     bind(op, operands, attributes, places) -> tensor(s)
 
-(`places`, of the views that the op makes, as bytes: how many, then the words of `views_ir` of each;
-None where they are not known) returns None where that is not its business: an operand of a transform, without storage or of a
-foreign type, a state other than "gradients or none", residuals of unusual kinds; and where the op's
-function raised, so that `bind` can say in words what was wrong. What follows from the result, views
-and several outputs, is in `outputs_ir`.
+`places` says where the views lie that the op makes, as bytes: how many, then the words of
+`views_ir` of each; None where they are not known. The result is None where it is not the code's
+business: an operand of a transform, without storage or of a foreign type, a state other than
+"gradients or none", residuals of unusual kinds; and where the op's function raised, so that `bind`
+can say in words what was wrong. What follows from the result, views and several outputs, is in
+`outputs_ir`.
 """
 from __future__ import annotations
 

@@ -69,7 +69,8 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
                                name=name)
     address = ctypes.CFUNCTYPE(ctypes.c_void_p)(module.address("env_address"))()
     large = launch.machine()
-    addresses = {"compute": here.attempt, "new": here.new, "planned": 0 if large is None else large.attempt}
+    addresses = {"compute": here.attempt, "new": here.new,
+                 "planned": 0 if large is None else large.attempt}
     words = (ctypes.c_uint64 * len(env)).from_address(int(address or 0))
     shared = {"array_type": np.ndarray, "off": 0, "on": 1, "true": True, "false": False,
               "float": float, "int": int, "none": None, "tuple": tuple,

@@ -78,6 +78,13 @@ def _module(name: str) -> Any:
     return importlib.import_module("adjoint.kernels." + name)
 
 
+def rows(*given: Any) -> Callable[..., Any]:
+    """`rowwise.function` of these arguments, or the last of them where nothing is generated."""
+    made: Callable[..., Any] = (_module("rowwise").function(*given)
+                                if _module("llvm").available() else given[-1])
+    return made
+
+
 @functools.cache
 def lookup(name: str) -> Kernel | None:
     """The generated kernel of an op (see the table above), or None.

@@ -25,7 +25,7 @@ from adjoint.kernels import builtin
 from adjoint.kernels import direct_ir as at
 from adjoint.kernels.expr import FUNCTIONS, Expr, schedule
 
-_FLOATS = {np.dtype(np.float32): "f", np.dtype(np.float64): "d"}
+FLOATS = {np.dtype(np.float32): "f", np.dtype(np.float64): "d"}
 _BOOL = np.dtype(np.bool_)
 _LARGEST = 8192         # elements; above, the cost of a ufunc call does not matter
 
@@ -71,7 +71,7 @@ def machine() -> Machine | None:
 
 
 @functools.cache
-def _loop(f: Any, kinds: str) -> tuple[int, int, str] | None:
+def loop_of(f: Any, kinds: str) -> tuple[int, int, str] | None:
     """(address, its data, kind of the result) of a ufunc's loop for these kinds of operands."""
     if not isinstance(f, np.ufunc) or f.nout != 1 or f.nin != len(kinds):
         return None
@@ -121,7 +121,7 @@ class _Assembler:
     def __init__(self, params: Sequence[str], exprs: Sequence[Expr | None],
                  dtype: np.dtype[Any]) -> None:
         self.exprs, self.dtype = exprs, dtype
-        self.kind = _FLOATS[dtype]
+        self.kind = FLOATS[dtype]
         self.slots: list[tuple[int, int, int]] = []
         self.where: dict[Expr, int] = {}
         self.kinds: dict[Expr, str] = {}
@@ -163,7 +163,7 @@ class _Assembler:
                 here.where4 if self.dtype.itemsize == 4 else here.where8, 0, self.kind)
             made = self._step(loop, operands, result)
         elif isinstance(f, np.ufunc):
-            made = self._step(_loop(f, kinds), operands, result)
+            made = self._step(loop_of(f, kinds), operands, result)
         else:
             parts = _taken_apart(f, self.dtype) if kinds == self.kind else None
             made = None if parts is None else self._parts(parts, operands[0], result)
@@ -201,7 +201,7 @@ class _Assembler:
                 return None
             places.append(found[0])
             kinds += found[1]
-        return self._step(_loop(f, kinds), places, result)
+        return self._step(loop_of(f, kinds), places, result)
 
     def program(self, single: bool) -> Program | None:
         """The whole; None where something does not qualify."""
@@ -246,7 +246,7 @@ def program(params: Sequence[str], exprs: Sequence[Expr | None], dtype: np.dtype
     >>> p is None or p.results == 1
     True
     """
-    if dtype not in _FLOATS or len(params) > 8 or machine() is None:
+    if dtype not in FLOATS or len(params) > 8 or machine() is None:
         return None
     return _Assembler(params, exprs, dtype).program(single)
 

@@ -11,6 +11,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import (
     F32,
+    F64,
     DType,
     default_dtype,
     is_bfloat16,
@@ -219,6 +220,12 @@ def fill_like(aval: Any, number: float = 0.0) -> Any:
 
 
 BLOCK = 1 << 18     # bytes of a block of rows that stay in the second-level cache
+def few(x: Any) -> bool:
+    """Whether an array is one of few floats, in order."""
+    return ((x.dtype is F32 or x.dtype is F64) and 0 < x.nbytes <= FEW and x.ndim > 0
+            and bool(x.flags.c_contiguous))
+
+
 FEW = 1 << 14       # bytes up to which NumPy's calls, not the memory, take the time
 
 

@@ -5,6 +5,7 @@ exp(x - lse) - target is made from them in the backward pass.
 """
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -26,6 +27,7 @@ from adjoint.ops.api_common import (
     same_dtype,
     wide,
 )
+from adjoint.ops.family import by_rows
 from adjoint.ops.index import index_op
 from adjoint.ops.moments import logsumexp_op
 from adjoint.ops.pointwise import add, cast, div, eq, exp, mul, ne, neg, sub
@@ -86,13 +88,24 @@ def _denominator(w: Any, reduction: str) -> Any:
     return w.sum() if reduction == "mean" else w.dtype.type(1)
 
 
+def _lse(x: Any, width: Any) -> Any:
+    """The log-sum-exp of the rows of a matrix that is one block."""
+    top = MAXIMUM.reduce(x, -1, None, None, True)
+    return np.log(ADD.reduce(np.exp(x - top), -1, None, None, True)) + top
+
+
+@functools.cache
+def _few_lse(single: bool) -> Any:
+    """The same of few elements, as a vector."""
+    return by_rows(_lse, "matrix", "flat", F32 if single else F64,
+                   lambda x: _lse(x, None).reshape(-1))
+
+
 def _few_rows(x: Any, target: Any, reduction: str) -> Any:
     """The loss of a matrix that is one block, where every row counts once."""
     n, c = x.shape
     with Quiet():
-        top = MAXIMUM.reduce(x, 1, None, None, True)
-        lse = np.log(ADD.reduce(np.exp(x - top), 1))
-        lse += top[:, 0]
+        lse = _few_lse(x.dtype is F32)(x)
         loss = lse - x.reshape(-1).take(target + np.arange(0, n * c, c))
         if reduction == "none":
             return loss, lse

@@ -301,6 +301,15 @@ def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any],
     return _kernels().parts(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
 
 
+def by_rows(body: Callable[..., Any], operands: str, results: str, dtype: np.dtype[Any],
+            otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """`body` of the rows of small arrays as one program (`kernels.rowwise`), or `otherwise`."""
+    if not GENERATED:
+        return otherwise
+    made: Callable[..., Any] = _kernels().rows(body, operands, results, dtype, otherwise)
+    return made
+
+
 def _infer(name: str, kind: str, no_booleans: str = "") -> Callable[..., Aval]:
     def infer(*avals: Any, **_: Any) -> Aval:
         real = [aval_of(a) for a in avals if a is not None]

@@ -2,14 +2,16 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.aval import Aval, inverse
-from adjoint.base.dtypes import I64
+from adjoint.base.dtypes import F32, F64, I64
 from adjoint.core.op import op
-from adjoint.ops.api_common import narrowed, wide
+from adjoint.ops.api_common import few, narrowed, wide
+from adjoint.ops.family import by_rows
 from adjoint.ops.pointwise import (
     abs_op,
     div,
@@ -60,7 +62,26 @@ def _reduced_real(x: Aval, *, dim: Shape, keepdim: bool, **_: Any) -> Aval:
 
 
 # ------------------------------------------------------------------ variance
+def _row_var(x: Any, width: Any, correction: int) -> Any:
+    """The variance of the rows of a matrix that is one block."""
+    centred = x - ADD.reduce(x, -1, None, None, True) / width
+    return ADD.reduce(np.square(centred), -1, None, None, True) / (width - correction)
+
+
+@cache
+def _few_var(single: bool, correction: int, keepdim: bool) -> Any:
+    """The same of few elements, along the last axis."""
+    def otherwise(x: Any) -> Any:
+        out = _row_var(x, x.shape[-1], correction)
+        return out if keepdim else out[..., 0]
+    return by_rows(lambda x, width: _row_var(x, width, correction), "matrix",
+                   "kept" if keepdim else "lead", F32 if single else F64, otherwise)
+
+
 def _var_impl(x: Any, /, *, dim: Shape, correction: float, keepdim: bool) -> Any:
+    if len(dim) == 1 and few(x) and dim[0] == x.ndim - 1 and correction == int(correction) \
+            and x.shape[-1] > correction:
+        return _few_var(x.dtype is F32, int(correction), keepdim)(x)
     w = wide(x)
     n = count(x.shape, dim)
     with np.errstate(all="ignore"):
@@ -205,7 +226,23 @@ logsumexp_op: Any = op(
 
 
 # ------------------------------------------------------------------ p-norms
+def _row_norm(x: Any, width: Any) -> Any:
+    return np.sqrt(ADD.reduce(np.square(x), -1, None, None, True))
+
+
+@cache
+def _few_norm(single: bool) -> Any:
+    """The Euclidean norm along the last axis of few elements."""
+    return by_rows(_row_norm, "matrix", "lead", F32 if single else F64,
+                   lambda x: np.asarray(_row_norm(x, None)[..., 0]))
+
+
 def _norm_impl(x: Any, /, *, p: float, dim: Shape, keepdim: bool) -> Any:
+    if p == 2 and not keepdim and few(x):
+        if len(dim) == x.ndim:
+            return _few_norm(x.dtype is F32)(x.reshape(-1))
+        if dim == (x.ndim - 1,):
+            return _few_norm(x.dtype is F32)(x)
     w = wide(x)
     size = np.absolute(w) if p != 2 or w.dtype.kind == "c" else w
     kind: dict[str, Any] = {"axis": dim, "keepdims": keepdim}

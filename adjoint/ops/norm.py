@@ -4,6 +4,7 @@ Source: J. Ba, J. Kiros, G. Hinton, "Layer normalization" (2016), eq. 3-4.
 """
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -15,8 +16,8 @@ from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import (
-    FEW,
     dtype_of,
+    few,
     is_recorded,
     kernel,
     narrowed,
@@ -24,6 +25,7 @@ from adjoint.ops.api_common import (
     row_blocks,
     wide,
 )
+from adjoint.ops.family import by_rows
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
 from adjoint.ops.public import planned
 from adjoint.ops.reduce import ADD, mean_op, sum_op
@@ -36,29 +38,52 @@ def _acc(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return F32 if dtype.itemsize == 2 else dtype
 
 
-def _few_rows(x: Any, weight: Any, bias: Any, width: int, eps: float) -> Any:
-    """The same for an array that is one block."""
-    kind = x.dtype.type
-    w = x.reshape(-1, width)
-    mean = ADD.reduce(w, 1)
-    mean /= kind(width)
-    out = w - mean[:, None]
-    rstd = ADD.reduce(out * out, 1)
-    rstd /= kind(width)
-    rstd += kind(eps)
+def _normed(x: Any, weight: Any, bias: Any, width: Any, eps: float) -> Any:
+    """The rows of a matrix that is one block, their means and 1/std."""
+    mean = ADD.reduce(x, -1, None, None, True)
+    mean /= width
+    out = x - mean
+    rstd = ADD.reduce(out * out, -1, None, None, True)
+    rstd /= width
+    rstd += eps
     np.sqrt(rstd, rstd)
-    np.divide(kind(1), rstd, rstd)
-    out *= rstd[:, None]
+    np.divide(1.0, rstd, rstd)
+    out *= rstd
     if weight is not None:
-        out *= weight.reshape(-1)
+        out *= weight
     if bias is not None:
-        out += bias.reshape(-1)
-    return out.reshape(x.shape), mean, rstd
+        out += bias
+    return out, mean, rstd
+
+
+def _few_rows(x: Any, weight: Any, bias: Any, width: int, eps: float) -> Any:
+    """The same for an array of few elements, whatever the axes that are normalised."""
+    out, mean, rstd = _normed(x.reshape(-1, width), _flat(weight), _flat(bias), width, eps)
+    return out.reshape(x.shape), mean.reshape(-1), rstd.reshape(-1)
+
+
+def _flat(x: Any) -> Any:
+    return None if x is None else x.reshape(-1)
+
+
+@functools.cache
+def _last_axis(single: bool, scaled: bool, shifted: bool, eps: float) -> Any:
+    """Layer norm along the last axis of few elements, of the operands that there are."""
+    def otherwise(x: Any, *more: Any) -> Any:
+        rest = iter(more)
+        return _few_rows(x, next(rest) if scaled else None, next(rest) if shifted else None,
+                         x.shape[-1], eps)
+    forms = ["matrix", *("vector" if there else "none" for there in (scaled, shifted))]
+    return by_rows(lambda x, w, b, width: _normed(x, w, b, width, eps), " ".join(forms),
+                   "matrix flat flat", F32 if single else F64, otherwise)
 
 
 def _layer_norm_impl(x: Any, weight: Any, bias: Any, /, *, ndim: int, eps: float) -> Any:
     width = math.prod(x.shape[x.ndim - ndim:])
-    if (x.dtype is F32 or x.dtype is F64) and width and x.nbytes <= FEW:
+    if few(x):
+        if ndim == 1:
+            return _last_axis(x.dtype is F32, weight is not None, bias is not None, eps)(
+                x, *[p for p in (weight, bias) if p is not None])
         return _few_rows(x, weight, bias, width, eps)
     w = wide(x).reshape(-1, width)
     rows = len(w)
@@ -85,8 +110,43 @@ def _layer_norm_infer(x: Aval, weight: Aval | None, bias: Aval | None, *, ndim: 
     return Aval(x.shape, x.dtype), rows, rows
 
 
+def _pulled(ct: Any, x: Any, mean: Any, rstd: Any, weight: Any, width: Any) -> Any:
+    """Cotangent of the rows of a matrix that is one block, and ct·x̂."""
+    xhat = (x - mean) * rstd
+    to = ct if weight is None else ct * weight
+    inner = ADD.reduce(to * xhat, -1, None, None, True) / width
+    to = to - ADD.reduce(to, -1, None, None, True) / width
+    to -= xhat * inner
+    to *= rstd
+    return to, ct * xhat
+
+
+@functools.cache
+def _last_axis_pulled(single: bool, scaled: bool) -> Any:
+    """The same for few elements that were normalised along the last axis."""
+    def otherwise(ct: Any, x: Any, mean: Any, rstd: Any, *weight: Any) -> Any:
+        width = x.shape[-1]
+        rows = (ct.reshape(-1, width), x.reshape(-1, width), mean[:, None], rstd[:, None])
+        scale = weight[0] if weight else None
+        return [a.reshape(x.shape) for a in _pulled(*rows, scale, width)]
+    return by_rows(_pulled, "matrix matrix kept kept " + ("vector" if scaled else "none"),
+                   "matrix matrix", F32 if single else F64, otherwise)
+
+
+def _few_grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, wanted: tuple[bool, ...]) -> Any:
+    """The gradients for few elements, normalised along the last axis."""
+    given = (ct, x, mean, rstd) if weight is None else (ct, x, mean, rstd, weight)
+    dx, scaled = _last_axis_pulled(x.dtype is F32, weight is not None)(*given)
+    outer = tuple(range(x.ndim - 1))
+    none = np.zeros(x.shape[-1], x.dtype) if not (wanted[1] and wanted[2]) else None
+    return (dx, ADD.reduce(scaled, outer) if wanted[1] else none,
+            ADD.reduce(ct, outer) if wanted[2] else none)
+
+
 def _layer_norm_grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, /, *, ndim: int,
                      wanted: tuple[bool, ...]) -> Any:
+    if ndim == 1 < x.ndim and few(x) and ct.flags.c_contiguous and ct.dtype is x.dtype:
+        return _few_grad(ct, x, weight, mean, rstd, wanted)
     width = math.prod(x.shape[x.ndim - ndim:])
     g, w = wide(ct).reshape(-1, width), wide(x).reshape(-1, width)
     scale = None if weight is None else wide(weight).reshape(-1)

@@ -1,6 +1,7 @@
 """Softmax and its kin: records and public functions. 16-bit floats are computed in float32."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,8 @@ from adjoint.base.errors import Quiet
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import (
-    FEW,
     cast_to,
+    few,
     finish,
     floating,
     narrowed,
@@ -22,6 +23,7 @@ from adjoint.ops.api_common import (
     row_blocks,
     wide,
 )
+from adjoint.ops.family import by_rows
 from adjoint.ops.pointwise import exp, mul, neg, sub
 from adjoint.ops.public import planned, public
 from adjoint.ops.reduce import ADD, sum_op
@@ -30,14 +32,28 @@ from adjoint.ops.shape import reshape
 MAXIMUM: Any = np.maximum      # typed loosely: the stubs know too few forms of reduce
 
 
-def _soft_along(x: Any, out: Any, dim: int, log: bool) -> None:
-    """Softmax along an axis, into `out`."""
-    np.subtract(x, MAXIMUM.reduce(x, dim, None, None, True), out)
+def _soft_along(x: Any, out: Any, dim: int, log: bool) -> Any:
+    """Softmax along an axis, into `out`, or a new array where that is None."""
+    out = np.subtract(x, MAXIMUM.reduce(x, dim, None, None, True), out)
     if log:
         out -= np.log(ADD.reduce(np.exp(out), dim, None, None, True))
     else:
         np.exp(out, out)
         out /= ADD.reduce(out, dim, None, None, True)
+    return out
+
+
+def _few(x: Any, log: bool, dim: int) -> Any:
+    """Softmax of an array that is one block."""
+    with Quiet():
+        return _soft_along(x, None, dim, log)
+
+
+@functools.cache
+def _few_rows(log: bool, single: bool) -> Any:
+    """The same along the last axis."""
+    return by_rows(lambda x, _: _soft_along(x, None, -1, log), "matrix", "matrix",
+                   F32 if single else F64, functools.partial(_few, log=log, dim=-1))
 
 
 def _soft_rows(x: Any, out: Any, log: bool) -> None:
@@ -48,12 +64,10 @@ def _soft_rows(x: Any, out: Any, log: bool) -> None:
 
 def _softmax_impl(log: bool) -> Any:
     def impl(x: Any, /, *, dim: int) -> Any:
-        if (x.dtype is F32 or x.dtype is F64) and x.flags.c_contiguous and 0 < x.nbytes <= FEW \
-                and x.ndim:
-            out = np.empty(x.shape, x.dtype)               # one block, whatever the axis
-            with Quiet():
-                _soft_along(x, out, dim, log)
-            return out
+        if few(x):
+            if dim == x.ndim - 1:
+                return _few_rows(log, x.dtype is F32)(x)
+            return _few(x, log, dim)
         if not x.ndim or not x.size:
             return np.ones_like(x) if not log else np.zeros_like(x)
         w = wide(x)
