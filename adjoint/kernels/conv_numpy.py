@@ -123,13 +123,16 @@ def conv_spec(
     >>> conv_spec((2, 4, 8, 8), (6, 2, 3, 3), padding=1, groups=2).out
     (8, 8)
     """
-    try:
-        return _spec(tuple(x_shape), tuple(w_shape), stride, padding, dilation, groups)
-    except TypeError:  # a list
-        return _spec.__wrapped__(x_shape, w_shape, stride, padding, dilation, groups)
+    return _spec(tuple(x_shape), tuple(w_shape), _fixed(stride), _fixed(padding), _fixed(dilation),
+                 groups)
 
 
-@functools.lru_cache(maxsize=1024)
+def _fixed(value: Any) -> Any:
+    """A number, or a tuple of what a list has."""
+    return tuple(map(_fixed, value)) if isinstance(value, (list, tuple)) else value
+
+
+@functools.lru_cache(256)
 def _spec(x_shape: tuple[int, ...], w_shape: tuple[int, ...], stride: Spatial, padding: Padding,
           dilation: Spatial, groups: int) -> ConvSpec:
     dims = len(x_shape) - 2
@@ -225,12 +228,17 @@ def grad_input(ct: Array, w: Array, spec: ConvSpec) -> Array:
 
 def scatter_windows(cols: Array, padded: Array, spec: ConvSpec) -> None:
     """Add `cols` `(n, C, *K, *P)` into `padded` `(n, C, *padded)`: the transpose of `windows`."""
-    for tap in np.ndindex(*spec.kernel):
-        where = tuple(
-            slice(t * d, t * d + (p - 1) * s + 1, s)
-            for t, d, p, s in zip(tap, spec.dilation, spec.out, spec.stride, strict=True)
-        )
-        padded[(slice(None), slice(None), *where)] += cols[(slice(None), slice(None), *tap)]
+    for where, tap in _places(spec):
+        padded[where] += cols[tap]
+
+
+@functools.lru_cache(256)
+def _places(spec: ConvSpec) -> list[tuple[Any, Any]]:
+    """Where in a padded input the elements under each tap lie, and where in its windows."""
+    every = slice(None), slice(None)
+    return [((*every, *[slice(t * d, t * d + (p - 1) * s + 1, s) for t, d, p, s in
+                        zip(tap, spec.dilation, spec.out, spec.stride, strict=True)]),
+             (*every, *tap)) for tap in np.ndindex(*spec.kernel)]
 
 
 def _images_inside(x: Array) -> Array:

@@ -262,6 +262,10 @@ def getitem(input: Any, index: Any) -> Any:
     shape = tuple(input.shape)
     if type(index) is int and shape:
         return select_op(input, dim=0, index=_integer(index, shape[0], 0))
+    if shape and type(index) is Tensor and index.array.shape == shape and \
+            index.array.dtype == np.bool_:                             # one mask for all axes
+        places = value(index, "indexing with a boolean mask").reshape(-1).nonzero()[0]
+        return index_op(input, places, dims=tuple(range(len(shape))))
     parsed = parse(shape, index)
     y = _view(input, parsed.basic)
     if parsed.dims:
