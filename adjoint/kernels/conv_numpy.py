@@ -132,7 +132,7 @@ def _fixed(value: Any) -> Any:
     return tuple(map(_fixed, value)) if isinstance(value, (list, tuple)) else value
 
 
-@functools.lru_cache(256)
+@functools.lru_cache(1024)
 def _spec(x_shape: tuple[int, ...], w_shape: tuple[int, ...], stride: Spatial, padding: Padding,
           dilation: Spatial, groups: int) -> ConvSpec:
     dims = len(x_shape) - 2
@@ -232,7 +232,7 @@ def scatter_windows(cols: Array, padded: Array, spec: ConvSpec) -> None:
         padded[where] += cols[tap]
 
 
-@functools.lru_cache(256)
+@functools.lru_cache(1024)
 def _places(spec: ConvSpec) -> list[tuple[Any, Any]]:
     """Where in a padded input the elements under each tap lie, and where in its windows."""
     every = slice(None), slice(None)
