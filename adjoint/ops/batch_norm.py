@@ -19,7 +19,7 @@ from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
-from adjoint.ops.pointwise import add, div, mul, pow_op, rsqrt, sub
+from adjoint.ops.pointwise import add, div, mul, neg, pow_op, rsqrt, sub
 from adjoint.ops.reduce import mean_op, sum_op
 from adjoint.ops.shape import batch_loop, reshape
 
@@ -145,6 +145,13 @@ def _given_hat(x: Any, mean: Any, var: Any, eps: float) -> Any:
     return mul(sub(x, column(mean, x)), _given_scale(x, var, None, eps))
 
 
+def _given_turn(x: Any, mean: Any, var: Any, weight: Any, eps: float) -> Any:
+    """The derivative to var: (x - mean)·weight·(-1/2)·(var + eps)^(-3/2)."""
+    rstd = _given_scale(x, var, None, eps)
+    return mul(mul(sub(x, column(mean, x)), _given_scale(x, var, weight, eps)),
+               mul(mul(rstd, rstd), -0.5))
+
+
 def _given_vjp(ct: Any, x: Any, weight: Any, mean: Any, var: Any, wanted: Any, *,
                eps: float) -> Any:
     if not is_recorded(ct, x, weight):
@@ -160,8 +167,16 @@ batch_norm_given_op: Any = op(
     "batch_norm_given", impl=_given_impl, infer=lambda x, *_, **__: Aval(x.shape, x.dtype),
     vjp={("x", "weight", "bias"): _given_vjp,
          "x": lambda ct, var, weight, *, eps: mul(ct, _given_scale(ct, var, weight, eps)),
-         "bias": lambda ct: sum_op(ct, dim=_axes(ct), keepdim=False)},
+         "bias": lambda ct: sum_op(ct, dim=_axes(ct), keepdim=False),
+         "mean": lambda ct, var, weight, *, eps: neg(sum_op(
+             mul(ct, _given_scale(ct, var, weight, eps)), dim=_axes(ct), keepdim=False)),
+         "var": lambda ct, x, mean, var, weight, *, eps: sum_op(
+             mul(ct, _given_turn(x, mean, var, weight, eps)), dim=_axes(ct), keepdim=False)},
     jvp={"x": lambda t, var, weight, *, eps: mul(t, _given_scale(t, var, weight, eps)),
+         "mean": lambda t, var, weight, x_aval, *, eps: neg(
+             mul(column(t, x_aval), _given_scale(x_aval, var, weight, eps))),
+         "var": lambda t, x, mean, var, weight, *, eps: mul(
+             column(t, x), _given_turn(x, mean, var, weight, eps)),
          "weight": lambda t, x, mean, var, *, eps: mul(_given_hat(x, mean, var, eps), column(t, x)),
          "bias": lambda t, x_aval: column(t, x_aval)},
     batch=batch_loop, node="NativeBatchNormBackward0", cost=lambda x, *_, **__: 3 * x.size,
@@ -173,13 +188,10 @@ batch_norm_given_op: Any = op(
 
 
 def _all_given(*operands: Any) -> bool:
-    """Whether the record takes them: tensors of no transform, of one dtype that is computed in,
-    whose statistics (the first two) want no gradient."""
+    """Whether the record takes them: tensors of no transform, of one dtype that is computed in."""
     kind = dtype_of(operands[0])
     return kind.itemsize > 2 and kind.kind == "f" and not any(
-        x is not None and (getattr(x, "level", 0) or dtype_of(x) != kind
-                           or i < 2 and getattr(x, "requires_grad", False))
-        for i, x in enumerate(operands))
+        x is not None and (getattr(x, "level", 0) or dtype_of(x) != kind) for x in operands)
 
 
 def check_channels(name: str, input: Any, *params: Any) -> None:
@@ -225,7 +237,7 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     if running_mean is None or running_var is None:
         raise ShapeError("batch_norm: Expected running_mean and running_var to be defined when "
                          "training=False")
-    if _all_given(running_mean, running_var, input, weight, bias):
+    if _all_given(input, running_mean, running_var, weight, bias):
         return batch_norm_given_op(input, weight, bias, running_mean, running_var, eps=float(eps))
     scale = rsqrt(add(running_var, eps))
     if weight is not None:
