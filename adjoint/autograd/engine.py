@@ -194,10 +194,9 @@ class Backward:
 
     def _fit(self, edges: Sequence[Any], results: list[Any]) -> None:
         """Fit what rules gave to the edges and add it; their cotangent, the last, goes first."""
-        results[:-1] = [c if c is None or e is None or c.shape == e.shape
-                        and c.dtype is (e.dtype or e.plan.dtype) else fit(c, e)
-                        for c, e in zip(results, edges, strict=False)]
-        results.pop()
+        results[:] = [c if c is None or e is None or c.shape == e.shape
+                      and c.dtype is (e.dtype or e.plan.dtype) else fit(c, e)
+                      for c, e in zip(results, edges, strict=False)]
         self._spread(edges, results)
 
     def _spread(self, edges: Sequence[Any], results: list[Any]) -> None:
