@@ -99,8 +99,8 @@ class Backward:
         self.order = order
         for leaf, node in ends.items():
             self.last.setdefault(node, []).append(leaf)
-        if self.capture and not self.accumulate:
-            self._restrict()
+        if self.capture and not self.accumulate and ends.keys() != self.capture.keys():
+            self._restrict()             # (else every leaf is asked for, and nothing else)
 
     def _restrict(self) -> None:
         """With `inputs=`: keep the nodes from which some input can be reached, and no others."""
@@ -255,7 +255,7 @@ class Backward:
             free = (type(ct) in (ndarray, MetaArray) and ct.size >= WHOLE and _refs(ct) <= ALONE
                     and plan.over is not None and adding().free(self, node, ct))
             results = retried(observers, self._call, node, ct, free, [], []) if observers \
-                else self._call(node, ct, free, [], [])
+                else self._call(node, ct, free, [], None)
         if plan is not None and (self.masks is not None or plan.op.chooses):
             from adjoint.autograd.masks import masks_of
             read = tensor_of if self.create else value_of
@@ -283,9 +283,10 @@ class Backward:
             node.saved = self.mark
         return vals
 
-    def _call(self, node: Any, ct: Any, free: bool, vals: list[Any], made: list[Any]) -> list[Any]:
+    def _call(self, node: Any, ct: Any, free: bool, vals: list[Any], made: list[Any] | None
+              ) -> list[Any]:
         """What the rules give, in the memory of `ct` where that is `free`. `vals` takes the
-        residuals and `made` what was given so far, for another try where memory is refused."""
+        residuals and `made` (if not None) what was given so far, for another try."""
         plan, n = node.plan, len(node.edges)
         if not vals and not made:
             vals += self._values(node, tensor_of if self.create else value_of)
@@ -301,8 +302,9 @@ class Backward:
             if rehearsal.get() is not None:
                 return list(call(fast, ct, *vals, otherwise=lambda: plan.run(
                     ct, vals, node.attrs, n)))
-        return plan.run(ct, vals, node.attrs, n,
-                        adding().begun(self, node) if plan.grows else None, made)
+        sums = adding().begun(self, node) if plan.grows else None
+        return plan.pull(ct, vals, node.attrs, n, sums) if made is None else plan.run(
+            ct, vals, node.attrs, n, sums, made)
 
     def _add(self, edge: Any, ct: Any) -> None:
         cts = self.cts

@@ -11,6 +11,7 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.modes import GRAD, state
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor
+from adjoint.core.trace import LevelArray
 from adjoint.ops.pointwise import cast, real_part
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import reshape
@@ -53,15 +54,17 @@ def _converted(ct: Any, dtype: Any) -> Any:
 
 def fit_tensor(ct: Any, edge: Any) -> Any:
     """A cotangent that is a tensor, fitted by ops so that the graph goes on."""
+    array, shape, dtype = ct.array, tuple(edge.shape), edge.dtype or edge.plan.dtype
+    if array.shape == shape and array.dtype is dtype and type(array) in (np.ndarray, LevelArray):
+        return ct
     if ct.is_sparse and type(edge) is not AccumulateGrad:
         ct = ct.to_dense()                   # only a leaf takes a sparse gradient
         if not state() & GRAD:
             return ct.array
-    shape = tuple(edge.shape)
-    have = tuple(ct.shape)
-    if have != shape:
-        ct = reshape(sum_op(ct, dim=axes_to_sum(have, shape), keepdim=False), shape)
-    dtype = np.dtype(edge.dtype or edge.plan.dtype)
+    if (have := tuple(ct.shape)) != shape:
+        ct = sum_op(ct, dim=axes_to_sum(have, shape), keepdim=False)
+        ct = ct if tuple(ct.shape) == shape else reshape(ct, shape)
+    dtype = np.dtype(dtype)
     if ct.dtype.dtype != dtype:
         if ct.dtype.is_complex and dtype.kind != "c":
             ct = real_part(ct)

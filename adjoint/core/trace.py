@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import DType, of_numpy
 from adjoint.base.errors import TransformError
 from adjoint.core.op import Op
 from adjoint.core.tensor import AccumulateGrad, Port, Size, Tensor, alias, bump
@@ -202,15 +203,21 @@ class LevelTensor(Tensor, own=True):
     @property
     def array(self) -> Any:
         """Shape and dtype of the logical value."""
-        shape, dtype = self.trace.aval(self)
-        found = LevelArray(shape, dtype)
-        found.owner = self
+        found = _new(LevelArray)         # (`__init__`, for this runs several times per op)
+        found.shape, found.dtype = self.trace.aval(self)
+        found.base = found.steps = found._account = None
+        found.offset, found.owner = 0, self
         return found
 
     @property
     def shape(self) -> Size:
         """Logical extent along each axis."""
         return Size(self.trace.aval(self)[0])
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return of_numpy(self.trace.aval(self)[1])
 
 
 def make(kind: type[LevelTensor], trace: Trace, **fields: Any) -> Any:

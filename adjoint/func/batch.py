@@ -48,8 +48,12 @@ class Batch(Trace):
 
     def aval(self, t: Any) -> tuple[tuple[int, ...], Any]:
         """Shape without the mapped axis, and dtype."""
-        array = t.value.array
-        return tuple(array.shape[1:]), array.dtype
+        value = t.value
+        if value.level:
+            shape, dtype = value.trace.aval(value)
+            return shape[1:], dtype
+        array = value.array
+        return array.shape[1:], array.dtype
 
     def lift(self, value: Any) -> Any:
         """A mapped value; `value` has the mapped axis in front."""

@@ -29,6 +29,7 @@ Array = NDArray[Any]
 _SEGMENT = 1 << 15           # elements that a chunk reduces
 _BLOCK = 2048                # elements between foldings of a float64 row sum
 _COLUMNS = 512               # columns of a chunk of the column form
+_SHORT = 12                  # elements of a row, of which beginning and ending it is most
 _TOGETHER = 8                # rows that the column form joins at once
 _IDENTITY = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 _UFUNC: dict[str, np.ufunc] = {"add": np.add, "mean": np.add, "mul": np.multiply,
@@ -170,6 +171,8 @@ def _form(shape: tuple[int, ...], axes: frozenset[int],
     in_order = [i for i in order if i not in axes and shape[i] > 1]
     if in_order != sorted(in_order) or not merged:
         return None
+    if len(merged) > 1 and merged[-1][0] and merged[-1][1] <= _SHORT < merged[-2][1]:
+        merged[-2:] = merged[:-3:-1]       # short rows: down the columns, whatever the steps
     kept = [m for m in merged if not m[0]]
     reduced = [m for m in merged if m[0]]
     if not reduced or len(kept) > 3 or len(reduced) > 3:

@@ -133,9 +133,9 @@ def batch_broadcast(op: Op, args: Sequence[Any], batched: Sequence[bool],
 
 def _widened(x: Any, by: int) -> Any:
     """Axes of size 1 after the first."""
-    from adjoint.ops.shape import reshape
+    from adjoint.ops.shape import reshape_op
     s = tuple(x.shape)
-    return reshape(x, (s[0], *(1,) * by, *s[1:]))
+    return reshape_op(x, shape=(s[0], *(1,) * by, *s[1:]))
 
 
 def _slope(e: Expr, operand: str, given: Mapping[str, Any]) -> Expr:

@@ -16,7 +16,7 @@ from adjoint.ops.pointwise import (
     abs_op,
     div,
     eq,
-    exp,
+    exp_below,
     maximum,
     minimum,
     mul,
@@ -30,6 +30,7 @@ from adjoint.ops.reduce import (
     amax_op,
     batch_reduce,
     dtype_of,
+    kept,
     mean_op,
     reduced_shape,
     spread,
@@ -206,8 +207,7 @@ def _lse_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
 
 
 def _lse_weights(x: Any, out: Any, dim: Shape) -> Any:
-    top = where_op(eq(out, -math.inf), 0.0, out)                      # -inf - -inf is nan
-    return exp(sub(x, spread(top, tuple(x.shape), dim)))
+    return exp_below(x, kept(out, tuple(x.shape), dim))
 
 
 def _bar(x: Any) -> Any:
@@ -217,7 +217,7 @@ def _bar(x: Any) -> Any:
 
 logsumexp_op: Any = op(
     "logsumexp", impl=_lse_impl, infer=_reduced,
-    vjp={"x": lambda ct, x, out, *, dim: mul(spread(ct, tuple(x.shape), dim),
+    vjp={"x": lambda ct, x, out, *, dim: mul(kept(ct, tuple(x.shape), dim),
                                              _bar(_lse_weights(x, out, dim)))},
     jvp={"x": lambda t, x, out, *, dim, keepdim: sum_op(
         mul(t, _lse_weights(x, out, dim)), dim=dim, keepdim=keepdim)},

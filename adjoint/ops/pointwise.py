@@ -64,6 +64,9 @@ sub_scaled = pointwise("sub_scaled", lambda a, b, *, alpha: a - alpha * b, node=
 
 # ------------------------------------------------------------------ exponentials, roots, trig
 exp = pointwise("exp", lambda x: exp_(x), kind="float", why={"out": "d exp(x) = exp(x) = out"})
+exp_below = pointwise(          # exp(x - top), 0 where both are -inf
+    "exp_below", lambda x, top: exp_(x - where_(top.eq(-math.inf), 0, top)), kind="float",
+    slope={"x": lambda out: out, "top": lambda out: -out}, why={"out": "d exp(x - top) = ±out"})
 exp2 = pointwise("exp2", lambda x: ex.exp2_(x), kind="float")
 expm1 = pointwise("expm1", lambda x: expm1_(x), kind="float")
 log = pointwise("log", lambda x: log_(x), kind="float", why={"x": "dx = ct/x"})

@@ -12,9 +12,10 @@ from adjoint.base.dtypes import F32, F64, I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
-from adjoint.ops.shape import expand_op, reshape, reshape_op
+from adjoint.ops.shape import expand_op, expanded, reshape, reshape_op
 
 Shape = tuple[int, ...]
+ndarray = np.ndarray
 ADD: Any = np.add              # typed loosely: the stubs know too few forms of reduce
 
 
@@ -28,10 +29,19 @@ def batch_reduce(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
     return bind(op_, args, {**attrs, "dim": tuple(d + 1 for d in attrs["dim"])})
 
 
+def kept(ct: Any, shape: Shape, dim: Shape) -> Any:
+    """A reduced value with the axes that are gone back, of size 1 (a view)."""
+    wanted = tuple([1 if i in dim else n for i, n in enumerate(shape)])
+    if type(ct) is ndarray:
+        return ct.reshape(wanted)
+    return ct if tuple(ct.shape) == wanted else reshape_op(ct, shape=wanted)
+
+
 def spread(ct: Any, shape: Shape, dim: Shape, keepdim: bool = False) -> Any:
     """A reduced value, expanded to the shape that was reduced (a view)."""
-    kept = tuple(1 if i in dim else n for i, n in enumerate(shape))
-    return expand_op(ct if tuple(ct.shape) == kept else reshape_op(ct, shape=kept), shape=shape)
+    if len(ct.shape):                        # (a scalar has all of its axes in front)
+        ct = kept(ct, shape, dim)
+    return expanded(ct, shape=shape) if type(ct) is ndarray else expand_op(ct, shape=shape)
 
 
 def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -154,7 +154,7 @@ def _batch_expand(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) ->
     return bind(op_, (x,), {"shape": (x.shape[0], *shape)})
 
 
-def _expand_impl(x: Any, /, *, shape: Shape) -> Any:
+def expanded(x: Any, /, *, shape: Shape) -> Any:
     """A view, writable like its operand: PyTorch lets expanded tensors be written to."""
     if x.flags.c_contiguous and x.dtype.kind == "f":
         lead = len(shape) - x.ndim
@@ -170,7 +170,7 @@ def _expand_impl(x: Any, /, *, shape: Shape) -> Any:
 
 
 expand_op: Any = op(
-    "expand", show="{x}", impl=_expand_impl, infer=_expand_infer,
+    "expand", show="{x}", impl=expanded, infer=_expand_infer,
     vjp={"x": lambda ct: ct}, jvp={"x": None}, batch=_batch_expand, view=True,
     why={})                                        # broadcasting is undone by the engine
 flip_op: Any = op(
