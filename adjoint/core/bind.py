@@ -186,7 +186,8 @@ def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: in
         made = outs if op.multi else (outs,)
     else:
         full = op.exposed
-        found = trace.process(full, args, attrs)
+        short = full.unrolled and len(args) == 2 and not attrs
+        found = trace.pair(full, *args) if short else trace.process(full, args, attrs)
         every = tuple(found) if full.multi else (found,)
         made = record_level(op, plan, args, attrs, every, mode)
     if op.view and args and isinstance(args[0], Tensor):

@@ -208,7 +208,7 @@ def _unary(x: Any, own: Any = None) -> Any:
         if mode <= GRAD and isinstance(x, LevelTensor) and x.trace.alive and not (
                 mode and x._rg):
             return x.trace.single(own.op, x)
-        return bind(own.op, (x,), {})
+        return bind(own.op, (x,), {}, not isinstance(x, LevelTensor))
     a = x.array
     dtype, n = a.dtype, a.size
     try:
@@ -269,7 +269,7 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     else:
         found = own.operands(a, b, mode)
         if type(found) is not tuple:
-            return bind(own.op, (a, b), {}) if found is None else found
+            return bind(own.op, (a, b), {}, False) if found is None else found
         a, b, ad, bd, dtype, needs = found
     try:
         n = ad.size

@@ -269,6 +269,10 @@ def _resized(x: Aval, dim: int, n: int) -> Aval:
     return Aval((*x.shape[:dim], n, *x.shape[dim + 1:]), x.dtype)
 
 
+def _batch_dim(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    return op_.call(args[0], **{**attrs, "dim": attrs["dim"] + 1})
+
+
 narrow_op: Any = op(
     "narrow", impl=lambda x, /, *, dim, start, length: x[_slicer(dim, slice(start,
                                                                           start + length))],
@@ -276,15 +280,27 @@ narrow_op: Any = op(
     vjp={"x": lambda ct, x_aval, *, dim, start, length: pad_zero(
         ct, dim, start, x_aval.shape[dim] - start - length)},
     jvp={"x": None}, view=True, node="SliceBackward0",
-    batch=lambda op_, args, b, attrs: op_.call(args[0], **{**attrs, "dim": attrs["dim"] + 1}))
+    batch=_batch_dim)
 select_op: Any = op(
     "select", impl=lambda x, /, *, dim, index: x[(*_slicer(dim, index), ...)],
     infer=lambda x, *, dim, index: Aval((*x.shape[:dim], *x.shape[dim + 1:]), x.dtype),
-    vjp={"x": lambda ct, x_aval, *, dim, index: pad_zero(
-        unsqueeze_op(ct, dim=dim), dim, index % x_aval.shape[dim],
-        x_aval.shape[dim] - 1 - index % x_aval.shape[dim])},
+    vjp={"x": lambda ct, x_aval, *, dim, index: among_zeros_op(
+        ct, dim=dim, index=index % x_aval.shape[dim], size=x_aval.shape[dim])},
     jvp={"x": None}, view=True,
-    batch=lambda op_, args, b, attrs: op_.call(args[0], **{**attrs, "dim": attrs["dim"] + 1}))
+    batch=_batch_dim)
+
+
+def _among_zeros_impl(x: Any, /, *, dim: int, index: int, size: int) -> Any:
+    out = np.zeros((*x.shape[:dim], size, *x.shape[dim:]), x.dtype)
+    out[(*_slicer(dim, index), ...)] = x
+    return out
+
+
+among_zeros_op: Any = op(
+    "select_backward", impl=_among_zeros_impl,
+    infer=lambda x, *, dim, index, size: Aval((*x.shape[:dim], size, *x.shape[dim:]), x.dtype),
+    vjp={"x": lambda ct, *, dim, index: select_op(ct, dim=dim, index=index)}, jvp={"x": None},
+    batch=_batch_dim, node="SelectBackwardBackward0")
 
 
 def _pad_zero_impl(x: Any, /, *, pads: Any) -> Any:

@@ -134,6 +134,7 @@ def _views() -> dict[str, list[Sample]]:
         "stack": [((r(2, 3), r(2, 3)), {"dim": 1})],
         "narrow": [((r(2, 5),), {"dim": 1, "start": 1, "length": 2})],
         "select": [((r(2, 5),), {"dim": 1, "index": 3})],
+        "select_backward": [((r(2, 3),), {"dim": 1, "index": 3, "size": 5})],
         "constant_pad_zero": [((r(2, 3),), {"pads": ((1, 0), (0, 2))})],
         "split": [((r(2, 5),), {"sizes": (2, 3), "dim": 1})],
         "unbind": [((r(2, 3),), {"dim": 1})],
