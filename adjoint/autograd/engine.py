@@ -57,8 +57,8 @@ class Backward:
         self.last: dict[Any, list[AccumulateGrad]] = {}
         self.stored: list[AccumulateGrad] = []
         self.final: list[Callable[[], None]] = []
-        self.special = create or levels or bool(state() & WATCH) or any(
-            type(k) is not AccumulateGrad for k in self.capture)     # leaves finish by themselves
+        self.inner = any([type(k) is not AccumulateGrad for k in self.capture])
+        self.special = create or levels or bool(state() & WATCH) or self.inner   # (leaves are not)
 
     # -------------------------------------------------------------- preparation
     def arrange(self, roots: Sequence[Any]) -> None:
@@ -330,8 +330,8 @@ class Backward:
     # -------------------------------------------------------------- hooks and capture
     def _looked_at(self, node: Any) -> Any:
         """Whether somebody asked for the cotangent of a node or a leaf."""
-        return (self.capture or node._tensor_hooks or node._pre_hooks
-                or type(node) is not AccumulateGrad and node._retain)
+        asked = self.capture if type(node) is AccumulateGrad else self.inner or node._retain
+        return asked or node._tensor_hooks or node._pre_hooks
 
     def _arrived(self, node: Any, ct: Any) -> Any:
         """The complete cotangent of a node after tensor hooks, retain_grad, capture, prehooks."""

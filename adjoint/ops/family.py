@@ -148,6 +148,8 @@ def _slope(e: Expr, operand: str, given: Mapping[str, Any]) -> Expr:
 
 def is_complex(x: Any) -> bool:
     """True for complex tensors (of any level), arrays and numbers."""
+    if type(x) is Tensor:                # (asked in every rule: without the properties)
+        return bool(x.array.dtype.kind == "c")
     dtype = getattr(x, "dtype", None)
     if dtype is None:
         return isinstance(x, complex)
