@@ -335,3 +335,16 @@ class TestHigherOrder:
         values_x = values(x)
         g_np = 3 * values_x**2
         near(x.grad, g_np * 6 * values_x / np.linalg.norm(g_np))
+
+
+def test_the_graph_of_a_gradient_has_no_idle_views() -> None:
+    """A bias gets the sum of its cotangent in one node, a total is spread in one node."""
+    x = ad.ones(3, 2, requires_grad=True)
+    b = ad.ones(2, requires_grad=True)
+    gx, gb = ad.autograd.grad(((x + b) ** 2).sum(), (x, b), create_graph=True)
+    assert gb.grad_fn.name() == "SumBackward1"
+    assert gb.grad_fn.next_functions[0][0] is gx.grad_fn
+    c = ad.tensor(2.0, requires_grad=True)
+    (g,) = ad.autograd.grad(x.sum() * c, x, create_graph=True)
+    assert g.grad_fn.name() == "ExpandBackward0"
+    assert g.grad_fn.next_functions[0][0].name() == "MulBackward0"

@@ -241,6 +241,23 @@ def test_reductions_of_strided_operands() -> None:
             check_reductions(v, axis)
 
 
+@pytest.mark.parametrize("columns", [2, 3, 12, 13])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_reductions_of_many_short_rows(columns: int, dtype: Any) -> None:
+    """Down the columns up to 12 elements, along the rows from there; strided ones too. Each of the
+    columns - 1 additions rounds by at most half a unit of what is there."""
+    x = np.random.default_rng(6).uniform(-1, 1, (300, 4, columns)).astype(dtype)
+    unit = float(np.finfo(dtype).eps)
+    cases = [(v, 2) for v in (x, x[::2], x[:, 1:3], x[..., ::-1])]
+    for v, axis in (*cases, (x, (1, 2)), (x.transpose(2, 0, 1), 0)):
+        total, top, low, _, _ = all_reductions()(v, axis=axis)
+        wide = v.astype(np.longdouble)
+        count = v.size // total.size
+        bound = (count - 1) * unit / 2 * abs(wide).sum(axis=axis)
+        assert total.dtype == dtype and np.all(abs(total - wide.sum(axis=axis)) <= bound)
+        assert np.array_equal(top, v.max(axis=axis)) and np.array_equal(low, v.min(axis=axis))
+
+
 def test_reduction_of_broadcasting_operands() -> None:
     kernel = reduce.reduction("dot", ["a", "b"], [A * B], ["add"])
     assert kernel is not None

@@ -208,3 +208,12 @@ def test_a_projector_onto_a_degenerate_subspace_is_exact() -> None:
             high, low = loss(ad.tensor(base + step)), loss(ad.tensor(base - step))
             numeric[i, j] = (float(high) - float(low)) / 2e-6
     np.testing.assert_allclose(g.numpy(), numeric, atol=1e-7)
+
+
+def test_log_sum_exp_of_what_is_impossible_at_every_order() -> None:
+    """-inf has the weight 0, alone and among numbers, and so have its derivatives."""
+    x = ad.tensor([[-np.inf, -np.inf], [-np.inf, 1.0], [0.0, np.log(3.0)]], requires_grad=True)
+    (first,) = grad(ad.logsumexp(x, 1).sum(), x, create_graph=True)
+    np.testing.assert_allclose(first.detach(), [[0, 0], [0, 1], [0.25, 0.75]], rtol=1e-6)
+    (second,) = grad(first[:, 1].sum(), x)
+    np.testing.assert_allclose(second, [[0, 0], [0, 0], [-3 / 16, 3 / 16]], rtol=1e-6)

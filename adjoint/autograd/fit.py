@@ -54,7 +54,7 @@ def _converted(ct: Any, dtype: Any) -> Any:
 
 def fit_tensor(ct: Any, edge: Any) -> Any:
     """A cotangent that is a tensor, fitted by ops so that the graph goes on."""
-    array, shape, dtype = ct.array, tuple(edge.shape), edge.dtype or edge.plan.dtype
+    array, shape, dtype = ct.array, tuple(edge.shape), np.dtype(edge.dtype or edge.plan.dtype)
     if array.shape == shape and array.dtype is dtype and type(array) in (np.ndarray, LevelArray):
         return ct
     if ct.is_sparse and type(edge) is not AccumulateGrad:
@@ -64,7 +64,6 @@ def fit_tensor(ct: Any, edge: Any) -> Any:
     if (have := tuple(ct.shape)) != shape:
         ct = sum_op(ct, dim=axes_to_sum(have, shape), keepdim=False)
         ct = ct if tuple(ct.shape) == shape else reshape(ct, shape)
-    dtype = np.dtype(dtype)
     if ct.dtype.dtype != dtype:
         if ct.dtype.is_complex and dtype.kind != "c":
             ct = real_part(ct)

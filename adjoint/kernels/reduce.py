@@ -2,9 +2,9 @@
 
 After layout has merged axes, what remains alternates between kept (K) and reduced (R) axes. The
 row form reduces along the innermost axis with vector accumulators; the column form keeps the
-innermost axis and walks down it. Either way a chunk owns a segment of the reduced range and writes
-one partial result, and the partial results are joined in order, so the result depends on the shape
-and not on the threads.
+innermost axis and walks down it, and also takes short rows, the elements of whose columns lie
+apart. Either way a chunk owns a segment of the reduced range and writes one partial result, and the
+partial results are joined in order, so the result depends on the shape and not on the threads.
 
 Accuracy: sums of float32 (half, bfloat16) accumulate in float64; sums of float64 along rows run
 over independent partial sums that are folded every 2048 elements into a compensated total
