@@ -44,6 +44,7 @@ ELSEWHERE = {"adjoint.autograd.functional": "func", "adjoint.distributed.optim":
 KERNELS_SEE = {"base", "kernels"}
 
 OPTIONAL = {
+    "absl",
     "llvmlite",
     "ml_dtypes",
     "rich",

@@ -58,6 +58,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         if top == "torch" and (file := wheel.find_spec(name)):
             return file
+        if top == "jax" and (file := wheel.find_jax(name)):
+            return file
         ours = self.renamed.get(name) or self.served[top] + dot + rest
         try:
             module = importlib.import_module(ours)

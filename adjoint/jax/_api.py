@@ -22,9 +22,10 @@ from adjoint.jax._array import (
     is_array_like,
     make,
 )
-from adjoint.jax._dtypes import config
+from adjoint.jax._dtypes import FLAGS, config
 from adjoint.jax._flat import Flat, Leaves, is_key
 from adjoint.jax._keys import KEY, KeyArray
+from adjoint.jax._table import finite
 from adjoint.jax.tree_util import flat, tree_map
 
 F = Callable[..., Any]
@@ -76,7 +77,11 @@ class Jitted:
             if k in self.names:
                 _hashable(v)
             named[k] = v if k in self.names else _arrays(v)
-        return tree_map(_result, self.fun(*given, **named))
+        found = tree_map(_result, self.fun(*given, **named))
+        if config.watched:
+            for x in (y for y in Leaves(found).arrays if not is_key(y)):
+                finite(x, f"jit({getattr(self.fun, '__name__', 'fun')})")
+        return found
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
@@ -352,47 +357,21 @@ def process_index(backend: Any = None) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _flag(name: str, value: Any) -> Iterator[None]:
-    before = config.read(name)
-    config.update(name, value)
-    try:
-        yield
-    finally:
-        config.update(name, before)
-
-
-def enable_x64(new_val: bool = True) -> Any:
-    """A context in which there are 64-bit types."""
-    return _flag("jax_enable_x64", new_val)
-
-
-def disable_jit(disable: bool = True) -> Any:
-    """A context that changes nothing: functions run as they are written."""
-    return _flag("jax_disable_jit", disable)
-
-
-def debug_nans(new_val: bool = True) -> Any:
-    """A context that sets the flag."""
-    return _flag("jax_debug_nans", new_val)
-
-
 def named_scope(name: str) -> Any:
     """A context that changes nothing."""
     return contextlib.nullcontext()
 
 
-def default_device(device: Any) -> Any:
-    """A context that changes nothing: there is one device."""
-    return contextlib.nullcontext()
-
-
-def default_matmul_precision(value: Any) -> Any:
-    """A context that changes nothing: products are exact in their dtype."""
-    return contextlib.nullcontext()
-
-
-checking_leaks = ensure_compile_time_eval = contextlib.nullcontext
+(enable_x64, disable_jit, debug_nans, debug_infs, numpy_dtype_promotion, numpy_rank_promotion,
+ default_matmul_precision, default_prng_impl, threefry_partitionable, enable_custom_prng,
+ legacy_prng_key, log_compiles, enable_checks, explain_cache_misses, debug_key_reuse,
+ softmax_custom_jvp, transfer_guard, default_device, check_tracer_leaks) = (FLAGS[n] for n in (
+     "enable_x64 disable_jit debug_nans debug_infs numpy_dtype_promotion numpy_rank_promotion "
+     "default_matmul_precision default_prng_impl threefry_partitionable enable_custom_prng "
+     "legacy_prng_key log_compiles enable_checks explain_cache_misses debug_key_reuse "
+     "softmax_custom_jvp transfer_guard default_device check_tracer_leaks").split())
+checking_leaks = check_tracer_leaks
+ensure_compile_time_eval = contextlib.nullcontext
 
 
 def named_call(fun: F, *, name: Any = None) -> F:

@@ -146,7 +146,7 @@ class Array:
             raise ValueError("The truth value of an array with "
                              f"{'more than one' if self.size else 'zero'} element"
                              f"{'' if self.size else 's'} is ambiguous. Use a.any() or a.all()")
-        if is_mapped(self) or _abstract(self):
+        if is_mapped(self) or has_no_values(self):
             raise errors.TracerBoolConversionError(
                 f"Attempted boolean conversion of traced array with shape {describe(self)}: under "
                 "vmap there is one value per example; use jnp.where or lax.cond")
@@ -173,7 +173,7 @@ class Array:
         return complex(self._number(complex))
 
     def __index__(self) -> int:
-        if is_mapped(self) or _abstract(self):
+        if is_mapped(self) or has_no_values(self):
             raise errors.TracerIntegerConversionError(
                 "The __index__() method was called on traced array with shape "
                 f"{describe(self)}; index a jax.numpy array, not a Python list")
@@ -252,7 +252,7 @@ class Array:
         return _remade, (np.asarray(self), self.weak_type)
 
     def __repr__(self) -> str:
-        if is_traced(self) or _abstract(self):
+        if is_traced(self) or has_no_values(self):
             return f"{tracer_kind(self)}({describe(self)})"
         value = value_of(self)
         prefix, width = "Array(", np.get_printoptions()["linewidth"]
@@ -265,7 +265,7 @@ class Array:
         return f"{prefix}{text},{gap}{kind}"
 
     def __str__(self) -> str:
-        return repr(self) if is_traced(self) or _abstract(self) else str(value_of(self))
+        return repr(self) if is_traced(self) or has_no_values(self) else str(value_of(self))
 
     def __format__(self, spec: str) -> str:
         if is_traced(self) or self.ndim:
@@ -383,10 +383,11 @@ def is_mapped(x: Array) -> bool:
 
 def is_traced(x: Array) -> bool:
     """True while a transform follows the values."""
-    return bool(x.tensor.level or x.tensor._rg) or _abstract(x)
+    return bool(x.tensor.level or x.tensor._rg) or has_no_values(x)
 
 
-def _abstract(x: Array) -> bool:
+def has_no_values(x: Array) -> bool:
+    """True while a function runs on shapes alone."""
     return isinstance(base_of(x).array, MetaArray)
 
 
@@ -394,7 +395,7 @@ def tracer_kind(x: Array) -> str:
     """JAX's name for what stands for an array in a transform."""
     if isinstance(x.tensor, BatchTensor):
         return "VmapTracer"
-    return "JitTracer" if _abstract(x) else "JVPTracer" if x.tensor.level else "GradTracer"
+    return "JitTracer" if has_no_values(x) else "JVPTracer" if x.tensor.level else "GradTracer"
 
 
 def describe(x: Any) -> str:

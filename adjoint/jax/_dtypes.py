@@ -5,6 +5,8 @@ the lattice; a Python number is of a weak type, which is below every type of its
 """
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -17,7 +19,12 @@ Pair = tuple[np.dtype[Any], bool]          # (dtype, is it weak)
 
 
 class Config:
-    """The flags that `jax.config.update` sets."""
+    """The flags that `jax.config.update` sets.
+
+    watched  is there one that functions of operands look at?
+    """
+
+    watched = False
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {
@@ -27,13 +34,29 @@ class Config:
             "jax_default_matmul_precision": None, "jax_default_prng_impl": "threefry2x32",
             "jax_threefry_partitionable": True, "jax_check_tracer_leaks": False,
             "jax_log_compiles": False, "jax_traceback_filtering": "auto", "jax_default_device":
-            None, "jax_compilation_cache_dir": None, "jax_enable_checks": False}
+            None, "jax_compilation_cache_dir": None, "jax_enable_checks": False,
+            "jax_enable_compilation_cache": True, "jax_enable_custom_prng": False,
+            "jax_legacy_prng_key": "allow", "jax_debug_key_reuse": False,
+            "jax_explain_cache_misses": False, "jax_no_tracing": False, "jax_no_execution": False,
+            "jax_softmax_custom_jvp": True, "jax_transfer_guard": None,
+            "jax_transfer_guard_host_to_device": None, "jax_transfer_guard_device_to_host": None,
+            "jax_transfer_guard_device_to_device": None, "jax_disable_bwd_checks": False,
+            "jax_use_shardy_partitioner": True, "jax_random_seed_offset": 0,
+            "jax_num_cpu_devices": -1, "jax_mutable_array_checks": True,
+            "jax_high_dynamic_range_gumbel": False, "jax_use_direct_linearize": True,
+            "jax_pprint_use_color": True, "jax_include_full_tracebacks_in_locations": True,
+            "jax_dynamic_shapes": False, "jax_array_garbage_collection_guard": "allow",
+            "jax_captured_constants_warn_bytes": 2 * 10**9, "jax_thread_guard": False,
+            "jax_log_checkpoint_residuals": False, "jax_check_static_indices": False,
+            "jax_allow_f16_reductions": False}
 
     def update(self, name: str, value: Any) -> None:
         """Set a flag; AttributeError for a name that is none."""
         if name not in self.values:
             raise AttributeError(f"Unrecognized config option: {name}")
         self.values[name] = value
+        self.watched = bool(self.values["jax_debug_nans"] or self.values["jax_debug_infs"]
+                            or self.values["jax_numpy_rank_promotion"] != "allow")
         canonical.cache_clear()
         lattice.cache_clear()
 
@@ -51,8 +74,42 @@ class Config:
         """The value of a flag."""
         return self.values[name]
 
+    def parse_flags_with_absl(self) -> None:
+        """Nothing: flags are set by `update`, not by a command line."""
+
+    config_with_absl = parse_flags_with_absl
+
 
 config = Config()
+
+
+class Flag:
+    """One flag: `jax.enable_x64.value`, and `with jax.enable_x64(True):`."""
+
+    def __init__(self, name: str, entered: Any = True) -> None:
+        self.name, self.entered = name, entered
+
+    @property
+    def value(self) -> Any:
+        """What it is set to."""
+        return config.values[self.name]
+
+    @contextlib.contextmanager
+    def __call__(self, *given: Any, **named: Any) -> Iterator[None]:
+        """A context in which it is set."""
+        value, = (*given, *named.values()) or (self.entered,)
+        before = self.value
+        config.update(self.name, value)
+        try:
+            yield
+        finally:
+            config.update(self.name, before)
+
+    def __repr__(self) -> str:
+        return f"<flag {self.name} = {self.value!r}>"
+
+
+FLAGS = {name.removeprefix("jax_"): Flag(name) for name in config.values}
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 
 
@@ -131,15 +188,28 @@ def default_dtype(kind: str) -> np.dtype[Any]:
                                "bool": "bool"}[kind]))
 
 
+class TypePromotionError(ValueError):
+    """Operands of dtypes that have no common one."""
+
+
 @cache
 def lattice(pairs: frozenset[Pair]) -> Pair:
-    """The least upper bound of (dtype, weak) pairs."""
+    """The least upper bound of (dtype, weak) pairs; TypePromotionError where there is none, which
+    is so with `jax_numpy_dtype_promotion="strict"` alone."""
     if len(pairs) == 1:
         return next(iter(pairs))
     if len({d for d, _ in pairs}) == 1 and all(w for _, w in pairs):
         return next(iter(pairs))
     names = [_kind(d) if weak and d.kind != "b" else d.name for d, weak in pairs]
-    common = frozenset.intersection(*map(_upward, names))
+    strict = config.values["jax_numpy_dtype_promotion"] == "strict"
+    common = frozenset.intersection(*[
+        frozenset({n}) if strict and n not in _WEAK else _upward(n) for n in names])
+    if not common:
+        kinds = ", ".join(sorted(repr(f"<class '{n}'>" if n in _WEAK else n) for n in set(names)))
+        raise TypePromotionError(
+            f"Input dtypes ({kinds}) have no available implicit dtype promotion path when "
+            "jax_numpy_dtype_promotion=strict. Try explicitly casting inputs to the desired output "
+            "type, or set jax_numpy_dtype_promotion=standard.")
     best = next(n for n in common if common <= _upward(n))
     if best in _WEAK:
         return default_dtype(best), True

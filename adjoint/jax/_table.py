@@ -1,6 +1,7 @@
 """How functions of tensors become functions of arrays."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,16 @@ import numpy as np
 
 from adjoint.base.errors import ShapeError
 from adjoint.core.tensor import Tensor
-from adjoint.jax._array import Array, joined, make, pair_of, tensor_of
+from adjoint.jax._array import (
+    Array,
+    has_no_values,
+    joined,
+    make,
+    pair_of,
+    tensor_of,
+    value_of,
+)
+from adjoint.jax._dtypes import config
 from adjoint.ops.public import FUNCTIONS
 
 F = Callable[..., Any]
@@ -72,13 +82,44 @@ def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = Fa
     def call(*args: Any, out: Any = None, where: Any = None) -> Any:
         no_out(name, out, where)
         ts, weak = joined(name, args, numeric, floating)
+        if config.watched:
+            same_ranks(name, ts)
         try:
             y = run(*ts)
         except (ShapeError, ValueError):
             broadcast(name, ts)
             raise
-        return make(y, weak and kind == "same")
+        found = make(y, weak and kind == "same")
+        if config.watched:
+            finite(found, name)
+        return found
     return named(call, name, module)
+
+
+def same_ranks(name: str, ts: list[Any]) -> None:
+    """What `jax_numpy_rank_promotion` says where operands differ in their number of axes."""
+    asked = config.values["jax_numpy_rank_promotion"]
+    if asked == "allow" or len({t.ndim for t in ts if t.ndim}) < 2:
+        return
+    shapes = " ".join(str(tuple(t.shape)) for t in ts)
+    if asked == "warn":
+        warnings.warn(f"Following NumPy automatic rank promotion for {name} on shapes {shapes}. "
+                      "Set the jax_numpy_rank_promotion config option to 'allow' to disable this "
+                      "warning.", UserWarning, stacklevel=4)
+        return
+    raise ValueError(f"Operands could not be broadcast together for {name} on shapes {shapes} and "
+                     "with the config option jax_numpy_rank_promotion='raise'.")
+
+
+def finite(x: Array, where: str) -> None:
+    """FloatingPointError for a value that `jax_debug_nans` or `jax_debug_infs` does not allow."""
+    if x.dtype.kind not in "fc" or has_no_values(x):
+        return
+    value = value_of(x)
+    for flag, test, word in (("jax_debug_nans", np.isnan, "nan"),
+                             ("jax_debug_infs", np.isinf, "inf")):
+        if config.values[flag] and test(value).any():
+            raise FloatingPointError(f"invalid value ({word}) encountered in {where}")
 
 
 def no_out(name: str, out: Any, where: Any = None) -> None:

@@ -228,7 +228,8 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
         factor = v * _E["sqrt"](_E["abs"](w))[..., None, :]
     n = batch if shape is None else _shape(shape)
     noise = normal(key, (*n, m.shape[-1]), kind)
-    return m + (factor @ noise[..., None])[..., 0]
+    moved = (factor @ noise[..., None])[..., 0]
+    return m.reshape((1,) * (moved.ndim - m.ndim) + m.shape) + moved
 
 
 # ------------------------------------------------------------------ integers and order
@@ -336,7 +337,7 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replac
     prefix = out[:len(out) - len(batch)]
     if replace:
         noise = gumbel(key, (*prefix, *x.shape), x.dtype)
-        return _R["argmax"](noise + x, axis)
+        return _R["argmax"](noise + x.reshape((1,) * len(prefix) + x.shape), axis)
     draws = math.prod(prefix)
     noise = gumbel(key, x.shape, x.dtype)
     at = top_k(noise + x, draws, axis=axis)[1]

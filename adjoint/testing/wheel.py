@@ -28,19 +28,28 @@ from adjoint.testing.absent import ANSWERS, REPLACED, Absent, Unmade
 # What is executed from the wheel: files of Python that need nothing but public names.
 FILES = ("torch.testing._internal", "torch.testing._comparison", "torch.testing._utils",
          "torch._vendor", "torch.utils.weak", "torch.utils._import_utils")
+JAX_FILES = ("jax._src.lax_reference", "jax._src.internal_test_util")
 _FIRST = "torch.testing._internal"  # until one of these is wanted, nothing stands in
 
 
-def installed() -> Path | None:
+def installed(package: str = "torch", needs: str = "expecttest") -> Path | None:
     """The folder of the installed PyTorch, which is not imported; None where it is missing, or
-    expecttest, which its testing files need."""
-    if PathFinder.find_spec("expecttest") is None:
+    expecttest, which its testing files need. Of another package, with what its files need."""
+    if PathFinder.find_spec(needs) is None:
         return None
     for place in sys.path:
-        spec = PathFinder.find_spec("torch", [place])
+        spec = PathFinder.find_spec(package, [place])
         if spec is not None and spec.origin and spec.submodule_search_locations:
             return Path(spec.origin).parent
     return None                         # (a module alone is what `cli.children` puts in its place)
+
+
+def _file(folder: Path, name: str) -> tuple[Path, list[str] | None]:
+    """The file of a module of that package, and where the modules inside it are."""
+    path = folder.joinpath(*name.split(".")[1:])
+    if path.is_dir():
+        return path / "__init__.py", [str(path)]
+    return path.with_suffix(".py"), None
 
 
 def find_spec(name: str) -> ModuleSpec | None:
@@ -52,15 +61,27 @@ def find_spec(name: str) -> ModuleSpec | None:
     folder = installed()
     if folder is None:
         return None
-    path = folder.joinpath(*name.split(".")[1:])
-    inside = [str(path)] if path.is_dir() else None
-    path = path / "__init__.py" if inside else path.with_suffix(".py")
+    path, inside = _file(folder, name)
     if not path.is_file():
         return None
     if name == _FIRST:
         stand_in(sys.modules["torch"])
     return importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)),
                                                   submodule_search_locations=inside)
+
+
+def find_jax(name: str) -> ModuleSpec | None:
+    """Where `name` is in the installed JAX, if it is one of its tests' tables (NumPy's reference of
+    `jax.lax`, the lists of operations); they are executed as they are, on this package."""
+    if not any(name == f or name.startswith(f + ".") for f in JAX_FILES):
+        return None
+    folder = installed("jax", "absl")
+    if folder is None:
+        return None
+    path, inside = _file(folder, name)
+    if not path.is_file():
+        return None
+    return importlib.util.spec_from_file_location(name, path, submodule_search_locations=inside)
 
 
 class _Loader(SourceFileLoader):

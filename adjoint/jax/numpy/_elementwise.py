@@ -8,8 +8,8 @@ import numpy as np
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, convert, joined, make
-from adjoint.jax._dtypes import as_dtype, default_dtype
-from adjoint.jax._table import T, elementwise, floating, named, no_out
+from adjoint.jax._dtypes import as_dtype, config, default_dtype
+from adjoint.jax._table import T, elementwise, floating, named, no_out, same_ranks
 
 NAMES: dict[str, Any] = {}           # the functions of this module, by their public names
 
@@ -152,6 +152,8 @@ def power(x1: Any, x2: Any, /) -> Any:
         if x2 < 0:
             raise ValueError("Integers to negative integer powers are not allowed.")
     ts, weak = joined("power", (x1, x2), True)
+    if config.watched:
+        same_ranks("power", ts)
     return make(_power(*ts), weak)
 
 

@@ -197,7 +197,8 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 @_enter("count_nonzero")
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return sum_(_E["not_equal"](a, 0), axis, keepdims=keepdims)
+    x = as_array(a, "count_nonzero")
+    return sum_(_E["not_equal"](x, np.zeros((), x.dtype)), axis, keepdims=keepdims)
 
 
 # ------------------------------------------------------------------ without NaN

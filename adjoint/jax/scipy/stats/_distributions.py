@@ -360,8 +360,8 @@ _enter("geom", logpmf=_geom_logpmf)
 
 def _multinomial_logpmf(x: Any, count: Any, p: Any) -> Any:
     x, m, p = n.asarray(x), n.asarray(count), n.asarray(p)
-    y, q = _floats(x, p)
-    found = s.gammaln(m + 1) + (s.xlogy(y, q) - s.gammaln(y + 1)).sum(-1)
+    (y, q), total = _floats(x, p), _floats(m)[0]
+    found = s.gammaln(total + 1) + (s.xlogy(y, q) - s.gammaln(y + 1)).sum(-1)
     return _within(x, x.sum(-1) == m, found)
 
 

@@ -52,5 +52,5 @@ def rankdata(a: Any, method: str = "average", *, axis: Any = None, nan_policy: s
     if method == "dense":
         first = jnp.concatenate([jnp.ones(1, bool), jnp.sort(x)[1:] != jnp.sort(x)[:-1]])
         return jnp.cumsum(first)[below]
-    found = {"min": below + 1, "max": below + same, "average": below + (same + 1) / 2}
+    found = {"min": below + 1, "max": below + same, "average": (2 * below + same + 1) / 2}
     return found[method]
