@@ -1,14 +1,15 @@
 """Elementwise functions of `jax.lax`: operands must have one dtype already."""
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, checked, make, pair_of, to_tensor
-from adjoint.jax._dtypes import as_dtype
+from adjoint.jax._array import as_array, checked, describe, make, pair_of, to_tensor
+from adjoint.jax._dtypes import as_dtype, issubdtype
 from adjoint.jax._table import T, broadcast, named
 from adjoint.jax.numpy._elementwise import NAMES as _J
 from adjoint.jax.numpy._elementwise import integer_power, whole_parts
@@ -24,48 +25,94 @@ def strict(name: str, xs: Any, broadcasts: bool = True) -> tuple[list[Any], bool
     pairs: list[Any] = [pair_of(x) for x in xs]
     if len({d for d, _ in pairs}) > 1:
         raise TypeError(f"lax.{name} requires arguments to have the same dtypes, got "
-                        f"{', '.join(d.name for d, _ in pairs)}. (Tip: jnp.{name} is a similar "
-                        "function that does automatic type promotion on inputs).")
+                        f"{', '.join(d.name for d, _ in pairs)}.{_tip(name)}")
     ts = [to_tensor(x, d) for x, (d, _) in zip(xs, pairs, strict=True)]
     if broadcasts:
+        ranks = {t.ndim for t in ts if t.ndim}
+        if len(ranks) > 1:
+            raise TypeError(f"{name}: arrays must have the same number of dimensions, got {ranks}")
         broadcast(name, ts)
     return ts, all(w for _, w in pairs)
 
 
-def enter(name: str, run: Any, kind: str = "any", truth: bool = False) -> None:
-    """Enter a function of tensors. kind "float": TypeError for integers."""
+_LIKE = {"select": "where", "rem": "remainder", "shift_left": "left_shift", "clamp": ""}
+
+
+def _tip(name: str) -> str:
+    """The function of `jax.numpy` that promotes, where there is one."""
+    like = _LIKE.get(name, name)
+    return like and (f" (Tip: jnp.{like} is a similar function that does automatic type promotion "
+                     "on inputs).")
+
+
+# ------------------------------------------------------------------ the dtypes of operands
+_FLOATS, _INEXACT = ("floating",), ("floating", "complexfloating")
+_NUMBERS, _BITS = ("integer", *_INEXACT), ("integer", "bool")
+_ACCEPTS: dict[tuple[str, ...], str] = {
+    _NUMBERS: "neg sign square add sub mul div",
+    _FLOATS: "floor ceil round is_finite cbrt lgamma digamma erf erfc erf_inv bessel_i0e "
+             "bessel_i1e nextafter igamma igammac zeta polygamma betainc",
+    _INEXACT: "exp exp2 expm1 log log1p tanh logistic sin cos sqrt rsqrt tan asin acos atan asinh "
+              "acosh atanh sinh cosh atan2 pow",
+    ("complexfloating",): "real imag", ("float32", "float64"): "complex",
+    ("float32", "complexfloating", "float64"): "conj",
+    ("floating", "complexfloating", "signedinteger"): "abs",
+    _BITS: "bitwise_and bitwise_or bitwise_xor bitwise_not",
+    ("integer",): "population_count clz mulhi shift_left shift_right_logical "
+                  "shift_right_arithmetic",
+    ("integer", "floating"): "rem", ("integer", "floating", "bool"): "lt le gt ge"}
+_PRIMITIVE = {"betainc": "regularized_incomplete_beta"}
+
+
+def accepting(name: str, kinds: tuple[str, ...], run: Any) -> Any:
+    """A function that raises TypeError for an operand of a dtype it does not take."""
+    theirs = _PRIMITIVE.get(name, name.removeprefix("bitwise_"))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        pair = pair_of(args[0]) if args else None
+        if pair is not None and not any(pair[0] == k if k[-1] in "24l" else issubdtype(
+                pair[0], getattr(np, k)) for k in kinds):
+            several = len(args) > 1 and name != "round"
+            at = " at position 0" if several else ""
+            raise TypeError(f"{theirs} does not accept dtype {pair[0].name}{at}. Accepted dtypes"
+                            f"{at} are subtypes of {', '.join(kinds)}.")
+        return run(*args, **kwargs)
+    call.__signature__ = inspect.signature(run)      # type: ignore[attr-defined]  # of the function
+    return named(call, name, "adjoint.jax.lax")
+
+
+def enter(name: str, run: Any, truth: bool = False) -> None:
+    """Enter a function of tensors; `truth`: of those that give truth values."""
     def call(*args: Any, **_: Any) -> Any:
         ts, weak = strict(name, args)
-        if kind == "float" and not is_inexact(ts[0].array.dtype):
-            raise TypeError(f"{name} does not accept dtype {ts[0].array.dtype.name}. Accepted "
-                            "dtypes are subtypes of floating, complexfloating.")
         return make(run(*ts), weak and not truth)
     NAMES[name] = named(call, name, "adjoint.jax.lax")
 
 
 for _name in ("sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log "
               "log1p sqrt rsqrt digamma lgamma erf erfc").split():
-    enter(_name, T[_name], "float")
-enter("logistic", T["sigmoid"], "float")
-enter("cbrt", lambda x: T["sign"](x) * T["pow"](abs(x), 1 / 3), "float")
-enter("erf_inv", T["erfinv"], "float")
-enter("bessel_i0e", SPECIAL["i0e"], "float")
-enter("bessel_i1e", SPECIAL["i1e"], "float")
-enter("is_finite", T["isfinite"], "float", True)
+    enter(_name, T[_name])
+enter("logistic", T["sigmoid"])
+enter("cbrt", lambda x: T["sign"](x) * T["pow"](abs(x), 1 / 3))
+enter("erf_inv", T["erfinv"])
+enter("bessel_i0e", SPECIAL["i0e"])
+enter("bessel_i1e", SPECIAL["i1e"])
+enter("is_finite", T["isfinite"], truth=True)
 for _name, _jnp in (("abs", "absolute"), ("neg", "negative"), ("sign", "sign"), ("floor", "floor"),
-                    ("ceil", "ceil"), ("real", "real"), ("imag", "imag"), ("conj", "conj"),
+                    ("ceil", "ceil"), ("real", "real"), ("imag", "imag"),
                     ("square", "square")):
     NAMES[_name] = _J[_jnp]
+enter("conj", lambda x: (x if x.is_complex() else T["complex"](x, x * 0)).conj())
 enter("add", lambda x, y: x + y)
 enter("sub", lambda x, y: x - y)
 enter("mul", lambda x, y: x * y)
 enter("max", T["maximum"])
 enter("min", T["minimum"])
-enter("atan2", T["atan2"], "float")
-enter("nextafter", T["nextafter"], "float")
-enter("igamma", T["igamma"], "float")
-enter("igammac", T["igammac"], "float")
-enter("zeta", SPECIAL["zeta"], "float")
+enter("atan2", T["atan2"])
+enter("nextafter", T["nextafter"])
+enter("igamma", T["igamma"])
+enter("igammac", T["igammac"])
+enter("zeta", SPECIAL["zeta"])
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     enter(_name, T[_name], truth=True)
 for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
@@ -83,7 +130,7 @@ def _rest(x: Any, y: Any) -> Any:
 
 enter("div", _quotient)
 enter("rem", _rest)
-enter("complex", lambda x, y: T["complex"](*T["broadcast_tensors"](x, y)), "float")
+enter("complex", lambda x, y: T["complex"](*T["broadcast_tensors"](x, y)))
 complex_ = NAMES["complex"]
 
 
@@ -128,8 +175,8 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
 
 def pow(x: Any, y: Any) -> Any:
     """`jax.lax.pow`."""                                     # JAX's name
-    if pair_of(y) is not None and as_array(y).dtype.kind in "iu" and isinstance(y, int):
-        return NAMES["integer_power"](x, y)
+    if isinstance(y, int) and not isinstance(y, bool):
+        return integer_pow(x, y)
     ts, weak = strict("pow", (x, y)) if as_array(y).dtype.kind not in "iu" else (
         [as_array(x).tensor, as_array(y).tensor], False)
     return make(T["pow"](*ts), weak)
@@ -138,21 +185,31 @@ def pow(x: Any, y: Any) -> Any:
 def integer_pow(x: Any, y: int) -> Any:
     """`jax.lax.integer_pow`."""
     a = as_array(x)
+    if y < 0 and not is_inexact(a.dtype):
+        raise TypeError("Integers cannot be raised to negative powers, got "
+                        f"integer_pow({describe(a)}, {y})")
     return make(integer_power(a.tensor, int(y)), a.weak_type)
 
 
 def round(x: Any, rounding_method: Any = 0) -> Any:                 # JAX's name
     """Nearest whole numbers: halves away from zero (0), or to even (1)."""
     a = as_array(x)
-    t = a.tensor
-    if int(getattr(rounding_method, "value", rounding_method)) == 1:
+    t, how = a.tensor, int(getattr(rounding_method, "value", rounding_method))
+    if how not in (0, 1):
+        raise ValueError(f"{rounding_method} is not a valid RoundingMethod")
+    if how == 1:
         return make(T["round"](t), a.weak_type)
     return make(T["sign"](t) * T["floor"](abs(t) + 0.5), a.weak_type)
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:                       # JAX's names
     """x within bounds; at and past a bound the gradient is zero."""
-    (low, t, high), weak = strict("clamp", (min, x, max))
+    (low, t, high), weak = strict("clamp", (min, x, max), False)
+    for bound, what in ((low, "min"), (high, "max")):
+        if bound.ndim and tuple(bound.shape) != tuple(t.shape):
+            raise TypeError(f"clamp requires {what}.shape == operand.shape or {what}.shape == (), "
+                            f"got {what}.shape={tuple(bound.shape)}, operand.shape="
+                            f"{tuple(t.shape)}.")
     inside = T["where"]((t > low) & (t < high), t, t.detach())
     out = T["where"](t < low, low, T["where"](t > high, high, inside))
     return make(out, weak)
@@ -184,6 +241,7 @@ def clz(x: Any) -> Any:
 
 def reciprocal(x: Any) -> Any:
     """`jax.lax.reciprocal`."""
+    integer_pow(x, -1)
     return _J["reciprocal"](x)
 
 
@@ -194,7 +252,7 @@ def random_gamma_grad(a: Any, x: Any) -> Any:
 
 
 NAMES.update(bitcast_convert_type=bitcast_convert_type, pow=pow, integer_pow=integer_pow,
-             integer_power=integer_pow, round=round, clamp=clamp,
+             round=round, clamp=clamp,
              convert_element_type=convert_element_type, population_count=population_count, clz=clz,
              reciprocal=reciprocal, logical_and=_J["logical_and"],
              add_any=NAMES["add"])
@@ -213,3 +271,20 @@ def polygamma(m: Any, x: Any) -> Any:
 
 
 NAMES.update(betainc=betainc, polygamma=polygamma, regularized_incomplete_beta=betainc)
+
+
+def mulhi(x: Any, y: Any) -> Any:
+    """The upper half of the bits of a product."""
+    (s, t), weak = strict("mulhi", (x, y))
+    bits = s.array.dtype.itemsize * 8
+    if bits < 64:
+        wide = np.dtype(f"{'u' if s.array.dtype.kind == 'u' else ''}int{2 * bits}")
+        return make(T["bitwise_right_shift"](s.to(wide) * t.to(wide), bits).to(s.array.dtype), weak)
+    value = np.asarray(make(s)).astype(object) * np.asarray(make(t)).astype(object) >> bits
+    return make(wrap(np.asarray(value).astype(s.array.dtype)), weak)
+
+
+NAMES["mulhi"] = mulhi
+for _kinds, _names in _ACCEPTS.items():
+    for _name in _names.split():
+        NAMES[_name] = accepting(_name, _kinds, NAMES[_name])

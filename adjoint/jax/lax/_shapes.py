@@ -9,9 +9,10 @@ import numpy as np
 
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, convert, is_traced, make, value_of
+from adjoint.jax._array import as_array, convert, describe, is_traced, make, value_of
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T
+from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.lax._elementwise import strict
 from adjoint.jax.numpy._create import NAMES as _C
 from adjoint.jax.numpy._reduce import NAMES as _R
@@ -37,7 +38,13 @@ def transpose(operand: Any, permutation: Any) -> Any:
 
 def rev(operand: Any, dimensions: Any) -> Any:
     """`jax.lax.rev`."""
-    return _H["flip"](operand, tuple(dimensions))
+    x, dims = as_array(operand), tuple(dimensions)
+    if len(set(dims)) != len(dims):
+        raise ValueError(f"rev dimensions must be unique, got {dims}.")
+    if any(not 0 <= d < x.ndim for d in dims):
+        raise TypeError("rev dimensions must all be less than operand ndim, got dimensions "
+                        f"{dims} for operand ndim {x.ndim}.")
+    return _H["flip"](x, dims)
 
 
 def squeeze(array: Any, dimensions: Any) -> Any:
@@ -47,7 +54,10 @@ def squeeze(array: Any, dimensions: Any) -> Any:
 
 def expand_dims(array: Any, dimensions: Any) -> Any:
     """`jax.lax.expand_dims`."""
-    return _H["expand_dims"](array, tuple(dimensions))
+    x, dims = as_array(array), tuple(dimensions)
+    for d in dims:
+        canonicalize_axis(d, x.ndim + len(dims))
+    return _H["expand_dims"](x, dims)
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: Any = None) -> Any:
@@ -74,6 +84,11 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, **_: A
                         f"ndim {x.ndim}.")
     middle = [1] * len(shape)
     for i, d in enumerate(broadcast_dimensions):
+        if x.shape[i] not in (1, shape[d]):
+            raise TypeError("broadcast_in_dim operand dimension sizes must either be 1, or be "
+                            "equal to their corresponding dimensions in the target broadcast "
+                            f"shape; got operand of shape {x.shape}, target broadcast shape "
+                            f"{tuple(shape)}, broadcast_dimensions {tuple(broadcast_dimensions)} ")
         middle[d] = x.shape[i]
     return _H["broadcast_to"](x.reshape(tuple(middle)), tuple(shape))
 
@@ -86,7 +101,13 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
 
 def concatenate(operands: Any, dimension: int) -> Any:
     """`jax.lax.concatenate`."""
-    strict("concatenate", list(operands), False)
+    if not len(operands):
+        raise ValueError("concatenate requires a non-empty sequences of arrays")
+    ts, _ = strict("concatenate", list(operands), False)
+    ranks = {t.ndim for t in ts}
+    if len(ranks) == 1 and not 0 <= dimension < max(ranks):
+        raise TypeError(f"concatenate dimension out of bounds: dimension {dimension} for shapes "
+                        f"{', '.join(str(tuple(t.shape)) for t in ts)}.")
     return _H["concatenate"](list(operands), dimension)
 
 
@@ -94,7 +115,13 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
     """(before, after, between) entries of a value per axis; negative ones cut."""
     x = as_array(operand)
     t = x.tensor
-    value = as_array(padding_value).tensor.to(x.dtype)
+    value = as_array(padding_value).tensor
+    if value.array.dtype != x.dtype:
+        raise TypeError("pad operand and padding_value must be same dtype: got "
+                        f"{x.dtype.name} and {value.array.dtype.name}.")
+    if len(padding_config) != x.ndim:
+        raise ValueError("length of padding_config must equal the number of axes of operand, got "
+                         f"padding_config {padding_config} for operand shape {x.shape}")
     for d, (low, high, inner) in enumerate(padding_config):
         n = int(t.shape[d])
         if inner and n > 1:
@@ -114,6 +141,9 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
     """`jax.lax.full`."""
+    if np.shape(fill_value):
+        raise TypeError("full must be called with scalar fill_value, got fill_value.shape "
+                        f"{np.shape(fill_value)}.")
     return _C["full"](shape, fill_value, dtype)
 
 
@@ -146,6 +176,9 @@ def tile(operand: Any, reps: Any) -> Any:
 def split(operand: Any, sizes: Any, axis: int = 0) -> Any:
     """`jax.lax.split`."""
     x = as_array(operand)
+    if sum(sizes) != x.shape[axis]:
+        raise ValueError(f"Sum of sizes {sum(sizes)} must be equal to dimension {axis} of the "
+                         f"operand shape {list(x.shape)}")
     return [make(p, x.weak_type) for p in T["split"](x.tensor, list(sizes), axis)]
 
 
@@ -163,6 +196,7 @@ def slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = N
     return x[at]
 
 
+
 _range = __builtins__["slice"] if isinstance(__builtins__, dict) else __builtins__.slice
 
 
@@ -176,6 +210,9 @@ def slice_in_dim(operand: Any, start_index: Any, limit_index: Any, stride: int =
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
     """`jax.lax.index_in_dim`."""
     x = as_array(operand)
+    n = x.shape[axis]
+    if not -n <= index < n:
+        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {n}")
     y = x[(*[_range(None)] * (axis % x.ndim), index)]
     return _H["expand_dims"](y, axis % x.ndim) if keepdims else y
 
@@ -268,10 +305,10 @@ def index_take(src: Any, idxs: Any, axes: Any) -> Any:
 # ------------------------------------------------------------------ choice and order
 def select(pred: Any, on_true: Any, on_false: Any) -> Any:
     """`jax.lax.select`."""
-    (x, y), weak = strict("select", (on_true, on_false))
+    (y, x), weak = strict("select", (on_false, on_true), False)
     c = as_array(pred)
     if c.dtype.kind != "b":
-        raise TypeError(f"select `which` must be boolean, got {c.dtype.name}.")
+        raise TypeError(f"select `which` must be boolean or integer type, got {c.dtype.name}.")
     if c.shape not in ((), tuple(x.shape)):
         raise TypeError(f"select `which` must be scalar or have the same shape as cases, got "
                         f"`which` shape {c.shape} but case shape {tuple(x.shape)}.")
@@ -296,8 +333,13 @@ def select_n(which: Any, *cases: Any) -> Any:
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """Sorted; of several arrays, in the order of the first `num_keys`."""
     if not isinstance(operand, (tuple, list)):
+        canonicalize_axis(dimension, as_array(operand).ndim)
         return _S["sort"](operand, dimension)
     arrays = [as_array(x) for x in operand]
+    if len({a.shape for a in arrays}) > 1:
+        raise TypeError("Arguments to sort must have equal shapes, got: "
+                        f"{' '.join(str(a.shape) for a in arrays)}")
+    canonicalize_axis(dimension, arrays[0].ndim)
     order = None
     for key in reversed(arrays[:num_keys]):
         t = key.tensor if order is None else T["gather"](key.tensor, dimension, order)
@@ -317,7 +359,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> Any:
     x = as_array(operand)
     if not 0 <= k <= x.shape[axis]:
         raise ValueError("k argument to top_k must be no larger than size along axis; got k="
-                         f"{k} with shape {x.shape} and axis={axis}")
+                         f"{k} with shape={list(x.shape)} and axis={axis % x.ndim}")
     order = T["argsort"](x.tensor.detach(), axis, True, stable=True)
     order = T["narrow"](order, axis % x.ndim, 0, k)
     return [make(T["gather"](x.tensor, axis % x.ndim, order), x.weak_type),
@@ -337,18 +379,29 @@ def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, **_: Any) 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
     """`jax.lax.argmax`."""
-    return _R["argmax"](operand, axis).astype(index_dtype)
+    return _arg("argmax", operand, axis, index_dtype)
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
     """`jax.lax.argmin`."""
-    return _R["argmin"](operand, axis).astype(index_dtype)
+    return _arg("argmin", operand, axis, index_dtype)
+
+
+def _arg(name: str, operand: Any, axis: int, index_dtype: Any) -> Any:
+    x = as_array(operand)
+    if not 0 <= axis < x.ndim:
+        raise ValueError(f"Invalid axis {axis} for operand shape {x.shape}")
+    if as_dtype(index_dtype).kind not in "iu":
+        raise TypeError("index_dtype must be an integer type, but got "
+                        f"{as_dtype(index_dtype).name}")
+    return _R[name](x, axis).astype(index_dtype)
 
 
 # ------------------------------------------------------------------ reductions and scans
 def _reducer(name: str, jnp: str, exact: bool = False) -> Any:
     def run(operand: Any, axes: Any, **_: Any) -> Any:
         x = as_array(operand)
+        _within(axes, x)
         if exact:
             return _R[jnp](x, tuple(axes), promote_integers=False)
         return _R[jnp](x, tuple(axes))
@@ -359,12 +412,33 @@ def _reducer(name: str, jnp: str, exact: bool = False) -> Any:
 
 reduce_sum, reduce_prod = _reducer("reduce_sum", "sum", True), _reducer("reduce_prod", "prod", True)
 reduce_max, reduce_min = _reducer("reduce_max", "max"), _reducer("reduce_min", "min")
-reduce_or, reduce_and = _reducer("reduce_or", "any"), _reducer("reduce_and", "all")
 
 
-def reduce_xor(operand: Any, axes: Any) -> Any:
-    """`jax.lax.reduce_xor`."""
-    return _R["sum"](operand, tuple(axes)) % 2 == 1
+def _within(axes: Any, x: Any) -> None:
+    if any(not 0 <= d < x.ndim for d in axes):
+        raise ValueError(f"reduction axes {tuple(axes)} contains out-of-bounds indices for "
+                         f"{describe(x)}.")
+
+
+def _bitwise(name: str, of_truth: Any, ufunc: Any) -> Any:
+    def run(operand: Any, axes: Any, **_: Any) -> Any:
+        x = as_array(operand)
+        _within(axes, x)
+        if x.dtype.kind == "b":
+            return of_truth(x, tuple(axes))
+        if x.dtype.kind not in "iu":
+            raise TypeError(f"{name} does not accept dtype {x.dtype.name}. Accepted dtypes are "
+                            "subtypes of integer, bool.")
+        start = as_array(np.array(ufunc.identity).astype(x.dtype))
+        return reduce(x, start, lambda a, b: make(T[ufunc.__name__](a.tensor, b.tensor)), axes)
+    run.__name__ = name
+    run.__doc__ = f"`jax.lax.{name}`."
+    return run
+
+
+reduce_or = _bitwise("reduce_or", _R["any"], np.bitwise_or)
+reduce_and = _bitwise("reduce_and", _R["all"], np.bitwise_and)
+reduce_xor = _bitwise("reduce_xor", lambda x, axes: _R["sum"](x, axes) % 2 == 1, np.bitwise_xor)
 
 
 def reduce(operands: Any, init_values: Any, computation: Any, dimensions: Any,
@@ -392,7 +466,8 @@ def reduce(operands: Any, init_values: Any, computation: Any, dimensions: Any,
 def _scanner(name: str, run: Any) -> Any:
     def call(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
         x = as_array(operand)
-        axis = axis % x.ndim
+        if not 0 <= axis < x.ndim:
+            raise ValueError(f"axis {axis} is out of bounds for array of shape {x.shape}")
         t = x.tensor.flip(axis) if reverse else x.tensor
         y = run(t, axis)
         y = y if y.array.dtype == x.dtype else y.to(x.dtype)
@@ -434,6 +509,9 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
         kind = s.array.dtype
     else:
         s, t, weak = x.tensor, y.tensor, x.weak_type and y.weak_type
+    if preferred_element_type is not None and kind.kind in "biu":    # before sums overflow
+        kind = as_dtype(preferred_element_type)
+        s, t = convert(s, kind), convert(t, kind)
     fl = [d for d in range(x.ndim) if d not in (*cl, *bl)]
     fr = [d for d in range(y.ndim) if d not in (*cr, *br)]
     batch, inner = [x.shape[d] for d in bl], math.prod(x.shape[d] for d in cl)
@@ -453,13 +531,17 @@ def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs:
         return dot_general(lhs, rhs, dimension_numbers, **kwargs)
     x, y = as_array(lhs), as_array(rhs)
     if not (1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]):
-        raise TypeError(f"Incompatible shapes for dot: got {x.shape} and {y.shape}.")
+        raise ValueError("jax.lax.dot: dimension_numbers must be specified when not performing "
+                         "simple un-batched matrix-matrix, matrix-vector, or vector-vector "
+                         f"products; got lhs_shape={x.shape} rhs_shape={y.shape}")
     return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())))
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
     """`jax.lax.batch_matmul`."""
-    return as_array(lhs) @ as_array(rhs)
+    x, y = as_array(lhs), as_array(rhs)
+    n = tuple(range(max(x.ndim - 2, 0)))
+    return dot_general(x, y, (((x.ndim - 1,), (y.ndim - 2,)), (n, n)), precision)
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:

@@ -72,7 +72,7 @@ def _spread(t: Any, factors: Sequence[int], pads: Sequence[Any], first: int) -> 
     config = [(0, 0, 0)] * first + [(a, b, f - 1) for (a, b), f in zip(pads, factors, strict=True)]
     if all(c == (0, 0, 0) for c in config):
         return t
-    return _shapes.pad(make(t), 0, config).tensor
+    return _shapes.pad(make(t), make(t.new_zeros(())), config).tensor
 
 
 def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
