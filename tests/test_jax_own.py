@@ -121,3 +121,57 @@ def test_debug_print_under_vmap(capsys: Any) -> None:
 def test_importing_the_package_does_not_load_it() -> None:
     code = "import sys, adjoint; assert not [m for m in sys.modules if m.startswith('adjoint.jax')]"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_taylor_series_along_a_curve() -> None:
+    """sin(z^3) by Faa di Bruno's formula, to third order (F13)."""
+    from adjoint.jax.experimental.jet import jet
+    with jax.enable_x64():
+        z = 0.5
+        h = z ** 3, 3 * z ** 2, 6 * z, 6.0
+        _, (f1, f2, f3) = jet(jnp.sin, (h[0],), (h[1:],))
+        s, c = np.sin(h[0]), np.cos(h[0])
+        np.testing.assert_allclose(f1, c * h[1], rtol=1e-14)
+        np.testing.assert_allclose(f2, -s * h[1] ** 2 + c * h[2], rtol=1e-14)
+        np.testing.assert_allclose(f3, -c * h[1] ** 3 - 3 * s * h[1] * h[2] + c * h[3], rtol=1e-14)
+        grad = jax.grad(lambda x: jet(jnp.exp, (x,), ((1.0, 0.0),))[1][1])(0.3)
+        np.testing.assert_allclose(grad, np.exp(0.3), rtol=1e-14)
+    with pytest.raises(ValueError, match="inconsistent lengths"):
+        jet(jnp.sin, (1.0, 2.0), ((1.0,), (1.0, 2.0)))
+
+
+def test_a_rule_for_vmap() -> None:
+    """It is used under vmap at any depth, and both derivatives are those of it (F12)."""
+    @jax.custom_batching.custom_vmap
+    def f(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * y
+
+    @f.def_vmap
+    def rule(size: int, in_batched: Any, x: Any, y: Any) -> Any:
+        assert in_batched == [True, False]
+        return jnp.cos(x) * y * size, True
+    x = jnp.linspace(0.1, 0.9, 4)
+    np.testing.assert_allclose(f(x, 2.0), np.sin(x) * 2, rtol=1e-6)
+    mapped = jax.vmap(f, in_axes=(0, None))
+    np.testing.assert_allclose(mapped(x, 2.0), np.cos(x) * 8, rtol=1e-6)
+    slope = jax.jvp(lambda v: mapped(v, 2.0), (x,), (jnp.ones(4),))[1]
+    np.testing.assert_allclose(slope, -np.sin(x) * 8, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(lambda v: mapped(v, 2.0).sum())(x), slope, rtol=1e-6)
+    inside = jax.vmap(lambda v: jax.jvp(lambda u: f(u, 2.0), (v,), (1.0,))[1])(x)
+    np.testing.assert_allclose(inside, slope, rtol=1e-6)
+    each = jax.vmap(jax.custom_batching.sequential_vmap(lambda v: jnp.exp(v)))(x)
+    np.testing.assert_allclose(each, np.exp(x), rtol=1e-6)
+
+
+def test_a_ufunc_folds() -> None:
+    """`frompyfunc`'s folds are those of NumPy's multiply."""
+    f, x = jnp.frompyfunc(lambda a, b: a * b, 2, 1, identity=1), np.arange(1.0, 7).reshape(2, 3)
+    for ours, theirs in ((f.reduce(x), np.multiply.reduce(x)),
+                         (f.reduce(x, axis=None), np.multiply.reduce(x, axis=None)),
+                         (f.reduce(x, 1, keepdims=True), np.multiply.reduce(x, 1, keepdims=True)),
+                         (f.accumulate(x, 1), np.multiply.accumulate(x, 1)),
+                         (f.outer(x[0], x), np.multiply.outer(x[0], x)),
+                         (f.reduceat(x[0], [0, 2]), np.multiply.reduceat(x[0], [0, 2]))):
+        np.testing.assert_array_equal(ours, theirs)
+    assert f.at(jnp.ones(3), jnp.array([0, 0, 2]), 3.0, inplace=False).tolist() == [9, 1, 3]
+    assert f.reduce(jnp.zeros((0, 2))).tolist() == [1, 1]

@@ -20,6 +20,7 @@ from adjoint.jax.numpy import (
     _create,
     _elementwise,
     _index,
+    _more,
     _products,
     _reduce,
     _select,
@@ -29,7 +30,7 @@ from adjoint.jax.numpy import (
 )
 from adjoint.jax.numpy._types import finfo, iinfo, promote_types, result_type
 
-_PARTS = (_elementwise, _create, _index, _reduce, _select, _shape, _products)
+_PARTS = (_elementwise, _create, _index, _reduce, _select, _shape, _products, _more)
 _part: Any
 for _part in _PARTS:
     globals().update(_part.NAMES)
@@ -41,7 +42,7 @@ bool_, float_, int_, uint, complex_ = (_SCALARS[n] for n in (
     "bool", "float64", "int64", "uint64", "complex128"))
 single, double, half, csingle, cdouble = (_SCALARS[n] for n in (
     "float32", "float64", "float16", "complex64", "complex128"))
-ndarray = Array
+ndarray, ufunc = Array, _more.ufunc
 pi, e, inf, nan, newaxis, euler_gamma = (
     _np.pi, _np.e, _np.inf, _np.nan, None, _np.euler_gamma)
 dtype, generic, number, integer = _np.dtype, _np.generic, _np.number, _np.integer

@@ -67,6 +67,14 @@ def _floor_divide(x: Any, y: Any) -> Any:
     return T["where"]((_sign(x) != _sign(y)) & (rest != 0), quotient - 1, quotient)
 
 
+def _real(name: str, x: Any) -> Any:
+    """A tensor; TypeError for complex numbers."""
+    if x.is_complex():
+        raise TypeError(f"{name} does not accept dtype {x.array.dtype.name}. Accepted dtypes are "
+                        "subtypes of floating.")
+    return x
+
+
 def _heaviside(x: Any, y: Any) -> Any:
     nan = x.new_full((), float("nan"))
     step = T["where"](x > 0, T["ones_like"](x), _zeros(x))
@@ -81,7 +89,7 @@ for _names in ("sin", "cos", "tan", "arcsin asin", "arccos acos", "arctan atan",
     enter(T[_names.split()[0]], _names, floating=True)
 for _name in ("log2", "log10"):
     enter(T[_name], _name, floating=True, kind="strong")
-enter(lambda x: T["sign"](x) * T["pow"](abs(x), 1 / 3), "cbrt", floating=True)
+enter(lambda x: T["sign"](_real("cbrt", x)) * T["pow"](abs(x), 1 / 3), "cbrt", floating=True)
 for _names in ("arctan2 atan2", "hypot", "logaddexp", "logaddexp2", "copysign",
                "nextafter"):
     enter(T[_names.split()[0]], _names, floating=True)
@@ -93,7 +101,7 @@ enter(lambda x, y: T["pow"](x, y), "float_power", floating=True)
 enter(lambda x: x, "positive")
 enter(T["neg"], "negative")
 enter(lambda x: x if x.array.dtype.kind in "ub" else T["abs"](x), "absolute abs")
-enter(T["abs"], "fabs", floating=True)
+enter(lambda x: T["abs"](_real("fabs", x)), "fabs", floating=True)
 enter(_sign, "sign")
 enter(lambda x: x * x, "square", numeric=True)
 enter(T["reciprocal"], "reciprocal", floating=True)

@@ -229,13 +229,16 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
 
 @_enter("roots")
 def roots(p: Any, *, strip_zeros: bool = True) -> Any:
-    found = np.roots(np.asarray(as_array(p)))
+    found = np.roots(np.atleast_1d(np.asarray(as_array(p))))
     return make(wrap(found.astype(canonical(np.dtype(np.complex128)))))
 
 
 @_enter("poly")
 def poly(seq_of_zeros: Any) -> Any:
-    z = as_array(seq_of_zeros)
+    z = make(joined("poly", (seq_of_zeros,), floating=True)[0][0]).reshape(
+        np.shape(seq_of_zeros) or (1,))
+    if not z.size:
+        return make(wrap(np.ones((), z.dtype)))
     if z.ndim == 2:
         z = make(wrap(np.linalg.eigvals(np.asarray(z))))
     c = make(wrap(np.ones(1, z.dtype)))

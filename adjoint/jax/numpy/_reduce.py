@@ -9,7 +9,6 @@ import numpy as np
 
 from adjoint import numpy as anp
 from adjoint.base.dtypes import is_inexact
-from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, convert, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical, default_dtype
 from adjoint.jax._table import T, entering, floating, no_out
@@ -50,6 +49,18 @@ def _masked(t: Any, where: Any, value: Any) -> Any:
     if where is None:
         return t
     return T["where"](as_array(where).tensor.to(np.dtype(bool)), t, t.new_full((), value))
+
+
+def _extreme_complex(t: Any, dims: tuple[int, ...], keepdims: bool, sign: int) -> Any:
+    """The extreme in the order of real, then imaginary parts; sign -1: the greatest."""
+    rest = [d for d in range(t.ndim) if d not in dims]
+    rows = t.permute(*rest, *dims).reshape((*[t.shape[d] for d in rest], -1))
+    real, imag = (p.detach() * -sign for p in (rows.real, rows.imag))
+    first = real == T["amax"](real, (-1,), keepdim=True)
+    at = T["argmax"](T["where"](first, imag, imag.new_full((), -math.inf)), -1, keepdim=True)
+    found = T["gather"](rows, -1, at)
+    return found.reshape([1 if d in dims else n for d, n in enumerate(t.shape)
+                          if keepdims or d not in dims])
 
 
 def _lowest(dtype: Any, sign: int) -> Any:
@@ -102,7 +113,7 @@ def _extreme(name: str, op: str, sign: int) -> F:
         if x.dtype.kind == "b":
             y = T["any" if sign < 0 else "all"](t, dims, keepdim=keepdims) if dims else t
         elif x.dtype.kind == "c":
-            raise NotImplementedError(f"jnp.{name} of complex numbers has no order here")
+            y = _extreme_complex(t, dims, keepdims, sign) if dims else t
         elif any(x.shape[d] == 0 for d in dims):
             shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdims
                      or d not in dims]
@@ -393,7 +404,11 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if x.ndim == 0:
         raise ValueError("diff requires input that is at least one dimensional; got " + repr(x))
     if x.dtype.kind == "b":
-        raise TypeError("diff of truth values: use logical_xor of neighbours")
+        wide = [None if e is None else as_array(e).astype("int8") for e in (prepend, append)]
+        found = x.astype("int8")
+        for i in range(n):
+            found = diff(found, 1, axis, *(wide if i == 0 else (None, None))) % 2
+        return found.astype(bool)
     ends = [None if e is None else as_array(e).tensor for e in (prepend, append)]
     return make(anp.ours["diff"](x.tensor, n, axis, *ends))
 
@@ -412,22 +427,6 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: Any = None) ->
              for v in varargs]
     found = anp.ours["gradient"](x, *steps, axis=axis)
     return [make(g) for g in found] if isinstance(found, tuple) else make(found)
-
-
-@_enter("histogram_bin_edges")
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
-    return make(wrap(np.histogram_bin_edges(np.asarray(as_array(a)), bins, range)))
-
-
-@_enter("histogram")
-def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None,
-              density: Any = None) -> Any:
-    given = None if weights is None else np.asarray(as_array(weights))
-    at = bins if isinstance(bins, int) else np.asarray(as_array(bins))
-    counts, edges = np.histogram(np.asarray(as_array(a)), at, range, weights=given,
-                                 density=density)
-    kind = default_dtype("float")
-    return make(wrap(counts.astype(kind))), make(wrap(edges.astype(kind)))
 
 
 __all__ = ["NAMES", "axes_of"]

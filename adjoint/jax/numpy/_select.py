@@ -10,6 +10,7 @@ from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, joined, make
 from adjoint.jax._dtypes import default_dtype
 from adjoint.jax._table import T, entering
+from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.numpy._elementwise import NAMES as _E
 from adjoint.jax.numpy._index import take
 
@@ -146,10 +147,17 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
 
 
 # ------------------------------------------------------------------ sorting
+def _ordered(a: Any, name: str, axis: Any) -> Any:
+    x = as_array(a, name)
+    if axis is not None:
+        canonicalize_axis(axis, x.ndim)
+    return x
+
+
 @_enter("sort")
 def sort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stable: bool = True,
          descending: bool = False) -> Any:
-    x = as_array(a, "sort")
+    x = _ordered(a, "sort", axis)
     t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis)
     return make(T["sort"](t, axis, bool(descending))[0], x.weak_type)
 
@@ -157,7 +165,7 @@ def sort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stable:
 @_enter("argsort")
 def argsort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stable: bool = True,
             descending: bool = False) -> Any:
-    x = as_array(a, "argsort")
+    x = _ordered(a, "argsort", axis)
     t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis)
     return make(T["argsort"](t.detach(), axis, bool(descending), stable=True))
 
