@@ -332,3 +332,20 @@ class TestModules:
             module = importlib.import_module(f"adjoint.hips.{name}")
             for public in module.__all__:
                 assert hasattr(module, public), public
+
+
+def test_names_of_operators() -> None:
+    """A derivative says what it is the derivative of."""
+    from adjoint import hips
+    from adjoint.hips.misc import const_graph
+    from adjoint.hips.numpy.numpy_vspaces import ArrayVSpace
+    from adjoint.hips.wrap_util import get_name
+
+    def square(x: Any) -> Any:
+        """x * x"""
+        return x * x
+    slope = hips.grad(square)
+    assert get_name(slope) == "grad_of_square_wrt_argnum_0" and "x * x" in (slope.__doc__ or "")
+    assert hips.grad(const_graph(lambda y, x: y * x * x, 2.0))(3.0) == 12.0
+    assert isinstance(hips.extend.vspace(np.ones(3)), ArrayVSpace) and get_name(3) == (
+        "[unknown name]")

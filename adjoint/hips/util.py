@@ -27,6 +27,29 @@ def subval(x: Sequence[Any], i: int, v: Any) -> tuple[Any, ...]:
     return subvals(x, [(i, v)])
 
 
+def get_name(f: Any) -> str:
+    """The name of a function, "[unknown name]" where it has none."""
+    return getattr(f, "__name__", "[unknown name]")
+
+
+def get_doc(f: Any) -> str:
+    """The docstring of a function, "" where it has none."""
+    return getattr(f, "__doc__", None) or ""
+
+
+def wrap_nary_f(fun: F, op: F, argnum: Any) -> Callable[[F], F]:
+    """A decorator: names and describes a function as the operator `op` of `fun` in an argument.
+
+    >>> wrap_nary_f(abs, round, 0)(lambda x: x).__name__
+    'round_of_abs_wrt_argnum_0'
+    """
+    def run(f: F) -> F:
+        f.__name__ = f"{get_name(op)}_of_{get_name(fun)}_wrt_argnum_{argnum}"
+        f.__doc__ = f"{get_name(op)} of {get_name(fun)} in argument {argnum}.\n{get_doc(fun)}"
+        return f
+    return run
+
+
 def unary_to_nary(operator: F) -> F:
     """An operator `(f, x, ...)` on functions of one argument as one on functions of many:
     `operator(fun, argnum=0, ...)(*args, **kwargs)`; argnum may be a tuple or list of positions,
@@ -52,12 +75,8 @@ def unary_to_nary(operator: F) -> F:
                 return fun(*subvals(args, zip(nums, (x,) if single else x, strict=True)), **kwargs)
             x = args[argnum] if single else tuple(args[i] for i in nums)
             return operator(unary, x, *own, **own_keywords)
-        name = getattr(operator, "__name__", "operator")
-        run.__name__ = f"{name}_of_{getattr(fun, '__name__', 'function')}"
-        run.__doc__ = (f"{name} of {getattr(fun, '__name__', 'function')} in argument {argnum}.\n"
-                       f"{getattr(fun, '__doc__', None) or ''}")
-        return run
+        return wrap_nary_f(fun, operator, argnum)(run)
     return outer
 
 
-__all__ = ["subval", "subvals", "unary_to_nary"]
+__all__ = ["get_doc", "get_name", "subval", "subvals", "unary_to_nary", "wrap_nary_f"]

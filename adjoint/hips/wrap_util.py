@@ -1,4 +1,4 @@
 """`autograd.wrap_util`: operators over functions of many arguments."""
-from adjoint.hips.util import unary_to_nary
+from adjoint.hips.util import get_doc, get_name, subvals, unary_to_nary, wrap_nary_f
 
-__all__ = ["unary_to_nary"]
+__all__ = ["get_doc", "get_name", "subvals", "unary_to_nary", "wrap_nary_f"]

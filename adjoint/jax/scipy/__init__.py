@@ -1,6 +1,17 @@
 """`jax.scipy`: special functions, distributions, linear algebra, optimisation."""
 from adjoint.base.errors import missing as _missing
-from adjoint.jax.scipy import integrate, linalg, optimize, signal, sparse, special, stats
+from adjoint.jax.scipy import (
+    cluster,
+    fft,
+    integrate,
+    linalg,
+    ndimage,
+    optimize,
+    signal,
+    sparse,
+    special,
+    stats,
+)
 
-__all__ = ["integrate", "linalg", "optimize", "signal", "sparse", "special", "stats"]
+__all__ = ["cluster", "fft", "integrate", "linalg", "ndimage", "optimize", "signal", "sparse", "special", "stats"]
 __getattr__ = _missing("adjoint.jax.scipy")

@@ -1,0 +1,4 @@
+"""`jax.scipy.cluster`."""
+from adjoint.jax.scipy.cluster import vq
+
+__all__ = ["vq"]
