@@ -18,8 +18,9 @@ A = R.normal(size=(3, 3))
 VALUES["P"] = A @ A.T + 3 * np.eye(3)
 PARTS = ("numpy", "lax", "random", "nn", "tree_util", "ops", "image", "flatten_util", "scipy",
          "scipy.special", "scipy.stats", "scipy.linalg", "scipy.signal", "scipy.optimize",
-         "scipy.sparse.linalg", "test_util", "example_libraries.optimizers",
-         "example_libraries.stax", "ad_checkpoint", "custom_derivatives", "nn.initializers")
+         "scipy.sparse.linalg", "scipy.fft", "scipy.ndimage", "scipy.cluster.vq", "test_util",
+         "example_libraries.optimizers", "example_libraries.stax", "ad_checkpoint",
+         "custom_derivatives", "nn.initializers")
 
 
 def library(base: str) -> SimpleNamespace:

@@ -175,3 +175,53 @@ def test_a_ufunc_folds() -> None:
         np.testing.assert_array_equal(ours, theirs)
     assert f.at(jnp.ones(3), jnp.array([0, 0, 2]), 3.0, inplace=False).tolist() == [9, 1, 3]
     assert f.reduce(jnp.zeros((0, 2))).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("call,text", [
+    (lambda: lax.floor(jnp.arange(3)), "floor does not accept dtype int32. Accepted dtypes are "
+                                       "subtypes of floating."),
+    (lambda: lax.add(jnp.ones(3, bool), jnp.ones(3, bool)), "add does not accept dtype bool at "
+                                                            "position 0."),
+    (lambda: lax.bitwise_not(jnp.ones(3)), "not does not accept dtype float32."),
+    (lambda: lax.add(jnp.ones(3), jnp.ones((2, 3))), "add: arrays must have the same number of "
+                                                     "dimensions"),
+    (lambda: lax.pad(jnp.ones(3), 0, ((1, 1, 0),)), "pad operand and padding_value must be same "
+                                                    "dtype"),
+    (lambda: lax.clamp(0.0, jnp.ones(3), jnp.ones(2)), "clamp requires max.shape == operand.shape"),
+    (lambda: lax.rev(jnp.ones(3), (1,)), "rev dimensions must all be less than operand ndim"),
+    (lambda: lax.integer_pow(jnp.arange(3), -2), "Integers cannot be raised to negative powers"),
+    (lambda: lax.concatenate([jnp.ones(3)] * 2, 1), "concatenate dimension out of bounds")])
+def test_lax_refuses(call: Any, text: str) -> None:
+    """Dtypes, ranks and axes that JAX's primitives do not take."""
+    with pytest.raises(TypeError) as found:
+        call()
+    assert str(found.value).startswith(text)
+
+
+def test_lax_folds_bits() -> None:
+    x = np.array([[12, 10], [7, 9]], np.int32)
+    for fold, ufunc in ((lax.reduce_and, np.bitwise_and), (lax.reduce_or, np.bitwise_or),
+                        (lax.reduce_xor, np.bitwise_xor)):
+        np.testing.assert_array_equal(fold(jnp.asarray(x), (0,)), ufunc.reduce(x))
+    wide = lax.mulhi(jnp.array([2**30, -7], "int32"), jnp.array([12, 2**29], "int32"))
+    assert wide.tolist() == [2**30 * 12 >> 32, -7 * 2**29 >> 32]
+    sums = lax.dot_general(jnp.full((1, 3), 100, "int8"), jnp.full((3, 1), 100, "int8"),
+                           (((1,), (0,)), ((), ())), preferred_element_type="int32")
+    assert sums.tolist() == [[30000]]
+
+
+def test_cosine_transforms_and_coordinates() -> None:
+    """By the sums of the definition, and a plane read between its entries (F10)."""
+    from adjoint.jax.scipy import fft, ndimage
+    with jax.enable_x64():
+        x = np.linspace(-1, 2, 5) ** 3
+        k, j = np.arange(5)[:, None], np.arange(5)[None]
+        want = 2 * (np.cos(np.pi * k * (2 * j + 1) / 10) * x).sum(1)
+        np.testing.assert_allclose(fft.dct(x), want, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(fft.idct(fft.dct(x, norm="ortho"), norm="ortho"), x, rtol=1e-12)
+        plane = jnp.asarray(3.0 * np.arange(4)[:, None] + 5.0 * np.arange(5)[None])
+        at = jnp.array([0.3, 1.7]), jnp.array([3.2, 0.4])
+        np.testing.assert_allclose(ndimage.map_coordinates(plane, at, 1), 3 * at[0] + 5 * at[1],
+                                   rtol=1e-12)
+        check_grads(lambda p, a: ndimage.map_coordinates(fft.dctn(p), [a, a], 1),
+                    (plane, jnp.array([0.3, 1.6])), order=2, rtol=1e-5, atol=1e-5)

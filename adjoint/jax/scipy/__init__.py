@@ -13,5 +13,6 @@ from adjoint.jax.scipy import (
     stats,
 )
 
-__all__ = ["cluster", "fft", "integrate", "linalg", "ndimage", "optimize", "signal", "sparse", "special", "stats"]
+__all__ = ["cluster", "fft", "integrate", "linalg", "ndimage", "optimize", "signal", "sparse",
+           "special", "stats"]
 __getattr__ = _missing("adjoint.jax.scipy")

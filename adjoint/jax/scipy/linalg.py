@@ -14,6 +14,20 @@ from adjoint.jax._array import make as _make
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
 from adjoint.jax.numpy import linalg as _l
+from adjoint.jax.scipy._matrices import (
+    circulant,
+    companion,
+    convolution_matrix,
+    dft,
+    expm_frechet,
+    fiedler,
+    hadamard,
+    hankel,
+    helmert,
+    leslie,
+    pascal,
+    solve_sylvester,
+)
 from adjoint.ops.api_decompose import LINALG as _LINALG
 
 _n: Any = _jnp
@@ -170,4 +184,6 @@ def polar(a: Any, side: str = "right", **_: Any) -> Any:
     return unitary, (u * s[..., None, :]) @ _n.conj(_n.matrix_transpose(u))
 
 
+__all__ = ["circulant", "companion", "convolution_matrix", "dft", "expm_frechet", "fiedler",
+           "hadamard", "hankel", "helmert", "leslie", "pascal", "solve_sylvester"]
 __getattr__ = _missing("adjoint.jax.scipy.linalg")
