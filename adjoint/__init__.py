@@ -117,7 +117,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
          "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C",
-         "_dynamo", "library")
+         "_dynamo", "library", "fx")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",

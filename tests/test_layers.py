@@ -30,7 +30,7 @@ LAYERS = (
     ("func",),
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",
-     "overrides", "_C", "library"),
+     "overrides", "_C", "library", "fx"),
     ("models", "vision", "hub", "interop", "hips", "jax"),
     ("inspect", "profiler", "testing"),
     ("cli",),

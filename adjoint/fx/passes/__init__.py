@@ -1,0 +1,1 @@
+"""What is found out about graphs by running them."""
