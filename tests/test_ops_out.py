@@ -81,3 +81,15 @@ def test_no_function_ignores_it() -> None:
                 silent.append(name)
     assert seen > 150
     assert not silent
+
+
+@pytest.mark.parametrize("name, args", [
+    ("gelu", ()), ("softplus", (2.0,)), ("logsigmoid", ()), ("hardshrink", ()), ("softshrink", ()),
+    ("linear", (ad.ones(3, 4),)), ("avg_pool2d", (2,)), ("avg_pool3d", ((1, 2, 2),))])
+def test_functions_of_nn_write_into_out(name: str, args: Any) -> None:
+    f = getattr(ad.nn.functional, name)
+    x = ad.arange(-32.0, 32.0).reshape(1, 2, 2, 4, 4)[:, 0 if name == "avg_pool2d" else slice(None)]
+    out = ad.empty(0)
+    assert f(x, *args, out=out) is out and ad.equal(out, f(x, *args))
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        f(x.requires_grad_(), *args, out=out)

@@ -11,7 +11,16 @@ from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace as write_inplace
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops import pointwise as p
-from adjoint.ops.api_common import box, dtype_of, need, need_float, numel, one_dim, raw
+from adjoint.ops.api_common import (
+    box,
+    dtype_of,
+    finish,
+    need,
+    need_float,
+    numel,
+    one_dim,
+    raw,
+)
 from adjoint.ops.public import public
 from adjoint.ops.random import drawn
 from adjoint.ops.shape import reshape, split_op
@@ -108,7 +117,7 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     return p.prelu_op(input, draw)
 
 
-def gelu(input: Any, approximate: str = "none") -> Any:
+def gelu(input: Any, approximate: str = "none", *, out: Any = None) -> Any:
     """x·Φ(x); approximate="tanh": 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))).
 
     Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units" (2016).
@@ -117,7 +126,7 @@ def gelu(input: Any, approximate: str = "none") -> Any:
     need_float("gelu", input)
     if approximate not in ("none", "tanh"):
         raise ArgumentError("approximate argument must be either none or tanh.")
-    return p.gelu_erf(input) if approximate == "none" else p.gelu_tanh(input)
+    return finish(out, p.gelu_erf(input) if approximate == "none" else p.gelu_tanh(input))
 
 
 def silu(input: Any, inplace: bool = False) -> Any:
@@ -130,14 +139,15 @@ def mish(input: Any, inplace: bool = False) -> Any:
     return _apply(p.mish, input, inplace)
 
 
-def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Any:
     """log(1 + e^(βx))/β; x itself where βx > threshold."""
-    return _apply(p.softplus_op, input, False, "softplus", beta=beta, threshold=threshold)
+    return finish(out, _apply(p.softplus_op, input, False, "softplus", beta=beta,
+                              threshold=threshold))
 
 
-def logsigmoid(input: Any) -> Any:
+def logsigmoid(input: Any, *, out: Any = None) -> Any:
     """log σ(x), without overflow."""
-    return _apply(p.logsigmoid, input, False)
+    return finish(out, _apply(p.logsigmoid, input, False))
 
 
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0,
@@ -161,18 +171,18 @@ def hardsigmoid(input: Any, inplace: bool = False) -> Any:
 
 
 @public("hardshrink")
-def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """x where |x| > lambd, else 0."""
-    return _apply(p.hardshrink_op, input, False, "hardshrink", lambd=lambd)
+    return finish(out, _apply(p.hardshrink_op, input, False, "hardshrink", lambd=lambd))
 
 
-def softshrink(input: Any, lambd: float = 0.5) -> Any:
+def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """x moved by lambd towards 0, 0 in between."""
     if lambd < 0:
         kind = dtype_of(input)
         raise ArgumentError(f"lambda must be in range [0, {finfo(kind).max:g}] for input dtype "
                             f"{scalar_type(kind)}, but found {lambd}")
-    return _apply(p.softshrink_op, input, False, "softshrink", lambd=lambd)
+    return finish(out, _apply(p.softshrink_op, input, False, "softshrink", lambd=lambd))
 
 
 def tanhshrink(input: Any) -> Any:

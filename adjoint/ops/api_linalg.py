@@ -293,7 +293,7 @@ def baddbmm_(self: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
 
 
 @planned
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any:
     """``input @ weightᵀ + bias``: (..., in) with weight (out, in) and bias (out,) -> (..., out).
 
     >>> import adjoint as ad
@@ -302,9 +302,9 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """
     need("linear", input, weight)
     if len(weight.shape) == 1:
-        out = _matmul(input, weight)
-        return out if bias is None else add(out, bias)
-    return linear_op(input, weight, bias)
+        made = _matmul(input, weight)
+        return finish(out, made if bias is None else add(made, bias))
+    return finish(out, linear_op(input, weight, bias))
 
 
 @public()

@@ -15,7 +15,7 @@ from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
-from adjoint.ops.api_common import need
+from adjoint.ops.api_common import finish, need
 from adjoint.ops.gather import gather_op, put_along_op, scatter_op
 from adjoint.ops.pointwise import abs_op, mul, pow_op, sign
 from adjoint.ops.public import planned, public
@@ -229,9 +229,9 @@ def _declare(dims: int) -> dict[str, Any]:
 
     def avg_pool(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True,
-                 divisor_override: Any = None) -> Any:
-        return _avg(f"avg_pool{dims}d", dims, input, kernel_size, stride, padding, ceil_mode,
-                    count_include_pad, divisor_override)
+                 divisor_override: Any = None, *, out: Any = None) -> Any:
+        return finish(out, _avg(f"avg_pool{dims}d", dims, input, kernel_size, stride, padding,
+                                ceil_mode, count_include_pad, divisor_override))
 
     def adaptive_avg(input: Any, output_size: Any) -> Any:
         return _adaptive(f"adaptive_avg_pool{dims}d", dims, input, output_size, False, False)
