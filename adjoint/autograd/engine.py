@@ -25,7 +25,7 @@ from adjoint.core.held import ALONE
 from adjoint.core.held import refs as _refs
 from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
 from adjoint.core.rehearsal import call, rehearsal
-from adjoint.core.tensor import AccumulateGrad, Freed, Node, Port, Tensor, wrap
+from adjoint.core.tensor import AccumulateGrad, Freed, Port, Tensor, wrap
 from adjoint.ops.accelerate import plus
 from adjoint.ops.pointwise import add as add_op
 
@@ -147,7 +147,7 @@ class Backward:
             if s is None:
                 result = fast(ct)
             elif type(s) is Freed:
-                raise AutogradError(freed_message(node), reason="freed", about=node)
+                raise AutogradError(graph.freed_message(node), reason="freed", about=node)
             else:
                 n = len(plan.names)
                 if n > 2:
@@ -277,7 +277,7 @@ class Backward:
         reads it."""
         plan, saved = node.plan, node.saved
         if type(saved) is Freed:
-            raise AutogradError(freed_message(node), reason="freed", about=node)
+            raise AutogradError(graph.freed_message(node), reason="freed", about=node)
         vals = [read(s, node) for s in saved or ()]
         if plan.kept and vals and not self.keep and self.masks is None and not plan.op.chooses:
             node.saved = self.mark
@@ -385,21 +385,6 @@ def add(a: Any, b: Any) -> Any:
     if getattr(a, "is_sparse", False) or getattr(b, "is_sparse", False):
         return a + b
     return add_op(a, b)
-
-
-def freed_message(node: Node) -> str:
-    """The text of the second-backward error, with both places."""
-    text = ("Trying to backward through the graph a second time (or directly access saved tensors "
-            "after they have already been freed). Saved intermediate values of the graph are freed "
-            "when you call .backward() or autograd.grad(). Specify retain_graph=True if you need "
-            "to backward through the graph a second time or if you need to access saved tensors "
-            "after calling backward.\n"
-            f"  node: {node.name()} made at {node.where()}")
-    if node.freed is not None:
-        place = provenance.locate(node.freed.code, node.freed.lasti)
-        text += f"\n  freed by the backward at {place}"
-    return text + ("\n  fix: run the forward again, sum the losses and call backward once, or pass "
-                   "retain_graph=True to every backward but the last")
 
 
 def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd.engine import freed_message
 from adjoint.autograd.fit import fit, fit_tensor
+from adjoint.autograd.graph import freed_message
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact

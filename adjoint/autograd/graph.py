@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from adjoint.base import provenance
 from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
 from adjoint.core.modes import watchers
 from adjoint.core.tensor import (
@@ -264,3 +265,18 @@ def _checked(new: Any, n: int, hook: Any) -> tuple[Any, ...]:
         raise AutogradError(f"hook '{_name(hook)}' has returned an incorrect number of values "
                             f"(got {len(new)}, but expected {n})")
     return new
+
+
+def freed_message(node: Node) -> str:
+    """The text of the second-backward error, with both places."""
+    text = ("Trying to backward through the graph a second time (or directly access saved tensors "
+            "after they have already been freed). Saved intermediate values of the graph are freed "
+            "when you call .backward() or autograd.grad(). Specify retain_graph=True if you need "
+            "to backward through the graph a second time or if you need to access saved tensors "
+            "after calling backward.\n"
+            f"  node: {node.name()} made at {node.where()}")
+    if node.freed is not None:
+        place = provenance.locate(node.freed.code, node.freed.lasti)
+        text += f"\n  freed by the backward at {place}"
+    return text + ("\n  fix: run the forward again, sum the losses and call backward once, or pass "
+                   "retain_graph=True to every backward but the last")

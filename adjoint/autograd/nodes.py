@@ -4,8 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adjoint.autograd.engine import freed_message
-from adjoint.autograd.graph import saved_tensors_hooks
+from adjoint.autograd.graph import freed_message, saved_tensors_hooks
 from adjoint.base.aval import Aval
 from adjoint.base.errors import AutogradError
 from adjoint.core.bind import packed, tensor_of
