@@ -441,7 +441,8 @@ class Plan:
             return self.run(ct, vals, attrs, n, sums)
         if self.rules is None:
             self.uses += 1
-            if self.uses < OFTEN or self.op.variadic and self.groups[0].wants:
+            if self.uses < OFTEN or self.op.chooses or (      # (a choice is for the walk to see)
+                    self.op.variadic and self.groups[0].wants):
                 return self.run(ct, vals, attrs, n)
             self.rules = self._written_out(n)
         found: list[Any] = self.rules(ct, vals, attrs)

@@ -30,6 +30,15 @@ def parameterized() -> Any:
     return found
 
 
+def bases() -> tuple[type, type]:
+    """(test case, loader): absl's; unittest's where it is missing, for tests without parameters."""
+    try:
+        from absl.testing import absltest
+    except ImportError:
+        return unittest.TestCase, unittest.TestLoader
+    return parameterized().TestCase, absltest.TestLoader
+
+
 def sanitize_test_name(s: str) -> str:
     """A name that `-k` can choose."""
     return re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_.]", "_", s)) if s else s

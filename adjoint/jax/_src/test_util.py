@@ -26,7 +26,7 @@ from adjoint.jax._array import as_array
 from adjoint.jax._dtypes import canonical
 from adjoint.jax._src import cases as _cases
 from adjoint.jax._src import samplers as _samplers
-from adjoint.jax._src.cases import flags, parameterized, with_config
+from adjoint.jax._src.cases import flags, with_config
 from adjoint.jax._util import promote_dtypes, promote_dtypes_inexact
 from adjoint.jax.tree_util import tree_map
 
@@ -209,7 +209,7 @@ def _close(a: Any, b: Any, atol: Any, rtol: Any, err_msg: str) -> None:
 
 
 # ------------------------------------------------------------------ the test case
-class JaxTestCase(parameterized().TestCase):  # type: ignore[misc]  # a class found when it runs
+class JaxTestCase(_cases.bases()[0]):  # type: ignore[misc]  # a class found when it runs
     """A test case with a generator of its own seed, and strict flags: operands of other dtypes and
     ranks raise unless a test asks for them."""
 
@@ -360,12 +360,11 @@ def _undecorated(*args: Any, **kwargs: Any) -> Any:
 
 def _gathered() -> dict[str, Any]:
     """The names of the parts, of other devices (False), and of what is not counted (a skip)."""
-    from absl.testing import absltest
     names = {n: getattr(part, n) for part in (_cases, _samplers) for n in part.__all__}
     names |= {n: getattr(_public, n) for n in ("check_grads", "check_jvp", "check_vjp")}
     names |= dict.fromkeys(("thread_unsafe_test", "thread_unsafe_test_class", "skip_under_pytest",
                             "ignore_thread_leaks"), _undecorated)
-    names |= {"JaxTestLoader": absltest.TestLoader, "with_global_config": with_config,
+    names |= {"JaxTestLoader": _cases.bases()[1], "with_global_config": with_config,
               "global_config_context": flags, "thread_local_config_context": flags}
     names |= dict.fromkeys((
         "is_device_tpu is_device_cuda is_device_rocm is_device_tpu_at_least is_cloud_tpu "
