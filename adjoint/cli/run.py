@@ -13,9 +13,10 @@ import difflib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -76,12 +77,34 @@ class _Finder(importlib.abc.MetaPathFinder):
         module.__spec__ = own
         return spec
 
+    def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
+        """What `importlib.metadata.version` reads: the version that the served package gives."""
+        asked = getattr(context, "name", None)
+        return [_Served(name, version) for name in self.served if asked in (None, name)
+                and (version := getattr(sys.modules[self.served[name]], "__version__", None))]
+
+
+class _Served(importlib.metadata.Distribution):
+    """A package that is installed as far as programs can see: its name and version."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self.text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+
+    def read_text(self, filename: str) -> str | None:
+        return self.text if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        return Path(adjoint.__file__).parent.parent / path
+
 
 def serve_torch() -> None:
-    """Make `import torch` mean this package in this process."""
+    """Make `import torch` mean this package in this process.
+
+    Programs that ask for the name of what they imported, or for `torch.torch`, are answered."""
     _serve(_SERVED, RENAMED)
     sys.modules["torch"] = adjoint
-    DType.namespace = "torch"
+    setattr(adjoint, "torch", adjoint)  # noqa: B010  # a name of this process, not of the package
+    adjoint.__name__ = DType.namespace = "torch"
     adjoint.__version__ = adjoint.version.__version__ = (
         f"{adjoint.version.followed}+adjoint{__version__}")
 
