@@ -11,5 +11,9 @@ def _log_api_usage_once(event: str) -> None:
     """Nothing is logged: libraries call it when one of their classes is made."""
 
 
+def _get_tracing_state() -> None:
+    """None: no program is being traced by `jit`."""
+
+
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "_disabled_torch_function_impl"]
 __getattr__ = _missing("adjoint._C")

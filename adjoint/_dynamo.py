@@ -13,3 +13,8 @@ from adjoint.compiler import reset as reset
 
 config = Switches(f"{__name__}.config", suppress_errors=False, cache_size_limit=8)
 __path__: list[str] = []               # a package, so that `import adjoint._dynamo.config` is one
+
+
+class OptimizedModule:
+    """The class of what `torch.compile` makes of a module in PyTorch. Nothing is an instance:
+    `compile` gives the module itself, whose `_orig_mod` is the module too."""

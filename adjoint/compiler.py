@@ -11,6 +11,20 @@ from typing import Any, TypeVar
 from adjoint.base.errors import ArgumentError, NotSupported
 
 T = TypeVar("T")
+
+
+class SymInt:
+    """A size that a compiler does not know. Nothing is an instance: sizes are Python's ints."""
+
+
+class SymFloat:
+    """A number that a compiler does not know. Nothing is an instance."""
+
+
+class SymBool:
+    """A truth value that a compiler does not know. Nothing is an instance."""
+
+
 _BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs")
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -25,7 +39,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     """Give back `model` (a module or a function) as it is: it runs operation by operation, on
     kernels that were generated for this machine. Also a decorator, with or without arguments.
 
-    The names in its `state_dict` have no `_orig_mod.` in front. A function as `backend` is refused:
+    The names in its `state_dict` have no `_orig_mod.` in front; a module is its own `_orig_mod`. A function as `backend` is refused:
     there is no traced graph to give to it.
 
     >>> import adjoint as ad
@@ -46,6 +60,8 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
         return lambda given: given
     if not callable(model):
         raise TypeError(f"compile: expected a module or a function, got {type(model).__name__}")
+    if hasattr(model, "_modules"):      # past Module's __setattr__, which would make it a child
+        model.__dict__["_orig_mod"] = model
     return model
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlparse
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.io import load as _load
 
-_HASH = re.compile(r"-([a-f0-9]{8,})\.")
+HASH_REGEX = re.compile(r"-([a-f0-9]{8,})\.")
 _directory: list[str] = []
 
 
@@ -75,7 +75,7 @@ def load_state_dict_from_url(url: str, model_dir: Any = None, map_location: Any 
     path = folder / (file_name or os.path.basename(urlparse(url).path))
     if not path.exists():
         print(f'Downloading: "{url}" to {path}', file=sys.stderr)
-        found = _HASH.search(path.name) if check_hash else None
+        found = HASH_REGEX.search(path.name) if check_hash else None
         download_url_to_file(url, path, found[1] if found else None, progress)
     return _load(path, map_location=map_location)
 

@@ -21,6 +21,7 @@ from adjoint.base.errors import missing as _missing_in
 from adjoint.core.tensor import Tensor
 
 T = TypeVar("T")
+__path__: list[str] = []               # a package, as there: `jit.annotations` is imported from it
 _missing = _missing_in("adjoint.jit")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from adjoint import profiler as _profiler
 from adjoint.profiler import record_function as record_function
+from adjoint.profiler.events import EventList as EventList
 
 
 class profile(_profiler.profile):

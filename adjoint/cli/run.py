@@ -80,18 +80,20 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
         """What `importlib.metadata.version` reads: the version that the served package gives."""
         asked = getattr(context, "name", None)
-        return [_Served(name, version) for name in self.served if asked in (None, name)
-                and (version := getattr(sys.modules[self.served[name]], "__version__", None))]
+        return [_Served(name, version) for name, ours in self.served.items()
+                if asked in (None, name)
+                and (version := getattr(importlib.import_module(ours), "__version__", None))]
 
 
 class _Served(importlib.metadata.Distribution):
     """A package that is installed as far as programs can see: its name and version."""
 
     def __init__(self, name: str, version: str) -> None:
-        self.text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        self.files_of = {"METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+                         "top_level.txt": name}
 
     def read_text(self, filename: str) -> str | None:
-        return self.text if filename == "METADATA" else None
+        return self.files_of.get(filename)
 
     def locate_file(self, path: Any) -> Any:
         return Path(adjoint.__file__).parent.parent / path

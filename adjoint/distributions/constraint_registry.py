@@ -35,8 +35,6 @@ class ConstraintRegistry:
 
 def _key(constraint: Any) -> Any:
     """Constraints of one kind, whatever their bounds."""
-    if isinstance(constraint, (constraints._Bounds, constraints._Simple)):
-        return type(constraint), constraint.name, constraint.is_discrete
     return constraint if isinstance(constraint, type) else type(constraint)
 
 

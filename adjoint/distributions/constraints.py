@@ -78,74 +78,87 @@ class _IndependentConstraint(Constraint):
                 f"{self.reinterpreted_batch_ndims})")
 
 
-class _Simple(Constraint):
-    """A constraint on single elements by one formula."""
-
-    def __init__(self, name: str, test: Callable[[Any], Any], is_discrete: bool = False) -> None:
-        self.name, self.test, self.is_discrete = name, test, is_discrete
+class _Boolean(Constraint):
+    is_discrete = True
 
     def check(self, value: Any) -> Any:
-        return self.test(value)
+        return (value == 0) | (value == 1)
 
-    def __repr__(self) -> str:
-        return f"{self.name}()"
+
+class _Real(Constraint):
+    def check(self, value: Any) -> Any:
+        return value == value           # nan alone is not equal to itself
 
 
 class _Bounds(Constraint):
-    """Between bounds; `strict` says which of them are left out."""
+    """Between bounds, either of which may be absent; `strict` says which of them are left out."""
 
-    def __init__(self, name: str, lower: Any = None, upper: Any = None,
-                 strict: tuple[bool, bool] = (False, False), is_discrete: bool = False) -> None:
-        self.name, self.strict, self.is_discrete = name, strict, is_discrete
-        if lower is not None:
-            self.lower_bound = lower
-        if upper is not None:
-            self.upper_bound = upper
+    strict = (False, False)
 
     def check(self, value: Any) -> Any:
         ok = value % 1 == 0 if self.is_discrete else None
-        if "lower_bound" in self.__dict__:
-            above = value > self.lower_bound if self.strict[0] else value >= self.lower_bound
+        lower, upper = self.__dict__.get("lower_bound"), self.__dict__.get("upper_bound")
+        if lower is not None:
+            above = value > lower if self.strict[0] else value >= lower
             ok = above if ok is None else ok & above
-        if "upper_bound" in self.__dict__:
-            below = value < self.upper_bound if self.strict[1] else value <= self.upper_bound
+        if upper is not None:
+            below = value < upper if self.strict[1] else value <= upper
             ok = below if ok is None else ok & below
         return ok
 
     def __repr__(self) -> str:
         given = [f"{n}={getattr(self, n)}" for n in ("lower_bound", "upper_bound")
                  if n in self.__dict__]
-        return f"{self.name}({', '.join(given)})"
+        return f"{self.__class__.__name__[1:]}({', '.join(given)})"
 
 
-def greater_than(lower_bound: Any) -> Constraint:
-    """Above a bound."""
-    return _Bounds("GreaterThan", lower_bound, strict=(True, False))
+class _Above(_Bounds):
+    """From a lower bound on."""
+
+    def __init__(self, lower_bound: Any) -> None:
+        self.lower_bound = lower_bound
 
 
-def greater_than_eq(lower_bound: Any) -> Constraint:
-    """At a bound or above it."""
-    return _Bounds("GreaterThanEq", lower_bound)
+class _Below(_Bounds):
+    """Up to an upper bound."""
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
 
 
-def less_than(upper_bound: Any) -> Constraint:
-    """Below a bound."""
-    return _Bounds("LessThan", None, upper_bound, strict=(False, True))
+class _Between(_Bounds):
+    """From a lower bound to an upper one."""
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
 
 
-def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """In a closed interval."""
-    return _Bounds("Interval", lower_bound, upper_bound)
+class _GreaterThan(_Above):
+    strict = (True, False)
 
 
-def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """In an interval without its upper end."""
-    return _Bounds("HalfOpenInterval", lower_bound, upper_bound, strict=(False, True))
+class _GreaterThanEq(_Above):
+    pass
 
 
-def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Integers in a closed interval."""
-    return _Bounds("IntegerInterval", lower_bound, upper_bound, is_discrete=True)
+class _IntegerGreaterThan(_Above):
+    is_discrete = True
+
+
+class _LessThan(_Below):
+    strict = (False, True)
+
+
+class _Interval(_Between):
+    pass
+
+
+class _HalfOpenInterval(_Between):
+    strict = (False, True)
+
+
+class _IntegerInterval(_Between):
+    is_discrete = True
 
 
 class _OneHot(Constraint):
@@ -270,11 +283,13 @@ def stack(cseq: Sequence[Constraint], dim: int = 0) -> Constraint:
 independent = _IndependentConstraint
 multinomial = _Multinomial
 dependent = _Dependent()
-boolean = _Simple("Boolean", lambda v: (v == 0) | (v == 1), is_discrete=True)
+boolean = _Boolean()
 one_hot = _OneHot()
-nonnegative_integer = _Bounds("IntegerGreaterThan", 0, is_discrete=True)
-positive_integer = _Bounds("IntegerGreaterThan", 1, is_discrete=True)
-real = _Simple("Real", lambda v: v == v)            # nan alone is not equal to itself
+greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
+interval, half_open_interval, integer_interval = _Interval, _HalfOpenInterval, _IntegerInterval
+nonnegative_integer = _IntegerGreaterThan(0)
+positive_integer = _IntegerGreaterThan(1)
+real = _Real()
 real_vector = independent(real, 1)
 positive = greater_than(0.0)
 nonnegative = greater_than_eq(0.0)

@@ -85,6 +85,18 @@ def _triangle(x: Array) -> Array:
     return np.maximum(0.0, 1 - np.abs(x))
 
 
+def _box(x: Array) -> Array:
+    return ((x > -0.5) & (x <= 0.5)).astype(np.float64)
+
+
+def _hamming(x: Array) -> Array:
+    return np.where(np.abs(x) < 1, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0.0)
+
+
+def _lanczos(x: Array) -> Array:
+    return np.where((x >= -3) & (x < 3), np.sinc(x) * np.sinc(x / 3), 0.0)
+
+
 def _cubic(a: float) -> Callable[[Array], Array]:
     def f(x: Array) -> Array:
         x = np.abs(x)
@@ -95,20 +107,26 @@ def _cubic(a: float) -> Callable[[Array], Array]:
 
 
 def resample(array: Array, size: tuple[int, int], mode: str, antialias: bool) -> Array:
-    """A (..., height, width) array at another size; modes nearest, bilinear, bicubic.
+    """A (..., height, width) array at another size; modes nearest, nearest-exact, bilinear,
+    bicubic; with `antialias` also box, hamming and lanczos, which Pillow has.
 
     Source: separable convolution with a filter as wide as the scale, as in Pillow (antialias), or
     interpolation between the nearest pixels (not).
     """
     height, width = array.shape[-2:]
-    if mode == "nearest":
-        rows = np.minimum((np.arange(size[0]) * (height / size[0])).astype(int), height - 1)
-        columns = np.minimum((np.arange(size[1]) * (width / size[1])).astype(int), width - 1)
+    if mode in ("nearest", "nearest-exact"):
+        inside = 0.5 * (mode == "nearest-exact")          # the middle of a pixel, or its edge
+        rows, columns = (
+            np.minimum(((np.arange(new) + inside) * (old / new)).astype(int), old - 1)
+            for new, old in zip(size, (height, width), strict=True))
         return array[..., rows[:, None], columns]
     filters = {"bilinear": (_triangle, 1.0),
                "bicubic": (_cubic(-0.5 if antialias else -0.75), 2.0)}
+    if antialias:
+        filters |= {"box": (_box, 0.5), "hamming": (_hamming, 1.0), "lanczos": (_lanczos, 3.0)}
     if mode not in filters:
-        raise ArgumentError(f"interpolation {mode!r} is not one of nearest, bilinear, bicubic")
+        raise ArgumentError(f"interpolation {mode!r} is not one of nearest, nearest-exact, "
+                            f"{', '.join(filters)}")
     f, reach = filters[mode]
     rows_w = _weights(height, size[0], f, reach, antialias)
     columns_w = _weights(width, size[1], f, reach, antialias)

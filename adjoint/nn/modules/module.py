@@ -18,6 +18,7 @@ from adjoint.nn.modules._hooks import (
     register_module_full_backward_pre_hook,
 )
 from adjoint.nn.modules._state import ModuleState
+from adjoint.nn.modules._state import _IncompatibleKeys as _IncompatibleKeys
 from adjoint.nn.modules._tree import REGISTRATION_HOOKS
 from adjoint.nn.parameter import Buffer, is_lazy
 

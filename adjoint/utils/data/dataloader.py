@@ -72,7 +72,7 @@ class DataLoader:
         self.sampler, self.batch_sampler = sampler, batch_sampler
         batched = batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
-        self._workers: _WorkerIterator | None = None
+        self._workers: _MultiProcessingDataLoaderIter | None = None
 
     def _check_workers(self, prefetch_factor: int | None) -> None:
         workers = self.num_workers
@@ -117,9 +117,9 @@ class DataLoader:
         if not self.num_workers:
             return self._here()
         if not self.persistent_workers:
-            return _WorkerIterator(self, seed)
+            return _MultiProcessingDataLoaderIter(self, seed)
         if self._workers is None or self._workers.closed:
-            self._workers = _WorkerIterator(self, seed)
+            self._workers = _MultiProcessingDataLoaderIter(self, seed)
         else:
             self._workers.restart()
         return self._workers
@@ -144,7 +144,7 @@ class DataLoader:
         return items // self.batch_size if self.drop_last else math.ceil(items / self.batch_size)
 
 
-class _WorkerIterator:
+class _MultiProcessingDataLoaderIter:
     """One pass over the data with workers; a persistent one is restarted for the next pass."""
 
     def __init__(self, loader: DataLoader, seed: int) -> None:
@@ -195,7 +195,7 @@ class _WorkerIterator:
             self._pool.submit(worker, self._task, index)
             self._task += 1
 
-    def __iter__(self) -> _WorkerIterator:
+    def __iter__(self) -> _MultiProcessingDataLoaderIter:
         return self
 
     def __next__(self) -> Any:

@@ -281,19 +281,20 @@ class ImageFolder(Dataset[tuple[Any, int]]):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         path, target = self.samples[index]
-        image = _open_image(path, self.mode)
+        image = open_image(path, self.mode)
         value = self.transform(image) if self.transform is not None else _image_tensor(image)
         return value, target if self.target_transform is None else self.target_transform(target)
 
 
-def _open_image(path: Path, mode: str) -> Any:
+def open_image(path: PathLike, mode: str | None = None) -> Any:
+    """A Pillow image, read whole; in the colours of `mode` if given."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise NotSupported("reading images needs Pillow: pip install pillow") from None
     try:
         with Image.open(path) as image:
-            return image.convert(mode)
+            return image.convert(mode) if mode else image.copy()
     except (UnidentifiedImageError, OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError):
             raise

@@ -18,8 +18,12 @@ class InterpolationMode(Enum):
     """How values between pixels are found."""
 
     NEAREST = "nearest"
+    NEAREST_EXACT = "nearest-exact"
     BILINEAR = "bilinear"
     BICUBIC = "bicubic"
+    BOX = "box"
+    HAMMING = "hamming"
+    LANCZOS = "lanczos"
 
 
 def to_tensor(pic: Any) -> Tensor:
@@ -105,7 +109,8 @@ def resize(img: Any, size: Any, interpolation: Any = InterpolationMode.BILINEAR,
     if min(wanted) < 1:
         raise ArgumentError(f"resize: size {list(wanted)} must be positive")
     mode = interpolation.value if isinstance(interpolation, InterpolationMode) else \
-        {0: "nearest", 2: "bilinear", 3: "bicubic"}.get(interpolation, str(interpolation))
+        {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic",
+         4: "box", 5: "hamming"}.get(interpolation, str(interpolation))
     if wanted == (height, width):
         return img
     smooth = bool(antialias) or not isinstance(img, Tensor)
