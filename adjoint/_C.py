@@ -2,9 +2,14 @@
 from __future__ import annotations
 
 from adjoint.base.errors import missing as _missing
+from adjoint.core.trace import current_level as _current_level
 from adjoint.core.intercept import disabled as _disabled_torch_function_impl
+from adjoint.core.tensor import Tensor as _Tensor
 from adjoint.overrides import DisableTorchFunction as DisableTorchFunction
 from adjoint.overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
+
+
+_TensorMeta = type(_Tensor)
 
 
 def _log_api_usage_once(event: str) -> None:
@@ -13,6 +18,11 @@ def _log_api_usage_once(event: str) -> None:
 
 def _get_tracing_state() -> None:
     """None: no program is being traced by `jit`."""
+
+
+def _are_functorch_transforms_active() -> bool:
+    """Whether a function of `func` is running around this call."""
+    return _current_level() > 0
 
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "_disabled_torch_function_impl"]

@@ -117,7 +117,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
          "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C",
-         "_dynamo", "library", "fx", "quasirandom", "__config__")
+         "_dynamo", "library", "fx", "quasirandom", "futures", "__config__")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
@@ -131,6 +131,7 @@ _LEGACY = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongT
 _LAZY_NAMES = {**dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, "legacy"),
               "save": "io", "load": "io", "compile": "compiler", "vmap": "func",
               "segment_reduce": "ops.segments", "hash_tensor": "ops.segments",
+              "ScriptModule": "nn.modules.script", "Stream": "cuda", "Event": "cuda",
               **dict.fromkeys(("SymInt", "SymFloat", "SymBool"), "compiler"),
               "UntypedStorage": "storage", "TypedStorage": "storage",
               "fuse": "func", "explain": "inspect", "draw": "inspect",

@@ -4,13 +4,17 @@
 """
 from __future__ import annotations
 
+import sys
+
 from adjoint.backends import Switches
 from adjoint.compiler import allow_in_graph as allow_in_graph
+from adjoint.compiler import assume_constant_result as assume_constant_result
 from adjoint.compiler import disable as disable
 from adjoint.compiler import is_compiling as is_compiling
 from adjoint.compiler import list_backends as list_backends
 from adjoint.compiler import reset as reset
 
+eval_frame = sys.modules[__name__]     # where PyTorch defines OptimizedModule
 config = Switches(f"{__name__}.config", suppress_errors=False, cache_size_limit=8)
 __path__: list[str] = []               # a package, so that `import adjoint._dynamo.config` is one
 

@@ -39,6 +39,14 @@ def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None,
     return obj
 
 
+def _overload(fn: T) -> T:
+    """`fn` itself: declares one of the types that a function takes, for TorchScript's compiler."""
+    return fn
+
+
+_overload_method = _overload
+
+
 def unused(fn: T) -> T:
     """`fn` itself: a mark for TorchScript's compiler."""
     return fn

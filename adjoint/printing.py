@@ -22,6 +22,7 @@ class Options:
     sci_mode: bool | None = None
 
 
+PRINT_OPTS = Options
 _PROFILES: dict[str, dict[str, Any]] = {
     "default": dict(precision=4, threshold=1000, edgeitems=3, linewidth=80),
     "short": dict(precision=2, threshold=1000, edgeitems=2, linewidth=80),
@@ -136,6 +137,11 @@ def format_array(array: Any, indent: int) -> str:
     shown = _edges(array) if short else array
     form: Any = _ComplexFormat(shown) if array.dtype.kind == "c" else _Format(shown)
     return _lines(array, indent, short, form)
+
+
+def _tensor_str(self: Tensor, indent: int) -> str:
+    """The numbers of a tensor alone, without `tensor(...)` around them: `torch._tensor_str`."""
+    return format_array(self.detach().array, indent)
 
 
 def tensor_repr(t: Tensor) -> str:

@@ -31,12 +31,21 @@ class UntypedStorage:
         array = self.tensor.array
         self._owner = array if isinstance(array, MetaArray) else owner_of(array)
 
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file, as `from_file` has them."""
+        return cls(FUNCTIONS["from_file"](filename, shared, nbytes, dtype=uint8))
+
     def _element(self, dtype: Any) -> Any:
         """Type of an element of new memory."""
         if dtype is not None:
             raise ArgumentError("UntypedStorage has no dtype: its size is in bytes; use "
                                 "TypedStorage(size, dtype=...)")
         return uint8
+
+    def untyped(self) -> UntypedStorage:
+        """The same memory, counted in bytes."""
+        return self
 
     def nbytes(self) -> int:
         """Bytes of the whole memory."""
@@ -73,6 +82,11 @@ class UntypedStorage:
         return self.size()
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice) and type(self) is UntypedStorage:
+            part = self._bytes()[index]
+            made = UntypedStorage(wrap(part))
+            made._owner = part          # not the whole memory, which the others show
+            return made
         return self.tolist()[index]
 
     def __eq__(self, other: object) -> bool:

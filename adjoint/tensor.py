@@ -337,9 +337,9 @@ def tolist(self: Tensor) -> Any:
 @member
 def numpy(self: Tensor, *, force: bool = False) -> Any:
     """A NumPy array on the same memory; a write to it that would corrupt a gradient is found
-    in backward."""
+    in backward. A tensor that requires grad is refused, except under `no_grad`."""
     array = values_of(self, "numpy()")
-    if self._rg and not force:
+    if self._rg and not force and state() & GRAD:
         raise AutogradError("Can't call numpy() on Tensor that requires grad. Use "
                             "tensor.detach().numpy() instead.")
     core.expose(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint import profiler as _profiler
+from adjoint.base.errors import NotSupported
 from adjoint.profiler import record_function as record_function
 from adjoint.profiler.events import EventList as EventList
 
@@ -38,6 +39,18 @@ class profile(_profiler.profile):
     def __exit__(self, *exc: object) -> None:
         if self.enabled:
             super().__exit__(*exc)
+
+
+class emit_nvtx:
+    """Marks for the profiler of CUDA devices, which are not here: making one raises."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotSupported(f"profiler.{type(self).__name__}: there is no such profiler here; "
+                           "profile() measures on the cpu")
+
+
+class emit_itt(emit_nvtx):
+    """Marks for the profiler of another vendor, which is not here either."""
 
 
 __all__ = ["profile", "record_function"]

@@ -23,14 +23,18 @@ from typing import Any
 
 import adjoint
 from adjoint.base.dtypes import DType
+from adjoint.base.errors import missing
 from adjoint.cli.children import inherited
-from adjoint.cli.served import RENAMED
+from adjoint.cli.served import KINDS, RENAMED
 from adjoint.core.tensor import Cell, Tensor
+from adjoint.ops import aten
 from adjoint.testing import wheel
+from adjoint.testing.absent import ABSENT_DTYPES, LimitsOf, OrAbsent, kind
 from adjoint.version import __version__
 
 _SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
 _AUTOGRAD = {"autograd": "adjoint.hips"}
+_FILES = ("PyTorchFileReader", "PyTorchFileWriter")   # classes that annotations name
 _JAX = {"jax": "adjoint.jax"}
 
 
@@ -47,6 +51,23 @@ class _Loader(importlib.abc.Loader):
         """The module is executed already."""
 
 
+class _Kinds(importlib.abc.Loader):
+    """Makes a module of classes that nothing is an instance of (`served.KINDS`)."""
+
+    def create_module(self, spec: Any) -> ModuleType:
+        module = ModuleType(spec.name, "Names of parts that are not here.")
+        unknown = missing(spec.name)
+
+        def named(name: str) -> Any:
+            return unknown(name) if name.startswith("__") else vars(module).setdefault(
+                name, kind(name))
+        vars(module)["__getattr__"] = named
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """All is there."""
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds packages (`torch`, `torchvision`) and what is in them in this package."""
 
@@ -55,6 +76,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         top, dot, rest = name.partition(".")
+        theirs = "torch" + dot + rest if top == "adjoint" else name    # for `from torch.a import b`
+        if "torch" in self.served and any(theirs == k or theirs.startswith(k + ".") for k in KINDS):
+            return importlib.machinery.ModuleSpec(name, _Kinds(), is_package=True)
         if top not in self.served and name not in self.renamed:
             return None
         if top == "torch" and (file := wheel.find_spec(name)):
@@ -115,9 +139,14 @@ def serve_program() -> None:
     """`serve_torch`, for a program that is to run as it does there, not to be looked into.
 
     Two things that go further here are as in PyTorch: a write through `.data` is no version (F23),
-    and NumPy's functions give arrays of tensors' values, not tensors.
+    and NumPy's functions give arrays of tensors' values, not tensors. Dtypes and entries of
+    `ops.aten` that are not here have names, for programs that list them without using them.
     """
     serve_torch()
+    for name, stand_in in (*ABSENT_DTYPES.items(), *((n, kind(n)) for n in _FILES)):
+        vars(adjoint).setdefault(name, stand_in)
+    setattr(adjoint, "finfo", LimitsOf)  # noqa: B010  # of these dtypes too
+    setattr(adjoint.ops, "aten", OrAbsent(aten))  # noqa: B010  # as `torch` above
     Cell.data_counts = False
     if hasattr(Tensor, "__array_function__"):
         del Tensor.__array_function__

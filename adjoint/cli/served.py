@@ -15,9 +15,13 @@ RENAMED = {
     "torch.cuda.memory": "adjoint.cuda",
     "torch.profiler.profiler": "adjoint.profiler",
     "torch.distributed.distributed_c10d": "adjoint.distributed",
+    "torch.distributed.constants": "adjoint.distributed",
+    "torch.distributed._tensor": "adjoint.distributed.tensor",
+    "torch.distributed.tensor.placement_types": "adjoint.distributed.tensor",
     "torch.distributed.elastic": "adjoint.distributed.elastic",
     "torch.distributed.elastic.multiprocessing": "adjoint.distributed.elastic",
     "torch.distributed.elastic.multiprocessing.errors": "adjoint.distributed.elastic",
+    "torch._tensor_str": "adjoint.printing",
     "torch._subclasses.fake_tensor": "adjoint._subclasses",
     "torch.fx.experimental": "adjoint.fx",
     "torch.fx.experimental.proxy_tensor": "adjoint._subclasses",
@@ -39,3 +43,10 @@ RENAMED = {
     "torchvision.transforms.transforms": "adjoint.vision.transforms",
     "torchvision.transforms.v2.functional": "adjoint.vision.transforms.functional",
 }
+
+# Parts that are not here, most of them for machines of many devices, with all that is in them. Programs import names from there to
+# ask what they have (`isinstance(model, FullyShardedDataParallel)`): each is a class that nothing
+# here is an instance of, and making one, or calling it as the function that it may be, raises.
+KINDS = tuple(f"torch.distributed.{name}" for name in (
+    "_composable", "_functional_collectives", "_shard", "algorithms", "checkpoint", "device_mesh",
+    "fsdp", "tensor._utils", "tensor.experimental", "tensor.parallel")) + ("torch.utils.flop_counter",)

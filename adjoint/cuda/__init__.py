@@ -95,6 +95,34 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     return "no CUDA device: see memory.memory_summary() for the cpu"
 
 
+class _OfDevice:
+    """What belongs to a CUDA device: a class for annotations and isinstance; making one raises."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NoDevice(f"cuda.{type(self).__name__}: there is no CUDA device here; a CPU runs "
+                       "operations in the order of the program")
+
+
+class Stream(_OfDevice):
+    """A queue of work of a CUDA device."""
+
+
+class StreamContext(_OfDevice):
+    """What `stream(s)` gives where there are streams."""
+
+
+class Event(_OfDevice):
+    """A mark in a stream."""
+
+
+class graph(_OfDevice):
+    """Records work into a `CUDAGraph`."""
+
+
+class CUDAGraph(_OfDevice):
+    """Recorded work of a CUDA device."""
+
+
 def __getattr__(name: str) -> Any:
     if name == "amp":
         return importlib.import_module("adjoint.cuda.amp")

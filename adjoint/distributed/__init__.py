@@ -5,6 +5,10 @@
 starts two processes; each calls `init_process_group()` and wraps its model in
 `nn.parallel.DistributedDataParallel`.
 """
+import importlib as _importlib
+from typing import Any as _Any
+
+from adjoint.base.errors import missing as _missing
 from adjoint.distributed.collectives import ReduceOp as ReduceOp
 from adjoint.distributed.collectives import Work as Work
 from adjoint.distributed.collectives import all_gather as all_gather
@@ -12,6 +16,7 @@ from adjoint.distributed.collectives import all_gather_into_tensor as all_gather
 from adjoint.distributed.collectives import all_gather_object as all_gather_object
 from adjoint.distributed.collectives import all_reduce as all_reduce
 from adjoint.distributed.collectives import all_to_all as all_to_all
+from adjoint.distributed.collectives import all_to_all_single as all_to_all_single
 from adjoint.distributed.collectives import barrier as barrier
 from adjoint.distributed.collectives import broadcast as broadcast
 from adjoint.distributed.collectives import broadcast_object_list as broadcast_object_list
@@ -26,6 +31,7 @@ from adjoint.distributed.collectives import scatter as scatter
 from adjoint.distributed.collectives import send as send
 from adjoint.distributed.group import GroupMember as GroupMember
 from adjoint.distributed.group import ProcessGroup as ProcessGroup
+from adjoint.distributed.group import default_pg_timeout as default_pg_timeout
 from adjoint.distributed.group import destroy_process_group as destroy_process_group
 from adjoint.distributed.group import get_backend as get_backend
 from adjoint.distributed.group import get_global_rank as get_global_rank
@@ -45,3 +51,14 @@ from adjoint.distributed.group import new_group as new_group
 from adjoint.distributed.transport import DistributedError as DistributedError
 
 DistBackendError = DistributedError
+
+
+def __getattr__(name: str) -> _Any:
+    """Modules inside load when they are first used."""
+    if not name.startswith("_"):
+        try:
+            return _importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+    return _missing(__name__)(name)

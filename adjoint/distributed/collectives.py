@@ -24,6 +24,7 @@ class ReduceOp:
 
     SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR = (
         "sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+    RedOpType = str                     # what these are
 
 
 _COMBINE: dict[str, Callable[..., Any]] = {
@@ -285,6 +286,27 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
         for t, value in zip(output_tensor_list, into, strict=True):
             _store(t, value, "all_to_all")
     return _done(output_tensor_list, async_op)
+
+
+def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Sequence[int] | None = None,
+                      input_split_sizes: Sequence[int] | None = None,
+                      group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
+    """Send part j of `input`, cut along its first axis, to rank j, and lay what the others sent one
+    below the other into `output`. Without sizes the parts are equal."""
+    g = the(group)
+    parts = []
+    for name, t, lengths in (("output", output, output_split_sizes),
+                             ("input", input, input_split_sizes)):
+        if not lengths and t.shape[0] % g.size():
+            raise ShapeError(f"all_to_all_single: {name}{list(t.shape)} cannot be cut into "
+                             f"{g.size()} equal parts along its first axis; give "
+                             f"{name}_split_sizes")
+        if lengths and (len(lengths) != g.size() or sum(lengths) != t.shape[0]):
+            raise ShapeError(f"all_to_all_single: {name}_split_sizes {list(lengths)} must be "
+                             f"{g.size()} numbers with the sum {t.shape[0]}")
+        whole = t.detach()
+        parts.append(list(whole.split(list(lengths) if lengths else t.shape[0] // g.size() or 1)))
+    return all_to_all(parts[0], parts[1], group, async_op)
 
 
 def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_ids: Any = None

@@ -26,15 +26,20 @@ class Transform:
     bijective: Any = False
     domain: Any = constraints.real
     codomain: Any = constraints.real
+    _cache_size: int
+    _cached_x_y: tuple[Any, Any]
 
     def __init__(self, cache_size: int = 0) -> None:
+        self._remember(cache_size)
+        super().__init__()              # of a module, where a transform with parameters is one
+
+    def _remember(self, cache_size: int) -> None:
         if cache_size not in (0, 1):
             raise ArgumentError(f"cache_size must be 0 or 1, got {cache_size}")
-        self._cache_size = cache_size
-        self._last: tuple[Any, Any] = (None, None)
+        self.__dict__.update(_cache_size=cache_size, _cached_x_y=(None, None))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": (None, None)}
+        return {**self.__dict__, "_cached_x_y": (None, None)}
 
     @property
     def event_dim(self) -> int:
@@ -59,7 +64,7 @@ class Transform:
             return self
         new = self.__class__.__new__(self.__class__)
         new.__dict__.update(self.__dict__)
-        Transform.__init__(new, cache_size)
+        new._remember(cache_size)
         return new
 
     def __eq__(self, other: object) -> bool:
@@ -69,19 +74,19 @@ class Transform:
         return id(self)
 
     def __call__(self, x: Any) -> Any:
-        if self._cache_size and x is self._last[0]:
-            return self._last[1]
+        if self._cache_size and x is self._cached_x_y[0]:
+            return self._cached_x_y[1]
         y = self._call(x)
         if self._cache_size:
-            self._last = x, y
+            self._cached_x_y = x, y
         return y
 
     def _inv_call(self, y: Any) -> Any:
-        if self._cache_size and y is self._last[1]:
-            return self._last[0]
+        if self._cache_size and y is self._cached_x_y[1]:
+            return self._cached_x_y[0]
         x = self._inverse(y)
         if self._cache_size:
-            self._last = x, y
+            self._cached_x_y = x, y
         return x
 
     def _call(self, x: Any) -> Any:

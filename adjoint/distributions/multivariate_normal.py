@@ -7,6 +7,7 @@ from adjoint.base.errors import ArgumentError
 from adjoint.distributions import constraints
 from adjoint.distributions._covariance import CONSTRAINTS, ByCovariance, the_given
 from adjoint.distributions._ops import F
+from adjoint.distributions.distribution import Distribution as Distribution
 from adjoint.distributions.utils import HALF_LOG_2PI
 
 

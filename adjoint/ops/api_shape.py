@@ -61,7 +61,7 @@ def _viewable(array: Any, shape: Sequence[int]) -> bool:
 
 @public("view", function=False)
 @planned
-def view(input: Any, *args: Any, shape: Any = None, size: Any = None) -> Any:
+def view(input: Any, *args: Any, shape: Any = None, size: Any = None, dtype: Any = None) -> Any:
     """The same memory in another shape, or its bytes as another dtype.
 
     Raises ShapeError where the strides do not allow a view; `reshape` copies there.
@@ -72,6 +72,8 @@ def view(input: Any, *args: Any, shape: Any = None, size: Any = None) -> Any:
     """
     if len(args) == 1 and not isinstance(args[0], (int, tuple, list, np.integer)):
         return _view_dtype(input, args[0])
+    if dtype is not None and not args:
+        return _view_dtype(input, dtype)
     shape = shape if size is None else size
     new = infer_size(sizes(given(args, shape)), numel(input), tuple(input.shape))
     if type(input) is Tensor and not _viewable(input.array, new):

@@ -68,6 +68,14 @@ def is_nonzero(input: Any) -> bool:
     return bool(value(input, "is_nonzero").reshape(-1)[0] != 0)
 
 
+@public("_assert_async", method=False)
+def assert_async(input: Any, assert_msg: str = "Expected Tensor with single nonzero value, but got "
+                 "zero") -> None:
+    """Raises RuntimeError with the message if the one element is 0; at once, as on any CPU."""
+    if not is_nonzero(input):
+        raise RuntimeError(assert_msg)
+
+
 @public()
 def is_same_size(input: Any, other: Any) -> bool:
     """True if the shapes are equal."""

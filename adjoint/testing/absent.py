@@ -37,7 +37,7 @@ class AbsentDType(dt.DType):
         raise NotSupported(f"dtype {self.name}: there are no tensors of it here")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_ABSENT_DTYPES.__getitem__, (self.name,))
+        return (ABSENT_DTYPES.__getitem__, (self.name,))
 
 
 _LARGEST = {"float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0, "float8_e5m2": 57344.0,
@@ -100,7 +100,7 @@ class Unmade:
     """A kind of object that is not here."""
 
 
-def _kind(name: str) -> type:
+def kind(name: str) -> type:
     """A class that nothing is an instance of: making one raises."""
     return type(name, (Unmade,), {"__init__": lambda self, *args, **kwargs: Absent(name)()})
 
@@ -201,7 +201,7 @@ _PROMOTION = SimpleNamespace(elementwise_dtypes=elementwise_dtypes,
                              ELEMENTWISE_TYPE_PROMOTION_KIND=Promotion)
 _DTYPES = ("float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
            " float4_e2m1fn_x2 complex32 qint8 quint8 qint32 quint4x2 quint2x4").split()
-_ABSENT_DTYPES = {name: AbsentDType(name, np.uint8) for name in _DTYPES}
+ABSENT_DTYPES = {name: AbsentDType(name, np.uint8) for name in _DTYPES}
 _SHORT = {getattr(dt, name): short for name, short in (pair.split("=") for pair in (
     "float64=f64 float32=f32 float16=f16 bfloat16=bf16 complex64=c64 complex128=c128 int64=i64"
     " int32=i32 int16=i16 int8=i8 uint8=u8 uint16=u16 uint32=u32 uint64=u64 bool_=b8").split())}
@@ -219,12 +219,12 @@ def _switches(*names: str) -> dict[str, Any]:
 
 # module below `torch` -> name -> what it gives; a name that the module has already is left alone
 ANSWERS: dict[str, dict[str, Any]] = {
-    "": {**_ABSENT_DTYPES, "_disable_dynamo": lambda f=None, recursive=True: f or (lambda g: g),
-         "chalf": _ABSENT_DTYPES["complex32"], "finfo": LimitsOf,
+    "": {**ABSENT_DTYPES, "_disable_dynamo": lambda f=None, recursive=True: f or (lambda g: g),
+         "chalf": ABSENT_DTYPES["complex32"], "finfo": LimitsOf,
          **{name: Absent(name) for name in (*_SCHEMES, "jagged", "_mkldnn")}},
     "__future__": _switches("swap_module_params_on_conversion",
                             "overwrite_module_params_on_conversion"),
-    "_C": {**{name: _kind(name) for name in _CLASSES},
+    "_C": {**{name: kind(name) for name in _CLASSES},
            "_get_cpu_capability": lambda: "DEFAULT",
            "_get_privateuse1_backend_name": lambda: "privateuseone",
            "_jit_set_profiling_executor": _no, "_get_graph_executor_optimize": _no,
@@ -254,7 +254,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "_prims": {"utils": _PROMOTION},
     **{f"ao.nn.{part}": {"modules": SimpleNamespace(__all__=[], __name__=f"torch.ao.nn.{part}")}
        for part in ("qat", "quantizable")},
-    "ao.nn.quantized": {"MaxPool2d": _kind("MaxPool2d"),
+    "ao.nn.quantized": {"MaxPool2d": kind("MaxPool2d"),
                         "modules": SimpleNamespace(__all__=[], __name__="torch.ao.nn.quantized")},
     "autograd.gradcheck": {"_iter_tensors": _iter_tensors, "_get_numerical_jacobian": _jacobians},
     "backends.python_native": {"all_dsls": [], "available_dsls": []},
@@ -262,9 +262,9 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "cuda.jiterator": {name: lambda *args, **kwargs: Absent("cuda.jiterator") for name in
                        ("_create_jit_fn", "_create_multi_output_jit_fn")},
     "ops": {"aten": OrAbsent(aten), "mkldnn": Absent("ops.mkldnn"), "prims": Absent("ops.prims")},
-    "distributed.tensor": {"DTensor": _kind("DTensor")},
+    "distributed.tensor": {"DTensor": kind("DTensor")},
     "masked": {"_input_mask": _input_mask, "_output_mask": _output_mask},
-    "nn": {name: _kind(name) for name in ("LinearCrossEntropyLoss", "LinearCrossEntropyOptions")},
+    "nn": {name: kind(name) for name in ("LinearCrossEntropyLoss", "LinearCrossEntropyOptions")},
     "nn._reduction": {"get_enum": ["none", "mean", "sum"].index},
     "onnx": {"register_custom_op_symbolic": Absent("ONNX"),
              "unregister_custom_op_symbolic": Absent("ONNX")},

@@ -11,7 +11,7 @@ import numpy as np
 
 import adjoint as ad
 from adjoint.base.errors import ArgumentError, ShapeError
-from adjoint.core.tensor import Tensor
+from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn import Module
 from adjoint.nn import functional as F
 
@@ -164,7 +164,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Any:
         inter = np.maximum(sides, 0).prod(-1)
         with np.errstate(invalid="ignore", divide="ignore"):     # boxes of no area stay
             order = order[~(inter / (area[i] + area[order] - inter) > iou_threshold)]
-    return ad.tensor(np.array(keep, np.int64))
+    return wrap(np.array(keep, np.int64))
 
 
 def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Any:
@@ -186,7 +186,7 @@ def clip_boxes_to_image(boxes: Tensor, size: tuple[int, int]) -> Any:
 def remove_small_boxes(boxes: Tensor, min_size: float) -> Any:
     """The rows of boxes (N, 4) that are at least `min_size` wide and high."""
     _boxes("remove_small_boxes", boxes)
-    return ad.where(((boxes[:, 2:] - boxes[:, :2]) >= min_size).all(1))[0]
+    return ad.nonzero(((boxes[:, 2:] - boxes[:, :2]) >= min_size).all(1), as_tuple=True)[0]
 
 
 def masks_to_boxes(masks: Tensor) -> Any:
@@ -257,7 +257,7 @@ def _interpolation(at: np.ndarray[Any, Any], n: int, like: Tensor) -> Any:
     row = np.broadcast_to(np.arange(at.shape[0])[:, None], at.shape)
     np.add.at(w, (row, low), (1 - rest) * inside)
     np.add.at(w, (row, np.minimum(low + 1, n - 1)), rest * inside)
-    return ad.tensor(w / at.shape[1], dtype=like.dtype)
+    return wrap(w / at.shape[1]).to(like.dtype)
 
 
 class RoIAlign(Module):

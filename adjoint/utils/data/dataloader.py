@@ -144,7 +144,11 @@ class DataLoader:
         return items // self.batch_size if self.drop_last else math.ceil(items / self.batch_size)
 
 
-class _MultiProcessingDataLoaderIter:
+class _BaseDataLoaderIter:
+    """An iterator of a `DataLoader` that has workers; without them it is a generator."""
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over the data with workers; a persistent one is restarted for the next pass."""
 
     def __init__(self, loader: DataLoader, seed: int) -> None:
