@@ -1,6 +1,8 @@
 """The names of `torch._C` that programs with `__torch_function__` use."""
 from __future__ import annotations
 
+import importlib as _importlib
+
 from adjoint.base.errors import missing as _missing
 from adjoint.core.trace import current_level as _current_level
 from adjoint.core.intercept import disabled as _disabled_torch_function_impl
@@ -26,4 +28,10 @@ def _are_functorch_transforms_active() -> bool:
 
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "_disabled_torch_function_impl"]
-__getattr__ = _missing("adjoint._C")
+_NAMES = _missing("adjoint._C")
+
+
+def __getattr__(name: str) -> object:
+    if name == "_nn":                   # what `Module.to` of libraries asks it for
+        return _importlib.import_module("adjoint.nn.modules.module")
+    return _NAMES(name)

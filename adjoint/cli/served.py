@@ -8,6 +8,7 @@ from __future__ import annotations
 RENAMED = {
     "functorch": "adjoint.func",
     "torch.functional": "adjoint",
+    "torch.nn.attention.flex_attention": "adjoint.nn.flex_attention",
     "torch.nn.modules._functions": "adjoint.nn.functional",
     "torch.cuda.amp.autocast_mode": "adjoint.cuda.amp",
     "torch.cuda.amp.grad_scaler": "adjoint.cuda.amp",
@@ -44,9 +45,9 @@ RENAMED = {
     "torchvision.transforms.v2.functional": "adjoint.vision.transforms.functional",
 }
 
-# Parts that are not here, most of them for machines of many devices, with all that is in them. Programs import names from there to
+# Parts for machines of many devices, with all that is in them. Programs import names from there to
 # ask what they have (`isinstance(model, FullyShardedDataParallel)`): each is a class that nothing
 # here is an instance of, and making one, or calling it as the function that it may be, raises.
 KINDS = tuple(f"torch.distributed.{name}" for name in (
     "_composable", "_functional_collectives", "_shard", "algorithms", "checkpoint", "device_mesh",
-    "fsdp", "tensor._utils", "tensor.experimental", "tensor.parallel")) + ("torch.utils.flop_counter",)
+    "fsdp", "tensor._utils", "tensor.experimental", "tensor.parallel"))

@@ -201,7 +201,7 @@ class Module(ModuleHooks, ModuleState):
         >>> ad.nn.Linear(2, 2).to(ad.float64).weight.dtype
         adjoint.float64
         """
-        device, dtype = _parse_to(args, kwargs)
+        device, dtype = _parse_to(*args, **kwargs)[:2]
         if dtype is not None and not dtypes.is_inexact(dtypes.to_numpy(dtype)):
             raise DTypeError("nn.Module.to only accepts floating point or complex dtypes, but "
                              f"got desired dtype={dtype}")
@@ -287,8 +287,9 @@ def _inexact(t: Tensor) -> bool:
     return dtypes.is_inexact(t.array.dtype)
 
 
-def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """(device, dtype) out of the accepted argument forms of ``Module.to``."""
+def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) out of the accepted argument forms of
+    ``Module.to``."""
     device, dtype = kwargs.get("device"), kwargs.get("dtype")
     unknown = set(kwargs) - {"device", "dtype", "tensor", "non_blocking", "memory_format"}
     if unknown:
@@ -306,7 +307,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         else:
             raise ArgumentError(f"to() got {value!r}: expected a device, a floating dtype or a "
                                 "tensor")
-    return device, dtype
+    return device, dtype, bool(kwargs.get("non_blocking")), kwargs.get("memory_format")
 
 
 def _table(kind: str) -> HookTable:
