@@ -4,12 +4,11 @@ from __future__ import annotations
 import importlib as _importlib
 
 from adjoint.base.errors import missing as _missing
-from adjoint.core.trace import current_level as _current_level
 from adjoint.core.intercept import disabled as _disabled_torch_function_impl
 from adjoint.core.tensor import Tensor as _Tensor
+from adjoint.core.trace import current_level as _current_level
 from adjoint.overrides import DisableTorchFunction as DisableTorchFunction
 from adjoint.overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
-
 
 _TensorMeta = type(_Tensor)
 

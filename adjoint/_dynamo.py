@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from typing import Any
 
 from adjoint.backends import Switches
 from adjoint.compiler import allow_in_graph as allow_in_graph
@@ -19,6 +21,21 @@ config = Switches(f"{__name__}.config", suppress_errors=False, cache_size_limit=
 __path__: list[str] = []               # a package, so that `import adjoint._dynamo.config` is one
 
 
+def mark_static_address(t: Any, guard: bool = True) -> None:
+    """Nothing: a hint to PyTorch's compiler about a tensor."""
+
+
+def mark_dynamic(t: Any, index: Any, **hints: Any) -> None:
+    """Nothing: a hint to PyTorch's compiler about sizes of a tensor."""
+
+
+mark_static = maybe_mark_dynamic = mark_dynamic
+
+
 class OptimizedModule:
     """The class of what `torch.compile` makes of a module in PyTorch. Nothing is an instance:
     `compile` gives the module itself, whose `_orig_mod` is the module too."""
+
+
+class TransformGetItemToIndex(nullcontext[None]):
+    """Within it, PyTorch's compiler takes numbers of a `vmap` for indices. They are, everywhere."""

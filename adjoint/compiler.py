@@ -39,8 +39,8 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     """Give back `model` (a module or a function) as it is: it runs operation by operation, on
     kernels that were generated for this machine. Also a decorator, with or without arguments.
 
-    The names in its `state_dict` have no `_orig_mod.` in front; a module is its own `_orig_mod`. A function as `backend` is refused:
-    there is no traced graph to give to it.
+    The names in its `state_dict` have no `_orig_mod.` in front; a module is its own `_orig_mod`. A
+    function as `backend` is refused: there is no traced graph to give to it.
 
     >>> import adjoint as ad
     >>> f = ad.compile(lambda x: x * 2)

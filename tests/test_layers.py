@@ -26,7 +26,8 @@ LAYERS = (
     ("printing", "protocols", "tensor", "fft", "linalg", "special", "cuda", "accelerator",
      "backends", "version", "numpy", "sparse", "types", "jit", "onnx", "multiprocessing",
      "storage", "compiler", "mps", "xpu", "cpu", "masked", "signal", "settings", "legacy",
-     "_dynamo", "shared"),
+     "_dynamo", "shared", "__config__", "_subclasses", "futures", "fx", "library",
+     "quasirandom"),
     ("func",),
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",
@@ -40,7 +41,7 @@ TOP = len(LAYERS)  # adjoint/__init__.py and adjoint/__main__.py: only names, on
 # PyTorch's module name for what belongs to another layer; nothing in its own folder imports it.
 ELSEWHERE = {"adjoint.autograd.functional": "func", "adjoint.distributed.optim": "optim",
              "adjoint.cuda.amp": "amp", "adjoint.autograd.profiler": "profiler",
-             "adjoint.utils.model_zoo": "hub"}
+             "adjoint.utils.model_zoo": "hub", "adjoint.utils.flop_counter": "profiler"}
 KERNELS_SEE = {"base", "kernels"}
 
 OPTIONAL = {

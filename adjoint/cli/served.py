@@ -30,6 +30,7 @@ RENAMED = {
     "torch.utils.data._utils.collate": "adjoint.utils.data.collate",
     "torch.utils.data._utils.worker": "adjoint.utils.data.worker",
     "torch.utils.tensorboard.writer": "adjoint.utils.tensorboard",
+    "torch._dynamo._trace_wrapped_higher_order_op": "adjoint._dynamo",
     "torch._inductor": "adjoint._dynamo",
     "torch._inductor.config": "adjoint._dynamo.config",
     "torchvision.datasets.folder": "adjoint.vision.datasets",

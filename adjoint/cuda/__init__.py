@@ -95,6 +95,17 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     return "no CUDA device: see memory.memory_summary() for the cpu"
 
 
+def get_rng_state_all() -> list[Any]:
+    """Empty: a state per device."""
+    return []
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Sets the state of each device: there must be none."""
+    if len(new_states):
+        raise NoDevice(f"cuda.set_rng_state_all: {len(new_states)} states for 0 CUDA devices")
+
+
 class _OfDevice:
     """What belongs to a CUDA device: a class for annotations and isinstance; making one raises."""
 

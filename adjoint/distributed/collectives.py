@@ -288,7 +288,8 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
     return _done(output_tensor_list, async_op)
 
 
-def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Sequence[int] | None = None,
+def all_to_all_single(output: Tensor, input: Tensor,
+                      output_split_sizes: Sequence[int] | None = None,
                       input_split_sizes: Sequence[int] | None = None,
                       group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Send part j of `input`, cut along its first axis, to rank j, and lay what the others sent one

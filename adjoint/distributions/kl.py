@@ -13,7 +13,6 @@ from adjoint.distributions.binomial import Binomial
 from adjoint.distributions.categorical import Categorical
 from adjoint.distributions.cauchy import Cauchy
 from adjoint.distributions.dirichlet import Dirichlet
-from adjoint.distributions.distribution import Distribution
 from adjoint.distributions.exponential import Exponential
 from adjoint.distributions.gamma import Gamma
 from adjoint.distributions.geometric import Geometric

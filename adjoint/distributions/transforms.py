@@ -29,7 +29,8 @@ __all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform"
 class ExpTransform(Transform):
     """y = exp(x)."""
 
-    domain, codomain = constraints.real, constraints.positive
+    domain = constraints.real
+    codomain: Any = constraints.positive
     bijective = True
     sign = 1
 

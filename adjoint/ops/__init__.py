@@ -38,6 +38,7 @@ from adjoint.ops import index as index
 from adjoint.ops import linalg as linalg
 from adjoint.ops import linear_loss as linear_loss
 from adjoint.ops import loss as loss
+from adjoint.ops import lowrank as lowrank
 from adjoint.ops import lu as lu
 from adjoint.ops import moments as moments
 from adjoint.ops import more as more

@@ -17,11 +17,12 @@ from adjoint.nn.modules._hooks import (
     register_module_full_backward_hook,
     register_module_full_backward_pre_hook,
 )
-from adjoint.nn.modules._state import ModuleState
+from adjoint.nn.modules._state import EXTRA_STATE, ModuleState
 from adjoint.nn.modules._state import _IncompatibleKeys as _IncompatibleKeys
 from adjoint.nn.modules._tree import REGISTRATION_HOOKS
 from adjoint.nn.parameter import Buffer, is_lazy
 
+_EXTRA_STATE_KEY_SUFFIX = EXTRA_STATE   # PyTorch's name for it
 __all__ = [
     "Module", "RemovableHandle", "register_module_buffer_registration_hook",
     "register_module_forward_hook", "register_module_forward_pre_hook",

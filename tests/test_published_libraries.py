@@ -1,0 +1,233 @@
+"""What published libraries lean on beside the documented functions (F15, F123): metadata, names
+they import, corners of classes that they derive from."""
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+from adjoint import nn
+from adjoint.nn.flex_attention import create_block_mask, flex_attention
+from adjoint.utils import _pytree
+from adjoint.utils.flop_counter import FlopCounterMode
+from adjoint.vision import ops
+
+PROGRAM = '''
+import importlib.metadata as m
+import torch
+from torch.distributed import device_mesh, rpc
+from torch.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel as FSDP
+from torch.distributed.tensor import DTensor, Shard
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.jit.annotations import List
+from torch._subclasses.fake_tensor import is_fake
+from torchvision.ops.misc import FrozenBatchNorm2d
+
+print(m.version("torch") == torch.__version__, m.version("torchvision") >= "0.2", torch.__name__)
+print("torch" in m.packages_distributions()["torch"], rpc.is_available(), Shard(1).dim)
+net = torch.compile(torch.nn.Linear(2, 2))
+print(isinstance(net, FSDP), net._orig_mod is net, list(net.state_dict()), is_fake(net.weight))
+print(torch.float8_e4m3fn, torch.finfo(torch.float8_e4m3fn).max, torch.complex32)
+try:
+    FSDP(net)
+except NotImplementedError as error:
+    print(error)
+'''
+
+
+def test_a_served_program_finds_what_libraries_ask_for(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, "-m", "adjoint.cli", "run", "--as-torch", "program.py"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines() == [
+        "True True torch", "True False 1", "False True ['weight', 'bias'] False",
+        "torch.float8_e4m3fn 448.0 torch.complex32",
+        "FullyShardedDataParallel is not here"], done.stderr
+
+
+def test_numpy_of_a_tensor_that_requires_grad_under_no_grad() -> None:
+    x = ad.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="requires grad"):
+        x.numpy()
+    with ad.no_grad():
+        assert x.numpy().tolist() == [1.0, 1.0]
+
+
+def test_constraints_are_classes() -> None:
+    c = ad.distributions.constraints
+
+    class Positive(type(c.positive)):  # type: ignore[misc]  # the class of a value
+        def __init__(self) -> None:
+            super().__init__(lower_bound=0.0)
+
+    assert repr(Positive()) == "ositive(lower_bound=0.0)" and Positive().check(ad.ones(1)).all()
+    assert isinstance(c.unit_interval, c.interval) and not isinstance(c.real, type(c.boolean))
+    assert repr(c.nonnegative_integer) == "IntegerGreaterThan(lower_bound=0)"
+    assert c.integer_interval(0, 2).check(ad.tensor([0.0, 1.5, 3.0])).tolist() == [
+        True, False, False]
+
+
+def test_a_transform_may_be_a_module() -> None:
+    class Scale(ad.distributions.transforms.Transform, nn.Module):
+        bijective = True
+
+        def __init__(self) -> None:
+            super().__init__(cache_size=1)
+            self.log_scale = nn.Parameter(ad.zeros(2))
+
+        def _call(self, x: Any) -> Any:
+            return x * self.log_scale.exp()
+
+        def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+            return self.log_scale
+
+    t = Scale()
+    x = ad.ones(2)
+    y = t(x)
+    assert t.inv(y) is x and t._cached_x_y == (x, y) and len(list(t.parameters())) == 1
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (4, 7), (2, 5, 3)])
+def test_low_rank_factors(shape: tuple[int, ...]) -> None:
+    a = ad.from_numpy(np.random.default_rng(0).standard_normal(shape))
+    q = min(shape[-2:])
+    u, s, v = ad.svd_lowrank(a, q=q)
+    np.testing.assert_allclose(((u * s[..., None, :]) @ v.mT).numpy(), a.numpy(), atol=1e-12)
+    np.testing.assert_allclose(s.numpy(), np.linalg.svd(a.numpy(), compute_uv=False), rtol=1e-10)
+    _, s, v = ad.pca_lowrank(a, q=q)
+    _, exact, directions = np.linalg.svd(a.numpy() - a.numpy().mean(-2, keepdims=True),
+                                         full_matrices=False)
+    np.testing.assert_allclose(s[..., 0].numpy(), exact[..., 0], rtol=1e-10)
+    along = (v[..., 0].numpy() * directions[..., 0, :]).sum(-1)
+    np.testing.assert_allclose(np.abs(along), 1.0, rtol=1e-10)
+    with pytest.raises(ValueError, match=r"q=9 must be .* min\(m, n\)"):
+        ad.svd_lowrank(a, q=9)
+
+
+def test_sobol_points() -> None:
+    pytest.importorskip("scipy")
+    torch = pytest.importorskip("torch")
+    ours, theirs = ad.quasirandom.SobolEngine(5), torch.quasirandom.SobolEngine(5)
+    for n in (1, 3, 8):
+        assert np.array_equal(ours.draw(n).numpy(), theirs.draw(n).numpy())
+    assert np.array_equal(ours.reset().fast_forward(4).draw(2).numpy(),
+                          theirs.reset().fast_forward(4).draw(2).numpy())
+    with pytest.raises(ValueError, match="power of 2"):
+        ours.draw_base2(2)
+
+
+def test_boxes() -> None:
+    a = ad.tensor([[0.0, 0, 2, 2], [1, 1, 3, 3]])
+    assert ops.box_iou(a, a)[0].tolist() == pytest.approx([1.0, 1 / 7])
+    assert ops.generalized_box_iou(a, a)[0, 1].item() == pytest.approx(1 / 7 - 2 / 9)
+    assert ops.distance_box_iou(a, a)[0, 1].item() == pytest.approx(1 / 7 - 2 / 18, abs=1e-6)
+    assert ops.complete_box_iou(a, a)[0, 1].item() == pytest.approx(1 / 7 - 2 / 18, abs=1e-6)
+    for there in ("xywh", "cxcywh"):
+        again = ops.box_convert(ops.box_convert(a, "xyxy", there), there, "xyxy")
+        assert again.tolist() == a.tolist()
+    same = ad.cat([a, a])
+    scores, groups = ad.tensor([0.9, 0.8, 0.7, 0.6]), ad.tensor([0, 0, 1, 1])
+    assert ops.nms(same, scores, 0.5).tolist() == [0, 1]
+    assert ops.batched_nms(same, scores, groups, 0.1).tolist() == [0, 2]
+    masks = ad.zeros(1, 4, 5)
+    masks[0, 1:3, 2:4] = 1
+    assert ops.masks_to_boxes(masks).tolist() == [[2.0, 1.0, 3.0, 2.0]]
+    with pytest.raises(ValueError, match=r"shape \(N, 4\), got \[4\]"):
+        ops.nms(a[0], scores, 0.5)
+
+
+def test_regions_of_a_linear_image_are_its_values_at_the_middles() -> None:
+    y, x = np.mgrid[0:8.0, 0:8.0]
+    image = ad.from_numpy((10 * y + x)[None, None]).requires_grad_()
+    box = ad.tensor([[0.0, 1.0, 2.0, 5.0, 6.0]], dtype=ad.float64)
+    for ratio in (1, 2, -1):
+        out = ops.roi_align(image, box, 2, sampling_ratio=ratio)
+        assert out[0, 0].tolist() == [[32.0, 34.0], [52.0, 54.0]]
+    assert ops.roi_align(image, box, 1, aligned=True).item() == pytest.approx(43 - 5.5)
+    out.sum().backward()
+    assert image.grad.sum().item() == pytest.approx(4.0)
+
+
+def test_attention_with_changed_scores() -> None:
+    r = np.random.default_rng(0)
+    q, k, v = (ad.from_numpy(r.standard_normal((2, h, 6, 4))) for h in (4, 2, 2))
+    sees = create_block_mask(lambda b, h, i, j: i >= j, None, None, 6, 6)
+    got, lse = flex_attention(q, k, v, block_mask=sees, enable_gqa=True, return_lse=True)
+    want = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-10)
+    slopes = ad.tensor([1.0, 2.0, 3.0, 4.0], dtype=ad.float64)
+    got = flex_attention(q, k, v, lambda s, b, h, i, j: s - slopes[h] * (i - j), sees,
+                         enable_gqa=True)
+    at = ad.arange(6)
+    bias = -slopes[:, None, None] * (at[:, None] - at)
+    bias = bias.masked_fill(at[:, None] < at, -np.inf)
+    want = nn.functional.scaled_dot_product_attention(q, k, v, bias, enable_gqa=True)
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-10)
+    assert lse.shape == (2, 4, 6)
+
+
+def test_a_named_operation_has_the_derivative_that_it_is_given() -> None:
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @ad.library.custom_op("published::cube", mutates_args=())
+    def cube(x: ad.Tensor, scale: float = 1.0) -> ad.Tensor:
+        return x ** 3 * scale
+
+    x = ad.tensor([2.0], requires_grad=True)
+    with pytest.raises(RuntimeError, match="published::cube has no derivative"):
+        cube(x).sum().backward()
+    ad.library.register_autograd("published::cube", lambda ctx, g: (
+        g * 3 * ctx.saved_tensors[0] ** 2, None), setup_context=keep)
+    ad.ops.published.cube.default(x, scale=1.0).backward()
+    assert x.grad.tolist() == [12.0]
+    with pytest.raises(ValueError, match="namespace::name"):
+        ad.library.custom_op("cube", cube)
+
+
+def test_counted_operations_are_those_of_products() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(),
+                          nn.Linear(256, 3))
+    with FlopCounterMode(display=False) as counter:
+        model(ad.ones(2, 3, 8, 8)).sum().backward()
+    forward = 2 * 2 * 64 * 4 * 27 + 2 * 2 * 256 * 3
+    assert counter.get_total_flops() == 2 * forward + 2 * 2 * 256 * 3    # PyTorch's count: 64512
+
+
+def test_futures() -> None:
+    first, second = ad.futures.Future(), ad.futures.Future()
+    both = ad.futures.collect_all([first, second])
+    failed = first.then(lambda f: f.value() / 0)
+    threading.Thread(target=first.set_result, args=(1,)).start()
+    second.set_result(2)
+    assert ad.futures.wait_all([first, second]) == [1, 2] and both.done() and both.wait()
+    with pytest.raises(ZeroDivisionError):
+        failed.wait()
+
+
+def test_trees_of_a_registered_class() -> None:
+    class Pair:
+        def __init__(self, a: Any, b: Any) -> None:
+            self.a, self.b = a, b
+
+    _pytree.register_pytree_node(Pair, lambda p: ([p.a, p.b], "pair"),
+                                 lambda children, context: Pair(*children))
+    doubled = _pytree.tree_map(lambda x: 2 * x, Pair(1, [2, 3]))
+    assert (doubled.a, doubled.b) == (2, [4, 6])
+    assert Pair in _pytree.SUPPORTED_NODES and int not in _pytree.SUPPORTED_NODES
+    assert _pytree.SUPPORTED_NODES[dict].flatten_fn({"a": 1}) == ([1], ("a",))
+    assert _pytree.LeafSpec() == _pytree.tree_flatten(1)[1]
+
+
+def test_bytes_of_a_file_as_storage(tmp_path: Path) -> None:
+    np.arange(4, dtype=np.float32).tofile(tmp_path / "numbers")
+    whole = ad.UntypedStorage.from_file(str(tmp_path / "numbers"), nbytes=16)
+    part = ad.asarray(whole[4:12], dtype=ad.uint8)
+    assert part.view(dtype=ad.float32).reshape(2).tolist() == [1.0, 2.0]
+    assert whole.untyped() is whole and len(whole[4:12]) == 8
