@@ -130,6 +130,7 @@ _LEGACY = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongT
            "ComplexDoubleTensor", "set_default_tensor_type", "typename")
 _LAZY_NAMES = {**dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, "legacy"),
               "save": "io", "load": "io", "compile": "compiler", "vmap": "func",
+              "svd_lowrank": "ops.lowrank", "pca_lowrank": "ops.lowrank",
               "segment_reduce": "ops.segments", "hash_tensor": "ops.segments",
               "ScriptModule": "nn.modules.script", "Stream": "cuda", "Event": "cuda",
               **dict.fromkeys(("SymInt", "SymFloat", "SymBool"), "compiler"),

@@ -38,7 +38,6 @@ from adjoint.ops import index as index
 from adjoint.ops import linalg as linalg
 from adjoint.ops import linear_loss as linear_loss
 from adjoint.ops import loss as loss
-from adjoint.ops import lowrank as lowrank
 from adjoint.ops import lu as lu
 from adjoint.ops import moments as moments
 from adjoint.ops import more as more
@@ -58,7 +57,7 @@ from adjoint.ops import threads as threads
 from adjoint.ops import vision as vision
 
 NAMESPACES: dict[str, _Any] = {}        # of operators that programs define (`adjoint.library`)
-_LATE = ("aten", "ctc", "ldl", "resample", "segments", "sparse_more")
+_LATE = ("aten", "ctc", "ldl", "lowrank", "resample", "segments", "sparse_more")
 
 
 def __getattr__(name: str) -> _Any:
