@@ -41,7 +41,7 @@ TOP = len(LAYERS)  # adjoint/__init__.py and adjoint/__main__.py: only names, on
 # PyTorch's module name for what belongs to another layer; nothing in its own folder imports it.
 ELSEWHERE = {"adjoint.autograd.functional": "func", "adjoint.distributed.optim": "optim",
              "adjoint.cuda.amp": "amp", "adjoint.autograd.profiler": "profiler",
-             "adjoint.utils.model_zoo": "hub", "adjoint.utils.flop_counter": "profiler"}
+             "adjoint.utils.model_zoo": "hub"}
 KERNELS_SEE = {"base", "kernels"}
 
 OPTIONAL = {

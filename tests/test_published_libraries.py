@@ -181,14 +181,14 @@ def test_a_named_operation_has_the_derivative_that_it_is_given() -> None:
         return x ** 3 * scale
 
     x = ad.tensor([2.0], requires_grad=True)
-    with pytest.raises(RuntimeError, match="published::cube has no derivative"):
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
         cube(x).sum().backward()
     ad.library.register_autograd("published::cube", lambda ctx, g: (
         g * 3 * ctx.saved_tensors[0] ** 2, None), setup_context=keep)
     ad.ops.published.cube.default(x, scale=1.0).backward()
     assert x.grad.tolist() == [12.0]
     with pytest.raises(ValueError, match="namespace::name"):
-        ad.library.custom_op("cube", cube)
+        ad.library.custom_op("cube", cube, mutates_args=())
 
 
 def test_counted_operations_are_those_of_products() -> None:
@@ -221,7 +221,7 @@ def test_trees_of_a_registered_class() -> None:
     doubled = _pytree.tree_map(lambda x: 2 * x, Pair(1, [2, 3]))
     assert (doubled.a, doubled.b) == (2, [4, 6])
     assert Pair in _pytree.SUPPORTED_NODES and int not in _pytree.SUPPORTED_NODES
-    assert _pytree.SUPPORTED_NODES[dict].flatten_fn({"a": 1}) == ([1], ("a",))
+    assert _pytree.SUPPORTED_NODES[dict].flatten_fn({"a": 1}) == ([1], ["a"])
     assert _pytree.LeafSpec() == _pytree.tree_flatten(1)[1]
 
 
