@@ -332,7 +332,8 @@ def test_a_budget_holds_while_it_is_recorded() -> None:
         return [w.grad.numpy().tobytes() for w in ws]
 
     def smallest(recorded: bool) -> int:
-        low, high = 100_000, 1_000_000
+        low = 100_000 + ad.memory.memory_allocated()
+        high = low + 900_000
         while high - low > 4096:
             middle = (low + high) // 2
             try:
