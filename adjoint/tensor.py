@@ -319,12 +319,13 @@ def values_of(self: Tensor, what: str) -> Any:
 @member
 def item(self: Tensor) -> Any:
     """The one element as a Python number."""
-    array = values_of(self, "item()")
+    array = self.array
+    if type(array) is not np.ndarray or self.level:
+        array = values_of(self, "item()")
     if array.size != 1:
         raise ShapeError(f"a Tensor with {array.size} elements cannot be converted to Scalar "
                          f"(shape {list(array.shape)}); reduce it first")
-    value = array.reshape(-1)[0]
-    return float(value) if array.dtype.kind == "V" else value.item()
+    return float(array.reshape(-1)[0]) if array.dtype.kind == "V" else array.item()
 
 
 @member
@@ -558,7 +559,6 @@ for _name, _f, _other in (("__lt__", p.lt, NotImplemented), ("__le__", p.le, Not
     _comparison(_name, _f, _other)
 _SURFACE.update(__neg__=p.neg, __pos__=lambda self: self, __abs__=p.abs_op,
                 __invert__=p.bitwise_not, __hash__=lambda self: id(self))
-
 
 
 def _absent(self: Tensor, name: str) -> Any:

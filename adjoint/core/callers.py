@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class Own:
     at the first call. `ends*` are the functions for one element, and from `limit` elements on."""
 
     __slots__ = ("op", "build", "node_type", "raw32", "raw64", "ends32", "ends64", "limit",
-                 "plans32", "plans64", "function", "machine", "make")
+                 "plans32", "plans64", "function", "machine", "write", "make")
 
     def __init__(self, op: Op, build: Callable[[], tuple[Any, ...]]) -> None:
         self.op, self.build, self.node_type = op, build, op.node_type
@@ -97,7 +97,8 @@ class Own:
         self.plans64: Any = None
         self.function: Any = None
         self.machine: Any = None        # the same steps in machine code, for small plain operands
-        self.make: Any = None           # what makes it
+        self.write: Any = self._write   # its in-place form: (operands, name) -> True, or None
+        self.make: Any = None           # what makes the two
 
     def _first(self, *arrays: Any) -> Any:
         """Stands in for the raw functions until they exist."""
@@ -120,6 +121,13 @@ class Own:
             self.function.__code__ = _python_only[self.function.__code__]
             return None
         return self.machine(*args)
+
+    def _write(self, *args: Any) -> Any:
+        """In the place of the in-place form until the op runs in machine code."""
+        if type(self.machine) is not BuiltinFunctionType:
+            return None
+        self.write = self.make(self, True) or (lambda *args: None)
+        return self.write(*args)
 
     def _try(self, count: int, dtype: Any) -> None:
         with np.errstate(all="ignore"):

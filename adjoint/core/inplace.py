@@ -34,9 +34,9 @@ from adjoint.core.op import OPS, Op, op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
     INFERENCE_CELL,
-    OWN,
     AccumulateGrad,
     OutRef,
+    Parameter,
     Port,
     Tensor,
     bump,
@@ -52,13 +52,13 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
             attrs: Mapping[str, Any] | None = None, *, name: str = "", position: int = 0) -> Tensor:
     """target <- op(target, *others), in target's memory; `position` is target's operand index."""
     attrs = attrs or {}
-    args = [*others[:position], target, *others[position:]]
+    args = [*others[:position], target, *others[position:]] if position else [target, *others]
     label = name or op_.name + "_"
     if len(args) != len(op_.operands):
         raise DTypeError(f"{label}() takes {len(op_.operands) - 1} arguments beside the tensor, "
                          f"got {len(others)}")
-    if op_.own is not None and _quickly(op_.own, target, args):
-        bump(target, label)
+    if op_.own is not None and op_.own.write(*args, label) is not None \
+            or _quickly(op_, target, args, attrs, label):
         return target
     mode = state()
     level = max([a.level for a in args if isinstance(a, Tensor)])
@@ -78,22 +78,36 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     return target
 
 
-def _quickly(own: Any, target: Tensor, args: list[Any]) -> bool:
-    """Small plain tensors of which no gradient is wanted: computed by the machine code of the op
-    and copied. False, with nothing done, for everything else."""
+_PLAIN = {Tensor, Parameter}
+
+
+def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
+             label: str) -> bool:
+    """What most writes of a program are: to a plain tensor that lies in order, where no gradient is
+    wanted and nobody watches. False, with nothing done, for everything else."""
     mode = state()
-    if own.machine is None or mode > GRAD or type(target) not in OWN or target._base is not None \
-            or target._cell is INFERENCE_CELL or mode and any(
-                [isinstance(a, Tensor) and a._rg for a in args]):
+    if mode > GRAD or type(target) not in _PLAIN or target._cell is INFERENCE_CELL:
+        return False
+    array, base = target.array, target._base
+    if type(array) is not np.ndarray or not array.flags.carray or (
+            mode and base is not None and base._rg):
         return False
     for a in args:
-        if type(a) is float or type(a) is int:          # machine code knows numbers seen before
-            (SCALARS32 if target.array.dtype is F32 else SCALARS64)[a]
-    made = own.machine(*args)
-    if made is None or made.array.shape != target.array.shape \
-            or made.array.dtype is not target.array.dtype or not target.array.flags.writeable:
-        return False
-    target.array[...] = made.array
+        kind = type(a)
+        if kind is Tensor or kind is Parameter:
+            if mode and a._rg or type(a.array) is not np.ndarray:
+                return False
+        elif kind is float or kind is int:              # machine code knows numbers seen before
+            (SCALARS32 if array.dtype is F32 else SCALARS64)[a]
+        elif kind is not np.ndarray:
+            return False
+    own = op_.own
+    made = own.machine(*args) if own is not None and own.machine is not None else None
+    if made is not None and made.array.shape == array.shape and made.array.dtype is array.dtype:
+        array[...] = made.array
+    else:
+        _written(op_, array, [a.array if isinstance(a, Tensor) else a for a in args], attrs, label)
+    bump(target, label)
     return True
 
 
@@ -272,7 +286,7 @@ def _refuse_overlap(target: Tensor, recording: bool) -> None:
     """Raise where two elements of the target are one place in memory: always for expanded
     tensors; for overlapping windows where a gradient would count the place twice."""
     array = target.array
-    if not isinstance(array, np.ndarray) or not array.size:
+    if not isinstance(array, np.ndarray) or not array.size or array.flags.c_contiguous:
         return
     reach = array.itemsize
     for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
@@ -295,7 +309,7 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
     if not mode & GRAD or not is_inexact(target.array.dtype):
         return False
     base = target._base
-    wants = any(isinstance(a, Tensor) and a._rg for a in args)
+    wants = any([isinstance(a, Tensor) and a._rg for a in args])
     if not wants and not (base is not None and base._rg):
         return False
     if target._rg and target.is_leaf and target._base is None:
@@ -339,7 +353,7 @@ def write(op_: Op, target: Tensor, arrays: Sequence[Any], attrs: Mapping[str, An
           label: str) -> tuple[Any, ...]:
     """Compute and store; the outputs as seen by the rules, the target's own array first."""
     array = target.array
-    if type(array) is MetaArray or any(type(a) is MetaArray for a in arrays):
+    if type(array) is MetaArray or any([type(a) is MetaArray for a in arrays]):
         return call(_written, op_, array, arrays, attrs, label,
                     otherwise=lambda: _unwritten(op_, array, arrays, attrs, label))
     if not array.flags.writeable:

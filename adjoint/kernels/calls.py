@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adjoint.kernels import bind_ir, builtin, calls_ir, direct, launch, llvm
+from adjoint.kernels import bind_ir, builtin, calls_ir, direct, launch, llvm, writes_ir
 
 Slots = Mapping[str, tuple[Any, str]]       # name in the generated code -> (an instance, slot)
 World = Callable[[], tuple[Mapping[str, Any], Slots]]       # the objects that code shares, slots
@@ -110,6 +110,25 @@ def caller(world: World, record: Record) -> Callable[..., Any] | None:
     arity = 1 if len(record.dtypes[0][4]) == 2 else 2
     own = (struct.pack(f"{len(words)}Q", *words), record)
     return builtin.make("op", module.address(f"op{arity}"), own)
+
+
+@functools.cache
+def _writes(world: World) -> llvm.Module | None:
+    """The module of in-place ops."""
+    objects, slots = world()
+    names = {"_base": "_base", "what": "what", "code_name": "code", "lasti_name": "lasti"}
+    return link("writes", writes_ir.text, writes_ir.ENV, {
+        **{key: sys.intern(name) for key, name in names.items()}, **objects}, slots)
+
+
+def writer(world: World, op: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The builtin of an op's in-place form, `write(target, other, what)`, beside the one that
+    `caller` made; None where nothing can be generated."""
+    module, own = _writes(world), getattr(op, "__self__", None)
+    if module is None or type(own) is not tuple:
+        return None
+    arity = 1 if len(own[1].dtypes[0][4]) == 2 else 2
+    return builtin.make("write", module.address(f"write{arity}"), own)
 
 
 @functools.cache

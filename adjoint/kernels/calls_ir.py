@@ -13,7 +13,7 @@ its place by `builtin.follow`).
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from adjoint.kernels.ir import Code, Value
@@ -39,7 +39,7 @@ def text(offsets: Mapping[str, int]) -> str:
     declare(code, ENV)
     place(code, offsets, ENV)
     for arity in (1, 2):
-        _Call(code, offsets, arity).emit()
+        Call(code, offsets, arity, f"op{arity}", ENV).emit()
     _follow(code, offsets)
     return code.text()
 
@@ -69,27 +69,33 @@ def _follow(code: Code, offsets: Mapping[str, int]) -> None:
     f.ret(f.const("i32", 0))
 
 
-class _Call(Maker):
+class Call(Maker):
     """`op1` or `op2`."""
 
-    def __init__(self, code: Code, offsets: Mapping[str, int], arity: int) -> None:
-        super().__init__(code, offsets, ENV, f"op{arity}")
+    def __init__(self, code: Code, offsets: Mapping[str, int], arity: int, name: str,
+                 env: Sequence[str]) -> None:
+        super().__init__(code, offsets, env, name)
         self.arity = arity
+
+    def begin(self, more: int = 0) -> list[Value]:
+        """The operands, of a call with so many arguments more; the op's record, and the mode."""
+        f = self.f
+        self.arrays = f.emit("ptr", "alloca [2 x ptr], align 8")
+        self.w.need(f.args[2].compare("eq", self.arity + more), "other")
+        owner = f.load(f.at(f.args[0], "i8", self.at["items"]), "ptr")
+        self.record = f.at(owner, "i8", self.at["bytes"])
+        self.mode()
+        return [f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(self.arity)]
 
     def emit(self) -> None:
         f, w = self.f, self.w
-        self.arrays = f.emit("ptr", "alloca [2 x ptr], align 8")
-        w.need(f.args[2].compare("eq", self.arity), "other")
-        owner = f.load(f.at(f.args[0], "i8", self.at["items"]), "ptr")
-        self.record = f.at(owner, "i8", self.at["bytes"])
-        operands = [f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(self.arity)]
-        self.mode()
+        operands = self.begin()
         bare, some = f.label("arrays"), f.label("tensors")
         f.branch(w.has(operands[0], "type", w.env("array_type")), bare, some)
         f.start(bare)
         self._bare(operands)
         f.start(some)
-        tensors = self._kinds(operands)
+        tensors = self.kinds(operands)
         self._compute(operands, tensors)
         self.ends()
 
@@ -97,7 +103,7 @@ class _Call(Maker):
         """Return the result for arrays without tensors around them, as rules of backward have
         them; the second operand may be a number."""
         f, w = self.f, self.w
-        dtype = self._dtype(operands[0])
+        dtype = self.dtype_words(operands[0])
         f.store(operands[0], self.arrays)
         if self.arity == 2:
             kind = w.field(operands[1], "type")
@@ -106,14 +112,14 @@ class _Call(Maker):
             second = w.either(array, lambda: operands[1], lambda: self._number(operands[1], dtype))
             w.need(w.differs(second, w.null), "other")
             f.store(second, f.at(self.arrays, "ptr", 1))
-        f.ret(self._values(dtype))
+        f.ret(self.result(dtype))
 
     def _number(self, number: Value, dtype: Value) -> Value:
         """The 0-d array of a number that was seen before, or NULL."""
         table = self.f.load(self.f.at(dtype, "i64", 3), "ptr")
         return self.f.call("PyDict_GetItemWithError", "ptr", table, number)
 
-    def _kinds(self, operands: list[Value]) -> list[Value]:
+    def kinds(self, operands: list[Value]) -> list[Value]:
         """Which operands are tensors (i1 each); the other may be a number."""
         w = self.w
         kinds = [w.field(a, "type") for a in operands]
@@ -132,15 +138,15 @@ class _Call(Maker):
         first = operands[0] if self.arity == 1 else f.select(tensors[0], *operands)
         array = w.field(first, "array")
         w.need(w.same(w.field(array, "type"), w.env("array_type")), "other")
-        dtype = self._dtype(array)
-        self._operand_arrays(operands, tensors, dtype)
-        needs = self._needs(operands, tensors)
+        dtype = self.dtype_words(array)
+        self.operand_arrays(operands, tensors, dtype)
+        needs = self.needs(operands, tensors)
         entry = f.at(dtype, "i64", f.i64(4) + needs * 2)
         plan, layout = f.load(entry, "ptr"), f.load(f.at(entry, "i64", 1), "i64")
         recorded = w.differs(plan, w.null)
         saved = [self._saved(operands, tensors, i) for i in range(self.arity)]
         w.need(self._keepable(operands, tensors, layout, recorded), "other")
-        out = self._values(dtype)
+        out = self.result(dtype)
         made = self.alloc(w.env("tensor"), self.made, out)
         w.put(made, "array", out, owned=True)
         graph, bare = f.label("graph"), f.label("bare")
@@ -160,11 +166,12 @@ class _Call(Maker):
         w.put(made, "_edge", node, owned=True)
         f.ret(made)
 
-    def _values(self, dtype: Value) -> Value:
-        """The array of the result: by the program for small arrays, by a plan for large ones."""
+    def result(self, dtype: Value, small: bool = False) -> Value:
+        """The array of the result: by the program for small arrays, by a plan for large ones if
+        those are meant too."""
         f, w = self.f, self.w
         computed, before = f.label("computed"), []
-        for word, env in ((1, "compute"), (2, "planned")):
+        for word, env in ((1, "compute"), (2, "planned"))[:1 if small else 2]:
             program = f.load(f.at(dtype, "i64", word), "ptr")
             w.need(w.differs(program, w.null), "other")
             out = f.emit("ptr", f"call ptr {w.env(env).ref}(ptr {program.ref}, "
@@ -178,7 +185,7 @@ class _Call(Maker):
         f.start(computed)
         return f.phi("ptr", before)
 
-    def _dtype(self, array: Value) -> Value:
+    def dtype_words(self, array: Value) -> Value:
         """The words of the record for the dtype of an array."""
         f, w = self.f, self.w
         descr = w.field(array, "descr")
@@ -187,7 +194,7 @@ class _Call(Maker):
         w.need(hits[0] | hits[1], "other")
         return f.select(hits[0], *places)
 
-    def _operand_arrays(self, operands: list[Value], tensors: list[Value], dtype: Value) -> None:
+    def operand_arrays(self, operands: list[Value], tensors: list[Value], dtype: Value) -> None:
         """`self.values`: the arrays of tensors, 0-d arrays of numbers that were seen before."""
         f, w = self.f, self.w
         self.values = []
@@ -198,7 +205,7 @@ class _Call(Maker):
             f.store(value, f.at(self.arrays, "ptr", i))
             self.values.append(value)
 
-    def _needs(self, operands: list[Value], tensors: list[Value]) -> Value:
+    def needs(self, operands: list[Value], tensors: list[Value]) -> Value:
         """The pattern of operands that want a gradient; 0 where no graph may be built."""
         f, w = self.f, self.w
         total = f.i64(0)

@@ -36,6 +36,8 @@ def raw(x: Any) -> Any:
 
 def dtype_of(x: Any) -> np.dtype[Any]:
     """The NumPy dtype of a tensor or an array."""
+    if type(x) is Tensor:
+        return x.array.dtype
     if isinstance(x, Tensor):
         return np.dtype(x.dtype.dtype)
     if not hasattr(x, "dtype"):

@@ -20,8 +20,9 @@ from adjoint.ops.api_common import (
     raw,
     value,
 )
-from adjoint.ops.family import broadcast_shapes
+from adjoint.ops.family import NUMBER, broadcast_shapes
 from adjoint.ops.index import (
+    from_front,
     index_op,
     index_put_op,
     indexed_shape,
@@ -74,6 +75,11 @@ def _kind(item: Any) -> str:
     return "b" if dtype == np.uint8 else str(dtype.kind)
 
 
+def _is_places(item: Any) -> bool:
+    """Whether it is what most index arrays are: a plain tensor of int64 positions."""
+    return type(item) is Tensor and item.array.dtype is I64 and item.array.ndim > 0
+
+
 def _width(item: Any) -> int:
     """How many axes of the operand one item of an index stands for."""
     if isinstance(item, (bool, np.bool_)):
@@ -96,11 +102,14 @@ def _as_mask(item: Any) -> Any:
 
 def parse(shape: tuple[int, ...], index: Any) -> Parsed:
     """Take an index apart; raises IndexOutOfRange in PyTorch's words."""
+    plain = _plain(shape, index if type(index) is tuple else (index,))
+    if plain is not None:
+        return Parsed(plain, (), [])
     items = list(index) if isinstance(index, tuple) else [index]
     used, gap = 0, -1
     for k, item in enumerate(items):
         kind = type(item)
-        if kind is slice or kind is int:
+        if kind is slice or kind is int or _is_places(item):
             used += 1
         elif item is Ellipsis:
             if gap >= 0:
@@ -120,6 +129,22 @@ def parse(shape: tuple[int, ...], index: Any) -> Parsed:
     return _sort_items(shape, items)
 
 
+def _plain(shape: tuple[int, ...], items: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The basic part of an index of ints and slices, which is all of it; None of another one."""
+    spare = len(shape) - len(items)
+    if spare < 0:
+        return None
+    basic: list[Any] = []
+    for item, n in zip(items, shape, strict=False):
+        if type(item) is int and -n <= item < n:
+            basic.append(item % n)
+        elif type(item) is slice:
+            basic.append(_slice(item, n))
+        else:
+            return None
+    return (*basic, *(FULL,) * spare)
+
+
 def _sort_items(shape: tuple[int, ...], items: list[Any]) -> Parsed:
     basic: list[Any] = []
     dims: list[int] = []
@@ -128,6 +153,11 @@ def _sort_items(shape: tuple[int, ...], items: list[Any]) -> Parsed:
     for item in items:
         if type(item) is slice:
             basic.append(_slice(item, shape[axis]))
+            axis, place = axis + 1, place + 1
+        elif _is_places(item):
+            basic.append(FULL)
+            dims.append(place)
+            arrays.append(item)
             axis, place = axis + 1, place + 1
         elif item is None:
             basic.append(None)
@@ -200,27 +230,19 @@ def positions(shape: tuple[int, ...], parsed: Parsed) -> Any:
     if any(getattr(a, "level", 0) for a in parsed.arrays):
         return _positions_by_ops(sizes, parsed.arrays)
     raws = [raw(a) for a in parsed.arrays]
-    try:
-        common = np.broadcast_shapes(*(a.shape for a in raws))
-    except ValueError:
-        raise IndexOutOfRange("shape mismatch: indexing tensors could not be broadcast together "
-                              f"with shapes {', '.join(str(list(a.shape)) for a in raws)}"
-                              ) from None
-    if any(isinstance(a, MetaArray) for a in raws):
+    common = raws[0].shape
+    if any([a.shape != common for a in raws]):
+        try:
+            common = np.broadcast_shapes(*(a.shape for a in raws))
+        except ValueError:
+            raise IndexOutOfRange("shape mismatch: indexing tensors could not be broadcast together"
+                                  f" with shapes {', '.join(str(list(a.shape)) for a in raws)}"
+                                  ) from None
+    if any([isinstance(a, MetaArray) for a in raws]):
         return MetaArray(common, I64)
     out: Any = None
     for a, n, d in zip(raws, sizes, parsed.dims, strict=True):
-        a = a if a.dtype == I64 else a.astype(I64)
-        if a.size:
-            low, high = a.min(), a.max()
-            if low < -n or high >= n:
-                bad = high if high >= n else low
-                raise IndexOutOfRange(f"index {bad} is out of bounds for dimension {d} with size "
-                                      f"{n}")
-            if low < 0:
-                a = np.where(a < 0, a + n, a)
-        elif n == 0:
-            pass
+        a = from_front(a if a.dtype == I64 else a.astype(I64), shape, (d,))
         out = a if out is None else out * n + a
     return np.broadcast_to(out, common) if out.shape != common else out
 
@@ -290,9 +312,9 @@ def setitem(input: Any, index: Any, v: Any) -> None:
         return
     parsed = parse(tuple(input.shape), index)
     if not parsed.dims:
-        target = sliced_shape(tuple(input.shape), parsed.basic)
-        inplace(slice_put_op.op, input, (_fitted(v, target),), {"index": parsed.basic},
-                name="copy_")
+        if not isinstance(v, NUMBER):
+            v = _fitted(v, sliced_shape(tuple(input.shape), parsed.basic))
+        inplace(slice_put_op.op, input, (v,), {"index": parsed.basic}, name="copy_")
         return
     y = _view(input, parsed.basic)
     lin = positions(tuple(y.shape), parsed)
@@ -304,10 +326,12 @@ def setitem(input: Any, index: Any, v: Any) -> None:
 def _fitted(v: Any, target: tuple[int, ...]) -> Any:
     """`v` without leading axes of size 1 that the target has not; checked to broadcast."""
     if not hasattr(v, "shape"):
-        if not isinstance(v, (bool, int, float, complex)):
+        if not isinstance(v, NUMBER):
             raise DTypeError(f"can't assign a {type(v).__name__} to a tensor")
         return v
     have = tuple(v.shape)
+    if not have or have == target:
+        return v
     while len(have) > len(target) and have[0] == 1:
         have = have[1:]
     try:

@@ -136,7 +136,10 @@ def _copy_impl(x: Any, src: Any, /) -> Any:
 
 
 def _copy_inplace(out: Any, x: Any, src: Any, /) -> None:
-    np.copyto(out, src, casting="unsafe")
+    if src.dtype is out.dtype and src.ndim <= out.ndim:     # twice as quick for few elements
+        out[...] = src
+    else:
+        np.copyto(out, src, casting="unsafe")
 
 
 copy_op = op(

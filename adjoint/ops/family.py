@@ -477,9 +477,12 @@ if GENERATED:
     general.machine = _first_bind
 
 
-def _machine(own: Any) -> Any:
-    """What runs an op on small plain operands in machine code; None where it cannot."""
+def _machine(own: Any, written: bool = False) -> Any:
+    """What runs an op on small plain operands in machine code, or its in-place form; None where it
+    cannot."""
     calls = _calls()
+    if written:
+        return calls.writer(_pair, own.machine)
     dtypes = []
     for dtype, raw, ends, numbers, plans in (
             (F32, own.raw32, own.ends32, SCALARS32, own.plans32),

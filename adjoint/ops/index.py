@@ -29,7 +29,19 @@ Shape = tuple[int, ...]
 # ------------------------------------------------------------------ slices: views
 def sliced_shape(shape: Shape, index: Any) -> Shape:
     """The shape of a basic index (slices, ints, None)."""
-    return np.broadcast_to(np.zeros((), np.int8), shape)[index].shape
+    out, axis = [], 0
+    for item in index:
+        n = shape[axis] if axis < len(shape) else -1
+        if type(item) is slice and n >= 0:
+            out.append(len(range(*item.indices(n))))
+            axis += 1
+        elif type(item) is int and -n <= item < n:
+            axis += 1
+        elif item is None:
+            out.append(1)
+        else:                                   # of another kind, or outside: NumPy says what
+            return np.broadcast_to(np.zeros((), np.int8), shape)[index].shape
+    return (*out, *shape[axis:])
 
 
 def _deeper(index: Any) -> Any:
@@ -91,7 +103,7 @@ slice_put_op: Any = op(
 # ------------------------------------------------------------------ integer arrays
 def neighbours(dims: Shape) -> bool:
     """True where the indexed axes lie side by side."""
-    return all(b == a + 1 for a, b in zip(dims[:-1], dims[1:], strict=True))
+    return dims[-1] - dims[0] == len(dims) - 1              # (they ascend)
 
 
 def indexed_shape(shape: Shape, index: Shape, dims: Shape) -> Shape:
@@ -166,7 +178,7 @@ def add_rows(out: Any, index: Any, rows: Any) -> None:
         out[found[starts]] += np.add.reduceat(rows[order], starts, axis=0)
 
 
-def _from_front(index: Any, shape: Shape, dims: Shape) -> Any:
+def from_front(index: Any, shape: Shape, dims: Shape) -> Any:
     """Positions counted from the front; raises where one lies outside."""
     n = math.prod([shape[d] for d in dims])
     if not index.size or index.dtype == I64 and index.view(np.uint64).max() < n:
@@ -208,7 +220,7 @@ def _add_runs(ct: Any, index: Any, runs: Any, shape: Shape, d: int) -> Any:
 
 
 def _unindex_impl(ct: Any, index: Any, /, *, shape: Shape, dims: Shape) -> Any:
-    index = _from_front(index, shape, dims)
+    index = from_front(index, shape, dims)
     if ct.size >= SOME and len(dims) == 1 and index.ndim == 1 and index.size:
         runs = _runs(index)
         if runs is not None:

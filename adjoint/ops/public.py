@@ -122,10 +122,10 @@ _FIRST = ("A", "x", "self")      # what the first operand is called where PyTorc
 _SPREAD = "*"                    # the values are positional arguments: zeros(size=(2, 3))
 
 
-def other_names(f: F) -> F:
+def other_names(f: F, method: bool = False) -> F:
     """`f`, which then takes PyTorch's other keywords too: `axis=` for `dim=`, `keepdims=`, and
     `size=(2, 3)` for sizes one by one; `f` itself where it has none of them. A call in its own
-    names is passed on as it is.
+    names is passed on as it is. Nobody names the first operand of what is a `method` only.
 
     >>> import adjoint as ad
     >>> ad.ones(size=(2, 3)).sum(axis=0, keepdims=True)
@@ -133,7 +133,7 @@ def other_names(f: F) -> F:
     """
     own = getattr(f, "plans", None)
     if own is not None:                 # one frame for both: names matter where there is no plan
-        own.function = other_names(own.function)
+        own.function = other_names(own.function, method)
         return f
     code = getattr(inspect.unwrap(f), "__code__", None)
     if code is None:
@@ -141,7 +141,7 @@ def other_names(f: F) -> F:
     n = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[:n]
     theirs = {k: o for k, o in _THEIRS.items() if o in names and k not in names}
-    if names and names[0] in _FIRST and "input" not in names:
+    if not method and names and names[0] in _FIRST and "input" not in names:
         theirs["input"] = names[0]
     if code.co_flags & inspect.CO_VARARGS and code.co_varnames[n] == "size":
         theirs["size"] = _SPREAD
@@ -170,7 +170,7 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
     """
     def enter(f: F) -> F:
         own = name or f.__name__.rstrip("_")
-        named = other_names(f)
+        named = other_names(f, method=not function)
         for n in (own, *aliases):
             as_method = method if isinstance(method, str) else n
             for table, key in ((FUNCTIONS, n if function else ""),
