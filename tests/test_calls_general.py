@@ -15,6 +15,7 @@ import adjoint.core.bind as general
 from adjoint.core.op import OPS
 from adjoint.core.tensor import Port, Tensor
 from adjoint.kernels import direct
+from adjoint.ops import family
 from adjoint.testing.samples import table
 
 pytestmark = pytest.mark.skipif(direct.machine() is None, reason="no generated code here")
@@ -181,3 +182,34 @@ def test_nothing_leaks() -> None:
     op = OPS["mm"]
     shared = [None, True, False, op.plan(1), op.plan(3), op.node_type, op.impl, w._edge, 0, 1, -1]
     leaks_nothing(work, shared, 40)
+
+
+ATTRIBUTES = [n for n, op in OPS.items() if type(op) is family.PointwiseOp and op.attrs]
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_as_operands_of_loops(name: str) -> None:
+    """A pointwise op with attributes gives the same bits after many calls as in the first ones,
+    for shapes that broadcast, half-width floats and integers too."""
+    op = OPS[name]
+    rng, compared = np.random.default_rng(len(name)), 0
+    slow = family._general(op, op.operands, op.attrs)           # (its first calls)
+    few = family._few(op, op.operands, op.attrs, slow)
+    attrs = {a: v for a, v in zip(op.attrs, (0.25, 3, -0.0), strict=False)}
+    shapes = ((3,), (), (2, 3), (0,))
+    for dtype in (np.float32, np.float64, np.float16, np.int64):
+        for k, shape in enumerate(shapes):
+            arrays = [(rng.uniform(0.5, 4.0, shape if i == 0 else shapes[k // 2])).astype(dtype)
+                      for i in range(len(op.operands))]
+            arrays = list(op.prepare(arrays)) if op.prepare else arrays
+            try:
+                with np.errstate(all="ignore"):
+                    want = np.asarray(slow(*arrays, **attrs))
+                    got = np.asarray(few(*arrays, **attrs))
+            except TypeError:                       # no function of such a dtype
+                assert dtype is np.int64 or dtype is np.float16
+                continue
+            compared += 1
+            assert got.dtype == want.dtype and got.shape == want.shape
+            assert got.tobytes() == want.tobytes(), (name, dtype, shape)
+    assert compared >= 8

@@ -101,9 +101,13 @@ def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
             (SCALARS32 if array.dtype is F32 else SCALARS64)[a]
         elif kind is not np.ndarray:
             return False
-    own = op_.own
-    made = own.machine(*args) if own is not None and own.machine is not None else None
-    if made is not None and made.array.shape == array.shape and made.array.dtype is array.dtype:
+    own, made = op_.own, None
+    if own is not None:
+        made = own.machine(*args) if own.machine is not None else None
+    elif op_.inplace is None:
+        made = bind(op_, tuple(args), attrs)
+    if type(made) is Tensor and made.array.shape == array.shape and (
+            made.array.dtype is array.dtype):
         array[...] = made.array
     else:
         _written(op_, array, [a.array if isinstance(a, Tensor) else a for a in args], attrs, label)
@@ -380,8 +384,7 @@ def _written(op_: Op, array: Any, arrays: Sequence[Any], attrs: Mapping[str, Any
                 raise
             raise ShapeError(f"{label}: {error}") from error
         return (array,)
-    direct = op_.impl if isinstance(op_.impl, np.ufunc) else None
-    ufunc = getattr(op_, "ufunc", direct)
+    ufunc = op_.impl if isinstance(op_.impl, np.ufunc) else None
     if (ufunc is not None and not attrs and all(
             isinstance(a, np.ndarray) and a.dtype == array.dtype for a in arrays)
             and np.broadcast_shapes(*(a.shape for a in arrays)) == array.shape):

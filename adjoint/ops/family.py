@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -401,14 +402,52 @@ def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
     small, large, limit, _ = raw_functions(op.name, operands, [op.expression], None, keyword=attrs)
     half = through_float32(small)
 
+    def general(*arrays: Any, **values: Any) -> Any:
+        return half(*arrays, **_typed(values, arrays))
+    few: Any = None if op.own is None else general      # the others have callers
+    calls = 0
+
     def run(*arrays: Any, **values: Any) -> Any:
-        values = _typed(values, arrays)
+        nonlocal few, calls
         if limit <= max([a.size for a in arrays if isinstance(a, np.ndarray)], default=0):
+            values = _typed(values, arrays)
             found = {getattr(a, "dtype", None) for a in arrays} - {BOOL}
-            if found == {F32} or found == {F64}:
-                return large(*arrays, **values)
-        return half(*arrays, **values)
+            return (large if found == {F32} or found == {F64} else half)(*arrays, **values)
+        if few is None:
+            calls += 1
+            if calls < SEVERAL:
+                return general(*arrays, **values)
+            few = _few(op, operands, attrs, general)
+            op.settle(few, limit)
+        return few(*arrays, **values)
     return run
+
+
+SEVERAL = 50        # calls of an op, from which making another function of it pays
+
+
+def _few(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...],
+         general: Callable[..., Any]) -> Callable[..., Any]:
+    """The op of small arrays: of one float dtype by the loops of ufuncs, where they are all it is,
+    with the attributes as 0-d operands; else by `general`."""
+    params = (*operands, *attrs)
+    loops = {d: raw_functions(op.name, params, [op.expression], d)[0] for d in (F32, F64)}
+    if any(type(f) is not BuiltinFunctionType for f in loops.values()):
+        return general
+    told = f"*, {', '.join(attrs)}" if attrs else ""
+    plain = " and ".join([f"type({a}) in (float, int)" for a in attrs]) or "True"
+    x, passed = operands[0], ", ".join([*operands, *[f"{a}={a}" for a in attrs]])
+    lines = [f"def few({', '.join(filter(None, (*operands, told)))}):",
+             f"    kind_ = getattr({x}, 'dtype', None) if {plain} else None"]
+    for bits in (32, 64):
+        given = ", ".join([*operands, *[f"scalars{bits}[{a}]" for a in attrs]])
+        lines += [f"    if kind_ is F{bits}:", f"        return loops{bits}({given})"]
+    scope = {"F32": F32, "F64": F64, "scalars32": SCALARS32, "scalars64": SCALARS64,
+             "loops32": loops[F32], "loops64": loops[F64], "general": general}
+    text = "\n".join([*lines, f"    return general({passed})"])
+    exec(compile(text, "<adjoint rule>", "exec"), scope)
+    made: Callable[..., Any] = scope["few"]
+    return made
 
 
 def _prepare(kind: str) -> Callable[..., Any]:
