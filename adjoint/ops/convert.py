@@ -181,8 +181,9 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor) and value.array.ndim:
         raise ArgumentError("fill_ only supports 0-dimension value tensor but got tensor with "
                             f"{value.array.ndim} dimensions.")
-    return copy_(self, value if isinstance(value, Tensor) else wrap(
-        wrapped(value, self.array.dtype)))
+    if not isinstance(value, Tensor):
+        value = wrap(wrapped(value, self.array.dtype))
+    return inplace(copy_op.op, self, (value,), name="copy_")
 
 
 @public(function=False, name="zero_")

@@ -21,6 +21,8 @@ from adjoint.ops.shape import clone_op
 
 def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
     """`f(2, 3)`, `f((2, 3))` and `f(Size)` all mean one shape."""
+    if all([type(a) is int and a >= 0 for a in args]):
+        return tuple(args)
     if len(args) == 1 and not isinstance(args[0], (int, np.integer)):
         only = args[0]
         args = only.tolist() if isinstance(only, (Tensor, np.ndarray)) else tuple(only)
@@ -49,7 +51,13 @@ def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:
     """A raw array of one value."""
     if fill is None:
         return np.empty(shape, dtype)
-    return np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
+    if fill == 0:
+        return np.zeros(shape, dtype)
+    if dtype.kind == "f" and type(fill) in (int, float):        # `full` asks more for few elements
+        made = np.empty(shape, dtype)
+        made.fill(fill)
+        return made
+    return np.full(shape, fill, dtype)
 
 
 def _dtype(dtype: Any, fallback: np.dtype[Any]) -> np.dtype[Any]:
@@ -358,7 +366,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     if (end - start) * step < 0:
         raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange("
                             f"{start}, {end}, {step})")
-    ints = all(isinstance(v, int) for v in (start, end, step))
+    ints = all([isinstance(v, int) for v in (start, end, step)])
     kind = _dtype(dtype, default_of("i") if ints else default_dtype())
     count = max(0, math.ceil((end - start) / step))
     if storage_less(device, (count,), kind):
@@ -368,8 +376,11 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
 
 
 def _counted(start: Any, step: Any, count: int, kind: Any, ints: bool) -> Any:
-    index = np.arange(count, dtype=np.int64 if ints else np.float64)
-    return (start + index * step).astype(kind)
+    if ints:
+        end = start + (count - 1) * step + (1 if step > 0 else -1)
+        made = np.arange(start, end, step, dtype=np.int64)
+        return made if kind == np.int64 else made.astype(kind)
+    return (start + np.arange(count, dtype=np.float64) * step).astype(kind)
 
 
 @public(method=False, name="range")
