@@ -88,7 +88,7 @@ def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
     mode = state()
     if mode > GRAD or type(target) not in _PLAIN or target._cell is INFERENCE_CELL:
         return False
-    array, base = target.array, target._base
+    array, base, own = target.array, target._base, op_.own
     if type(array) is not np.ndarray or not array.flags.carray or (
             mode and base is not None and base._rg):
         return False
@@ -97,11 +97,12 @@ def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
         if kind is Tensor or kind is Parameter:
             if mode and a._rg or type(a.array) is not np.ndarray:
                 return False
-        elif kind is float or kind is int:              # machine code knows numbers seen before
-            (SCALARS32 if array.dtype is F32 else SCALARS64)[a]
+        elif kind is float or kind is int:
+            if own is not None:                         # machine code knows numbers seen before
+                (SCALARS32 if array.dtype is F32 else SCALARS64)[a]
         elif kind is not np.ndarray:
             return False
-    own, made = op_.own, None
+    made = None
     if own is not None:
         made = own.machine(*args) if own.machine is not None else None
     elif op_.inplace is None:
