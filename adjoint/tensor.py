@@ -112,7 +112,7 @@ Tensor.data = property(_get_data, _set_data)
 def detach_(self: Tensor) -> Tensor:
     """Cut this tensor from its graph, in place."""
     if self._base is not None:
-        raise AutogradError("Can't detach views in-place. Use detach() instead. ")
+        raise AutogradError("Can't detach views in-place. Use detach() instead.")
     self._edge, self._rg = None, False
     return self
 
@@ -120,6 +120,8 @@ def detach_(self: Tensor) -> Tensor:
 @member
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set `requires_grad` in place; returns the tensor."""
+    if requires_grad:
+        core.may_require_grad(self.array, "only Tensors of floating point dtype")
     self.requires_grad = requires_grad
     return self
 
@@ -584,8 +586,7 @@ def _transposed(self: Tensor) -> Tensor:
 
 def _matrix_transposed(self: Tensor) -> Tensor:
     """The last two axes swapped."""
-    out: Tensor = METHODS["transpose"](self, -2, -1)
-    return out
+    return METHODS["transpose"](self, -2, -1)
 
 
 def _adjoint(self: Tensor) -> Tensor:
@@ -594,7 +595,6 @@ def _adjoint(self: Tensor) -> Tensor:
     return out
 
 
-for _name, _prop in (
-        ("T", _transposed),
-        ("mT", _matrix_transposed), ("H", _adjoint), ("mH", _adjoint)):
+for _name, _prop in (("T", _transposed), ("mT", _matrix_transposed), ("H", _adjoint),
+                     ("mH", _adjoint)):
     setattr(Tensor, _name, property(planned(_prop), doc=_prop.__doc__))

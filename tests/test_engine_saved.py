@@ -247,6 +247,94 @@ class TestSavedTensorsHooks:
         exact(grad(g.sum(), x)[0], [12.0])
 
 
+class TestWritesAllowed:
+    """F22: `allow_mutation_on_saved_tensors` keeps what the graph needs of a tensor written to."""
+
+    @pytest.mark.parametrize("write", [
+        lambda b: b.sin_(), lambda b: b[0].mul_(3.0), lambda b: b.detach().zero_(),
+        lambda b: b.normal_(), lambda b: b.__setitem__(1, 5.0), lambda b: b.view(6).fill_(2.0)])
+    def test_the_old_content_is_read(self, write: Any) -> None:
+        a = leaf(randoms(2, 3))
+        with graph.allow_mutation_on_saved_tensors():
+            b = a.clone()
+            out = (b**2).sum() + (b[1] * b[0]).sum()
+            write(b)
+            (got,) = grad(out, a)
+        want = 2 * values(a) + values(a)[::-1]
+        np.testing.assert_allclose(values(got), want, rtol=1e-6)
+
+    def test_out_and_optimizers_write_too(self) -> None:
+        w, x = leaf(randoms(3)), leaf(randoms(3))
+        held = const(randoms(3))
+        before = values(held).copy(), values(w).copy()
+        sgd = ad.optim.SGD([w], lr=1.0)
+        with graph.allow_mutation_on_saved_tensors():
+            y = (x * held).sum() + (x * w).sum()
+            ad.add(const(randoms(3)), 1.0, out=held)
+            w.grad = const(randoms(3))
+            sgd.step()
+            (got,) = grad(y, x)
+        np.testing.assert_allclose(values(got), before[0] + before[1], rtol=1e-6)
+
+    def test_one_copy_and_only_at_a_write(self) -> None:
+        a = leaf(randoms(2, 3))
+        with graph.allow_mutation_on_saved_tensors() as kept:
+            b, c = a.clone(), a.clone()
+            out = (b**2).sum() + (c**2).sum()
+            assert (len(kept.original), len(kept.cloned)) == (2, 0)
+            b.sin_()
+            assert len(kept.cloned) == 1
+            b.cos_()
+            out.backward()
+        assert (len(kept.original), len(kept.cloned)) == (0, 0)
+
+    def test_second_order(self) -> None:
+        a = leaf(randoms(3))
+        with graph.allow_mutation_on_saved_tensors():
+            b = a.clone()
+            out = (b**3).sum()
+            b.zero_()
+            (g,) = grad(out, a, create_graph=True)
+            (gg,) = grad(g.sum(), a)
+        np.testing.assert_allclose(values(gg), 6 * values(a), rtol=1e-6)
+
+    def test_what_is_refused(self) -> None:
+        a = leaf(randoms(2))
+        with graph.allow_mutation_on_saved_tensors():
+            out = (a.clone() ** 2).sum()
+            with pytest.raises(RuntimeError, match="^allow_mutation_on_saved_tensors contexts can"):
+                graph.allow_mutation_on_saved_tensors().__enter__()
+        with pytest.raises(AssertionError, match="^Trying to backward outside of the"):
+            out.backward()
+        b = a.clone()
+        out = (b**2).sum()
+        with graph.allow_mutation_on_saved_tensors():
+            b.sin_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.backward()
+
+    @only_ours
+    def test_a_write_that_nothing_tells_of_is_refused(self) -> None:
+        b = leaf(randoms(2)).clone()
+        with graph.allow_mutation_on_saved_tensors():
+            out = (b**2).sum()
+            graph.increment_version(b)
+            with pytest.raises(RuntimeError, match="does not see"):
+                out.backward()
+
+
+def test_callbacks_at_the_end_of_a_backward() -> None:
+    """`Variable._execution_engine.queue_callback`, from a hook."""
+    engine, log = ad.autograd.Variable._execution_engine, []
+    a = leaf(randoms(3))
+    b = a * 2
+    b.register_hook(lambda g: engine.queue_callback(lambda: log.append(a.grad is not None)))
+    b.sum().backward()
+    assert log == [True]
+    with pytest.raises(RuntimeError, match="^Final callbacks can only be installed during"):
+        engine.queue_callback(lambda: None)
+
+
 class TestAnomaly:
     """F85."""
 

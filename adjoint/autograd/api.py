@@ -226,7 +226,7 @@ def _unused(t: Any, i: int, allowed: bool, zeros: bool) -> Any:
     if allowed:
         return None
     raise AutogradError(
-        "One of the differentiated Tensors appears to not have been used in the graph. Set "
+        f"The differentiated Tensor at index {i} appears to not have been used in the graph. Set "
         "allow_unused=True if this is the desired behavior.\n"
         f"  unused: input {i} ({_named(t)})")
 

@@ -436,5 +436,5 @@ def queue_callback(callback: Callable[[], None]) -> None:
     """Run `callback` when the backward pass that is running in this thread has finished."""
     running = running_walk()
     if running is None:
-        raise AutogradError("queue_callback() may only be called while backward is running")
+        raise AutogradError("Final callbacks can only be installed during backward pass.")
     running.final.append(callback)

@@ -142,8 +142,8 @@ class FunctionNode(WideNode):
                 out.append(None)
                 continue
             if not isinstance(r, Tensor):
-                raise DTypeError(f"function {self.name()} returned a gradient of type "
-                                 f"{type(r).__name__} at index {i}, expected a Tensor or None")
+                raise DTypeError(f"expected Variable or None (got {type(r).__name__}) from "
+                                 f"function {self.name()}, as its gradient at index {i}")
             try:
                 out.append(fit_tensor(r, e) if walk.create else fit(walk.unboxed(r), e))
             except ShapeError:

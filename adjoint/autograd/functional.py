@@ -19,6 +19,8 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.func import jacfwd, jacrev
 from adjoint.ops.shape import identity_op, reshape, stack_op
 
+_OUTPUTS = "outputs of the user-provided function"
+
 
 def _tuple(x: Any, what: str, where: str) -> tuple[bool, tuple[Any, ...]]:
     """(was it a tuple, the tuple)."""
@@ -26,8 +28,10 @@ def _tuple(x: Any, what: str, where: str) -> tuple[bool, tuple[Any, ...]]:
     xs = tuple(x) if many else (x,)
     for i, t in enumerate(xs):
         if not isinstance(t, Tensor):
+            found = f"value at index {i} has type {type(t)}." if many else (
+                f"given {what} has type {type(t)}. (the value at index 0 of one)")
             raise TypeError(f"The {what} given to {where} must be either a Tensor or a tuple of "
-                            f"Tensors but the value at index {i} has type {type(t)}.")
+                            f"Tensors but the {found}")
     return many, xs
 
 
@@ -38,32 +42,66 @@ def _variables(xs: Sequence[Any], create_graph: bool) -> tuple[Any, ...]:
     return tuple(x.detach().requires_grad_() for x in xs)
 
 
-def _vector(v: Any, like: Sequence[Any], what: str, where: str) -> tuple[Any, ...]:
+def _vector(v: Any, like: Sequence[Any], of_inputs: bool, where: str) -> tuple[Any, ...]:
     """The vector `v`, or ones for a single one-element tensor."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise ArgumentError(f"{where}: v can be left out only where the {what} is a single "
-                                "tensor with one element")
+            only = "input to the user-provided function is" if of_inputs else (
+                "user-provided function returns")
+            raise ArgumentError(f"The vector v can only be None if the {only} a single Tensor with "
+                                f"a single element. ({where}: v was left out)")
         return (wrap(np.ones(tuple(like[0].shape), like[0].array.dtype)),)
-    vs = _tuple(v, "v", where)[1]
+    many, vs = _tuple(v, "v", where)
     if len(vs) != len(like):
-        raise ArgumentError(f"{where}: v has {len(vs)} tensors, the {what} {len(like)}")
+        raise ArgumentError(f"v is a tuple of invalid length: should be {len(like)} but got "
+                            f"{len(vs)}." if len(like) > 1 else
+                            "The given v should contain a single Tensor. "
+                            f"({where}: it has {len(vs)})")
     for i, (a, b) in enumerate(zip(vs, like, strict=True)):
         if tuple(a.shape) != tuple(b.shape):
-            raise ShapeError(f"{where}: entry {i} of v has shape {list(a.shape)}, the {what} "
-                             f"{list(b.shape)}; they must be equal")
+            entry = f"Entry {i} in v" if many else "v"
+            raise ShapeError(f"{entry} has invalid size: should be {b.shape} but got {a.shape}. "
+                             f"({where}: the shape of {'input' if of_inputs else 'output'} {i})")
     return vs
 
 
-def _filled(found: Sequence[Any], like: Sequence[Any], strict: bool, where: str) -> tuple[Any, ...]:
-    """Zeros in place of missing derivatives, or an error."""
+_NONE = ("{} of the user-provided function is independent of input {{}}. This is not allowed in "
+         "strict mode.")
+_FLAT = ("The {} of the user-provided function is independent of input {{}}. This is not allowed in"
+         " strict mode when create_graph=True.")
+_LINEAR = ("While computing the hessian, found that the jacobian of the user-provided function with"
+           " respect to input {} is independent of the input. This is not allowed in strict mode. "
+           "You should ensure that your function is twice differentiable and that the jacobian "
+           "depends on the inputs (this would be violated by a linear function for example).")
+
+
+def _filled(found: Sequence[Any], like: Sequence[Any], none: str = "", flat: str = ""
+            ) -> tuple[Any, ...]:
+    """Zeros in place of missing derivatives; in strict mode an error: `none` is its text for one
+    that is missing, `flat` for one that depends on nothing itself ("": neither is an error)."""
     out = []
     for i, (g, x) in enumerate(zip(found, like, strict=True)):
-        if g is None and strict:
-            raise AutogradError(f"{where}: the output of the user-provided function is independent "
-                                f"of input {i}. This is not allowed in strict mode.")
+        text = none if g is None else "" if g.requires_grad else flat
+        if text:
+            raise AutogradError(text.format(i))
         out.append(wrap(np.zeros(tuple(x.shape), x.array.dtype)) if g is None else g)
     return tuple(out)
+
+
+def _connected(outs: Sequence[Any], strict: bool) -> None:
+    """In strict mode, refuse outputs that depend on no input."""
+    for i, o in enumerate(outs):
+        if strict and not o.requires_grad:
+            raise AutogradError(f"Output {i} of the user-provided function does not require "
+                                "gradients. The outputs must be computed in a differentiable "
+                                "manner from the input when running in strict mode.")
+
+
+def _texts(strict: bool, create_graph: bool, output: str, derivative: str = "jacobian"
+           ) -> tuple[str, str]:
+    """What `_filled` raises, in strict mode."""
+    return (_NONE.format(output) if strict else "",
+            _FLAT.format(derivative) if strict and create_graph else "")
 
 
 def _plain(xs: Sequence[Any], create_graph: bool) -> tuple[Any, ...]:
@@ -95,10 +133,12 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     many, given = _tuple(inputs, "inputs", "vjp")
     with enable_grad():
         xs = _variables(given, create_graph)
-        outs_many, outs = _tuple(func(*xs), "outputs", "vjp")
-        vs = _vector(v, outs, "output", "vjp")
+        outs_many, outs = _tuple(func(*xs), _OUTPUTS, "vjp")
+        _connected(outs, strict)
+        vs = _vector(v, outs, False, "vjp")
     with set_grad_enabled(create_graph):
-        found = _filled(_pull(outs, xs, vs, create_graph), xs, strict, "vjp")
+        found = _filled(_pull(outs, xs, vs, create_graph), xs,
+                        *_texts(strict, create_graph, "The output"))
     return (_form(_plain(outs, create_graph), outs_many), _form(_plain(found, create_graph), many))
 
 
@@ -111,21 +151,23 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     tensor([2., 4.])
     """
     _, given = _tuple(inputs, "inputs", "jvp")
-    vs = _vector(v, given, "input", "jvp")
-    with set_grad_enabled(create_graph), Forward() as level:
+    vs = _vector(v, given, True, "jvp")
+    with set_grad_enabled(create_graph or strict), Forward() as level:
         trace: Any = level
-        duals = [trace.lift(x if create_graph else x.detach(), t)
-                 for x, t in zip(given, vs, strict=True)]
-        many, outs = _tuple(func(*duals), "outputs", "jvp")
-        values, pushed = [], []
-        for i, o in enumerate(outs):
-            known = isinstance(o, ForwardTensor) and o.trace is trace
-            if strict and not known:
-                raise AutogradError(f"jvp: output {i} of the user-provided function is independent "
-                                    "of the inputs. This is not allowed in strict mode.")
-            values.append(trace.parts(o)[0])
-            pushed.append(trace.parts(o)[1] if known else wrap(
-                np.zeros(tuple(o.shape), o.array.dtype)))
+        xs = _variables(given, create_graph) if strict else given if create_graph else tuple(
+            x.detach() for x in given)
+        duals = [trace.lift(x, t) for x, t in zip(xs, vs, strict=True)]
+        many, outs = _tuple(func(*duals), _OUTPUTS, "jvp")
+        known = [isinstance(o, ForwardTensor) and o.trace is trace for o in outs]
+        values = [trace.parts(o)[0] for o in outs]
+        _connected(values, strict)
+        pushed = [trace.parts(o)[1] if is_known else wrap(np.zeros(tuple(o.shape), o.array.dtype))
+                  for o, is_known in zip(outs, known, strict=True)]
+    if strict:
+        none, flat = _texts(strict, create_graph, "The output")
+        ones = [wrap(np.ones(tuple(o.shape), o.array.dtype)) for o in values]
+        _filled(_pull(values, xs, ones, False), xs, none)
+        _filled(pushed, values, flat=flat)
     return (_form(_plain(values, create_graph), many), _form(_plain(pushed, create_graph), many))
 
 
@@ -142,21 +184,23 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
             [0., 4.]])
     """
     if strategy not in ("reverse-mode", "forward-mode"):
-        raise ArgumentError("jacobian: Expected strategy to be either \"forward-mode\" or "
+        raise ArgumentError("Expected strategy to be either \"forward-mode\" or "
                             f"\"reverse-mode\", got {strategy!r}")
     many, given = _tuple(inputs, "inputs", "jacobian")
     if vectorize and strict:
-        raise AutogradError("jacobian: strict=True and vectorize=True are not supported together. "
-                            "Set one of them to False.")
+        raise AutogradError("torch.autograd.functional.jacobian: `strict=True` and "
+                            "`vectorized=True` are not supported together. Set one to False")
     if strategy == "forward-mode":
         if not vectorize:
-            raise NotImplementedError("strategy=\"forward-mode\" needs vectorize=True")
+            raise NotImplementedError("Computing Jacobian using forward-AD is only implemented for "
+                                      "`vectorize=True`.")
         return _batched(func, given, many, create_graph, forward=True)
     if vectorize:
         return _batched(func, given, many, create_graph, forward=False)
     with enable_grad():
         xs = _variables(given, create_graph)
-        outs_many, outs = _tuple(func(*xs), "outputs", "jacobian")
+        outs_many, outs = _tuple(func(*xs), _OUTPUTS, "jacobian")
+        _connected(outs, strict)
     rows = [_rows(outs, k, xs, create_graph, strict) for k in range(len(outs))]
     blocks = [_form(r, many) for r in rows]
     return _form(blocks, outs_many)
@@ -165,13 +209,13 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
 def _rows(outs: Sequence[Any], k: int, xs: Sequence[Any], create_graph: bool, strict: bool
           ) -> list[Any]:
     """The blocks of output `k`, one pull per element."""
-    out = outs[k]
+    out, texts = outs[k], _texts(strict, create_graph, f"Output {k}")
     columns: list[list[Any]] = [[] for _ in xs]
     for at in np.ndindex(*out.shape):
         seed = np.zeros(tuple(out.shape), out.array.dtype)
         seed[at] = 1
         with set_grad_enabled(create_graph):
-            found = _filled(_pull([out], xs, [wrap(seed)], create_graph), xs, strict, "jacobian")
+            found = _filled(_pull([out], xs, [wrap(seed)], create_graph), xs, *texts)
         for column, g in zip(columns, _plain(found, create_graph), strict=True):
             column.append(g)
     with set_grad_enabled(create_graph):
@@ -194,27 +238,27 @@ def _batched(func: Callable[..., Any], given: Sequence[Any], many: bool, create_
     return _form(blocks, nested)
 
 
-def _scalar(func: Callable[..., Any], where: str) -> Callable[..., Any]:
+def _scalar(func: Callable[..., Any], where: str, strict: bool = False) -> Callable[..., Any]:
     def checked(*xs: Any) -> Any:
-        out = func(*xs)
-        if not isinstance(out, Tensor) or out.numel() != 1:
-            raise AutogradError(f"{where}: the function must return a single tensor with one "
-                                f"element, got {_described(out)}")
-        return reshape(out, ())
+        many, outs = _tuple(func(*xs), _OUTPUTS, where)
+        _connected(outs, strict)
+        if many:
+            raise AutogradError(f"The function given to {where} should return a single Tensor, not "
+                                f"a tuple of {len(outs)}")
+        if outs[0].numel() != 1:
+            raise AutogradError(f"The Tensor returned by the function given to {where} should "
+                                "contain a single element; its shape is "
+                                f"{list(outs[0].shape)}, which has more or less than one element")
+        return reshape(outs[0], ())
     return checked
 
 
-def _described(out: Any) -> str:
-    return f"shape {list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-
-
-def _gradient(func: Callable[..., Any], strict: bool, where: str) -> Callable[..., Any]:
-    """The gradient of a scalar function as a differentiable function."""
-    def run(*xs: Any) -> tuple[Any, ...]:
-        out = _scalar(func, where)(*xs)
-        return _filled(_pull([out], xs, [wrap(np.ones((), out.array.dtype))], True), xs, strict,
-                       where)
-    return run
+def _slope(func: Callable[..., Any], xs: Sequence[Any], strict: bool, where: str, none: str
+           ) -> tuple[Any, tuple[Any, ...]]:
+    """(output, gradient) of a scalar function, both with their graph."""
+    out = _scalar(func, where, strict)(*xs)
+    found = _pull([out], xs, [wrap(np.ones((), out.array.dtype))], True)
+    return out, _filled(found, xs, *((none, _LINEAR) if strict else ()))
 
 
 def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
@@ -236,8 +280,8 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
         found = outer(jacrev(_scalar(func, "hessian"), argnums=nums), argnums=nums)(*xs)
         rows = [_form(_plain(row, create_graph), many) for row in found]
         return _form(rows, many)
-    gradient = _gradient(func, strict, "hessian")
-    rows = jacobian(gradient, tuple(given), create_graph, strict)
+    rows = jacobian(lambda *xs: _slope(func, xs, strict, "hessian", _LINEAR)[1], tuple(given),
+                    create_graph, strict)
     return _form([_form(r, many) for r in rows], many)
 
 
@@ -249,15 +293,19 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     >>> ad.autograd.functional.vhp(lambda x: (x ** 3).sum(), ad.tensor([1.0, 2.0]), ad.ones(2))[1]
     tensor([ 6., 12.])
     """
-    many, given = _tuple(inputs, "inputs", "vhp")
-    vs = _vector(v, given, "input", "vhp")
+    return _vhp(func, inputs, v, create_graph, strict, "vhp")
+
+
+def _vhp(func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool,
+         where: str) -> tuple[Any, Any]:
+    many, given = _tuple(inputs, "inputs", where)
+    vs = _vector(v, given, True, where)
     with enable_grad():
         xs = _variables(given, create_graph)
-        out = _scalar(func, "vhp")(*xs)
-        first = _filled(_pull([out], xs, [wrap(np.ones((), out.array.dtype))], True), xs, strict,
-                        "vhp")
+        out, first = _slope(func, xs, strict, where, _NONE.format("The output"))
     with set_grad_enabled(create_graph):
-        found = _filled(_pull(first, xs, vs, create_graph), xs, strict, "vhp")
+        found = _filled(_pull(first, xs, vs, create_graph), xs,
+                        *_texts(strict, create_graph, "The jacobian", "hessian"))
     return _form(_plain([out], create_graph), False), _form(_plain(found, create_graph), many)
 
 
@@ -269,7 +317,7 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     >>> ad.autograd.functional.hvp(lambda x: (x ** 3).sum(), ad.tensor([1.0, 2.0]), ad.ones(2))[1]
     tensor([ 6., 12.])
     """
-    return vhp(func, inputs, v, create_graph, strict)
+    return _vhp(func, inputs, v, create_graph, strict, "hvp")
 
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

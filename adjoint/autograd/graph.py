@@ -8,8 +8,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from adjoint.base import provenance
-from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
-from adjoint.core.modes import watchers
+from adjoint.base.errors import (
+    ArgumentError,
+    AssertedAutogradError,
+    AutogradError,
+    NotSupported,
+)
+from adjoint.core.modes import Observer, watchers
 from adjoint.core.tensor import (
     GradientEdge,
     Kept,
@@ -20,6 +25,7 @@ from adjoint.core.tensor import (
     alias,
     bump,
     edge_of,
+    owner_of,
     wrap,
 )
 from adjoint.core.tensor import Node as Node
@@ -125,6 +131,88 @@ class save_on_cpu(saved_tensors_hooks):
     def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
         super().__init__(lambda t: t.detach().clone(),
                          lambda t: t)
+
+
+class _Original:
+    """What a node keeps while writes are allowed: the tensor itself, until it is written to."""
+
+    __slots__ = ("tensor", "version", "__weakref__")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = alias(tensor)
+        self.version = self.tensor._cell.version  # type: ignore[union-attr]  # alias shares one
+
+
+class allow_mutation_on_saved_tensors(saved_tensors_hooks, Observer):
+    """While active, tensors that were saved for backward may be written to: the first write to
+    one copies its old content, which backward reads. Backward has to run inside of the block.
+
+    Entering gives this object; its `original` (handle -> tensor) and `cloned` (handle -> copy)
+    show what graphs of the block keep. RuntimeError where two such blocks nest, and in a backward
+    after something wrote to a kept tensor past the operations of this library.
+
+    >>> import adjoint as ad
+    >>> a = ad.ones(3, requires_grad=True)
+    >>> with ad.autograd.graph.allow_mutation_on_saved_tensors():
+    ...     b = a.clone()
+    ...     loss = (b ** 2).sum()
+    ...     _ = b.sin_()
+    ...     loss.backward()
+    >>> a.grad
+    tensor([2., 2., 2.])
+    """
+
+    once = True
+
+    def __init__(self) -> None:
+        super().__init__(self._keep, self._read)
+        self._watching: Any = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what is kept; leaving the block does it."""
+        self.original: weakref.WeakKeyDictionary[_Original, Tensor] = weakref.WeakKeyDictionary()
+        self.cloned: weakref.WeakKeyDictionary[_Original, Tensor] = weakref.WeakKeyDictionary()
+        self._of_memory: dict[int, weakref.WeakSet[_Original]] = {}
+
+    def __enter__(self) -> Any:
+        if any(isinstance(o, allow_mutation_on_saved_tensors) for o in watchers.observers.get()):
+            raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")
+        super().__enter__()
+        self._watching = watchers.push(watchers.observers, self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        watchers.pop(self._watching)
+        super().__exit__(*exc)
+        self.clear()
+
+    def _keep(self, tensor: Tensor) -> _Original:
+        held = _Original(tensor)
+        self.original[held] = held.tensor
+        self._of_memory.setdefault(id(owner_of(held.tensor.array)), weakref.WeakSet()).add(held)
+        return held
+
+    def _read(self, held: _Original) -> Tensor:
+        if held in self.cloned:
+            return self.cloned[held]
+        if held not in self.original:
+            raise AssertedAutogradError(
+                "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in "
+                "which the graph was originally recorded.")
+        cell: Any = held.tensor._cell
+        if cell.version != held.version:
+            raise AutogradError("a tensor that was saved for backward was written to in a way that "
+                                "allow_mutation_on_saved_tensors does not see: "
+                                f"{cell.where()}", reason="overwritten", about=cell)
+        return held.tensor
+
+    def before_write(self, target: Any) -> None:
+        """Copy what graphs keep of the memory of `target`."""
+        for held in self._of_memory.pop(id(owner_of(target.array)), ()):
+            self.original.pop(held, None)
+            self.cloned[held] = wrap(held.tensor.array.copy())
+            held.tensor = self.cloned[held]
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from adjoint.autograd.engine import queue_callback
 from adjoint.base.errors import DTypeError
 from adjoint.core.tensor import Tensor, alias
 
@@ -22,6 +23,12 @@ class _VariableType(type):
         return made
 
 
+class _Engine:
+    """What programs ask of PyTorch's engine by name."""
+
+    queue_callback = staticmethod(queue_callback)
+
+
 class Variable(metaclass=_VariableType):
     """A tensor on the memory of `data`, a leaf of its own; every tensor is an instance.
 
@@ -30,3 +37,5 @@ class Variable(metaclass=_VariableType):
     >>> x.requires_grad, isinstance(ad.ones(1), Variable)
     (True, True)
     """
+
+    _execution_engine = _Engine()

@@ -72,6 +72,10 @@ class AutogradError(AdjointError, RuntimeError):
         self.reason, self.about = reason, about
 
 
+class AssertedAutogradError(AutogradError, AssertionError):
+    """A mistake about a graph that PyTorch checks by an assertion."""
+
+
 class GradcheckError(AutogradError):
     """An analytic derivative differs from the numerical one."""
 

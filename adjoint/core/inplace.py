@@ -516,6 +516,7 @@ def assign(out: Tensor, result: Any) -> Tensor:
         out.array = np.empty(array.shape, out.array.dtype)
     else:
         _refuse_overlap(out, recording=False)
+        modes.about_to_write(out)
     np.copyto(out.array, array, casting="unsafe")
     bump(out, "out=")
     return out

@@ -145,6 +145,13 @@ class Watchers:
 watchers = Watchers()
 
 
+def about_to_write(target: Any) -> None:
+    """Tell the observers that what is no op is about to write into the memory of `target`."""
+    if state() & WATCH:
+        for observer in watchers.observers.get():
+            observer.before_write(target)
+
+
 def not_replayed() -> None:
     """What the function that calls this does now is more than what plans repeat."""
     for observer in watchers.observers.get():

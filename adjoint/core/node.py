@@ -295,6 +295,10 @@ class AccumulateGrad(GraphNode):
         self.shape = leaf.array.shape
         self.dtype = leaf.array.dtype
 
+    def name(self) -> str:
+        """The node's name, as PyTorch has it in its messages."""
+        return "torch::autograd::AccumulateGrad"
+
     @property
     def variable(self) -> Tensor | None:
         """The leaf; None when nobody holds it any more."""

@@ -237,9 +237,8 @@ class Tensor(metaclass=_TensorType):
                 "you can only change requires_grad flags of leaf variables. If you want to use a "
                 "computed variable in a subgraph that doesn't require differentiation use "
                 "var_no_grad = var.detach().")
-        if value and not is_inexact(self.array.dtype):
-            raise AutogradError("only Tensors of floating point and complex dtype can require "
-                                f"gradients, this one is {of_numpy(self.array.dtype)}")
+        if value:
+            may_require_grad(self.array, "only Tensors of floating point and complex dtype")
         if value and self._cell is INFERENCE_CELL and not state() & INFERENCE:
             raise AutogradError("Setting requires_grad=True on inference tensor outside "
                                 "InferenceMode is not allowed.")
@@ -338,8 +337,15 @@ def wrap(array: Any, requires_grad: bool = False) -> Tensor:
     t._cell = INFERENCE_CELL if state() & INFERENCE else None
     t._rg = False
     if requires_grad:
+        may_require_grad(array, "Only Tensors of floating point and complex dtype")
         t.requires_grad = True
     return t
+
+
+def may_require_grad(array: Any, those: str) -> None:
+    """Raise, in PyTorch's words for the place, where there is no gradient for that dtype."""
+    if not is_inexact(array.dtype):
+        raise AutogradError(f"{those} can require gradients, this one is {of_numpy(array.dtype)}")
 
 
 def share_cell(t: Tensor) -> Cell:

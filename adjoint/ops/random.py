@@ -17,6 +17,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
 from adjoint.core.inplace import check_writable
+from adjoint.core.modes import about_to_write
 from adjoint.core.modes import state as mode_state
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
@@ -433,6 +434,7 @@ def fill_with(t: Tensor, draw: Callable[[np.random.Generator, Any], Any], what: 
         return t.copy_(drawn(tuple(t.shape), lambda rng, s: np.asarray(draw(rng, s)).astype(dtype),
                              generator))
     check_writable(t, [t], mode_state())
+    about_to_write(t)
     if type(t.array) is MetaArray:
         call(_copied, t.array, draw, generator, otherwise=tuple)
     else:

@@ -17,7 +17,7 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_float, is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
-from adjoint.core.modes import WATCH, state, watchers
+from adjoint.core.modes import WATCH, about_to_write, state, watchers
 from adjoint.core.rehearsal import call
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import Tensor, bump, wrap
@@ -249,7 +249,11 @@ class Optimizer:
         """The closure's loss, and for every group its parameters with gradients; nothing is
         updated unless all of them fit."""
         loss = self._loss(closure)
-        return loss, [(group, self._ready(group)) for group in self.param_groups]
+        ready = [(group, self._ready(group)) for group in self.param_groups]
+        if state() & WATCH:
+            for p in [p for _, params in ready for p in params]:
+                about_to_write(p)
+        return loss, ready
 
     def _update(self, rule: Rule, p: Tensor, state: Iterable[Tensor], scratch: int,
                 **numbers: Any) -> None:
