@@ -235,12 +235,31 @@ def test_shared_memory_keeps_values_gradients_and_copies() -> None:
     assert model[0].weight.is_shared()
 
 
+def test_the_older_profiler_has_pytorchs_names() -> None:
+    """What is here of PyTorch's events is under PyTorch's names, in its order."""
+    torch = pytest.importorskip("torch")
+
+    def events(t: Any) -> list[str]:
+        x = t.ones(3, requires_grad=True)
+        with t.autograd.profiler.profile() as prof:
+            (x.exp() * x).sum().backward()
+        assert {r.key for r in prof.key_averages()} == {e.name for e in prof.function_events}
+        assert prof.total_average().count == len(prof.function_events)
+        assert "aten::exp" in prof.table(row_limit=-1) and "aten::exp" in str(prof)
+        return [e.name for e in prof.function_events]
+    ours = [n for n in events(ad) if n != "backward"]
+    assert ours == ["aten::exp", "aten::mul", "aten::sum", "SumBackward0", "MulBackward0",
+                    "ExpBackward0"]
+    theirs = iter(events(torch))
+    assert all(name in theirs for name in ours)
+
+
 def test_the_older_profiler_can_be_off() -> None:
     with ad.autograd.profiler.profile(enabled=False) as off:
         ad.ones(2).exp()
     with ad.autograd.profiler.profile(use_cuda=True, record_shapes=True) as on:
         ad.ones(2).exp()
-    assert not off.key_averages() and "exp" in [e.key for e in on.key_averages()]
+    assert not off.key_averages() and "aten::exp" in [e.key for e in on.key_averages()]
 
 
 def test_no_warning_where_pytorch_has_none() -> None:

@@ -5,12 +5,20 @@ from typing import Any
 
 from adjoint import profiler as _profiler
 from adjoint.base.errors import NotSupported
+from adjoint.ops.aten import name_of
 from adjoint.profiler import record_function as record_function
+from adjoint.profiler.events import Event, EventAverage
 from adjoint.profiler.events import EventList as EventList
+from adjoint.profiler.recorder import Recorder
+
+
+def _aten(op: Any) -> str:
+    return f"aten::{name_of(op).partition('.')[0]}"
 
 
 class profile(_profiler.profile):
-    """`adjoint.profiler.profile`, which nothing but `enabled` switches off.
+    """`adjoint.profiler.profile`, which nothing but `enabled` switches off, with events under
+    PyTorch's names for ops.
 
     `use_cuda` and `use_device` ask for devices that are not here, and `use_kineto` for another way
     of measuring; they are accepted and change nothing.
@@ -20,6 +28,10 @@ class profile(_profiler.profile):
     ...     y = ad.ones(2).exp()
     >>> len(off.key_averages())
     0
+    >>> with profile() as prof:
+    ...     y = ad.ones(2).exp()
+    >>> [event.name for event in prof.function_events]
+    ['aten::exp']
     """
 
     def __init__(self, enabled: bool = True, *, use_cuda: bool = False, use_device: Any = None,
@@ -39,6 +51,31 @@ class profile(_profiler.profile):
     def __exit__(self, *exc: object) -> None:
         if self.enabled:
             super().__exit__(*exc)
+
+    def _new(self) -> Recorder:
+        return Recorder(self.record_shapes, self.profile_memory, self.with_stack,
+                        self.with_modules, _aten)
+
+    @property
+    def function_events(self) -> list[Event]:
+        """`events()`."""
+        return self.events()
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Microseconds of all events."""
+        return self.key_averages().self_cpu_time_total
+
+    def total_average(self) -> EventAverage:
+        """All events as one."""
+        return self.key_averages().total_average()
+
+    def table(self, **options: Any) -> str:
+        """The averages as text (see `EventList.table`)."""
+        return self.key_averages().table(**options)
+
+    def __str__(self) -> str:
+        return self.table()
 
 
 class emit_nvtx:

@@ -5,6 +5,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,8 +32,10 @@ class Recorder(Observer):
 
     cotangents = True
 
-    def __init__(self, shapes: bool, memory: bool, stack: bool, modules: bool) -> None:
+    def __init__(self, shapes: bool, memory: bool, stack: bool, modules: bool,
+                 name_of: Callable[[Any], str] = attrgetter("name")) -> None:
         self.shapes, self.memory, self.stack, self.modules = shapes, memory, stack, modules
+        self.name_of = name_of
         self.events: list[Event] = []
         self.timeline: list[tuple[float, int]] = []      # (microseconds, live bytes)
         self.open: list[tuple[Any, Event, int]] = []
@@ -93,7 +96,8 @@ class Recorder(Observer):
     # -- ops -----------------------------------------------------------------------------------
     def before(self, op: Any, args: Any, attrs: Any) -> None:
         frame = provenance.user_frame(sys._getframe(1)) if self.stack else None
-        self.begin(op, op.name, "op", (frame.f_code, frame.f_lasti) if frame else (None, 0))
+        self.begin(op, self.name_of(op), "op",
+                   (frame.f_code, frame.f_lasti) if frame else (None, 0))
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
         event = self.end(op)
