@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "compat.md"
 NAMES = ROOT / "scripts" / "compat_names.txt"
+NODES = ROOT / "scripts" / "grad_fn_names.txt"
 NOTES = ROOT / "scripts" / "compat_notes.txt"
 MODULES = (
     "torch Tensor nn nn.Module nn.functional nn.init nn.utils nn.utils.rnn nn.utils.parametrize"
@@ -155,7 +156,21 @@ def page() -> str:
             if s.unexplained:
                 lines.append(f"| {_listed(s.unexplained)} | not written yet |")
             lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *nodes()])
+
+
+def nodes() -> list[str]:
+    """The section of what `grad_fn` prints."""
+    split = [line.rsplit(" | ", 2) for line in NODES.read_text(encoding="utf-8").splitlines()
+             if not line.startswith("#")]
+    differ = [row for row in split if row[1] != row[2]]
+    return ["## grad_fn", "",
+            f"Of {len(split)} calls of public functions ([the walk](../scripts/grad_fn_names.txt)),"
+            f" {len(split) - len(differ)} have a `grad_fn` of PyTorch's name.",
+            "These have another, as a rule because one record here is several there, or the other "
+            "way round:", "",
+            "| call | PyTorch | here |", "| --- | --- | --- |",
+            *(f"| `{e}` | `{theirs}` | `{ours}` |" for e, theirs, ours in differ), ""]
 
 
 def _public(module: str) -> list[str]:

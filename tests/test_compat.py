@@ -33,6 +33,15 @@ def test_the_page_is_true(compat: ModuleType) -> None:
     assert compat.main(["--check"]) == 0, "docs/compat.md is out of date: run scripts/compat.py"
 
 
+def test_what_grad_fn_prints() -> None:
+    """The names of nodes, here and in PyTorch, are those of the table (F2)."""
+    table = load("scripts/grad_fn_names.py")
+    expressions = [e for e, _, _ in table.rows()]
+    assert table.names(ad, expressions) == {e: ours for e, _, ours in table.rows()}
+    torch = pytest.importorskip("torch")
+    assert table.names(torch, expressions) == {e: theirs for e, theirs, _ in table.rows()}
+
+
 def test_every_name_is_accounted_for(compat: ModuleType) -> None:
     """Each of PyTorch's names is in one of the three columns, once."""
     names = compat.read_names()

@@ -63,7 +63,7 @@ undiagonal_op: Any = op(
     infer=lambda ct, *, shape, **_: Aval(shape, ct.dtype),
     vjp={"ct": lambda ct, *, offset, dim1, dim2: diagonal_op(ct, offset=offset, dim1=dim1,
                                                              dim2=dim2)},
-    jvp={"ct": None}, batch=_deeper, node="DiagonalBackwardBackward0")
+    jvp={"ct": None}, batch=_deeper, node="DiagEmbedBackward0")
 
 
 # ------------------------------------------------------------------ sliding windows

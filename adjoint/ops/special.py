@@ -34,22 +34,24 @@ def _between(low: float, high: float, n: int = 1) -> Any:
     return samples
 
 
-def _one(name: str, low: float, high: float, fn: str = "") -> Any:
-    return pointwise(name, lambda x: call(fn or name, x), kind="float",
+def _one(name: str, low: float, high: float, node: str = "") -> Any:
+    return pointwise(name, lambda x: call(name, x), kind="float", node=node,
                      domain=_between(low, high))
 
 
-erfcx = _one("erfcx", -2.0, 3.0)
+erfcx = _one("erfcx", -2.0, 3.0, "SpecialErfcxBackward0")
 ndtr = _one("ndtr", -2.0, 2.0)
-log_ndtr = _one("log_ndtr", -4.0, 2.0)
-ndtri = _one("ndtri", 0.05, 0.95)
-i0, i1, i0e, i1e = (_one(n, 0.2, 3.0) for n in ("i0", "i1", "i0e", "i1e"))
+log_ndtr = _one("log_ndtr", -4.0, 2.0, "SpecialLogNdtrBackward0")
+ndtri = _one("ndtri", 0.05, 0.95, "SpecialNdtriBackward0")
+i0 = _one("i0", 0.2, 3.0)
+i1, i0e, i1e = (_one(n.lower(), 0.2, 3.0, f"Special{n}Backward0") for n in ("I1", "I0E", "I1E"))
 k0, k1, k0e, k1e = (_one(n, 0.4, 3.0) for n in ("bessel_k0", "bessel_k1", "bessel_k0e",
                                                 "bessel_k1e"))
 j0, j1, y0, y1 = (_one(n, 0.4, 9.0) for n in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"))
 airy = _one("airy_ai", -6.0, 3.0)
 entr = pointwise("entr", lambda x: where_(x.eq(0), 0.0, where_(x < 0, -math.inf, -x * log_(x))),
-                 kind="float", slope={"x": lambda x: -log_(x) - 1.0}, domain=_between(0.1, 2.0))
+                 kind="float", slope={"x": lambda x: -log_(x) - 1.0}, domain=_between(0.1, 2.0),
+                 node="SpecialEntrBackward0")
 
 
 def _xlog1py(x: Expr, y: Expr) -> Expr:
@@ -58,9 +60,9 @@ def _xlog1py(x: Expr, y: Expr) -> Expr:
 
 xlog1py = pointwise("xlog1py", _xlog1py, kind="float", domain=_between(0.1, 2.0, 2), slope={
     "x": lambda x, y: where_(x.eq(0) & (y <= -1), 0.0, log1p_(y)),
-    "y": lambda x, y: x / (1.0 + y)})
+    "y": lambda x, y: x / (1.0 + y)}, node="SpecialXlog1PyBackward0")
 zeta = pointwise("zeta", lambda s, q: call("zeta", s, q), kind="float",
-                 domain=_between(1.5, 4.0, 2), slope={"s": None})
+                 domain=_between(1.5, 4.0, 2), slope={"s": None}, node="SpecialZetaBackward0")
 gammainc = pointwise("gammainc", lambda a, x: call("gammainc", a, x), kind="float",
                      domain=_between(0.3, 3.0, 2))
 gammaincc = pointwise("gammaincc", lambda a, x: call("gammaincc", a, x), kind="float",
