@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import importlib
-from typing import Any
+import io
+import pickle
+import typing
+from typing import Any, Optional
 
 import pytest
 
@@ -60,6 +63,102 @@ def test_a_traced_program_computes_the_same(name: str) -> None:
         assert ad.equal(a, b) if isinstance(a, ad.Tensor) else a == b
     twin = copy.deepcopy(traced)
     assert twin.code == traced.code and twin is not traced
+
+
+def typed(torch: Any) -> dict[str, Any]:
+    """Programs with annotations, which are printed."""
+    def program(x, d, n=3, y=None):  # type: ignore[no-untyped-def]  # types are below
+        return d["a"] + x, n
+    program.__annotations__ = {
+        "x": torch.Tensor, "d": dict[str, torch.Tensor],
+        "n": Optional[int],  # noqa: UP045  # PyTorch takes this form
+        "y": typing.Union[int, torch.dtype],  # noqa: UP007  # as above
+        "return": tuple[torch.Tensor, int]}
+
+    class Stars(torch.nn.Module):  # type: ignore[misc]  # of either library
+        def forward(self, x, *args, flag=True, **kw):  # type: ignore[no-untyped-def]  # as above
+            return x + args[0] * kw["a"] if flag else x
+    return {"types": (program, None), "stars": (Stars(), {"flag": True}),
+            "keywords": (lambda x, **kw: x + kw["a"], None),
+            "given": (lambda x, n=2, flag=True: x * n if flag else x, {"n": 2, "flag": False})}
+
+
+@pytest.mark.parametrize("name", ["types", "stars", "keywords", "given"])
+def test_arguments_are_printed_as_in_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    program, given = typed(torch)[name]
+    theirs = importlib.import_module("torch.fx").symbolic_trace(program, given)
+    program, given = typed(ad)[name]
+    ours = fx.symbolic_trace(program, given)
+    assert ours.code == theirs.code and str(ours.graph).strip() == str(theirs.graph).strip()
+
+
+def test_stars_and_given_arguments_run() -> None:
+    x = ad.ones(2)
+    keywords = fx.symbolic_trace(lambda x, **kw: x + kw["a"])
+    assert keywords(x, a=2).tolist() == [3, 3]
+    stars = fx.symbolic_trace(typed(ad)["stars"][0], {"flag": True})
+    assert stars(x, True, 2, 5, a=3).tolist() == [7, 7]     # `flag` comes before `*args` now
+    given = fx.symbolic_trace(lambda x, n=None, flag=True: x + 1 if flag and n is None else x,
+                              {"n": None, "flag": True})
+    assert given(x).tolist() == [2, 2]
+    with pytest.raises(AssertionError, match="flag has been specialized to have value True"):
+        given(x, None, False)
+    with pytest.raises(AssertionError, match="n has been specialized to have value None"):
+        given(x, 3)
+    with pytest.raises(TraceError, match="plain Python functions"):
+        fx.symbolic_trace(Caller())
+    weight = fx.symbolic_trace(lambda x, w: x * w, {"w": ad.tensor([2.0, 3.0])})
+    assert weight(x, None).tolist() == [2, 3]
+
+
+class Caller:
+    """What can be called and is no function."""
+
+    def __call__(self, *args: Any) -> Any:
+        return args[0]
+
+
+def kept(module: Any) -> list[Any]:
+    """Copies of a traced module: deep, from a pickle, from a file."""
+    file = io.BytesIO()
+    ad.save(module, file)
+    file.seek(0)
+    return [copy.deepcopy(module), pickle.loads(pickle.dumps(module)),
+            ad.load(file, weights_only=False)]
+
+
+@pytest.mark.parametrize("name", ["net", "trees", "functions", "methods", "types"])
+def test_traced_modules_are_copied_and_pickled(name: str) -> None:
+    program = typed(ad)[name][0] if name == "types" else programs(ad)[name]
+    traced = fx.symbolic_trace(program).eval()
+    traced.meta["note"] = 1
+    args = (ad.ones(4, 4), {"a": ad.ones(4, 4)}) if name == "types" else (ad.ones(4, 4),)
+    want = ad.utils._pytree.tree_leaves(traced(*args))
+    for twin in kept(traced):
+        assert isinstance(twin, fx.GraphModule) and type(twin) is not type(traced)
+        assert twin.code == traced.code and str(twin.graph) == str(traced.graph)
+        assert not twin.training and twin.meta == {"note": 1}
+        assert twin.graph.owning_module is twin
+        twin.graph.lint()
+        for a, b in zip(ad.utils._pytree.tree_leaves(twin(*args)), want, strict=True):
+            assert ad.equal(a, b) if isinstance(a, ad.Tensor) else a == b
+        for (n, p), (m, q) in zip(twin.named_parameters(), traced.named_parameters(), strict=True):
+            assert n == m and ad.equal(p, q) and p is not q
+        with twin.graph.inserting_before(twin.graph.output_node()):
+            new = twin.graph.call_function(ad.neg, (next(iter(twin.graph.nodes)),))
+        assert new.name not in [n.name for n in traced.graph.nodes]
+    shallow = copy.copy(traced)
+    assert shallow.graph is traced.graph and shallow.code == traced.code
+
+
+def test_copies_of_graphs_keep_notes_and_dead_nodes() -> None:
+    graph = fx.symbolic_trace(lambda x: x + 1).graph
+    for node in graph.nodes:
+        node.meta["q"] = node.name
+    twin = copy.deepcopy(graph)
+    assert [n.meta for n in twin.nodes] == [n.meta for n in graph.nodes]
+    assert twin.output_node().args[0] in twin.nodes and twin._tracer_cls is graph._tracer_cls
 
 
 def test_gradients_flow_through_a_traced_module() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Callable, Iterator
+import typing
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import adjoint
 from adjoint.base.errors import ArgumentError
-from adjoint.fx.node import Node, NodeList, map_arg, qualified_name
+from adjoint.fx.node import Node, NodeList, map_arg, qualified_name, type_name
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
           "pow": "**", "matmul": "@", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
@@ -182,10 +184,18 @@ class Graph:
     def __deepcopy__(self, memo: Any = None) -> Graph:
         made = Graph(tracer_cls=self._tracer_cls)
         val_map: dict[Node, Node] = {}
-        result = made.graph_copy(self, val_map)
-        if any(n.op == "output" for n in self._order):
-            made.output(result)
+        for node in self._order:
+            val_map[node] = made.node_copy(node, lambda n: val_map[n])
         return made
+
+    def __reduce__(self) -> Any:
+        number = {n: i for i, n in enumerate(self._order)}
+
+        def reference(n: Node) -> _Reference:
+            return _Reference(number[n])
+        rows = [(n.op, _by_name(n.target), map_arg(n.args, reference),
+                 map_arg(n.kwargs, reference), n.name, n.type) for n in self._order]
+        return _restored, (rows, self._tracer_cls)
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
         """Take out what nobody reads; True if there was any."""
@@ -226,6 +236,45 @@ class Graph:
         return "graph():\n" + "\n".join(f"    {n.format_node()}" for n in self._order)
 
 
+class _Reference(NamedTuple):
+    """A node of a graph in a file: its number."""
+
+    number: int
+
+
+class _Named(NamedTuple):
+    """A public function in a file: its name."""
+
+    name: str
+
+
+def _by_name(target: Any) -> Any:
+    name = "" if isinstance(target, str) else qualified_name(target)
+    return _Named(name) if name.startswith("torch.") else target
+
+
+def _restored(rows: Sequence[Any], tracer_cls: Any) -> Graph:
+    """The graph of what `Graph.__reduce__` gives."""
+    graph = Graph(tracer_cls=tracer_cls)
+    for op, target, args, kwargs, name, kind in rows:
+        if isinstance(target, _Named):
+            target = attribute_of(adjoint, target.name.removeprefix("torch."))
+
+        def value(a: Any) -> Any:
+            if type(a) is _Reference:
+                return graph._order[a.number]
+            if type(a) in (list, tuple):
+                return type(a)(map(value, a))
+            if type(a) is dict:
+                return {k: value(v) for k, v in a.items()}
+            return slice(*map(value, (a.start, a.stop, a.step))) if type(a) is slice else a
+        node = Node(graph, name, op, target, value(args), value(kwargs), kind)
+        graph._order.append(node)
+        graph._known.add(node)
+        graph._names.setdefault(name, 0)
+    return graph
+
+
 def attribute_of(module: Any, path: str) -> Any:
     """`module.a.b` for the path "a.b"; RuntimeError, with the path, where it is not there."""
     found = module
@@ -255,23 +304,47 @@ class _Writer:
     def code(self) -> PythonCode:
         parameters: list[str] = []
         body: list[str] = []
+        result = ""
         for node in self.graph._order:
             if node.op == "placeholder":
                 default = f" = {self.value(node.args[0])}" if node.args else ""
-                star = re.match(r"\**", node.target)
-                parameters.append((star[0] if star else "") + node.name + default)
-                if not node.users:
-                    continue
+                parameters.append(node.target + self.typed(node) + default)
+                if node.name != node.target.lstrip("*"):
+                    body.append(f"{node.name} = {node.target.lstrip('*')}")
             elif node.op == "output":
+                result = "" if node.type is None else f" -> {self.annotation(node.type)}"
                 body.append(f"return {self.value(node.args[0])}")
             else:
                 done = self.ends.get(node, [])
                 free = "".join(f"{n.name} = " for n in (
                     [*done, *([] if node.users else [node])]))
-                body.append(f"{node.name} = {self.call(node)}" + (f";  {free}None" if free else ""))
+                body.append(f"{node.name}{self.typed(node)} = {self.call(node)}"
+                            + (f";  {free}None" if free else ""))
         text = "\n".join(f"    {line}" for line in body or ["pass"])
         head = ", ".join([self.root, *parameters])
-        return PythonCode(f"\n\n\ndef forward({head}):\n{text}\n    ", self.globals)
+        return PythonCode(f"\n\n\ndef forward({head}){result}:\n{text}\n    ", self.globals)
+
+    def typed(self, node: Node) -> str:
+        """What follows a name that has a type."""
+        return "" if node.type is None else f" : {self.annotation(node.type)}"
+
+    def annotation(self, t: Any) -> str:
+        """A type as code writes it: names that are no builtins are globals."""
+        args = get_args(t)
+        plain = all(a is ... or not isinstance(a, (list, str)) for a in args)
+        if not args or not plain or get_origin(t) is Literal:
+            name = type_name(t)
+            if name.startswith("torch.") or hasattr(builtins, name):
+                return name
+            return self.known(re.sub(r"\W+", "_", name), t)
+        inner = ",".join("..." if a is ... else "None" if a is None else self.annotation(a)
+                         for a in args)
+        origin = get_origin(t)
+        if origin in (Union, UnionType):
+            return f"{self.known('typing_Union', Union)}[{inner}]"
+        if t.__module__ == "typing":
+            return f"{self.known(f'typing_{t._name}', getattr(typing, t._name))}[{inner}]"
+        return f"{self.annotation(origin)}[{inner}]"
 
     def call(self, node: Node) -> str:
         args, kwargs = node.args, node.kwargs

@@ -41,8 +41,10 @@ class GraphModule(nn.Module):
     def __init__(self, root: Any, graph: Graph, class_name: str = "GraphModule") -> None:
         super().__init__()
         type(self).__name__ = class_name
+        self.meta: dict[str, Any] = {}       # the user's notes
         if isinstance(root, nn.Module):
             self.training = root.training
+            self.meta = dict(getattr(root, "meta", {}))
         for node in graph.nodes:
             if node.op in ("get_attr", "call_module"):
                 found = root[node.target] if isinstance(root, dict) else attribute_of(
@@ -121,14 +123,30 @@ class GraphModule(nn.Module):
             print(text)
         return text
 
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), self.code, "# To see more debug info, please use "
+                          "`graph_module.print_readable()`"])
+
+    def _rest(self) -> dict[str, Any]:
+        """What the module has beside its graph."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_graph", "_code")}
+
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
-        root = nn.Module()
-        root.__dict__ = copy.deepcopy({k: v for k, v in self.__dict__.items()
-                                       if k not in ("_graph", "_code")}, memo)
-        return GraphModule(root, copy.deepcopy(self._graph), type(self).__name__)
+        return _module(copy.deepcopy(self._rest(), memo), copy.deepcopy(self._graph),
+                       type(self).__name__)
 
     def __copy__(self) -> GraphModule:
-        return GraphModule(self, copy.deepcopy(self._graph), type(self).__name__)
+        return GraphModule(self, self._graph, type(self).__name__)
+
+    def __reduce__(self) -> Any:
+        return _module, (self._rest(), self._graph, type(self).__name__)
+
+
+def _module(rest: dict[str, Any], graph: Graph, name: str) -> GraphModule:
+    """The module of a graph, with what a copy or a file has of another one."""
+    root = nn.Module()
+    root.__dict__.update(rest)
+    return GraphModule(root, graph, name)
 
 
 __all__ = ["GraphModule"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
+import adjoint
 from adjoint.base.errors import ArgumentError
 from adjoint.overrides import resolve_name
 
@@ -43,6 +45,25 @@ def qualified_name(f: Any) -> str:
     if getattr(operator, name, None) is f:
         return f"operator.{name}"
     return resolve_name(f) or f"{f.__module__}.{getattr(f, '__qualname__', name)}"
+
+
+def type_name(t: Any) -> str:
+    """An annotation as graphs print it."""
+    args = get_args(t)
+    if isinstance(t, UnionType):
+        return " | ".join(map(type_name, args))
+    if isinstance(t, str) or get_origin(t) is Literal or not (args or isinstance(t, type)):
+        return repr(t)
+    if not args:
+        if t.__module__.partition(".")[0] != "adjoint":
+            return t.__name__ if t.__module__ == "builtins" else f"{t.__module__}.{t.__qualname__}"
+        public = (name for name, value in vars(adjoint).items() if value is t)
+        return "torch." + next(public, f"{t.__module__}.{t.__qualname__}".removeprefix("adjoint."))
+    name = getattr(t, "_name", None)
+    if name == "Optional":
+        args = tuple(a for a in args if a is not NoneType)
+    head = f"typing.{name or 'Union'}" if t.__module__ == "typing" else get_origin(t).__name__
+    return f"{head}[{', '.join('...' if a is ... else type_name(a) for a in args)}]"
 
 
 class Node:
@@ -161,7 +182,8 @@ class Node:
         if self.op == "output":
             return f"return {self.args[0]}"
         target = self.target if isinstance(self.target, str) else _printed(self.target)
-        head = f"%{self.name} : [num_users={len(self.users)}] = {self.op}[target={target}]"
+        kind = "" if self.type is None else f"{type_name(self.type)} "
+        head = f"%{self.name} : {kind}[num_users={len(self.users)}] = {self.op}[target={target}]"
         if self.op == "placeholder":
             return head + (f"(default={self.args[0]!r})" if self.args else "")
         if self.op == "get_attr":
@@ -206,4 +228,4 @@ class NodeList:
         return NodeList(self._graph, not self._backwards)
 
 
-__all__ = ["Argument", "Node", "map_aggregate", "map_arg"]
+__all__ = ["Argument", "Node", "map_aggregate", "map_arg", "type_name"]

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from adjoint import nn
-from adjoint.base.errors import AdjointError
+from adjoint.base.errors import AdjointError, AssertedError
 from adjoint.core.tensor import Tensor
 from adjoint.fx.graph import Graph
 from adjoint.fx.graph_module import GraphModule
@@ -227,39 +227,69 @@ class Tracer(TracerBase):
         self.root = root if module else nn.Module()
         f = type(root).forward if module else root
         self.graph = Graph(tracer_cls=type(self))
-        args, kwargs = self._arguments(f, module, concrete_args or {})
+        f, args, kwargs = self._arguments(f, module, concrete_args or {})
         with _Patched(self):
             result = f(*([root] if module else []), *args, **kwargs)
-            self.create_node("output", "output", (map_aggregate(result, self.create_arg),), {})
+            self.create_node("output", "output", (map_aggregate(result, self.create_arg),), {},
+                             type_expr=getattr(f, "__annotations__", {}).get("return"))
         return self.graph
 
-    def _arguments(self, f: Any, module: bool, given: dict[str, Any]) -> tuple[Any, Any]:
+    def _arguments(self, f: Any, module: bool, given: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """The function to call, and the proxies to call it with. `*args` and `**kwargs` are one
+        proxy each: the function is then called by position alone."""
+        parameters = list(inspect.signature(f).parameters.values())[1 if module else 0:]
+        stars = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+        if stars and (not isinstance(f, FunctionType) or hasattr(f, "__wrapped__")):
+            raise TraceError("fx: *args and **kwargs are traced in plain Python functions only; "
+                             f"{f!r} is none: name the arguments in a function around it")
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        parameters = list(inspect.signature(f).parameters.values())[1 if module else 0:]
-        for p in parameters:
-            star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
-            default = () if p.default is p.empty or star else (p.default,)
-            default = (given[p.name],) if p.name in given else default
-            value: Any = self.create_proxy("placeholder", star + p.name, default, {}, name=p.name)
-            value = given.get(p.name, value)
-            if p.kind is p.KEYWORD_ONLY:
+        for p in sorted(parameters, key=lambda p: _ORDER[p.kind]) if stars else parameters:
+            value = self._argument(p, given)
+            if p.kind is p.KEYWORD_ONLY and not stars:
                 kwargs[p.name] = value
-            elif p.kind is p.VAR_POSITIONAL:
-                args += _Stars(value)
-            elif p.kind is p.VAR_KEYWORD:
-                raise TraceError(f"fx: **{p.name} cannot be traced; name the arguments, or give "
-                                 "them in concrete_args")
             else:
                 args.append(value)
-        return args, kwargs
+        return _by_position(f, len(args) + module) if stars else f, args, kwargs
+
+    def _argument(self, p: inspect.Parameter, given: dict[str, Any]) -> Any:
+        """The proxy of a parameter; of one that has a value already, that, after a check."""
+        star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+        default = () if p.default is p.empty or star else (p.default,)
+        if p.name not in given:
+            kind = None if p.annotation is p.empty else p.annotation
+            return self.create_proxy("placeholder", star + p.name, default, {}, type_expr=kind)
+        value = given[p.name]
+        checked = value is None or type(value) in (bool, int, float, str)
+        if checked and not default:
+            default = (value,)
+        proxy = self.create_proxy("placeholder", f"{p.name}_1", default, {})
+        text = f"{p.name} has been specialized to have value {value} but got another value"
+        if value is None:
+            self.create_proxy("call_function", _assert_is_none, (proxy, text), {})
+        elif checked:
+            self.create_proxy("call_function", FUNCTIONS["_assert"], (proxy == value, text), {})
+        return value
 
 
-class _Stars(list[Any]):
-    """`*args` of a traced function, of which the number is not known: one proxy stands for all."""
+_ORDER = {kind: i for i, kind in enumerate((
+    inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD))}
 
-    def __init__(self, value: Any) -> None:
-        super().__init__(value if isinstance(value, (list, tuple)) else [value])
+
+def _by_position(f: FunctionType, count: int) -> FunctionType:
+    """The function with `count` plain parameters in place of keyword-only ones, `*` and `**`; the
+    variables of its code begin with them, in the order of `_ORDER`."""
+    stars = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    code = f.__code__.replace(co_argcount=count, co_kwonlyargcount=0, co_posonlyargcount=0,
+                              co_flags=f.__code__.co_flags & ~stars)
+    return FunctionType(code, f.__globals__, f.__name__, None, f.__closure__)
+
+
+def _assert_is_none(value: Any, message: str) -> None:
+    if value is not None:
+        raise AssertedError(message)
 
 
 class _Patched:

@@ -11,7 +11,7 @@ import struct
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin
 
 from adjoint.base.errors import DTypeError
 
@@ -88,7 +88,13 @@ class PickleWriter:
         writer = _WRITERS.get(type(new))
         if writer is not None:
             writer(self, new)
-        elif isinstance(new, type) or callable(new) and hasattr(new, "__qualname__"):
+        elif new is type(None):                # no module has it under its name
+            self._save(type)
+            self._save((None,))
+            self._out.append(b"R")
+            self._remember(new)
+        elif isinstance(new, type) or (callable(new) and hasattr(new, "__qualname__")
+                                       and get_origin(new) is None):
             self._global(_locate(new))
         else:
             self._reduced(new)

@@ -8,7 +8,13 @@ import numpy as np
 
 from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import BOOL, default_dtype, is_inexact, of_numpy, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import (
+    ArgumentError,
+    AssertedError,
+    DTypeError,
+    IndexOutOfRange,
+    ShapeError,
+)
 from adjoint.core.inplace import check_fit
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
@@ -92,6 +98,18 @@ def get_device(input: Any) -> int:
 def is_storage(obj: Any) -> bool:
     """True for what `Tensor.untyped_storage()` gives."""
     return type(obj).__name__ in ("UntypedStorage", "TypedStorage")
+
+
+@public("_assert", method=False)
+def assert_(condition: Any, message: str) -> None:
+    """Raise AssertionError with that message unless the condition holds; a traced program checks it
+    whenever it runs.
+
+    >>> import adjoint as ad
+    >>> ad._assert(ad.ones(1).item() == 1, "not one")
+    """
+    if not condition:
+        raise AssertedError(message)
 
 
 @public()
