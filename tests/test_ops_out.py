@@ -83,6 +83,21 @@ def test_no_function_ignores_it() -> None:
     assert not silent
 
 
+def test_lu_writes_into_out_and_avg_pool1d_has_none() -> None:
+    """As in PyTorch: a tuple of as many tensors as there are results."""
+    a = ad.tensor([[1.0, 2.0], [3.0, 4.0]])
+    for infos in (False, True):
+        want = ad.lu(a, get_infos=infos)
+        out = tuple(ad.empty(0, dtype=w.dtype) for w in want)
+        found = ad.lu(a, get_infos=infos, out=out)
+        assert all(f is o and ad.equal(o, w) for f, o, w in zip(found, out, want, strict=True))
+    with pytest.raises(TypeError, match="^expected tuple of 2 elements but got 3$"):
+        ad.lu(a, out=out)
+    for more in ("out", "divisor_override"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{more}'"):
+            ad.nn.functional.avg_pool1d(ad.ones(1, 1, 4), 2, **{more: None})
+
+
 @pytest.mark.parametrize("name, args", [
     ("gelu", ()), ("softplus", (2.0,)), ("logsigmoid", ()), ("hardshrink", ()), ("softshrink", ()),
     ("linear", (ad.ones(3, 4),)), ("avg_pool2d", (2,)), ("avg_pool3d", ((1, 2, 2),))])

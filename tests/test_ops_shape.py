@@ -25,6 +25,9 @@ FORMS = {
     "diag": lambda T, F, x: T.diag(x[0], 1), "diag of a vector": lambda T, F, x: T.diag(x[0, 0], 1),
     "trace": lambda T, F, x: T.trace(x[0]), "unfold": lambda T, F, x: x.unfold(1, 2, 1),
     "as_strided": lambda T, F, x: T.as_strided(x, (3, 2), (2, 1), 3),
+    "as_strided, transposed": lambda T, F, x: x.permute(2, 0, 1).as_strided((3, 4), (2, 5)),
+    "as_strided, expanded": lambda T, F, x: x[:, :1].expand(-1, 3, -1)[0].as_strided((5,), (1,)),
+    "as_strided, of a copy": lambda T, F, x: x.exp().mT.as_strided((2, 2), (1, 7), 3),
     "repeat_interleave": lambda T, F, x: T.repeat_interleave(x, T.tensor([1, 0, 2, 1]), 1),
     "hsplit": lambda T, F, x: T.hsplit(x, 2)[1], "triu": lambda T, F, x: T.triu(x, 1),
     "tril": lambda T, F, x: T.tril(x, -1),
@@ -46,3 +49,66 @@ for mode in ("hann", "hamming", "blackman", "bartlett", "kaiser"):
 @pytest.mark.parametrize("one", case, ids=repr)
 def test_like_torch(one):
     compare(one)
+
+
+STRIDED = [lambda x: x[:, 1:].as_strided((2, 2), (1, 2)),
+           lambda x: x[1:].as_strided((2,), (1,), 0),
+           lambda x: x[1:, ::2].as_strided((2, 2), (4, 1), 1),
+           lambda x: x[1:].as_strided((2,), (3,)), lambda x: x[:1].as_strided((3, 4), (4, 1)),
+           lambda x: x.T[1:3].as_strided((2, 3), (4, 1)),
+           lambda x: x[0].expand(3, 4).as_strided((2, 2), (1, 2))]
+
+
+@pytest.mark.parametrize("form", STRIDED, ids=range(len(STRIDED)))
+def test_strides_over_the_memory_of_a_view(form):
+    """The same elements as in PyTorch; the gradient reaches each of them, also outside the view."""
+    import adjoint as ad
+    torch = pytest.importorskip("torch")
+    assert form(ad.arange(12.0).reshape(3, 4)).tolist() == form(
+        torch.arange(12.0).reshape(3, 4)).tolist()
+    x = ad.arange(12.0).reshape(3, 4).clone().requires_grad_()
+    y = form(x)
+    y.sum().backward()
+    counts = [0] * 12
+    for v in y.detach().flatten().tolist():
+        counts[int(v)] += 1
+    assert x.grad.flatten().tolist() == counts
+    z = ad.arange(12.0).reshape(3, 4)
+    form(z).mul_(0)
+    assert all(z.flatten()[int(v)] == 0 for v in y.detach().flatten().tolist())
+
+
+def test_strided_writes_to_a_copy():
+    import adjoint as ad
+    torch = pytest.importorskip("torch")
+    ours, theirs = (t.as_strided_scatter(t.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1),
+                                         t.ones(2, 2), (2, 2), (1, 7), 3) for t in (ad, torch))
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_strides_that_cannot_be_had():
+    import adjoint as ad
+    x = ad.arange(12.0).reshape(3, 4)
+    with pytest.raises(RuntimeError, match="^setStorage: sizes .5, 5., strides .4, 1., stor"):
+        x.T.as_strided((5, 5), (4, 1))
+    leaf = x.requires_grad_()                  # a leaf that is a view: its base has no gradient
+    with pytest.raises(NotImplementedError, match="views of such"):
+        leaf[:, 1:].as_strided((2, 2), (1, 2))
+    leaf.T.as_strided((2, 2), (1, 2)).sum().backward()
+    assert leaf.grad.flatten().tolist() == [1, 1, 1, 1, *[0] * 8]
+
+
+@pytest.mark.parametrize("form", [
+    lambda x: x.reshape(3.0), lambda x: x.reshape("a"), lambda x: x.view(3, 1.0),
+    lambda x: x.expand(3.5), lambda x: x.repeat(2.5), lambda x: x.permute(0.5),
+    lambda x: x.permute("a"), lambda x: x.flip(0.5), lambda x: x.sum("a"),
+    lambda x: x.sum(dim=[0.5])], ids=range(10))
+def test_sizes_and_dims_are_integers(form):
+    import adjoint as ad
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError) as theirs:
+        form(torch.ones(3))
+    with pytest.raises(TypeError, match="must be tuple of ints, not (float|str)") as ours:
+        form(ad.ones(3))
+    if "argument" in str(theirs.value) and "(position" in str(theirs.value):
+        assert str(ours.value).split()[:3] == str(theirs.value).split()[:3]

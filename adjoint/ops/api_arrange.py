@@ -10,7 +10,7 @@ import numpy as np
 from adjoint.base.dtypes import I64, promote_dtypes, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
-from adjoint.core.tensor import wrap
+from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -140,18 +140,56 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     return windows_op(input, dim=d, size=int(size), step=int(step))
 
 
+def in_memory_order(x: Any) -> tuple[Any, tuple[int, ...]]:
+    """A tensor with its axes in the order of its memory, and that order."""
+    array, order = raw(x), tuple(range(len(x.shape)))
+    if type(array) is np.ndarray and not array.flags.c_contiguous:
+        order = tuple(sorted(order, key=lambda d: -array.strides[d]))
+        x = permute_op(x, dims=order)
+    return x, order
+
+
+def _memory(x: Any, start: Any, reach: int) -> tuple[Any, int]:
+    """(a contiguous tensor that shows the memory of `x`, where in it offset `start` is): `x` itself
+    where that has all elements up to `reach`, counted from its first."""
+    array = raw(x)
+    plain = type(array) is np.ndarray and isinstance(x, Tensor) and not x.level
+    inside = plain and array.flags.c_contiguous and reach + int(start or 0) < array.size
+    if not plain or inside and (start is None or not x.storage_offset()):
+        return x, int(start or 0)
+    root = x if x._base is None else x._base
+    if x._rg and (not root._rg or x.is_leaf or x._retains or x._backward_hooks):
+        root = x                        # its gradient does not go to its base, or not unseen
+    whole, _ = in_memory_order(root)
+    if not raw(whole).flags.c_contiguous:
+        raise NotSupported("as_strided: only of contiguous tensors and of views of such; call "
+                           ".contiguous() first")
+    first = x.storage_offset() if start is None else int(start)
+    return whole, first - root.storage_offset()
+
+
 @public()
 def as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-    """A view with sizes and strides (in elements) of one's own, of a contiguous tensor."""
-    array = raw(input)
-    if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
-        raise NotSupported("as_strided: only of contiguous tensors; call .contiguous() first")
+    """A view with sizes and strides (in elements) of one's own, over the memory that `input` shows.
+
+    storage_offset  the first element, counted from the beginning of that memory; None: where
+                    `input` begins
+    Of a view it is another view of what that shows, so that its gradient reaches every element
+    shown, those outside of `input` too. NotSupported where the memory has gaps and the gradient
+    does not reach all of it: `input` is no view, or what it shows does not require a gradient.
+
+    >>> import adjoint as ad
+    >>> ad.arange(6).reshape(2, 3).T.as_strided((2, 2), (1, 2))
+    tensor([[0, 2],
+            [1, 3]])
+    """
     size, stride = tuple(int(s) for s in size), tuple(int(s) for s in stride)
-    offset = int(storage_offset or 0)
     if len(size) != len(stride):
         raise ArgumentError("mismatch in length of strides and shape")
-    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if 0 not in size and (min(stride, default=0) < 0 or last >= numel(input)):
+    reach = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    input, offset = _memory(input, storage_offset, reach)
+    last = offset + reach
+    if 0 not in size and (min(stride, default=0) < 0 or offset < 0 or last >= numel(input)):
         raise ShapeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset "
                          f"{offset} reach element {last} of a tensor of {numel(input)} elements")
     return as_strided_op(input, size=size, stride=stride, offset=offset)

@@ -24,7 +24,7 @@ from adjoint.core.bind import function_of
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.public import write_out
-from adjoint.ops.shape import normalize_dim, normalize_dims
+from adjoint.ops.shape import integer, normalize_dim, normalize_dims
 
 Shape = tuple[int, ...]
 
@@ -84,11 +84,11 @@ def numel(x: Any) -> int:
     return math.prod(x.shape)
 
 
-def sizes(args: Sequence[Any]) -> Shape:
-    """A shape given as `f(2, 3)` or `f((2, 3))`."""
+def sizes(args: Sequence[Any], what: str) -> Shape:
+    """A shape given as `f(2, 3)` or `f((2, 3))`; `what` is its argument in messages."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
-    return tuple(int(raw(a)) for a in args)
+    return tuple([a if type(a) is int else integer(a, what) for a in args])
 
 
 def given(args: tuple[Any, ...], keyword: Any) -> tuple[Any, ...]:

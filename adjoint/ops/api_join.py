@@ -289,7 +289,7 @@ def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     >>> ad.zeros(3).repeat(4, 2).shape
     adjoint.Size([4, 6])
     """
-    reps = sizes(given(args, repeats))
+    reps = sizes(given(args, repeats), "repeat(): argument 'repeats'")
     if len(reps) < len(input.shape):
         raise ShapeError("Number of dimensions of repeat dims can not be smaller than number of "
                          f"dimensions of tensor ({len(reps)} < {len(input.shape)})")
@@ -306,5 +306,5 @@ def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     >>> ad.tile(ad.zeros(2, 3), (2,)).shape
     adjoint.Size([2, 6])
     """
-    reps = sizes(given(args, dims))
+    reps = sizes(given(args, dims), "tile(): argument 'dims'")
     return repeat_op(input, reps=(1,) * (len(input.shape) - len(reps)) + reps)

@@ -50,7 +50,7 @@ def reshape_(input: Any, *args: Any, shape: Any = None) -> Any:
     adjoint.Size([2, 3])
     """
     need("reshape", input)
-    return reshape(input, sizes(given(args, shape)))
+    return reshape(input, sizes(given(args, shape), "reshape(): argument 'shape'"))
 
 
 def _viewable(array: Any, shape: Sequence[int]) -> bool:
@@ -75,7 +75,8 @@ def view(input: Any, *args: Any, shape: Any = None, size: Any = None, dtype: Any
     if dtype is not None and not args:
         return _view_dtype(input, dtype)
     shape = shape if size is None else size
-    new = infer_size(sizes(given(args, shape)), numel(input), tuple(input.shape))
+    new = infer_size(sizes(given(args, shape), "view(): argument 'size'"), numel(input),
+                     tuple(input.shape))
     if type(input) is Tensor and not _viewable(input.array, new):
         raise ShapeError("view size is not compatible with input tensor's size and stride (at "
                          "least one dimension spans across two contiguous subspaces). Use "
@@ -211,7 +212,8 @@ def expand(input: Any, *args: Any, size: Any = None, implicit: bool = False) -> 
     >>> ad.zeros(3, 1).expand(-1, 4).shape
     adjoint.Size([3, 4])
     """
-    wanted, have = sizes(given(args, size)), tuple(input.shape)
+    wanted = sizes(given(args, size), "expand(): argument 'size'")
+    have = tuple(input.shape)
     lead = len(wanted) - len(have)
     if lead < 0:
         raise ShapeError(f"expand(tensor{list(have)}, size={list(wanted)}): the number of sizes "
@@ -310,7 +312,8 @@ def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     >>> ad.zeros(2, 3, 5).permute(2, 0, 1).shape
     adjoint.Size([5, 2, 3])
     """
-    order = normalize_dims(sizes(given(args, dims)), len(input.shape))
+    order = normalize_dims(sizes(given(args, dims), "permute(): argument 'dims'"),
+                           len(input.shape))
     if len(order) != len(input.shape):
         raise ShapeError(f"permute(sparse_coo): number of dimensions in the tensor input does not "
                          f"match the length of the desired ordering of dimensions i.e. input.dim() "
@@ -370,7 +373,8 @@ def flip(input: Any, *args: Any, dims: Any = None) -> Any:
     >>> ad.flip(ad.arange(3), 0)
     tensor([2, 1, 0])
     """
-    return flip_op(input, dims=normalize_dims(sizes(given(args, dims)), len(input.shape)))
+    flipped = sizes(given(args, dims), "flip(): argument 'dims'")
+    return flip_op(input, dims=normalize_dims(flipped, len(input.shape)))
 
 
 @public()

@@ -15,7 +15,7 @@ from adjoint.ops.api_join import tensor_split
 from adjoint.ops.api_sort import diff, trapezoid
 from adjoint.ops.pointwise import add, mul
 from adjoint.ops.public import public
-from adjoint.ops.shape import narrow_op, reshape
+from adjoint.ops.shape import narrow_op, permute_op, reshape
 
 
 def _splitter(name: str, least: int, axis: Callable[[int], int]) -> None:
@@ -107,14 +107,17 @@ def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
 def as_strided_scatter(input: Any, src: Any, size: Any, stride: Any,
                        storage_offset: Any = None) -> Any:
     """A copy of `input` with `src` written to a strided view of it."""
+    from adjoint.ops.api_arrange import in_memory_order
     from adjoint.ops.arrange import strided_places
     from adjoint.ops.index import index_put_op
     at = strided_places(tuple(size), tuple(stride), int(storage_offset or 0))
     if at.size and at.max() >= math.prod(input.shape):
         raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)} reach "
                          f"element {at.max()} of a tensor of {math.prod(input.shape)} elements")
-    flat = reshape(input, (math.prod(input.shape),))
-    return reshape(index_put_op(flat, at, src, dims=(0,), accumulate=False), tuple(input.shape))
+    whole, order = in_memory_order(input)
+    flat = reshape(whole, (math.prod(input.shape),))
+    made = reshape(index_put_op(flat, at, src, dims=(0,), accumulate=False), tuple(whole.shape))
+    return made if whole is input else permute_op(made, dims=tuple(np.argsort(order).tolist()))
 
 
 @public(method=False)

@@ -213,7 +213,13 @@ def method_lu(self: Any, pivot: bool = True, get_infos: bool = False) -> Any:
     return packed, pivots, box(self, np.zeros(tuple(self.shape[:-2]), np.int32))
 
 
-public("lu", method=False)(method_lu)
+@public("lu", method=False)
+def top_lu(A: Any, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
+    """`A.lu(pivot, get_infos)`; `out` is a tuple of as many tensors."""
+    found = method_lu(A, pivot, get_infos)
+    if out is not None and len(out) != len(found):
+        raise TypeError(f"expected tuple of {len(found)} elements but got {len(out)}")
+    return finish(out, found)
 
 
 @public(method=False)

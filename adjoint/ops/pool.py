@@ -233,6 +233,10 @@ def _declare(dims: int) -> dict[str, Any]:
         return finish(out, _avg(f"avg_pool{dims}d", dims, input, kernel_size, stride, padding,
                                 ceil_mode, count_include_pad, divisor_override))
 
+    def avg_pool_of_rows(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                         ceil_mode: bool = False, count_include_pad: bool = True) -> Any:
+        return avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
+
     def adaptive_avg(input: Any, output_size: Any) -> Any:
         return _adaptive(f"adaptive_avg_pool{dims}d", dims, input, output_size, False, False)
 
@@ -251,7 +255,8 @@ def _declare(dims: int) -> dict[str, Any]:
     def unpool(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                output_size: Any = None) -> Any:
         return _unpool(dims, input, indices, kernel_size, stride, padding, output_size)
-    made: dict[str, Any] = {f"max_pool{dims}d": max_pool, f"avg_pool{dims}d": avg_pool,
+    average = avg_pool if dims > 1 else avg_pool_of_rows
+    made: dict[str, Any] = {f"max_pool{dims}d": max_pool, f"avg_pool{dims}d": average,
             f"adaptive_avg_pool{dims}d": adaptive_avg, f"adaptive_max_pool{dims}d": adaptive_max,
             f"lp_pool{dims}d": lp_pool, f"max_unpool{dims}d": unpool}
     docs = {"max_pool": "Maximum of every window", "avg_pool": "Mean of every window",

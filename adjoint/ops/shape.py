@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, inverse
-from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.bind import bind, function_of
 from adjoint.core.op import Op, op, register
 from adjoint.core.tensor import Tensor
@@ -25,13 +25,21 @@ def normalize_dim(dim: int, ndim: int, name: str = "dim") -> int:
     return dim % n
 
 
+def integer(a: Any, what: str = "argument 'dim'") -> int:
+    """What stands for an int among sizes or dims; TypeError for other numbers."""
+    try:
+        return int(a.__index__())
+    except (AttributeError, TypeError):
+        raise DTypeError(f"{what} must be tuple of ints, not {type(a).__name__}") from None
+
+
 def normalize_dims(dims: Any, ndim: int) -> Shape:
     """None: all dims; an int or several: sorted as given, in [0, ndim), none twice."""
     if dims is None:
         return tuple(range(ndim))
     if isinstance(dims, (int, np.integer)):
         dims = (int(dims),)
-    out = tuple(normalize_dim(int(d), ndim) for d in dims)
+    out = tuple([normalize_dim(d if type(d) is int else integer(d), ndim) for d in dims])
     if len(set(out)) != len(out):
         raise ArgumentError(f"dim {[d for d in out if out.count(d) > 1][0]} appears multiple times "
                             f"in the list of dims {tuple(dims)}")
