@@ -172,6 +172,10 @@ def __getattr__(name: str) -> _Any:
                 raise
     if name in _LAZY_NAMES:
         return getattr(_importlib.import_module(f"adjoint.{_LAZY_NAMES[name]}"), name)
+    if name.startswith("_foreach_"):
+        found = getattr(_importlib.import_module("adjoint.ops.foreach"), name, None)
+        if found is not None:
+            return found
     if name.endswith("_") and not name.startswith("_") and name in _public.METHODS:
         return _public.METHODS[name]         # in-place forms: relu_(x) is x.relu_()
     raise _MissingName("module 'adjoint'", name, __dir__)
