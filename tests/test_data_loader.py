@@ -308,3 +308,23 @@ def test_workers_end_with_the_main_process(ending):
     while segments(process.pid) and time.monotonic() < deadline:
         pass  # after SIGKILL the resource tracker removes them
     assert segments(process.pid) == []
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_iterator_has_the_loaders_length(workers):
+    batches = iter(DataLoader(Rows(7), batch_size=2, num_workers=workers))
+    assert len(batches) == 4 and iter(batches) is batches
+    next(batches)
+    assert len(batches) == 4 and len(list(batches)) == 3
+
+
+def test_after_an_error_in_this_process_the_next_batch_comes():
+    class Hole(Rows):
+        def __getitem__(self, i):
+            return i if i != 1 else 1 // 0
+
+    batches = iter(DataLoader(Hole(3), batch_size=None))
+    assert next(batches) == 0
+    with pytest.raises(ZeroDivisionError):
+        next(batches)
+    assert next(batches) == 2

@@ -115,7 +115,7 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         seed = draw_seed(self.generator)
         if not self.num_workers:
-            return self._here()
+            return _SingleProcessDataLoaderIter(self)
         if not self.persistent_workers:
             return _MultiProcessingDataLoaderIter(self, seed)
         if self._workers is None or self._workers.closed:
@@ -123,16 +123,6 @@ class DataLoader:
         else:
             self._workers.restart()
         return self._workers
-
-    def _here(self) -> Iterator[Any]:
-        fetch = Fetcher(self.dataset, self.collate_fn, self.batch_sampler is not None,
-                        self.drop_last)
-        for index in self._indices():
-            try:
-                batch = fetch(index)
-            except StopIteration:
-                return
-            yield batch
 
     def __len__(self) -> int:
         if not self._stream:
@@ -145,13 +135,36 @@ class DataLoader:
 
 
 class _BaseDataLoaderIter:
-    """An iterator of a `DataLoader` that has workers; without them it is a generator."""
+    """One pass over the data; its length is the loader's, however many batches it has given."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    """One pass in this process; after an error it goes on with the next batch."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        super().__init__(loader)
+        self._indices = loader._indices()
+        self._fetch = Fetcher(loader.dataset, loader.collate_fn, loader.batch_sampler is not None,
+                              loader.drop_last)
+
+    def __next__(self) -> Any:
+        return self._fetch(next(self._indices))
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over the data with workers; a persistent one is restarted for the next pass."""
 
     def __init__(self, loader: DataLoader, seed: int) -> None:
+        super().__init__(loader)
         self._loader_indices, self._in_order = loader._indices, loader.in_order
         self._timeout, self._persistent = loader.timeout or None, loader.persistent_workers
         self._count = loader.num_workers
@@ -198,9 +211,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             self._owner[self._task] = worker
             self._pool.submit(worker, self._task, index)
             self._task += 1
-
-    def __iter__(self) -> _MultiProcessingDataLoaderIter:
-        return self
 
     def __next__(self) -> Any:
         while True:
