@@ -182,6 +182,20 @@ class TestSavedTensorsHooks:
         exact(grad(y.sum(), x)[0], [9.0])
         exact(grad(z.sum(), x)[0], [7.0])
 
+    def test_pack_runs_with_gradients_off(self) -> None:
+        """F4: so `t.numpy()` may be what is kept, of a leaf too."""
+        x = ad.tensor([1.0, 2.0], requires_grad=True)
+        modes = []
+
+        def pack(t: ad.Tensor) -> Any:
+            modes.append((ad.is_grad_enabled(), t.requires_grad))
+            return t.numpy()
+        with ad.autograd.graph.saved_tensors_hooks(pack, ad.from_numpy):
+            y = (x * x).sum()
+        assert modes and set(modes) == {(False, True)} and ad.is_grad_enabled()
+        y.backward()
+        assert x.grad is not None and x.grad.tolist() == [2.0, 4.0]
+
     def test_pack_does_not_record_hooks_inside_itself(self) -> None:
         x = leaf([2.0])
         calls = []

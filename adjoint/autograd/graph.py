@@ -14,7 +14,7 @@ from adjoint.base.errors import (
     AutogradError,
     NotSupported,
 )
-from adjoint.core.modes import Observer, watchers
+from adjoint.core.modes import GRAD, Observer, change, restore, state, watchers
 from adjoint.core.tensor import (
     GradientEdge,
     Kept,
@@ -35,6 +35,7 @@ class saved_tensors_hooks:
     """While active, what ops save goes through `pack_hook(tensor) -> anything` and comes back
     through `unpack_hook(that) -> tensor`. The innermost pair counts. Leaves are given as they are,
     computed tensors with their `grad_fn`; an operand that is saved twice is packed twice.
+    `pack_hook` runs with gradients off.
 
     >>> import adjoint as ad
     >>> x = ad.tensor([1.0, 2.0], requires_grad=True)
@@ -71,7 +72,11 @@ class saved_tensors_hooks:
                 edge, t = t._edge, alias(t)
                 t._edge, t._rg = edge, True
         before = t._cell.version if t._cell is not None else 0
-        packed = self.pack_hook(t)
+        outer, token = state(), change(clear_bits=GRAD)
+        try:
+            packed = self.pack_hook(t)
+        finally:
+            restore(token, outer)
         if t._cell is not None and t._cell.version != before:
             raise AutogradError("A saved tensor pack hook is modifying its input in place. Tensors "
                                 "provided as input to pack hook can not be modified by in-place "
