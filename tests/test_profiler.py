@@ -199,14 +199,15 @@ def test_schedule() -> None:
 
 
 def test_scheduled_recordings(tmp_path: Path) -> None:
-    seen: list[list[str]] = []
+    seen: list[tuple[int, list[str]]] = []
     x = ad.ones(3)
     with profile(schedule=schedule(wait=1, warmup=1, active=2, repeat=1),
-                 on_trace_ready=lambda p: seen.append([e.name for e in p.events()])) as prof:
+                 on_trace_ready=lambda p: seen.append((p.step_num, [e.name for e in p.events()]))
+                 ) as prof:
         for i in range(6):
             x * i
             prof.step()
-    assert seen == [["ProfilerStep#2", "mul", "ProfilerStep#3", "mul"]]
+    assert seen == [(4, ["ProfilerStep#2", "mul", "ProfilerStep#3", "mul"])]
     assert prof.step_num == 6
     with profile(on_trace_ready=tensorboard_trace_handler(str(tmp_path), "worker",
                                                           use_gzip=True)):

@@ -160,9 +160,9 @@ class profile:
         """A training step has ended: go on as the schedule says."""
         before = self._action()
         self._close_span()
+        self.step_num += 1                  # before the handler: it names its files by the number
         if before is ProfilerAction.RECORD_AND_SAVE and self._recorder is not None:
             self._finish()
-        self.step_num += 1
         self._switch(self._action())
 
     def _switch(self, action: ProfilerAction) -> None:
