@@ -10,7 +10,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import uint8
 from adjoint.base.errors import ArgumentError
 from adjoint.base.errors import missing as _missing
-from adjoint.core.tensor import Tensor, owner_of, wrap
+from adjoint.core.tensor import Tensor, expose, owner_of, wrap
 from adjoint.ops.public import FUNCTIONS
 
 __all__ = ["TypedStorage", "UntypedStorage"]
@@ -81,6 +81,9 @@ class UntypedStorage:
     def __len__(self) -> int:
         return self.size()
 
+    def _elements(self) -> Any:
+        return self._bytes()
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice) and type(self) is UntypedStorage:
             part = self._bytes()[index]
@@ -88,6 +91,10 @@ class UntypedStorage:
             made._owner = part          # not the whole memory, which the others show
             return made
         return self.tolist()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        expose(self.tensor)            # a write that backward has to find
+        wrap(self._elements())[index] = value
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and other.data_ptr() == self.data_ptr()
@@ -118,8 +125,11 @@ class TypedStorage(UntypedStorage):
 
     def tolist(self) -> list[Any]:
         """The elements in the order of memory."""
-        found: list[Any] = wrap(self._bytes().view(self.tensor.array.dtype)).tolist()
+        found: list[Any] = wrap(self._elements()).tolist()
         return found
+
+    def _elements(self) -> Any:
+        return self._bytes().view(self.tensor.array.dtype)
 
     def untyped(self) -> UntypedStorage:
         """The same memory, counted in bytes."""

@@ -180,3 +180,10 @@ def test_importing_the_package_loads_none_of_them():
             "'multiprocessing','interop') if 'adjoint.' + m in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_elements_of_a_storage_are_written():
+    x = ad.arange(4.0)
+    x[2:].storage()[1] = 9.0
+    x.untyped_storage()[3] = 63                # the last byte of the first float32, little-endian
+    assert x.tolist() == [0.5, 9.0, 2.0, 3.0]
