@@ -92,6 +92,29 @@ class NotSupported(AdjointError, NotImplementedError):
     """The feature is known and deliberately not offered; the message says what to use."""
 
 
+class Absent:
+    """A function, a class, or a namespace of them, that is not here. It can be imported and handed
+    about; a call of it, a subscript or a class made of it raises `NotSupported`, and nothing is an
+    instance of it."""
+
+    def __init__(self, name: str, why: str = "") -> None:
+        self.__name__ = self.__qualname__ = name
+        self._why = why
+
+    def __getattr__(self, name: str) -> Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.__name__}.{name}", self._why)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotSupported(f"{self.__name__} is not here" + (self._why and f": {self._why}"))
+
+    __getitem__ = __setitem__ = __iter__ = __mro_entries__ = __call__
+
+    def __instancecheck__(self, x: Any) -> bool:
+        return False
+
+
 PAGE = "docs/compat.md"
 
 

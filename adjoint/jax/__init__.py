@@ -9,7 +9,6 @@ nothing, so what needs a program (make_jaxpr, lowering to text) raises.
 >>> jax.grad(lambda w: jnp.sum(jnp.tanh(w) ** 2))(jnp.array([0.0, 1.0]))
 Array([0.       , 0.6397...], dtype=float32)
 """
-from adjoint.base.errors import missing as _missing
 from adjoint.func import checkpoint_policies
 from adjoint.func.reverse import FLOAT0 as float0
 from adjoint.jax import (
@@ -28,11 +27,15 @@ from adjoint.jax import (
     ops,
     random,
     scipy,
+    sharding,
+    stages,
     test_util,
     tree,
     tree_util,
     typing,
+    version,
 )
+from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._api import (
     Device,
     block_until_ready,
@@ -52,6 +55,7 @@ from adjoint.jax._api import (
     device_put,
     devices,
     disable_jit,
+    effects_barrier,
     enable_checks,
     enable_custom_prng,
     enable_x64,
@@ -59,6 +63,7 @@ from adjoint.jax._api import (
     eval_shape,
     explain_cache_misses,
     host_count,
+    host_id,
     jit,
     legacy_prng_key,
     live_arrays,
@@ -73,6 +78,7 @@ from adjoint.jax._api import (
     pmap,
     process_count,
     process_index,
+    process_indices,
     pure_callback,
     softmax_custom_jvp,
     threefry_partitionable,
@@ -96,26 +102,29 @@ from adjoint.jax._transforms import (
     vjp,
     vmap,
 )
+from adjoint.jax.sharding import NamedSharding, make_array_from_callback, make_mesh
+from adjoint.jax.sharding import PartitionSpec as P
 
 remat = checkpoint
 _METHODS["device"] = lambda x: devices()[0]
-_METHODS["sharding"] = lambda x: f"SingleDeviceSharding(device={devices()[0]!r})"
-__version__ = "0.10.2+adjoint"
-__version_info__ = (0, 10, 2)
+_METHODS["sharding"] = lambda x: sharding.SingleDeviceSharding()
+__version__, __version_info__ = version.__version__, version.__version_info__
 
 __all__ = [
-    "Array", "Device", "ShapeDtypeStruct", "block_until_ready", "check_tracer_leaks",
-    "checking_leaks", "checkpoint", "checkpoint_policies", "clear_caches", "closure_convert",
-    "config", "core", "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp",
-    "custom_vjp", "debug", "debug_infs", "debug_key_reuse", "debug_nans", "default_backend",
-    "default_device", "default_matmul_precision", "default_prng_impl", "device_count", "device_get",
-    "device_put", "devices", "disable_jit", "dtypes", "enable_checks", "enable_custom_prng",
-    "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape", "experimental",
-    "explain_cache_misses", "flatten_util", "float0", "grad", "hessian", "host_count", "image",
-    "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key", "linear_transpose",
-    "linearize", "live_arrays", "local_device_count", "local_devices", "log_compiles", "make_jaxpr",
-    "named_call", "named_scope", "nn", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion",
-    "ops", "pmap", "process_count", "process_index", "pure_callback", "random", "remat", "scipy",
-    "softmax_custom_jvp", "test_util", "threefry_partitionable", "transfer_guard", "tree",
-    "tree_util", "typeof", "typing", "value_and_grad", "vjp", "vmap"]
-__getattr__ = _missing("adjoint.jax")
+    "Array", "Device", "NamedSharding", "P", "ShapeDtypeStruct", "block_until_ready",
+    "check_tracer_leaks", "checking_leaks", "checkpoint", "checkpoint_policies", "clear_caches",
+    "closure_convert", "config", "core", "custom_batching", "custom_derivatives", "custom_gradient",
+    "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_key_reuse", "debug_nans",
+    "default_backend", "default_device", "default_matmul_precision", "default_prng_impl",
+    "device_count", "device_get", "device_put", "devices", "disable_jit", "dtypes",
+    "effects_barrier", "enable_checks", "enable_custom_prng", "enable_x64",
+    "ensure_compile_time_eval", "errors", "eval_shape", "experimental", "explain_cache_misses",
+    "flatten_util", "float0", "grad", "hessian", "host_count", "host_id", "image", "jacfwd",
+    "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key", "linear_transpose", "linearize",
+    "live_arrays", "local_device_count", "local_devices", "log_compiles",
+    "make_array_from_callback", "make_jaxpr", "make_mesh", "named_call", "named_scope", "nn",
+    "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap", "process_count",
+    "process_index", "process_indices", "pure_callback", "random", "remat", "scipy", "sharding",
+    "softmax_custom_jvp", "stages", "test_util", "threefry_partitionable", "transfer_guard", "tree",
+    "tree_util", "typeof", "typing", "value_and_grad", "version", "vjp", "vmap"]
+__getattr__ = _lacking("")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.autograd.forward import ForwardTensor
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import Tensor, wrap
@@ -384,6 +385,15 @@ def is_mapped(x: Array) -> bool:
 def is_traced(x: Array) -> bool:
     """True while a transform follows the values."""
     return bool(x.tensor.level or x.tensor._rg) or has_no_values(x)
+
+
+def moves(t: Any) -> bool:
+    """True for a tensor that a derivative is taken of, at whatever level."""
+    while t.level:
+        if isinstance(t, ForwardTensor):
+            return True
+        t = t.value
+    return bool(t._rg)
 
 
 def has_no_values(x: Array) -> bool:

@@ -12,8 +12,9 @@ from adjoint import func as _func
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import unflatten
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, make
+from adjoint.jax._array import Array, as_array, describe, make, moves
 from adjoint.jax._flat import FLOAT0, Leaves, conjugate, is_key, zeros
+from adjoint.jax.errors import UnexpectedTracerError
 from adjoint.jax.tree_util import PyTreeDef, flat
 
 F = Callable[..., Any]
@@ -59,6 +60,24 @@ class _Ruled:
             raise TypeError(f"The following keyword arguments could not be resolved to positions: "
                             f"{', '.join(bound.kwargs)}")
         return bound.args
+
+
+def _arguments_only(name: str, fun: F, call: _Called) -> None:
+    """UnexpectedTracerError for a function with a rule that closes over a value of a derivative,
+    which would get none."""
+    if not any(map(moves, call.given.tensors)):
+        return
+    cells = getattr(fun, "__closure__", None) or ()
+    for word, cell in zip(fun.__code__.co_freevars if cells else (), cells, strict=True):
+        try:
+            x = cell.cell_contents
+        except ValueError:                              # (it is empty)
+            continue
+        if type(x) is Array and moves(x.tensor):
+            raise UnexpectedTracerError(
+                f"{name} has a rule of its own and closes over {word!r}, a traced array with shape "
+                f"{describe(x)} that a derivative is taken of: its rule covers arguments alone, so "
+                f"{word!r} would get no derivative; pass it as an argument")
 
 
 class _Called:
@@ -132,6 +151,7 @@ class custom_jvp(_Ruled):
             raise AttributeError(f"No JVP defined for custom_jvp function {self.__name__} using "
                                  "defjvp.")
         call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
+        _arguments_only(self.__name__, self.fun, call)
         run = _func.custom_jvp(lambda *ts: call.outputs(self.fun(*call.all(ts))))
 
         def rule(primals: Any, tangents: Any) -> Any:
@@ -199,6 +219,7 @@ class custom_vjp(_Ruled):
             raise AttributeError(f"No VJP defined for custom_vjp function {self.__name__} using "
                                  "defvjp.")
         call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
+        _arguments_only(self.__name__, self.fun, call)
         run = _func.custom_vjp(lambda *ts: call.outputs(self.fun(*call.all(ts))))
 
         def fwd(*ts: Any) -> Any:

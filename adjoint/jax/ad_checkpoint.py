@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjoint.base.errors import missing as _missing
 from adjoint.func import checkpoint_name as _named
 from adjoint.func import checkpoint_policies
+from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._api import checkpoint
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import make as _make
@@ -20,4 +20,4 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
-__getattr__ = _missing("adjoint.jax.ad_checkpoint")
+__getattr__ = _lacking("ad_checkpoint")

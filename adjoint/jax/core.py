@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjoint.base.errors import missing as _missing
+from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._array import Array as _Array
 from adjoint.jax._array import ShapedArray
 from adjoint.jax._array import as_array as _as_array
@@ -30,4 +30,4 @@ def is_concrete(x: Any) -> bool:
 
 
 __all__ = ["ShapedArray", "Tracer", "get_aval", "is_concrete"]
-__getattr__ = _missing("adjoint.jax.core")
+__getattr__ = _lacking("core")

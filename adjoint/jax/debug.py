@@ -5,9 +5,9 @@ import string
 from collections.abc import Callable
 from typing import Any
 
-from adjoint.base.errors import missing as _missing
 from adjoint.base.tree import unflatten as _unflatten
 from adjoint.func.batch import BatchTensor as _BatchTensor
+from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._api import quiet as _quiet
 from adjoint.jax._array import make as _make
 from adjoint.jax._array import value_of as _value_of
@@ -69,4 +69,4 @@ def breakpoint(**_: Any) -> None:
     pdb.set_trace()
 
 
-__getattr__ = _missing("adjoint.jax.debug")
+__getattr__ = _lacking("debug")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import ModuleType, SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ import adjoint.base.dtypes as dt
 from adjoint import compiler
 from adjoint.autograd.gradcheck import numerical_jacobian
 from adjoint.base import tree
-from adjoint.base.errors import NotSupported
+from adjoint.base.errors import Absent, NotSupported
 from adjoint.core import intercept
 from adjoint.core.tensor import Tensor
 from adjoint.ops import aten
@@ -67,21 +67,6 @@ def _python_type(dtype: dt.DType) -> type:
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     return None
-
-
-class Absent:
-    """A function, or a namespace of functions, that is not here: a call of it raises."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = self.__qualname__ = name
-
-    def __getattr__(self, name: str) -> Absent:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Absent(f"{self.__name__}.{name}")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotSupported(f"{self.__name__} is not here")
 
 
 class OrAbsent(Absent):

@@ -23,7 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from adjoint.testing.absent import ANSWERS, REPLACED, Absent, Unmade
+from adjoint.base.errors import Absent
+from adjoint.testing.absent import ANSWERS, REPLACED, Unmade
 
 # What is executed from the wheel: files of Python that need nothing but public names.
 FILES = ("torch.testing._internal", "torch.testing._comparison", "torch.testing._utils",

@@ -5,7 +5,7 @@ import enum as _enum
 from typing import Any as _Any
 
 from adjoint import func as _func
-from adjoint.base.errors import missing as _missing
+from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import make as _make
 from adjoint.jax._flat import Leaves as _Leaves
@@ -132,4 +132,4 @@ __all__ = ["FftType", "GatherScatterMode", "Precision", "RoundingMethod", "all_g
            "associative_scan", "axis_index", "axis_size", "cond", "custom_linear_solve",
            "custom_root", "fori_loop", "linalg", "map", "pmax", "pmean", "pmin", "ppermute", "psum",
            "scan", "stop_gradient", "switch", "while_loop", "with_sharding_constraint"]
-__getattr__ = _missing("adjoint.jax.lax")
+__getattr__ = _lacking("lax")

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjoint.base.errors import missing as _missing
+from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
 from adjoint.jax._table import floating as _floating
@@ -64,4 +64,4 @@ def householder_product(a: Any, taus: Any) -> Any:
     return _make(_LINALG["householder_product"](_floating(a, "a"), _floating(taus, "taus")))
 
 
-__getattr__ = _missing("adjoint.jax.lax.linalg")
+__getattr__ = _lacking("lax.linalg")
