@@ -15,6 +15,8 @@ import adjoint.hips.numpy as anp
 from adjoint import hips
 from adjoint.hips.box import Box
 from adjoint.hips.extend import (
+    JVPNode,
+    VJPNode,
     def_linear,
     defjvp,
     defjvp_argnum,
@@ -22,6 +24,7 @@ from adjoint.hips.extend import (
     defvjp_argnum,
     defvjp_argnums,
     primitive,
+    register_notrace,
     vspace,
 )
 from adjoint.hips.misc import flatten
@@ -188,8 +191,38 @@ class TestPrimitives:
         assert hips.holomorphic_grad(f)(1.0 + 2j) == pytest.approx(2 + 4j)
 
 
+    def test_no_derivative_in_a_mode(self) -> None:
+        f = primitive(lambda x: x // 1)
+        register_notrace(VJPNode, f)
+        register_notrace(JVPNode, f)
+        assert hips.grad(lambda x: x * f(x))(2.5) == 2.0
+        assert hips.make_jvp(lambda x: x * f(x))(2.5)(1.0) == (5.0, 2.0)
+        with pytest.raises(ValueError, match="is not VJPNode or JVPNode"):
+            register_notrace(int, f)
+
+
 class TestOperators:
     """What goes in and what comes out."""
+
+    def test_equal_operands_share_the_gradient(self) -> None:
+        x, y = np.array([1.0, 2.0, np.nan]), np.array([1.0, 3.0, 4.0])
+        for f, mine in ((anp.fmax, [0.5, 0.0, 0.0]), (anp.fmin, [0.5, 1.0, 0.0])):
+            assert hips.elementwise_grad(f)(x, y).tolist() == mine
+            assert hips.elementwise_grad(f, 1)(x, y).tolist() == [1 - m for m in mine]
+
+    def test_truth_values_and_places_do_not_move(self) -> None:
+        for f in (anp.isfinite, anp.argsort, lambda x: x > 1):
+            assert hips.elementwise_grad(f)(np.ones(2)).tolist() == [0.0, 0.0]
+        assert hips.jacobian(lambda x: anp.argmax(x, axis=0))(np.ones((2, 2))).shape == (2, 2, 2)
+
+    def test_triangles_of_a_vector(self) -> None:
+        v = np.array([1.0, 2.0])
+        assert hips.jacobian(anp.tril)(v)[1].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+        assert hips.elementwise_grad(anp.triu)(v).tolist() == [1.0, 2.0]
+
+    def test_holomorphic_grad_of_a_real_point(self) -> None:
+        with pytest.warns(UserWarning, match="Input to holomorphic_grad is not complex"):
+            assert hips.holomorphic_grad(lambda z: z ** 2)(1.5) == 3.0
 
     def test_results_are_arrays(self) -> None:
         inner = hips.grad(lambda x: x * hips.grad(lambda y: x * y * y)(2.0))

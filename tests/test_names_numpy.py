@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import adjoint as ad
@@ -182,3 +183,24 @@ def test_rounding_to_tens_is_exact() -> None:
     assert ad.round(ad.tensor([1234.5678]), decimals=-3).tolist() == [1000.0]
     assert ad.round(ad.tensor([1234.5678, 0.125]), decimals=2).tolist() == ad.tensor(
         [1234.57, 0.12]).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_floor_divide_agrees_with_the_remainder(dtype: Any) -> None:
+    """NumPy's quotient, bit for bit and sign for sign, where a / b rounds up to a whole number and
+    at zeros and infinities; no derivative flows through it."""
+    rng = np.random.default_rng(0)
+    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 2, -6, 6, 1, 0.1, -0.1], dtype)
+    a = np.concatenate([np.repeat(special, len(special)), np.round(rng.normal(size=900) * 30)])
+    b = np.concatenate([np.tile(special, len(special)), np.round(rng.normal(size=900) * 9) / 10])
+    x, y = (ad.tensor(v.astype(dtype), requires_grad=True) for v in (a, b))
+    with np.errstate(all="ignore"):
+        want = np.floor_divide(x.detach().numpy(), y.detach().numpy())
+    for got in (x // y, ad.floor_divide(x, y), ad.div(x, y, rounding_mode="floor")):
+        np.testing.assert_array_equal(got.detach().numpy(), want)
+        known = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got.detach().numpy()[known]),
+                                      np.signbit(want[known]))
+    (x // y).sum().backward()
+    assert x.grad is not None and y.grad is not None
+    assert not x.grad.numpy().any() and not y.grad.numpy().any()

@@ -138,10 +138,22 @@ def counterparts(theirs: Any, ours: Any) -> Callable[[str], Any]:
     return find
 
 
+def _of_ties(larger: str) -> F:
+    """`fmax` and `fmin` by `maximum` and `minimum`, which share a gradient where both are equal."""
+    def run(a: Any, b: Any) -> Any:
+        a, b = anp.array(a), anp.array(b)
+        where, nan = FUNCTIONS["where"], FUNCTIONS["isnan"]
+        return where(nan(a), b, where(nan(b), a, FUNCTIONS[larger](a, b)))
+    return run
+
+
+_SHARED = {"fmax": _of_ties("maximum"), "fmin": _of_ties("minimum")}
+
+
 def arithmetic(ufunc: Any) -> F:
     """A ufunc of arrays and boxes. The result has the dtype that NumPy gives it."""
     name = UFUNCS.get(ufunc.__name__)
-    ours = FUNCTIONS.get(name) if name else None
+    ours = _SHARED.get(ufunc.__name__) or (FUNCTIONS.get(name) if name else None)
     if ours is None:
         return on_arrays(ufunc)
 

@@ -15,6 +15,8 @@ from adjoint.func import jvp as _jvp
 from adjoint.func import vjp as _vjp
 from adjoint.hips.box import Box, getval, isbox, leaves_of, lower, raised, tracing
 from adjoint.hips.extend import (
+    JVPNode,
+    VJPNode,
     VSpace,
     def_linear,
     defjvp,
@@ -86,6 +88,6 @@ def make_jvp(fun: F, x: Any) -> F:
     return run
 
 
-__all__ = ["Box", "VSpace", "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp",
-           "defvjp_argnum", "defvjp_argnums", "getval", "isbox", "make_jvp", "make_vjp",
-           "primitive", "vspace"]
+__all__ = ["Box", "JVPNode", "VJPNode", "VSpace", "def_linear", "defjvp", "defjvp_argnum",
+           "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums", "getval", "isbox",
+           "make_jvp", "make_vjp", "primitive", "vspace"]

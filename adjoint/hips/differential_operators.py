@@ -4,6 +4,7 @@ They take `argnum` (default 0; a tuple for several arguments) and nest to any de
 """
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -75,10 +76,10 @@ def deriv(fun: F, x: Any) -> Any:
 
 @unary_to_nary
 def holomorphic_grad(fun: F, x: Any) -> Any:
-    """f'(z) of a complex differentiable function."""
+    """f'(z) of a complex differentiable function; real points are warned about."""
     if not vspace(x).iscomplex:
-        raise TypeError("holomorphic_grad: the input must be complex")
-    return core.make_vjp(lambda z: np.real(fun(z)), x)[0](vspace(x).ones().real)
+        warnings.warn("Input to holomorphic_grad is not complex", stacklevel=4)
+    return core.make_vjp(lambda z: np.real(fun(z)), x)[0](np.real(vspace(x).ones()))
 
 
 @unary_to_nary

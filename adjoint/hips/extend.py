@@ -219,5 +219,31 @@ def notrace_primitive(fun: F) -> F:
     return update_wrapper(run, fun, updated=())
 
 
-__all__ = ["Box", "VSpace", "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp",
-           "defvjp_argnum", "defvjp_argnums", "notrace_primitive", "primitive", "vspace"]
+class JVPNode:
+    """Forward mode, as `register_notrace` names it."""
+
+
+class VJPNode:
+    """Reverse mode, as `register_notrace` names it."""
+
+
+def register_notrace(node_type: type, fun: Any) -> None:
+    """No derivative flows through a primitive in the mode that is named.
+
+    >>> rounded = primitive(lambda x: x // 1)
+    >>> register_notrace(VJPNode, rounded)
+    >>> from adjoint.hips import grad
+    >>> float(grad(lambda x: x * rounded(x))(2.5))
+    2.0
+    """
+    if issubclass(node_type, VJPNode):
+        fun.vjp = lambda nums, *rest: lambda g: [None] * len(nums)
+    elif issubclass(node_type, JVPNode):
+        fun.jvp = lambda nums, gs, ans, args, kwargs: _sum([], ans)
+    else:
+        raise ArgumentError(f"register_notrace: {node_type} is not VJPNode or JVPNode")
+
+
+__all__ = ["Box", "JVPNode", "VJPNode", "VSpace", "def_linear", "defjvp", "defjvp_argnum",
+           "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums", "notrace_primitive",
+           "primitive", "register_notrace", "vspace"]

@@ -98,7 +98,8 @@ class VSpace:
 
 
 def vspace(value: Any) -> VSpace:
-    """The space of a value. TypeError for what is not floating.
+    """The space of a value. TypeError for numbers that are not floating; an array of whole numbers
+    or truth values has the space of the real ones, written in its dtype.
 
     >>> import numpy as np
     >>> vspace({"a": np.ones((2, 3)), "b": 1.0}).size
@@ -107,7 +108,7 @@ def vspace(value: Any) -> VSpace:
     value = getval(value)
     for v in flatten(value)[0]:
         if not isinstance(v, (float, complex, np.ndarray, np.generic, Box)) or not is_inexact(
-                np.asarray(v).dtype):
+                np.asarray(v).dtype) and not (isinstance(v, np.ndarray) and v.dtype.kind in "iub"):
             raise TypeError(f"Can't find vector space for value {v} of type {type(v)}. Valid types "
                             "are floats, complex numbers, arrays of them and trees of those")
     return VSpace(value)

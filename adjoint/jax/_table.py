@@ -53,12 +53,15 @@ def named(f: F, name: str, module: str) -> F:
 
 
 def broadcast(name: str, ts: list[Any]) -> None:
-    """TypeError where shapes do not broadcast, in JAX's words."""
+    """Where shapes do not broadcast, in JAX's words, TypeError; ValueError if ranks differ."""
     try:
         np.broadcast_shapes(*[tuple(t.shape) for t in ts])
     except ValueError:
+        shapes = [tuple(t.shape) for t in ts]
+        if len({len(s) for s in shapes if s}) > 1:
+            raise ValueError(f"Incompatible shapes for broadcasting: shapes={shapes}") from None
         raise TypeError(f"{name} got incompatible shapes for broadcasting: "
-                        + ", ".join(str(tuple(t.shape)) for t in ts) + ".") from None
+                        + ", ".join(map(str, shapes)) + ".") from None
 
 
 def entering(table: dict[str, F], module: str = "adjoint.jax.numpy") -> Callable[..., F]:

@@ -218,7 +218,7 @@ _ARITHMETIC: dict[str, Callable[..., Value]] = {
 _COMPARE = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _LOGIC: dict[str, Callable[..., Value]] = {
     "and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: a ^ True}
-_OWN = frozenset("where sign isnan mod var const".split())
+_OWN = frozenset("where sign isnan mod floordiv var const".split())
 _EXACT = frozenset([*_ARITHMETIC, *_COMPARE, *_LOGIC, *_OWN, "sqrt", "abs", "maximum", "minimum",
                     "floor", "ceil", "trunc", "round", "copysign"])
 
@@ -286,8 +286,8 @@ def _lower_call(f: Function, e: Expr, args: list[Value], ty: str) -> Value:
         return real[0].compare("uno", real[0])
     if fn == "sign":
         return _sign(f, real[0])
-    if fn == "mod":
-        return _mod(f, real[0], real[1])
+    if fn in ("mod", "floordiv"):
+        return (_mod if fn == "mod" else _floordiv)(f, real[0], real[1])
     if fn == "pow" and e.args[1].fn == "const" and _small_whole(e.args[1].value):
         return _power(f, real[0], int(e.args[1].value))
     flags, f.flags = f.flags, ""
@@ -320,3 +320,18 @@ def _mod(f: Function, a: Value, b: Value) -> Value:
     apart = r.compare("olt", 0.0) ^ b.compare("olt", 0.0)
     moved = f.select(apart, r + b, r)
     return f.select(r.compare("oeq", 0.0), f.intrinsic("copysign", f.const(a.ty, 0.0), b), moved)
+
+
+def _floordiv(f: Function, a: Value, b: Value) -> Value:
+    """The whole number n with a - n b the remainder of `_mod`: the rounded quotient may be above
+    it (2 // 0.1 is 19). Like Python's and NumPy's."""
+    r = mathlib.apply(f, "fmod", a, b)
+    quotient, one = a / b, f.const(a.ty, 1.0)
+    apart = (r.compare("olt", 0.0) ^ b.compare("olt", 0.0)) & r.compare("une", 0.0)
+    near = (a - r) / b
+    near = f.select(apart, near - one, near)
+    low = f.intrinsic("floor", near)
+    whole = f.select((near - low).compare("ogt", 0.5), low + one, low)
+    whole = f.select(near.compare("oeq", 0.0),
+                     f.intrinsic("copysign", f.const(a.ty, 0.0), quotient), whole)
+    return f.select(b.compare("oeq", 0.0), quotient, whole)

@@ -334,8 +334,8 @@ FUNCTIONS: dict[str, Fn] = {
     "hypot": Fn(np.hypot, (lambda a, b, o: _over_length(a, o), lambda a, b, o: _over_length(b, o)),
                 4, "hypot({}, {})"),
     "fmod": Fn(np.fmod, (lambda a, b, o: 1.0, lambda a, b, o: -trunc_(a / b)), 4, "fmod({}, {})"),
-    "mod": Fn(np.mod, (lambda a, b, o: 1.0, lambda a, b, o: -floor_(a / b)), 4, "{} mod {}"),
-    "floordiv": Fn(np.floor_divide, (None, None), 2, "{}//{}"),
+    "mod": Fn(np.mod, (lambda a, b, o: 1.0, lambda a, b, o: -floordiv_(a, b)), 4, "{} mod {}"),
+    "floordiv": Fn(np.floor_divide, (lambda a, b, o: 0.0, lambda a, b, o: 0.0), 5, "{}//{}"),
     "copysign": Fn(np.copysign, (lambda a, b, o: where_(a.eq(0), 0.0, sign_(a) * sign_(o)),
                                  lambda a, b, o: 0.0), 1, "copysign({}, {})"),
     "where": Fn(np.where, (None, lambda c, a, b, o: where_(c, 1.0, 0.0),
@@ -359,7 +359,7 @@ _FOLD: dict[str, Callable[..., Any]] = {
 }
 
 
-_NO_SLOPE = {"floordiv", "conj"}
+_NO_SLOPE = {"conj"}
 
 
 def trace(f: Callable[..., Any], names: Iterable[str] | None = None) -> Expr:

@@ -226,8 +226,14 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: 
 
 
 # ------------------------------------------------------------------ diagonals
-like("tril")(lambda m, k=0: F["tril"](as_tensor(m), k))
-like("triu")(lambda m, k=0: F["triu"](as_tensor(m), k))
+def _rows(m: Any) -> Any:
+    """A matrix; a vector is each of its own rows, as NumPy has it."""
+    x = as_tensor(m)
+    return x.expand(x.shape[0], x.shape[0]) if x.ndim == 1 else x
+
+
+like("tril")(lambda m, k=0: F["tril"](_rows(m), k))
+like("triu")(lambda m, k=0: F["triu"](_rows(m), k))
 like("diag")(lambda v, k=0: F["diag"](as_tensor(v), k))
 like("diagflat")(lambda v, k=0: F["diagflat"](as_tensor(v), k))
 like("diagonal")(lambda a, offset=0, axis1=0, axis2=1: F["diagonal"](

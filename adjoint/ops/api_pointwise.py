@@ -170,10 +170,9 @@ def _rounded(a: Any, b: Any, mode: str) -> Any:
     joint = category(result_type([_raw(a), _raw(b)]))
     if joint <= 1:
         no_zeros("div", b, a)
-    if joint <= 1 and mode == "floor":
+    if joint <= 2 and mode == "floor":
         return p.floor_divide_op(a, b)
-    quotient = p.div(a, b)
-    rounded = p.floor(quotient) if mode == "floor" else p.trunc(quotient)
+    rounded = p.trunc(p.div(a, b))
     if joint > 1:
         return rounded
     return p.cast(rounded, dtype=result_type([_raw(a), _raw(b)]))

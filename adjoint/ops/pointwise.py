@@ -54,7 +54,7 @@ pow_op = pointwise("pow", lambda a, b: a ** b,
                         "out": "db = ct·out·log(a)"})
 fmod = pointwise("fmod", lambda a, b: fmod_(a, b))
 remainder_op = pointwise("remainder", lambda a, b: mod_(a, b))
-floor_divide_op = pointwise("floor_divide", lambda a, b: ex.floordiv_(a, b))
+floor_divide_op = pointwise("floor_divide", lambda a, b: ex.floordiv_(a, b), node="DivBackward2")
 square = pointwise("square", lambda x: x * x, node="PowBackward0")
 lerp_op = pointwise("lerp", lambda a, b, w: a + w * (b - a), node="LerpBackward1")
 addcmul_op = pointwise("addcmul", lambda x, a, b, *, value: x + value * a * b)
