@@ -7,6 +7,7 @@ import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -20,7 +21,8 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", 
 _PREFIX = {"neg": "-", "pos": "+", "invert": "~"}
 
 
-class PythonCode(NamedTuple):
+@dataclass(frozen=True)
+class PythonCode:
     """The text of a function `forward`, and the globals that it reads."""
 
     src: str
