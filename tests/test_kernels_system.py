@@ -256,6 +256,19 @@ def _fork(counter: int) -> int:
 
 
 @needs_jit
+def test_few_light_chunks_stay_with_the_caller() -> None:
+    """Their number of calls says it: one range, where a pool hands out several."""
+    text = COUNT.replace("i64 %n seq_cst", "i64 1 seq_cst")          # counts calls
+    calls = llvm.compile_ir(text, name="calls").address("f")
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+        threads.light_entry())
+    for chunks, alone in ((1, True), (threads._LIGHT - 1, True), (10 * threads._LIGHT, False)):
+        total = ctypes.c_int64(0)
+        run(calls, ctypes.addressof(total), chunks)
+        assert (total.value == 1) == (alone or threads.get_num_threads() == 1)
+
+
+@needs_jit
 def test_a_job_inside_a_job_runs_serially() -> None:
     text = COUNT.replace("@f", "@g") + """
 define void @f(ptr %p, i64 %lo, i64 %hi) {

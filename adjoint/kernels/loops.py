@@ -125,7 +125,7 @@ class Pointwise:
         operands = [a for a in args if type(a) is np.ndarray]
         scalars = [a for a in args if type(a) is not np.ndarray]
         scalars += [attrs[k] for k in self.keyword]
-        plan.entry(threads.entry(), plan.address, *operands, *outs, *scalars)
+        plan.entry(threads.light_entry(), plan.address, *operands, *outs, *scalars)
         return outs[0] if self.single else tuple(outs)
 
     def _remember(self, key: Any, args: Sequence[Any],

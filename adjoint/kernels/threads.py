@@ -31,6 +31,7 @@ from adjoint.kernels import llvm
 
 _FUTEX = {"x86_64": 202, "AMD64": 202, "aarch64": 98, "arm64": 98}
 _SPIN = 3000
+_LIGHT = 32      # light chunks (some microseconds each) below which the caller stays alone
 # Byte offsets in the shared state; each word that is written often has a cache line of its own.
 _LOCK, _SEQ, _SLEEPERS, _STATE, _FN, _ARGS, _TOTAL, _NEXT, _STOP, _LIMIT = (
     0, 64, 128, 192, 256, 264, 272, 320, 384, 388)
@@ -72,6 +73,18 @@ work:
   call void %fn(ptr %args, i64 %lo, i64 %hi)
   br label %again
 out:
+  ret void
+}}
+
+define void @pool_run_light(ptr %fn, ptr %args, i64 %chunks) {{
+entry:
+  %few = icmp slt i64 %chunks, {light}
+  br i1 %few, label %self, label %pool
+self:
+  call void %fn(ptr %args, i64 0, i64 %chunks)
+  ret void
+pool:
+  call void @pool_run(ptr %fn, ptr %args, i64 %chunks)
   ret void
 }}
 
@@ -233,7 +246,8 @@ def _pool_ir(futex: int) -> str:
                       ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"))
     return _POOL_IR.format(bytes=_STATE_BYTES, next=_NEXT, limit=_LIMIT, fn=_FN, args=_ARGS,
                            total=_TOTAL, state=_STATE, seq=_SEQ, sleepers=_SLEEPERS, stop=_STOP,
-                           futex=futex, spin=_SPIN, pause=pause, declare_pause=declare)
+                           futex=futex, spin=_SPIN, light=_LIGHT, pause=pause,
+                           declare_pause=declare)
 
 
 class _NativePool:
@@ -242,6 +256,7 @@ class _NativePool:
     def __init__(self, futex: int) -> None:
         module = llvm.compile_ir(_pool_ir(futex), name="threads")
         self.entry = module.address("pool_run")
+        self.light = module.address("pool_run_light")
         self.run = _Run(self.entry)
         self._worker = ctypes.CFUNCTYPE(None, ctypes.c_int32)(module.address("pool_worker"))
         self._stop = ctypes.CFUNCTYPE(None)(module.address("pool_stop"))
@@ -387,6 +402,14 @@ def entry() -> int:
     Generated code calls it to split work over the pool; Python calls `parallel`.
     """
     return _entry or _start()
+
+
+def light_entry() -> int:
+    """`entry()` for chunks of some microseconds. Waking a worker costs fifty, and what it reads and
+    writes travels from the caller's cache and back: fewer than `_LIGHT` chunks take twice as long
+    on two threads as on one."""
+    where = entry()
+    return _native.light if _native is not None and where == _native.entry else where
 
 
 def _start() -> int:
