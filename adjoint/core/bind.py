@@ -197,7 +197,7 @@ def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: in
 
 
 def record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
-                  outs: tuple[Any, ...], mode: int) -> list[Any]:
+                 outs: tuple[Any, ...], mode: int) -> list[Any]:
     node: Any = op.node_type()
     node.plan = plan.variant(fast=None) if plan.fast is not None else plan
     if attrs or op.wide:
@@ -329,7 +329,7 @@ def inferred(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[A
 
 
 def unrecorded(op: Op, args: Sequence[Any], outs: tuple[Any, ...], mode: int,
-           attrs: Mapping[str, Any]) -> Any:
+               attrs: Mapping[str, Any]) -> Any:
     """Tensors without history for the visible outputs."""
     made = []
     for array in outs[: _visible(op, outs)]:

@@ -252,15 +252,13 @@ def _unary(x: Any, own: Any = None) -> Any:
         ref.array, ref.cell, ref.index, ref.version = t.array, cell, 0, 0
     else:
         node.saved = _residuals(plan, x, None, t, own)
-    node.shape = od.shape
-    node.seq = next(counter)
+    node.shape, node.seq = od.shape, next(counter)
     f: Any = _getframe(1)
     code = f.f_code
     while code.co_filename in _inside:
         f = f.f_back
         code = f.f_code
-    node.code = code
-    node.lasti = f.f_lasti
+    node.code, node.lasti = code, f.f_lasti
     t._rg = True
     t._edge = node
     return t
@@ -317,15 +315,13 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
         node.s0, node.s1 = (b, a) if layout == SWAPPED else (a, b)
     else:
         node.saved = _residuals(plan, a, b, t, own)
-    node.shape = od.shape
-    node.seq = next(counter)
+    node.shape, node.seq = od.shape, next(counter)
     f: Any = _getframe(1)
     code = f.f_code
     while code.co_filename in _inside:
         f = f.f_back
         code = f.f_code
-    node.code = code
-    node.lasti = f.f_lasti
+    node.code, node.lasti = code, f.f_lasti
     t._rg, t._edge = True, node
     return t
 

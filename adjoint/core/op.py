@@ -68,6 +68,7 @@ class Op:
     view: bool = False                   # the output shows operand 0's memory
     autocast: str = ""                   # under amp.autocast: "lower" in 16 bits, "wide" in float32
     elementwise: bool = False            # each element depends on the operands' same element alone
+    by_value: bool = False               # what it allocates on the way depends on operands' values
     chooses: tuple[str, Mapping[int, bool]] | None = None
     collective: Rule | None = None       # batch rule at the vmap that the attribute `axis` is
     prepare: Rule | None = None          # arrays -> arrays: promotion, before impl

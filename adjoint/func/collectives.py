@@ -21,6 +21,7 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.func.batch import Batch
 from adjoint.ops.pointwise import add as add_op
+from adjoint.ops.pointwise import div as div_op
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import permute_op
 
@@ -54,7 +55,7 @@ all_gather_op: Any = op(
 def _own_row(rows: Any, axis: Any) -> Any:
     """Row i of `rows`, for example i."""
     if not isinstance(axis, Batch):             # equal examples: the mean of what each one gets
-        return _sum_first(rows) / axis.size
+        return div_op(_sum_first(rows), axis.size)
     shape = (axis.size,) + (1,) * (len(rows.shape) - 1)
     eye = axis.lift(wrap(np.eye(axis.size, dtype=rows.array.dtype).reshape(axis.size, *shape)))
     return _sum_first(eye * rows)

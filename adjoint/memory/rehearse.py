@@ -31,8 +31,6 @@ from adjoint.memory.reduced import SIZES, Reduced, enlarged, line
 PROBE_BYTES = 32 << 20         # operands and results of a call that is run on scratch arrays
 IDLE_BYTES = 32 << 20          # what may be kept for reuse after a call was tried on smaller arrays
 PROBE_WORK = 1_000_000_000     # floating operations of such a call
-# Ops that allocate as the values tell them: what a scratch run shows is not what a real one takes.
-BY_VALUE = frozenset({"linalg_matrix_exp", "mode", "gammainc", "gammaincc", "linalg_ldl_factor"})
 _RESERVE = 1 << 45             # address space that views of huge arrays are laid out in
 _NORESERVE = 0x4000            # MAP_NORESERVE
 
@@ -142,7 +140,7 @@ def probe(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
             except AdjointError:          # zeros are no operand for it (a singular matrix)
                 found = _measured(fn, args, kwargs, metas, unit=True)
             if found == last:
-                by_value = fn is compute and args[0].name in BY_VALUE
+                by_value = fn is compute and args[0].by_value     # another run takes other memory
                 return found._replace(known=not by_value and found.known)
             last = found
         return found._replace(known=False)

@@ -563,7 +563,7 @@ def _expm_slope(t: Any, a: Any) -> Any:
 
 
 expm_op: Any = op(
-    "linalg_matrix_exp", impl=_expm, infer=_square("matrix_exp"),
+    "linalg_matrix_exp", by_value=True, impl=_expm, infer=_square("matrix_exp"),
     vjp={"a": lambda ct, a: _expm_slope(ct, mH(a))}, jvp={"a": lambda t, a: _expm_slope(t, a)},
     batch=batch_leading, cost=lambda a: 15 * _cube(a),
     why={"a": "the derivative is a block of exp of a larger matrix"})

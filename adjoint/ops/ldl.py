@@ -98,6 +98,7 @@ def _factor_infer(a: Aval, *, hermitian: bool) -> Any:
 
 ldl_factor_op: Any = op(
     "linalg_ldl_factor", **needs_width("ldl_factor"), impl=_factor, infer=_factor_infer,
+    by_value=True,
     outs=("ld", "pivots", "info"), batch=batch_leading, differentiable=(),
     cost=lambda a, **_: a.size * a.shape[-1] // 3 if a.ndim else 0,
     domain=lambda: [((np.array([[1.0, 2.0, 3.0], [2.0, 0.0, 4.0], [3.0, 4.0, 9.0]]),), {

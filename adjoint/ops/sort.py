@@ -129,14 +129,14 @@ def _batch_one(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> An
     return bind(op_, args, {**attrs, "dim": attrs["dim"] + 1})
 
 
-def _declare_one(name: str, place: Any) -> Any:
+def _declare_one(name: str, place: Any, **fields: Any) -> Any:
     return op(
         name, impl=_one(place), infer=_one_infer, outs=("values", "indices"),
         differentiable=("values",), vjp={"x": picked_vjp}, jvp={"x": picked_jvp},
-        batch=_batch_one, cost=lambda x, **_: 20 * x.size, why=WHY)
+        batch=_batch_one, cost=lambda x, **_: 20 * x.size, why=WHY, **fields)
 
 
 kthvalue_op: Any = _declare_one("kthvalue", lambda x, k, dim: _kth(x, k, dim))
 median_op: Any = _declare_one("median", lambda x, k, dim: _median_at(x, dim, False))
 nanmedian_op: Any = _declare_one("nanmedian", lambda x, k, dim: _median_at(x, dim, True))
-mode_op: Any = _declare_one("mode", lambda x, k, dim: _mode_at(x, dim))
+mode_op: Any = _declare_one("mode", lambda x, k, dim: _mode_at(x, dim), by_value=True)

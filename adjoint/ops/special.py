@@ -64,9 +64,9 @@ xlog1py = pointwise("xlog1py", _xlog1py, kind="float", domain=_between(0.1, 2.0,
 zeta = pointwise("zeta", lambda s, q: call("zeta", s, q), kind="float",
                  domain=_between(1.5, 4.0, 2), slope={"s": None}, node="SpecialZetaBackward0")
 gammainc = pointwise("gammainc", lambda a, x: call("gammainc", a, x), kind="float",
-                     domain=_between(0.3, 3.0, 2))
+                     domain=_between(0.3, 3.0, 2), by_value=True)
 gammaincc = pointwise("gammaincc", lambda a, x: call("gammaincc", a, x), kind="float",
-                      domain=_between(0.3, 3.0, 2))
+                      domain=_between(0.3, 3.0, 2), by_value=True)
 
 
 # ------------------------------------------------------------------ public
