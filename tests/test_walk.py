@@ -20,7 +20,7 @@ from adjoint.core.modes import Observer, watchers
 from adjoint.core.op import OFTEN
 from adjoint.core.tensor import Freed
 
-MACHINE = walker(engine.LARGE, engine.WHOLE)
+MACHINE, ARRANGE = walker(engine.LARGE, engine.WHOLE) or (None, None)
 pytestmark = pytest.mark.skipif(MACHINE is None, reason="no generated code here")
 
 
@@ -31,27 +31,25 @@ class Counter:
         self.visited = 0
 
     def __call__(self, nodes: int, large: int, whole: int) -> Any:
-        machine = MACHINE
-
         def counted(order: Any, at: int, *rest: Any) -> int:
-            end = machine(order, at, *rest)
+            end = MACHINE(order, at, *rest)
             self.visited += end - at
             return end
-        return counted
+        return counted, ARRANGE
 
 
 @pytest.fixture
 def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
     """Machine code, counted."""
     made = Counter()
-    monkeypatch.setattr(engine, "walker", made)
+    monkeypatch.setattr(engine, "machine", made)
     yield made
 
 
 def without(monkeypatch: pytest.MonkeyPatch, f: Callable[[], Any]) -> Any:
     """`f()` with the Python loop alone."""
     with monkeypatch.context() as m:
-        m.setattr(engine, "walker", lambda *_: None)
+        m.setattr(engine, "machine", lambda *_: (None, None))
         return f()
 
 
@@ -453,3 +451,83 @@ def test_general_nodes_leak_nothing(counter: Counter) -> None:
     plan = (x @ y.t())._edge.plan
     shared = [None, True, False, plan, plan.rules, x._edge, Freed, np.ndarray, 0, 1, 2]
     leaks_nothing(work, shared, 60)
+
+
+class Twice(ad.autograd.Function):
+    """A node whose edges lie in an instance dict."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any) -> Any:
+        return x * 2 + y
+
+    @staticmethod
+    def backward(ctx: Any, *cts: Any) -> Any:
+        return cts[0] * 2, cts[0]
+
+
+def entangled(seed: int) -> tuple[Any, list[Any]]:
+    """A tensor of a random graph with joins, ports, custom functions and hooks, and its leaves."""
+    rng = np.random.default_rng(seed)
+    leaves = [leaf((3,), i) for i in range(4)]
+    made: list[Any] = [*leaves]
+    for k in range(30):
+        a, b = (made[i] for i in rng.integers(max(0, len(made) - 8), len(made), 2))
+        kind = rng.integers(6)
+        if kind == 0:
+            made += list(ad.stack([a, b]).unbind())
+        elif kind == 1:
+            made.append(Twice.apply(a, b))
+        elif kind == 2:
+            made.append(a.sin())
+            made[-1].register_hook(lambda g: None)
+        elif kind == 3:
+            made.append(ad.linalg.cross(a, b))
+        else:
+            made.append(a * b if k % 2 else a + leaves[k % 4])
+    return made[-1] + made[-2] + made[-3], leaves
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_machine_code_finds_the_same_nodes(seed: int) -> None:
+    y, _ = entangled(seed)
+    found = []
+    for reached in (ARRANGE, engine._reached):
+        order, ends = [], {}
+        reached(order, ends, [y._edge])
+        assert len(order) == len(set(order)) > 1
+        found.append((order, ends))
+    assert found[0] == found[1]
+    assert [n.seq for n in order] == sorted((n.seq for n in order), reverse=True)
+
+
+def test_roots_in_any_order_and_wide_graphs() -> None:
+    x = leaf((3,), 0)
+    terms = [x.sin() * k for k in range(500)]    # a heap that grows
+    rng = np.random.default_rng(0)
+    y = ad.stack([terms[i] for i in rng.permutation(500)]).sum()
+    order, ends = [], {}
+    ARRANGE(order, ends, [terms[3]._edge, y._edge, terms[7]._edge])
+    assert len(order) == 1002 and ends == {order[-1].e0: order[-1]}
+    assert [n.seq for n in order] == sorted((n.seq for n in order), reverse=True)
+
+
+def test_leaves_of_one_node_come_in_the_order_of_its_operands() -> None:
+    a, b, c = (leaf((3,), i) for i in range(3))
+    met: list[str] = []
+    for t, name in ((a, "a"), (b, "b"), (c, "c")):
+        t.register_post_accumulate_grad_hook(lambda _, name=name: met.append(name))
+    first = ad.addcmul(b, c, a)
+    (first * a * c).sum().backward()
+    assert met == ["b", "c", "a"]
+
+
+def test_an_error_while_edges_are_read_is_raised() -> None:
+    x = leaf((3,), 0)
+    y = Twice.apply(x.sin(), x).cos()
+    node = y.grad_fn.next_functions[0][0]
+    held, node.edges = node.edges, 3
+    with pytest.raises(TypeError):
+        ARRANGE([], {}, [y._edge])
+    node.edges = held
+    y.sum().backward()
+    assert x.grad is not None

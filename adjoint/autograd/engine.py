@@ -16,7 +16,7 @@ import numpy as np
 
 from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit
-from adjoint.autograd.late import adding, walker
+from adjoint.autograd.late import adding, machine
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError, Quiet
@@ -66,39 +66,15 @@ class Backward:
         an edge always leads to something recorded earlier. A leaf comes right after the last
         node that feeds it: `last` maps that node to its leaves."""
         order: list[Any] = []
-        ends: dict[Any, Any] = {}
-        seen = set(roots)
-        stack = list(seen)
-        pop, push, note, append = stack.pop, stack.append, seen.add, order.append
-        while stack:
-            node = pop()
-            if type(node) is AccumulateGrad:
-                ends.setdefault(node, None)      # a leaf that is a root may also be used below
-                continue
-            append(node)
-            plan = node.plan
-            if plan is None or plan.fast is None:
-                edges = node.edges
-            else:
-                edges = (node.e0, node.e1) if plan.pair else (node.e0,)
-            for e in edges:
-                if e is None:
-                    continue
-                kind = type(e)
-                if kind is AccumulateGrad:
-                    feeder = ends.get(e)
-                    if feeder is None or node.seq < feeder.seq:
-                        ends[e] = node
-                    continue
-                if kind is Port:
-                    e = e.node
-                if e not in seen:
-                    note(e)
-                    push(e)
-        order.sort(key=_sequence, reverse=True)
-        self.order = order
-        for leaf, node in ends.items():
-            self.last.setdefault(node, []).append(leaf)
+        ends: dict[Any, Any] = {r: None for r in roots if type(r) is AccumulateGrad}
+        _, arrange = machine(0, LARGE, WHOLE)
+        (arrange or _reached)(order, ends, [r for r in dict.fromkeys(roots) if r not in ends])
+        self.order, last = order, self.last
+        for leaf, node in ends.items():          # (a leaf that is a root only: None)
+            last.setdefault(node, []).append(leaf)
+        for node, several in last.items():
+            if len(several) > 1 and node is not None:      # as the edges have them
+                last[node] = [e for e in dict.fromkeys(node.edges) if ends.get(e) is node]
         if self.capture and not self.accumulate and ends.keys() != self.capture.keys():
             self._restrict()             # (else every leaf is asked for, and nothing else)
 
@@ -128,8 +104,8 @@ class Backward:
         take = cts.pop
         if None in last:
             self._leaves(None)
-        machine = None if self.special else walker(len(self.order), LARGE, WHOLE)
-        for node in self.order if machine is None else self._rest(machine):
+        plain, _ = machine(len(self.order), LARGE, WHOLE)
+        for node in self.order if self.special or plain is None else self._rest(plain):
             ct = take(node, None)
             if ct is None:
                 if node in last:
@@ -374,6 +350,35 @@ class Backward:
         if isinstance(ct, Tensor) and not self.create and not self.levels:
             return ct.array
         return ct
+
+
+def _reached(order: list[Any], ends: dict[Any, Any], roots: list[Any]) -> None:
+    """Add to `order` every node that the roots lead to, the newest first, and to `ends` each leaf
+    with the node recorded first that feeds it. (`kernels.arrange_ir`: the same in machine code.)"""
+    order += roots
+    seen = set(order)
+    append, note = order.append, seen.add
+    for node in order:                           # it grows meanwhile
+        plan = node.plan
+        if plan is None or plan.fast is None:
+            edges = node.edges
+        else:
+            edges = (node.e0, node.e1) if plan.pair else (node.e0,)
+        for e in edges:
+            if e is None:
+                continue
+            kind = type(e)
+            if kind is AccumulateGrad:
+                feeder = ends.get(e)
+                if feeder is None or node.seq < feeder.seq:
+                    ends[e] = node
+                continue
+            if kind is Port:
+                e = e.node
+            if e not in seen:
+                note(e)
+                append(e)
+    order.sort(key=_sequence, reverse=True)
 
 
 def add(a: Any, b: Any) -> Any:

@@ -5,16 +5,17 @@ from typing import Any
 
 from adjoint.base.tier import pays
 
-_walkers: list[Any] = []
+_loaded: list[tuple[Any, Any]] = []
 
 
-def walker(nodes: int, large: int, whole: int) -> Any:
+def machine(nodes: int, large: int, whole: int) -> tuple[Any, Any]:
     """What visits plain nodes in machine code (sums of `large` elements and cotangents of `whole`
-    are left to the engine); None where there is none, or before it pays."""
-    if not _walkers and pays(nodes):
+    are left to the engine), and what finds the nodes to visit; (None, None) where there is none,
+    or before it pays."""
+    if not _loaded and pays(nodes):
         from adjoint.autograd import plain  # loaded with the machine code
-        _walkers.append(plain.walker(large, whole))
-    return _walkers[0] if _walkers else None
+        _loaded.append(plain.walker(large, whole) or (None, None))
+    return _loaded[0] if _loaded else (None, None)
 
 
 def adding() -> Any:

@@ -22,8 +22,8 @@ from adjoint.core.tensor import (
 
 
 def walker(large: int, whole: int) -> Any:
-    """`kernels.walk.walker` for our nodes; sums of `large` elements and cotangents of `whole` are
-    the engine's. None where there is no generated code."""
+    """`kernels.walk.walker` for our nodes: (walk, arrange). Sums of `large` elements and cotangents
+    of `whole` are the engine's. None where there is no generated code."""
     if os.environ.get("ADJOINT_JIT", "1") == "0":
         return None
     from adjoint.kernels import walk  # it loads the compiler
@@ -31,13 +31,14 @@ def walker(large: int, whole: int) -> Any:
     node, wide, ref = PairNode(), OpNode(), OutRef()
     end, plan = AccumulateGrad(leaf), Plan(OPS["add"], 1)
     slots: dict[str, tuple[Any, str]] = {n: (leaf, n) for n in ("array", "_cell")}
-    slots |= {n: (node, n) for n in ("plan", "shape", "e0", "e1", "s0", "s1")}
+    slots |= {n: (node, n) for n in ("plan", "shape", "seq", "e0", "e1", "s0", "s1")}
     slots |= {"ref." + n: (ref, n) for n in ("array", "cell")}
     slots |= {n: (wide, n) for n in ("edges", "saved", "attrs", "dtype")}
     slots |= {"plan." + n: (plan, n) for n in ("fast", "limit", "large", "names", "pair", "rules",
                                                "kept", "grows", "dtype")}
     slots |= {"kept." + n: (Kept(leaf, 0, None), n) for n in ("tensor", "version")}
     slots |= {"leaf." + n: (end, n) for n in ("shape", "dtype")}
+    slots["port.node"] = (Port(node, 0, (), None), "node")
     return walk.walker({
         "tensor": Tensor, "parameter": Parameter, "plan_type": Plan, "ref": OutRef, "kept": Kept,
         "accumulate": AccumulateGrad, "port": Port, "large": large, "pair_node": PairNode,

@@ -15,7 +15,7 @@ from adjoint.kernels.objects_ir import Writer
 ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumulate", "port",
        "tuple", "none", "true", "false", "touched", "exposed", "version", "plus", "large",
        "whole", "pair_node", "op_node", "aval_type", "float", "int", "bool", "off", "hooked",
-       "ports", "list")
+       "ports", "list", "edges")
 Body = Callable[[Value, Value, Value], None]
 ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, FITTED = range(8)       # arguments of `walk`
 

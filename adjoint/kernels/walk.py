@@ -1,4 +1,5 @@
-"""The plain part of a backward pass in machine code: see `walk_ir` for what it visits."""
+"""A backward pass in machine code: the plain part of the walk (see `walk_ir` for what it visits),
+and before it the order of the nodes (`arrange_ir`)."""
 from __future__ import annotations
 
 import operator
@@ -13,13 +14,18 @@ from adjoint.kernels.calls import Slots, link
 from adjoint.kernels.expr import var
 
 
-def walker(objects: Mapping[str, Any], slots: Slots) -> Callable[..., int] | None:
-    """`walk(order, first, cts, last, mark, deliver, leaves, fitted) -> index`; None where there is
-    no generated code. The arguments say what nodes and tensors look like: see `calls.link`."""
-    names = {n: sys.intern(n) for n in ("hooked", "ports")}
+def walker(objects: Mapping[str, Any], slots: Slots
+           ) -> tuple[Callable[..., int], Callable[..., None]] | None:
+    """`walk(order, first, cts, last, mark, deliver, leaves, fitted) -> index` and
+    `arrange(order, ends, roots)`; None where there is no generated code. The arguments
+    say what nodes and tensors look like: see `calls.link`."""
+    names = {n: sys.intern(n) for n in ("hooked", "ports", "edges")}
     objects = {"plus": _plus(), "bool": bool, "list": list, **names, **objects}
     module = link("walk", walk_ir.text, rules_ir.ENV, objects, slots)
-    return None if module is None else builtin.make("walk", module.address("walk"), ())
+    if module is None:
+        return None
+    walk, arrange = (builtin.make(n, module.address(n), ()) for n in ("walk", "arrange"))
+    return walk, arrange
 
 
 def _plus() -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from adjoint.kernels.arrange_ir import HEAP, Arrange
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.objects_ir import ELEMENTS, declare
 from adjoint.kernels.rules_ir import CTS, ENV, LAST, LEAVES, MARK, ORDER, START, Rules
@@ -31,7 +32,8 @@ def text(offsets: Mapping[str, int]) -> str:
     code = Code()
     declare(code, ENV)
     _Walk(code, offsets).emit()
-    return code.text() + ELEMENTS.format(**offsets)
+    Arrange(code, offsets).emit()
+    return code.text() + ELEMENTS.format(**offsets) + HEAP
 
 
 class _Walk(Rules):
