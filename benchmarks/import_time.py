@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -25,9 +26,12 @@ CASES = {"numpy": "numpy", "adjoint": "adjoint", "torch": "torch"}
 
 def once(names: str) -> tuple[float, float, int] | None:
     """(seconds, peak MiB, modules) of one import in a process of its own; None if it cannot."""
+    # Compiled once, as on a user's machine: without its bytecode a package is compiled every time.
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-c", CODE.format(names=names)],
         cwd=_peers.sys.path[0],
+        env=env,
         capture_output=True,
         text=True,
         timeout=120,

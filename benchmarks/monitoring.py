@@ -29,8 +29,8 @@ class Blind:
     """A monitor that sees nothing."""
 
     @contextlib.contextmanager
-    def watch(self) -> Iterator[None]:
-        """Around a step."""
+    def watch(self, *roots: Any) -> Iterator[None]:
+        """Around a step, whatever was there before it."""
         yield
 
     def seen(self, step: int, norm: float) -> None:

@@ -1,6 +1,8 @@
 """Benchmarks whose figures are promises: what they compare agrees, and what they say adds up."""
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,7 +14,8 @@ import adjoint as ad
 from adjoint.kernels import llvm
 from adjoint.ops import accelerate
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+sys.path.append(str(FOLDER))
 import contexts  # noqa: E402  (the benchmarks are not part of the package)
 import fusion  # noqa: E402
 import recording  # noqa: E402
@@ -103,3 +106,32 @@ def test_a_step_of_tiny_ops_is_recorded(capsys: pytest.CaptureFixture[str]) -> N
     words = capsys.readouterr().out.split()
     plain, more = float(words[words.index("plain") + 1]), float(words[words.index("recorded") + 1])
     assert ratio == pytest.approx(more / plain, rel=0.05)
+
+
+GPT = "--width 32 --heads 2 --context 16 --batch 2 --rounds 1"
+SHORT = {  # script -> options with which it takes seconds
+    "anomaly": f"--layers 1 {GPT}",
+    "budget": "--layers 2 --width 64 --context 64 --batch 4 --rounds 1 --shares 0.8",
+    "checkpoint": "--layers 1 --batch 2 --width 32 --rounds 1", "contexts": "--rounds 2",
+    "dtr": "--trace lstm --ratios 0.5 --effort 0.1 --no-thrash",
+    "fusion": "--rows 64 --rounds 1", "gpt_step": f"--layers 1 {GPT}",
+    "import_time": "--rounds 1", "layers": "--only relu --rounds 1", "ledger": "--rounds 1",
+    "memory_models": "", "monitoring": "--steps 12 --layers 1 --dim 16",
+    "overhead": "--rounds 1 --long 2000",
+    "planner": "--chains-only --time-limit 2 --ratios 0.7", "products": "--rounds 1",
+    "recording": f"--layers 1 {GPT}", "saved_bytes": "", "small_ops": "--only add --rounds 1",
+    "stepping": "--events 300 --steps 5", "transforms": "--only hess --rounds 1",
+}
+EVERY = sorted(p.stem for p in FOLDER.glob("[!_]*.py"))
+
+
+@pytest.mark.parametrize("name", [
+    n if n == "monitoring" else pytest.param(n, marks=pytest.mark.slow) for n in EVERY])
+def test_every_script_runs(name: str) -> None:
+    """To its last line, with nothing on the error stream that looks like a traceback."""
+    words = [sys.executable, str(FOLDER / f"{name}.py"), *SHORT[name].split()]
+    if name == "budget" and not llvm.available():
+        pytest.skip("the counting allocator needs llvmlite")
+    env = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, env=env)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-2000:]
