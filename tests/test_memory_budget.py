@@ -328,6 +328,22 @@ class TestErrors:
         assert limit < alloc.live() + 24 * 65536
 
     @exact
+    def test_the_advice_stays_below_the_peak_without_a_budget(self) -> None:
+        """A budget just too small is not answered with one that is larger than no budget at all."""
+        x, w = leaf(0, 16, 64), leaf(1, 64, 64)
+        program = lambda: [v.sum().backward() for v in [chain(x, w)]]  # noqa: E731
+        program()
+        x.grad = w.grad = None
+        alloc.reset_peak()
+        program()
+        peak = alloc.stats().peak
+        x.grad = w.grad = None
+        with pytest.raises(ad.memory.BudgetError) as caught, \
+                ad.memory.budget(alloc.live() + w.nbytes, spill=False):
+            program()
+        assert caught.value.least < peak + peak // 32
+
+    @exact
     def test_allocations_of_the_program_are_limited_too(self) -> None:
         with pytest.raises(ad.memory.BudgetError, match="budget"), \
                 ad.memory.budget(alloc.live() + (1 << 20)):

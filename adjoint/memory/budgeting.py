@@ -451,7 +451,7 @@ class budget(saved_tensors_hooks, Observer):
 
     def _error(self, most: int, asked: int) -> BudgetError:
         """What to raise where `asked` bytes would have brought the live bytes to `most`."""
-        self._least = max(self._least, most + MARGIN)
+        self._least = max(self._least, most + min(MARGIN, most // 63 + 1))   # and its margin
         return BudgetError(
             f"budget: {self.limit:,} bytes do not suffice: {asked:,} more are asked for where "
             f"{most - asked:,} are in use and nothing is left to drop or spill{self._disk}; a "
