@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -189,6 +191,30 @@ def test_odd_sizes() -> None:
         ((empty * scalar).sum() + scalar.exp() * scalar).backward()
 
     agree(step)
+
+
+@needs_allocator
+def test_what_was_predicted_stays_true_after_many_calls() -> None:
+    """An op that gets a function of its own when it is called often has it from the rehearsal on.
+    In a process of its own: here the op may have been called before."""
+    program = """
+import gc
+import adjoint as ad
+gc.disable()
+x = ad.zeros(20, 30, requires_grad=True)
+def step():
+    ad.nn.functional.leaky_relu(x, 0.3).sum().backward()
+step()
+predicted = ad.memory.predict(step)
+for _ in range(80):
+    step()
+with ad.memory.track(step) as measured:
+    step()
+assert predicted.tops == measured.tops, (predicted.tops, measured.tops)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          timeout=100)
+    assert done.returncode == 0, done.stderr
 
 
 def test_values_that_are_not_known_raise_with_the_line() -> None:

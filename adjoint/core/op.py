@@ -112,6 +112,7 @@ class Op:
 
     variadic_out = False
     unrolled = False             # called through the templates of core/callers.py
+    often = False                # as good as called several times: see ops/family.py, `_general`
     own: Any = None                      # callers.Own of a pointwise op of one or two operands
     call: Any = field(default=None, init=False, repr=False)
 

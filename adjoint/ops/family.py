@@ -415,7 +415,7 @@ def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
             return (large if found == {F32} or found == {F64} else half)(*arrays, **values)
         if few is None:
             calls += 1
-            if calls < SEVERAL:
+            if calls < SEVERAL and not op.often:
                 return general(*arrays, **values)
             few = _few(op, operands, attrs, general)
             op.settle(few, limit)
