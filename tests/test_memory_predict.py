@@ -16,6 +16,7 @@ from helpers_loading import load
 
 import adjoint as ad
 from adjoint import nn
+from adjoint.base.errors import MetaError
 from adjoint.kernels import alloc
 from adjoint.memory import fits, largest_batch, predict
 from adjoint.ops.accelerate import ON
@@ -191,6 +192,63 @@ def test_odd_sizes() -> None:
         ((empty * scalar).sum() + scalar.exp() * scalar).backward()
 
     agree(step)
+
+
+@needs_allocator
+@pytest.mark.parametrize("optimizer", [ad.optim.SGD, ad.optim.Adam, ad.optim.Adagrad])
+@pytest.mark.parametrize("shape", [(3, 5), (300, 200), (3, 50_000)])
+def test_complex_and_transposed_parameters(optimizer: Any, shape: tuple[int, int]) -> None:
+    """Updated as two real problems, and piece by piece; strided ones in rows."""
+    complexes = nn.Parameter(ad.ones(*shape, dtype=ad.complex64))
+    across = nn.Parameter(ad.ones(*shape).t())
+    opt = optimizer([complexes, across], lr=0.1, weight_decay=0.1)
+
+    def step() -> None:
+        opt.zero_grad()
+        ((complexes * complexes.conj()).real.sum() + across.square().sum()).backward()
+        opt.step()
+    for _ in range(2):
+        agree(step)
+
+
+@needs_allocator
+def test_a_scaled_step_and_checked_distributions() -> None:
+    """A step of the scaler is foretold as taken; parameters without values pass the checks."""
+    net = nn.Linear(6, 3)
+    opt, scaler = ad.optim.SGD(net.parameters(), lr=0.1), ad.amp.GradScaler("cpu")
+    states, taken, advantage = ad.randn(20, 6), ad.randint(0, 3, (20,)), ad.randn(20)
+
+    def step() -> None:
+        opt.zero_grad()
+        with ad.autocast("cpu", dtype=ad.bfloat16):
+            logits = net(states)
+        policy = ad.distributions.Categorical(logits=logits.float())
+        spread = ad.distributions.Normal(advantage, logits.float().exp()[:, 0])
+        loss = -(policy.log_prob(taken) * advantage).mean() - spread.entropy().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(opt)
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(opt)
+        scaler.update()
+    for _ in range(2):
+        agree(step)
+    assert scaler.get_scale() == 65536 and scaler.state_dict()["_growth_tracker"] == 2
+
+
+def test_what_lbfgs_needs_is_said() -> None:
+    w = nn.Parameter(ad.ones(3))
+    opt = ad.optim.LBFGS([w])
+
+    def closure() -> Any:
+        opt.zero_grad()
+        loss = w.square().sum()
+        loss.backward()
+        return loss
+    with pytest.raises(MetaError, match=r"LBFGS.step\(\): how often.*\n  at .*test_memory_pred"):
+        predict(lambda: opt.step(closure))
+    assert predict(closure).peak > 0
+    with pytest.raises(MetaError, match=r"\n  at .*test_memory_predict\.py"):
+        predict(lambda: np.ravel(w.detach().array))
 
 
 @needs_allocator

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AdjointError, ArgumentError, AutogradError
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.ops.device import device as device_of
 
@@ -238,10 +240,18 @@ def _unscale(optimizer: Any, factor: Any) -> bool:
     overflow = False
     for g in grads:
         array = (g._values() if g.is_sparse else g).array
+        if type(array) is MetaArray:         # foretold is a step that is taken
+            call(finite, array, otherwise=tuple)
+            call(_scaled, array, factor, otherwise=tuple)
+            continue
         overflow = overflow or not finite(array)
-        np.multiply(array, factor.astype(array.dtype), out=array)
+        _scaled(array, factor)
         bump(g, "GradScaler.unscale_")
     return overflow
+
+
+def _scaled(array: Any, factor: Any) -> None:
+    np.multiply(array, factor.astype(array.dtype), out=array)
 
 
 def finite(array: Any) -> bool:

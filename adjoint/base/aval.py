@@ -132,11 +132,14 @@ class MetaArray(Aval):
 
     def _no_value(self, *_: Any, **__: Any) -> Any:
         """Raises: there is no value."""
+        frame: Any = sys._getframe(1)
+        while frame.f_globals.get("__name__", "").startswith("numpy.") and frame.f_back:
+            frame = frame.f_back             # NumPy's own lines say nothing to the user
         raise MetaError(
             f"the value of a storage-less tensor {Aval.__repr__(self)} was asked for; "
             "meta tensors carry shape and dtype only. Run this line on real data, or keep "
             "data-dependent branches (.item(), bool(), .tolist(), .numpy()) out of the prediction"
-            f"\n  at {provenance.here(sys._getframe(1))}")
+            f"\n  at {provenance.here(frame)}")
 
     __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
     item = tolist = _no_value

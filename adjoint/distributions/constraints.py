@@ -4,10 +4,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import NotSupported
 from adjoint.distributions._ops import F
 from adjoint.ops.api_decompose import LINALG
 from adjoint.ops.decompose import LinAlgError
+
+
+def refuted(ok: Any) -> bool:
+    """True if some truth value of `ok` is false; storage-less ones are taken to be true."""
+    held = ok.all()
+    return type(held.array) is not MetaArray and not held
 
 
 class Constraint:
@@ -223,7 +230,7 @@ class _Square(Constraint):
 class _Symmetric(_Square):
     def check(self, value: Any) -> Any:
         square = super().check(value)
-        if not square.all():
+        if refuted(square):
             return square
         return F.isclose(value, value.mT, atol=1e-6).flatten(-2).all(-1)
 
@@ -231,7 +238,7 @@ class _Symmetric(_Square):
 class _PositiveDefinite(_Symmetric):
     def check(self, value: Any) -> Any:
         symmetric = super().check(value)
-        if not symmetric.all():
+        if refuted(symmetric):
             return symmetric
         lead = tuple(value.shape[:-2])
         flat = value.detach().reshape(-1, *value.shape[-2:])
@@ -241,7 +248,7 @@ class _PositiveDefinite(_Symmetric):
 class _PositiveSemidefinite(_Symmetric):
     def check(self, value: Any) -> Any:
         symmetric = super().check(value)
-        if not symmetric.all():
+        if refuted(symmetric):
             return symmetric
         return (LINALG["eigvalsh"](value) >= 0).all(-1)
 

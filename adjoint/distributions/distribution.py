@@ -46,8 +46,7 @@ class Distribution:
             if constraints.is_dependent(constraint) or name not in self.__dict__:
                 continue
             value = getattr(self, name)
-            ok = constraint.check(value)
-            if not ok.all():
+            if constraints.refuted(constraint.check(value)):
                 raise ArgumentError(
                     f"Expected parameter {name} ({type(value).__name__} of shape "
                     f"{tuple(value.shape)}) of distribution {self!r} to satisfy the constraint "
@@ -170,7 +169,7 @@ class Distribution:
             support = None
         if support is None or constraints.is_dependent(support):
             return
-        if not support.check(value).all():
+        if constraints.refuted(support.check(value)):
             raise ArgumentError(
                 f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) "
                 f"to be within the support ({support!r}) of the distribution {self!r}, but found "

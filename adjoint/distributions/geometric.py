@@ -21,7 +21,7 @@ class Geometric(LogOdds, Distribution):
                  validate_args: bool | None = None) -> None:
         self._set_odds(probs, logits)
         super().__init__(self._odds_shape, validate_args=validate_args)
-        if self._validate_args and probs is not None and not (self.probs > 0).all():
+        if self._validate_args and probs is not None and constraints.refuted(self.probs > 0):
             raise ArgumentError("Expected parameter probs of distribution Geometric to be "
                                 f"positive, but found invalid values:\n{self.probs}")
 

@@ -12,6 +12,7 @@ from adjoint.distributions.beta import Beta
 from adjoint.distributions.binomial import Binomial
 from adjoint.distributions.categorical import Categorical
 from adjoint.distributions.cauchy import Cauchy
+from adjoint.distributions.constraints import refuted
 from adjoint.distributions.dirichlet import Dirichlet
 from adjoint.distributions.exponential import Exponential
 from adjoint.distributions.gamma import Gamma
@@ -113,7 +114,7 @@ def _one_hot(p: Any, q: Any) -> Any:
 
 @register_kl(Binomial, Binomial)
 def _binomial(p: Any, q: Any) -> Any:
-    if (p.total_count < q.total_count).any():
+    if refuted(p.total_count >= q.total_count):
         raise NotSupported("KL between Binomials where q.total_count > p.total_count is not "
                            "implemented")
     one = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()

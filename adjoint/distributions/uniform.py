@@ -21,7 +21,7 @@ class Uniform(Distribution):
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, validate_args=validate_args)
-        if self._validate_args and not (self.low < self.high).all():
+        if self._validate_args and constraints.refuted(self.low < self.high):
             raise ArgumentError("Uniform is not defined when low>= high, got low "
                                 f"{self.low.tolist()} and high {self.high.tolist()}")
 

@@ -41,11 +41,11 @@ class Wishart(ByCovariance, ExponentialFamily):
             df = F.tensor(float(df), dtype=matrix.dtype)
         batch = F.broadcast_shapes(tuple(matrix.shape[:-2]), tuple(df.shape))
         self.df = df.expand(batch)
-        if bool((self.df <= n - 1).any()):
+        if constraints.refuted((self.df <= n - 1).logical_not()):
             raise ArgumentError(f"Value of df={df} expected to be greater than ndim - 1 = {n - 1}.")
         self.arg_constraints = {**CONSTRAINTS, "df": constraints.greater_than(n - 1)}
         self._start(name, matrix, batch, (n, n), validate_args)
-        if bool((self.df < n).any()):
+        if constraints.refuted((self.df < n).logical_not()):
             warnings.warn("Low df values detected. Singular samples are highly likely to occur for "
                           "ndim - 1 < df < ndim.", stacklevel=2)
 

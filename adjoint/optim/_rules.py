@@ -7,6 +7,7 @@ each element once, so a fused kernel over all tensors can take its place.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,13 +48,12 @@ def run(rule: Rule, arrays: Sequence[Array], scratch: Scratch, count: int,
         numbers: dict[str, Any]) -> None:
     """Apply ``rule`` to ``arrays`` (parameter first) with ``count`` scratch arrays."""
     p = arrays[0]
-    if type(p) is MetaArray:
-        _rehearsed(rule, arrays, scratch.flat(min(p.size, PIECE), p.dtype, count, meta=True),
-                   numbers)
-        return
     if p.dtype.kind == "c":  # as two real problems, as PyTorch does
-        run(rule, [a.real for a in arrays], scratch, count, numbers)
-        run(rule, [a.imag for a in arrays], scratch, count, numbers)
+        for part in (0, 1):
+            run(rule, [_part(a, part) for a in arrays], scratch, count, numbers)
+        return
+    if type(p) is MetaArray:
+        _rehearsed(rule, arrays, scratch, count, numbers)
         return
     size = p.size
     if size <= PIECE:
@@ -69,14 +69,37 @@ def run(rule: Rule, arrays: Sequence[Array], scratch: Scratch, count: int,
         _strided(rule, arrays, scratch, count, numbers)
 
 
-def _rehearsed(rule: Rule, arrays: Sequence[Array], temps: list[Array],
+def _part(a: Array, part: int) -> Array:
+    """The real (0) or the imaginary (1) part, a view."""
+    if type(a) is not MetaArray:
+        return a.imag if part else a.real
+    half = np.empty(0, a.dtype).real.dtype
+    return _view(a, a.shape, a.strides, half, a.offset + part * half.itemsize)
+
+
+def _view(a: MetaArray, shape: tuple[int, ...], steps: tuple[int, ...] | None, dtype: Any = None,
+          offset: int | None = None) -> MetaArray:
+    return MetaArray(shape, dtype or a.dtype, a if a.base is None else a.base, steps,
+                     a.offset if offset is None else offset)
+
+
+def _rehearsed(rule: Rule, arrays: Sequence[Array], scratch: Scratch, count: int,
                numbers: dict[str, Any]) -> None:
     """What the rule does to memory on one piece; nothing is computed."""
-    p = arrays[0]
-    shape = p.shape if p.size <= PIECE else (PIECE,)
+    shape = arrays[0].shape
+    if arrays[0].size > PIECE:
+        rows = PIECE // math.prod(shape[1:])
+        if all(a.contiguous for a in arrays):
+            shape = (PIECE,)
+        elif rows:
+            shape = (rows, *shape[1:])
+        else:
+            whole = [_view(a, shape[1:], a.strides[1:]) for a in arrays]
+            return _rehearsed(rule, whole, scratch, count, numbers)
+    temps = scratch.flat(math.prod(shape), arrays[0].dtype, count, meta=True)
 
     def piece(a: Array) -> Array:
-        return a if a.shape == shape else MetaArray(shape, a.dtype, a.base or a)
+        return a if a.shape == shape else _view(a, shape, None if a.contiguous else a.strides)
     call(rule, *map(piece, arrays), *map(piece, temps), otherwise=tuple, **numbers)
 
 

@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError
+from adjoint.base import provenance
+from adjoint.base.aval import MetaArray
+from adjoint.base.errors import ArgumentError, MetaError
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.optim._line_search import strong_wolfe
 from adjoint.optim.optimizer import Closure, Optimizer, ParamsT, check_common, number
@@ -92,6 +95,10 @@ class LBFGS(Optimizer):
         if closure is None:
             raise ArgumentError("LBFGS.step() needs a closure that reevaluates the model and "
                                 "returns the loss")
+        if any(type(p.array) is MetaArray for p in self._params):
+            raise MetaError("LBFGS.step(): how often it evaluates depends on values, which "
+                            "storage-less tensors do not have; predict the closure alone\n  at "
+                            f"{provenance.here(sys._getframe(1))}")
         group = self.param_groups[0]
         state = self.state[self._params[0]]
         state.setdefault("func_evals", 0)
