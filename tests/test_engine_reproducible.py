@@ -104,6 +104,49 @@ def test_the_first_call_is_like_every_other(shape: tuple[int, ...]) -> None:
     assert fresh(REPEATED, shape).strip() == "[]"
 
 
+OFTEN = """
+import numpy as np
+import {module} as ad
+
+F = ad.nn.functional
+data = np.random.default_rng(0).standard_normal((6, 7)).astype(np.float32)
+programs = {{
+    "leaky_relu": lambda t: F.leaky_relu(t, 0.2), "elu": lambda t: F.elu(t, 0.7),
+    "celu": lambda t: F.celu(t, 0.7), "softplus": lambda t: F.softplus(t, 2.0, 1.0),
+    "hardtanh": lambda t: F.hardtanh(t, -0.5, 0.6), "threshold": lambda t: F.threshold(t, 0.1, 2.0),
+    "hardshrink": lambda t: F.hardshrink(t, 0.3), "softshrink": lambda t: F.softshrink(t, 0.3),
+    "clamp": lambda t: t.clamp(-0.4, 0.5), "addcmul": lambda t: ad.addcmul(t, t, t, value=0.3),
+    "addcdiv": lambda t: ad.addcdiv(t, t, t + 9, value=0.3),
+    "lerp": lambda t: ad.lerp(t, t * t, 0.3),
+    "huber": lambda t: F.huber_loss(t, t.detach() * 0.5, delta=0.3),
+    "smooth_l1": lambda t: F.smooth_l1_loss(t, t.detach() * 0.5, beta=0.3),
+}}
+for name, program in programs.items():
+    bits = set()
+    for turn in range(120):
+        leaf = ad.from_numpy(data.copy()).requires_grad_()
+        out = program(leaf)
+        (g,) = ad.autograd.grad(out.square().sum(), leaf, create_graph=True)
+        (h,) = ad.autograd.grad(g.square().sum(), leaf)
+        assert out.dtype == g.dtype == h.dtype == ad.float32
+        names, todo = set(), [g.grad_fn]
+        while todo:
+            node = todo.pop()
+            names.add(node.name())
+            todo += [n for n, _ in node.next_functions if n is not None]
+        assert not any("Copy" in n for n in names), (name, names)
+        bits.add(b"".join(t.detach().numpy().tobytes() for t in (out, g, h)))
+    if len(bits) > 1:
+        print(name)
+"""
+
+
+def test_the_hundredth_call_is_like_the_first() -> None:
+    """Ops with attributes get another function when they are called often; second derivatives of
+    float32 stay float32, without a cast in between."""
+    assert fresh(OFTEN) == ""
+
+
 def test_two_processes_train_to_the_same_bits() -> None:
     """Twelve AdamW steps: every loss and every weight."""
     assert fresh(TRAINED) == fresh(TRAINED)

@@ -469,8 +469,15 @@ def _constant(value: Any, dtype: np.dtype[Any] | None) -> Any:
     return np.ndarray((), dtype, dtype.type(value).tobytes())
 
 
-def _emit(exprs: Sequence[Expr | None], dtype: np.dtype[Any] | None) -> tuple[list[str], list[str],
-                                                                       dict[str, Any]]:
+def _pick(condition: Any, a: Any, b: Any, *operands: Any) -> Any:
+    """`where` of two numbers, in the dtype of the operands: NumPy's own would be float64."""
+    found = [x.dtype for x in operands if isinstance(x, np.ndarray) and x.dtype.kind in "fc"]
+    kind = found[0].type if found else float
+    return np.where(condition, kind(a), kind(b))
+
+
+def _emit(exprs: Sequence[Expr | None], dtype: np.dtype[Any] | None, params: Sequence[str],
+          keyword: Sequence[str]) -> tuple[list[str], list[str], dict[str, Any]]:
     """Lines of Python, names of the results, and the namespace for `compile_numpy`."""
     order = schedule([e for e in exprs if e is not None])
     last: dict[Expr, int] = {a: i for i, n in enumerate(order) for a in n.args}
@@ -492,8 +499,12 @@ def _emit(exprs: Sequence[Expr | None], dtype: np.dtype[Any] | None) -> tuple[li
                     free.append(names[a])
             target = free.pop() if free else f"_t{i}"
             names[n] = target
-            scope["f_" + n.fn] = FUNCTIONS[n.fn].numpy
-            lines.append(f"    {target} = f_{n.fn}({', '.join(used)})")
+            called = "f_" + n.fn
+            scope[called] = FUNCTIONS[n.fn].numpy
+            if n.fn == "where" and dtype is None and all(
+                    a.fn == "const" or a.value in keyword for a in n.args[1:]):
+                scope["pick"], called, used = _pick, "pick", [*used, *params]
+            lines.append(f"    {target} = {called}({', '.join(used)})")
     return lines, ["None" if e is None else names[e] for e in exprs], scope
 
 
@@ -504,7 +515,7 @@ def compile_numpy(name: str, params: Sequence[str], exprs: Sequence[Expr | None]
 
     A lone ufunc over the parameters in order is returned itself, without a frame around it.
     """
-    lines, results, scope = _emit(exprs, dtype)
+    lines, results, scope = _emit(exprs, dtype, params, keyword)
     if single and not keyword and len(lines) == 1:
         e: Any = exprs[0]
         raw = FUNCTIONS[e.fn].numpy
