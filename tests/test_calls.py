@@ -305,3 +305,14 @@ def test_threads_and_the_table_of_code() -> None:
     for t in threads:
         t.join()
     assert wrong == []
+
+
+def test_zero_and_minus_zero_are_two_numbers() -> None:
+    x = ad.tensor([-0.0, 1.0])
+    for _ in range(3):
+        assert np.signbit((x + 0.0).array).tolist() == [False, False]
+        assert np.signbit((x + -0.0).array).tolist() == [True, False]
+        assert np.signbit((x * -0.0).array).tolist() == [False, True]
+        assert np.signbit((x * 0).array).tolist() == [True, False]
+    assert callers.SCALARS32["zero"].tobytes() == b"\0" * 4
+    assert np.signbit(callers.SCALARS64[-0.0]) and not np.signbit(callers.SCALARS64[0.0])

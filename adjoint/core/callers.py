@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import copysign
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -45,19 +46,25 @@ _inside = provenance.inside
 
 class _Scalars(dict[Any, Any]):
     """Python number -> 0-d array: NumPy converts a number anew at every call, which costs as
-    much as the operation on a small array. Zeros are not kept: -0.0 and 0.0 are one key. They lie
-    in bytes objects: what the package keeps is not counted as the user's memory."""
+    much as the operation on a small array. 0 is under "zero": 0.0 and -0.0 would be one key. They
+    lie in bytes objects: what the package keeps is not counted as the user's memory."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__()
         self.dtype = dtype
 
     def __missing__(self, number: Any) -> Any:
+        if number == "zero" or not number and copysign(1.0, number) > 0:
+            number, key = 0, "zero"
+            if key in self:
+                return self[key]
+        else:
+            key = number
         array = ndarray((), self.dtype, self.dtype.type(number).tobytes())
-        if number:
+        if key:
             if len(self) > 4096:
                 self.clear()
-            self[number] = array
+            self[key] = array
         return array
 
 

@@ -74,7 +74,7 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
     words = (ctypes.c_uint64 * len(env)).from_address(int(address or 0))
     shared = {"array_type": np.ndarray, "off": 0, "on": 1, "true": True, "false": False,
               "float": float, "int": int, "none": None, "tuple": tuple,
-              **{name: sys.intern(name) for name in ("touched", "exposed", "version")},
+              **{name: sys.intern(name) for name in ("touched", "exposed", "version", "zero")},
               **objects}
     for i, key in enumerate(env):
         words[i] = addresses[key] if key in addresses else id(shared[key])

@@ -24,7 +24,7 @@ from adjoint.kernels.objects_ir import Writer, declare
 ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter", "edge_of",
        "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute", "planned",
        "tuple", "accumulate", "port", "exposed", "version", "kept", "inference", "inferring",
-       "parameter", "plan_type")
+       "parameter", "plan_type", "zero")
 LINKS = ("plan", "e0", "e1", "s0", "s1")           # what `follow` visits
 # Words of a record: the node's type, then for float32 and for float64 the array's descriptor, the
 # program for small arrays, the table of plans for large ones (0: there is none), the dict of
@@ -37,6 +37,7 @@ def text(offsets: Mapping[str, int]) -> str:
     """The IR; `offsets` are those of `direct_ir` and of the slots of tensors and nodes."""
     code = Code()
     declare(code, ENV)
+    code.declare("PyFloat_AsDouble", "declare double @PyFloat_AsDouble(ptr)")
     place(code, offsets, ENV)
     for arity in (1, 2):
         Call(code, offsets, arity, f"op{arity}", ENV).emit()
@@ -115,9 +116,17 @@ class Call(Maker):
         f.ret(self.result(dtype))
 
     def _number(self, number: Value, dtype: Value) -> Value:
-        """The 0-d array of a number that was seen before, or NULL."""
-        table = self.f.load(self.f.at(dtype, "i64", 3), "ptr")
-        return self.f.call("PyDict_GetItemWithError", "ptr", table, number)
+        """The 0-d array of a number that was seen before, or NULL. Zero has a key of its own: 0.0
+        and -0.0 would be one."""
+        f, w = self.f, self.w
+        table = f.load(f.at(dtype, "i64", 3), "ptr")
+
+        def bits() -> Value:
+            return f.bits(f.call("PyFloat_AsDouble", "double", number), "i64")
+        zero = w.either(w.has(number, "type", w.env("float")), bits, lambda: f.select(
+            w.same(number, w.env("off")), f.i64(0), f.i64(1))).compare("eq", 0)
+        key = f.select(zero, w.env("zero"), number)
+        return f.call("PyDict_GetItemWithError", "ptr", table, key)
 
     def kinds(self, operands: list[Value]) -> list[Value]:
         """Which operands are tensors (i1 each); the other may be a number."""

@@ -68,6 +68,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
     "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }
+_PLACES = ("pick", "add", "locate")
 _REDUCTIONS = {"sum": "add", "sum_all": "add", "mean": "mean", "mean_all": "mean", "amax": "max",
                "amin": "min", "prod": "mul"}
 _NOTHING = 1 << 62                       # a size that no array reaches
@@ -96,6 +97,9 @@ def lookup(name: str) -> Kernel | None:
     if not _module("llvm").available():
         return None
     _module("alloc").install()
+    if name in _PLACES:
+        places: Kernel = _module("places").function(name)
+        return places
     if name in _REDUCTIONS:
         return _reducer(name, _REDUCTIONS[name])
     if name in _DIRECT:
@@ -108,7 +112,7 @@ def lookup(name: str) -> Kernel | None:
 
 def names() -> tuple[str, ...]:
     """Every name that `lookup` knows."""
-    return (*_DIRECT, *_REDUCTIONS, *_module("activations").names())
+    return (*_DIRECT, *_PLACES, *_REDUCTIONS, *_module("activations").names())
 
 
 def _reducer(name: str, how: str) -> Kernel | None:

@@ -26,6 +26,7 @@ def text(offsets: Mapping[str, int]) -> str:
     code = Code()
     declare(code, ENV)
     code.declare("elements", ELEMENTS.format(**offsets))
+    code.declare("PyFloat_AsDouble", "declare double @PyFloat_AsDouble(ptr)")
     code.declare("memcpy", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     place(code, offsets, ENV)
     for arity in (1, 2):

@@ -22,10 +22,10 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.family import NUMBER, broadcast_shapes
 from adjoint.ops.index import (
-    from_front,
     index_op,
     index_put_op,
     indexed_shape,
+    locate_op,
     masked_fill_op,
     slice_op,
     slice_put_op,
@@ -33,7 +33,6 @@ from adjoint.ops.index import (
     tril_op,
     triu_op,
 )
-from adjoint.ops.pointwise import add, lt, mul, where_op
 from adjoint.ops.public import planned, public
 from adjoint.ops.shape import (
     expand_op,
@@ -226,33 +225,8 @@ def _positions(item: Any, shape: tuple[int, ...], axis: int, place: int) -> list
 
 def positions(shape: tuple[int, ...], parsed: Parsed) -> Any:
     """One array of positions in the flattened indexed axes (of the view of shape `shape`)."""
-    sizes = [shape[d] for d in parsed.dims]
-    if any(getattr(a, "level", 0) for a in parsed.arrays):
-        return _positions_by_ops(sizes, parsed.arrays)
-    raws = [raw(a) for a in parsed.arrays]
-    common = raws[0].shape
-    if any([a.shape != common for a in raws]):
-        try:
-            common = np.broadcast_shapes(*(a.shape for a in raws))
-        except ValueError:
-            raise IndexOutOfRange("shape mismatch: indexing tensors could not be broadcast together"
-                                  f" with shapes {', '.join(str(list(a.shape)) for a in raws)}"
-                                  ) from None
-    if any([isinstance(a, MetaArray) for a in raws]):
-        return MetaArray(common, I64)
-    out: Any = None
-    for a, n, d in zip(raws, sizes, parsed.dims, strict=True):
-        a = from_front(a if a.dtype == I64 else a.astype(I64), shape, (d,))
-        out = a if out is None else out * n + a
-    return np.broadcast_to(out, common) if out.shape != common else out
-
-
-def _positions_by_ops(sizes: list[int], arrays: list[Any]) -> Any:
-    out: Any = None
-    for a, n in zip(arrays, sizes, strict=True):
-        a = where_op(lt(a, 0), add(a, n), a)
-        out = a if out is None else add(mul(out, n), a)
-    return out
+    sizes = tuple([shape[d] for d in parsed.dims])
+    return locate_op(*parsed.arrays, sizes=sizes, dims=parsed.dims)
 
 
 def _view(x: Any, basic: tuple[Any, ...]) -> Any:

@@ -11,7 +11,8 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
-from adjoint.ops.index import add_rows, index_op
+from adjoint.ops.gather import add_picked, pick
+from adjoint.ops.index import FEW, add_rows, index_op
 from adjoint.ops.pointwise import add, eq, ge, logical_and, lt, where_op
 from adjoint.ops.public import planned
 from adjoint.ops.shape import expand_op, reshape, unsqueeze_op
@@ -19,6 +20,9 @@ from adjoint.ops.sparse import embedding_gradient
 
 
 def _embedding_impl(weight: Any, index: Any, /, *, padding_idx: int) -> Any:
+    picked = pick(weight, index, 0, along=False)
+    if picked is not None:
+        return picked
     if index.size and (index.min() < 0 or index.max() >= len(weight)):
         bad = index[(index < 0) | (index >= len(weight))].flat[0]
         raise IndexOutOfRange(f"index out of range in self: embedding index {bad}, the table has "
@@ -30,6 +34,8 @@ def _scatter_impl(ct: Any, index: Any, /, *, rows: int, padding_idx: int) -> Any
     w = wide(ct).reshape(index.size, ct.shape[-1])
     flat = index.reshape(-1)
     out = np.zeros((rows, ct.shape[-1]), w.dtype)
+    if padding_idx < 0 and index.size <= FEW and add_picked(out, flat, w, 0, along=False):
+        return narrowed(out, ct.dtype)
     if padding_idx >= 0:
         kept = flat != padding_idx
         flat, w = flat[kept], w[kept]

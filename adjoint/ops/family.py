@@ -85,6 +85,12 @@ def broadcast_shapes(name: str, *avals: Aval) -> tuple[int, ...]:
 def promote(arrays: Sequence[Any], floating: bool = False) -> Sequence[Any]:
     """Operands cast to one dtype by PyTorch's rule; Python numbers become 0-d arrays."""
     first = getattr(arrays[0], "dtype", None)
+    if len(arrays) == 2:                              # an array and a number, in either order
+        a, b = arrays
+        if type(a) is np.ndarray and type(b) is float and (first is F32 or first is F64):
+            return [a, (SCALARS32 if first is F32 else SCALARS64)[b]]
+        if type(b) is np.ndarray and type(a) is float and (b.dtype is F32 or b.dtype is F64):
+            return [(SCALARS32 if b.dtype is F32 else SCALARS64)[a], b]
     if first is not None and (not floating or first.kind in "fcV") and all(
             getattr(a, "dtype", None) == first for a in arrays):
         return arrays

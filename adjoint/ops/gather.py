@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import I64
+from adjoint.base.dtypes import F32, F64, I64
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
+from adjoint.ops.family import generated
 from adjoint.ops.shape import lift_all
 
 Shape = tuple[int, ...]
@@ -40,6 +41,20 @@ def fits(name: str, x: Shape, index: Shape, dim: int) -> None:
                              f"dimension {dim}")
 
 
+def pick(x: Any, index: Any, dim: int, along: bool, wraps: bool = False) -> Any:
+    """x.take(index, dim), or `np.take_along_axis`, by machine code (`kernels/places.py`); None
+    where that does not know the operands, or an index is out of range."""
+    k = generated("pick")
+    return None if k is None else k(x, index, dim, x.itemsize, along, wraps)
+
+
+def add_picked(out: Any, index: Any, values: Any, dim: int, along: bool,
+               wraps: bool = False) -> bool:
+    """Add `values` to where `pick` reads them, in order; False where nothing was done."""
+    k = generated("add") if out.dtype is F32 or out.dtype is F64 else None
+    return k is not None and k(out, index, values, dim, out.itemsize, along, wraps) is not None
+
+
 def _cut(x: Any, index: Any, dim: int) -> Any:
     if x.shape == index.shape:
         return x
@@ -51,6 +66,9 @@ def _gather_impl(x: Any, index: Any, /, *, dim: int) -> Any:
         return np.broadcast_to(x, index.shape).copy()
     if not index.size:
         return np.zeros(index.shape, x.dtype)
+    picked = pick(x, index, dim, along=True)
+    if picked is not None:
+        return picked
     fits("gather", x.shape, index.shape, dim)
     check_bounds("gather", index, x.shape[dim], dim)
     return _along(_cut(x, index, dim), index, dim)
@@ -114,7 +132,7 @@ def add_at(flat: Any, places: Any, values: Any) -> None:
 def _put_impl(src: Any, index: Any, /, *, dim: int, shape: Shape) -> Any:
     w = wide(src)
     out = np.zeros(shape, w.dtype)
-    if not index.size:
+    if not index.size or add_picked(out, index, w, dim, along=True):
         return narrowed(out, src.dtype)
     if not shape or not index.ndim:
         out[...] = w.sum()

@@ -19,7 +19,8 @@ from adjoint.core.bind import bind
 from adjoint.core.inplace import replay, scatter_into
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
-from adjoint.ops.family import batch_broadcast, broadcast_shapes
+from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
+from adjoint.ops.gather import add_picked, pick
 from adjoint.ops.pointwise import add, lt, where_op
 from adjoint.ops.shape import expand_op, permute_op, reshape, unsqueeze_op
 
@@ -145,9 +146,14 @@ def _index_impl(x: Any, index: Any, /, *, dims: Shape) -> Any:
         except IndexError:
             check_range(index, x.shape, dims, negative=True)
             raise
-    check_range(index, x.shape, dims)
     if neighbours(dims) and x.flags.c_contiguous:
-        return _joined(x, dims).take(index, dims[0])
+        x, dims = _joined(x, dims), dims[:1]
+        picked = pick(x, index, dims[0], along=False)
+        if picked is not None:
+            return picked
+        check_range(index, x.shape, dims)
+        return x.take(index, dims[0])
+    check_range(index, x.shape, dims)
     return x[_selector(index, x.shape, dims)]
 
 
@@ -187,6 +193,32 @@ def from_front(index: Any, shape: Shape, dims: Shape) -> Any:
     return np.where(index < 0, index + n, index)
 
 
+def _locate_impl(*indices: Any, sizes: Shape, dims: Shape) -> Any:
+    """One array of positions in the flattened axes `dims`, which have these sizes."""
+    k = generated("locate")
+    found: Any = None if k is None else k(*[v for pair in zip(indices, sizes, strict=True)
+                                            for v in pair])
+    if found is not None:
+        return found
+    shape = np.broadcast_shapes(*[a.shape for a in indices])
+    for a, n, d in zip(indices, sizes, dims, strict=True):
+        a = from_front(a.astype(I64, copy=False), (*(1,) * d, n), (d,))
+        found = a if found is None else found * n + a
+    return np.array(np.broadcast_to(found, shape))
+
+
+def _locate_infer(*indices: Aval, sizes: Shape, dims: Shape) -> Aval:
+    try:
+        return Aval(np.broadcast_shapes(*[a.shape for a in indices]), I64)
+    except ValueError:
+        raise IndexOutOfRange("shape mismatch: indexing tensors could not be broadcast together "
+                              f"with shapes {', '.join(str(list(a.shape)) for a in indices)}"
+                              ) from None
+
+
+locate_op: Any = op("locate", impl=_locate_impl, infer=_locate_infer, batch=batch_broadcast)
+
+
 SOME = 4096             # elements from which looking for runs costs less than it can save
 
 
@@ -220,6 +252,12 @@ def _add_runs(ct: Any, index: Any, runs: Any, shape: Shape, d: int) -> Any:
 
 
 def _unindex_impl(ct: Any, index: Any, /, *, shape: Shape, dims: Shape) -> Any:
+    if index.size <= FEW and neighbours(dims):
+        w = wide(ct)
+        out = np.zeros(shape, w.dtype)
+        whole = out if len(dims) == 1 else _joined(out, dims)
+        if add_picked(whole, index, w, dims[0], along=False, wraps=True):
+            return narrowed(out, ct.dtype)
     index = from_front(index, shape, dims)
     if ct.size >= SOME and len(dims) == 1 and index.ndim == 1 and index.size:
         runs = _runs(index)
@@ -291,6 +329,10 @@ def _front(x: Any, axis: int) -> Any:
 
 
 def _strict_impl(x: Any, index: Any, /, *, dims: Shape) -> Any:
+    if len(dims) == 1:
+        picked = pick(x, index, dims[0], along=False)
+        if picked is not None:
+            return picked
     check_range(index, x.shape, dims)
     return _index_impl(x, index, dims=dims)
 
@@ -404,7 +446,8 @@ def _masked_fill_inplace(out: Any, x: Any, mask: Any, v: Any) -> None:
 
 
 def _masked_fill_impl(x: Any, mask: Any, v: Any, /) -> Any:
-    return np.where(mask, np.asarray(v).astype(x.dtype), x)
+    plain = type(v) is float and x.dtype.kind == "f"
+    return np.where(mask, promote((x, v))[1] if plain else np.asarray(v).astype(x.dtype), x)
 
 
 masked_fill_op: Any = op(
