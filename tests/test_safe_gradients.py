@@ -217,3 +217,23 @@ def test_log_sum_exp_of_what_is_impossible_at_every_order() -> None:
     np.testing.assert_allclose(first.detach(), [[0, 0], [0, 1], [0.25, 0.75]], rtol=1e-6)
     (second,) = grad(first[:, 1].sum(), x)
     np.testing.assert_allclose(second, [[0, 0], [0, 0], [-3 / 16, 3 / 16]], rtol=1e-6)
+
+
+def test_a_choice_slows_down_nothing_that_it_does_not_concern() -> None:
+    """Nodes are visited one by one only while there is a branch to screen."""
+    from adjoint.autograd.engine import Backward
+    visited, seen = Backward.visit, []
+    x = ad.tensor([0.0, 2.0], requires_grad=True)
+    w = ad.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    mask = ad.tensor([True, False])
+    y = ((w @ x) * 3.0 + 1.0).masked_fill(mask, 0.0)       # leads to an elementwise op
+    z = (w @ x).masked_fill(mask, 0.0)                     # does not
+    for loss, several in ((y.sum(), True), (z.sum(), False)):
+        seen.clear()
+        Backward.visit = lambda self, node: (seen.append(self.special), visited(self, node))[1]
+        try:
+            grad, = ad.autograd.grad(loss, x, retain_graph=True)
+        finally:
+            Backward.visit = visited
+        assert any(seen) == several
+        assert grad.tolist() == [9.0 if several else 3.0, 12.0 if several else 4.0]

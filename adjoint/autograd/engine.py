@@ -16,7 +16,7 @@ import numpy as np
 
 from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit
-from adjoint.autograd.late import adding, machine
+from adjoint.autograd.late import adding, choices, machine
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError, Quiet
@@ -58,7 +58,8 @@ class Backward:
         self.stored: list[AccumulateGrad] = []
         self.final: list[Callable[[], None]] = []
         self.inner = any([type(k) is not AccumulateGrad for k in self.capture])
-        self.special = create or levels or bool(state() & WATCH) or self.inner   # (leaves are not)
+        self.watched = create or levels or bool(state() & WATCH) or self.inner   # (leaves are not)
+        self.special = self.watched          # whether no node is visited inline
 
     # -------------------------------------------------------------- preparation
     def arrange(self, roots: Sequence[Any]) -> None:
@@ -163,8 +164,8 @@ class Backward:
         ct, edges = self.cts.pop(node), node.edges
         if node.ports and all([c is None for c in ct]):
             return
-        results = [*plan.pull(ct, self._values(node, value_of), node.attrs, len(edges),
-                              adding().begun(self, node) if plan.grows else None), ct]
+        results = [*plan.pull(ct, self._values(node, value_of, True), node.attrs,
+                              len(edges), adding().begun(self, node) if plan.grows else None), ct]
         del ct
         self._fit(edges, results)
 
@@ -185,13 +186,14 @@ class Backward:
         """The nodes that are not plain; the machine code `walk` visits those in between."""
         order, at, end = self.order, 0, len(self.order)
         mark = None if self.keep else self.mark
-        while not self.special:               # a choice met on the way makes every node special
-            at = walk(order, at, self.cts, self.last, mark, self._deliver, self._leaves, self._fit)
-            if at == end:
-                return
+        while at < end:
+            if not self.special:              # a choice met on the way may make every node special
+                at = walk(order, at, self.cts, self.last, mark, self._deliver, self._leaves,
+                          self._fit)
+                if at == end:
+                    return
             yield order[at]
             at += 1
-        yield from order[at:]
 
     def _deliver(self, edge: Any, ct: Any) -> None:
         """Bring a cotangent into the edge's shape and add it; a rule may have none (`zeta`)."""
@@ -215,7 +217,7 @@ class Backward:
         """Run any node: hooks, capture, several outputs, custom functions, graphs of graphs."""
         plan = node.plan
         if not (self.special or plan is None or plan.fast is not None or node.hooked
-                or plan.op.chooses):
+                or plan.op.chooses and choices().leads_on(node)):
             return self._pull(node, plan)
         ct = self.cts.pop(node)
         if node.ports or self._looked_at(node):
@@ -233,9 +235,8 @@ class Backward:
             results = retried(observers, self._call, node, ct, free, [], []) if observers \
                 else self._call(node, ct, free, [], None)
         if plan is not None and (self.masks is not None or plan.op.chooses):
-            from adjoint.autograd.masks import masks_of
             read = tensor_of if self.create else value_of
-            results = masks_of(self).screen(node, results, read, observers)
+            results = choices().screened(self, node, results, read, observers)
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.saved = self.mark
         edges = node.edges
@@ -248,14 +249,16 @@ class Backward:
         del ct
         self._spread(edges, results)
 
-    def _values(self, node: Any, read: Callable[[Any, Any], Any]) -> list[Any]:
+    def _values(self, node: Any, read: Callable[[Any, Any], Any], last: bool = False
+                ) -> list[Any]:
         """The residuals; the node lets go of them, so that each can go after the last rule that
-        reads it."""
+        reads it (where `last`, nothing else does)."""
         plan, saved = node.plan, node.saved
         if type(saved) is Freed:
             raise AutogradError(graph.freed_message(node), reason="freed", about=node)
         vals = [read(s, node) for s in saved or ()]
-        if plan.kept and vals and not self.keep and self.masks is None and not plan.op.chooses:
+        if plan.kept and vals and not self.keep and (
+                last or self.masks is None and not plan.op.chooses):
             node.saved = self.mark
         return vals
 

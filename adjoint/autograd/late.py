@@ -18,6 +18,12 @@ def machine(nodes: int, large: int, whole: int) -> tuple[Any, Any]:
     return _loaded[0] if _loaded else (None, None)
 
 
+def choices() -> Any:
+    """What keeps branches that a choice did not take from spoiling a gradient."""
+    from adjoint.autograd import masks  # loaded by the first backward of a choice
+    return masks
+
+
 def adding() -> Any:
     """What puts cotangents where there is memory already: into sums, over other cotangents."""
     from adjoint.autograd import sums  # loaded by the first backward that can

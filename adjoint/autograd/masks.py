@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,14 @@ class Masks:
     """The masks of one backward pass: node -> mask, and how many of its uses have it."""
 
     def __init__(self, order: Iterable[Any]) -> None:
-        self.uses = Counter(e for n in order for e in n.edges
-                            if e is not None and type(e) is not AccumulateGrad)
+        self.order = order
         self.found: dict[Any, tuple[Mask, int]] = {}
+
+    @cached_property
+    def uses(self) -> Counter[Any]:
+        """How many edges lead to a node."""
+        return Counter(e for n in self.order for e in n.edges
+                       if e is not None and type(e) is not AccumulateGrad)
 
     def screen(self, node: Any, results: list[Any], read: Any,
                observers: Sequence[Any]) -> list[Any]:
@@ -52,12 +58,21 @@ class Masks:
         return results
 
 
-def masks_of(walk: Any) -> Masks:
-    """The masks of a backward pass, made at its first choice: every node is visited from there
-    on, none inline."""
+def screened(walk: Any, node: Any, results: list[Any], read: Any,
+             observers: Sequence[Any]) -> list[Any]:
+    """`Masks.screen` for a backward pass. While there are masks to apply, every node is visited,
+    none inline."""
     if walk.masks is None:
-        walk.masks, walk.special = Masks(walk.order), True
-    return walk.masks
+        walk.masks = Masks(walk.order)
+    results = walk.masks.screen(node, results, read, observers)
+    walk.special = walk.watched or bool(walk.masks.found)
+    return results
+
+
+def leads_on(node: Any) -> bool:
+    """Whether what serves the choice `node` alone might be spoiled by what it does not take."""
+    return any([i in node.plan.op.chooses[1] and _elementwise(e, node.shape)
+                for i, e in enumerate(node.edges)])
 
 
 def _same(a: Mask, b: Mask) -> bool:

@@ -330,7 +330,7 @@ class Plan:
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
                  "grows", "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair",
-                 "layout", "into", "over", "rules", "uses", "born", "variants")
+                 "layout", "into", "over", "rules", "choice", "uses", "born", "variants")
     _post_hooks = _pre_hooks = _tensor_hooks = _retain = _metadata = None   # see `alone`
     hooked = False
 
@@ -345,6 +345,7 @@ class Plan:
         self.over: Rule | None = None
         self.pick: Rule | None = None
         self.rules: Rule | None = None   # `run` written out, once the plan was used often
+        self.choice: Rule | None = None  # the same of an op that chooses
         self.uses = 0
         self.dtype: Any = None     # of operands and output, where `fast` is set
         table = op.compact[0]
@@ -441,13 +442,17 @@ class Plan:
         """`run`, quickly where that is done again and again."""
         if sums is not None and any([s is not None for s in sums]):
             return self.run(ct, vals, attrs, n, sums)
-        if self.rules is None:
+        rules = self.rules or self.choice
+        if rules is None:
             self.uses += 1
-            if self.uses < OFTEN or self.op.chooses or (      # (a choice is for the walk to see)
-                    self.op.variadic and self.groups[0].wants):
+            if self.uses < OFTEN or self.op.variadic and self.groups[0].wants:
                 return self.run(ct, vals, attrs, n)
-            self.rules = self._written_out(n)
-        found: list[Any] = self.rules(ct, vals, attrs)
+            rules = self._written_out(n)
+            if self.op.chooses:                  # (machine code would not ask where it leads)
+                self.choice = rules
+            else:
+                self.rules = rules
+        found: list[Any] = rules(ct, vals, attrs)
         return found
 
     def _written_out(self, n: int) -> Rule:

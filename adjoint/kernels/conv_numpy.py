@@ -123,8 +123,11 @@ def conv_spec(
     >>> conv_spec((2, 4, 8, 8), (6, 2, 3, 3), padding=1, groups=2).out
     (8, 8)
     """
-    return _spec(tuple(x_shape), tuple(w_shape), _fixed(stride), _fixed(padding), _fixed(dilation),
-                 groups)
+    shapes = tuple(x_shape), tuple(w_shape)
+    try:
+        return _spec(*shapes, stride, padding, dilation, groups)
+    except TypeError:                       # lists are no keys
+        return _spec(*shapes, _fixed(stride), _fixed(padding), _fixed(dilation), groups)
 
 
 def _fixed(value: Any) -> Any:

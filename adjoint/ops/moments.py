@@ -10,8 +10,9 @@ import numpy as np
 from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import F32, F64, I64
 from adjoint.core.op import op
+from adjoint.kernels.expr import where_
 from adjoint.ops.api_common import few, narrowed, wide
-from adjoint.ops.family import by_rows
+from adjoint.ops.family import by_rows, pointwise
 from adjoint.ops.pointwise import (
     abs_op,
     div,
@@ -29,6 +30,7 @@ from adjoint.ops.pointwise import (
 from adjoint.ops.reduce import (
     amax_op,
     batch_reduce,
+    beside,
     dtype_of,
     kept,
     mean_op,
@@ -262,9 +264,13 @@ def _norm_impl(x: Any, /, *, p: float, dim: Shape, keepdim: bool) -> Any:
     return np.asarray(out).astype(real_of(x.dtype), copy=False)
 
 
+unit = pointwise("unit", lambda x, size: where_(size.eq(0), 0,
+                                                x / where_(size.eq(0), 1, size)), kind="float")
+
+
 def _norm_slope(x: Any, out: Any, p: float, dim: Shape) -> Any:
     """d‖x‖/dx as it multiplies the cotangent; 0 where the norm is 0 (the least subgradient)."""
-    full = spread(out, tuple(x.shape), dim)
+    full = beside(out, tuple(x.shape), dim)
     if p == 0:
         return mul(x, 0.0)
     if p == 1:
@@ -275,7 +281,7 @@ def _norm_slope(x: Any, out: Any, p: float, dim: Shape) -> Any:
         share = where_op(hit, div(1.0, ties), 0.0)
         return mul(sgn(x), share_like(share, x))
     if p == 2:
-        return where_op(eq(full, 0.0), 0.0, div(x, where_op(eq(full, 0.0), 1.0, full)))
+        return unit(x, full)
     safe = where_op(eq(full, 0.0), 1.0, full)
     size = abs_op(x)
     zero = eq(size, 0.0)
@@ -292,7 +298,7 @@ def share_like(share: Any, x: Any) -> Any:
 
 norm_op: Any = op(
     "linalg_vector_norm", impl=_norm_impl, infer=_reduced_real,
-    vjp={"x": lambda ct, x, out, *, p, dim: mul(spread(ct, tuple(x.shape), dim),
+    vjp={"x": lambda ct, x, out, *, p, dim: mul(beside(ct, tuple(x.shape), dim),
                                                 _norm_slope(x, out, p, dim))},
     jvp={"x": lambda t, x, out, *, p, dim, keepdim: sum_op(
         _inner(t, _norm_slope(x, out, p, dim)), dim=dim, keepdim=keepdim)},

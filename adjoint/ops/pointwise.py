@@ -125,6 +125,7 @@ xlogy_op = op(
     cost=lambda a, b: 10 * a.size, elementwise=True,
     why={"a": "db = ct·a/b", "b": "da = ct·log b"})
 both_zero = pointwise("both_zero", lambda a, b: a.eq(0) & (b <= 0), kind="bool")
+tied = pointwise("tied", lambda a, b: a.eq(b) | (ex.isnan_(a) & ex.isnan_(b)), kind="bool")
 
 # ------------------------------------------------------------------ rounding and signs
 abs_op = op(

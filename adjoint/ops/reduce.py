@@ -44,6 +44,11 @@ def spread(ct: Any, shape: Shape, dim: Shape, keepdim: bool = False) -> Any:
     return expanded(ct, shape=shape) if type(ct) is ndarray else expand_op(ct, shape=shape)
 
 
+def beside(ct: Any, shape: Shape, dim: Shape) -> Any:
+    """A reduced value, as it broadcasts against the shape that was reduced."""
+    return kept(ct, shape, dim) if len(ct.shape) else ct
+
+
 def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return I64 if dtype.kind in "iub" else dtype
 
@@ -128,14 +133,17 @@ def _extreme_infer(name: str) -> Any:
 
 def _ties(x: Any, out: Any, dim: Shape) -> Any:
     """1/k at the k places of `x` that hold the extreme value, 0 elsewhere; nan equals nan."""
-    from adjoint.ops.pointwise import cast, div, eq, isnan, logical_and, logical_or
-    full = spread(out, tuple(x.shape), dim)
-    hit = eq(x, full)
-    if dtype_of(x).kind != "b":
-        hit = logical_or(hit, logical_and(isnan(x), isnan(full)))
-    mask = cast(hit, dtype=dtype_of(x))
-    count = sum_op(mask, dim=dim, keepdim=True)
+    from adjoint.ops.pointwise import div
+    mask, count = _tied(x, out, dim)
     return div(mask, count)
+
+
+def _tied(x: Any, out: Any, dim: Shape) -> tuple[Any, Any]:
+    """1 at the places of `x` that hold the extreme value, 0 elsewhere; and how many there are."""
+    from adjoint.ops.pointwise import cast, tied
+    full = beside(out, tuple(x.shape), dim)
+    mask = cast(tied(x, full), dtype=dtype_of(x))
+    return mask, sum_op(mask, dim=dim, keepdim=len(full.shape) > 0)
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:
@@ -144,8 +152,9 @@ def dtype_of(x: Any) -> np.dtype[Any]:
 
 
 def _extreme_vjp(ct: Any, x: Any, out: Any, *, dim: Shape) -> Any:
-    from adjoint.ops.pointwise import mul
-    return mul(spread(ct, tuple(x.shape), dim), _ties(x, out, dim))
+    from adjoint.ops.pointwise import div, mul
+    mask, count = _tied(x, out, dim)
+    return mul(div(beside(ct, tuple(x.shape), dim), count), mask)
 
 
 def _extreme_jvp(t: Any, x: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
