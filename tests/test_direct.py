@@ -141,7 +141,7 @@ def test_what_does_not_qualify_goes_elsewhere() -> None:
         pass
     bad: list[tuple[Any, ...]] = [
         (good, strided), (strided, strided), (good.T, good.T), (good, swapped),
-        (good.astype(np.float64), good), (good, 2.0), (good, None), (good, good[0]),
+        (good.astype(np.float64), good), (good, 2.0), (good, None), (good[0], good[:, 0]),
         (good, good[:, :1]), (good[:0], good[:0]), (big, big), (good.view(Sub), good), (good,),
         (good, good, good), (), (unaligned, unaligned), ("a", "b"), (good, np.float32(2))]
     for args in bad:
@@ -153,6 +153,43 @@ def test_what_does_not_qualify_goes_elsewhere() -> None:
     same(f(good, good), good)
     fit = big[:-1]
     same(f(fit, fit), fit * fit)
+
+
+ROWS: tuple[tuple[tuple[int, ...], ...], ...] = (
+    ((4, 6), (6,)), ((4, 6), (4, 1)), ((6,), (4, 6)), ((4, 1), (4, 6)), ((4, 6), (1, 6)),
+    ((2, 3, 5), (5,)), ((2, 3, 5), (3, 5)), ((2, 3, 5), (2, 1, 1)), ((2, 3, 5), (2, 3, 1)),
+    ((2, 3, 5), (1, 3, 5)), ((4, 6), (1, 1)), ((4, 6), (1,)), ((64, 3), (3,)), ((1, 4), (1, 1)))
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_rows_and_columns_for_all(dtype: np.dtype[Any]) -> None:
+    """One row for all rows, or one number for each; the bits of NumPy's broadcasting."""
+    a, b = var("a"), var("b")
+    e = call("tanh", a * b) - call("exp", b) / 3.0
+    f, numpy = function(["a", "b"], [e], dtype, refused), compile_numpy("f", ["a", "b"], [e],
+                                                                       dtype=dtype)
+    for i, (left, right) in enumerate(ROWS):
+        x, y = sample(left, dtype, i), sample(right, dtype, 90 + i)
+        with np.errstate(all="ignore"):
+            same(f(x, y), numpy(x, y))
+
+
+def test_which_broadcasts_go_elsewhere() -> None:
+    """Both ways at once, in the middle, over many rows; and results that not all operands shape."""
+    f = function(["a", "b"], [var("a") * var("b")], F32, other)
+    for left, right in (((4, 1), (6,)), ((2, 3, 5), (2, 1, 5)), ((2, 3, 5), (1, 3, 1)),
+                        ((100, 2), (2,)), ((4, 6), (5,)), ((4, 6), (3, 1)), ((6,), (1, 1, 6)),
+                        ((0, 6), (6,)), ((4, 6), (2, 6))):
+        assert f(np.ones(left, np.float32), np.ones(right, np.float32))[0] == "other"
+    x, row = np.ones((4, 6), np.float32), np.arange(6, dtype=np.float32)
+    both = function(["a", "b"], [var("a") * var("b"), var("a") + var("b") * 2.0], F32, other,
+                    single=False)
+    assert [r.shape for r in both(row, x)] == [(4, 6), (4, 6)]
+    own = function(["a", "b"], [var("a") * var("b"), -var("b")], F32, other, single=False)
+    assert own(x, row)[0] == "other" and own(row, x)[1].shape == (4, 6)
+    three = function(["a", "b", "c"], [var("a") * var("b") + var("c")], F32, other)
+    column = np.arange(4, dtype=np.float32)[:, None]
+    same(three(x, row, column), x * row + column)       # (rows of the same length for both)
 
 
 def test_scratch_memory_bounds_the_size() -> None:

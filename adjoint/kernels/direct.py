@@ -5,7 +5,8 @@
 other: no argument parsing, no type resolution, no error state, temporaries in scratch memory. One
 multiplication of eight numbers costs a quarter of `numpy.multiply`, a rule of several operations
 little more than one. What does not qualify (another dtype or layout, broadcasting other than of
-0-d operands, large arrays) goes to `otherwise`, which takes the same arguments.
+0-d operands, of a row and of a number for each row, large arrays) goes to `otherwise`, which takes
+the same arguments.
 
 The builtin is one generated function (`direct_ir`) for all expressions; each carries its own
 program. Where the layout of CPython's or NumPy's objects is not the one known, or nothing can be
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -211,6 +213,11 @@ class _Assembler:
             return None                        # one array twice, or nothing to compute
         order = schedule(wanted)
         last = {a: i for i, e in enumerate(order) for a in e.args}
+        reads: dict[Expr, int] = {}               # operands that it is computed from, as bits
+        for e in order:
+            reads[e] = 1 << self.names[e.value] if e.fn == "var" else functools.reduce(
+                operator.or_, [reads[a] for a in e.args], 0)
+        every = functools.reduce(operator.and_, [reads[e] for e in results])
         for i, e in enumerate(order):
             if e.fn == "var":
                 self.where[e], self.kinds[e] = self.names[e.value], self.kind
@@ -223,16 +230,16 @@ class _Assembler:
             for a in dict.fromkeys(e.args):
                 if last[a] == i and self.slots[self.where[a]][0] == at.TEMPORARY:
                     self.free.append(self.where[a])
-        return self._assembled(single, len(results))
+        return self._assembled(single, len(results), every)
 
-    def _assembled(self, single: bool, made: int) -> Program | None:
+    def _assembled(self, single: bool, made: int, every: int) -> Program | None:
         here = machine()
         if len(self.slots) > at.MAX_SLOTS or here is None:
             return None
         limit = _LARGEST if not self.scratch else at.SCRATCH_BYTES // self.scratch & -16
         places = [-1 if e is None else self.where[e] for e in self.exprs]
         head = [len(self.names), len(self.slots), self.count, len(places), limit, int(not single),
-                id(np.ndarray), here.new]
+                id(np.ndarray), here.new, every]
         slots = [w for slot in self.slots for w in slot]
         return Program((*head, *slots, *self.steps, *places), made, limit)
 

@@ -6,7 +6,8 @@
 `self` is the tuple (program, otherwise, ...). The program, a bytes object, is a table of 8-byte
 words (`HEAD`, then slots, then steps; see the constants); `otherwise` is called with the same
 arguments wherever they are not what the program is for: arrays of exactly the right dtype, aligned
-and C-contiguous, each of one common shape or 0-d, and no more elements than the program allows.
+and C-contiguous, no more elements than the program allows, and each of one common shape, 0-d, or
+broadcast to it as one row for all of up to `MOST_ROWS` rows, or as one number for each (`spread`).
 
 Every object is handled through CPython's and NumPy's C functions. Of their structs the code reads
 an object's type, the fields of an array, the items of a tuple and the data of a bytes object, at
@@ -14,11 +15,15 @@ offsets that `builtin` finds out and checks before any of this is used.
 """
 from __future__ import annotations
 
-from adjoint.kernels.objects_ir import ELEMENTS, or_else
+from collections.abc import Mapping
+
+from adjoint.kernels.ir import Code, Value
+from adjoint.kernels.objects_ir import ELEMENTS, Writer, or_else
 
 # Words of the head of a program. `ARRAY` and `NEW` are the addresses of NumPy's array type and of
-# PyArray_NewFromDescr, which differ from process to process.
-OPERANDS, SLOTS, STEPS, RESULTS, LIMIT, TUPLE, ARRAY, NEW, HEAD = range(9)
+# PyArray_NewFromDescr, which differ from process to process; `EVERY` has a bit for each operand
+# that all results are computed from: others have not the shape of all results.
+OPERANDS, SLOTS, STEPS, RESULTS, LIMIT, TUPLE, ARRAY, NEW, EVERY, HEAD = range(10)
 # A slot is (kind, item size, what): an operand's descriptor, a constant's bits, the bytes per
 # element of the temporaries before this one, or a result's descriptor.
 OPERAND, CONSTANT, TEMPORARY, OUTPUT = range(4)
@@ -28,6 +33,7 @@ STEP_WORDS = 7
 # A result of the call is a word: the slot it is in, or -1 for None.
 MAX_SLOTS = 48
 SCRATCH_BYTES = 16384
+MOST_ROWS = 64                             # above, NumPy's own way through rows costs less
 CONTIGUOUS_ALIGNED = 0x0001 | 0x0100       # of NumPy's array flags
 
 
@@ -37,7 +43,115 @@ def text(offsets: dict[str, int]) -> str:
         **offsets, slots=MAX_SLOTS, scratch=SCRATCH_BYTES, wanted=CONTIGUOUS_ALIGNED, head=HEAD * 8,
         slot_bytes=SLOT_WORDS * 8, step_bytes=STEP_WORDS * 8) \
         + ELEMENTS.format(**offsets) + or_else("direct_run", "direct_try", offsets) \
-        + _where("i32", 4) + _where("i64", 8)
+        + _where("i32", 4) + _where("i64", 8) + _spread(offsets)
+
+
+def _spread(offsets: Mapping[str, int]) -> str:
+    """`ptr spread(args, operands, every, slots, atype, data, stride, advance, arrays, rows)`: lay
+    operands that are not of one shape; the one whose shape the results have, or NULL. `rows` gets
+    the length of a row and how many there are, `advance` how far each operand goes from row to
+    row."""
+    code = Code()
+    _Spread(code, offsets).emit()
+    return code.text()
+
+
+class _Spread:
+    """The function; the block "no" returns NULL."""
+
+    def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
+        numbers = "operands", "every"
+        pointers = "slots", "atype", "data", "stride", "advance", "arrays", "rows"
+        f = self.f = code.function("spread", [
+            ("ptr", "args"), *(("i64", n) for n in numbers), *(("ptr", n) for n in pointers)],
+            returns="ptr", internal=True)
+        self.w, self.at, self.none = Writer(f, offsets, ()), offsets, Value(f, "null", "ptr")
+        (self.args, self.operands, self.every, self.slots, self.atype, self.data, self.stride,
+         self.advance, self.arrays, self.rows) = f.args
+
+    def emit(self) -> None:
+        f = self.f
+        self.full, self.most, bit = f.loop(f.i64(0), self.operands, 1, [
+            self.none, f.i64(0), f.i64(0)], self._largest)
+        self.w.need(self.most.compare("sge", 1) & (bit & self.every).compare("ne", 0), "no")
+        f.store(f.i64(0), self.rows)
+        f.loop(f.i64(0), self.operands, 1, [], self._lay)
+        row = f.load(self.rows, "i64")
+        row = f.select(row.compare("eq", 0), self.most, row)
+        count = self.most / row
+        self.w.need(count.compare("sle", MOST_ROWS), "no")
+        f.store(row, self.rows)
+        f.store(count, f.at(self.rows, "i64", 1))
+        f.loop(f.i64(0), self.operands, 1, [], lambda i, _: self._whole(i, row))
+        f.ret(self.full)
+        f.start("no")
+        f.ret(self.none)
+
+    def _word(self, i: Value, k: int) -> Value:
+        return self.f.load(self.f.at(self.slots, "i64", i * SLOT_WORDS + k), "i64")
+
+    def _is(self, a: Value, b: Value) -> Value:
+        return self.f.emit("i1", f"icmp eq i64 {a.ref}, {b.ref}")
+
+    def _largest(self, i: Value, found: list[Value]) -> list[Value]:
+        """Check an operand's type, dtype and layout; the largest one, its elements and bit."""
+        f, w = self.f, self.w
+        a = f.load(f.at(self.args, "ptr", i), "ptr")
+        w.need(w.has(a, "type", self.atype), "no")
+        w.need(self._is(f.cast("ptrtoint", w.field(a, "descr"), "i64"), self._word(i, 2)), "no")
+        flags = f.load(f.at(a, "i8", self.at["flags"]), "i32") & CONTIGUOUS_ALIGNED
+        w.need(f.emit("i1", f"icmp eq i32 {flags.ref}, {CONTIGUOUS_ALIGNED}"), "no")
+        f.store(a, f.at(self.arrays, "ptr", i))
+        f.store(w.field(a, "data"), f.at(self.data, "ptr", i))
+        n = f.call("elements", "i64", a)
+        more = f.emit("i1", f"icmp sgt i64 {n.ref}, {found[1].ref}")
+        return [f.select(more, new, old)
+                for new, old in zip((a, n, f.i64(1) << i), found, strict=True)]
+
+    def _lay(self, i: Value, _: list[Value]) -> list[Value]:
+        """How far an operand goes within a row, and from row to row."""
+        f, w = self.f, self.w
+        a, size = f.load(f.at(self.arrays, "ptr", i), "ptr"), self._word(i, 1)
+        n, rank, all_axes = f.call("elements", "i64", a), w.rank(a), w.rank(self.full)
+        w.need(f.emit("i1", f"icmp sle i64 {rank.ref}, {all_axes.ref}"), "no")
+        whole, one = self._is(n, self.most), n.compare("eq", 1)
+        last = self._runs(a, rank, all_axes, back=True)
+        first = self._runs(a, rank, all_axes, back=False) & self._is(rank, all_axes)
+        w.need(last | (first & (whole ^ f.const("i1", True))) | one, "no")
+        column = (last | one) ^ f.const("i1", True)
+        length = f.select(column, self.most / n, n)
+        bound = (whole | one) ^ f.const("i1", True)
+        have = f.load(self.rows, "i64")
+        w.need((bound ^ f.const("i1", True)) | have.compare("eq", 0) | self._is(have, length), "no")
+        f.store(f.select(bound, length, have), self.rows)
+        zero = f.i64(0)
+        f.store(f.select(column | one, zero, size), f.at(self.stride, "i64", i))
+        f.store(f.select(column, size, zero), f.at(self.advance, "i64", i))
+        return []
+
+    def _runs(self, a: Value, rank: Value, all_axes: Value, back: bool) -> Value:
+        """Whether an operand's axes, from the last or from the first on, are those of the result,
+        and of size 1 from where they differ."""
+        f, w = self.f, self.w
+        mine, wanted = w.field(a, "dims"), w.field(self.full, "dims")
+        yes = f.const("i1", True)
+        off = f.emit("i64", f"sub i64 {all_axes.ref}, {rank.ref}") if back else f.i64(0)
+
+        def axis(k: Value, so_far: list[Value]) -> list[Value]:
+            d = f.emit("i64", f"sub i64 {(rank + -1).ref}, {k.ref}") if back else k
+            size = f.load(f.at(mine, "i64", d), "i64")
+            alike = so_far[0] & self._is(size, f.load(f.at(wanted, "i64", d + off), "i64"))
+            return [alike, so_far[1] & (alike | size.compare("eq", 1))]
+        return f.loop(f.i64(0), rank, 1, [yes, yes], axis)[1]
+
+    def _whole(self, i: Value, row: Value) -> list[Value]:
+        """An operand with all elements goes on by a row."""
+        f = self.f
+        n = f.call("elements", "i64", f.load(f.at(self.arrays, "ptr", i), "ptr"))
+        place = f.at(self.advance, "i64", i)
+        on = f.select(self._is(n, self.most), row * self._word(i, 1), f.load(place, "i64"))
+        f.store(on, place)
+        return []
 
 
 def _where(ty: str, size: int) -> str:
@@ -100,7 +214,12 @@ entry:
   %ptrs = alloca [4 x ptr], align 16
   %sizes = alloca [4 x i64], align 16
   %length = alloca i64, align 8
+  %advance = alloca [{slots} x i64], align 16
+  %rows = alloca [2 x i64], align 16
   %scratch = alloca [{scratch} x i8], align 64
+  store i64 0, ptr %rows
+  %prows = getelementptr i64, ptr %rows, i64 1
+  store i64 1, ptr %prows
   %pprogram = getelementptr i8, ptr %self, i64 {items}
   %program = load ptr, ptr %pprogram
   %words = getelementptr i8, ptr %program, i64 {bytes}
@@ -163,7 +282,7 @@ compare:
   %pnd0 = getelementptr i8, ptr %full, i64 {nd}
   %nd0 = load i32, ptr %pnd0
   %even = icmp eq i32 %nd0, %nd
-  br i1 %even, label %dims, label %other
+  br i1 %even, label %dims, label %several
 dims:
   %pd0 = getelementptr i8, ptr %full, i64 {dims}
   %d0 = load ptr, ptr %pd0
@@ -183,7 +302,14 @@ dim:
   %again = and i1 %agree, %onwards
   br i1 %again, label %dim, label %compared
 compared:
-  br i1 %agree, label %kept, label %other
+  br i1 %agree, label %kept, label %several
+several:
+  %pevery = getelementptr i64, ptr %words, i64 8
+  %every = load i64, ptr %pevery
+  %broad = call ptr @spread(ptr %args, i64 %operands, i64 %every, ptr %slots, ptr %atype,
+                            ptr %data, ptr %stride, ptr %advance, ptr %arrays, ptr %rows)
+  %narrow = icmp eq ptr %broad, null
+  br i1 %narrow, label %other, label %sized
 kept:
   %full1 = phi ptr [%full, %scalar], [%a, %shaped], [%full, %compared]
   %i1 = add i64 %i, 1
@@ -194,7 +320,10 @@ kept:
 counted:
   %single = icmp eq ptr %full1, null
   %a0 = load ptr, ptr %args
-  %like = select i1 %single, ptr %a0, ptr %full1
+  %like1 = select i1 %single, ptr %a0, ptr %full1
+  br label %sized
+sized:
+  %like = phi ptr [%like1, %counted], [%broad, %several]
   %plnd = getelementptr i8, ptr %like, i64 {nd}
   %lnd = load i32, ptr %plnd
   %pldims = getelementptr i8, ptr %like, i64 {dims}
@@ -208,7 +337,10 @@ counted:
 
 ; ------------------------------------------------------------ constants, temporaries, results
 lay:
-  store i64 %n, ptr %length
+  %set_row = load i64, ptr %rows
+  %unset = icmp eq i64 %set_row, 0
+  %row = select i1 %unset, i64 %n, i64 %set_row
+  store i64 %row, ptr %length
   %pall = getelementptr i64, ptr %words, i64 1
   %all = load i64, ptr %pall
   br label %place
@@ -245,10 +377,14 @@ born:
   %mdata = load ptr, ptr %pmade
   %dmade = getelementptr ptr, ptr %arrays, i64 %j
   store ptr %made, ptr %dmade
+  %rowsize = mul i64 %row, %jsize
   br label %put
 put:
   %where = phi ptr [%pwhat, %constant], [%room, %temporary], [%mdata, %born]
   %pace = phi i64 [0, %constant], [%jsize, %temporary], [%jsize, %born]
+  %onward = phi i64 [0, %constant], [0, %temporary], [%rowsize, %born]
+  %jadvance = getelementptr i64, ptr %advance, i64 %j
+  store i64 %onward, ptr %jadvance
   %jdata = getelementptr ptr, ptr %data, i64 %j
   store ptr %where, ptr %jdata
   %jstride = getelementptr i64, ptr %stride, i64 %j
@@ -284,11 +420,11 @@ work:
   %steps = load i64, ptr %pcount
   br label %step_next
 step_next:
-  %s = phi i64 [0, %work], [%s1, %call]
+  %s = phi i64 [0, %work], [%s1, %call], [0, %moved]
   %todo = icmp slt i64 %s, %steps
   %sat = mul i64 %s, {step_bytes}
   %here = getelementptr i8, ptr %steps0, i64 %sat
-  br i1 %todo, label %load, label %finish
+  br i1 %todo, label %load, label %row_done
 load:
   %loop = load ptr, ptr %here
   %pldata = getelementptr i64, ptr %here, i64 1
@@ -315,6 +451,27 @@ fill:
 call:
   call void %loop(ptr %ptrs, ptr %length, ptr %sizes, ptr %ldata)
   %s1 = add i64 %s, 1
+  br label %step_next
+
+; ------------------------------------------------------------ the next row, if there is one
+row_done:
+  %left = load i64, ptr %prows
+  %left1 = sub i64 %left, 1
+  store i64 %left1, ptr %prows
+  %last_row = icmp eq i64 %left1, 0
+  br i1 %last_row, label %finish, label %move
+move:
+  %m = phi i64 [0, %row_done], [%m1, %move]
+  %pm = getelementptr ptr, ptr %data, i64 %m
+  %from = load ptr, ptr %pm
+  %pstep = getelementptr i64, ptr %advance, i64 %m
+  %by = load i64, ptr %pstep
+  %to = getelementptr i8, ptr %from, i64 %by
+  store ptr %to, ptr %pm
+  %m1 = add i64 %m, 1
+  %moving = icmp slt i64 %m1, %all
+  br i1 %moving, label %move, label %moved
+moved:
   br label %step_next
 
 ; ------------------------------------------------------------ what is returned
