@@ -32,7 +32,7 @@ from adjoint.ops.pointwise import add as add_op
 ndarray = np.ndarray
 _current = threading.local()
 _sequence = attrgetter("seq")
-LARGE = 1024     # elements from which fan-in is summed into the first buffer
+LARGE = 16384    # elements from which fan-in is summed into the first buffer
 WHOLE = 1 << 16  # elements from which a cotangent that nobody else holds gives its memory on
 
 
