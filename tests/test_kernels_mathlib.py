@@ -199,3 +199,51 @@ def test_unknown_function_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         mathlib.apply(f, "no_such_function", f.args[0])
     assert {"exp", "tanh", "erf", "pow", "atan2"} <= mathlib.names()
+
+
+EDGES = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, -3, 0.5, 1e-45, -1e-45, 3e38, -3e38, 5.5]
+
+
+@pytest.mark.parametrize(("base", "dtype", "lanes"), [("float", np.float32, 16),
+                                                     ("double", np.float64, 8)])
+def test_fmod_is_exact(base: str, dtype: Any, lanes: int) -> None:
+    """Also where the rounded quotient is a whole number above the true one, or needs more bits
+    than it has."""
+    rng = np.random.default_rng(4)
+    b = rng.standard_normal(20000).astype(dtype)
+    whole = (rng.integers(1, 4000, b.size) * b).astype(dtype)
+    near = np.nextafter(whole, dtype(0))
+    patterns = rng.integers(-2**63, 2**63 - 1, b.size).view(dtype)[:b.size]
+    a, c = (m.ravel() for m in np.meshgrid(*[np.array(EDGES).astype(dtype)] * 2))
+    f = compiled("fmod", base, lanes, 2)
+    for x, y in ((whole, b), (near, b), (b * dtype(1e9), b[::-1]), (patterns, patterns[::-1]),
+                 (a, c)):
+        with np.errstate(all="ignore"):
+            want = np.fmod(x, y)
+        got = f(x, y)
+        assert np.array_equal(got, want, equal_nan=True)
+        real = ~np.isnan(want)
+        assert np.array_equal(np.signbit(got[real]), np.signbit(want[real]))
+
+
+@pytest.mark.parametrize(("name", "f", "bound"), [("atan2", np.arctan2, 1.6),
+                                                 ("hypot", np.hypot, 0.6)])
+def test_functions_of_a_pair(name: str, f: Any, bound: float) -> None:
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal(40000) * np.exp(5 * rng.standard_normal(40000))
+    edges = (m.ravel() for m in np.meshgrid(*[np.array(EDGES)] * 2))
+    for x, y in ((a, rng.standard_normal(a.size)), edges):
+        x, y = x.astype(np.float32), y.astype(np.float32)
+        want, got = f(x.astype(np.longdouble), y.astype(np.longdouble)), compiled(
+            name, "float", 16, 2)(x, y)
+        assert ulp_error(got, want) <= bound
+        real = ~np.isnan(want)
+        assert np.array_equal(np.signbit(got[real]), np.signbit(want[real]))
+
+
+def test_erfc_error() -> None:
+    mpmath = pytest.importorskip("mpmath")
+    x = np.concatenate([np.linspace(-5, 11, 1201), [0.0, -0.0, np.inf, -np.inf, 1e-30, 1e30]])
+    x = x.astype(np.float32)
+    want = np.array([float(mpmath.erfc(float(v))) for v in x]).astype(np.longdouble)
+    assert ulp_error(compiled("erfc", "float", 16)(x), want) <= 0.6

@@ -8,8 +8,8 @@ Functions, 1980), where a polynomial interpolating at Chebyshev nodes is within 
 Comp. 23, 1969). Signed zeros, infinities, nan and subnormal numbers come out as in C99's Annex F.
 Error bounds in units in the last place are in `ULP` and are asserted by tests.
 
-Where a polynomial has no advantage (huge arguments of sin, float64 pow, inverse trigonometric
-functions) lanes go to the C library one by one.
+Where a polynomial has no advantage (huge arguments of sin, remainders of huge quotients, float64
+pow and inverse trigonometric functions) lanes go to the C library one by one.
 """
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ ULP: dict[str, tuple[float, float]] = {
     "log2": (1.0, 2.0), "log10": (1.0, 3.0), "log1p": (1.0, 1.0), "tanh": (2.5, 2.5),
     "sigmoid": (2.5, 2.5), "logsigmoid": (2.0, 2.0), "erf": (1.5, 3.5), "sin": (1.6, 1.6),
     "cos": (1.6, 1.6), "pow": (1.0, 1.0), "rsqrt": (1.5, 1.5), "sqrt": (0.5, 0.5),
+    "tan": (0.6, 1.0), "sinh": (0.6, 2.0), "cosh": (0.6, 2.0), "asinh": (0.6, 2.0),
+    "acosh": (0.6, 2.0), "atanh": (0.6, 2.0), "asin": (2.5, 1.0), "acos": (2.0, 1.0),
+    "atan": (2.0, 1.0),
 }
 _EXP32 = (0.00019891080463998843, 0.0013933730715792083, 0.008333310844647862,
           0.04166646419740569, 0.16666666681704215, 0.5)
@@ -58,6 +61,11 @@ _SIN64 = (1.5917848524808262e-10, -2.5051127944014188e-08, 2.755731608381636e-06
 _COS64 = (4.745804889760674e-14, -1.1470459749675607e-11, 2.087675578389404e-09,
           -2.7557319221382114e-07, 2.4801587301584618e-05, -0.0013888888888888887,
           0.041666666666666664)
+_ATAN32 = (-0.0009362994719496015, 0.00620725453378005, -0.019261081322765883,
+           0.038327445983064846, -0.05760716083128117, 0.0741749696430051, -0.09036742342070782,
+           0.1110470678864422, -0.14285317963907304, 0.19999990275947271, -0.33333333293301176)
+_ASIN32 = (0.03369084720283012, 0.017149238357677253, 0.03110066273549457, 0.04459940152851218,
+           0.07500094543497424, 0.16666666337430908)
 _LN2 = {"float": (0.6931471824645996, -1.9046542121259336e-09),
         "double": (0.6931471805599453, 2.3190468138462996e-17)}
 _LN2_TRUNC = {"float": (0.693145751953125, 1.4286068203094173e-06),
@@ -79,6 +87,8 @@ def apply(f: Function, name: str, *args: Value) -> Value:
     full = f"math_{name}_{suffix(ty)}"
     if not f.code.has(full):
         make = _FUNCTIONS.get(name)
+        if make is None and element(ty) == "float":
+            make = _SINGLE.get(name)
         if make is None and name not in LIBM:
             raise KeyError(name)
         g = f.code.function(full, [(ty, f"x{i}") for i in range(len(args))], returns=ty,
@@ -303,11 +313,8 @@ def _rational(f: Function, x: Value, top: Sequence[float], bottom: Sequence[floa
     return f.poly(x, top) / f.poly(x, bottom)
 
 
-def _erf64(f: Function, x: Value) -> Value:
-    """Cody's three intervals; only erf is needed, so the tail beyond 6 is 1."""
-    a = _abs(f, x)
-    limit = f.const(x.ty, 6.0)
-    a = f.select(a.compare("ogt", limit), limit, a)
+def _cody(f: Function, a: Value) -> tuple[Value, Value]:
+    """(erf(a) where a is below 0.46875, 1 - erf(a) where it is not) for 0 <= a."""
     near = a * _rational(f, a * a, special._A, special._B)
     mid = _rational(f, a, special._C, special._D)
     z = 1.0 / (a * a)
@@ -315,9 +322,21 @@ def _erf64(f: Function, x: Value) -> Value:
     tail = f.select(a.compare("olt", 4.0), mid, far)
     square = a * a
     e = apply(f, "exp_negative", -square)
-    e = e - e * f.fma(a, a, -square)
-    y = f.select(a.compare("olt", 0.46875), near, 1.0 - e * tail)
-    return _like(f, y, x)
+    return near, (e - e * f.fma(a, a, -square)) * tail
+
+
+def _erf64(f: Function, x: Value) -> Value:
+    """Cody's three intervals; the tail beyond 6 is 1."""
+    a = _clamp(f, _abs(f, x), 0.0, 6.0)
+    near, rest = _cody(f, a)
+    return _like(f, f.select(a.compare("olt", 0.46875), near, 1.0 - rest), x)
+
+
+def _erfc(f: Function, x: Value) -> Value:
+    a = _clamp(f, _abs(f, x), 0.0, 12.0)
+    near, rest = _cody(f, a)
+    y = f.select(a.compare("olt", 0.46875), 1.0 - near, rest)
+    return f.select(x.compare("olt", 0.0), 2.0 - y, y)
 
 
 def _trig(shift: int, libm: str) -> Emit:
@@ -373,11 +392,16 @@ def by_lane(f: Function, name: str, *args: Value) -> Value:
     if n == 1:
         return f.call(symbol, base, *args)
 
-    def turn(i: Value, carried: list[Value]) -> list[Value]:
-        y = f.call(symbol, base, *(f.extract(a, i) for a in args))
-        return [f.insert(carried[0], y, i)]
+    room = [f.emit("ptr", f"alloca {args[0].ty}, align 64") for _ in range(len(args) + 1)]
+    for a, p in zip(args, room, strict=False):
+        f.store(a, p)
 
-    return f.loop(f.i64(0), f.i64(n), 1, [f.const(args[0].ty, 0.0)], turn)[0]
+    def turn(i: Value, _: list[Value]) -> list[Value]:
+        y = f.call(symbol, base, *(f.load(f.at(p, base, i), base) for p in room[:-1]))
+        f.store(y, f.at(room[-1], base, i))
+        return []
+    f.loop(f.i64(0), f.i64(n), 1, [], turn)
+    return f.load(room[-1], args[0].ty)
 
 
 def _wide_log2(f: Function, x: Value) -> Value:
@@ -420,6 +444,116 @@ def _rsqrt(f: Function, x: Value) -> Value:
     return 1.0 / f.intrinsic("sqrt", x)
 
 
+def _in_double(make: Emit) -> Emit:
+    """A float32 function computed by `make` in float64 and rounded once."""
+    def emit(f: Function, *xs: Value) -> Value:
+        wide = vec(lanes(xs[0].ty), "double")
+        return f.cast("fptrunc", make(f, *(f.cast("fpext", x, wide) for x in xs)), xs[0].ty)
+    return emit
+
+
+def _tan(f: Function, x: Value) -> Value:
+    return apply(f, "sin", x) / apply(f, "cos", x)
+
+
+def _sinh(f: Function, x: Value) -> Value:
+    t = apply(f, "expm1", _clamp(f, _abs(f, x), 0.0, 300.0))
+    return _like(f, (t + t / (t + 1.0)) * 0.5, x)
+
+
+def _cosh(f: Function, x: Value) -> Value:
+    e = apply(f, "exp", _clamp(f, _abs(f, x), 0.0, 300.0))
+    return (e + 1.0 / e) * 0.5
+
+
+def _asinh(f: Function, x: Value) -> Value:
+    a = _abs(f, x)
+    y = apply(f, "log1p", a + a * a / (f.intrinsic("sqrt", f.fma(a, a, 1.0)) + 1.0))
+    return _like(f, f.select(a.compare("olt", math.inf), y, a), x)
+
+
+def _acosh(f: Function, x: Value) -> Value:
+    t = x - 1.0
+    y = apply(f, "log1p", t + f.intrinsic("sqrt", t * (t + 2.0)))
+    return f.select(t.compare("oge", 0.0), y, f.const(x.ty, math.nan))
+
+
+def _atanh(f: Function, x: Value) -> Value:
+    a = _abs(f, x)
+    return _like(f, apply(f, "log1p", a * 2.0 / (1.0 - a)) * 0.5, x)
+
+
+def _turn(f: Function, size: float, y: Value) -> Value:
+    """size * pi/2 - y for float32 values."""
+    high, low = _PIO2["float"][:2]
+    return f.const(y.ty, size * high) - (y - size * low)
+
+
+def _atan_unit(f: Function, t: Value) -> Value:
+    """atan for 0 <= t <= 1."""
+    z = t * t
+    return f.fma(f.poly(z, _ATAN32) * z, t, t)
+
+
+def _atan(f: Function, x: Value) -> Value:
+    a = _abs(f, x)
+    over = a.compare("ogt", 1.0)
+    y = _atan_unit(f, f.select(over, 1.0 / a, a))
+    return _like(f, f.select(over, _turn(f, 1.0, y), y), x)
+
+
+def _atan2(f: Function, y: Value, x: Value) -> Value:
+    a, b = _abs(f, y), _abs(f, x)
+    steep = a.compare("ogt", b)
+    low, high = f.select(steep, b, a), f.select(steep, a, b)
+    t = f.select(high.compare("oeq", 0.0), high, low / high)
+    t = f.select(low.compare("oeq", math.inf), f.const(x.ty, 1.0), t)
+    r = _atan_unit(f, t)
+    r = f.select(steep, _turn(f, 1.0, r), r)
+    r = f.select(f.bits(x, _int(x.ty)).compare("slt", 0), _turn(f, 2.0, r), r)
+    return f.select(y.compare("uno", x), x + y, _like(f, r, y))
+
+
+def _asin_near(f: Function, a: Value) -> tuple[Value, Value]:
+    """(0 <= a <= 1 is below 1/2, asin(a) if so, else asin(sqrt((1 - a) / 2)))."""
+    near = a.compare("olt", 0.5)
+    z = f.select(near, a * a, (1.0 - a) * 0.5)
+    s = f.select(near, a, f.intrinsic("sqrt", z))
+    return near, f.fma(f.poly(z, _ASIN32) * z, s, s)
+
+
+def _asin(f: Function, x: Value) -> Value:
+    near, y = _asin_near(f, _abs(f, x))
+    return _like(f, f.select(near, y, _turn(f, 1.0, y * 2.0)), x)
+
+
+def _acos(f: Function, x: Value) -> Value:
+    near, y = _asin_near(f, _abs(f, x))
+    negative = x.compare("olt", 0.0)
+    far = f.select(negative, _turn(f, 2.0, y * 2.0), y * 2.0)
+    return f.select(near, _turn(f, 1.0, _like(f, y, x)), far)
+
+
+def _hypot(f: Function, x: Value, y: Value) -> Value:
+    a, b = _abs(f, x), _abs(f, y)
+    found = f.intrinsic("sqrt", f.fma(a, a, b * b))
+    inf = f.const(x.ty, math.inf)
+    return f.select(a.compare("oeq", inf) | b.compare("oeq", inf), inf, found)
+
+
+def _fmod(f: Function, a: Value, b: Value) -> Value:
+    """The quotient, cut, is right or one too far (rounded up to a whole number), and either way
+    the rest is exact; where it needs more bits than it has, the C library takes over."""
+    quotient = f.intrinsic("trunc", a / b)
+    rest = f.fma(-quotient, b, a)
+    over = (rest.compare("olt", 0.0) ^ a.compare("olt", 0.0)) & rest.compare("one", 0.0)
+    rest = f.select(over, rest + _like(f, b, a), rest)
+    small = _abs(f, a).compare("olt", _abs(f, b))
+    rest = _like(f, f.select(small, a, rest), a)
+    limit = 2.0 ** 22 if element(a.ty) == "float" else 2.0 ** 51
+    return _slow_lanes(f, _abs(f, quotient).compare("uge", limit), "fmod", rest, a, b)
+
+
 def _logsigmoid(f: Function, x: Value) -> Value:
     low = f.select(x.compare("olt", 0.0), x, f.const(x.ty, 0.0))
     low = f.select(x.compare("uno", x), x, low)
@@ -431,6 +565,7 @@ _FUNCTIONS: dict[str, Emit] = {
     "log1p": _log1p, "log2": _times_log(1 / math.log(2)), "log10": _times_log(1 / math.log(10)),
     "sigmoid": _sigmoid, "tanh": _tanh, "erf": _erf, "sin": _trig(0, "sin"),
     "cos": _trig(1, "cos"), "pow": _pow, "rsqrt": _rsqrt, "logsigmoid": _logsigmoid,
+    "fmod": _fmod,
     "sqrt": lambda f, x: f.intrinsic("sqrt", x), "abs": _abs,
     "reciprocal": lambda f, x: 1.0 / x,
     "floor": lambda f, x: f.intrinsic("floor", x), "ceil": lambda f, x: f.intrinsic("ceil", x),
@@ -439,5 +574,11 @@ _FUNCTIONS: dict[str, Emit] = {
     "copysign": lambda f, x, y: _like(f, x, y),
     "maximum": lambda f, x, y: f.intrinsic("maximum", x, y),
     "minimum": lambda f, x, y: f.intrinsic("minimum", x, y),
+}
+_SINGLE: dict[str, Emit] = {       # float32 alone; the C library has the others
+    "tan": _in_double(_tan), "sinh": _in_double(_sinh), "cosh": _in_double(_cosh),
+    "asinh": _in_double(_asinh), "acosh": _in_double(_acosh), "atanh": _in_double(_atanh),
+    "hypot": _in_double(_hypot), "erfc": _in_double(_erfc), "asin": _asin, "acos": _acos,
+    "atan": _atan, "atan2": _atan2,
 }
 LIBM = frozenset("tan asin acos atan sinh cosh asinh acosh atanh erfc atan2 hypot fmod".split())

@@ -33,6 +33,8 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sin": np.sin, "cos": np.cos,
     "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "logsigmoid": lambda x: np.minimum(x, 0) - np.log1p(np.exp(-abs(x))), "erf": special.erf,
+    "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
 }
 
 
