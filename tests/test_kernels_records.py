@@ -184,6 +184,26 @@ def bmm(d: Draw, r: int, c: int) -> Sample:
     return [d(3, r, c), d(3, c, 19)], {}
 
 
+def to_dtype(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c)], {"dtype": np.dtype(np.float16 if d.dtype == np.float32 else np.float32)}
+
+
+def gather(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d.rng.integers(0, c, (r, 5))], {"dim": 1}
+
+
+def index(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d.rng.integers(0, c, 7)], {"dims": (1,)}
+
+
+def turned(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c, 2).transpose(2, 1, 0)], {}
+
+
+def flip(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c)], {"dims": (1,)}
+
+
 SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "softmax": softmax, "log_softmax": softmax, "softmax_backward": pulled("softmax"),
     "log_softmax_backward": pulled("log_softmax"), "layer_norm": layer_norm,
@@ -199,6 +219,8 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "lstm_cell_backward": lstm_cell_backward,
     "gru_cell": gru_cell, "gru_cell_backward": gru_cell_backward, "lstm": lstm,
     "lstm_backward": lstm_backward, "mm": mm, "bmm": bmm, "matmul": bmm, "linear": linear,
+    "to_dtype": to_dtype, "gather": gather, "index_select": index, "index": index,
+    "contiguous": turned, "flip": flip,
 }
 
 

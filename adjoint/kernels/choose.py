@@ -31,6 +31,9 @@ the rest keyword-only; `->` what comes back):
 | sum sum_all mean mean_all amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | sgd, adam | lists of arrays, in place: see `multi` |
 | plus | `(a, b, out=None) -> a + b` of large arrays |
+| gather, index_select, index; write_along | `(x, index, dim) -> y`; in place, see `along` |
+| contiguous, flip | `(x) -> y`: a copy in C order |
+| to_dtype | `(x, dtype) -> y` between float32, 16-bit floats and bytes |
 | clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
 
 `hybrid` is what the pointwise family builds its functions with: NumPy below a size, generated
@@ -66,6 +69,9 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("embedding", n) for n in ("embedding", "embedding_backward")},
     "unindex": ("embedding", "embedding_backward"), "batch_norm_given": ("channels", "batch_norm"),
     **{n: ("multi", n) for n in ("sgd", "adam", "scale_")},
+    **{n: ("along", "read") for n in ("gather", "index_select", "index")},
+    **{n: ("moves", "contiguous") for n in ("contiguous", "flip")},
+    "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),
     "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }
 _PLACES = ("pick", "add", "locate")
@@ -323,11 +329,12 @@ def report() -> dict[str, Any]:
 
 def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
           keyword: Sequence[str] = (), dtype: np.dtype[Any] | None = None,
-          single: bool = True) -> tuple[Kernel, Kernel, int, Kernel | None]:
+          single: bool = True, through: Callable[[Kernel], Kernel] | None = None
+          ) -> tuple[Kernel, Kernel, int, Kernel | None]:
     """(small, large, minimum, over): the two functions that `hybrid` chooses from, for callers that
     look at the size themselves; `large` pays from `minimum` elements of the largest operand, and
-    computes with NumPy where there is no generated code. `over` is `large` with the only result
-    in the memory of the first operand, where that can be."""
+    computes with NumPy where there is no generated code, `through` what is given. `over` is `large`
+    with the only result in the memory of the first operand, where that can be."""
     present = [e for e in exprs if e is not None]
     small = compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
     weight = _weight(present)
@@ -339,8 +346,9 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
             minimum = max(minimum, min(found.limit, _DIRECT_LIMIT) + 1)
             small = direct.function(found, small, minimum - 1)
     if not weight:
-        return small, small, _NOTHING, None
+        return small, small if through is None else through(small), _NOTHING, None
     plain = compile_numpy(name, params, present, keyword=keyword, dtype=dtype, single=single)
+    plain = plain if through is None else through(plain)
     run = _Hybrid(name, tuple(params), tuple(present), tuple(keyword), single, plain, minimum)
     large = _with_gaps(run.large, exprs) if len(present) < len(exprs) else run.large
     over = None

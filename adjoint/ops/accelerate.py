@@ -66,6 +66,23 @@ def _last(x: Any, dim: int) -> bool:
     return dim == x.ndim - 1 and x.flags.c_contiguous
 
 
+def _packed(x: Any) -> Any:
+    """`x` in C order."""
+    if x.flags.c_contiguous:
+        return x
+    kernel = generated("contiguous") if x.size >= _SMALL else None
+    found = NotImplemented if kernel is None else kernel(x)
+    return np.ascontiguousarray(x) if found is NotImplemented else found
+
+
+def _contiguous(k: Any, x: Any) -> Any:
+    return k(x)
+
+
+def _flip(k: Any, x: Any, *, dims: tuple[int, ...]) -> Any:
+    return k(np.flip(x, dims))
+
+
 def _softmax(k: Any, x: Any, *, dim: int) -> Any:
     return k(x, axis=-1) if _last(x, dim) else NotImplemented
 
@@ -73,7 +90,7 @@ def _softmax(k: Any, x: Any, *, dim: int) -> Any:
 def _softmax_backward(k: Any, ct: Any, out: Any, *, dim: int) -> Any:
     if not _last(out, dim):
         return NotImplemented
-    return k(np.ascontiguousarray(ct), out, axis=-1)
+    return k(_packed(ct), out, axis=-1)
 
 
 def _layer_norm(k: Any, x: Any, weight: Any, bias: Any, *, ndim: int, eps: float) -> Any:
@@ -101,7 +118,7 @@ def _layer_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: 
     columns = math.prod(x.shape[x.ndim - ndim:])
     if not columns or not x.flags.c_contiguous:
         return NotImplemented
-    got = k(np.ascontiguousarray(ct), x, mean, rstd, _flat(weight), bias=bool(wanted[2]),
+    got = k(_packed(ct), x, mean, rstd, _flat(weight), bias=bool(wanted[2]),
             gradients=bool(wanted[1] or wanted[2]), columns=columns)
     if got is NotImplemented:
         return got
@@ -131,7 +148,7 @@ def _batch_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, var: A
     if x.dtype.itemsize == 2:
         return NotImplemented
     rstd = 1 / np.sqrt(var + var.dtype.type(eps))
-    return k(np.ascontiguousarray(ct), x, mean, rstd, weight, training=training)
+    return k(_packed(ct), x, mean, rstd, weight, training=training)
 
 
 def _group_norm(k: Any, x: Any, weight: Any, bias: Any, *, groups: int, eps: float) -> Any:
@@ -142,7 +159,7 @@ def _group_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: 
                          groups: int, wanted: tuple[bool, ...]) -> Any:
     if x.dtype.itemsize == 2:
         return NotImplemented
-    return k(np.ascontiguousarray(ct), x, groups, mean, rstd, weight)
+    return k(_packed(ct), x, groups, mean, rstd, weight)
 
 
 def _rms_norm(k: Any, x: Any, weight: Any, *, ndim: int, eps: float) -> Any:
@@ -158,7 +175,7 @@ def _rms_norm_backward(k: Any, ct: Any, x: Any, weight: Any, rstd: Any, *, ndim:
     inner = x.shape[x.ndim - ndim:]
     if not x.flags.c_contiguous or (x.dtype.itemsize == 2 and wanted[1]):
         return NotImplemented        # (a sum over rows of 16 bits is given in float32)
-    got = k(np.ascontiguousarray(ct), x, rstd, _flat(weight), gradients=wanted[1],
+    got = k(_packed(ct), x, rstd, _flat(weight), gradients=wanted[1],
             columns=math.prod(inner))
     if got is NotImplemented:
         return got
@@ -186,7 +203,7 @@ def _logits(x: Any, target: Any) -> tuple[Any, Any]:
     which give small maps the bits of their rows."""
     if x.ndim > 2 and x.flags.c_contiguous and math.prod(x.shape[2:]) >= _MAP:
         return x, np.ascontiguousarray(target)
-    return (np.ascontiguousarray(cross_entropy.rows_of(x)),
+    return (_packed(cross_entropy.rows_of(x)),
             np.ascontiguousarray(target).reshape(-1))
 
 
@@ -223,15 +240,25 @@ def _embedding(k: Any, weight: Any, index: Any, *, padding_idx: Any) -> Any:
 
 
 def _embedding_backward(k: Any, ct: Any, index: Any, *, rows: int, padding_idx: Any) -> Any:
-    return k(np.ascontiguousarray(ct), index, rows,
+    return k(_packed(ct), index, rows,
              padding_idx=None if padding_idx is None or padding_idx < 0 else padding_idx)
 
 
 def _unindex(k: Any, ct: Any, index: Any, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
     if dims != (0,) or ct.dtype.itemsize == 2 or len(shape) < 2 or not ct.size:
         return NotImplemented
-    got = k(np.ascontiguousarray(ct).reshape(index.size, -1), index.reshape(-1), shape[0])
+    got = k(_packed(ct).reshape(index.size, -1), index.reshape(-1), shape[0])
     return got if got is NotImplemented else _shaped(got, shape)
+
+
+def _gather(k: Any, x: Any, index: Any, *, dim: int) -> Any:
+    return k(x, index, dim) if index.size >= _SMALL else NotImplemented
+
+
+def _index(k: Any, x: Any, index: Any, *, dims: tuple[int, ...]) -> Any:
+    if dims != (x.ndim - 1,) or index.ndim != 1 or x.ndim < 2:
+        return NotImplemented
+    return k(x, index, *dims)
 
 
 def _dropout(k: Any, x: Any, *, p: float, scale: float, key: tuple[int, int], shape: Any) -> Any:
@@ -241,8 +268,12 @@ def _dropout(k: Any, x: Any, *, p: float, scale: float, key: tuple[int, int], sh
     return kept if kept is NotImplemented else masked(x, kept != 0, scale)
 
 
+def _convert(k: Any, x: Any, *, dtype: Any) -> Any:
+    return k(x, dtype)
+
+
 def _forward_all(k: Any, *arrays: Any, **attrs: Any) -> Any:
-    return k(*map(np.ascontiguousarray, arrays), **attrs)
+    return k(*map(_packed, arrays), **attrs)
 
 
 def _gru_cell(k: Any, *arrays: Any) -> Any:
@@ -254,7 +285,7 @@ def _lstm_backward(k: Any, ct_out: Any, ct_cells: Any, ct_sums: Any, *arrays: An
                    reverse: bool) -> Any:
     if ct_out is None:
         return NotImplemented
-    return k((np.ascontiguousarray(ct_out), ct_cells, ct_sums), *arrays, reverse=reverse)
+    return k((_packed(ct_out), ct_cells, ct_sums), *arrays, reverse=reverse)
 
 
 def _recurrent() -> None:
@@ -337,7 +368,9 @@ def install() -> None:
             ("batch_norm", _batch_norm), ("batch_norm_given", _batch_norm_given),
             ("group_norm", _group_norm), ("rms_norm", _rms_norm),
             ("unindex", _unindex), ("sum", _reduce), ("sum_all", _reduce), ("mean", _reduce),
-            ("mean_all", _reduce), ("logsumexp", _logsumexp)):
+            ("mean_all", _reduce), ("logsumexp", _logsumexp), ("to_dtype", _convert),
+            ("gather", _gather), ("index_select", _index), ("index", _index),
+            ("contiguous", _contiguous), ("flip", _flip)):
         accelerate(OPS[name], adapter)
     for record, backward in ((norm._kernel.op, _layer_norm_backward),
                              (batch_norm._kernel.op, _batch_norm_backward),

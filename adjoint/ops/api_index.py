@@ -481,6 +481,10 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         raise ArgumentError("Class values must be non-negative.")
     if array.size and array.max() >= num_classes:
         raise ArgumentError("Class values must be smaller than num_classes.")
+    if type(tensor) is Tensor and array.size:
+        hot = np.zeros((array.size, num_classes), np.int64)
+        hot[np.arange(array.size), array.reshape(-1)] = 1
+        return wrap(hot.reshape(*array.shape, num_classes))
     from adjoint.ops.api_shape import c_clone
     from adjoint.ops.pointwise import cast, eq
     same = eq(unsqueeze_op(tensor, dim=len(tensor.shape)),

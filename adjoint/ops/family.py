@@ -300,14 +300,16 @@ def _kernels() -> Any:
 
 
 def raw_functions(name: str, params: Sequence[str], exprs: Sequence[Any],
-                  dtype: np.dtype[Any] | None, single: bool = True, keyword: Sequence[str] = ()
-                  ) -> tuple[Any, Any, int, Any]:
+                  dtype: np.dtype[Any] | None, single: bool = True, keyword: Sequence[str] = (),
+                  through: Any = None) -> tuple[Any, Any, int, Any]:
     """(function for small arrays, function for large ones, size from which the second pays, the
-    second with its only result in the memory of the first operand, or None)."""
+    second with its only result in the memory of the first operand, or None). `through` wraps the
+    NumPy form that large arrays go to where there is no generated code for them."""
     if not GENERATED:
         small = ex.compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
         return small, small, 1 << 62, None
-    return _kernels().parts(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
+    return _kernels().parts(name, params, exprs, keyword=keyword, dtype=dtype, single=single,
+                            through=through)
 
 
 def by_rows(body: Callable[..., Any], operands: str, results: str, dtype: np.dtype[Any],
@@ -405,7 +407,8 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
 def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
              ) -> Callable[..., Any]:
     """Raw arrays of any dtypes, any number of operands, attributes: for ops without a caller."""
-    small, large, limit, _ = raw_functions(op.name, operands, [op.expression], None, keyword=attrs)
+    small, large, limit, _ = raw_functions(op.name, operands, [op.expression], None, keyword=attrs,
+                                           through=through_float32)
     half = through_float32(small)
 
     def general(*arrays: Any, **values: Any) -> Any:
@@ -415,10 +418,13 @@ def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
 
     def run(*arrays: Any, **values: Any) -> Any:
         nonlocal few, calls
-        if limit <= max([a.size for a in arrays if isinstance(a, np.ndarray)], default=0):
-            values = _typed(values, arrays)
+        size = max([a.size for a in arrays if isinstance(a, np.ndarray)], default=0)
+        if size >= limit or size >= HALF_LIMIT:
             found = {getattr(a, "dtype", None) for a in arrays} - {BOOL}
-            return (large if found == {F32} or found == {F64} else half)(*arrays, **values)
+            if len(found) == 1 and _generates(next(iter(found)), size >= limit):
+                return large(*arrays, **_typed(values, arrays))
+        if size >= limit:
+            return half(*arrays, **_typed(values, arrays))
         if few is None:
             calls += 1
             if calls < SEVERAL and not op.often:
@@ -429,6 +435,15 @@ def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
     return run
 
 
+def _generates(dtype: Any, worth: bool) -> bool:
+    """Whether arrays of one dtype go to generated code: floats, from the size on from which that
+    is worth it; floats of 16 bits, which NumPy converts one by one, from a few on."""
+    if dtype is F32 or dtype is F64:
+        return worth
+    return GENERATED and dtype is not None and dtype.itemsize == 2 and dtype.kind in "fV"
+
+
+HALF_LIMIT = 1024   # elements of 16-bit floats from which a kernel pays
 SEVERAL = 50        # calls of an op, from which making another function of it pays
 
 

@@ -124,6 +124,15 @@ def flat_places(index: Any, dim: int, shape: Shape) -> Any:
     return out
 
 
+MANY = 1024     # elements from which a kernel writes them
+
+
+def write_along(out: Any, index: Any, values: Any, dim: int, add: bool) -> bool:
+    """Whether a kernel has put, or added, `values` to `out` at `index`; the places are checked."""
+    kernel = generated("write_along") if index.size >= MANY and out.flags.writeable else None
+    return kernel is not None and kernel(out, index, values, dim, add=add) is not NotImplemented
+
+
 def add_at(flat: Any, places: Any, values: Any) -> None:
     """flat[places] += values, also where places repeat."""
     np.add.at(flat, places.reshape(-1), values.reshape(-1))
@@ -139,6 +148,8 @@ def _put_impl(src: Any, index: Any, /, *, dim: int, shape: Shape) -> Any:
         return narrowed(out, src.dtype)
     check_bounds("scatter", index, shape[dim], dim)
     w = w[tuple(slice(n) for n in index.shape)]
+    if write_along(out, index, w, dim, True):
+        return narrowed(out, src.dtype)
     if index.shape[dim] == 1 or not index.size:
         target = out[tuple(slice(None) if d == dim else slice(n)
                            for d, n in enumerate(index.shape))]
@@ -236,6 +247,9 @@ def _scatter_into(out: Any, index: Any, src: Any, dim: int, add: bool) -> Any:
     check_bounds("scatter", index, out.shape[dim], dim)
     values = src[tuple(slice(n) for n in index.shape)] if src.ndim else np.broadcast_to(
         src, index.shape)
+    given = src if not src.ndim and src.dtype == out.dtype else values.astype(out.dtype, copy=False)
+    if write_along(out, index, given, dim, add):
+        return out
     if add:
         flat = out.reshape(-1)
         if not np.shares_memory(flat, out):

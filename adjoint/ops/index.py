@@ -20,7 +20,7 @@ from adjoint.core.inplace import replay, scatter_into
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
-from adjoint.ops.gather import add_picked, pick
+from adjoint.ops.gather import add_picked, pick, write_along
 from adjoint.ops.pointwise import add, lt, where_op
 from adjoint.ops.shape import expand_op, permute_op, reshape, unsqueeze_op
 
@@ -263,6 +263,10 @@ def _unindex_impl(ct: Any, index: Any, /, *, shape: Shape, dims: Shape) -> Any:
         runs = _runs(index)
         if runs is not None:
             return narrowed(_add_runs(wide(ct), index, runs, shape, dims[0]), ct.dtype)
+        w = wide(ct)
+        out = np.zeros(shape, w.dtype)
+        if write_along(out, index, w, dims[0], True):
+            return narrowed(out, ct.dtype)
     if dims == (0,):
         w = wide(ct)
         out = np.zeros((shape[0], math.prod(shape[1:])), w.dtype)
@@ -367,7 +371,10 @@ def _put_into(out: Any, index: Any, v: Any, dims: Shape, accumulate: bool) -> No
         out, dims = _joined(out, dims), dims[:1]
     where = _selector(index, out.shape, dims)
     if accumulate:
-        np.add.at(out, where, np.asarray(v).astype(out.dtype))
+        values = np.asarray(v).astype(out.dtype, copy=False)
+        plain = index.ndim == 1 == len(dims) and index.size and index.min() >= 0
+        if not plain or not write_along(out, index, values, dims[0], True):
+            np.add.at(out, where, values)
     else:
         out[where] = v
 

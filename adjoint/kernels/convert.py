@@ -1,0 +1,79 @@
+"""Contiguous arrays in another dtype: float32 to the 16-bit floats and back, bytes to float32.
+
+NumPy converts 16-bit floats one by one. Rounding is to nearest, ties to even; nan stays nan.
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adjoint.kernels import codegen, llvm, threads
+from adjoint.kernels.codegen import F32, Frame
+from adjoint.kernels.ir import Value, vec
+from adjoint.kernels.loops import geometry
+
+Array = NDArray[Any]
+_BLOCK = 1 << 15        # elements of a chunk
+_U8 = np.dtype(np.uint8)
+
+
+@functools.lru_cache(maxsize=4096)
+def _geometry(size: int) -> tuple[Any, int]:
+    return geometry([-(-size // _BLOCK), size])
+
+
+def _emit(source: str, target: str, stream: bool, frame: Frame) -> None:
+    f, size = frame.f, frame.geometry(1)
+    n = codegen.width("float")
+    x, y = frame.array(0), frame.array(1)
+
+    def chunk(c: Value, _: list[Value]) -> list[Value]:
+        def turn(j: Value, mask: Value | None, around: bool) -> list[Value]:
+            p = f.at(x, source, j)
+            v = (f.cast("uitofp", f.load(p, vec(n, "i8"), mask=mask), vec(n, "float"))
+                 if source == "i8" else codegen.load(f, p, source, n, mask=mask))
+            codegen.store(f, v, f.at(y, target, j), target, mask=mask, stream=around)
+            return []
+        lo = c * _BLOCK
+        codegen.streaming_loop(f, lo, f.intrinsic("smin", lo + _BLOCK, size), n,
+                               [y] if stream else [], turn)
+        return []
+    f.loop(frame.first, frame.end, 1, [], chunk)
+    if stream:
+        codegen.fence(f)
+
+
+@functools.lru_cache(maxsize=64)
+def _entry(source: np.dtype[Any], target: np.dtype[Any], stream: bool) -> Any:
+    kinds = [codegen.storage(d) or ("", "") for d in (source, target)]
+    (given, _), (wanted, _) = kinds
+    if not llvm.available() or F32 not in (source, target) or source == target:
+        return None
+    if source == _U8:
+        given = "i8"
+    elif given not in ("float", "half", "bfloat"):
+        return None
+    if wanted not in ("float", "half", "bfloat"):
+        return None
+    return codegen.build("convert", (given, wanted, str(stream)),
+                         functools.partial(_emit, given, wanted, stream), arrays=2)
+
+
+def convert(x: Array, dtype: np.dtype[Any]) -> Any:
+    """`x.astype(dtype)` of a C-contiguous array; NotImplemented for others and other dtypes.
+
+    >>> y = convert(np.ones(3, np.float32), np.dtype(np.float16))
+    >>> y is NotImplemented or y.tolist() == [1.0, 1.0, 1.0]
+    True
+    """
+    if not x.flags.carray or not x.size:
+        return NotImplemented
+    entry = _entry(x.dtype, dtype, codegen.streams(x.size * dtype.itemsize))
+    if entry is None:
+        return NotImplemented
+    out = np.empty(x.shape, dtype)
+    entry(threads.light_entry(), _geometry(x.size)[1], x, out)
+    return out
