@@ -8,7 +8,7 @@ import pytest
 
 import adjoint as ad
 from adjoint.base.errors import ArgumentError
-from adjoint.kernels import along, convert, llvm, moves
+from adjoint.kernels import along, convert, llvm, moves, scan
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
 DTYPES = [np.int8, np.float16, np.float32, np.float64, np.int64, np.complex64]
@@ -131,3 +131,26 @@ def test_half_widths_are_computed_in_float32_and_rounded_once(kind: str) -> None
         few = f(x[:2, :9], y[:2, :9])           # below every limit: NumPy
         assert ad.allclose(got[:2, :9].float(), few.float(), rtol=2**-7, atol=1e-6)
         assert ad.allclose(got.float(), wide, rtol=2**-7, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("shape", "dim"), [
+    ((37, 53), 1), ((37, 53), 0), ((4, 5, 33, 17), 2), ((3, 1), 0), ((200, 3), 0), ((3, 700), 0)])
+def test_running_values(shape: tuple[int, ...], dim: int, dtype: Any) -> None:
+    """Ties count for the last of equal ones; from a nan on all is nan, at the last nan."""
+    x = np.round(np.random.default_rng(3).standard_normal(shape) * 3).astype(dtype)
+    for nan in (False, True):
+        if nan:
+            x.reshape(-1)[x.size // 2] = np.nan
+        assert np.array_equal(scan.cumsum(x, dim), np.cumsum(x, dim), equal_nan=True)
+        y = (x / 2).astype(dtype)
+        want = np.cumprod(y.astype(np.float64), dim).astype(dtype)
+        assert np.allclose(scan.cumprod(y, dim), want, equal_nan=True, rtol=1e-6)
+        for name, f in (("cummax", np.maximum), ("cummin", np.minimum)):
+            values, at = getattr(scan, name)(x, dim)
+            assert np.array_equal(values, f.accumulate(x, dim), equal_nan=True)
+            same = np.take_along_axis(x, at, dim)
+            assert np.array_equal(same, values, equal_nan=True)
+            places = np.arange(shape[dim]).reshape(-1, *(1,) * (len(shape) - dim - 1))
+            hit = (x == values) | np.isnan(x)
+            assert np.array_equal(at, np.maximum.accumulate(np.where(hit, places, -1), dim))

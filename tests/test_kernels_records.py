@@ -204,6 +204,14 @@ def flip(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c)], {"dims": (1,)}
 
 
+def norm(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c)], {"p": (1.0, 2.0, np.inf)[r % 3], "dim": (1,), "keepdim": bool(c % 2)}
+
+
+def running(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c)], {"dim": r % 2}
+
+
 SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "softmax": softmax, "log_softmax": softmax, "softmax_backward": pulled("softmax"),
     "log_softmax_backward": pulled("log_softmax"), "layer_norm": layer_norm,
@@ -220,7 +228,9 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "gru_cell": gru_cell, "gru_cell_backward": gru_cell_backward, "lstm": lstm,
     "lstm_backward": lstm_backward, "mm": mm, "bmm": bmm, "matmul": bmm, "linear": linear,
     "to_dtype": to_dtype, "gather": gather, "index_select": index, "index": index,
-    "contiguous": turned, "flip": flip,
+    "contiguous": turned, "flip": flip, "prod": reduction, "linalg_vector_norm": norm,
+    "count_nonzero": reduction, "cumsum": running, "cumprod": running, "cummax": running,
+    "cummin": running,
 }
 
 

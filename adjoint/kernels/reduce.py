@@ -13,6 +13,7 @@ nan.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from adjoint.kernels import codegen, llvm, threads
 from adjoint.kernels.codegen import BOOL, Frame
-from adjoint.kernels.expr import Expr
+from adjoint.kernels.expr import Expr, abs_, trace, var
 from adjoint.kernels.ir import Function, Value, element, vec
 from adjoint.kernels.loops import broadcast_strides, geometry
 
@@ -486,3 +487,40 @@ def reduction(name: str, params: Sequence[str], exprs: Sequence[Expr], how: Sequ
     if not llvm.available() or not codegen.can_lower(exprs):
         return None
     return Reduce(name, params, exprs, how, keyword)
+
+
+_SIZES: dict[float, tuple[Any, str]] = {1.0: (abs_, "add"), 2.0: (lambda x: x * x, "add"),
+                                        np.inf: (abs_, "max")}
+
+
+@functools.cache
+def _sizes(p: float) -> Reduce | None:
+    f, how = _SIZES[p]
+    return reduction("norm", ["x"], [trace(lambda x: f(x))], [how])
+
+
+def norm(x: Array, p: float, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """The p-norm over axes for p of 1, 2 and infinity; NotImplemented for others, and where a sum
+    is.
+
+    >>> y = norm(np.array([3.0, 4.0]), 2, (0,), False)
+    >>> y is NotImplemented or float(y) == 5.0
+    True
+    """
+    kernel = _sizes(p) if p in _SIZES else None
+    got = NotImplemented if kernel is None else kernel(x, axis=axis, keepdims=keepdims, wide=True)
+    if got is NotImplemented:
+        return got
+    return np.asarray(np.sqrt(got[0]) if p == 2 else got[0]).astype(x.dtype)
+
+
+@functools.cache
+def _nonzero() -> Reduce | None:
+    return reduction("count_nonzero", ["x"], [var("x").ne(0.0)], ["add"])
+
+
+def count_nonzero(x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """How many floats are not 0, as int64; NotImplemented where a sum is."""
+    kernel = _nonzero()
+    got = NotImplemented if kernel is None else kernel(x, axis=axis, keepdims=keepdims, wide=True)
+    return got if got is NotImplemented else np.asarray(got[0]).astype(np.int64)

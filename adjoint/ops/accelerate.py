@@ -299,9 +299,24 @@ def _recurrent() -> None:
 
 
 def _reduce(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
-    if x.dtype is not F32 and x.dtype is not F64:
+    dtype = x.dtype
+    if dtype is not F32 and dtype is not F64 and (dtype.itemsize != 2 or dtype.kind not in "fV"):
         return NotImplemented
     return k(x, axis=tuple(dim), keepdims=keepdim)
+
+
+def _norm(k: Any, x: Any, *, p: float, dim: Any, keepdim: bool) -> Any:
+    floats = x.dtype is F32 or x.dtype is F64
+    return k(x, p, tuple(dim), keepdim) if floats else NotImplemented
+
+
+def _count(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
+    floats = x.dtype is F32 or x.dtype is F64
+    return k(x, tuple(dim), keepdim) if floats else NotImplemented
+
+
+def _running(k: Any, x: Any, *, dim: int) -> Any:
+    return k(x, dim)
 
 
 def _logsumexp(k: Any, x: Any, *, dim: tuple[int, ...], keepdim: bool) -> Any:
@@ -370,7 +385,10 @@ def install() -> None:
             ("unindex", _unindex), ("sum", _reduce), ("sum_all", _reduce), ("mean", _reduce),
             ("mean_all", _reduce), ("logsumexp", _logsumexp), ("to_dtype", _convert),
             ("gather", _gather), ("index_select", _index), ("index", _index),
-            ("contiguous", _contiguous), ("flip", _flip)):
+            ("contiguous", _contiguous), ("flip", _flip), ("prod", _reduce),
+            ("linalg_vector_norm", _norm), ("count_nonzero", _count),
+            ("cumsum", _running), ("cumprod", _running), ("cummax", _running),
+            ("cummin", _running)):
         accelerate(OPS[name], adapter)
     for record, backward in ((norm._kernel.op, _layer_norm_backward),
                              (batch_norm._kernel.op, _batch_norm_backward),

@@ -88,7 +88,7 @@ def _accumulate(f: Any) -> Any:
         w = wide(x)
         if not x.ndim:
             return np.array(x, dtype)
-        out = f.accumulate(w, axis=dim, dtype=_sum_dtype(w.dtype))
+        out = f.accumulate(w, axis=dim, dtype=I64 if dtype is I64 else None)
         return narrowed(np.ascontiguousarray(out), dtype)
     return impl
 

@@ -150,10 +150,9 @@ def _prod_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _prod_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
-    w = wide(x)
-    return narrowed(np.asarray(MULTIPLY.reduce(w, axis=dim, keepdims=keepdim,
-                                                  dtype=_prod_dtype(w.dtype))),
-                    _prod_dtype(x.dtype))
+    whole = I64 if x.dtype.kind in "iub" else None
+    found = MULTIPLY.reduce(wide(x), axis=dim, keepdims=keepdim, dtype=whole)
+    return narrowed(np.asarray(found), _prod_dtype(x.dtype))
 
 
 def _others(x: Any, dim: Shape) -> Any:

@@ -79,10 +79,18 @@ topk_op: Any = op(
 
 # ------------------------------------------------------------------ one value per row
 def _kth(x: Any, k: int, dim: int) -> Any:
+    """Where the k-th value is; of equal ones that which comes k-th in a stable order."""
+    if x.dtype.kind in "iu" or (x.dtype.kind == "f" and not np.isnan(x).any()):
+        value = np.take(np.partition(x, k - 1, axis=dim), [k - 1], axis=dim)
+        hit = x == value
+        if (np.count_nonzero(hit, axis=dim) == 1).all():
+            return np.argmax(hit, axis=dim, keepdims=True)
     return np.take(order(x, dim, False), [k - 1], axis=dim)
 
 
 def _median_at(x: Any, dim: int, skip_nan: bool) -> Any:
+    if x.shape[dim] and not (x.dtype.kind == "f" and np.isnan(x).any()):
+        return _kth(x, (x.shape[dim] + 1) // 2, dim)
     at = order(x, dim, False)
     n = x.shape[dim]
     if x.dtype.kind == "f":
@@ -136,7 +144,8 @@ def _declare_one(name: str, place: Any, **fields: Any) -> Any:
         batch=_batch_one, cost=lambda x, **_: 20 * x.size, why=WHY, **fields)
 
 
-kthvalue_op: Any = _declare_one("kthvalue", lambda x, k, dim: _kth(x, k, dim))
-median_op: Any = _declare_one("median", lambda x, k, dim: _median_at(x, dim, False))
-nanmedian_op: Any = _declare_one("nanmedian", lambda x, k, dim: _median_at(x, dim, True))
+kthvalue_op: Any = _declare_one("kthvalue", lambda x, k, dim: _kth(x, k, dim), by_value=True)
+median_op: Any = _declare_one("median", lambda x, k, dim: _median_at(x, dim, False), by_value=True)
+nanmedian_op: Any = _declare_one("nanmedian", lambda x, k, dim: _median_at(x, dim, True),
+                                 by_value=True)
 mode_op: Any = _declare_one("mode", lambda x, k, dim: _mode_at(x, dim), by_value=True)
