@@ -29,6 +29,7 @@ the rest keyword-only; `->` what comes back):
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
 | unindex; batch_norm_given | as embedding_backward; as batch_norm |
 | sum sum_all mean mean_all amax amin prod | `(x, axis=None, keepdims=False) -> y` |
+| row_products | `(a, b) -> (a·b, a·a, b·b)` along the last axis |
 | linalg_vector_norm; count_nonzero | `(x, p, axis, keepdims)`; `(x, axis, keepdims)` |
 | cumsum, cumprod; cummax, cummin | `(x, dim) -> y`; `-> (values, places)` |
 | sgd, adam | lists of arrays, in place: see `multi` |
@@ -74,7 +75,8 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("along", "read") for n in ("gather", "index_select", "index")},
     **{n: ("moves", "contiguous") for n in ("contiguous", "flip")},
     **{n: ("scan", n) for n in ("cumsum", "cumprod", "cummax", "cummin")},
-    "linalg_vector_norm": ("reduce", "norm"), "count_nonzero": ("reduce", "count_nonzero"),
+    "row_products": ("reduce", "row_products"), "linalg_vector_norm": ("reduce", "norm"),
+    "count_nonzero": ("reduce", "count_nonzero"),
     "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),
     "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }

@@ -524,3 +524,15 @@ def count_nonzero(x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:
     kernel = _nonzero()
     got = NotImplemented if kernel is None else kernel(x, axis=axis, keepdims=keepdims, wide=True)
     return got if got is NotImplemented else np.asarray(got[0]).astype(np.int64)
+
+
+@functools.cache
+def _products() -> Reduce | None:
+    a, b = var("a"), var("b")
+    return reduction("row_products", ["a", "b"], [a * b, a * a, b * b], ["add"] * 3)
+
+
+def row_products(a: Array, b: Array) -> Any:
+    """The sums of a b, a a and b b along the last axis, in one pass."""
+    kernel = _products()
+    return NotImplemented if kernel is None else kernel(a, b, axis=-1)

@@ -256,9 +256,10 @@ def _gather(k: Any, x: Any, index: Any, *, dim: int) -> Any:
 
 
 def _index(k: Any, x: Any, index: Any, *, dims: tuple[int, ...]) -> Any:
-    if dims != (x.ndim - 1,) or index.ndim != 1 or x.ndim < 2:
+    if dims != (x.ndim - 1,) or not index.ndim:
         return NotImplemented
-    return k(x, index, *dims)
+    got = k(x, index.reshape(-1), *dims)
+    return got if got is NotImplemented else _shaped(got, (*x.shape[:-1], *index.shape))
 
 
 def _dropout(k: Any, x: Any, *, p: float, scale: float, key: tuple[int, int], shape: Any) -> Any:

@@ -259,13 +259,14 @@ def _unindex_impl(ct: Any, index: Any, /, *, shape: Shape, dims: Shape) -> Any:
         if add_picked(whole, index, w, dims[0], along=False, wraps=True):
             return narrowed(out, ct.dtype)
     index = from_front(index, shape, dims)
-    if ct.size >= SOME and len(dims) == 1 and index.ndim == 1 and index.size:
-        runs = _runs(index)
+    if ct.size >= SOME and len(dims) == 1 and index.size:
+        d, w = dims[0], wide(ct)
+        runs = _runs(index) if index.ndim == 1 else None
         if runs is not None:
-            return narrowed(_add_runs(wide(ct), index, runs, shape, dims[0]), ct.dtype)
-        w = wide(ct)
+            return narrowed(_add_runs(w, index, runs, shape, d), ct.dtype)
         out = np.zeros(shape, w.dtype)
-        if write_along(out, index, w, dims[0], True):
+        if write_along(out, index.reshape(-1), w.reshape(*shape[:d], index.size, *shape[d + 1:]),
+                       d, True):
             return narrowed(out, ct.dtype)
     if dims == (0,):
         w = wide(ct)

@@ -1,6 +1,7 @@
 """Losses. Elementwise ones are pointwise records, so that each is one pass, then a reduction."""
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,32 +17,30 @@ from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor
-from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, where_
-from adjoint.ops.api_common import dtype_of, need, raw
+from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, sqrt_, var, where_
+from adjoint.ops.api_common import dtype_of, fill_like, narrowed, need, raw, wide
 from adjoint.ops.cross_entropy import check_reduction, legacy_reduction
-from adjoint.ops.family import broadcast_shapes, pointwise
-from adjoint.ops.gather import gather_op, scatter_op
+from adjoint.ops.family import broadcast_shapes, derived_op, generated, pointwise, promote
+from adjoint.ops.gather import MANY, gather_op, scatter_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
     abs_op,
     add,
     clamp_min,
     div,
-    eq,
     exp,
     le,
     log,
     mul,
     ne,
     neg,
-    sqrt,
     sub,
     where_op,
     xlogy_op,
 )
 from adjoint.ops.public import FUNCTIONS, planned
-from adjoint.ops.reduce import mean_all_op, sum_all_op, sum_op
-from adjoint.ops.shape import batch_loop, expand_op, reshape, unsqueeze_op
+from adjoint.ops.reduce import kept, mean_all_op, sum_all_op, sum_op
+from adjoint.ops.shape import batch_loop, expand_op, lift_all, reshape, unsqueeze_op
 
 mse_op = pointwise("mse_loss", lambda x, y: (x - y) * (x - y))
 l1_op = pointwise("l1_loss", lambda gap: abs_(gap), node="AbsBackward0")
@@ -61,6 +60,15 @@ bce_weighted_op = pointwise("binary_cross_entropy_with_pos_weight", lambda x, y,
     slope={"x": lambda x, y, w: 1 - y - (1 + (w - 1) * y) / (1 + exp_(x))})
 gaussian_op = pointwise("gaussian_nll_loss", lambda x, y, v: 0.5 * (
     log_(v) + (x - y) * (x - y) / v), kind="float")
+gap_op = pointwise("pairwise_gap", lambda x, y, *, eps: x - y + eps, kind="float",
+                   node="AddBackward0", domain=lambda: [
+                       ((np.eye(2, 3), np.arange(3.0)), {"eps": 1e-3})])
+cosine_op = pointwise("cosine_embedding", lambda inner, a, b, y, *, margin, eps: where_(
+    y.eq(1.0), 1 - inner / sqrt_((a + eps) * (b + eps)), where_(
+        y.eq(-1.0), maximum_(inner / sqrt_((a + eps) * (b + eps)) - margin, 0.0), 0.0)),
+    kind="float", node="AddBackward0", slope={"y": None}, domain=lambda: [((
+        np.array([0.5, -0.3, 0.2]), np.array([1.0, 2.0, 0.5]), np.array([0.7, 0.4, 1.5]),
+        np.array([1.0, -1.0, -1.0])), {"margin": 0.1, "eps": 1e-12})])
 soft_margin_op = pointwise("soft_margin_loss", lambda x, y: log1p_(exp_(-x * y)), kind="float")
 
 
@@ -412,6 +420,52 @@ def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, re
 
 
 # ------------------------------------------------------------------ distances
+def _products_impl(a: Any, b: Any, /) -> Any:
+    kernel = generated("row_products") if a.size >= MANY else None
+    made = NotImplemented if kernel is None else kernel(a, b)
+    if made is not NotImplemented:
+        return made
+    x, y = wide(a), wide(b)
+    return tuple(narrowed(np.asarray((u * v).sum(-1)), a.dtype)
+                 for u, v in ((x, y), (x, x), (y, y)))
+
+
+@functools.cache
+def _along_rows() -> Any:
+    """The cotangent of one of two rows from those of a·b and a·a: ci b + 2 ca a."""
+    return derived_op("row_products_backward", ("ci", "ca", "a", "b"), (),
+                      var("ci") * var("b") + 2.0 * (var("ca") * var("a")))
+
+
+def _products_vjp(cts: Any, a: Any, b: Any, wanted: Any) -> Any:
+    shape, last = tuple(a.shape), (len(a.shape) - 1,)
+    inner, left, right = (fill_like(Aval((), dtype_of(a))) if c is None else kept(c, shape, last)
+                          for c in cts)
+    return (_along_rows()(inner, left, a, b) if wanted[0] else None,
+            _along_rows()(inner, right, b, a) if wanted[1] else None)
+
+
+def _products_jvp(own: int) -> Any:
+    def rule(t: Any, a: Any, b: Any) -> Any:
+        mine, other = (b, a) if own else (a, b)
+        sums = [sum_op(mul(t, x), dim=(len(a.shape) - 1,), keepdim=False) for x in (other, mine)]
+        twice, none = mul(sums[1], 2.0), mul(sums[1], 0.0)
+        return (sums[0], none, twice) if own else (sums[0], twice, none)
+    return rule
+
+
+def _products_infer(a: Aval, b: Aval) -> Any:
+    return (Aval(a.shape[:-1], a.dtype),) * 3
+
+
+products_op: Any = op(
+    "row_products", impl=_products_impl, infer=_products_infer, outs=("inner", "left", "right"),
+    prepare=promote, vjp={("a", "b"): _products_vjp},
+    jvp={"a": _products_jvp(0), "b": _products_jvp(1)},
+    batch=lambda op_, args, b, _: op_.call(*lift_all(args, b)), node="SumBackward1",
+    cost=lambda a, b: 6 * a.size, why={"a": "db = ci·a", "b": "da = ci·b + 2·ca·a"})
+
+
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """x1·x2 / (max(‖x1‖, eps)·max(‖x2‖, eps)) along `dim`.
 
@@ -433,7 +487,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6,
                       keepdim: bool = False) -> Any:
     """The p-norm of x1 - x2 + eps over the last axis."""
-    gap = add(sub(x1, x2), eps)
+    gap = gap_op(x1, x2, eps=float(eps))
     return norm_op(gap, p=float(p), dim=(len(gap.shape) - 1,), keepdim=keepdim)
 
 
@@ -448,12 +502,9 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     if len(target.shape) != d:
         raise ShapeError(f"cosine_embedding_loss: {d}-d target expected for {d + 1}-d inputs, got "
                          f"target {list(target.shape)}")
-    eps = 1e-12
-    inner = sum_op(mul(input1, input2), dim=(d,), keepdim=False)
-    sizes = [add(sum_op(mul(t, t), dim=(d,), keepdim=False), eps) for t in (input1, input2)]
-    cos = div(inner, sqrt(mul(*sizes)))
-    near = where_op(eq(target, 1), sub(1.0, cos), 0.0)
-    return reduced(add(near, where_op(eq(target, -1), clamp_min(sub(cos, margin), low=0.0), 0.0)),
+    shape = broadcast_shapes("cosine_embedding_loss", input1, input2)
+    a, b = (t if tuple(t.shape) == shape else expand_op(t, shape=shape) for t in (input1, input2))
+    return reduced(cosine_op(*products_op(a, b), target, margin=float(margin), eps=1e-12),
                    reduction)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import F32, F64, I64
 from adjoint.core.op import op
-from adjoint.kernels.expr import where_
+from adjoint.kernels import expr as ex
 from adjoint.ops.api_common import few, narrowed, wide
-from adjoint.ops.family import by_rows, pointwise
+from adjoint.ops.family import by_rows, derived_op, pointwise
 from adjoint.ops.pointwise import (
     abs_op,
     div,
@@ -263,8 +263,8 @@ def _norm_impl(x: Any, /, *, p: float, dim: Shape, keepdim: bool) -> Any:
     return np.asarray(out).astype(real_of(x.dtype), copy=False)
 
 
-unit = pointwise("unit", lambda x, size: where_(size.eq(0), 0,
-                                                x / where_(size.eq(0), 1, size)), kind="float")
+unit = pointwise("unit", lambda x, size: ex.where_(size.eq(0), 0,
+                                                x / ex.where_(size.eq(0), 1, size)), kind="float")
 
 
 def _norm_slope(x: Any, out: Any, p: float, dim: Shape) -> Any:
@@ -295,10 +295,23 @@ def share_like(share: Any, x: Any) -> Any:
     return share if dtype_of(share) == wanted else cast(share, dtype=wanted)
 
 
+@cache
+def _toward() -> Any:
+    """ct x/‖x‖ in one pass; 0 where the norm is 0."""
+    ct, x, size = ex.var("ct"), ex.var("x"), ex.var("size")
+    return derived_op("linalg_vector_norm_backward", ("ct", "x", "size"), (),
+                      ex.where_(size.eq(0.0), 0.0, ct * (x / size)))
+
+
+def _norm_vjp(ct: Any, x: Any, out: Any, *, p: float, dim: Shape) -> Any:
+    shape = tuple(x.shape)
+    if p == 2 and dtype_of(x).kind != "c":
+        return _toward()(kept(ct, shape, dim), x, kept(out, shape, dim))
+    return mul(beside(ct, shape, dim), _norm_slope(x, out, p, dim))
+
+
 norm_op: Any = op(
-    "linalg_vector_norm", impl=_norm_impl, infer=_reduced_real,
-    vjp={"x": lambda ct, x, out, *, p, dim: mul(beside(ct, tuple(x.shape), dim),
-                                                _norm_slope(x, out, p, dim))},
+    "linalg_vector_norm", impl=_norm_impl, infer=_reduced_real, vjp={"x": _norm_vjp},
     jvp={"x": lambda t, x, out, *, p, dim, keepdim: sum_op(
         _inner(t, _norm_slope(x, out, p, dim)), dim=dim, keepdim=keepdim)},
     batch=batch_reduce, cost=lambda x, **_: 2 * x.size,

@@ -93,6 +93,11 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
     if index.ndim == 2 and offsets is not None:
         raise ArgumentError("if input is 2D, then offsets has to be None, as input is treated is a "
                             "mini-batch of fixed length sequences. However, found offsets")
+    if index.ndim == 2 and index.size and padding_idx is None and mode != "max":    # equal bags
+        rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
+        if per_sample_weights is not None:
+            rows = mul(rows, unsqueeze_op(per_sample_weights, dim=2))
+        return (mean_op if mode == "mean" else sum_op)(rows, dim=(1,), keepdim=False)
     bag, bags = _bags(index, offsets, include_last_offset)
     flat = index.reshape(-1)
     if padding_idx is not None:
