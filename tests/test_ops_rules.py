@@ -53,6 +53,8 @@ NODES = {
     "MmBackward0": lambda x: x @ x.t(), "AddmmBackward0": lambda x: F.linear(x, x, x[:, 0]),
     "BmmBackward0": lambda x: ad.bmm(x[None], x.t()[None]), "SumBackward0": lambda x: x.sum(),
     "SumBackward1": lambda x: x.sum(0), "MeanBackward0": lambda x: x.mean(),
+    "MseLossBackward0": lambda x: F.mse_loss(x, x), "HuberLossBackward0": lambda x: F.huber_loss(
+        x, 2 * x, reduction="sum"), "SoftMarginLossBackward0": lambda x: F.soft_margin_loss(x, x),
     "MeanBackward1": lambda x: x.mean(1), "MaxBackward0": lambda x: x.max(0).values,
     "MaxBackward1": lambda x: x.max(), "SelectBackward0": lambda x: x[0],
     "SliceBackward0": lambda x: x[:, 1:], "UnsqueezeBackward0": lambda x: x[None],

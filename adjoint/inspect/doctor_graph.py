@@ -302,7 +302,8 @@ class SoftmaxTwice(Check):
     title = "softmax is applied twice"
     cause = "the loss applies (log-)softmax or sigmoid itself; its operand has been through one"
     fix = "give the loss the raw outputs of the last layer"
-    ops = frozenset({*_LOG, "nll_loss", "binary_cross_entropy_with_logits"})
+    ops = frozenset({*_LOG, "nll_loss", "binary_cross_entropy_with_logits",
+                     "binary_cross_entropy_with_logits_each"})
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
@@ -315,7 +316,7 @@ class SoftmaxTwice(Check):
         if source is None or source.plan is None:
             return
         first, second = source.plan.op.name, node.plan.op.name
-        if second == "binary_cross_entropy_with_logits":
+        if second.startswith("binary_cross_entropy_with_logits"):
             wrong = first == "sigmoid"
         elif second == "nll_loss":
             wrong = first == "softmax"
@@ -414,7 +415,8 @@ class BroadcastLoss(Check):
     cause = "shapes (N, 1) and (N,) broadcast to (N, N): every prediction meets every target"
     fix = "make the shapes equal: pred.squeeze(1), or target.unsqueeze(1)"
     ops = frozenset({"sub", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
-                     "binary_cross_entropy", "binary_cross_entropy_with_logits"})
+                     "binary_cross_entropy", "binary_cross_entropy_with_logits",
+                     "mse_loss_each", "smooth_l1_loss_each", "huber_loss_each"})
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)

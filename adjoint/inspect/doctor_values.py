@@ -98,8 +98,9 @@ class DeadReLU(Check):
                                  f"{layer.samples} samples of {layer.steps} calls")
 
 
-_LOSSES = frozenset({"binary_cross_entropy", "mse_loss", "l1_loss", "smooth_l1_loss",
-                     "huber_loss", "log", "log1p", "xlogy", "soft_margin_loss"})
+_EACH = ("binary_cross_entropy", "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")
+_LOSSES = frozenset({*_EACH, *(f"{name}_each" for name in _EACH), "l1_loss", "log", "log1p",
+                     "xlogy"})
 
 
 @check
@@ -331,7 +332,8 @@ class Underflow(Check):
 
 
 _PRODUCTS = frozenset({"mul", "div", "mm", "matmul", "linear", "bmm", "addmm", "mse_loss", "square",
-                       "convolution", "mean", "mean_all", "softmax", "log_softmax", "to_dtype"})
+                       "mse_loss_each", "convolution", "mean", "mean_all", "softmax",
+                       "log_softmax", "to_dtype"})
 
 
 def _range(x: Any) -> str:

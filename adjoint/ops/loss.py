@@ -5,6 +5,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,21 +41,26 @@ from adjoint.ops.pointwise import (
 )
 from adjoint.ops.public import FUNCTIONS, planned
 from adjoint.ops.reduce import kept, mean_all_op, sum_all_op, sum_op
+from adjoint.ops.reduced import reduced_op
 from adjoint.ops.shape import batch_loop, expand_op, lift_all, reshape, unsqueeze_op
 
-mse_op = pointwise("mse_loss", lambda x, y: (x - y) * (x - y))
+mse_op = pointwise("mse_loss_each", lambda x, y: (x - y) * (x - y), node="MseLossBackward0")
 l1_op = pointwise("l1_loss", lambda gap: abs_(gap), node="AbsBackward0")
-smooth_l1_op = pointwise("smooth_l1_loss", lambda x, y, *, beta: where_(
-    abs_(x - y) < beta, 0.5 * (x - y) * (x - y) / beta, abs_(x - y) - 0.5 * beta))
-huber_op = pointwise("huber_loss", lambda x, y, *, delta: where_(
-    abs_(x - y) <= delta, 0.5 * (x - y) * (x - y), delta * (abs_(x - y) - 0.5 * delta)))
-bce_op = pointwise("binary_cross_entropy", lambda x, y: -(
+smooth_l1_op = pointwise("smooth_l1_loss_each", lambda x, y, *, beta: where_(
+    abs_(x - y) < beta, 0.5 * (x - y) * (x - y) / beta, abs_(x - y) - 0.5 * beta),
+    node="SmoothL1LossBackward0")
+huber_op = pointwise("huber_loss_each", lambda x, y, *, delta: where_(
+    abs_(x - y) <= delta, 0.5 * (x - y) * (x - y), delta * (abs_(x - y) - 0.5 * delta)),
+    node="HuberLossBackward0")
+bce_op = pointwise("binary_cross_entropy_each", lambda x, y: -(
     y * maximum_(log_(x), -100.0) + (1 - y) * maximum_(log1p_(-x), -100.0)), kind="float",
-    slope={"x": lambda x, y: (x - y) / maximum_(x * (1 - x), 1e-12)})
-bce_logits_op = pointwise("binary_cross_entropy_with_logits", lambda x, y: (
+    slope={"x": lambda x, y: (x - y) / maximum_(x * (1 - x), 1e-12)},
+    node="BinaryCrossEntropyBackward0")
+bce_logits_op = pointwise("binary_cross_entropy_with_logits_each", lambda x, y: (
     maximum_(x, 0.0) - x * y + log1p_(exp_(-abs_(x)))), kind="float",
+    node="BinaryCrossEntropyWithLogitsBackward0",
     slope={"x": lambda x, y: 1 / (1 + exp_(-x)) - y, "y": lambda x: -x})
-bce_weighted_op = pointwise("binary_cross_entropy_with_pos_weight", lambda x, y, w: (
+bce_weighted_op = pointwise("binary_cross_entropy_with_pos_weight_each", lambda x, y, w: (
     (1 - y) * x + (1 + (w - 1) * y) * (log1p_(exp_(-abs_(x))) + maximum_(-x, 0.0))), kind="float",
     node="BinaryCrossEntropyWithLogitsBackward0",
     slope={"x": lambda x, y, w: 1 - y - (1 + (w - 1) * y) / (1 + exp_(x))})
@@ -69,7 +75,11 @@ cosine_op = pointwise("cosine_embedding", lambda inner, a, b, y, *, margin, eps:
     kind="float", node="AddBackward0", slope={"y": None}, domain=lambda: [((
         np.array([0.5, -0.3, 0.2]), np.array([1.0, 2.0, 0.5]), np.array([0.7, 0.4, 1.5]),
         np.array([1.0, -1.0, -1.0])), {"margin": 0.1, "eps": 1e-12})])
-soft_margin_op = pointwise("soft_margin_loss", lambda x, y: log1p_(exp_(-x * y)), kind="float")
+soft_margin_op = pointwise("soft_margin_loss_each", lambda x, y: log1p_(exp_(-x * y)),
+                           kind="float", node="SoftMarginLossBackward0")
+# the same with the reduction inside, under the names that people read
+REDUCED = {each.op: reduced_op(each.op, each.op.name.removesuffix("_each")) for each in (
+    mse_op, smooth_l1_op, huber_op, bce_op, bce_logits_op, bce_weighted_op, soft_margin_op)}
 
 
 def _slots(x: Any, target: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -125,6 +135,15 @@ def stopped(x: Any) -> Any:
     return FUNCTIONS["detach"](x) if isinstance(x, Tensor) else x
 
 
+def losses(each: Any, reduction: str, *operands: Any, weight: Any = None, **attrs: Any) -> Any:
+    """The pointwise record `each`, reduced; elements are multiplied by `weight` first."""
+    if weight is not None:
+        return reduced(mul(each(*operands, **attrs), weight), reduction)
+    if reduction == "none":
+        return each(*operands, **attrs)
+    return REDUCED[each.op](*operands, reduction=reduction, **attrs)
+
+
 def reduced(x: Any, reduction: str) -> Any:
     """`x`, its sum or its mean."""
     if reduction == "none":
@@ -154,32 +173,36 @@ def _distance(x: Any, y: Any) -> Any:
     return abs_op(gap) if dtype_of(gap).kind == "c" else l1_op(gap)
 
 
-def _paired(name: str, record: Any) -> Callable[..., Any]:
+def _l1(reduction: str, x: Any, y: Any) -> Any:
+    return reduced(_distance(x, y), reduction)
+
+
+def _paired(name: str, unweighted: Callable[..., Any]) -> Callable[..., Any]:
     @planned
     @in_float32
     def loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
              reduction: str = "mean", weight: Any = None) -> Any:
         reduction = _start(name, (input, target), size_average, reduce, reduction)
         _size_warning(name, input, target)
-        found = record(input, target)
-        if weight is not None:
-            found = mul(found, weight)
-            if reduction == "mean":
-                return div(reduced(found, "sum"), reduced(mul(weight, np.ones(
-                    tuple(found.shape), dtype_of(found))), "sum"))
+        if weight is None:
+            return unweighted(reduction, input, target)
+        found = mul(unweighted("none", input, target), weight)
+        if reduction == "mean":
+            return div(reduced(found, "sum"), reduced(mul(weight, np.ones(
+                tuple(found.shape), dtype_of(found))), "sum"))
         return reduced(found, reduction)
     loss.__name__ = loss.__qualname__ = name
     return loss
 
 
-mse_loss = _paired("mse_loss", mse_op)
+mse_loss = _paired("mse_loss", partial(losses, mse_op))
 mse_loss.__doc__ = """(input - target)², reduced; `weight` multiplies each element.
 
     >>> import adjoint as ad
     >>> ad.nn.functional.mse_loss(ad.tensor([1.0, 3.0]), ad.tensor([1.0, 1.0]))
     tensor(2.)
     """
-l1_loss = _paired("l1_loss", _distance)
+l1_loss = _paired("l1_loss", _l1)
 l1_loss.__doc__ = "abs(input - target), reduced; slope 0 where they are equal."
 
 
@@ -194,7 +217,7 @@ def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: An
     _size_warning("smooth_l1_loss", input, target)
     if beta == 0:
         return reduced(_distance(input, target), reduction)
-    return reduced(smooth_l1_op(input, target, beta=float(beta)), reduction)
+    return losses(smooth_l1_op, reduction, input, target, beta=float(beta))
 
 
 @planned
@@ -209,10 +232,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
         raise ArgumentError(f"huber_loss does not support non-positive values for delta, got "
                             f"{delta}")
     _size_warning("huber_loss", input, target)
-    found = huber_op(input, target, delta=float(delta))
-    if weight is not None:
-        found = mul(found, weight)
-    return reduced(found, reduction)
+    return losses(huber_op, reduction, input, target, weight=weight, delta=float(delta))
 
 
 @in_float32
@@ -230,8 +250,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
     elif isinstance(p, np.ndarray) and p.size and not getattr(input, "level", 0) and _outside(p):
         raise ArgumentError("all elements of input should be between 0 and 1; for logits use "
                             "binary_cross_entropy_with_logits")
-    found = bce_op(input, target)
-    return reduced(found if weight is None else mul(found, weight), reduction)
+    return losses(bce_op, reduction, input, target, weight=weight)
 
 
 def _outside(p: Any) -> bool:
@@ -250,10 +269,8 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
         raise ShapeError(f"Target size ({list(target.shape)}) must be the same as input size "
                          f"({list(input.shape)})")
     if pos_weight is None:
-        found = bce_logits_op(input, target)
-    else:
-        found = bce_weighted_op(input, target, pos_weight)
-    return reduced(found if weight is None else mul(found, weight), reduction)
+        return losses(bce_logits_op, reduction, input, target, weight=weight)
+    return losses(bce_weighted_op, reduction, input, target, pos_weight, weight=weight)
 
 
 @in_float32
@@ -323,7 +340,7 @@ def soft_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: 
                      reduction: str = "mean") -> Any:
     """log(1 + exp(-y·x)), reduced."""
     reduction = _start("soft_margin_loss", (input, target), size_average, reduce, reduction)
-    return reduced(soft_margin_op(input, target), reduction)
+    return losses(soft_margin_op, reduction, input, target)
 
 
 @in_float32

@@ -48,7 +48,7 @@ DOMAIN: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "lgamma", "digamma",
                      "polygamma"), pos),
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), unit),
-    "binary_cross_entropy": lambda *s: np.asarray(_rng.uniform(0.1, 0.9, s)),
+    "binary_cross_entropy_each": lambda *s: np.asarray(_rng.uniform(0.1, 0.9, s)),
     "log1p": pos, "acosh": lambda *s: pos(*s) + 1.1,
     "logit": lambda *s: np.asarray(_rng.uniform(0.1, 0.9, s)),
     "tan": unit,
@@ -59,7 +59,7 @@ ATTRS: dict[str, dict[str, Any]] = {
     "clamp": {"low": -0.5, "high": 0.5}, "softplus": {"beta": 1.5, "threshold": 20.0},
     "elu": {"alpha": 1.2, "scale": 1.0, "input_scale": 0.8}, "leaky_relu": {"negative_slope": 0.1},
     "hardtanh": {"low": -0.5, "high": 0.5}, "softshrink": {"lambd": 0.3},
-    "smooth_l1_loss": {"beta": 0.7}, "huber_loss": {"delta": 0.7},
+    "smooth_l1_loss_each": {"beta": 0.7}, "huber_loss_each": {"delta": 0.7},
     "hardshrink": {"lambd": 0.3}, "threshold": {"threshold": 0.1, "value": 0.2},
 }
 POSITIVE_FIRST = {"pow"}
@@ -87,6 +87,23 @@ def pointwise_samples(op: Op) -> list[Sample]:
             args = [a > 0 for a in args]
         rows.append((tuple(args), attrs))
     return rows
+
+
+def _losses() -> dict[str, list[Sample]]:
+    """Reduced losses: operands alike, broadcast, 0-d and empty."""
+    shapes = [((2, 3), (2, 3)), ((2, 1), (3,)), ((), ()), ((0, 3), (0, 3))]
+    out: dict[str, list[Sample]] = {}
+    for name, operands, attrs in (
+            ("mse_loss", 2, {}), ("soft_margin_loss", 2, {}), ("smooth_l1_loss", 2, {"beta": 0.7}),
+            ("huber_loss", 2, {"delta": 0.7}), ("binary_cross_entropy", 2, {}),
+            ("binary_cross_entropy_with_logits", 2, {}),
+            ("binary_cross_entropy_with_pos_weight", 3, {})):
+        make: Callable[..., Any] = DOMAIN.get(f"{name}_each", r)
+        out[name] = [((make(*a), *(make(*b) for _ in range(operands - 1))),
+                      {**attrs, "reduction": reduction})
+                     for a, b in shapes for reduction in ("sum", "mean")
+                     if reduction == "sum" or 0 not in a]      # (the mean of nothing is nan)
+    return out
 
 
 def _reductions() -> dict[str, list[Sample]]:
@@ -334,7 +351,8 @@ def table() -> dict[str, list[Sample]]:
     for module in ("ctc", "ldl", "resample", "segments"):
         importlib.import_module(f"adjoint.ops.{module}")
     rows: dict[str, list[Sample]] = {}
-    for part in (_reductions, _views, _indexing, _products, _networks, _images, _systems, _rest):
+    for part in (_losses, _reductions, _views, _indexing, _products, _networks, _images, _systems,
+                 _rest):
         rows.update(part())
     for name, op in OPS.items():
         if op.domain is not None:

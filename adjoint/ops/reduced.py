@@ -1,0 +1,172 @@
+"""A pointwise loss with its sum or its mean inside: one record, one node, one backward pass.
+
+The node is named after the loss, as in PyTorch: `<MseLossBackward0>`, not the reduction's.
+"""
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import Aval, MetaArray, aval_of
+from adjoint.base.dtypes import F32, F64
+from adjoint.core.bind import function_of
+from adjoint.core.op import Op, OpFunction, Rule, attr_names, reads, register
+from adjoint.core.rehearsal import call
+from adjoint.kernels import expr as ex
+from adjoint.ops.api_common import few
+from adjoint.ops.family import PointwiseOp, broadcast_shapes, by_rows, raw_functions
+from adjoint.ops.pointwise import mul
+from adjoint.ops.reduce import mean_all_op, mean_op, spread, sum_all_op, sum_op
+from adjoint.ops.shape import expand_op
+
+ADD: Any = np.add              # typed loosely: the stubs know too few forms of reduce
+_EACH = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_ATTR = inspect.Parameter.KEYWORD_ONLY
+
+
+def _share(ct: Any, avals: Sequence[Aval], reduction: str) -> Any:
+    """The part of the reduced value's cotangent that each element gets (a view)."""
+    shape = broadcast_shapes("loss", *avals)
+    if reduction == "mean":
+        n = math.prod(shape)
+        ct = mul(ct, 1.0 / n if n else math.nan)
+    return spread(ct, shape, ())
+
+
+def _total(t: Any, avals: Sequence[Aval], reduction: str) -> Any:
+    """What the tangents of the elements come to."""
+    shape = broadcast_shapes("loss", *avals)
+    t = t if tuple(t.shape) == shape else expand_op(t, shape=shape)
+    return (sum_all_op if reduction == "sum" else mean_all_op)(
+        t, dim=tuple(range(len(shape))), keepdim=False)
+
+
+class ReducedOp(Op):
+    """The record; its rules are those of the pointwise one, read when they are first needed."""
+
+    each: PointwiseOp
+
+    def _share_of(self, operand: str) -> Rule:
+        """(ct, *residuals, mean=, **attrs) -> the operand's cotangent, of raw arrays of one float
+        dtype and one shape."""
+        rule = self.each.vjp[operand]
+        quick = {} if self.each.attrs else {
+            dtype: raw_functions(f"{self.name}_backward_{operand}", ("ct", *reads(rule)),
+                                 [ex.var("ct") * self.each.rules[2][operand]], dtype)[:3]
+            for dtype in (F32, F64)}
+
+        def share(ct: Any, *kept: Any, mean: bool, **attrs: Any) -> Any:
+            size = kept[0].size
+            if mean:                         # (stays 0-d: the residuals have the shape)
+                ct = np.asarray(ct / size)
+            if attrs:
+                return rule(ct, *kept, **attrs)
+            small, large, limit = quick[ct.dtype]
+            return (small if size < limit else large)(ct, *kept)
+        return share
+
+    def _pulled(self, operand: str) -> Rule:
+        """The pointwise record's rule of an operand, with every element's share of `ct`."""
+        rule, n = self.each.vjp[operand], len(self.each.operands)
+        share: Any = None
+
+        def pulled(ct: Any, *values: Any, reduction: str, **attrs: Any) -> Any:
+            nonlocal share
+            kept, avals = values[:-n], values[-n:]
+            first, kind, mean = avals[0], type(ct), reduction == "mean"
+            if (kind is np.ndarray or kind is MetaArray) and (
+                    first.dtype is F32 or first.dtype is F64) and ct.dtype is first.dtype \
+                    and first.size and avals.count(first) == n:
+                share = share or self._share_of(operand)
+                if kind is np.ndarray:
+                    return share(ct, *kept, mean=mean, **attrs)
+                return call(share, ct, *kept, mean=mean, **attrs, otherwise=lambda: MetaArray(
+                    first.shape, first.dtype))
+            return rule(_share(ct, avals, reduction), *kept, **attrs)
+        return self._signed(pulled, rule)
+
+    def _pushed(self, operand: str) -> Rule:
+        rule, n = self.each.jvp[operand], len(self.each.operands)
+        assert rule is not None               # (a pointwise record has rules for all or none)
+
+        def pushed(t: Any, *values: Any, reduction: str, **attrs: Any) -> Any:
+            return _total(rule(t, *values[:-n], **attrs), values[-n:], reduction)
+        return self._signed(pushed, rule)
+
+    def _signed(self, lifted: Any, rule: Rule) -> Rule:
+        """`lifted`, whose residuals are the rule's and the operands' shapes."""
+        if "out" in reads(rule):
+            raise TypeError(f"{self.name}: the elements of {self.each.name} are not kept, its "
+                            "slope is to be written in the operands")
+        names = ["moved", *reads(rule), *(f"{o}_aval" for o in self.each.operands)]
+        attrs = ["reduction", *attr_names(rule, self.each)]
+        lifted.__signature__ = inspect.Signature([
+            *(inspect.Parameter(p, _EACH) for p in names),
+            *(inspect.Parameter(p, _ATTR) for p in attrs)])
+        made: Rule = lifted
+        return made
+
+    @cached_property
+    def tables(self) -> tuple[Mapping[Any, Rule], Mapping[Any, Any]]:
+        """(vjp, jvp)."""
+        return ({o: self._pulled(o) for o in self.each.vjp},
+                {o: self._pushed(o) for o in self.each.jvp})
+
+    vjp = property(lambda self: self.tables[0], lambda self, _: None)
+    # (fields of the dataclass, computed here)
+    jvp = property(lambda self: self.tables[1], lambda self, _: None)
+    # (likewise)
+
+    def few(self, reduction: str, dtype: np.dtype[Any]) -> Callable[..., Any]:
+        """The reduced value of few elements in order, all operands flat, as one program."""
+        each = ex.compile_numpy(self.name, self.operands, [self.each.expression], dtype=dtype)
+
+        def body(*operands: Any) -> Any:
+            total = ADD.reduce(each(*operands[:-1]), -1, None, None, True)
+            return total if reduction == "sum" else total / operands[-1]
+
+        def otherwise(*operands: Any) -> Any:
+            return np.asarray(body(*operands, dtype.type(operands[0].size))[0])
+        return by_rows(body, " ".join("matrix" for _ in self.operands), "lead", dtype, otherwise)
+
+
+def _batch(op: Op, args: Sequence[Any], batched: Sequence[bool], attrs: Mapping[str, Any]) -> Any:
+    """The elements of every example, then the reduction over all axes but the first."""
+    each = op.each  # type: ignore[attr-defined]  # this rule is that of such records alone
+    inner = {k: v for k, v in attrs.items() if k != "reduction"}
+    found = each.batch(each, args, batched, inner)
+    return (sum_op if attrs["reduction"] == "sum" else mean_op)(
+        found, dim=tuple(range(1, len(found.shape))), keepdim=False)
+
+
+def reduced_op(each: Any, name: str) -> OpFunction:
+    """Declare the record of `each` followed by reduction="sum" or "mean"."""
+    totals = {"sum": sum_all_op.op, "mean": mean_all_op.op}
+    programs: dict[Any, Any] = {}
+
+    def impl(*arrays: Any, reduction: str, **attrs: Any) -> Any:
+        a = arrays[0]
+        alike = not attrs and (a.dtype is F32 or a.dtype is F64) and all(
+            [b.dtype is a.dtype and b.shape == a.shape for b in arrays])
+        if alike and few(a) and all([b.flags.c_contiguous for b in arrays]):
+            program = programs.get((reduction, a.dtype))
+            if program is None:
+                program = programs[reduction, a.dtype] = record.few(reduction, a.dtype)
+            return program(*arrays) if a.ndim == 1 else program(*[b.reshape(-1) for b in arrays])
+        found = each.own.run(a.dtype, *arrays) if alike and each.own else each.impl(
+            *arrays, **attrs)
+        return totals[reduction].impl(found, dim=tuple(range(found.ndim)), keepdim=False)
+
+    def infer(*avals: Any, **_: Any) -> Aval:
+        return Aval((), each.infer(*(aval_of(a) for a in avals)).dtype)
+    impl.parameters = (  # type: ignore[attr-defined]  # read by Op
+        each.operands, ("reduction", *each.attrs), False)
+    record = ReducedOp(name, impl, infer, batch=_batch, prepare=each.prepare, node=each.node,
+                       cost=lambda *avals, **_: each.cost(*avals) + each.infer(*avals).size)
+    record.each = each
+    return register(record, function_of(record))
