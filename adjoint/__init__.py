@@ -117,7 +117,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
          "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C",
-         "_dynamo", "library", "fx", "quasirandom", "futures", "__config__")
+         "_dynamo", "_higher_order_ops", "library", "fx", "quasirandom", "futures", "__config__")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
@@ -128,13 +128,35 @@ _SETTINGS = (
 _LEGACY = ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor",
            "ShortTensor", "CharTensor", "ByteTensor", "BoolTensor", "ComplexFloatTensor",
            "ComplexDoubleTensor", "set_default_tensor_type", "typename")
+_NATIVE = ("convolution", "embedding_bag", "embedding_renorm_", "native_dropout",
+           "dropout_", "feature_dropout", "feature_dropout_", "alpha_dropout_",
+           "feature_alpha_dropout_", "detach_")
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell",
+              "rnn_relu_cell")
+_SYMBOLIC = ("sym_constrain_range", "sym_constrain_range_for_size", "sym_float", "sym_fresh_size",
+             "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum")
+_SWITCHES = ("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache",
+             "set_autocast_cache_enabled", "set_autocast_dtype", "set_autocast_enabled",
+             *(f"{do}_autocast_{of}_{what}" for do, what in (
+                 ("get", "dtype"), ("set", "dtype"), ("is", "enabled"), ("set", "enabled"))
+               for of in ("cpu", "gpu", "xla", "ipu") if (of, what) != ("gpu", "enabled")))
+_STORAGES = ("Storage", "FloatStorage", "DoubleStorage", "HalfStorage", "BFloat16Storage",
+             "LongStorage", "IntStorage", "ShortStorage", "CharStorage", "ByteStorage",
+             "BoolStorage", "ComplexFloatStorage", "ComplexDoubleStorage")
+_FAKE = ("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",
+         "fused_moving_avg_obs_fake_quant")
 _LAZY_NAMES = {**dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, "legacy"),
               "save": "io", "load": "io", "compile": "compiler", "vmap": "func",
+              **dict.fromkeys(_NATIVE, "ops.native"), **dict.fromkeys(_FAKE, "ops.fake_quantize"),
+              **dict.fromkeys(_RECURRENT, "nn.recurrent"),
               "svd_lowrank": "ops.lowrank", "pca_lowrank": "ops.lowrank",
               "segment_reduce": "ops.segments", "hash_tensor": "ops.segments",
               "ScriptModule": "nn.modules.script", "Stream": "cuda", "Event": "cuda",
               **dict.fromkeys(("SymInt", "SymFloat", "SymBool"), "compiler"),
               "UntypedStorage": "storage", "TypedStorage": "storage",
+              **dict.fromkeys(_STORAGES, "storage"), **dict.fromkeys(_SWITCHES, "amp.switches"),
+              **dict.fromkeys(_SYMBOLIC, "symbolic"),
+              **dict.fromkeys(("cond", "while_loop"), "_higher_order_ops"),
               "fuse": "func", "explain": "inspect", "draw": "inspect",
               "doctor": "inspect.doctor", "why_zero": "inspect.gradients",
               "why_none": "inspect.gradients", "grad_report": "inspect.gradients",

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import uint8
+from adjoint.base.dtypes import of_numpy, to_numpy, uint8
 from adjoint.base.errors import ArgumentError
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor, expose, owner_of, wrap
+from adjoint.ops.convert import LEGACY as CONSTRUCTORS
 from adjoint.ops.public import FUNCTIONS
 
 __all__ = ["TypedStorage", "UntypedStorage"]
@@ -67,7 +68,7 @@ class UntypedStorage:
 
     def _bytes(self) -> Any:
         owner: Any = self._owner
-        return np.frombuffer(owner.reshape(-1, order="A").data.cast("B"), np.uint8)
+        return owner.reshape(-1, order="A").view(np.uint8)
 
     def tolist(self) -> list[int]:
         """The bytes as ints."""
@@ -138,5 +139,97 @@ class TypedStorage(UntypedStorage):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
+    def __repr__(self) -> str:
+        rows = "".join(f" {x}\n" for x in self.tolist())
+        return (f"{rows}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of "
+                f"size {self.size()}]")
+
+    def _flat(self) -> Tensor:
+        """All elements, as a tensor on this memory."""
+        return wrap(self._elements())
+
+    def clone(self) -> TypedStorage:
+        """A copy."""
+        return TypedStorage(self._flat().clone())
+
+    def fill_(self, value: Any) -> TypedStorage:
+        """Set every element."""
+        self[:] = value
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
+        """Take the elements of another storage of as many, cast."""
+        if len(source) != len(self):
+            raise ArgumentError(f"storages of {len(self)} and {len(source)} elements; sizes must "
+                                "be equal to copy")
+        self[:] = source._flat()
+        return self
+
+    def type(self, dtype: Any = None) -> Any:
+        """The name of the class of such storages; with `dtype` (a dtype, or a class of storages) a
+        copy of that type."""
+        if dtype is None:
+            return f"torch.{self.pickle_storage_type()}"
+        return self._as(getattr(dtype, "dtype", dtype))
+
+    def pickle_storage_type(self) -> str:
+        """The name of the class of such storages in checkpoints."""
+        return next(name for name, kind in LEGACY.items() if to_numpy(kind) == self.dtype.dtype)
+
+    def _as(self, dtype: Any) -> TypedStorage:
+        return self if dtype == self.dtype else TypedStorage(self._flat().to(dtype))
+
+    def cpu(self) -> TypedStorage:
+        """The storage itself."""
+        return self
+
+    is_cuda = False
+
+
+for _method, _kind in (("double", "float64"), ("float", "float32"), ("half", "float16"),
+                       ("long", "int64"), ("int", "int32"), ("short", "int16"), ("char", "int8"),
+                       ("byte", "uint8"), ("bool", "bool"), ("bfloat16", "bfloat16")):
+    def _cast(self: TypedStorage, _kind: str = _kind) -> TypedStorage:
+        """A copy in another dtype; the storage itself where it has it."""
+        return self._as(of_numpy(to_numpy(_kind)))
+    setattr(TypedStorage, _method, _cast)
+
+
+class _Named(type):
+    """The class of `FloatStorage` and its like: calling it makes a storage of one dtype, from a
+    number of elements or from the elements; the storages of that dtype are its instances.
+
+    >>> import adjoint as ad
+    >>> isinstance(ad.FloatStorage([1, 2]), ad.FloatStorage), ad.LongStorage([1, 2]).tolist()
+    (True, [1, 2])
+    """
+
+    element: str
+
+    @property
+    def dtype(cls) -> Any:
+        """The dtype of its storages."""
+        return of_numpy(to_numpy(cls.element))
+
+    def __call__(cls, *args: Any) -> Any:
+        if len(args) > 1:
+            raise ArgumentError(f"Too many positional arguments: {cls.__name__} takes a size or a "
+                                f"sequence, got {len(args)} arguments")
+        if args and not isinstance(args[0], int):
+            return TypedStorage(FUNCTIONS["tensor"](list(args[0]), dtype=cls.dtype))
+        return TypedStorage(*args or (0,), dtype=cls.dtype)
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, TypedStorage) and x.dtype == cls.dtype
+
+    def __repr__(cls) -> str:
+        return f"<class 'torch.{cls.__name__}'>"
+
+
+LEGACY = {name.replace("Tensor", "Storage"): kind for name, kind in CONSTRUCTORS.items()}
+NAMED = {name: _Named(name, (), {"element": kind, "__module__": "adjoint",
+                                 "__doc__": f"Storages of {kind}: of a size, or of elements."})
+         for name, kind in LEGACY.items()}
+globals().update({**NAMED, "Storage": NAMED["FloatStorage"]})
 
 __getattr__ = _missing("adjoint.storage")

@@ -15,7 +15,8 @@ ELSEWHERE = {
 }
 # Central differences see what the rule defines away, so the law does not apply.
 NOT = {
-    "forward": {"scale_gradient", "sgn"},
+    "forward": {"scale_gradient", "sgn",
+                *(n for n in TABLE if n.startswith("fake_quantize") or "_fq_" in n)},
     "transpose": set(),
     # The first two are refused in words (tests/test_special.py), the third has a sparse gradient.
     "again": {"gammainc", "gammaincc", "embedding_sparse"},

@@ -116,16 +116,17 @@ def is_autocast_enabled(device_type: str = "cpu") -> bool:
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
     """The 16-bit dtype of the innermost `autocast`; outside of one, that of the next."""
-    if device(device_type).type != "cpu":
-        return float16
+    kind = device(device_type).type
     settings = core.active.get()
-    return bfloat16 if settings is None else of_numpy(settings.dtype)
+    if kind == "cpu" and settings is not None:
+        return of_numpy(settings.dtype)
+    return core.defaults.get(kind, float16)
 
 
 def is_autocast_cache_enabled() -> bool:
     """True if casts of parameters are kept until the outermost `autocast` is left."""
     settings = core.active.get()
-    return settings is None or settings.held is not None
+    return core.keeping.get() if settings is None else settings.held is not None
 
 
 def custom_fwd(fwd: Any = None, *, device_type: str = "cpu", cast_inputs: Any = None) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from adjoint.base.dtypes import F32, F64, is_float
+from adjoint.base.dtypes import F32, F64, DType, bfloat16, is_float
 from adjoint.core.modes import AUTOCAST, GRAD, change, restore, state
 from adjoint.core.tensor import Tensor
 
@@ -30,6 +30,8 @@ class Settings:
 
 
 active: ContextVar[Settings | None] = ContextVar("adjoint_autocast", default=None)
+defaults: dict[str, DType] = {"cpu": bfloat16, "xla": bfloat16}     # of the next context
+keeping: ContextVar[bool] = ContextVar("adjoint_autocast_keeping", default=True)
 
 
 def _eligible(x: Any, target: np.dtype[Any]) -> bool:

@@ -57,7 +57,8 @@ from adjoint.ops import threads as threads
 from adjoint.ops import vision as vision
 
 NAMESPACES: dict[str, _Any] = {}        # of operators that programs define (`adjoint.library`)
-_LATE = ("aten", "ctc", "ldl", "lowrank", "resample", "segments", "sparse_more")
+_LATE = ("aten", "ctc", "fake_quantize", "ldl", "lowrank", "native", "resample", "segments",
+         "sparse_more")
 
 
 def __getattr__(name: str) -> _Any:

@@ -16,11 +16,19 @@ from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as raw_conv
 from adjoint.kernels.conv_numpy import per_dim
-from adjoint.ops.api_common import dtype_of, need
+from adjoint.ops.api_common import dtype_of, need, need_rank
 from adjoint.ops.linalg import conj
 from adjoint.ops.public import planned, public
 from adjoint.ops.reduce import sum_op
-from adjoint.ops.shape import lift_all, pad_zero_op, reshape, squeeze_op, transpose_op, unsqueeze_op
+from adjoint.ops.shape import (
+    lift_all,
+    pad_zero_op,
+    permute_op,
+    reshape,
+    squeeze_op,
+    transpose_op,
+    unsqueeze_op,
+)
 
 Shape = tuple[int, ...]
 
@@ -300,5 +308,19 @@ def conv_transpose3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1,
                        groups, dilation)
 
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv_op", "conv_transpose1d", "conv_transpose2d",
-           "conv_transpose3d"]
+@public(method=False)
+def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+    """`conv1d` of (time, batch, channels) with a weight (kernel, channels in, channels out).
+
+    >>> import adjoint as ad
+    >>> ad.conv_tbc(ad.ones(5, 1, 2), ad.ones(3, 2, 1), ad.zeros(1)).shape
+    adjoint.Size([3, 1, 1])
+    """
+    need_rank("conv_tbc", (input, 3), (weight, 3), (bias, 1))
+    out = conv1d(permute_op(input, dims=(1, 2, 0)), permute_op(weight, dims=(2, 1, 0)), bias, 1,
+                 pad)
+    return permute_op(out, dims=(2, 0, 1))
+
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_op", "conv_tbc", "conv_transpose1d",
+           "conv_transpose2d", "conv_transpose3d"]
