@@ -1,6 +1,7 @@
 """Turning a list of items into a batch."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from copy import copy
 from typing import Any
@@ -11,8 +12,10 @@ from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.public import FUNCTIONS
 
-_HINT = ("a batch must contain tensors, numpy arrays, numbers, strings, dicts or lists; pass a "
-         "collate_fn for others")
+default_collate_err_msg_format = (
+    "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}")
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
+_HINT = "; pass a collate_fn that makes a batch of them"
 
 
 def _rebuild(original: Any, items: Any) -> Any:
@@ -61,11 +64,74 @@ def _stack(arrays: list[np.ndarray]) -> Tensor:
     return wrap(np.stack(arrays))
 
 
-def _numbers(batch: Sequence[Any]) -> Tensor:
+def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Tensor:
+    """Tensors stacked along a new first axis."""
+    if not all(isinstance(item, Tensor) for item in batch):
+        odd = next(i for i, item in enumerate(batch) if not isinstance(item, Tensor))
+        raise DTypeError(f"default_collate: expected Tensor as element {odd} in argument 0, but "
+                         f"got {type(batch[odd]).__name__}")
+    if any(item.requires_grad for item in batch):
+        return FUNCTIONS["stack"](batch)
+    return _stack([item.array for item in batch])
+
+
+def collate_numpy_array_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Tensor:
+    """Arrays and NumPy's numbers stacked along a new first axis."""
+    found = np.asarray(batch[0]).dtype
+    if found.kind in "SUOMm":
+        raise DTypeError(default_collate_err_msg_format.format(found) + _HINT)
+    return _stack([np.asarray(item) for item in batch])
+
+
+def collate_float_fn(batch: Sequence[float], *, collate_fn_map: Any = None) -> Tensor:
+    """Numbers as a float64 tensor."""
+    return wrap(np.array(batch, np.float64))
+
+
+def collate_int_fn(batch: Sequence[int], *, collate_fn_map: Any = None) -> Tensor:
+    """Integers as an int64 tensor, truth values as a bool one, others as `tensor(batch)`."""
+    array = np.array(batch)
+    return wrap(array) if array.dtype in (np.int64, np.bool_) else FUNCTIONS["tensor"](batch)
+
+
+def collate_str_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    """Strings stay as they are."""
+    return batch
+
+
+CollateMap = dict[type | tuple[type, ...], Callable[..., Any]]
+default_collate_fn_map: CollateMap = {
+    Tensor: collate_tensor_fn,
+    np.ndarray: collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): collate_numpy_array_fn,
+    float: collate_float_fn,
+    int: collate_int_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
+}
+
+
+def collate(batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None) -> Any:
+    """Items put together per field; ``collate_fn_map`` says how, by the type of the first item.
+
+    Its functions are called as ``fn(batch, collate_fn_map=...)``; dicts, named tuples and
+    sequences that it does not name are taken apart, and put together again field by field.
+
+    >>> collate([{"a": 1}, {"a": 2}], collate_fn_map={int: lambda b, collate_fn_map: sum(b)})
+    {'a': 3}
+    """
     first = batch[0]
-    if isinstance(first, bool):
-        return wrap(np.array(batch, np.bool_))
-    return wrap(np.array(batch, np.float64 if isinstance(first, float) else np.int64))
+    if collate_fn_map is not None:
+        how = collate_fn_map.get(type(first)) or next(
+            (f for kind, f in collate_fn_map.items() if isinstance(first, kind)), None)
+        if how is not None:
+            return how(batch, collate_fn_map=collate_fn_map)
+    if isinstance(first, Mapping):
+        return _rebuild(first, {key: collate([d[key] for d in batch], collate_fn_map=collate_fn_map)
+                                for key in first})
+    if isinstance(first, Sequence) and not isinstance(first, str | bytes):
+        return _sequences(first, batch, collate_fn_map)
+    raise DTypeError(default_collate_err_msg_format.format(type(first)) + _HINT)
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -73,39 +139,24 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Tensors, arrays and numbers give tensors (floats float64, ints int64); strings stay as
     they are; dicts, named tuples and sequences are taken apart, and put together again per field.
+    Other types join through ``default_collate_fn_map[type] = function``; see `collate`.
 
     Raises `ShapeError` for tensors of different shapes, `DTypeError` for other types.
 
     >>> default_collate([(1, {"x": 0.5}), (2, {"x": 1.5})])
     [tensor([1, 2]), {'x': tensor([0.5000, 1.5000], dtype=adjoint.float64)}]
     """
-    first = batch[0]
-    if isinstance(first, Tensor):
-        if any(item.requires_grad for item in batch):
-            return FUNCTIONS["stack"](batch)
-        return _stack([item.array for item in batch])
-    if isinstance(first, np.ndarray | np.generic):
-        if np.asarray(first).dtype.kind in "SUOMm":
-            raise DTypeError(f"default_collate: array of dtype {np.asarray(first).dtype}; {_HINT}")
-        return _stack([np.asarray(item) for item in batch])
-    if isinstance(first, bool | int | float):
-        return _numbers(batch)
-    if isinstance(first, str | bytes):
-        return batch
-    if isinstance(first, Mapping):
-        return _rebuild(first, {key: default_collate([d[key] for d in batch]) for key in first})
-    if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(default_collate(list(c)) for c in zip(*batch, strict=True)))
-    if isinstance(first, Sequence):
-        return _sequences(first, batch)
-    raise DTypeError(f"default_collate: items are {type(first).__name__}; {_HINT}")
+    return collate(batch, collate_fn_map=default_collate_fn_map)
 
 
-def _sequences(first: Any, batch: Sequence[Any]) -> Any:
+def _sequences(first: Any, batch: Sequence[Any], how: CollateMap | None) -> Any:
+    named = isinstance(first, tuple) and hasattr(first, "_fields")
     if any(len(item) != len(first) for item in batch):
         raise ShapeError("default_collate: each element in list of batch should be of equal size; "
                          f"lengths are {sorted({len(item) for item in batch})}")
-    columns = [default_collate(column) for column in zip(*batch, strict=True)]
+    columns = [collate(column, collate_fn_map=how) for column in zip(*batch, strict=True)]
+    if named:
+        return type(first)(*columns)
     return columns if isinstance(first, tuple) else _rebuild(first, columns)
 
 

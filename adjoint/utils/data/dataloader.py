@@ -23,6 +23,9 @@ class _Endless:
         return itertools.repeat(None)
 
 
+_FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
+
+
 class DataLoader:
     """Iterates over a data set in batches; PyTorch's arguments and defaults.
 
@@ -41,6 +44,8 @@ class DataLoader:
     ([[0, 1], [2, 3], [4]], 3)
     """
 
+    _made = False       # True once it has been set up: _FIXED attributes stay as they are
+
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
                  sampler: Iterable[Any] | None = None,
                  batch_sampler: Iterable[Any] | None = None, num_workers: int = 0,
@@ -54,8 +59,8 @@ class DataLoader:
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.worker_init_fn, self.generator = worker_init_fn, generator
         self.persistent_workers, self.in_order = persistent_workers, in_order
-        self.multiprocessing_context = multiprocessing_context
         self._check_workers(prefetch_factor)
+        self.multiprocessing_context = multiprocessing_context
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self._check_sampling(batch_size, shuffle, sampler, batch_sampler, drop_last)
         self._stream = isinstance(dataset, IterableDataset)
@@ -72,29 +77,63 @@ class DataLoader:
         self.sampler, self.batch_sampler = sampler, batch_sampler
         batched = batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
-        self._workers: _MultiProcessingDataLoaderIter | None = None
+        self._iterator: _MultiProcessingDataLoaderIter | None = None
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._made and name in _FIXED:
+            raise ArgumentError(f"{name} attribute should not be set after DataLoader is "
+                                "initialized: make another loader")
+        super().__setattr__(name, value)
+
+    @property
+    def multiprocessing_context(self) -> Any:
+        """The context that starts the workers; None for the system's default."""
+        return self._context
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: Any) -> None:
+        if context is not None:
+            if not self.num_workers:
+                raise ArgumentError("multiprocessing_context can only be used with multi-process "
+                                    "loading (num_workers > 0), but got num_workers=0")
+            context = start_context(context)
+        self._context = context
+
+    @property
+    def _auto_collation(self) -> bool:
+        return self.batch_sampler is not None
+
+    @property
+    def _index_sampler(self) -> Any:
+        return self.batch_sampler if self._auto_collation else self.sampler
 
     def _check_workers(self, prefetch_factor: int | None) -> None:
         workers = self.num_workers
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
-            raise ArgumentError(f"DataLoader: num_workers should be 0 (load in this process) or "
-                                f"a positive integer, got {workers!r}")
+            raise ArgumentError("num_workers option should be non-negative; use num_workers=0 to "
+                                f"disable multiprocessing. DataLoader got {workers!r}")
         if self.timeout < 0:
-            raise ArgumentError(f"DataLoader: timeout should not be negative, got {self.timeout}")
-        if workers == 0 and (prefetch_factor is not None or self.persistent_workers):
-            raise ArgumentError("DataLoader: prefetch_factor and persistent_workers need "
-                                "num_workers > 0")
+            raise ArgumentError("timeout option should be non-negative, but DataLoader got "
+                                f"{self.timeout}")
+        if workers == 0 and prefetch_factor is not None:
+            raise ArgumentError("prefetch_factor option could only be specified in "
+                                "multiprocessing: with num_workers=0 nothing is loaded ahead")
         if prefetch_factor is not None and prefetch_factor < 1:
-            raise ArgumentError(f"DataLoader: prefetch_factor must be at least 1, got "
-                                f"{prefetch_factor}")
-        start_context(self.multiprocessing_context)
+            raise ArgumentError("prefetch_factor option should be non-negative and not 0, but "
+                                f"DataLoader got {prefetch_factor}")
+        if workers == 0 and self.persistent_workers:
+            raise ArgumentError("persistent_workers option needs num_workers > 0")
 
     def _check_sampling(self, batch_size: int | None, shuffle: bool | None, sampler: Any,
                         batch_sampler: Any, drop_last: bool) -> None:
         if isinstance(self.dataset, IterableDataset):
-            if shuffle or sampler is not None or batch_sampler is not None:
-                raise ArgumentError("DataLoader: an IterableDataset decides its own order: leave "
-                                    "out shuffle, sampler and batch_sampler")
+            given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
+            for name, value in given.items():
+                if value is not None:
+                    raise ArgumentError("DataLoader with IterableDataset: expected unspecified "
+                                        f"{name} option, but got {name}={value}: a stream decides "
+                                        "its own order")
         elif sampler is not None and shuffle:
             raise ArgumentError("DataLoader: sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None
@@ -102,11 +141,11 @@ class DataLoader:
             raise ArgumentError("DataLoader: batch_sampler option is mutually exclusive with "
                                 "batch_size, shuffle, sampler, and drop_last")
         if batch_size is None and drop_last:
-            raise ArgumentError("DataLoader: batch_size=None disables auto-batching and is "
-                                "mutually exclusive with drop_last")
+            raise ArgumentError("batch_size=None option disables auto-batching and is mutually "
+                                "exclusive with drop_last")
 
     def _indices(self) -> Iterator[Any]:
-        return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
+        return iter(self._index_sampler)
 
     def _plan(self, seed: int) -> WorkerPlan:
         return WorkerPlan(self.dataset, self.collate_fn, self.batch_sampler is not None,
@@ -118,16 +157,15 @@ class DataLoader:
             return _SingleProcessDataLoaderIter(self)
         if not self.persistent_workers:
             return _MultiProcessingDataLoaderIter(self, seed)
-        if self._workers is None or self._workers.closed:
-            self._workers = _MultiProcessingDataLoaderIter(self, seed)
+        if self._iterator is None or self._iterator.closed:
+            self._iterator = _MultiProcessingDataLoaderIter(self, seed)
         else:
-            self._workers.restart()
-        return self._workers
+            self._iterator.restart()
+        return self._iterator
 
     def __len__(self) -> int:
         if not self._stream:
-            source: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
-            return len(source)
+            return len(self._index_sampler)
         items = len(self.dataset)
         if self.batch_size is None:
             return items

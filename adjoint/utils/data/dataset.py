@@ -29,7 +29,8 @@ class Dataset(Generic[T_co]):
     """
 
     def __getitem__(self, index: Any) -> T_co:
-        raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
+        raise NotImplementedError("Subclasses of Dataset should implement __getitem__: "
+                                  f"{type(self).__name__} does not")
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
         return ConcatDataset([self, other])
@@ -89,9 +90,12 @@ class StackDataset(Dataset[Any]):
     datasets: tuple[Any, ...] | dict[str, Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if bool(args) == bool(kwargs):
-            raise ArgumentError("StackDataset: give data sets either by position or by keyword, "
-                                "at least one")
+        if args and kwargs:
+            raise ArgumentError("Supported either ``tuple``- (via ``args``) or ``dict``- (via "
+                                "``kwargs``) like input/output, but both types are given: name "
+                                "all of StackDataset's data sets, or none")
+        if not (args or kwargs):
+            raise ArgumentError("StackDataset: At least one dataset should be passed")
         self.datasets = args or kwargs
         lengths = [len(d) for d in self._members()]
         if len(set(lengths)) > 1:
@@ -139,7 +143,10 @@ class ConcatDataset(Dataset[T_co]):
         return self.cumulative_sizes[-1]
 
     def __getitem__(self, index: int) -> T_co:
-        if not -len(self) <= index < len(self):
+        if index < -len(self):
+            raise ArgumentError("absolute value of index should not exceed dataset length: "
+                                f"ConcatDataset[{index}] of {len(self)} items")
+        if index >= len(self):
             raise IndexOutOfRange(f"ConcatDataset: index {index} is outside of {len(self)} items")
         index %= len(self)
         which = bisect.bisect_right(self.cumulative_sizes, index)
@@ -228,13 +235,16 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Any = 
     size = len(dataset)
     counts = [int(n) for n in lengths]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 + 1e-9:
-        if any(not 0 <= f <= 1 for f in lengths):
-            raise ArgumentError(f"random_split: fractions {list(lengths)} must lie in [0, 1]")
+        odd = next((i for i, f in enumerate(lengths) if not 0 <= f <= 1), None)
+        if odd is not None:
+            raise ArgumentError(f"Fraction at index {odd} is not between 0 and 1: "
+                                f"random_split by {list(lengths)}")
         counts = [math.floor(size * f) for f in lengths]
         for i in range(size - sum(counts)):
             counts[i % len(counts)] += 1
         if 0 in counts:
-            warnings.warn(f"random_split: subset {counts.index(0)} is empty", stacklevel=2)
+            warnings.warn(f"Length of split at index {counts.index(0)} is 0: random_split of "
+                          f"{size} items makes an empty data set", stacklevel=2)
     if sum(counts) != size:
         raise ArgumentError(f"random_split: Sum of input lengths does not equal the length of the "
                             f"input dataset: {list(lengths)} against {size} items")

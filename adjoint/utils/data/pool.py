@@ -16,7 +16,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, StructureError
 from adjoint.utils.data.segments import discard, unpack
 from adjoint.utils.data.worker import WorkerError, WorkerPlan, describe_exit, run_worker
 
@@ -153,8 +153,8 @@ class WorkerPool:
         process.join(_GRACE)
         why, pid = describe_exit(process), process.pid
         self.shutdown()
-        raise WorkerError(f"DataLoader worker (pid {pid}) {why} unexpectedly, while it was "
-                          f"loading; run with num_workers=0 to see an error of the data set")
+        raise WorkerError(f"DataLoader worker (pid(s) {pid}) exited unexpectedly: it {why} while "
+                          "it was loading; run with num_workers=0 to see an error of the data set")
 
     def shutdown(self) -> None:
         """End all workers, waiting briefly, then by force; remove their shared memory."""
@@ -186,10 +186,11 @@ def start_context(context: Any) -> Any:
     if context is None or isinstance(context, str):
         known: Sequence[str] = multiprocessing.get_all_start_methods()
         if context is not None and context not in known:
-            raise ArgumentError(f"DataLoader: multiprocessing_context {context!r} is not one of "
-                                f"{', '.join(known)}")
+            raise ArgumentError("multiprocessing_context option should specify a valid start "
+                                f"method in {known!r}, but got multiprocessing_context={context!r}")
         return multiprocessing.get_context(context)
     if not hasattr(context, "Process"):
-        raise ArgumentError(f"DataLoader: multiprocessing_context is a {type(context).__name__}; "
-                            f"a name or a multiprocessing context is needed")
+        raise StructureError("multiprocessing_context option should be a valid context object or a "
+                             "string specifying the start method, but got "
+                             f"multiprocessing_context={context!r}")
     return context

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, StructureError
 from adjoint.core.tensor import Tensor
 from adjoint.utils.data.seeds import numpy_generator, permutation
 
@@ -47,9 +47,9 @@ class SequentialSampler(Sampler[int]):
         return len(self.data_source)
 
 
-def _count(name: str, value: Any) -> int:
+def _count(name: str, value: Any, label: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise ArgumentError(f"{name} should be a positive integer value, but got {value!r}")
+        raise ArgumentError(f"{name} should be a positive integer value, but got {label}{value!r}")
     return value
 
 
@@ -66,11 +66,11 @@ class RandomSampler(Sampler[int]):
                  num_samples: int | None = None, generator: Any = None) -> None:
         super().__init__(data_source)
         if not isinstance(replacement, bool):
-            raise ArgumentError(f"RandomSampler: replacement should be a bool, got {replacement!r}")
+            raise StructureError("RandomSampler: replacement should be a boolean value, but got "
+                                 f"replacement={replacement!r}")
         self.replacement, self.generator = replacement, generator
         self._num_samples = num_samples
-        if num_samples is not None:
-            _count("RandomSampler: num_samples", num_samples)
+        _count("RandomSampler: num_samples", self.num_samples, "num_samples=")
 
     @property
     def num_samples(self) -> int:
@@ -80,7 +80,7 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, wanted = len(self.data_source), self.num_samples
         if not n:
-            return
+            return      # emptied since
         if self.replacement:
             yield from numpy_generator(self.generator).integers(n, size=wanted).tolist()
             return
@@ -120,7 +120,10 @@ class WeightedRandomSampler(Sampler[int]):
     def __init__(self, weights: Sequence[float] | Tensor, num_samples: int,
                  replacement: bool = True, generator: Any = None) -> None:
         super().__init__()
-        self.num_samples = _count("WeightedRandomSampler: num_samples", num_samples)
+        self.num_samples = _count("WeightedRandomSampler: num_samples", num_samples, "num_samples=")
+        if not isinstance(replacement, bool):
+            raise ArgumentError("WeightedRandomSampler: replacement should be a boolean value, but "
+                                f"got replacement={replacement!r}")
         array = weights.array if isinstance(weights, Tensor) else weights
         self.weights = np.asarray(array, np.float64)
         if self.weights.ndim != 1 or not self.weights.size:
@@ -131,8 +134,9 @@ class WeightedRandomSampler(Sampler[int]):
                                 "not all 0")
         positive = int(np.count_nonzero(self.weights))
         if not replacement and num_samples > positive:
-            raise ArgumentError(f"WeightedRandomSampler: {num_samples} samples without replacement "
-                                f"from {positive} items of positive weight")
+            raise ArgumentError("cannot sample n_sample > prob_dist.size(-1) samples without "
+                                f"replacement: WeightedRandomSampler of {num_samples} from "
+                                f"{positive} items of positive weight")
         self.replacement, self.generator = replacement, generator
 
     def __iter__(self) -> Iterator[int]:
@@ -155,8 +159,9 @@ class BatchSampler(Sampler[list[int]]):
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         super().__init__()
         if not isinstance(drop_last, bool):
-            raise ArgumentError(f"BatchSampler: drop_last should be a bool, got {drop_last!r}")
-        self.batch_size = _count("batch_size", batch_size)
+            raise ArgumentError("BatchSampler: drop_last should be a boolean value, but got "
+                                f"drop_last={drop_last!r}")
+        self.batch_size = _count("BatchSampler: batch_size", batch_size, "batch_size=")
         self.sampler, self.drop_last = sampler, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:

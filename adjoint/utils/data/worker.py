@@ -156,13 +156,18 @@ def _report(error: BaseException, worker: int) -> bytes:
         return pickle.dumps((WorkerError, text))
 
 
+class _Lines(str):
+    """A text whose repr is itself: KeyError prints the repr of what it was given."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def raise_report(data: bytes) -> None:
     """Raise what `_report` described: the same class where it takes one string."""
     kind, text = pickle.loads(data)
-    if issubclass(kind, KeyError):
-        raise WorkerError(text)  # KeyError would print its text as a repr, on one line
     try:
-        error = kind(text)
+        error = kind(_Lines(text) if issubclass(kind, KeyError) else text)
     except Exception:
         error = WorkerError(text)
     raise error
