@@ -192,6 +192,51 @@ def test_load_state_dict_checks_first_and_copies() -> None:
     assert loaded["exp_avg"].dtype == ad.float64 and loaded["step"].dtype == ad.float32
 
 
+@pytest.mark.parametrize("name", ["ASGD", "NAdam", "LBFGS", "RAdam", "Adam", "Rprop"])
+def test_complex_parameters_go_on_from_a_loaded_state(name: str) -> None:
+    """What state of a complex parameter is real (counts, step sizes, flat vectors) stays so."""
+    values = [[0.5 + 1j, -1 + 0.2j], [2 - 1j, 0.1j]]
+
+    def train(resume: bool) -> list[Any]:
+        w = nn.Parameter(ad.tensor(values, dtype=ad.complex128))
+        opt = getattr(optim, name)([w])
+
+        def closure() -> Any:
+            opt.zero_grad()
+            loss = ((w * w.conj()).real - 0.3).square().sum()
+            loss.backward()
+            return loss
+
+        for i in range(6):
+            opt.step(closure)
+            if resume and i == 2:
+                saved = opt.state_dict()
+                opt = getattr(optim, name)([w])
+                opt.load_state_dict(saved)
+        kept: list[Any] = w.tolist()
+        return kept
+
+    assert train(True) == train(False) != values
+
+
+def test_loaded_state_of_a_floating_parameter_takes_its_dtype() -> None:
+    w = nn.Parameter(ad.ones(2, dtype=ad.float64))
+    opt = optim.SGD([w], lr=0.1, momentum=0.9)
+    w.grad = ad.ones(2, dtype=ad.float64)
+    opt.step()
+    saved = opt.state_dict()
+    saved["state"][0].update(count=ad.tensor([3]), step=ad.tensor(3))
+    opt.load_state_dict(saved)
+    assert opt.state[w]["count"].dtype == ad.float64 and opt.state[w]["step"].dtype == ad.int64
+
+
+def test_fused_takes_floating_parameters_only() -> None:
+    w = nn.Parameter(ad.ones(2, dtype=ad.complex64))
+    w.grad = ad.ones(2, dtype=ad.complex64)
+    with pytest.raises(RuntimeError, match="^`fused=True` requires all the params to be floating"):
+        optim.Adam([w], fused=True).step()
+
+
 def test_pickle_and_deepcopy() -> None:
     w = param(2)
     opt = optim.AdamW([w])

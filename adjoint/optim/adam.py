@@ -11,6 +11,7 @@ from adjoint.optim.optimizer import (
     ParamsT,
     Work,
     advance,
+    check,
     check_common,
     check_modes,
     counter,
@@ -43,6 +44,11 @@ class Adam(Optimizer):
                  fused: bool | None = None, decoupled_weight_decay: bool = False) -> None:
         check_common(lr, weight_decay, eps, betas)
         check_modes(type(self).__name__, foreach, fused, differentiable)
+        check(len({isinstance(b, Tensor) for b in betas}) == 1,
+              f"betas must be either both floats or both Tensors, got {betas}")
+        for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
+            check(not (isinstance(value, Tensor) and foreach and not capturable),
+                  f"{name} as a Tensor is not supported for capturable=False and foreach=True")
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
             "amsgrad": amsgrad, "maximize": maximize, "foreach": foreach,

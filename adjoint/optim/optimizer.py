@@ -15,7 +15,7 @@ import numpy as np
 from adjoint.autograd.modes import enable_grad
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import is_float, is_inexact
+from adjoint.base.dtypes import is_float
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.modes import WATCH, about_to_write, state, watchers
 from adjoint.core.rehearsal import call
@@ -242,6 +242,9 @@ class Optimizer:
                 raise DTypeError(f"{type(self).__name__}: a parameter of {p.dtype} has a gradient "
                                  f"of {g.dtype}")
             out.append(p)
+        if group.get("fused") and not all(is_float(p.array.dtype) for p in out):
+            raise DTypeError("`fused=True` requires all the params to be floating point Tensors: "
+                             f"{type(self).__name__} got {[str(p.dtype) for p in out]}")
         return out
 
     def _begin(self, closure: Closure | None) -> tuple[Any, list[tuple[dict[str, Any],
@@ -347,8 +350,8 @@ class Optimizer:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over state and settings that ``state_dict`` returned.
 
-        Floating state is cast to the dtype of its parameter, except "step". Raises
-        ArgumentError, and changes nothing, if groups or their sizes differ.
+        State of a floating parameter is cast to its dtype, except "step"; that of others stays as
+        it is. Raises ArgumentError, and changes nothing, if groups or their sizes differ.
         """
         state_dict = dict(state_dict)
         for hook in (self._optimizer_load_state_dict_pre_hooks or {}).values():
@@ -441,7 +444,7 @@ def _cast(p: Tensor, value: Any, key: str = "") -> Any:
     if type(array) is MetaArray:
         return wrap(MetaArray(array.shape, array.dtype))
     wanted = p.array.dtype
-    keep = key == "step" or not (is_inexact(wanted) and is_inexact(array.dtype))
+    keep = key == "step" or not is_float(wanted)
     return wrap(np.array(array, dtype=array.dtype if keep else wanted))
 
 

@@ -35,13 +35,16 @@ class SparseAdam(Optimizer):
     def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  maximize: bool = False) -> None:
+        check_common(lr, eps=eps, betas=betas)
         check(number(lr) > 0.0, f"Invalid learning rate: {lr}")
         check(eps > 0.0, f"Invalid epsilon value: {eps}")
-        check_common(lr, eps=eps, betas=betas)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
-        for group in self.param_groups:
-            check(not any(p.is_sparse for p in group["params"]),
-                  "SparseAdam requires dense parameter tensors")
+        for kind, asked in (("Sparse", "requires dense parameter tensors"),
+                            ("Complex", "does not support complex parameters")):
+            at = [[i, j] for i, group in enumerate(self.param_groups)
+                  for j, p in enumerate(group["params"])
+                  if (p.is_sparse if kind == "Sparse" else p.is_complex())]
+            check(not at, f"{kind} params at indices {at}: SparseAdam {asked}")
 
     def step(self, closure: Closure | None = None) -> Any:
         """One update; see Optimizer.step."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from adjoint.autograd.modes import no_grad
 from adjoint.base.dtypes import I64, is_inexact
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, AssertedError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn.modules.batchnorm import _BatchNorm
 from adjoint.nn.modules.module import Module
@@ -103,7 +103,7 @@ class AveragedModel(Module):
                  ) -> None:
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
-            raise ArgumentError("Only one of avg_fn and multi_avg_fn should be provided")
+            raise AssertedError("Only one of avg_fn and multi_avg_fn should be provided")
         self.module = deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
@@ -178,7 +178,7 @@ class SWALR(LRScheduler):
                              strict=True):
             group["swa_lr"] = lr
         if anneal_strategy not in ("cos", "linear"):
-            raise ArgumentError("anneal_strategy must by one of 'cos' or 'linear', instead got "
+            raise ArgumentError("anneal_strategy must be one of 'cos' or 'linear', instead got "
                                 f"{anneal_strategy}")
         self._anneal_strategy = anneal_strategy
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
