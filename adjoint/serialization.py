@@ -6,6 +6,7 @@ from adjoint.io import (
     add_safe_globals,
     clear_safe_globals,
     get_safe_globals,
+    get_unsafe_globals_in_checkpoint,
     load,
     safe_globals,
     save,
@@ -14,5 +15,5 @@ from adjoint.io import (
 MAP_LOCATION = Callable[[Any, str], Any] | str | dict[str, str] | None   # what `load` takes
 FILE_LIKE = Any
 
-__all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals",
-           "save"]
+__all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals",
+           "get_unsafe_globals_in_checkpoint", "load", "safe_globals", "save"]

@@ -2,15 +2,18 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import os
 import pickle
+import warnings
 import zipfile
 from collections import Counter, OrderedDict
 
 import numpy as np
 import pytest
 
+import adjoint as ad
 import adjoint.base.dtypes as dtypes
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
 from adjoint.core.tensor import Parameter, Size, Tensor, wrap
@@ -19,6 +22,7 @@ from adjoint.io import (
     UnsafePickleError,
     add_safe_globals,
     clear_safe_globals,
+    get_unsafe_globals_in_checkpoint,
     load,
     safe_globals,
     save,
@@ -220,7 +224,9 @@ def test_random_pickles_never_crash():
 
 
 BAD = {
-    "legacy": (pickle.dumps(0x1950A86A20F9469CFC6C, 2) + b"\x80\x02M\xe9\x03.", "old format"),
+    "legacy": (pickle.dumps(0x1950A86A20F9469CFC6C, 2) +
+               b"\x80\x02M\xe9\x03.", "has no end|damaged"),
+    "a pickle": (pickle.dumps({"w": 1}), "^Invalid magic number; corrupt file"),
     "text": (b"hello, this is not a model", "neither a checkpoint"),
     "empty": (b"", "is empty"),
     "another zip": (None, "holds no data.pkl"),
@@ -255,8 +261,6 @@ def test_missing_files_and_wrong_arguments(tmp_path):
         save({}, 3)
     with pytest.raises(ArgumentError, match="mmap=True needs a path"):
         load(io.BytesIO(b""), mmap=True)
-    with pytest.raises(NotSupported):
-        save({}, io.BytesIO(), _use_new_zipfile_serialization=False)
     with pytest.raises(DTypeError, match="not found under that name"):
         save({"f": lambda: 0}, io.BytesIO())
 
@@ -335,17 +339,78 @@ def test_bfloat16_both_ways(torch):
     assert back.dtype == dtypes.bfloat16 and back.array.tobytes() == array.tobytes()
 
 
-def test_torchs_sparse_and_old_format_are_refused_clearly(torch):
+def kinds(package):
+    """Tensors of every kind that a checkpoint may hold, some of which share memory."""
+    whole = package.arange(12.0, dtype=package.float64).reshape(3, 4)
+    names = ("float16", "bfloat16", "int32", "uint8", "bool", "complex64", "uint16")
+    return {"views": [whole, whole.t(), whole[1], whole.reshape(-1)[3:7]], "scalar": whole[1, 2],
+            "dtypes": [package.tensor([0, 1]).to(getattr(package, n)) for n in names],
+            "empty": package.zeros(0, 3), "parameter": package.nn.Parameter(package.ones(2)),
+            "coo": package.eye(3).to_sparse(), "csr": package.eye(3).to_sparse_csr(),
+            "csc": (package.eye(3) * 2).to_sparse_csc()}
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if "sparse" in str(a.layout):
+        assert str(a.layout).split(".")[1] == str(b.layout).split(".")[1]
+        a, b = a.to_dense(), b.to_dense()
+    assert str(a.dtype).split(".")[1] == str(b.dtype).split(".")[1]
+    assert a.requires_grad == b.requires_grad and tuple(a.shape) == tuple(b.shape)
+    return a.tolist() == b.tolist()
+
+
+def through(write, read, obj, **options):
     buffer = io.BytesIO()
-    torch.save(torch.eye(2).to_sparse(), buffer)
+    write(obj, buffer, **options)
     buffer.seek(0)
-    with pytest.raises(NotSupported, match="a sparse tensor"):
-        load(buffer)
+    return read(buffer)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("safe", [True, False])
+def test_both_formats_keep_every_kind_of_tensor(zipped, safe):
+    wanted = kinds(ad)
+    got = through(save, functools.partial(load, weights_only=safe), wanted,
+                  _use_new_zipfile_serialization=zipped)
+    assert same(wanted, got) and isinstance(got["parameter"], ad.nn.Parameter)
+    got["views"][0].zero_()
+    assert all(not v.any() for v in got["views"])
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_both_formats_go_both_ways(torch, zipped):
+    option = {"_use_new_zipfile_serialization": zipped}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)        # compressed layouts are beta there
+        assert same(through(torch.save, load, kinds(torch), **option), kinds(ad))
+        assert same(through(save, torch.load, kinds(ad), **option), kinds(torch))
+
+
+def test_the_old_format_does_not_run_code_and_finds_damage():
     buffer = io.BytesIO()
-    torch.save({"a": torch.ones(2)}, buffer, _use_new_zipfile_serialization=False)
-    buffer.seek(0)
-    with pytest.raises(FileFormatError, match="old format"):
-        load(buffer)
+    save([os.system, ad.ones(3)], buffer, _use_new_zipfile_serialization=False)
+    with pytest.raises(UnsafePickleError, match="^Weights only load failed.*system"):
+        load(io.BytesIO(buffer.getvalue()))
+    buffer = io.BytesIO()
+    save(ad.ones(3), buffer, _use_new_zipfile_serialization=False)
+    whole = buffer.getvalue()
+    for cut in range(len(whole)):
+        with pytest.raises((FileFormatError, NotSupported)):
+            load(io.BytesIO(whole[:cut]))
+    assert load(io.BytesIO(whole)).tolist() == [1.0] * 3
+
+
+def test_names_that_load_would_not_accept_are_told():
+    for zipped in (True, False):
+        for protocol in (2, 4):
+            buffer = io.BytesIO()
+            save({"f": os.system, "w": ad.ones(2)}, buffer, None, protocol, zipped)
+            buffer.seek(0)
+            assert get_unsafe_globals_in_checkpoint(buffer) == [f"{os.system.__module__}.system"]
 
 
 def test_a_pytorch_checkpoint_trained_one_step_and_read_back_by_pytorch(torch, tmp_path):

@@ -9,6 +9,7 @@ from adjoint.io.checkpoint_file import (
     add_safe_globals,
     clear_safe_globals,
     get_safe_globals,
+    get_unsafe_globals_in_checkpoint,
     load,
     safe_globals,
     save,
@@ -16,4 +17,4 @@ from adjoint.io.checkpoint_file import (
 from adjoint.io.errors import FileFormatError, UnsafePickleError
 
 __all__ = ["FileFormatError", "UnsafePickleError", "add_safe_globals", "clear_safe_globals",
-           "get_safe_globals", "load", "safe_globals", "save"]
+           "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "safe_globals", "save"]

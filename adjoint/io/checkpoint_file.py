@@ -8,6 +8,7 @@ Both directions are covered: `torch.load(weights_only=True)` reads what `save` w
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import pickle
@@ -22,19 +23,19 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from adjoint.base.dtypes import DType
-from adjoint.base.errors import AdjointError, ArgumentError, NotSupported
+from adjoint.base.errors import AdjointError, ArgumentError
 from adjoint.core.tensor import Size
-from adjoint.io import safetensors
+from adjoint.io import legacy, safetensors
 from adjoint.io.arrays import Parameter, Tensor, as_array, as_tensor, check_device, device
 from adjoint.io.atomic import atomic_write
 from adjoint.io.errors import EmptyFileError, FileFormatError, UnsafePickleError
-from adjoint.io.pickle_in import Callable_, SafeUnpickler, Trusted, find_safe
+from adjoint.io.pickle_in import Callable_, SafeUnpickler, Trusted, find_safe, global_names
 from adjoint.io.pickle_out import Call, Global, Persistent, PickleWriter
 from adjoint.io.storages import StorageTable
-from adjoint.io.torch_names import STORAGE_OF, Storage, StorageType, torch_names
+from adjoint.io.torch_names import STORAGE_OF, Storage, StorageType, in_order, torch_names
+from adjoint.ops.device import layout, sparse_bsr, sparse_coo, sparse_csr, strided
 
 _ALIGN = 64
-_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 # What the zip module raises for offsets, names and sizes that make no sense.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, LookupError,
            OverflowError, RuntimeError, OSError)
@@ -82,8 +83,11 @@ def safe_globals(names: list[Any]) -> Iterator[None]:
 class _Replacer:
     """Turns tensors, dtypes, sizes and devices into the calls PyTorch expects."""
 
-    def __init__(self, table: StorageTable, placing: bool) -> None:
-        self._table, self._placing = table, placing
+    placing = False     # True in the second pass, when the table knows all tensors
+
+    def __init__(self, table: StorageTable, view: tuple[None, ...]) -> None:
+        self._table, self._view = table, view
+        self._parts: dict[int, tuple[Any, ...]] = {}    # of sparse tensors: the same in both passes
 
     def __call__(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
@@ -92,21 +96,30 @@ class _Replacer:
             return Global("torch", obj.name)
         if type(obj) is Size:
             return Call(Global("torch", "Size"), (tuple(obj),))
+        if type(obj) is layout:
+            return Call(Global("torch.serialization", "_get_layout"), (f"torch.{obj.name}",))
         if type(obj) is device:
             return Call(Global("torch", "device"), (str(obj),))
         return obj
 
     def _tensor(self, tensor: Tensor) -> Call:
-        call = self._plain(tensor)
+        call = (self._plain(tensor) if tensor.layout is strided else
+                Call(Global("torch._utils", "_rebuild_sparse_tensor"),
+                     (tensor.layout, self._sparse(tensor))))
         if isinstance(tensor, Parameter):
             function = Global("torch._utils", "_rebuild_parameter")
             return Call(function, (call, bool(tensor.requires_grad), OrderedDict()))
         return call
 
+    def _sparse(self, tensor: Tensor) -> tuple[Any, ...]:
+        if id(tensor) not in self._parts:
+            self._parts[id(tensor)] = _sparse_parts(tensor)
+        return self._parts[id(tensor)]
+
     def _plain(self, tensor: Tensor) -> Call:
         array = as_array(tensor, "save: a tensor")
         wanted = bool(tensor.requires_grad) and not isinstance(tensor, Parameter)
-        if not self._placing:
+        if not self.placing:
             self._table.add(id(tensor), array)
             return Call(Global("torch._utils", "_rebuild_tensor_v2"), (OrderedDict(),))
         number, offset, stride = self._table.place(id(tensor), array)
@@ -115,13 +128,26 @@ class _Replacer:
         shape = tuple(array.shape)
         if data.dtype.name in STORAGE_OF:
             kind = Global("torch", STORAGE_OF[data.dtype.name])
-            ref = Persistent(("storage", kind, *where, data.numel))
+            ref = Persistent(("storage", kind, *where, data.numel, *self._view))
             return Call(Global("torch._utils", "_rebuild_tensor_v2"),
                         (ref, offset, shape, stride, wanted, OrderedDict()))
         nbytes = data.numel * data.dtype.itemsize
-        ref = Persistent(("storage", Global("torch.storage", "UntypedStorage"), *where, nbytes))
+        # the old format knows no storage without a type
+        kind = (Global("torch", "ByteStorage") if self._view else
+                Global("torch.storage", "UntypedStorage"))
+        ref = Persistent(("storage", kind, *where, nbytes, *self._view))
         return Call(Global("torch._utils", "_rebuild_tensor_v3"),
                     (ref, offset, shape, stride, wanted, OrderedDict(), data.dtype))
+
+
+def _sparse_parts(tensor: Any) -> tuple[Any, ...]:
+    """What a sparse tensor is made of, in the order of its rebuild function."""
+    if tensor.layout is sparse_coo:
+        return tensor._indices(), tensor._values(), tensor.shape, tensor.is_coalesced()
+    outer, inner = (("crow", "col") if tensor.layout in (sparse_csr, sparse_bsr)
+                    else ("ccol", "row"))
+    return (getattr(tensor, f"{outer}_indices")(), getattr(tensor, f"{inner}_indices")(),
+            tensor.values(), tensor.shape)
 
 
 class _ZipWriter:
@@ -152,7 +178,8 @@ def save(obj: Any, f: File, pickle_module: Any = None, pickle_protocol: int = 2,
     """Write tensors in any nesting of dicts, lists, tuples, numbers and strings to `f`.
 
     `f` is a path (replaced in one atomic step) or a writable binary file. Tensors that share
-    memory share it when read; gradients and graphs are not kept. PyTorch reads the file.
+    memory share it when read; gradients and graphs are not kept. PyTorch reads the file;
+    versions before 1.6 do with `_use_new_zipfile_serialization=False`.
 
     Raises `DTypeError` for objects that cannot be pickled, OSError for a full disk.
 
@@ -162,26 +189,30 @@ def save(obj: Any, f: File, pickle_module: Any = None, pickle_protocol: int = 2,
     >>> _ = buffer.seek(0); load(buffer)["step"]
     3
     """
-    if not _use_new_zipfile_serialization:
-        raise NotSupported("save: the old non-zip format is not written; leave out "
-                           "_use_new_zipfile_serialization=False")
+    zipped = _use_new_zipfile_serialization
     if isinstance(f, str | os.PathLike):
         stem = os.path.basename(os.fspath(f)).rsplit(".", 1)[0] or "archive"
         with atomic_write(f) as file:
-            _write(obj, file, stem)
+            _write(obj, file, stem if zipped else None)
         return
     if not hasattr(f, "write"):
         raise ArgumentError(f"save: f is a {type(f).__name__}; a path or a binary file is needed")
     buffer = io.BytesIO()
-    _write(obj, buffer, "archive")
+    _write(obj, buffer, "archive" if zipped else None)
     f.write(buffer.getbuffer())
 
 
-def _write(obj: Any, file: BinaryIO, folder: str) -> None:
-    table = StorageTable()
-    first = PickleWriter(_Replacer(table, placing=False))  # alive: identities must not recur
+def _write(obj: Any, file: BinaryIO, folder: str | None) -> None:
+    """As a zip with its members in ``folder``; None: in the old format."""
+    table, view = StorageTable(), (None,) if folder is None else ()
+    replacer = _Replacer(table, view)
+    first = PickleWriter(replacer)  # alive: identities must not recur
     first.dump(obj)
-    data = PickleWriter(_Replacer(table, placing=True)).dump(obj)
+    replacer.placing = True
+    data = PickleWriter(replacer).dump(obj)
+    if folder is None:
+        legacy.write(file, data, table.storages)
+        return
     out = _ZipWriter(file, folder)
     out.add("data.pkl", data)
     out.add(".format_version", b"1")
@@ -196,6 +227,8 @@ def _write(obj: Any, file: BinaryIO, folder: str) -> None:
 # ------------------------------------------------------------------------------- reading
 class _Reader:
     """An open checkpoint: finds members, reads each storage once."""
+
+    filled = True       # a storage has its bytes from the first
 
     def __init__(self, file: BinaryIO, path: str | None, where: str, location: MapLocation) -> None:
         self._file, self._path, self._where, self._location = file, path, where, location
@@ -216,6 +249,10 @@ class _Reader:
         except KeyError:
             return default
 
+    def fill(self) -> bool:
+        """False: storages are read where the pickle refers to them."""
+        return False
+
     def pickle(self) -> bytes:
         """The bytes of the pickle."""
         return self._zip.read(self._prefix + "data.pkl")
@@ -232,13 +269,7 @@ class _Reader:
             dtype = kind.dtype
             nbytes = numel * (dtype.itemsize if dtype is not None else 1)
             raw = self._raw(f"{self._prefix}data/{key}", nbytes)
-            if self._order != sys.byteorder:
-                if dtype is None:
-                    raise NotSupported("load: untyped storages of another byte order")
-                unit = np.dtype(f"u{dtype.itemsize}" if dtype.itemsize <= 8 else "c16")
-                if dtype.is_complex:
-                    unit = np.dtype(f"u{dtype.itemsize // 2}")
-                raw = raw.view(unit).byteswap().view(np.uint8)
+            raw = in_order(raw, dtype, self._order)
             self._storages[key] = Storage(raw, dtype, _locate(self._location, str(location)))
         return self._storages[key]
 
@@ -329,18 +360,19 @@ def _load(file: BinaryIO, where: str, mmap: bool, location: MapLocation, weights
           options: dict[str, Any]) -> Any:
     head = file.read(16)
     file.seek(0)
-    if not head.startswith(b"PK\x03\x04"):
+    if not head.startswith((b"PK\x03\x04", legacy.START)):
         return _load_other(file, head, where, location)
+    encoding = options.get("encoding", "utf-8")
     try:
-        reader = _Reader(file, where if mmap else None, where, location)
-        data, encoding = reader.pickle(), options.get("encoding", "utf-8")
+        reader = _open(file, head, where, mmap, location)
         if weights_only:
-            return SafeUnpickler(_finder(), reader.storage, encoding).load(data)
+            out = _read_safely(reader, encoding)
+            return _read_safely(reader, encoding) if reader.fill() else out
     except UnsafePickleError as error:
         raise UnsafePickleError(
-            f"load: {where}: {error}. If the file comes from a source you trust, list the name "
-            f"with adjoint.serialization.add_safe_globals, or pass weights_only=False, which "
-            f"may run code from the file") from None
+            f"Weights only load failed. load: {where}: {error}. If the file comes from a source "
+            "you trust, list the name with adjoint.serialization.add_safe_globals, or pass "
+            "weights_only=False, which may run code from the file") from None
     except FileFormatError as error:
         raise FileFormatError(f"load: {where}: {error}") from error.__cause__
     except AdjointError:
@@ -348,15 +380,30 @@ def _load(file: BinaryIO, where: str, mmap: bool, location: MapLocation, weights
     except _DAMAGE as error:
         raise FileFormatError(f"load: {where}: the file is damaged or was cut short "
                               f"({error})") from None
-    return _TrustingUnpickler(data, reader.storage, encoding).load()
+    out = _TrustingUnpickler(reader, encoding).load()
+    return _TrustingUnpickler(reader, encoding).load() if reader.fill() else out
+
+
+def _read_safely(reader: Any, encoding: str) -> Any:
+    find = _finder(reader.filled)
+    return SafeUnpickler(find, reader.storage, encoding).load(reader.pickle())
+
+
+def _open(file: BinaryIO, head: bytes, where: str, mmap: bool, location: MapLocation
+          ) -> _Reader | legacy.LegacyReader:
+    if not head.startswith(legacy.START):
+        return _Reader(file, where if mmap else None, where, location)
+    if mmap:
+        raise FileFormatError("mmap can only be used with files saved with "
+                              "`_use_new_zipfile_serialization=True`: this one has the old format")
+    return legacy.LegacyReader(file, functools.partial(_locate, location))
 
 
 def _load_other(file: BinaryIO, head: bytes, where: str, location: MapLocation) -> Any:
     """Files that are no zip: safetensors, or an error that says what they are."""
-    if head.startswith(_LEGACY[:12]) or head[:2] == b"\x80\x02":
-        raise FileFormatError(
-            f"load: {where} is a checkpoint in PyTorch's old format (before 1.6) or a bare "
-            f"pickle; rewrite it once with PyTorch: torch.save(torch.load(path), path)")
+    if head[:1] == b"\x80":
+        raise FileFormatError(f"Invalid magic number; corrupt file? load: {where} is a bare "
+                              "pickle, which pickle.load reads")
     if len(head) > 8 and head[8:9] == b"{":
         tensors = safetensors.load(file.read())
         return {k: as_tensor(v.array, where=_locate(location, "cpu")) for k, v in tensors.items()}
@@ -366,8 +413,30 @@ def _load_other(file: BinaryIO, head: bytes, where: str, location: MapLocation) 
                           f"it begins with {head[:8]!r}")
 
 
-def _finder() -> Callable[[str, str], Any]:
-    names = torch_names() | {
+def get_unsafe_globals_in_checkpoint(f: File) -> list[str]:
+    """The names in a checkpoint that `load` would not accept, sorted; nothing is executed.
+
+    >>> import argparse, io
+    >>> buffer = io.BytesIO(); save(argparse.Namespace(lr=0.1), buffer); _ = buffer.seek(0)
+    >>> get_unsafe_globals_in_checkpoint(buffer)
+    ['argparse.Namespace']
+    """
+    with contextlib.ExitStack() as stack:
+        file = (stack.enter_context(open(f, "rb")) if isinstance(f, str | os.PathLike) else f)
+        head = file.read(16)
+        file.seek(0)
+        names = global_names(_open(file, head, "the file", False, None).pickle())
+    find, unsafe = _finder(), []
+    for module, name in sorted(names):
+        try:
+            find(module, name)
+        except UnsafePickleError:
+            unsafe.append(f"{module}.{name}")
+    return unsafe
+
+
+def _finder(filled: bool = True) -> Callable[[str, str], Any]:
+    names = torch_names(filled) | {
         name: Trusted(obj) if isinstance(obj, type) else Callable_(obj)
         for name, obj in _allowed.items()}
 
@@ -379,9 +448,9 @@ def _finder() -> Callable[[str, str], Any]:
 class _TrustingUnpickler(pickle.Unpickler):
     """`weights_only=False`: PyTorch's names mean ours, all others are imported."""
 
-    def __init__(self, data: bytes, storage: Callable[[Any], Storage], encoding: str) -> None:
-        super().__init__(io.BytesIO(data), encoding=encoding)
-        self._names, self._storage = torch_names(), storage
+    def __init__(self, reader: _Reader | legacy.LegacyReader, encoding: str) -> None:
+        super().__init__(io.BytesIO(reader.pickle()), encoding=encoding)
+        self._names, self._storage = torch_names(reader.filled), reader.storage
 
     def find_class(self, module: str, name: str) -> Any:
         found = self._names.get(f"{module}.{name}")
@@ -391,5 +460,7 @@ class _TrustingUnpickler(pickle.Unpickler):
             return super().find_class(module, name)
         return found.function if isinstance(found, Callable_) else found
 
-    def persistent_load(self, pid: Any) -> Storage:
+    def persistent_load(self, pid: Any) -> Any:
+        if pid[0] == "module":      # the old format names a module's class with its source
+            return pid[1]
         return self._storage(pid)

@@ -48,6 +48,28 @@ _FIXED: dict[str, Callable[[], Any]] = {
     "MARK": lambda: _MARK}
 
 
+def global_names(data: bytes) -> set[tuple[str, str]]:
+    """The (module, name) pairs that a pickle refers to; nothing is executed."""
+    names, strings = set(), [""]
+    memo: dict[int, str] = {}
+    arg: Any
+    for opcode, arg, _ in pickletools.genops(data):
+        if opcode.name == "GLOBAL":
+            module, _, name = arg.partition(" ")
+            names.add((module, name))
+        elif opcode.name == "STACK_GLOBAL":
+            names.add((strings[-2], strings[-1]))
+        elif opcode.name in _PUSH and isinstance(arg, str):
+            strings.append(arg)
+        elif opcode.name == "MEMOIZE":
+            memo[len(memo)] = strings[-1]
+        elif opcode.name in ("PUT", "BINPUT", "LONG_BINPUT"):
+            memo[int(arg)] = strings[-1]
+        elif opcode.name in ("GET", "BINGET", "LONG_BINGET"):
+            strings.append(memo.get(int(arg), ""))
+    return names
+
+
 class SafeUnpickler:
     """Reads one pickle.
 

@@ -1,6 +1,7 @@
 """What the names in a PyTorch checkpoint mean here: storages, dtypes, rebuild functions."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,16 @@ from adjoint.core.tensor import Size, Tensor, share_cell
 from adjoint.io.arrays import Parameter, as_tensor, device
 from adjoint.io.errors import FileFormatError
 from adjoint.io.pickle_in import Callable_
+from adjoint.ops.device import (
+    layout,
+    sparse_bsc,
+    sparse_bsr,
+    sparse_coo,
+    sparse_csc,
+    sparse_csr,
+    strided,
+)
+from adjoint.ops.sparse import sparse_compressed_tensor, sparse_coo_tensor
 
 STORAGES = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
@@ -21,6 +32,8 @@ STORAGES = {
     "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
     "ComplexDoubleStorage": "complex128",
 }
+LAYOUTS = {f"torch.{kind.name}": kind for kind in (
+    strided, sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc)}
 STORAGE_OF = {dtype: storage for storage, dtype in STORAGES.items()}
 DTYPES: dict[str, DType] = {
     name: getattr(dtypes, "bool_" if name == "bool" else name)
@@ -72,6 +85,16 @@ class Storage:
                           tuple(s * itemsize for s in stride))
 
 
+def in_order(raw: np.ndarray, dtype: DType | None, order: str) -> np.ndarray:
+    """The bytes of a storage that was written in byte order ``order``, in this machine's."""
+    if order == sys.byteorder:
+        return raw
+    if dtype is None:
+        raise NotSupported("load: untyped storages of another byte order")
+    width = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
+    return raw.view(np.dtype(f"u{width}")).byteswap().view(np.uint8)
+
+
 def _tensor(storage: Storage, offset: int, size: Sequence[int], stride: Sequence[int],
             requires_grad: bool = False, hooks: Any = None, metadata: Any = None,
             dtype: DType | None = None) -> Tensor:
@@ -107,6 +130,16 @@ def _meta_tensor(dtype: DType, size: Sequence[int], stride: Sequence[int],
     return as_tensor(blank, requires_grad is True, "meta")
 
 
+def _sparse(kind: layout, parts: Sequence[Any]) -> Tensor:
+    if kind is sparse_coo:
+        indices, values, size, *coalesced = parts
+        out = sparse_coo_tensor(indices, values, size)
+        return out.coalesce() if coalesced and coalesced[0] is True else out
+    if kind is strided:
+        raise FileFormatError("a sparse tensor in it is laid out as a dense one")
+    return sparse_compressed_tensor(*parts, layout=kind)
+
+
 def _refuse(what: str) -> Callable[..., Any]:
     def refused(*args: Any) -> Any:
         raise NotSupported(f"load: the file holds {what}, which has no tensor type here; "
@@ -121,20 +154,23 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
     "torch._utils._rebuild_meta_tensor_no_storage": _meta_tensor,
-    "torch._utils._rebuild_sparse_tensor": _refuse("a sparse tensor"),
+    "torch._utils._rebuild_sparse_tensor": _sparse,
     "torch._utils._rebuild_qtensor": _refuse("a quantized tensor"),
     "torch._utils._rebuild_nested_tensor": _refuse("a nested tensor"),
     "torch._utils._rebuild_wrapper_subclass": _refuse("a tensor subclass"),
     "torch._tensor._rebuild_from_type_v2": _refuse("a tensor subclass"),
-    "torch.serialization._get_layout": lambda name: str(name),
+    "torch.serialization._get_layout": lambda name: LAYOUTS[name],
     "torch.Size": lambda dims: Size(dims),
     "torch.device": lambda kind, *index: device("meta" if kind == "meta" else "cpu"),
 }
 
 
-def torch_names() -> dict[str, Any]:
-    """Every name of PyTorch that a checkpoint may use, with its meaning here."""
+def torch_names(filled: bool = True) -> dict[str, Any]:
+    """Every name of PyTorch that a checkpoint may use, with its meaning here; where storages are
+    not ``filled`` yet, nothing is made whose values are checked."""
     names: dict[str, Any] = {k: Callable_(f) for k, f in _FUNCTIONS.items()}
+    if not filled:
+        names["torch._utils._rebuild_sparse_tensor"] = Callable_(lambda kind, parts: None)
     for prefix in ("torch", "torch.cuda"):
         for storage, dtype in STORAGES.items():
             names[f"{prefix}.{storage}"] = StorageType(DTYPES[dtype])
