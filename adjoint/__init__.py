@@ -145,13 +145,17 @@ _STORAGES = ("Storage", "FloatStorage", "DoubleStorage", "HalfStorage", "BFloat1
              "BoolStorage", "ComplexFloatStorage", "ComplexDoubleStorage")
 _FAKE = ("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",
          "fused_moving_avg_obs_fake_quant")
-_LAZY_NAMES = {**dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, "legacy"),
+_CHECKS = ("", "_index", "_is_size", "_not_implemented", "_tensor_all", "_tensor_all_with", "_type",
+           "_value", "_with")
+_LAZY_NAMES = {**{f"_check{kind}": "checks" for kind in _CHECKS},
+              **dict.fromkeys(_SETTINGS, "settings"), **dict.fromkeys(_LEGACY, "legacy"),
               "save": "io", "load": "io", "compile": "compiler", "vmap": "func",
               **dict.fromkeys(_NATIVE, "ops.native"), **dict.fromkeys(_FAKE, "ops.fake_quantize"),
               **dict.fromkeys(_RECURRENT, "nn.recurrent"),
               "svd_lowrank": "ops.lowrank", "pca_lowrank": "ops.lowrank",
               "segment_reduce": "ops.segments", "hash_tensor": "ops.segments",
-              "ScriptModule": "nn.modules.script", "Stream": "cuda", "Event": "cuda",
+              "ScriptModule": "nn.modules.script",
+              **dict.fromkeys(("Stream", "Event", "OutOfMemoryError", "AcceleratorError"), "cuda"),
               **dict.fromkeys(("SymInt", "SymFloat", "SymBool"), "compiler"),
               "UntypedStorage": "storage", "TypedStorage": "storage",
               **dict.fromkeys(_STORAGES, "storage"), **dict.fromkeys(_SWITCHES, "amp.switches"),

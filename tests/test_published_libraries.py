@@ -225,6 +225,18 @@ def test_trees_of_a_registered_class() -> None:
     assert _pytree.LeafSpec() == _pytree.tree_flatten(1)[1]
 
 
+def test_a_container_that_is_a_dict_inside_is_registered_with_the_functions_of_dicts() -> None:
+    class Output(dict[str, Any]):
+        pass
+
+    _pytree.register_pytree_node(
+        Output, _pytree._dict_flatten, lambda c, keys: Output(_pytree._dict_unflatten(c, keys)),
+        flatten_with_keys_fn=_pytree._dict_flatten_with_keys)
+    doubled = _pytree.tree_map(lambda x: 2 * x, Output(a=1, b=2))
+    assert doubled == {"a": 2, "b": 4} and type(doubled) is Output
+    assert [path[0].key for path, _ in _pytree.tree_leaves_with_path(doubled)] == ["a", "b"]
+
+
 def test_bytes_of_a_file_as_storage(tmp_path: Path) -> None:
     np.arange(4, dtype=np.float32).tofile(tmp_path / "numbers")
     whole = ad.UntypedStorage.from_file(str(tmp_path / "numbers"), nbytes=16)

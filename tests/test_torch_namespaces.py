@@ -187,3 +187,36 @@ def test_elements_of_a_storage_are_written():
     x[2:].storage()[1] = 9.0
     x.untyped_storage()[3] = 63                # the last byte of the first float32, little-endian
     assert x.tolist() == [0.5, 9.0, 2.0, 3.0]
+
+
+def test_checks_of_arguments():
+    assert ad._check(True) is ad._check_is_size(3) is None
+    assert ad._check_tensor_all(ad.tensor([True])) is None
+    for check, kind in ((ad._check, RuntimeError), (ad._check_index, IndexError),
+                        (ad._check_value, ValueError), (ad._check_type, TypeError),
+                        (ad._check_not_implemented, NotImplementedError)):
+        with pytest.raises(kind, match="^too wide$"):
+            check(False, lambda: "too wide")
+    with pytest.raises(RuntimeError, match="Expected cond to be True, but got False"):
+        ad._check_is_size(3, max=2)
+    with pytest.raises(KeyError, match="no"):
+        ad._check_tensor_all_with(KeyError, ad.tensor([True, False]), lambda: "no")
+    for call, text in ((lambda: ad._check(ad.tensor(True)), "cond must be a bool, but got a T"),
+                       (lambda: ad._check(True, "text"), "message must be a callable"),
+                       (lambda: ad._check_tensor_all(True), "cond must be a tensor"),
+                       (lambda: ad._check_tensor_all(ad.ones(1)), "must have dtype torch.bool")):
+        with pytest.raises(TypeError, match=text):
+            call()
+
+
+def test_questions_about_cuda_devices_of_which_there_are_none():
+    assert ad.cuda.default_generators == () and ad.cuda.get_arch_list() == []
+    assert ad.cuda.memory_stats() == {} and not ad.cuda.is_tf32_supported()
+    with ad.cuda.device(-1), ad.cuda.stream(None):
+        pass
+    for ask in (ad.cuda.mem_get_info, ad.cuda.current_stream, ad.cuda.get_rng_state,
+                lambda: ad.cuda.device("cuda:0"), lambda: ad.cuda.stream(1)):
+        with pytest.raises(RuntimeError, match="no CUDA device is available"):
+            ask()
+    assert ad.OutOfMemoryError is ad.cuda.OutOfMemoryError
+    assert issubclass(ad.OutOfMemoryError, RuntimeError)

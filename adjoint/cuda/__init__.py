@@ -5,6 +5,7 @@ Seeding and synchronising do nothing; asking for a device raises one clear line.
 from __future__ import annotations
 
 import importlib
+from contextlib import nullcontext
 from typing import Any
 
 from adjoint.base.errors import missing as _missing
@@ -78,16 +79,65 @@ def manual_seed_all(seed: int) -> None:
     """Nothing to seed."""
 
 
+def seed() -> None:
+    """Nothing to seed."""
+
+
+seed_all = seed
+default_generators: tuple[Any, ...] = ()    # a generator per device
+
+
+def get_arch_list() -> list[str]:
+    """Empty: the architectures that CUDA kernels were compiled for."""
+    return []
+
+
+def is_tf32_supported() -> bool:
+    """False: there is no CUDA device."""
+    return False
+
+
+def is_current_stream_capturing() -> bool:
+    """False: no work is recorded for a device."""
+    return False
+
+
+def get_rng_state(device: Any = None) -> Any:
+    """Raises: there is no generator of a device."""
+    return _absent("get_rng_state()")
+
+
+def set_rng_state(new_state: Any, device: Any = None) -> None:
+    """Raises: there is no generator of a device."""
+    _absent("set_rng_state()")
+
+
 def memory_allocated(device: Any = None) -> int:
     """0 bytes on CUDA devices."""
     return 0
 
 
 max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+memory_cached = max_memory_cached = memory_allocated
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Empty: nothing is counted for a device."""
+    return {}
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Raises: there is no memory of a device."""
+    found: tuple[int, int] = _absent("mem_get_info()")
+    return found
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Nothing to reset."""
+
+
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+reset_accumulated_memory_stats = ipc_collect = reset_peak_memory_stats
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
@@ -104,6 +154,35 @@ def set_rng_state_all(new_states: Any) -> None:
     """Sets the state of each device: there must be none."""
     if len(new_states):
         raise NoDevice(f"cuda.set_rng_state_all: {len(new_states)} states for 0 CUDA devices")
+
+
+def current_stream(device: Any = None) -> Any:
+    """Raises: there is no queue of a device."""
+    return _absent("current_stream()")
+
+
+def stream(stream: Any) -> Any:
+    """A context; with None, which is all there can be here, it changes nothing."""
+    return nullcontext() if stream is None else _absent("stream()")
+
+
+class device(nullcontext[None]):
+    """A context in which a device is the current one: with None or -1, which are all there can be
+    here, it changes nothing."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        if device is not None and device != -1:
+            _absent(f"device({device!r})")
+
+
+class AcceleratorError(RuntimeError):
+    """What an accelerator reports. Nothing here raises it."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """The memory of an accelerator is used up. Nothing here raises it: where the machine's own is,
+    that is Python's MemoryError."""
 
 
 class _OfDevice:

@@ -93,6 +93,10 @@ SUPPORTED_NODES: dict[Any, NodeDef] = {
         defaultdict, lambda x: (list(x.values()), [x.default_factory, list(x)]),
         lambda c, m: defaultdict(m[0], zip(m[1], c, strict=True)),
         lambda x: ([(MappingKey(k), v) for k, v in x.items()], [x.default_factory, list(x)]))}
+# Containers of one's own that are a dict or a list inside are registered with these.
+_, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys = SUPPORTED_NODES[dict]
+_, _list_flatten, _list_unflatten, _list_flatten_with_keys = SUPPORTED_NODES[list]
+_, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys = SUPPORTED_NODES[tuple]
 
 
 def register_pytree_node(cls: type, flatten_fn: Any, unflatten_fn: Any, *,
