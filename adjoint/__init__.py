@@ -198,6 +198,8 @@ def __getattr__(name: str) -> _Any:
                 raise
     if name in _LAZY_NAMES:
         return getattr(_importlib.import_module(f"adjoint.{_LAZY_NAMES[name]}"), name)
+    if name == "functional":                 # a module there, of functions that are all here
+        return _sys.modules[__name__]
     if name.startswith("_foreach_"):
         found = getattr(_importlib.import_module("adjoint.ops.foreach"), name, None)
         if found is not None:

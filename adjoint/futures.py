@@ -4,6 +4,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
+from types import GenericAlias
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
@@ -20,6 +21,8 @@ class Future:
     >>> doubled.wait()
     8
     """
+
+    __class_getitem__: Any = classmethod(GenericAlias)        # Future[int], in annotations
 
     def __init__(self, *, devices: Any = None) -> None:
         if devices:

@@ -14,6 +14,7 @@ from adjoint.io import (
 
 MAP_LOCATION = Callable[[Any, str], Any] | str | dict[str, str] | None   # what `load` takes
 FILE_LIKE = Any
+DEFAULT_PROTOCOL = 2                    # of the pickle in a file
 
 __all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals",
            "get_unsafe_globals_in_checkpoint", "load", "safe_globals", "save"]

@@ -528,7 +528,7 @@ def _operator(name: str, f: Callable[..., Any], inplace_op: Any = None) -> None:
 
 
 def _subtract(a: Any, b: Any) -> Any:
-    return pw.sub(a, b)
+    return METHODS["sub"](a, b)
 
 
 _operator("add", p.add, METHODS["add_"])

@@ -27,6 +27,7 @@ LAYERS = (
      "backends", "version", "numpy", "sparse", "types", "jit", "onnx", "multiprocessing",
      "storage", "compiler", "mps", "xpu", "cpu", "masked", "signal", "settings", "legacy",
      "_dynamo", "shared", "symbolic", "__config__", "_subclasses", "futures", "fx", "library",
+     "checks",
      "quasirandom"),
     ("func", "_higher_order_ops"),
     ("memory",),

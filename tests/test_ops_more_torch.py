@@ -264,3 +264,22 @@ def test_layouts_inside_of_transforms() -> None:
     f = ad.func.vmap(lambda r: ad.zeros_like(r) + ad.ones_like(r.t()).sum() * r.is_contiguous())
     assert f(ad.ones(2, 3, 3)).tolist() == [[[9.0] * 3] * 3] * 2
     assert ad.func.grad(lambda x: (ad.ones_like(x) * x).sum())(ad.ones(3)).tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize(("call", "want"), [
+    (lambda x, m: x.clone().add_(2, x), [3.0, 6.0]), (lambda x, m: x.add(2, x), [3.0, 6.0]),
+    (lambda x, m: ad.sub(x, 2, x), [-1.0, -2.0]), (lambda x, m: x.clone().sub_(2, x), [-1.0, -2.0]),
+    (lambda x, m: x.clone().addcdiv_(-3, x, x), [-2.0, -1.0]),
+    (lambda x, m: ad.addcmul(x, 2, x, x), [3.0, 10.0]),
+    (lambda x, m: x.addmv(2, m, x), [5.0, 12.0]),
+    (lambda x, m: ad.addmv(2, x, 3, m, x), [11.0, 28.0]),
+    (lambda x, m: m.clone().addmm_(0, 2, m, m)[0], [6.0, 8.0]),
+    (lambda x, m: ad.addmm(0, m, 2, m, m)[0], [6.0, 8.0]),
+    (lambda x, m: ad.baddbmm(1, m[None], m[None], m[None])[0, 1], [10.0, 14.0])])
+def test_a_factor_by_position_as_older_programs_give_it(call, want):
+    x, m = ad.tensor([1.0, 2.0]), ad.tensor([[1.0, 1.0], [2.0, 3.0]])
+    with pytest.warns(UserWarning, match="This overload of .* is deprecated"):
+        got = call(x, m)
+    assert got.tolist() == want
+    with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
+        x.add_(x, 2)

@@ -243,3 +243,21 @@ def test_bytes_of_a_file_as_storage(tmp_path: Path) -> None:
     part = ad.asarray(whole[4:12], dtype=ad.uint8)
     assert part.view(dtype=ad.float32).reshape(2).tolist() == [1.0, 2.0]
     assert whole.untyped() is whole and len(whole[4:12]) == 8
+
+
+def test_names_that_libraries_import() -> None:
+    from adjoint.utils._foreach_utils import _group_tensors_by_device_and_dtype
+    from adjoint.utils.checkpoint import get_device_states
+    from adjoint.utils.data._utils import pin_memory
+    from adjoint.vision.models import VGG, make_layers
+    Backend = ad.distributed.Backend
+    assert Backend("GLOO") == "gloo" == Backend.GLOO and get_device_states(ad.ones(1)) == ([], [])
+    with pytest.raises(ValueError, match="must be string-ish, got int"):
+        Backend(1)  # type: ignore[arg-type]  # which is refused
+    assert ad.functional is ad and pin_memory([1]) == [1]
+    assert ad.futures.Future[ad.Tensor] is not None
+    assert VGG(make_layers([8, "M", 512]), init_weights=False)(ad.ones(1, 3, 8, 8)).shape == (
+        1, 1000)
+    a, b = ad.ones(1), ad.ones(2).double()
+    got = _group_tensors_by_device_and_dtype([[a, b], [b, a]], with_indices=True)
+    assert got[a.device, ad.float64] == ([[b], [a]], [1])

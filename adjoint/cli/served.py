@@ -39,6 +39,7 @@ RENAMED = {
     "torchvision.datasets.cifar": "adjoint.vision.datasets",
     **{f"torchvision.ops.{name}": "adjoint.vision.ops" for name in (
         "boxes", "focal_loss", "giou_loss", "misc", "roi_align", "stochastic_depth")},
+    "torch.utils.data._utils.pin_memory": "adjoint.utils.data._utils",
     "torchvision.models.alexnet": "adjoint.vision.models",
     "torchvision.models.resnet": "adjoint.vision.models",
     "torchvision.models.vgg": "adjoint.vision.models",
@@ -50,5 +51,5 @@ RENAMED = {
 # ask what they have (`isinstance(model, FullyShardedDataParallel)`): each is a class that nothing
 # here is an instance of, and making one, or calling it as the function that it may be, raises.
 KINDS = tuple(f"torch.distributed.{name}" for name in (
-    "_composable", "_functional_collectives", "_shard", "algorithms", "checkpoint", "device_mesh",
-    "fsdp", "tensor._utils", "tensor.experimental", "tensor.parallel"))
+    "_composable", "_functional_collectives", "_shard", "_tensor.experimental", "algorithms",
+    "checkpoint", "device_mesh", "fsdp", "tensor._utils", "tensor.experimental", "tensor.parallel"))

@@ -29,6 +29,7 @@ from adjoint.distributed.collectives import reduce_scatter as reduce_scatter
 from adjoint.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
 from adjoint.distributed.collectives import scatter as scatter
 from adjoint.distributed.collectives import send as send
+from adjoint.distributed.group import Backend as Backend
 from adjoint.distributed.group import GroupMember as GroupMember
 from adjoint.distributed.group import ProcessGroup as ProcessGroup
 from adjoint.distributed.group import default_pg_timeout as default_pg_timeout

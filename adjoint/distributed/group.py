@@ -163,6 +163,26 @@ def get_world_size(group: ProcessGroup | None = None) -> int:
     return found.size() if found.rank() >= 0 else -1
 
 
+class Backend(str):
+    """A back-end's name in small letters; the names that PyTorch knows are attributes. Of them
+    "gloo" and "mpi" are here.
+
+    >>> Backend("GLOO") == Backend.GLOO
+    True
+    """
+
+    __slots__ = ()
+    UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
+    default_device_backend_map = {"cpu": "gloo"}
+    backend_list = [UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL]
+
+    def __new__(cls, name: str) -> Backend:
+        if not isinstance(name, str):
+            raise ValueError("Backend constructor parameter must be string-ish, got "
+                             f"{type(name).__name__}")
+        return super().__new__(cls, name.lower())
+
+
 def get_backend(group: ProcessGroup | None = None) -> str:
     """ "gloo" or "mpi"."""
     return the(group).backend

@@ -16,6 +16,9 @@ from adjoint.distributions._transform_base import (
     Transform,
     identity_transform,
 )
+from adjoint.distributions._transform_base import (
+    _InverseTransform as _InverseTransform,
+)
 from adjoint.distributions.utils import broadcast_all, sum_rightmost
 
 __all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -235,3 +236,20 @@ def row_blocks(rows: int, row_bytes: int) -> list[slice]:
     """Slices of rows small enough that several passes over one find it in the cache."""
     step = max(1, BLOCK // max(1, row_bytes))
     return [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
+
+
+def older(f: Callable[..., Any], factors: tuple[str, ...], *args: Any, out: Any = None) -> Any:
+    """`f` of operands among which the factors stand by position, as PyTorch's signatures once had
+    it: `x.add_(2, y)` is `x.add_(y, alpha=2)`; `addmm(1, c, 2, a, b)` and `c.addmm(1, 2, a, b)` are
+    `addmm(c, a, b, beta=1, alpha=2)`. Warns as PyTorch does; TypeError for another order."""
+    numbers = [a for a in args if not isinstance(a, Tensor)]
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    named = len(args) - len(numbers)
+    if not 0 < len(numbers) <= len(factors) or named < 2 or args[-1] is not tensors[-1] \
+            or len(factors) == 1 and args[1] is not numbers[0]:
+        raise TypeError(f"{f.__name__}() takes {len(args) - 1} positional arguments but "
+                        f"{len(args)} were given: give {' and '.join(factors)} by keyword")
+    warnings.warn(f"This overload of {f.__name__} is deprecated: give {' and '.join(factors)} by "
+                  "keyword, behind the tensors", UserWarning, stacklevel=3)
+    given = dict(zip(factors, numbers, strict=False))
+    return f(*tensors, **given) if out is None else f(*tensors, **given, out=out)

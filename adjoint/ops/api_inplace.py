@@ -1,19 +1,108 @@
-"""In-place forms of functions that change a tensor's shape, and of products."""
+"""Sums with a factor and their in-place forms; in-place forms of functions that change a tensor's
+shape, and of products.
+
+The factor of a sum is a keyword. Programs of some age give it by position, before the operand that
+it belongs to: `m.mul_(beta).add_(1 - beta, grad)`. What is called with more positions than it names
+hands them to `older`.
+"""
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from adjoint.base.errors import AutogradError, NotSupported
 from adjoint.core.inplace import inplace, reshape_level
 from adjoint.core.modes import GRAD, state
-from adjoint.core.tensor import bump, edge_of, wrap
-from adjoint.ops.api_common import box, raw
+from adjoint.core.tensor import Tensor, bump, edge_of, wrap
+from adjoint.ops import pointwise as p
+from adjoint.ops.api_common import box, older, raw
 from adjoint.ops.api_index import setitem
-from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.api_pointwise import dtype_of
+from adjoint.ops.public import FUNCTIONS, METHODS, public, write_out
 from adjoint.ops.shape import clone_op
 
 
+# ------------------------------------------------------------------ sums with a factor
+@public()
+def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
+    """input + alpha * other, elementwise, with broadcasting.
+
+    >>> import adjoint as ad
+    >>> ad.add(ad.tensor([1.0, 2.0]), ad.tensor([1.0, 1.0]), alpha=10)
+    tensor([11., 12.])
+    """
+    if more:
+        return older(add, ("alpha",), input, other, *more, out=out)
+    result = p.add(input, other) if alpha == 1 else p.add_scaled(input, other, alpha=alpha)
+    return result if out is None else write_out(out, result)
+
+
+@public(aliases=("subtract",))
+def sub(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
+    """input - alpha * other, elementwise, with broadcasting."""
+    if more:
+        return older(sub, ("alpha",), input, other, *more, out=out)
+    if alpha == 1 or all(dtype_of(x).kind == "b" for x in (input, other)):   # which sub refuses
+        result = p.sub(input, other)
+    else:
+        result = p.sub_scaled(input, other, alpha=alpha)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """other - alpha * input, elementwise."""
+    return sub(other, input, alpha=alpha)
+
+
+@public(function=False, aliases=("subtract_",), name="sub_")
+def sub_(self: Tensor, other: Any, *more: Any, alpha: Any = 1) -> Any:
+    """self -= alpha * other."""
+    if more:
+        return older(sub_, ("alpha",), self, other, *more)
+    if alpha == 1:
+        return inplace(p.sub.op, self, (other,), name="sub_")
+    return inplace(p.sub_scaled.op, self, (other,), {"alpha": alpha}, name="sub_")
+
+
+@public(function=False, name="add_")
+def add_(self: Tensor, other: Any, *more: Any, alpha: Any = 1) -> Any:
+    """self += alpha * other."""
+    if more:
+        return older(add_, ("alpha",), self, other, *more)
+    if alpha == 1:
+        return inplace(p.add.op, self, (other,), name="add_")
+    return inplace(p.add_scaled.op, self, (other,), {"alpha": alpha}, name="add_")
+
+
+def _with_value(name: str, f: Callable[..., Any], formula: str) -> None:
+    record = f.op  # type: ignore[attr-defined]  # op functions carry their record
+
+    def function(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1,
+                 out: Any = None) -> Any:
+        if more:
+            return older(function, ("value",), input, tensor1, tensor2, *more, out=out)
+        result = f(input, tensor1, tensor2, value=value)
+        return result if out is None else write_out(out, result)
+
+    def method(self: Tensor, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) -> Any:
+        if more:
+            return older(method, ("value",), self, tensor1, tensor2, *more)
+        return inplace(record, self, (tensor1, tensor2), {"value": value}, name=name + "_")
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{formula}, elementwise."
+    method.__name__ = method.__qualname__ = name + "_"
+    method.__doc__ = f"In-place form of `{name}`."
+    public(name)(function)
+    METHODS[name + "_"] = method
+
+
+_with_value("addcmul", p.addcmul_op, "input + value * tensor1 * tensor2")
+_with_value("addcdiv", p.addcdiv_op, "input + value * tensor1 / tensor2")
+
+
+# ------------------------------------------------------------------ shapes
 def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     """`self` becomes what `view(self)` is: the same memory, another shape, a longer history."""
     if self._rg and self.is_leaf and state() & GRAD:

@@ -8,7 +8,7 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
-from adjoint.ops.api_common import dtype_of, finish, need, need_rank, same_dtype
+from adjoint.ops.api_common import dtype_of, finish, need, need_rank, older, same_dtype
 from adjoint.ops.linalg import (
     addmm_op,
     baddbmm_op,
@@ -192,6 +192,9 @@ def outer(input: Any, vec2: Any, *, out: Any = None) -> Any:
     return finish(out, mul(unsqueeze_op(input, dim=1), vec2))
 
 
+_FACTORS = ("beta", "alpha")
+
+
 def _weights(beta: Any, alpha: Any, x: Any) -> tuple[Any, Any]:
     """(beta, alpha), without their fractions for integer operands."""
     return (beta, alpha) if is_inexact(dtype_of(x)) else (int(beta), int(alpha))
@@ -199,8 +202,8 @@ def _weights(beta: Any, alpha: Any, x: Any) -> tuple[Any, Any]:
 
 @public()
 @planned
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
-          out: Any = None) -> Any:
+def addmm(input: Any, mat1: Any, mat2: Any, *more: Any, beta: Any = 1,
+          alpha: Any = 1, out: Any = None) -> Any:
     """beta·input + alpha·(mat1 @ mat2); with beta 0 the input is not read.
 
     >>> import adjoint as ad
@@ -208,6 +211,8 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
     tensor([[7., 7.],
             [7., 7.]])
     """
+    if more:
+        return older(addmm, _FACTORS, input, mat1, mat2, *more, out=out)
     need("addmm", input, mat1, mat2)
     beta, alpha = _weights(beta, alpha, input)
     same_dtype("addmm", input, mat1, mat2)
@@ -216,14 +221,16 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
 
 @public()
 @planned
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1,
-            out: Any = None) -> Any:
+def baddbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
+            alpha: Any = 1, out: Any = None) -> Any:
     """beta·input + alpha·(batch1 @ batch2), matrix by matrix.
 
     >>> import adjoint as ad
     >>> ad.baddbmm(ad.ones(2), ad.ones(4, 2, 3), ad.ones(4, 3, 2)).shape
     adjoint.Size([4, 2, 2])
     """
+    if more:
+        return older(baddbmm, _FACTORS, input, batch1, batch2, *more, out=out)
     need("baddbmm", input, batch1, batch2)
     beta, alpha = _weights(beta, alpha, input)
     same_dtype("baddbmm", input, batch1, batch2)
@@ -231,8 +238,8 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
 
 
 @public()
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1,
-           out: Any = None) -> Any:
+def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
+           alpha: Any = 1, out: Any = None) -> Any:
     """beta·input + alpha·Σ over the batch of (batch1 @ batch2).
 
     >>> import adjoint as ad
@@ -240,6 +247,8 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 
     tensor([[12., 12.],
             [12., 12.]])
     """
+    if more:
+        return older(addbmm, _FACTORS, input, batch1, batch2, *more, out=out)
     need("addbmm", input, batch1, batch2)
     beta, alpha = _weights(beta, alpha, input)
     total = scaled(sum_op(bmm_op(batch1, batch2), dim=(0,), keepdim=False), alpha)
@@ -247,14 +256,16 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 
 
 
 @public()
-def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1,
-          out: Any = None) -> Any:
+def addmv(input: Any, mat: Any, vec: Any, *more: Any, beta: Any = 1,
+          alpha: Any = 1, out: Any = None) -> Any:
     """beta·input + alpha·(mat @ vec).
 
     >>> import adjoint as ad
     >>> ad.addmv(ad.ones(2), ad.ones(2, 3), ad.ones(3))
     tensor([4., 4.])
     """
+    if more:
+        return older(addmv, _FACTORS, input, mat, vec, *more, out=out)
     need("addmv", input, mat, vec)
     beta, alpha = _weights(beta, alpha, input)
     product = scaled(mv_op(mat, vec), alpha)
@@ -262,8 +273,8 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1,
 
 
 @public()
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1,
-         out: Any = None) -> Any:
+def addr(input: Any, vec1: Any, vec2: Any, *more: Any, beta: Any = 1,
+         alpha: Any = 1, out: Any = None) -> Any:
     """beta·input + alpha·outer(vec1, vec2).
 
     >>> import adjoint as ad
@@ -271,6 +282,8 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1,
     tensor([[1., 2.],
             [1., 2.]])
     """
+    if more:
+        return older(addr, _FACTORS, input, vec1, vec2, *more, out=out)
     need("addr", input, vec1, vec2)
     product = scaled(outer(vec1, vec2), alpha)
     if all(dtype_of(x).kind == "b" for x in (input, vec1, vec2)):
@@ -280,14 +293,18 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1,
 
 
 @public("addmm_", function=False)
-def addmm_(self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmm_(self: Any, mat1: Any, mat2: Any, *more: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     """In-place `addmm`."""
+    if more:
+        return older(addmm_, _FACTORS, self, mat1, mat2, *more)
     return inplace(addmm_op.op, self, (mat1, mat2), {"beta": beta, "alpha": alpha}, name="addmm_")
 
 
 @public("baddbmm_", function=False)
-def baddbmm_(self: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def baddbmm_(self: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     """In-place `baddbmm`."""
+    if more:
+        return older(baddbmm_, _FACTORS, self, batch1, batch2, *more)
     return inplace(baddbmm_op.op, self, (batch1, batch2), {"beta": beta, "alpha": alpha},
                    name="baddbmm_")
 

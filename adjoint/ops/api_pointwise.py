@@ -117,29 +117,6 @@ for _name, _f in (("isnan", p.isnan), ("isinf", p.isinf), ("isfinite", p.isfinit
 
 
 # ------------------------------------------------------------------ arithmetic
-@public()
-def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
-    """input + alpha * other, elementwise, with broadcasting."""
-    result = p.add(input, other) if alpha == 1 else p.add_scaled(input, other, alpha=alpha)
-    return result if out is None else write_out(out, result)
-
-
-@public(aliases=("subtract",))
-def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
-    """input - alpha * other, elementwise, with broadcasting."""
-    if alpha == 1 or all(dtype_of(x).kind == "b" for x in (input, other)):   # which sub refuses
-        result = p.sub(input, other)
-    else:
-        result = p.sub_scaled(input, other, alpha=alpha)
-    return result if out is None else write_out(out, result)
-
-
-@public()
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
-    """other - alpha * input, elementwise."""
-    return sub(other, input, alpha=alpha)
-
-
 @public(aliases=("multiply",))
 def mul(input: Any, other: Any, *, out: Any = None) -> Any:
     """input * other, elementwise, with broadcasting."""
@@ -273,57 +250,12 @@ for _name, _f in (("fmod_", p.fmod), ("remainder_", p.remainder_op),
     _inplace(_name, _f, check=no_zeros)
 
 
-@public(function=False, aliases=("subtract_",), name="sub_")
-def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """self -= alpha * other."""
-    if alpha == 1:
-        return inplace(p.sub.op, self, (other,), name="sub_")
-    return inplace(p.sub_scaled.op, self, (other,), {"alpha": alpha}, name="sub_")
-
-
-@public(function=False, name="add_")
-def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """self += alpha * other."""
-    if alpha == 1:
-        return inplace(p.add.op, self, (other,), name="add_")
-    return inplace(p.add_scaled.op, self, (other,), {"alpha": alpha}, name="add_")
-
-
 @public(function=False, name="div_", aliases=("divide_",))
 def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """self /= other."""
     if rounding_mode is None:
         return inplace(p.div.op, self, (other,), name="div_")
     return self.copy_(div(clone_op(self), other, rounding_mode=rounding_mode))
-
-
-def _with_attrs(name: str, f: Callable[..., Any], **fixed: Any) -> None:
-    """In-place form of an op with attributes."""
-    record = f.op  # type: ignore[attr-defined]  # op functions carry their record
-
-    def method(self: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
-        return inplace(record, self, (tensor1, tensor2), {"value": value, **fixed}, name=name)
-    method.__name__ = name
-    method.__doc__ = f"In-place form of `{name[:-1]}`."
-    METHODS[name] = method
-
-
-_with_attrs("addcmul_", p.addcmul_op)
-_with_attrs("addcdiv_", p.addcdiv_op)
-
-
-@public()
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1, out: Any = None) -> Any:
-    """input + value * tensor1 * tensor2, elementwise."""
-    result = p.addcmul_op(input, tensor1, tensor2, value=value)
-    return result if out is None else write_out(out, result)
-
-
-@public()
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1, out: Any = None) -> Any:
-    """input + value * tensor1 / tensor2, elementwise."""
-    result = p.addcdiv_op(input, tensor1, tensor2, value=value)
-    return result if out is None else write_out(out, result)
 
 
 @public()
@@ -594,4 +526,4 @@ def is_complex(input: Any) -> bool:
     return is_complex_like(input)
 
 
-__all__ = ["add", "clamp", "div", "dtype_of", "mul", "pow", "sub", "to_numpy", "where"]
+__all__ = ["clamp", "div", "dtype_of", "mul", "pow", "to_numpy", "where"]

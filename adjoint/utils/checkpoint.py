@@ -1,4 +1,6 @@
 """Checkpointing under PyTorch's module name; see `adjoint.autograd.checkpoint`."""
+from typing import Any
+
 from adjoint.autograd.checkpoint import (
     CheckpointError,
     checkpoint,
@@ -14,6 +16,18 @@ from adjoint.autograd.selective import (
 )
 from adjoint.memory.chain_run import auto, checkpoint_chain
 
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
+    """The devices of the tensors in the arguments that have a random generator of their own, and
+    its states: none, ([], [])."""
+    return [], []
+
+
+def set_device_states(devices: Any, states: Any, *, device_type: Any = None) -> None:
+    """Nothing to set, for what `get_device_states` gives."""
+
+
 __all__ = ["CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "auto",
            "checkpoint", "checkpoint_chain", "checkpoint_name", "checkpoint_sequential",
-           "create_selective_checkpoint_contexts", "noop_context_fn", "set_checkpoint_early_stop"]
+           "create_selective_checkpoint_contexts", "get_device_states", "noop_context_fn",
+           "set_checkpoint_early_stop", "set_device_states"]

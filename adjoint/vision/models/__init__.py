@@ -110,15 +110,20 @@ class VGG(nn.Module):
         return out
 
 
-def _vgg_features(plan: Sequence[Any], norm: bool) -> nn.Sequential:
+def make_layers(cfg: Sequence[Any], batch_norm: bool = False) -> nn.Sequential:
+    """The convolutions of a VGG: numbers of channels, and "M" where the maximum of 2 x 2 is taken.
+
+    >>> len(make_layers([8, "M"], batch_norm=True))
+    4
+    """
     layers: list[nn.Module] = []
     channels = 3
-    for step in plan:
+    for step in cfg:
         if step == "M":
             layers.append(nn.MaxPool2d(2, 2))
             continue
         layers.append(nn.Conv2d(channels, step, 3, padding=1))
-        if norm:
+        if batch_norm:
             layers.append(nn.BatchNorm2d(step))
         layers.append(nn.ReLU(inplace=True))
         channels = step
@@ -219,7 +224,7 @@ def _vgg(name: str, plan: str, norm: bool) -> Any:
     def build(pretrained: bool = False, *, weights: Any = None, progress: bool = True,
               **options: Any) -> VGG:
         _no_weights(name, weights, pretrained)
-        return VGG(_vgg_features(_VGG[plan], norm), **options)
+        return VGG(make_layers(_VGG[plan], norm), **options)
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"VGG with {plan} layers{' and batch norm' if norm else ''}, random weights."
     return build
