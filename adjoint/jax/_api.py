@@ -20,12 +20,14 @@ from adjoint.jax._array import (
     ShapeDtypeStruct,
     as_array,
     is_array_like,
+    is_traced,
     make,
 )
 from adjoint.jax._dtypes import FLAGS, config
-from adjoint.jax._flat import Flat, Leaves, is_key
+from adjoint.jax._flat import Hidden, Leaves, is_key
 from adjoint.jax._keys import KEY, KeyArray
 from adjoint.jax._table import finite
+from adjoint.jax._trace import in_the_open, traced
 from adjoint.jax.tree_util import flat, tree_map
 
 F = Callable[..., Any]
@@ -65,6 +67,19 @@ class Jitted:
         self.nums, self.names = _statics(fun, nums, names)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if config.values["jax_disable_jit"]:
+            return self.fun(*args, **kwargs)
+        with traced():
+            given, named = self._given(args, kwargs)
+            found = self.fun(*given, **named)
+        found = tree_map(_result, found)
+        if config.watched:
+            for x in (y for y in Leaves(found).arrays if not is_key(y)):
+                finite(x, f"jit({getattr(self.fun, '__name__', 'fun')})")
+        return found
+
+    def _given(self, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments as the function sees them."""
         given: list[Any] = []
         for i, a in enumerate(args):
             if i in self.nums:
@@ -77,11 +92,7 @@ class Jitted:
             if k in self.names:
                 _hashable(v)
             named[k] = v if k in self.names else _arrays(v)
-        found = tree_map(_result, self.fun(*given, **named))
-        if config.watched:
-            for x in (y for y in Leaves(found).arrays if not is_key(y)):
-                finite(x, f"jit({getattr(self.fun, '__name__', 'fun')})")
-        return found
+        return given, named
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
@@ -134,17 +145,27 @@ def _arrays(tree: Any) -> Any:
                             "does not have a dtype attribute: a jitted function takes arrays and "
                             "numbers; mark other arguments as static (static_argnums, "
                             "static_argnames)")
-        made.append(x if is_key(x) else as_array(x))
+        made.append(_remade(x))
     return unflatten(made, spec)
+
+
+def _remade(x: Any) -> Any:
+    """An array or key as one of the trace that runs, or of none."""
+    if is_key(x):
+        return KeyArray(_remade(x.data))
+    a = as_array(x)
+    return make(a.tensor, a.weak_type)
 
 
 def _result(x: Any) -> Any:
     if is_key(x):
-        return x
+        return KeyArray(make(x.data.tensor))
+    if type(x) is Array:
+        return make(x.tensor, x.weak_type)
     if not is_array_like(x):
         raise TypeError("function returned a value of type "
                         f"{type(x)} at output component, which is not a valid JAX type")
-    return as_array(x)
+    return _remade(x)
 
 
 def jit(fun: Any = None, /, *, static_argnums: Any = None, static_argnames: Any = None,
@@ -153,7 +174,8 @@ def jit(fun: Any = None, /, *, static_argnums: Any = None, static_argnames: Any 
         out_shardings: Any = None, abstracted_axes: Any = None, compiler_options: Any = None
         ) -> Any:
     """A function that runs as `jax.jit`'s does, but as it is written, each time: nothing is
-    compiled, arguments may be donated in name only, and Python sees values.
+    compiled, and arguments may be donated in name only. As in JAX, Python does not see the values
+    that it works on.
 
     >>> from adjoint import jax
     >>> jax.jit(lambda x: x + 1)(1.0)
@@ -261,7 +283,7 @@ def checkpoint(fun: F | None = None, *, concrete: bool = False, prevent_cse: boo
         def inner(*given: Any, **named: Any) -> Any:
             rest = iter(given)
             return fun(*[a if i in nums else next(rest) for i, a in enumerate(args)], **named)
-        f = Flat(lambda a, k: inner(*a, **k), (moving, kwargs))
+        f = Hidden(lambda a, k: inner(*a, **k), (moving, kwargs))
         found = _func.checkpoint(lambda *ts: tuple(f(*ts)))(*f.given.tensors)
         return f.out.tree(found)
     return run
@@ -279,7 +301,8 @@ def pure_callback(callback: F, result_shape_dtypes: Any, *args: Any, sharding: A
 
     def run(*values: Any) -> Any:
         ins, named = unflatten(list(values), given.spec)
-        outs, found = flat(callback(*ins, **named))
+        with in_the_open():
+            outs, found = flat(callback(*ins, **named))
         if len(outs) != len(wanted):
             raise ValueError(f"pure_callback: the callback gave {found.leaves} arrays, "
                              f"{len(wanted)} were announced")
@@ -330,7 +353,7 @@ def device_put(x: Any, device: Any = None, **_: Any) -> Any:
 
 def device_get(x: Any) -> Any:
     """A tree of arrays as NumPy's."""
-    return tree_map(lambda v: np.asarray(v) if isinstance(v, Array) else v, x)
+    return tree_map(lambda v: np.asarray(v) if isinstance(v, Array) and not is_traced(v) else v, x)
 
 
 def block_until_ready(x: Any) -> Any:
@@ -383,7 +406,7 @@ def named_scope(name: str) -> Any:
      "legacy_prng_key log_compiles enable_checks explain_cache_misses debug_key_reuse "
      "softmax_custom_jvp transfer_guard default_device check_tracer_leaks").split())
 checking_leaks = check_tracer_leaks
-ensure_compile_time_eval = contextlib.nullcontext
+ensure_compile_time_eval = in_the_open
 
 
 def named_call(fun: F, *, name: Any = None) -> F:

@@ -27,20 +27,26 @@ from adjoint.jax._dtypes import (
     inexact,
     lattice,
 )
+from adjoint.jax._held import Deleted, Held
+from adjoint.jax._trace import RUN, Trace
 
 F = Callable[..., Any]
 _NUMBERS = {bool: "bool", int: "int", float: "float", complex: "complex"}
 METHODS: dict[str, F] = {}        # functions of `jax.numpy` that are methods too; filled by it
 
 
-class Array:
-    """An array of JAX's: immutable, with `.at` for changed copies."""
+class Array(Held):
+    """An array of JAX's: immutable, with `.at` for changed copies.
 
-    __slots__ = ("tensor", "weak_type", "__weakref__")
+    trace  the run that hides its values from Python; None where they can be seen
+    """
+
+    __slots__ = ("tensor", "weak_type", "trace", "__weakref__")
     __array_priority__ = 100
     __hash__: Any = None
     tensor: Tensor
     weak_type: bool
+    trace: Trace | None
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
         raise TypeError("jax.Array cannot be made directly; use jax.numpy.array or asarray")
@@ -112,27 +118,6 @@ class Array:
         """The elements one by one."""
         return iter(self.reshape(-1))
 
-    @property
-    def is_fully_addressable(self) -> bool:
-        """True."""
-        return True
-
-    is_fully_replicated = is_fully_addressable
-
-    @property
-    def device(self) -> Any:
-        """The CPU."""
-        return METHODS["device"](self)
-
-    def devices(self) -> set[Any]:
-        """The one CPU."""
-        return {self.device}
-
-    @property
-    def sharding(self) -> Any:
-        """Where it is: on the CPU."""
-        return METHODS["sharding"](self)
-
     # ---------------------------------------------------------------- values
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         if is_traced(self):
@@ -143,14 +128,16 @@ class Array:
         return value if dtype is None else value.astype(dtype)
 
     def __bool__(self) -> bool:
-        if self.size != 1 and not is_mapped(self):
-            raise ValueError("The truth value of an array with "
-                             f"{'more than one' if self.size else 'zero'} element"
-                             f"{'' if self.size else 's'} is ambiguous. Use a.any() or a.all()")
-        if is_mapped(self) or has_no_values(self):
+        if self.size != 1:
+            raise ValueError("The truth value of an array with more than one element is ambiguous. "
+                             "Use a.any() or a.all()" if self.size else "The truth value of an "
+                             "empty array is ambiguous. Use `array.size > 0` to check that an "
+                             "array is not empty.")
+        if is_hidden(self):
             raise errors.TracerBoolConversionError(
-                f"Attempted boolean conversion of traced array with shape {describe(self)}: under "
-                "vmap there is one value per example; use jnp.where or lax.cond")
+                f"Attempted boolean conversion of traced array with shape {describe(self)}. jit, "
+                "vmap, loops and branches hide values from Python; use jnp.where or lax.cond, or "
+                "mark an argument of jit as static (static_argnums, static_argnames)")
         return bool(value_of(self))
 
     def _number(self, kind: Any) -> Any:
@@ -174,12 +161,13 @@ class Array:
         return complex(self._number(complex))
 
     def __index__(self) -> int:
-        if is_mapped(self) or has_no_values(self):
-            raise errors.TracerIntegerConversionError(
-                "The __index__() method was called on traced array with shape "
-                f"{describe(self)}; index a jax.numpy array, not a Python list")
         if self.ndim or self.dtype.kind not in "iu":
             raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
+        if is_hidden(self):
+            raise errors.TracerIntegerConversionError(
+                "The __index__() method was called on traced array with shape "
+                f"{describe(self)}; index a jax.numpy array, not a Python list, or mark an "
+                "argument of jit as static")
         return int(value_of(self)[()])
 
     def item(self, *args: int) -> Any:
@@ -194,30 +182,15 @@ class Array:
         """The bytes of the elements."""
         return self._host("tobytes").tobytes(order)
 
+    def _traced(self) -> bool:
+        return is_traced(self)
+
     def _host(self, what: str) -> Any:
-        if is_traced(self):
+        if is_hidden(self) if what == "item" else is_traced(self):
             raise errors.ConcretizationTypeError(
-                "Abstract tracer value encountered where concrete value is expected: "
-                f".{what}() of a traced array with shape {describe(self)}")
+                "Abstract tracer value encountered where concrete value is expected: traced array "
+                f"with shape {describe(self)}\nThe {what}() method was called on it")
         return value_of(self)
-
-    def block_until_ready(self) -> Any:
-        """Itself: every operation is finished when it returns."""
-        return self
-
-    def copy_to_host_async(self) -> None:
-        """Nothing: the values are there."""
-
-    def addressable_data(self, index: int) -> Any:
-        """Itself."""
-        return self
-
-    def is_deleted(self) -> bool:
-        """False."""
-        return False
-
-    def delete(self) -> None:
-        """Nothing: the memory goes with the last reference."""
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -233,6 +206,9 @@ class Array:
         return iter([self[i] for i in reversed(range(len(self)))])
 
     def __contains__(self, x: Any) -> bool:
+        if self.ndim != 1:
+            raise ValueError("Array.__contains__: search array must be one-dimensional, got "
+                             f"arr.shape={self.shape}.")
         return bool(METHODS["any"](self == x))
 
     def __getitem__(self, at: Any) -> Any:
@@ -254,7 +230,7 @@ class Array:
 
     def __repr__(self) -> str:
         if is_traced(self) or has_no_values(self):
-            return f"{tracer_kind(self)}({describe(self)})"
+            return f"{tracer_kind(self)}({'~' if self.weak_type else ''}{describe(self)})"
         value = value_of(self)
         prefix, width = "Array(", np.get_printoptions()["linewidth"]
         text = (f"[], shape={self.shape}" if value.size == 0 else np.array2string(
@@ -270,13 +246,16 @@ class Array:
 
     def __format__(self, spec: str) -> str:
         if is_traced(self) or self.ndim:
-            return format(str(self), spec)
+            if spec:
+                raise TypeError(f"unsupported format string passed to {type(self).__name__}"
+                                ".__format__: it has no one value")
+            return str(self)
         return format(value_of(self)[()], spec)
 
     # methods of `jax.numpy`'s functions are found by name
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in _METHOD_NAMES:
-            raise AttributeError(f"'Array' object has no attribute '{name}'")
+            return Held.__getattr__(self, name)
         f = METHODS[name]
         return lambda *args, **kwargs: f(self, *args, **kwargs)
 
@@ -295,6 +274,14 @@ def make(tensor: Any, weak: bool = False) -> Any:
     to = canonical(dtype)
     out.tensor = tensor if to is dtype or to == dtype else tensor.to(to)
     out.weak_type = weak
+    out.trace = RUN.trace
+    return out
+
+
+def constant(tensor: Any, weak: bool = False) -> Any:
+    """The array over a tensor of values that stand in the program: no trace hides them."""
+    out = make(tensor, weak)
+    out.trace = None
     return out
 
 
@@ -382,9 +369,38 @@ def is_mapped(x: Array) -> bool:
     return False
 
 
+def is_followed(x: Array) -> bool:
+    """True while a derivative or vmap follows the values."""
+    t: Any = x.tensor
+    return bool(t.level or t._rg) or type(t) is not Deleted and has_no_values(x)
+
+
 def is_traced(x: Array) -> bool:
-    """True while a transform follows the values."""
-    return bool(x.tensor.level or x.tensor._rg) or has_no_values(x)
+    """True while they are followed or hidden."""
+    return is_followed(x) or x.trace is not None
+
+
+def is_hidden(x: Array) -> bool:
+    """True where Python code must not see the values: a derivative alone shows them."""
+    return x.trace is not None or has_no_values(x) or is_mapped(x)
+
+
+def concrete(x: Any, why: str) -> Any:
+    """The values where a shape or the program's course depends on them; ConcretizationTypeError
+    where they are hidden, with what would make them needless."""
+    if type(x) is not Array:
+        return np.asarray(x)
+    if is_hidden(x):
+        raise errors.ConcretizationTypeError(
+            "Abstract tracer value encountered where concrete value is expected: traced array "
+            f"with shape {describe(x)}\n{why}")
+    return value_of(x)
+
+
+def inside(x: Any) -> Any:
+    """The values, seen through `jit`, for what does not show them; one per example has none."""
+    return concrete(constant(x.tensor) if type(x) is Array else x,
+                    "vmap gives every example a value of its own")
 
 
 def moves(t: Any) -> bool:
@@ -405,7 +421,9 @@ def tracer_kind(x: Array) -> str:
     """JAX's name for what stands for an array in a transform."""
     if isinstance(x.tensor, BatchTensor):
         return "VmapTracer"
-    return "JitTracer" if has_no_values(x) else "JVPTracer" if x.tensor.level else "GradTracer"
+    if x.trace is not None or has_no_values(x):
+        return "JitTracer"
+    return "JVPTracer" if x.tensor.level else "GradTracer"
 
 
 def describe(x: Any) -> str:
@@ -426,11 +444,22 @@ def pair_of(x: Any) -> Pair | None:
     return None
 
 
+def escaped(x: Array) -> None:
+    """UnexpectedTracerError: an array outlived the run that hides its values."""
+    raise errors.UnexpectedTracerError(
+        "Encountered an unexpected tracer. A function had a side effect that let an intermediate "
+        f"value, a traced array with shape {describe(x)}, escape the run of jit, loop or branch "
+        "that made it: return it, in place of storing it outside")
+
+
 def checked(name: str, xs: Any) -> list[Any]:
     """Operands that are arrays or numbers; TypeError for the rest."""
     out = []
     for i, x in enumerate(xs):
-        if type(x) is not Array and pair_of(x) is None:
+        if type(x) is Array:
+            if x.trace is not None and x.trace.closed and not RUN.pulls:
+                escaped(x)
+        elif pair_of(x) is None:
             if hasattr(x, "__jax_array__"):
                 x = x.__jax_array__()
             elif isinstance(x, (int, float, complex)):          # subclasses, as IntEnum
@@ -480,6 +509,8 @@ def joined(name: str, xs: Any, numeric: bool = False, floating: bool = False
 def tensor_of(x: Any, name: str = "asarray") -> Any:
     """One operand as a tensor of its own dtype."""
     if type(x) is Array:
+        if x.trace is not None and x.trace.closed and not RUN.pulls:
+            escaped(x)
         return x.tensor
     x, = checked(name, (x,))
     pair = pair_of(x)
@@ -490,11 +521,14 @@ def tensor_of(x: Any, name: str = "asarray") -> Any:
 def as_array(x: Any, name: str = "asarray") -> Any:
     """One operand as an array; Python's numbers are weak."""
     if type(x) is Array:
+        if x.trace is not None and x.trace.closed and not RUN.pulls:
+            escaped(x)
         return x
     x, = checked(name, (x,))
     pair = pair_of(x)
-    assert pair is not None
-    return make(to_tensor(x, pair[0]), pair[1])
+    if pair is None:                       # (what __jax_array__ gave)
+        raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)}")
+    return x if type(x) is Array else constant(to_tensor(x, pair[0]), pair[1])
 
 
 def is_array_like(x: Any) -> bool:

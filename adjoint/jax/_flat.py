@@ -10,6 +10,7 @@ from adjoint.base.tree import Spec, unflatten
 from adjoint.core.tensor import wrap
 from adjoint.func.reverse import FLOAT0
 from adjoint.jax._array import Array, as_array, describe, is_array_like, make
+from adjoint.jax._trace import traced
 from adjoint.jax.tree_util import PyTreeDef, flat
 
 F = Callable[..., Any]
@@ -91,6 +92,14 @@ class Flat:
         return (self.out.tensors, self.aux.tensors) if self.has_aux else self.out.tensors
 
 
+class Hidden(Flat):
+    """The same, of a function that Python code does not look into."""
+
+    def __call__(self, *tensors: Any) -> Any:
+        with traced():
+            return super().__call__(*tensors)
+
+
 class Moving:
     """The arguments that a derivative is taken of, and those that stay."""
 
@@ -142,5 +151,5 @@ def zeros(x: Array) -> Any:
     return wrap(np.zeros(x.shape, x.dtype))
 
 
-__all__ = ["FLOAT0", "Flat", "Leaves", "Like", "Moving", "Spec", "conjugate", "describe", "leaf",
-           "lower", "zeros"]
+__all__ = ["FLOAT0", "Flat", "Hidden", "Leaves", "Like", "Moving", "Spec", "conjugate",
+           "describe", "leaf", "lower", "zeros"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
-from adjoint.jax._array import as_array, make
+from adjoint.jax._array import as_array, inside, make
 from adjoint.jax._dtypes import as_dtype, default_dtype
 from adjoint.jax._table import T
 from adjoint.jax.numpy._elementwise import NAMES as _E
@@ -126,7 +126,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None,
                 unroll: int = 1) -> Any:
     """Counts of n draws among categories."""
-    chances, total = as_array(p), int(as_array(n))
+    chances, total = as_array(p), int(inside(as_array(n)))
     to = chances.shape if shape is None else tuple(shape)
     return _counts(key, lambda g, q: g.multinomial(total, q / q.sum(-1, keepdims=True)), to,
                    (chances,), dtype, "float")

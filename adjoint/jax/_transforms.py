@@ -16,6 +16,7 @@ from adjoint.core.tensor import wrap
 from adjoint.func.reverse import Pull
 from adjoint.jax._array import Array, as_array, describe, make
 from adjoint.jax._flat import FLOAT0, Flat, Leaves, Moving, conjugate, is_key
+from adjoint.jax._trace import pulling, traced
 from adjoint.jax.tree_util import PyTreeDef, flat, prefix_leaves, tree_map
 
 F = Callable[..., Any]
@@ -97,7 +98,8 @@ class Pulled:
     def pull(self, cts: Sequence[Any]) -> list[Any]:
         """Cotangents of the moving leaves, as arrays."""
         given = [None if c is None else conjugate(c) for c in cts]
-        found = self._run.back(given, keep=True)
+        with pulling():
+            found = self._run.back(given, keep=True)
         return self.moving_like([conjugate(g) for g in found])
 
     def moving_like(self, tensors: Sequence[Any]) -> list[Any]:
@@ -265,7 +267,11 @@ def linear_transpose(fun: F, *primals: Any, reduce_axes: Sequence[Any] = ()) -> 
     callable_or_error(fun, "linear_transpose")
     points = tree_map(lambda x: make(wrap(np.zeros(x.shape, x.dtype))) if hasattr(
         x, "shape") else as_array(x), primals)
-    pull = vjp(fun, *points)[1]
+
+    def hidden(*args: Any) -> Any:
+        with traced():
+            return fun(*args)
+    pull = vjp(hidden, *points)[1]
     return lambda ct: pull(ct)
 
 

@@ -9,10 +9,12 @@ from adjoint.base.tree import unflatten as _unflatten
 from adjoint.func.batch import BatchTensor as _BatchTensor
 from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._api import quiet as _quiet
+from adjoint.jax._array import constant as _constant
 from adjoint.jax._array import make as _make
 from adjoint.jax._array import value_of as _value_of
 from adjoint.jax._flat import is_key as _is_key
 from adjoint.jax._flat import leaf as _leaf
+from adjoint.jax._trace import in_the_open as _in_the_open
 from adjoint.jax.tree_util import flat as _flat
 
 
@@ -30,7 +32,7 @@ def _examples(arrays: list[Any]) -> Any:
         arrays = [a if _is_key(a) or a.tensor.level != level else _make(
             a.tensor.value, a.weak_type) for a in arrays]
         tops = [a.tensor for a in arrays if not _is_key(a)]
-    yield [a if _is_key(a) else _make(a.tensor.detach(), a.weak_type) for a in arrays]
+    yield [a if _is_key(a) else _constant(a.tensor.detach(), a.weak_type) for a in arrays]
 
 
 def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any
@@ -45,7 +47,8 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, **
         texts, values = iter(plain), iter(found)
         filled = [next(texts) if isinstance(x, str) else next(values) for x in leaves]
         given, named = _unflatten(filled, spec)
-        callback(*given, **named)
+        with _in_the_open():
+            callback(*given, **named)
 
 
 def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any

@@ -9,14 +9,15 @@ import numpy as np
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, make
+from adjoint.jax._array import as_array, concrete, make
 
 
 def _segments(method: str, start: Any) -> Any:
     def run(data: Any, segment_ids: Any, num_segments: Any = None, indices_are_sorted: bool = False,
             unique_indices: bool = False, bucket_size: Any = None, mode: Any = None) -> Any:
         x, ids = as_array(data), as_array(segment_ids)
-        n = int(num_segments) if num_segments is not None else int(np.asarray(ids).max()) + 1
+        n = int(num_segments) if num_segments is not None else int(concrete(
+            ids, f"segment_{method}() `num_segments` argument.").max()) + 1
         base = make(wrap(np.full((n, *x.shape[ids.ndim:]), start(x.dtype), x.dtype)))
         return getattr(base.at[ids], method)(x)
     run.__name__ = {"add": "segment_sum", "multiply": "segment_prod"}.get(method,

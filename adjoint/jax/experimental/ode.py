@@ -17,7 +17,7 @@ import numpy as np
 from adjoint.base.errors import missing as _missing
 from adjoint.jax import lax
 from adjoint.jax import numpy as jnp
-from adjoint.jax._array import as_array, is_array_like, is_traced
+from adjoint.jax._array import as_array, is_array_like, is_followed
 from adjoint.jax._rules import custom_vjp
 from adjoint.jax._transforms import vjp, vmap
 from adjoint.jax.flatten_util import ravel_pytree
@@ -176,7 +176,7 @@ def odeint(func: F, y0: Any, t: Any, *args: Any, rtol: float = 1.4e-8, atol: flo
             full[i] = x
         return ravel_pytree(func(unravel(y), s, *tree_unflatten(spec, full)))[0].astype(start.dtype)
     plain = [np.ones(x.shape, x.dtype) for x in (start, times[0], *(arrays[i] for i in moving))]
-    inside = is_traced(flat(*map(as_array, plain)))     # func closes over what is followed: no rule
+    inside = is_followed(flat(*map(as_array, plain)))   # func closes over what is followed: no rule
     found = (_solve.fun if inside else _solve)(
         flat, rtol, atol, mxstep, hmax, start, times, *[arrays[i] for i in moving])
     return vmap(unravel)(found)

@@ -13,13 +13,14 @@ from adjoint.jax._array import (
     as_array,
     convert,
     describe,
+    is_followed,
     is_mapped,
-    is_traced,
     make,
     value_of,
 )
 from adjoint.jax._dtypes import lattice
 from adjoint.jax._flat import Leaves, is_key
+from adjoint.jax._trace import traced
 from adjoint.jax.tree_util import tree_map
 
 F = Callable[..., Any]
@@ -78,7 +79,8 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
     out: dict[str, Leaves] = {}
 
     def body(state: Any, row: Any) -> Any:
-        found = f(carry.tree(state), rows.tree(row))
+        with traced():
+            found = f(carry.tree(state), rows.tree(row))
         if not isinstance(found, (tuple, list)) or len(found) != 2:
             raise TypeError(f"scan body output must be a pair, got {found!r:.80}.")
         out["carry"], out["y"] = Leaves(found[0], "Output"), Leaves(found[1], "Output")
@@ -117,15 +119,16 @@ def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
 
     def test(tensors: Any) -> Any:
-        found = cond_fun(state.tree(tensors))
-        c = as_array(found)
+        with traced():
+            c = as_array(cond_fun(state.tree(tensors)))
         if c.dtype.kind != "b" or c.shape != ():
             raise TypeError("cond_fun must return a boolean scalar, but got output type(s) "
                             f"[{describe(c)}].")
         return c.tensor
 
     def body(tensors: Any) -> Any:
-        out = Leaves(body_fun(state.tree(tensors)), "Output")
+        with traced():
+            out = Leaves(body_fun(state.tree(tensors)), "Output")
         if out.spec == state.spec and _promoted(state, out) is not None:
             raise _Again
         _same(state, out, "while_loop body function carry")
@@ -154,15 +157,17 @@ def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any
     kind = lattice(frozenset([(low.dtype, low.weak_type), (high.dtype, high.weak_type)]))
     state = Leaves(init_val)
     for _ in range(4):
-        value = state.tree(state.tensors)
+        tensors = state.tensors
         for i in range(int(value_of(low)), int(value_of(high))):
-            out = Leaves(body_fun(make(wrap(np.array(i, kind[0])), kind[1]), value), "Output")
+            with traced():
+                at = make(wrap(np.array(i, kind[0])), kind[1])
+                out = Leaves(body_fun(at, state.tree(tensors)), "Output")
             if out.spec == state.spec and _promoted(state, out) is not None:
                 break
             _same(state, out, "fori_loop body function carry")
-            value = state.tree(out.tensors)
+            tensors = out.tensors
         else:
-            return value
+            return state.tree(tensors)
     raise TypeError("fori_loop: the types of the carry do not settle")
 
 
@@ -173,7 +178,8 @@ def _branches(what: str, branches: Sequence[F], operands: Any) -> tuple[list[F],
 
     def flatly(branch: F) -> F:
         def run(*tensors: Any) -> Any:
-            outs.append(Leaves(branch(*given.tree(tensors)), "Output"))
+            with traced():
+                outs.append(Leaves(branch(*given.tree(tensors)), "Output"))
             return outs[-1].tensors
         return run
     return [flatly(b) for b in branches], given, outs
@@ -233,6 +239,8 @@ def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = Non
     if i.dtype.kind not in "iu":
         raise TypeError(f"Index type must be an integer, got {describe(i)}")
     given = (operand,) if operand is not None and not operands else operands
+    if len(branches) == 1:
+        return branches[0](*given)
     return _choose("switch", None, i, list(branches), given)
 
 
@@ -327,7 +335,7 @@ def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None
     there.defvjp(lambda r: (there(r), None), lambda _, ct: ((there if symmetric else back)(ct),))
     back.defvjp(lambda r: (back(r), None), lambda _, ct: (there(ct),))
     x = stop_gradient(solve(constant, stop_gradient(b)))
-    if not any(is_traced(a) for a in Leaves((b, matvec(x))).arrays):
+    if not any(is_followed(a) for a in Leaves((b, matvec(x))).arrays):
         return x
     for _ in range(3):
         off = tree_map(lambda p, q: p - q, b, matvec(x))

@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, checked, describe, make, pair_of, to_tensor
+from adjoint.jax._array import as_array, checked, describe, inside, make, pair_of, to_tensor
 from adjoint.jax._dtypes import as_dtype, issubdtype
 from adjoint.jax._table import T, broadcast, named
 from adjoint.jax.numpy._elementwise import NAMES as _J
@@ -167,7 +167,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     old, new = x.dtype.itemsize, to.itemsize
     if old == new:
         return make(bitcast(x.tensor, to))
-    value = np.ascontiguousarray(np.asarray(x))
+    value = np.ascontiguousarray(inside(x))
     if old > new:
         return make(wrap(value.view(to).reshape(*x.shape, old // new)))
     return make(wrap(value.view(to).reshape(x.shape[:-1])))
@@ -226,17 +226,17 @@ def population_count(x: Any) -> Any:
     t, total = a.tensor, a.tensor * 0
     for i in range(a.dtype.itemsize * 8):
         total = total + (T["bitwise_right_shift"](t, i) & 1)
-    return make(total.to(a.dtype))
+    return make(total.to(a.dtype), a.weak_type)
 
 
 def clz(x: Any) -> Any:
     """The number of leading zero bits."""
     a = as_array(x)
-    value = np.asarray(a)
+    value = inside(a)
     bits = a.dtype.itemsize * 8
     wide = value.view(f"uint{bits}").astype(np.float64)
     lead = np.where(value == 0, bits, bits - 1 - np.floor(np.log2(np.maximum(wide, 1))))
-    return make(wrap(lead.astype(a.dtype)))
+    return make(wrap(lead.astype(a.dtype)), a.weak_type)
 
 
 def reciprocal(x: Any) -> Any:
@@ -280,7 +280,7 @@ def mulhi(x: Any, y: Any) -> Any:
     if bits < 64:
         wide = np.dtype(f"{'u' if s.array.dtype.kind == 'u' else ''}int{2 * bits}")
         return make(T["bitwise_right_shift"](s.to(wide) * t.to(wide), bits).to(s.array.dtype), weak)
-    value = np.asarray(make(s)).astype(object) * np.asarray(make(t)).astype(object) >> bits
+    value = inside(make(s)).astype(object) * inside(make(t)).astype(object) >> bits
     return make(wrap(np.asarray(value).astype(s.array.dtype)), weak)
 
 

@@ -41,10 +41,18 @@ log_sigmoid = _activation("log_sigmoid", lambda t: -_T["logaddexp"](-t, t.new_ze
 softplus = _activation("softplus", lambda t: _T["logaddexp"](t, t.new_zeros(())))
 soft_sign = _activation("soft_sign", lambda t: t / (abs(t) + 1))
 tanh = _jnp.tanh
-hard_tanh = _activation("hard_tanh", lambda t: _T["where"](t > 1, t.new_ones(()), _T["where"](
-    t < -1, -t.new_ones(()), t)))
 selu = _activation("selu", lambda t: 1.0507009873554805 * _T["where"](
     t > 0, t, 1.6732632423543772 * _expm1_below(t)))
+
+
+def hard_tanh(x: Any) -> Any:
+    """x between -1 and 1, in the type of x."""
+    a = _as_array(x)
+    t = a.tensor if a.dtype.kind != "b" else a.tensor.to(_default_dtype("int"))
+    one = t.new_ones(())
+    cut = _T["where"](t > 1, one, t)
+    return _make(cut if a.dtype.kind in "bu" else _T["where"](t < -1, -one, cut),
+                 a.weak_type or a.dtype.kind == "b")
 
 
 def relu(x: Any) -> Any:
@@ -149,7 +157,8 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False,
     if where is not None:
         t = _T["where"](_as_array(where).tensor, t, t.new_full((), -_math.inf))
     real = t.real if t.is_complex() else t
-    top = _np_.max(_make(real.detach()), axis, keepdims=True).tensor
+    least = None if real.numel() else -_math.inf
+    top = _np_.max(_make(real.detach()), axis, keepdims=True, initial=least).tensor
     top = _T["where"](_T["isfinite"](top), top, top.new_zeros(()))
     e = _T["exp"](t - top)
     total = _np_.sum(_make(e if weight is None else weight * e), axis, keepdims=keepdims).tensor
@@ -168,7 +177,7 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
     total = logsumexp(a, axis, keepdims=keepdims, where=where)
     count = _np_.sum(_np_.broadcast_to(True if where is None else where, a.shape), axis,
                      keepdims=keepdims)
-    return total - _np_.log(count)
+    return total - _np_.log(count).astype(total.dtype)
 
 
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:

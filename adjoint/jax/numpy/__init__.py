@@ -103,11 +103,24 @@ def __dir__() -> list[str]:
 
 _METHODS["view"] = lambda x, dtype=None: _view(x, dtype)
 _METHODS["to_device"] = lambda x, device, **_: x
+_METHODS["compress"] = lambda x, condition, axis=None, **how: _select.NAMES["compress"](
+    condition, x, axis, **how)
 
 
 def _view(x: Any, dtype: Any) -> Any:
     from adjoint.jax.lax import bitcast_convert_type
-    return bitcast_convert_type(x, dtype)
+    to = _create.asked(dtype, "view") or x.dtype
+    wider, narrower = to.itemsize // x.itemsize, x.itemsize // to.itemsize
+    if wider > 1:
+        if not x.ndim or x.shape[-1] % wider:
+            raise ValueError("When changing to a larger dtype, its size must be a divisor of the "
+                             "total size in bytes of the last axis of the array.")
+        x = x.reshape((*x.shape[:-1], -1, wider))
+    if narrower > 1 and not x.ndim:
+        raise ValueError("Changing the dtype of a 0d array is only supported if the itemsize is "
+                         f"unchanged: {x.dtype.name} as {to.name}")
+    found = bitcast_convert_type(x, to)
+    return found.reshape((*x.shape[:-1], -1)) if narrower > 1 else found
 
 
 __all__ = ["Array", "ShapeDtypeStruct", "fft", "finfo", "iinfo", "issubdtype", "linalg",

@@ -1,6 +1,7 @@
 """Arrays from values, shapes and ranges."""
 from __future__ import annotations
 
+import operator
 import warnings
 from typing import Any
 
@@ -11,6 +12,7 @@ from adjoint.jax._array import (
     Array,
     ShapeDtypeStruct,
     as_array,
+    concrete,
     convert,
     joined,
     make,
@@ -58,7 +60,7 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", n
                             + ", ".join(str(tuple(t.shape)) for t in ts))
         out = make(T["stack"](ts), False)
     else:
-        out = _of_host(object)
+        out = _of_host(object if to is None else _whole(object, to))
         if dtype is not None:
             out.weak_type = False
     if to is not None and out.dtype != to:
@@ -68,12 +70,20 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", n
     return out
 
 
+def _whole(x: Any, to: Any) -> Any:
+    """Python's numbers, alone or in lists, in that dtype; OverflowError for a whole number that
+    does not fit."""
+    if isinstance(x, bool) or not isinstance(x, (int, list, tuple)) or to.kind not in "iuf":
+        return x
+    return np.array(x, to) if np.array(x).dtype.kind in "iuf" else x
+
+
 def _of_host(x: Any) -> Any:
     pair = pair_of(x)
     if pair is not None and not isinstance(x, (np.ndarray, np.generic)):
         return make(wrap(np.array(x, pair[0])), pair[1])
-    if x is None:
-        raise TypeError("None is not a valid value for jnp.array")
+    if x is None or isinstance(x, (list, tuple)) and any(v is None for v in x):
+        raise ValueError("None is not a valid value for jnp.array")
     leaves = isinstance(x, (list, tuple))
     value = np.array(x)
     if value.dtype.kind not in "biufcV":
@@ -82,7 +92,8 @@ def _of_host(x: Any) -> Any:
                         "Only arrays of numeric types are supported by JAX.")
     if leaves and value.size == 0:
         value = value.astype(default_dtype("float"))
-    return make(wrap(value.astype(canonical(value.dtype))))
+    to = canonical(value.dtype)
+    return make(wrap(np.array(x, to) if leaves and to.kind in "iu" else value.astype(to)))
 
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, device: Any = None,
@@ -117,7 +128,7 @@ zeros, ones, empty = _filled("zeros", 0), _filled("ones", 1), _filled("empty", 0
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
          out_sharding: Any = None) -> Any:
     """`jax.numpy.full`."""
-    value = array(fill_value, dtype)
+    value = array(fill_value) if dtype is None else array(fill_value).astype(asked(dtype, "full"))
     return make(T["broadcast_to"](value.tensor, _shape(shape)).clone(),
                 value.weak_type and dtype is None)
 
@@ -173,8 +184,10 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     to = asked(dtype, "arange")
     if to is None:
         to = joined("arange", given)[0][0].array.dtype
-    values: list[Any] = [np.asarray(v)[()] if isinstance(v, (Array, np.ndarray)) else v
-                         for v in given]
+    words = ("start", "stop", "step") if stop is not None else ("stop", "step")
+    values: list[Any] = [concrete(v, f"It arose in the jnp.arange argument '{w}'")[()]
+                         if isinstance(v, (Array, np.ndarray)) else v
+                         for w, v in zip(words, given, strict=False)]
     if stop is None and step is not None:
         return make(wrap(np.arange(0, values[0], values[1]).astype(to)))
     return make(wrap(np.arange(*values).astype(to)))
@@ -183,6 +196,9 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
              dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
     """`jax.numpy.linspace`; the ends may be arrays, and carry derivatives."""
+    num = operator.index(concrete(num, "'num' argument of jnp.linspace")[()])
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
     ts, _ = joined("linspace", (start, stop), floating=True)
     low, high = T["broadcast_tensors"](*ts)
     kind = low.array.dtype

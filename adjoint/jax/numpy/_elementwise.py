@@ -7,9 +7,10 @@ import numpy as np
 
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, convert, joined, make
+from adjoint.jax._array import Array, as_array, convert, describe, joined, make
 from adjoint.jax._dtypes import as_dtype, config, default_dtype
-from adjoint.jax._table import T, elementwise, floating, named, no_out, same_ranks
+from adjoint.jax._table import T, elementwise, floating, is_weak, named, no_out, same_ranks
+from adjoint.jax.numpy._create import NAMES as _C
 
 NAMES: dict[str, Any] = {}           # the functions of this module, by their public names
 
@@ -21,11 +22,31 @@ def enter(run: Any, names: str, **how: Any) -> Any:
     return NAMES[name]
 
 
+def _of_kinds(name: str, kinds: str, text: str) -> Any:
+    """The function of tensors, with ValueError for operands of other kinds than these."""
+    def run(*xs: Any) -> Any:
+        for x in xs:
+            if x.array.dtype.kind not in kinds:
+                raise ValueError(text.format(dtype=x.array.dtype.name))
+        return T[name](*xs)
+    return run
+
+
+def _arctan2(y: Any, x: Any) -> Any:
+    """The angle of (x, y); of complex numbers by its logarithm."""
+    if not y.is_complex():
+        return T["arctan2"](y, x)
+    return -1j * T["log"]((x + 1j * y) / T["sqrt"](x * x + y * y))
+
+
 def _zeros(x: Any) -> Any:
     return T["zeros_like"](x)
 
 
 def _sign(x: Any) -> Any:
+    if x.array.dtype.kind == "b":
+        raise TypeError("sign does not accept dtype bool. Accepted dtypes are subtypes of integer, "
+                        "floating, complexfloating.")
     if x.array.dtype.kind == "u":
         return (x != 0).to(x.array.dtype)
     return T["sgn"](x) if x.is_complex() else T["sign"](x)
@@ -76,6 +97,7 @@ def _real(name: str, x: Any) -> Any:
 
 
 def _heaviside(x: Any, y: Any) -> Any:
+    _real("lt", x)
     nan = x.new_full((), float("nan"))
     step = T["where"](x > 0, T["ones_like"](x), _zeros(x))
     found = T["where"](x == 0, y, step)
@@ -85,16 +107,18 @@ def _heaviside(x: Any, y: Any) -> Any:
 # ------------------------------------------------------------------ floats of everything
 for _names in ("sin", "cos", "tan", "arcsin asin", "arccos acos", "arctan atan", "sinh", "cosh",
                "tanh", "arcsinh asinh", "arccosh acosh", "arctanh atanh", "exp", "exp2", "expm1",
-               "log", "log1p", "sqrt", "deg2rad radians", "rad2deg degrees", "i0", "sinc"):
+               "log", "log1p", "sqrt", "deg2rad radians", "rad2deg degrees", "sinc"):
     enter(T[_names.split()[0]], _names, floating=True)
 for _name in ("log2", "log10"):
     enter(T[_name], _name, floating=True, kind="strong")
 enter(lambda x: T["sign"](_real("cbrt", x)) * T["pow"](abs(x), 1 / 3), "cbrt", floating=True)
-for _names in ("arctan2 atan2", "hypot", "logaddexp", "logaddexp2", "copysign",
-               "nextafter"):
+for _names in ("logaddexp", "copysign", "nextafter"):
     enter(T[_names.split()[0]], _names, floating=True)
+for _name in ("hypot", "logaddexp2"):
+    enter(T[_name], _name, floating=True, kind="strong")
+enter(_arctan2, "arctan2 atan2", floating=True)
 enter(lambda x, y: x / y, "true_divide divide", floating=True)
-enter(_heaviside, "heaviside", floating=True)
+enter(_heaviside, "heaviside", floating=True, kind="strong")
 enter(lambda x, y: T["pow"](x, y), "float_power", floating=True)
 
 # ------------------------------------------------------------------ the type stays
@@ -115,8 +139,11 @@ enter(T["maximum"], "maximum")
 enter(T["minimum"], "minimum")
 enter(T["fmax"], "fmax")
 enter(T["fmin"], "fmin")
-enter(T["gcd"], "gcd", numeric=True)
-enter(T["lcm"], "lcm", numeric=True)
+for _name in ("gcd", "lcm"):
+    enter(_of_kinds(_name, "iu", f"Arguments to jax.numpy.{_name} must be integers."), _name,
+          kind="strong")
+enter(_of_kinds("i0", "fV", "Unsupported input type to jax.numpy.i0: {dtype}"), "i0",
+      floating=True)
 for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
                    ("bitwise_xor", "bitwise_xor")):
     enter(T[_op], _name)
@@ -128,15 +155,19 @@ enter(T["bitwise_right_shift"], "right_shift bitwise_right_shift", numeric=True)
 for _names in ("eq:equal", "ne:not_equal", "lt:less", "le:less_equal", "gt:greater",
                "ge:greater_equal"):
     _op, _name = _names.split(":")
-    enter(T[_op], _name, kind="strong")
+    enter(T[_op], _name)
 for _name in "logical_and logical_or logical_xor".split():
     enter(T[_name], _name, kind="strong")
 enter(T["logical_not"], "logical_not")
-for _name in "isnan isinf isfinite isposinf isneginf signbit".split():
-    enter(T[_name], _name, floating=_name != "signbit",
-          kind="same" if _name in ("isnan", "isfinite") else "strong")
-enter(lambda x: T["isreal"](x), "isreal", kind="strong")
-enter(lambda x: ~T["isreal"](x), "iscomplex", kind="strong")
+for _name in "isnan isinf isfinite".split():
+    enter(T[_name], _name, floating=True, kind="strong" if _name == "isinf" else "same")
+for _name in "isposinf isneginf".split():
+    enter(_of_kinds(_name, "fV", "isposinf/isneginf are not well defined for complex types"), _name,
+          floating=True, kind="strong")
+enter(_of_kinds("signbit", "biufV", "jax.numpy.signbit is not well defined for {dtype}"), "signbit",
+      kind="strong")
+enter(lambda x: T["isreal"](x), "isreal")
+enter(lambda x: ~T["isreal"](x), "iscomplex")
 
 
 # ------------------------------------------------------------------ parts of complex numbers
@@ -158,8 +189,10 @@ def power(x1: Any, x2: Any, /) -> Any:
         if is_inexact(base.dtype):
             return make(integer_power(base.tensor, x2), base.weak_type)
         if x2 < 0:
-            raise ValueError("Integers to negative integer powers are not allowed.")
+            raise TypeError("Integers cannot be raised to negative powers, got "
+                            f"integer_pow({describe(base)}, {x2})")
     ts, weak = joined("power", (x1, x2), True)
+    weak = weak and all(v.dtype.kind != "b" for v in (x1, x2) if type(v) is Array)
     if config.watched:
         same_ranks("power", ts)
     return make(_power(*ts), weak)
@@ -186,7 +219,7 @@ for _name in _ROUND:
 
 
 def rint(x: Any, /) -> Any:
-    return make(T["round"](floating(x, "rint")))
+    return make(T["round"](floating(x, "rint")), is_weak(x))
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
@@ -233,7 +266,7 @@ def modf(x: Any, /, out: Any = None) -> Any:
     no_out("modf", out)
     t = floating(x, "modf")
     whole = T["trunc"](t)
-    return make(t - whole), make(whole)
+    return make(t - whole, is_weak(x)), make(whole, is_weak(x))
 
 
 def frexp(x: Any, /) -> Any:
@@ -243,8 +276,10 @@ def frexp(x: Any, /) -> Any:
 
 
 def ldexp(x1: Any, x2: Any, /) -> Any:
-    t = floating(x1, "ldexp")
-    return make(T["ldexp"](t, as_array(x2).tensor))
+    t, power = floating(x1, "ldexp"), as_array(x2, "ldexp")
+    if t.is_complex() or power.dtype.kind not in "biu":
+        raise ValueError(f"ldexp not supported for input types {(t.array.dtype, power.dtype)}")
+    return make(T["ldexp"](t, power.tensor))
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
@@ -260,7 +295,7 @@ def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    x, y = as_array(a1), as_array(a2)
+    x, y = _C["array"](a1), _C["array"](a2)
     if x.shape != y.shape:
         return make(wrap(np.array(False)))
     same = NAMES["equal"](x, y).tensor
@@ -270,10 +305,10 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 
 def array_equiv(a1: Any, a2: Any) -> Any:
-    x, y = as_array(a1), as_array(a2)
+    x, y = _C["array"](a1), _C["array"](a2)
     try:
         return make(T["all"](NAMES["equal"](x, y).tensor))
-    except TypeError:
+    except (TypeError, ValueError):
         return make(wrap(np.array(False)))
 
 
@@ -299,14 +334,13 @@ _REFUSED = (list, tuple, dict, str, type(None), set)
 
 def _operator(dunder: str, f: Any, flipped: bool = False) -> None:
     quick = getattr(__import__("operator"), dunder) if dunder in _FAST else None
-    compares = dunder in _COMPARE
 
     def run(a: Any, b: Any) -> Any:
         if quick is not None and type(b) is Array:
             s, t = a.tensor, b.tensor
             if s.array.dtype == t.array.dtype and a.weak_type == b.weak_type and (
                     s.array.dtype.kind == "f" and s.shape == t.shape):
-                return make(quick(s, t), a.weak_type and not compares)
+                return make(quick(s, t), a.weak_type)
         if isinstance(b, _REFUSED):
             return NotImplemented
         return f(b, a) if flipped else f(a, b)
@@ -333,7 +367,8 @@ def fill_operators(matmul: Any) -> None:
                          ("invert", "bitwise_not"), ("floor", "floor"), ("ceil", "ceil"),
                          ("trunc", "trunc")):
         setattr(Array, f"__{dunder}__", lambda a, _f=NAMES[name]: _f(a))
-    own.__round__ = lambda a, n=None: int(round(a)) if n is None else round(a, n)
+    own.__round__ = lambda a, n=None: round(a, n or 0) if n is not None or not is_inexact(
+        a.dtype) else round(a).astype(default_dtype("int"))
 
 
 NAMES.update({f.__name__: f for f in (

@@ -20,6 +20,8 @@ from adjoint.jax._array import (
     Array,
     as_array,
     convert,
+    describe,
+    is_hidden,
     is_traced,
     make,
     pair_of,
@@ -45,7 +47,11 @@ def _simple(i: Any) -> Any:
     if i is None or i is Ellipsis:
         return i
     if isinstance(i, slice):
-        return slice(*[None if v is None else v.__index__() for v in (i.start, i.stop, i.step)])
+        try:
+            return slice(*[None if v is None else v.__index__() for v in (i.start, i.stop, i.step)])
+        except errors.TracerIntegerConversionError:
+            raise IndexError("Slice entries must be static integers. Got "
+                             f"{i}: use lax.dynamic_slice") from None
     if isinstance(i, bool):
         return np.asarray(i)
     if isinstance(i, int):
@@ -61,11 +67,11 @@ def _simple(i: Any) -> Any:
         raise TypeError("Indexer must have integer or boolean type, got indexer with type "
                         f"{kind}")
     if type(i) is Array:
-        if is_traced(i):
-            if i.dtype.kind == "b":
-                raise errors.NonConcreteBooleanIndexError(
-                    "Array boolean indices must be concrete; got a mask of which every example "
-                    "has its own. Use jnp.where(mask, x, y), which keeps the shape")
+        if i.dtype.kind == "b" and is_hidden(i):
+            raise errors.NonConcreteBooleanIndexError(
+                f"Array boolean indices must be concrete; got {describe(i)}. Use "
+                "jnp.where(mask, x, y), which keeps the shape")
+        if i.dtype.kind != "b" and is_traced(i):
             return i.tensor
         i = value_of(i)
     value = np.asarray(i)
@@ -77,6 +83,9 @@ def _expanded(at: Any, shape: tuple[int, ...]) -> list[Any]:
     found: list[Any] = []
     for i in map(_simple, _entries(at)):
         if isinstance(i, np.ndarray) and i.dtype.kind == "b" and i.ndim:
+            axis = sum(v is not None and v is not Ellipsis for v in found)
+            if Ellipsis not in [v for v in found if not isinstance(v, np.ndarray)]:
+                _fits(i, shape[axis:axis + i.ndim], axis)
             found += [np.asarray(v) for v in np.nonzero(i)]
         elif isinstance(i, np.ndarray) and i.dtype.kind == "b":
             if not i:
@@ -90,11 +99,18 @@ def _expanded(at: Any, shape: tuple[int, ...]) -> list[Any]:
                          "indexed")
     dots = [k for k, i in enumerate(found) if i is Ellipsis]
     if len(dots) > 1:
-        raise IndexError("Multiple ellipses (...) not supported: " + repr(at))
+        raise IndexError("an index can only have a single ellipsis ('...'), got " + repr(at))
     rest = [slice(None)] * (len(shape) - taken)
     if dots:
         return found[:dots[0]] + rest + found[dots[0] + 1:]
     return found + rest
+
+
+def _fits(mask: Any, shape: tuple[int, ...], axis: int) -> None:
+    """IndexError for a mask that has another shape than what it indexes."""
+    if mask.shape != tuple(shape):
+        raise IndexError("boolean index did not match shape of indexed array in index "
+                         f"{axis}: got {mask.shape}, expected {list(shape)}")
 
 
 def _bounded(i: Any, n: int, mode: str) -> Any:
@@ -299,9 +315,15 @@ def _reducer(how: str) -> Callable[..., Any]:
     return lambda f, at, v: T["scatter_reduce"](f, 0, at, v, reduce=how)
 
 
+_MODES = ("", "fill", "drop", "clip", "promise_in_bounds", "one_hot")
+
+
 def mode_of(mode: Any) -> str:
-    """A mode by name; `GatherScatterMode` members and None as well."""
-    return str(getattr(mode, "name", mode) or "").lower().replace("fill_or_drop", "fill")
+    """A mode by name; `GatherScatterMode` members and None as well. ValueError for another."""
+    found = str(getattr(mode, "name", mode) or "").lower().replace("fill_or_drop", "fill")
+    if found not in _MODES:
+        raise ValueError(f'Unknown gather mode "{mode}"')
+    return found
 
 
 def default_fill(dtype: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
-from adjoint.jax._array import Array, as_array
+from adjoint.jax._array import Array, as_array, concrete, inside
 from adjoint.jax._dtypes import as_dtype, issubdtype
 from adjoint.jax._table import entering
 from adjoint.jax.numpy import _create, _reduce, _select, _shape
@@ -22,12 +22,17 @@ _C, _R, _S, _H = (m.NAMES for m in (_create, _reduce, _select, _shape))
 @_enter("bitwise_count")
 def bitwise_count(x: Any, /) -> Any:
     from adjoint.jax.lax import population_count
-    return population_count(_E["abs"](x) if as_array(x).dtype.kind != "u" else x).astype("uint8")
+    a = as_array(x, "bitwise_count")
+    if a.dtype.kind == "b":
+        return a.astype("uint8")
+    return population_count(_E["abs"](a) if a.dtype.kind != "u" else a).astype("uint8")
 
 
 @_enter("spacing")
 def spacing(x: Any, /) -> Any:
     a = as_array(x, "spacing")
+    if a.dtype.kind == "c":
+        raise ValueError("jnp.spacing is not defined for complex inputs.")
     a = a if is_inexact(a.dtype) else a.astype(float)
     away = _S["where"](a < 0, -np.inf, np.inf).astype(a.dtype)
     return _E["nextafter"](a, away) - a
@@ -70,7 +75,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> Any:
 @_enter("trim_zeros")
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
     x = as_array(filt)
-    used = np.nonzero(np.asarray(x))
+    used = np.nonzero(concrete(x, "The error arose in jnp.trim_zeros(): the size depends on it"))
     axes = range(x.ndim) if axis is None else [a % x.ndim for a in np.atleast_1d(axis)]
     at = [slice(None)] * x.ndim
     for d in axes:
@@ -283,7 +288,7 @@ class ufunc:
         if self.nin == 1:
             return x.at[indices].set(self._run(x[indices]))
         self._pairs("at")
-        places = np.arange(x.size).reshape(x.shape)[np.asarray(indices) if isinstance(
+        places = np.arange(x.size).reshape(x.shape)[inside(indices) if isinstance(
             indices, Array) else indices]
         values = _H["broadcast_to"](as_array(b), places.shape).ravel()
         flat = x.ravel()
@@ -296,7 +301,7 @@ class ufunc:
         """The folds of the parts that start at indices."""
         self._pairs("reduceat")
         rows = self._rows(as_array(a) if dtype is None else as_array(a).astype(dtype), axis)
-        at = [int(i) for i in np.asarray(indices)] + [len(rows)]
+        at = [int(i) for i in inside(indices)] + [len(rows)]
         parts = [functools.reduce(self._run, rows[i:max(j, i + 1)])
                  for i, j in zip(at, at[1:], strict=False)]
         return _H["stack"](parts, axis)

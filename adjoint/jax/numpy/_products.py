@@ -7,7 +7,7 @@ import numpy as np
 
 from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, convert, joined, make
+from adjoint.jax._array import as_array, concrete, convert, inside, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical
 from adjoint.jax._table import T, entering
 from adjoint.ops.api_decompose import LINALG
@@ -136,16 +136,13 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 def _convolver(name: str) -> None:
     def run(a: Any, v: Any, mode: str = "full" if name == "convolve" else "valid", *,
             precision: Any = None, preferred_element_type: Any = None) -> Any:
-        (x, y), weak = joined(name, (a, v), numeric=True)
+        (x, y), weak = joined(name, (a, v), floating=True)
         if x.ndim != 1 or y.ndim != 1:
             raise ValueError(f"{name}() only support 1-dimensional inputs.")
         if x.shape[0] == 0 or y.shape[0] == 0:
             raise ValueError(f"{name}: inputs cannot be empty, got shapes {tuple(x.shape)} and "
                              f"{tuple(y.shape)}")
-        kind = x.array.dtype
         flip = name == "correlate" and x.shape[0] < y.shape[0]
-        if kind.kind in "iu":
-            x, y = x.to(np.dtype(np.float64)), y.to(np.dtype(np.float64))
         if name == "correlate":
             y = y.conj() if y.is_complex() else y
             found = anp.ours["convolve"](x, y.flip(0), mode)
@@ -155,7 +152,7 @@ def _convolver(name: str) -> None:
                 found = full[low:low + y.shape[0]]
         else:
             found = anp.ours["convolve"](x, y, mode)
-        return _result(found.to(kind), weak, preferred_element_type)
+        return _result(found, weak, preferred_element_type)
     _enter(name)(run)
 
 
@@ -229,7 +226,10 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
 
 @_enter("roots")
 def roots(p: Any, *, strip_zeros: bool = True) -> Any:
-    found = np.roots(np.atleast_1d(np.asarray(as_array(p))))
+    x = as_array(p)
+    found = np.roots(np.atleast_1d(concrete(x, "The error occurred in jnp.roots(). To use this "
+                                            "within a JIT-compiled/transformed context, pass "
+                                            "strip_zeros=False") if strip_zeros else inside(x)))
     return make(wrap(found.astype(canonical(np.dtype(np.complex128)))))
 
 
@@ -240,7 +240,7 @@ def poly(seq_of_zeros: Any) -> Any:
     if not z.size:
         return make(wrap(np.ones((), z.dtype)))
     if z.ndim == 2:
-        z = make(wrap(np.linalg.eigvals(np.asarray(z))))
+        z = make(wrap(np.linalg.eigvals(inside(z))))
     c = make(wrap(np.ones(1, z.dtype)))
     for i in range(z.shape[0]):
         c = polyadd(make(T["cat"]([c.tensor, c.tensor.new_zeros((1,))])), -z[i] * c)

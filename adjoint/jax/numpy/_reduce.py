@@ -9,7 +9,7 @@ import numpy as np
 
 from adjoint import numpy as anp
 from adjoint.base.dtypes import is_inexact
-from adjoint.jax._array import Array, as_array, convert, joined, make
+from adjoint.jax._array import Array, as_array, concrete, convert, inside, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical, default_dtype
 from adjoint.jax._table import T, entering, floating, no_out
 from adjoint.jax.numpy._elementwise import NAMES as _E
@@ -26,7 +26,8 @@ def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
         return tuple(range(n))
     found = []
     for a in axis if isinstance(axis, (tuple, list)) else (axis,):
-        a = int(a)
+        a = int(concrete(a, "The axis argument must be known statically.")) if isinstance(
+            a, Array) else int(a)
         if not -n <= a < n:
             raise ValueError(f"axis {a} is out of bounds for array of dimension {n}")
         found.append(a % n)
@@ -239,7 +240,8 @@ def _nan_moment(name: str) -> None:
         x = as_array(a, name)
         kept = _E["logical_not"](_E["isnan"](x))
         safe = make(T["where"](kept.tensor, x.tensor, x.tensor.new_zeros(())))
-        return NAMES[name[3:]](safe, axis, *args, where=kept, **kwargs)
+        y = NAMES[name[3:]](safe, axis, *args, where=kept, **kwargs)
+        return y.real if name != "nanmean" else y
     _enter(name)(run)
 
 
@@ -254,6 +256,10 @@ def _place(name: str) -> F:
         x = as_array(a, name)
         if axis is not None:
             axes_of(x, axis)
+        if x.dtype.kind == "c":
+            compare = "gt" if name == "argmax" else "lt"
+            raise TypeError(f"{compare} does not accept dtype {x.dtype.name} at position 0. "
+                            "Accepted dtypes at position 0 are subtypes of integer, floating.")
         if x.size == 0:
             raise ValueError(f"attempt to get {name} of an empty sequence")
         t = x.tensor.to(np.dtype("int8")) if x.dtype.kind == "b" else x.tensor
@@ -335,7 +341,10 @@ def _quantile(name: str, op: str, scale: float) -> F:
             method: str = "linear", keepdims: bool = False, **_: Any) -> Any:
         no_out(name, out)
         x = floating(a, name)
-        at = np.asarray(as_array(q)).astype(np.float64)
+        if x.is_complex():
+            raise ValueError("quantile does not support complex input, as the operation is poorly "
+                             "defined.")
+        at = inside(as_array(q)).astype(np.float64)
         return make(anp.ours[op](x, at * scale, axis, method=method, keepdims=keepdims))
     return _enter(name)(run)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, joined, make
+from adjoint.jax._array import as_array, concrete, inside, is_traced, joined, make, value_of
 from adjoint.jax._dtypes import default_dtype
 from adjoint.jax._table import T, entering
 from adjoint.jax._util import canonicalize_axis
@@ -18,9 +18,12 @@ NAMES: dict[str, Any] = {}
 _enter = entering(NAMES)
 
 
-def _host(x: Any) -> Any:
-    """Values as a NumPy array: what depends on them cannot be traced."""
-    return np.asarray(as_array(x)) if x is not None else None
+def _host(x: Any, size: Any = None, why: str = "The size argument of jnp.nonzero must be "
+          "statically specified to use jnp.nonzero within JAX transformations.") -> Any:
+    """Values as a NumPy array. With a size they may be hidden: no shape depends on them."""
+    if x is None:
+        return None
+    return concrete(as_array(x), why) if size is None else inside(as_array(x))
 
 
 def truth(c: Any) -> Any:
@@ -79,7 +82,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 @_enter("choose")
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     ts, _ = joined("choose", list(choices))
-    at = _host(a)
+    at = inside(as_array(a))
     at = at % len(ts) if mode == "wrap" else np.clip(at, 0, len(ts) - 1)
     return make(anp.ours["choose"](at, ts))
 
@@ -94,7 +97,10 @@ def _sized(found: Any, size: Any, fill: Any) -> Any:
 
 @_enter("nonzero")
 def nonzero(a: Any, *, size: Any = None, fill_value: Any = None) -> Any:
-    found = np.nonzero(np.atleast_1d(_host(a)))
+    if as_array(a, "nonzero").ndim == 0:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use "
+                         "jnp.atleast_1d(scalar).nonzero() instead.")
+    found = np.nonzero(_host(a, size))
     if size is not None:
         fills = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * len(found)
         found = tuple(_sized(v, size, f) for v, f in zip(found, fills, strict=True))
@@ -108,7 +114,7 @@ def flatnonzero(a: Any, *, size: Any = None, fill_value: Any = None) -> Any:
 
 @_enter("argwhere")
 def argwhere(a: Any, *, size: Any = None, fill_value: Any = None) -> Any:
-    found = np.argwhere(_host(a))
+    found = np.argwhere(_host(a, size))
     return make(wrap(found if size is None else _sized(found, size, fill_value or 0)))
 
 
@@ -117,19 +123,26 @@ def compress(condition: Any, a: Any, axis: Any = None, *, size: Any = None, fill
              out: Any = None) -> Any:
     x = as_array(a)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-    return take(x, np.flatnonzero(_host(condition)), axis)
+    at = np.flatnonzero(_host(condition, size))
+    if size is None:
+        return take(x, at, axis)
+    kept = take(x, _sized(at, size, 0), axis)
+    there = np.arange(size).reshape(-1, *[1] * (x.ndim - 1 - axis % x.ndim)) < at.size
+    return where(there, kept, as_array(fill_value).astype(x.dtype))
 
 
 @_enter("extract")
 def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) -> Any:
-    return compress(as_array(condition).reshape(-1), arr)
+    return compress(as_array(condition).reshape(-1), arr, size=size, fill_value=fill_value)
 
 
 @_enter("delete")
 def delete(arr: Any, obj: Any, axis: Any = None, *, assume_unique_indices: bool = False) -> Any:
     x = as_array(arr)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-    at = obj if isinstance(obj, (int, slice)) else _host(obj)
+    at = obj if isinstance(obj, (int, slice)) else _host(
+        obj, 0 if assume_unique_indices else None, "The error occurred because of argument 'obj' "
+        "of jnp.delete(). Pass assume_unique_indices=True where it holds")
     return take(x, np.delete(np.arange(x.shape[axis]), at), axis)
 
 
@@ -138,7 +151,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     x = as_array(arr)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
     n = x.shape[axis]
-    at = np.atleast_1d(_host(obj))
+    at = np.atleast_1d(_host(obj, None, "The error arose in jnp.insert() argument obj"))
     order = np.insert(np.arange(n), at, np.full(at.shape, -1))
     whole = take(x, np.where(order < 0, 0, order), axis)
     new = as_array(values).astype(x.dtype)
@@ -172,7 +185,7 @@ def argsort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stab
 
 @_enter("sort_complex")
 def sort_complex(a: Any) -> Any:
-    x = np.sort(_host(a), -1)
+    x = np.sort(inside(as_array(a, "sort_complex")), -1)
     return make(wrap(x.astype(np.result_type(x.dtype, np.complex64))))
 
 
@@ -213,9 +226,12 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
 def digitize(x: Any, bins: Any, right: bool = False, *, method: Any = None) -> Any:
     at = as_array(bins)
     side = "left" if right else "right"
-    if at.size > 1 and bool(at[0] > at[-1]):
-        return at.shape[0] - searchsorted(at[::-1], x, side)
-    return searchsorted(at, x, side)
+    if at.ndim != 1:
+        raise ValueError(f"digitize: bins must be a 1-dimensional array; got {at.shape}")
+    up = searchsorted(at, x, side)
+    if at.size < 2 or not is_traced(at) and value_of(at)[0] <= value_of(at)[-1]:
+        return up
+    return where(at[0] > at[-1], at.shape[0] - searchsorted(at[::-1], x, side), up)
 
 
 # ------------------------------------------------------------------ counts and sets
@@ -223,7 +239,9 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: Any = None) -> A
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = None) -> Any:
     at = as_array(x, "bincount")
     if length is None:
-        length = max(int(_host(at).max()) + 1 if at.size else 0, int(minlength))
+        values = _host(at, None, "The error occurred because of argument 'x' of jnp.bincount. To "
+                       "avoid this error, pass a static `length` argument.")
+        length = max(int(values.max()) + 1 if at.size else 0, int(minlength))
     w = as_array(1 if weights is None else weights)
     kind = default_dtype("int") if weights is None else w.dtype
     zeros = make(wrap(np.zeros(int(length), kind)))
@@ -235,7 +253,10 @@ def _set(name: str, *kept: str) -> None:
     theirs = getattr(np, name)
 
     def run(*args: Any, size: Any = None, fill_value: Any = None, **kwargs: Any) -> Any:
-        out = theirs(*[_host(a) for a in args], **kwargs)
+        out = theirs(*[_host(a, size, f"The error arose in jnp.{name}(). To make it compatible "
+                             "with JIT and other transforms, specify a concrete value for the "
+                             "size argument, which will determine the output size.")
+                       for a in args], **kwargs)
         parts = out if isinstance(out, tuple) else (out,)
         made = []
         for i, v in enumerate(parts):
@@ -284,12 +305,12 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
 
 @_enter("packbits")
 def packbits(a: Any, axis: Any = None, bitorder: Any = "big") -> Any:
-    return make(wrap(np.packbits(_host(a), axis, bitorder)))
+    return make(wrap(np.packbits(inside(as_array(a)), axis, bitorder)))
 
 
 @_enter("unpackbits")
 def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: Any = "big") -> Any:
-    return make(wrap(np.unpackbits(_host(a), axis, count, bitorder)))
+    return make(wrap(np.unpackbits(inside(as_array(a)), axis, count, bitorder)))
 
 
 # ------------------------------------------------------------------ along points

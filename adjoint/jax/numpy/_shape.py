@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, joined, make
+from adjoint.jax._array import Array, as_array, concrete, inside, is_hidden, joined, make
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax.numpy._reduce import axes_of
@@ -33,8 +33,12 @@ for _names in ("ravel", "swapaxes", "moveaxis", "rollaxis", "flip", "fliplr", "f
 
 
 def _size(shape: Any) -> tuple[int, ...]:
-    return tuple(int(n) for n in shape) if isinstance(shape, (tuple, list)) or np.ndim(shape) else (
-        int(shape),)
+    if not isinstance(shape, (tuple, list)) and not np.ndim(shape):
+        shape = (shape,)
+    if any(isinstance(n, Array) and is_hidden(n) for n in shape):
+        raise TypeError("Shapes must be 1D sequences of concrete values of integer type, got "
+                        f"{shape}.")
+    return tuple(int(n) for n in shape)
 
 
 @_enter("reshape")
@@ -197,7 +201,11 @@ def block(arrays: Any) -> Any:
 def _splitter(name: str, ours: str) -> None:
     def run(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
         x, at = as_array(ary, name), indices_or_sections
-        at = at if isinstance(at, int) else [int(v) for v in np.asarray(at)]
+        if not isinstance(at, int):
+            values = np.asarray([concrete(v, f"in jax.numpy.{name} argument 1") for v in at]
+                                if isinstance(at, (list, tuple)) else
+                                concrete(at, f"in jax.numpy.{name} argument 1"))
+            at = int(values) if values.ndim == 0 else [int(v) for v in values]
         if isinstance(at, int) and name != "array_split" and x.shape[axis] % at:
             raise ValueError("array split does not result in an equal division")
         return [make(p, x.weak_type) for p in anp.ours[ours](x.tensor, at, axis)]
@@ -222,7 +230,11 @@ def unstack(x: Any, /, *, axis: int = 0) -> Any:
 def repeat(a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: Any = None) -> Any:
     x = as_array(a, "repeat")
     t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis % max(x.ndim, 1))
-    counts = np.broadcast_to(np.asarray(as_array(repeats)), (t.shape[axis],))
+    given = as_array(repeats)
+    counts = np.broadcast_to(inside(given) if total_repeat_length is not None else concrete(
+        given, "When jit-compiling jnp.repeat, the total number of repeats must be static. To fix "
+        "this, either specify a static value for `repeats`, or pass a static value to "
+        "`total_repeat_length`."), (t.shape[axis],))
     at = np.repeat(np.arange(t.shape[axis]), counts)
     if total_repeat_length is not None:
         last = at[-1] if at.size else 0
@@ -236,8 +248,9 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", *, constant_values: 
         stat_length: Any = None, end_values: Any = 0, reflect_type: str = "even") -> Any:
     """`jax.numpy.pad`: constant, edge, reflect, symmetric, wrap, and the statistics."""
     x = as_array(array, "pad")
-    width = np.asarray(as_array(pad_width) if not isinstance(pad_width, (tuple, list, dict))
-                       else _dict_widths(pad_width, x.ndim))
+    width = np.asarray(_dict_widths(pad_width, x.ndim) if isinstance(
+        pad_width, (tuple, list, dict)) else concrete(
+            pad_width, "`pad_width` argument of jnp.pad"))
     if mode == "constant" and type(constant_values) is Array:
         value = constant_values.tensor.to(x.dtype)
         inside = anp.ours["pad"](T["ones_like"](x.tensor.detach()), width, "constant")
@@ -259,7 +272,7 @@ def _pad_with_numbers(x: Array, width: Any, mode: str, ends: Any) -> Any:
     """Pads with what NumPy makes of the values: without a derivative."""
     extra = {"end_values": ends} if mode == "linear_ramp" else {}
     run: Any = np.pad
-    return make(wrap(run(np.asarray(x), width, mode, **extra).astype(x.dtype)))
+    return make(wrap(run(inside(x), width, mode, **extra).astype(x.dtype)))
 
 
 # ------------------------------------------------------------------ diagonals and triangles

@@ -7,6 +7,7 @@ import numpy as np
 
 from adjoint.base.errors import missing as _missing
 from adjoint.jax import numpy as _jnp
+from adjoint.jax._trace import in_the_open
 from adjoint.jax._transforms import value_and_grad
 
 jnp: Any = _jnp
@@ -50,6 +51,12 @@ def _search(f: Any, x: Any, p: Any, value: float, slope: float, most: int = 20
 def minimize(fun: Any, x0: Any, args: tuple[Any, ...] = (), *, method: str, tol: Any = None,
              options: Any = None) -> OptimizeResults:
     """The minimum of a scalar function of a vector; method "BFGS"."""
+    with in_the_open():                    # the steps depend on the values
+        return _minimized(fun, x0, args, method, tol, options)
+
+
+def _minimized(fun: Any, x0: Any, args: Any, method: str, tol: Any, options: Any
+               ) -> OptimizeResults:
     if method.lower() not in ("bfgs", "l-bfgs-experimental-do-not-rely-on-this"):
         raise ValueError(f"Method {method} not recognized")
     if not isinstance(args, tuple):

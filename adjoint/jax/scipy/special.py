@@ -10,6 +10,8 @@ from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap as _wrap
 from adjoint.jax import numpy as _jnp
 from adjoint.jax._array import as_array as _as_array
+from adjoint.jax._array import inside as _inside
+from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import elementwise as _elementwise
@@ -20,17 +22,58 @@ from adjoint.ops.special import SPECIAL as _S
 _n: Any = _jnp
 
 
+def _real(name: str, run: Any, words: str = "", kinds: tuple[str, ...] = ()) -> Any:
+    """The function of real operands: TypeError for complex ones, or ValueError with `words`.
+
+    kinds  the dtypes that it takes, where these are not all floats
+    """
+    def call(*xs: Any) -> Any:
+        for x in xs:
+            if x.is_complex():
+                raise (ValueError(words) if words else TypeError(
+                    f"{name} does not accept dtype {x.array.dtype.name}. Accepted dtypes are "
+                    "subtypes of floating."))
+        return run(*xs)
+    found = _elementwise(name, call, floating=True, module=__name__,
+                         kind="strong" if kinds or name in _STRONG else "same")
+    return found if not kinds else _narrow(found, kinds)
+
+
+def _narrow(found: Any, kinds: tuple[str, ...]) -> Any:
+    """The function, with TypeError for an operand of another dtype than these."""
+    def call(x: Any, *args: Any) -> Any:
+        a = _as_array(x, found.__name__)
+        if a.dtype.name not in kinds:
+            raise TypeError(f"x.dtype={a.dtype.name} is not supported, see docstring for supported "
+                            "types.")
+        return found(a, *args)
+    call.__name__ = call.__qualname__ = found.__name__
+    call.__module__, call.__doc__ = found.__module__, found.__doc__
+    return call
+
+
+_SINGLES = ("float32", "float64")
+_STRONG = ("erfcx", "expi", "exp1", "spence")
+
+
 def _own(name: str, ours: str | None = None) -> Any:
-    return _elementwise(name, _S[ours or name], floating=True, module=__name__)
+    return _real({"gammaln": "lgamma", "i0": "bessel_i0e", "i1": "bessel_i1e"}.get(name, name),
+                 _S[ours or name])
 
 
 erf, erfc, erfinv, erfcx = (_own(n) for n in ("erf", "erfc", "erfinv", "erfcx"))
-expit, logit, entr, zeta = (_own(n) for n in ("expit", "logit", "entr", "zeta"))
-gammaln, digamma, ndtr, ndtri = (_own(n) for n in ("gammaln", "digamma", "ndtr", "ndtri"))
+expit = _elementwise("expit", _S["expit"], floating=True, module=__name__)
+logit, zeta = _own("logit"), _own("zeta")
+entr = _real("entr", _S["entr"], "entr does not support complex-valued inputs.")
+gammaln = _own("gammaln")
+digamma = _real("digamma", lambda x: _T["where"](x == 0, x.new_full((), _onp.nan),
+                                                 _S["digamma"](x)))
+ndtr = _real("ndtr", _S["ndtr"], kinds=_SINGLES)
+ndtri = _real("ndtri", _S["ndtri"], kinds=_SINGLES)
 i0, i0e, i1, i1e = (_own(n) for n in ("i0", "i0e", "i1", "i1e"))
 xlogy, xlog1py = _own("xlogy"), _own("xlog1py")
 loggamma, psi, bessel_j0, bessel_j1 = gammaln, digamma, _own("bessel_j0"), _own("bessel_j1")
-_log_ndtr = _own("log_ndtr")
+_log_ndtr = _real("log_ndtr", _S["log_ndtr"], kinds=_SINGLES)
 
 
 def log_ndtr(x: Any, series_order: int = 3) -> Any:
@@ -40,7 +83,7 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
 
 def polygamma(n: Any, x: Any) -> Any:
     """The n-th derivative of digamma; n are whole numbers."""
-    order = _onp.asarray(_as_array(n))
+    order = _inside(_as_array(n))
     t = _floating(x, "polygamma")
     if order.ndim == 0:
         return _make(_S["polygamma"](int(order), t))
@@ -60,9 +103,12 @@ def multigammaln(a: Any, d: int) -> Any:
 def gammasgn(x: Any) -> Any:
     """The sign of the gamma function."""
     a = _make(_floating(x, "gammasgn"))
+    if a.dtype.kind == "c":
+        raise ValueError("gammasgn does not support complex-valued inputs.")
     whole = _n.floor(a)
-    odd = whole % 2 != 0
-    return _n.where((a < 0) & odd, -1.0, 1.0).astype(a.dtype)
+    below = _n.where(a == 0, _n.signbit(a), (a < 0) & (whole % 2 != 0))
+    none = _n.isnan(a) | (a < 0) & (whole == a)
+    return _n.where(none, _n.nan, _n.where(below, -1.0, 1.0)).astype(a.dtype)
 
 
 def gamma(x: Any) -> Any:
@@ -70,15 +116,23 @@ def gamma(x: Any) -> Any:
     return gammasgn(x) * _n.exp(gammaln(x))
 
 
+def _floats(name: str, *xs: Any) -> list[Any]:
+    """Real operands as arrays of their common float; ValueError for complex ones."""
+    ts, weak = _joined(name, xs, floating=True)
+    if ts[0].is_complex():
+        raise ValueError(f"{name} does not support complex-valued inputs.")
+    return [_make(t, weak) for t in ts]
+
+
 def betaln(a: Any, b: Any) -> Any:
     """The logarithm of the beta function."""
-    a, b = _as_array(a), _as_array(b)
+    a, b = _floats("betaln", a, b)
     return gammaln(a) + gammaln(b) - gammaln(a + b)
 
 
 def beta(a: Any, b: Any) -> Any:
     """The beta function."""
-    a, b = _as_array(a), _as_array(b)
+    a, b = _floats("beta", a, b)
     sign = gammasgn(a) * gammasgn(b) * gammasgn(a + b)
     return sign * _n.exp(betaln(a, b))
 
@@ -87,33 +141,33 @@ def factorial(n: Any, exact: bool = False) -> Any:
     """n!; 0 below zero."""
     if exact:
         raise NotImplementedError("factorial with exact=True")
-    a = _make(_floating(n, "factorial"))
+    a, = _floats("factorial", n)
     return _n.where(a < 0, 0.0, _n.exp(gammaln(a + 1)))
 
 
 def comb(N: Any, k: Any, exact: bool = False, repetition: bool = False) -> Any:
     """Binomial coefficients."""
-    n, m = _make(_floating(N, "comb")), _make(_floating(k, "comb"))
+    n, m = _floats("comb", N, k)
     found = _n.exp(gammaln(n + 1) - gammaln(m + 1) - gammaln(n - m + 1))
     return _n.where((m >= 0) & (n >= m), found, 0.0)
 
 
 def poch(z: Any, m: Any) -> Any:
     """gamma(z + m) / gamma(z)."""
-    z, m = _make(_floating(z, "poch")), _make(_floating(m, "poch"))
+    z, m = _floats("poch", z, m)
     sign = gammasgn(z + m) * gammasgn(z)
     return _n.where(m == 0, 1.0, sign * _n.exp(gammaln(z + m) - gammaln(z)))
 
 
 def kl_div(p: Any, q: Any) -> Any:
     """p log(p / q) - p + q."""
-    p, q = _as_array(p), _as_array(q)
+    p, q = _floats("kl_div", p, q)
     return rel_entr(p, q) - p + q
 
 
 def rel_entr(p: Any, q: Any) -> Any:
     """p log(p / q)."""
-    p, q = _make(_floating(p, "rel_entr")), _make(_floating(q, "rel_entr"))
+    p, q = _floats("rel_entr", p, q)
     both, none = (p > 0) & (q > 0), (p == 0) & (q >= 0)
     safe_p, safe_q = _n.where(both, p, 1.0), _n.where(both, q, 1.0)
     return _n.where(both, safe_p * _n.log(safe_p / safe_q), _n.where(none, 0.0, _n.inf))
@@ -121,14 +175,14 @@ def rel_entr(p: Any, q: Any) -> Any:
 
 def boxcox(x: Any, lmbda: Any) -> Any:
     """(x^lambda - 1) / lambda; log(x) at 0."""
-    x, p = _make(_floating(x, "boxcox")), _make(_floating(lmbda, "boxcox"))
+    x, p = _floats("boxcox", x, lmbda)
     safe = _n.where(p == 0, 1.0, p)
     return _n.where(p == 0, _n.log(x), _n.expm1(safe * _n.log(x)) / safe)
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     """`boxcox` of 1 + x."""
-    x, p = _make(_floating(x, "boxcox1p")), _make(_floating(lmbda, "boxcox1p"))
+    x, p = _floats("boxcox1p", x, lmbda)
     safe = _n.where(p == 0, 1.0, p)
     return _n.where(p == 0, _n.log1p(x), _n.expm1(safe * _n.log1p(x)) / safe)
 
@@ -177,7 +231,9 @@ def _theirs(name: str, *slopes: Any) -> Any:
             return run(*primals), sum(shares[1:], shares[0])
         run.defjvp(rule)
         return run(*[full[i] for i in places])
-    return _elementwise(name, whole, floating=True, module=__name__)
+    return _real({"gammainc": "igamma", "gammaincc": "igammac"}.get(name, name), whole,
+                 f"{name} does not support complex-valued inputs." if name in _STRONG else "",
+                 _SINGLES if name == "spence" else ())
 
 
 def _gamma_density(a: Any, x: Any) -> Any:

@@ -1,0 +1,66 @@
+"""Runs that hide values from Python: what `jit`, loops and branches are to a program."""
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from adjoint.jax._dtypes import config
+
+
+class Trace:
+    """A run of a function that Python code must not look into: of `jit`, of a loop, of a branch.
+
+    The values are there; the arrays made in the run hide them, as JAX's tracers do.
+    """
+
+    __slots__ = ("closed",)
+
+    def __init__(self) -> None:
+        self.closed = False
+
+
+class _Running(threading.local):
+    """The innermost trace of this thread, and how many pull-backs run: they meet arrays of traces
+    that are over."""
+
+    trace: Trace | None = None
+    pulls = 0
+
+
+RUN = _Running()
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[None]:
+    """While the arrays that are made hide their values; nothing with `jax_disable_jit`."""
+    before = RUN.trace
+    own = None if config.values["jax_disable_jit"] else Trace()
+    RUN.trace = own or before
+    try:
+        yield
+    finally:
+        RUN.trace = before
+        if own is not None:
+            own.closed = True
+
+
+@contextlib.contextmanager
+def in_the_open() -> Iterator[None]:
+    """While the arrays that are made show their values: callbacks, `ensure_compile_time_eval`."""
+    before = RUN.trace
+    RUN.trace = None
+    try:
+        yield
+    finally:
+        RUN.trace = before
+
+
+@contextlib.contextmanager
+def pulling() -> Iterator[None]:
+    """While a pull-back runs: it may compute again what a trace that is over computed."""
+    RUN.pulls += 1
+    try:
+        yield
+    finally:
+        RUN.pulls -= 1
