@@ -44,9 +44,9 @@ from adjoint.ops.device import get_default_device as get_default_device
 from adjoint.ops.device import layout as layout
 from adjoint.ops.device import memory_format as memory_format
 from adjoint.ops.device import set_default_device as set_default_device
-from adjoint.ops.random import Generator as Generator
-from adjoint.ops.random import default_generator as default_generator
-from adjoint.ops.random import fork_rng as fork_rng
+from adjoint.ops.generator import Generator as Generator
+from adjoint.ops.generator import default_generator as default_generator
+from adjoint.ops.generator import fork_rng as fork_rng
 from adjoint.printing import set_printoptions as set_printoptions
 from adjoint.version import __version__ as __version__
 

@@ -9,7 +9,7 @@ from adjoint.base.dtypes import default_dtype
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.core.tensor import Tensor
 from adjoint.ops.create import from_numpy
-from adjoint.ops.random import default_generator
+from adjoint.ops.generator import default_generator
 
 __all__ = ["SobolEngine"]
 
@@ -37,7 +37,7 @@ class SobolEngine:
                                 f"[1, {self.MAXDIM}], got {dimension}")
         self.dimension, self.scramble, self.seed = dimension, scramble, seed
         if scramble and seed is None:
-            seed = int(default_generator.rng.integers(2**31))
+            seed = int(default_generator.stream.integers((), 0, 2**31))
         self._points = _qmc().Sobol(dimension, scramble=scramble, bits=self.MAXBIT, rng=seed)
 
     @property

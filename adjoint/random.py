@@ -1,13 +1,13 @@
 """The default generator of random numbers: the functions of `torch.random`."""
 from __future__ import annotations
 
-from adjoint.ops.random import default_generator as default_generator
-from adjoint.ops.random import fork_rng as fork_rng
-from adjoint.ops.random import get_rng_state as get_rng_state
-from adjoint.ops.random import initial_seed as initial_seed
-from adjoint.ops.random import manual_seed as manual_seed
-from adjoint.ops.random import seed as seed
-from adjoint.ops.random import set_rng_state as set_rng_state
+from adjoint.ops.generator import default_generator as default_generator
+from adjoint.ops.generator import fork_rng as fork_rng
+from adjoint.ops.generator import get_rng_state as get_rng_state
+from adjoint.ops.generator import initial_seed as initial_seed
+from adjoint.ops.generator import manual_seed as manual_seed
+from adjoint.ops.generator import seed as seed
+from adjoint.ops.generator import set_rng_state as set_rng_state
 
 
 def thread_safe_generator() -> None:

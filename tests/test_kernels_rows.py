@@ -17,6 +17,8 @@ from adjoint.kernels import (
     norm,
     softmax,
 )
+from adjoint.kernels.dropout_numpy import Mask
+from adjoint.kernels.stream import Stream
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
 SHAPES = [(5, 7), (3, 1), (33, 64), (2, 1000), (100, 257), (4, 3, 17), (1, 70000), (2000, 3)]
@@ -131,7 +133,7 @@ def test_what_row_kernels_leave_to_numpy() -> None:
     assert softmax.cross_entropy(x, np.array([0, 1, 2, -1])) is NotImplemented
     assert embedding.embedding(x, np.array([4])) is NotImplemented
     assert embedding.embedding(x, np.array([-1])) is NotImplemented
-    assert dropout.dropout(x.T, p=0.5, seed=1) is NotImplemented
+    assert dropout.dropout(x.T, Mask(Stream(1), (6, 4), 0.5), 2.0) is NotImplemented
     assert multi.sgd([x], [x.T.copy()[:2]], lr=1.0) is NotImplemented
     assert multi.norm([]) is NotImplemented
 
@@ -256,37 +258,28 @@ def test_batch_and_group_norm(shape: tuple[int, ...], affine: bool, kind: str) -
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_dropout_is_the_numpy_reference(size: int, dtype: Any) -> None:
     x = draw(size, dtype) + dtype(4)
-    args: dict[str, Any] = {"p": 0.3, "seed": 2**63 + 12345, "offset": 2**40 + 77}
-    got, want = dropout.dropout(x, **args), dropout_numpy.dropout_numpy(x, **args)
+    masks = [Mask(Stream(12345), (size,), 0.3) for _ in range(2)]
+    got = dropout.dropout(x, masks[0], 1 / 0.7)
+    want = dropout_numpy.dropout_numpy(x, masks[1], 1 / 0.7)
     assert np.array_equal(got == 0, want == 0)
     assert np.allclose(got, want, rtol=1e-3 if dtype == np.float16 else 1e-7)
 
 
 def test_dropout_statistics() -> None:
     x = np.ones(1 << 20, np.float32)
-    y = dropout.dropout(x, p=0.1, seed=1)
+    stream = Stream(1)
+    mask, later = Mask(stream, x.shape, 0.1), Mask(stream, x.shape, 0.1)
+    y = dropout.dropout(x, mask, 1 / 0.9)
     n = x.size
     assert abs((y == 0).mean() - 0.1) < 5 * (0.09 / n) ** 0.5
     assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.9)}
-    other, later = dropout.dropout(x, p=0.1, seed=2), dropout.dropout(x, p=0.1, seed=1, offset=1)
-    for z in (other, later, np.roll(y, 1), np.roll(y, 16), np.roll(y, 64)):
+    assert (dropout.dropout(x, mask, 1 / 0.9) == y).all()        # made again from the state
+    for z in (dropout.dropout(x, Mask(Stream(2), x.shape, 0.1), 1.0),
+              dropout.dropout(x, later, 1.0), np.roll(y, 1), np.roll(y, 16), np.roll(y, 64)):
         both = ((y == 0) & (z == 0)).mean()
         assert abs(both - 0.01) < 6 * (0.01 / n) ** 0.5
-    assert not dropout.dropout(x, p=1.0, seed=1).any()
-    assert (dropout.dropout(x, p=0.0, seed=1) == 1).all()
-
-
-def test_philox_known_answer() -> None:
-    """Words of Philox4x32-7 for counter 0 and key 0, from the definition in plain integers."""
-    x, k = [0, 0, 0, 0], [0, 0]
-    for _ in range(7):
-        a, b = x[0] * 0xD2511F53, x[2] * 0xCD9E8D57
-        x = [(b >> 32) ^ x[1] ^ k[0], b & 0xFFFFFFFF, (a >> 32) ^ x[3] ^ k[1], a & 0xFFFFFFFF]
-        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    for word, bits in enumerate(x):
-        p = bits / 2**32
-        assert dropout_numpy.keep_numpy(64, p, 0, 0)[16 * word]
-        assert not dropout_numpy.keep_numpy(64, (bits + 1) / 2**32, 0, 0)[16 * word]
+    assert not dropout.dropout(x, Mask(stream, x.shape, 1.0), 1.0).any()
+    assert (dropout.dropout(x, Mask(stream, x.shape, 0.0), 1.0) == 1).all()
 
 
 # -- embedding -------------------------------------------------------------------------------

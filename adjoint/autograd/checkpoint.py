@@ -22,7 +22,7 @@ from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
 from adjoint.core.trace import born, current_level, here, inside
-from adjoint.ops.random import default_generator
+from adjoint.ops.generator import default_generator
 
 
 class CheckpointError(AutogradError):
@@ -280,19 +280,19 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
         return function(*args, **kwargs)
     forward_context, again_context = context_fn()
     held = _Inputs(args)
-    rng = default_generator.get_state() if preserve_rng_state else None
+    rng = default_generator.stream.hold() if preserve_rng_state else None
     autocast_again = autocast.snapshot()
 
     def run() -> Any:
-        now = default_generator.get_state() if rng is not None else None
+        now = default_generator.stream.hold() if rng is not None else None
         try:
             if rng is not None:
-                default_generator.set_state(rng)
+                default_generator.stream.back_to(rng)
             with again_context, autocast_again():
                 return function(*held.get(), **kwargs)
         finally:
             if now is not None:
-                default_generator.set_state(now)
+                default_generator.stream.back_to(now)
 
     frame = _Frame(run, early_stop and _options["early_stop"], determinism_check)
     with _Pack(frame), forward_context:

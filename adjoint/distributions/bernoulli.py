@@ -10,6 +10,7 @@ from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import ExponentialFamily
 from adjoint.distributions.utils import broadcast_all
+from adjoint.kernels import samplers
 from adjoint.ops.loss import binary_cross_entropy_with_logits
 from adjoint.ops.random_gamma import drawn
 
@@ -41,7 +42,7 @@ class Bernoulli(LogOdds, ExponentialFamily):
 
     def sample(self, sample_shape: Any = ()) -> Any:
         with no_grad():
-            return drawn(lambda rng, p: rng.random(p.shape) < p,
+            return drawn(samplers.flips,
                          self._extended_shape(sample_shape), self.probs)
 
     def log_prob(self, value: Any) -> Any:

@@ -40,9 +40,9 @@ class Beta(ExponentialFamily):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
-        a, b = (log_gamma_draw(c.expand(shape)) for c in (self.concentration1,
-                                                          self.concentration0))
-        return (a - b).sigmoid()
+        both = F.stack([self.concentration1, self.concentration0], -1)
+        draws = log_gamma_draw(both.expand((*shape, 2)))
+        return (draws[..., 0] - draws[..., 1]).sigmoid()
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

@@ -4,12 +4,12 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.autograd.modes import no_grad
-from adjoint.base.dtypes import int64
 from adjoint.base.errors import NotSupported
 from adjoint.distributions import constraints
 from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
+from adjoint.kernels import samplers
 from adjoint.ops.random_gamma import drawn
 
 
@@ -40,7 +40,7 @@ class Binomial(LogOdds, Distribution):
     def sample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            return drawn(lambda rng, n, p: rng.binomial(n.astype(int64.dtype), p), shape,
+            return drawn(samplers.binomial, shape,
                          self.total_count, self.probs)
 
     def log_prob(self, value: Any) -> Any:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
 from adjoint.distributions.utils import lazy_property, logits_to_probs, one_of, probs_to_logits
+from adjoint.kernels import samplers
 from adjoint.ops.random_gamma import drawn
 
 
@@ -71,7 +73,8 @@ class Categorical(Distribution):
     def sample(self, sample_shape: Any = ()) -> Any:
         shape = (*self._extended_shape(sample_shape), 1)
         with no_grad():
-            return drawn(_picks, shape, self.probs, dtype=int64).squeeze(-1)
+            return drawn(partial(_picks, self.probs.dim()), shape, self.probs,
+                         dtype=int64).squeeze(-1)
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:
@@ -89,19 +92,21 @@ class Categorical(Distribution):
         return values.expand((-1, *self._batch_shape)) if expand else values
 
 
-def _picks(rng: Any, p: Any) -> Any:
-    """Indices (..., 1) of rows (..., K) of probabilities; axes that repeat a row share its sums."""
-    repeated = tuple(0 if s == 0 and n > 1 else slice(None)
-                     for s, n in zip(p.strides[:-1], p.shape[:-1], strict=True))
-    edges = np.cumsum(p[(*(slice(0, 1) if r == 0 else r for r in repeated), slice(None))], -1)
-    edges = np.broadcast_to(edges, p.shape)
-    u = rng.random(p.shape[:-1])
-    out = np.empty(u.shape, np.int64)
-    for at in np.ndindex(*(1 if r == 0 else n for r, n in zip(repeated, u.shape, strict=True))):
-        where = tuple(slice(None) if r == 0 else i for r, i in zip(repeated, at, strict=True))
-        row = edges[at]
-        out[where] = np.searchsorted(row, u[where] * row[-1], side="right")
-    return np.minimum(out, p.shape[-1] - 1)[..., None]
+def rows_of(p: Any, own: int) -> tuple[Any, list[int], list[int]]:
+    """The different rows (R, K) of probabilities that are repeated along axes in front of their own
+    `own` axes; the axes of the rows, and those along which they are repeated."""
+    again = [d for d in range(p.ndim - own) if not p.strides[d] or p.shape[d] == 1]
+    rows = [d for d in range(p.ndim - 1) if d not in again]
+    table = p[tuple(slice(0, 1) if d in again else slice(None) for d in range(p.ndim - 1))]
+    return table.reshape(-1, p.shape[-1]), rows, again
+
+
+def _picks(own: int, s: Any, p: Any) -> Any:
+    """Indices (..., 1) of rows (..., K): all of the first row, then all of the second."""
+    table, rows, again = rows_of(p, own)
+    axes = [*rows, *again]
+    found = samplers.picks(s, table, math.prod(p.shape[d] for d in again))
+    return found.reshape([p.shape[d] for d in axes]).transpose(np.argsort(axes))[..., None]
 
 
 __all__ = ["Categorical"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.autograd.modes import no_grad
+from adjoint.base.dtypes import finfo
 from adjoint.base.errors import ArgumentError
 from adjoint.distributions import constraints
 from adjoint.distributions._log_odds import LogOdds
@@ -32,8 +33,8 @@ class Geometric(LogOdds, Distribution):
     def sample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            size = F.empty(shape, dtype=self.probs.dtype).exponential_()
-            return (size / -(-self.probs).log1p()).floor()
+            u = F.empty(shape, dtype=self.probs.dtype).uniform_(finfo(self.probs.dtype).tiny, 1)
+            return (u.log() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from adjoint.base.dtypes import finfo
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
@@ -28,8 +29,9 @@ class Gumbel(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
-        draw = F.empty(shape, dtype=self.loc.dtype).exponential_()
-        return self.loc - self.scale * draw.log()
+        kind = finfo(self.loc.dtype)
+        u = kind.tiny + F.rand(shape, dtype=self.loc.dtype) * (1 - kind.eps - kind.tiny)
+        return self.loc - self.scale * (-u.log()).log()
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

@@ -43,7 +43,8 @@ class Kumaraswamy(Distribution):
         shape = self._extended_shape(sample_shape)
         u = F.rand(shape, dtype=self.concentration1.dtype)
         eps = finfo(u.dtype)
-        return self.icdf(u.clamp(min=eps.tiny, max=1 - eps.eps / 2))
+        u = u.clamp(min=eps.tiny, max=1 - eps.eps / 2)
+        return (1 - u ** (1 / self.concentration0)) ** (1 / self.concentration1)
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

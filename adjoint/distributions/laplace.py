@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from adjoint.base.dtypes import finfo
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
@@ -27,9 +28,8 @@ class Laplace(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
-        size = F.empty(shape, dtype=self.loc.dtype).exponential_()
-        sign = F.rand(shape, dtype=self.loc.dtype).round() * 2 - 1
-        return self.loc + self.scale * size * sign
+        u = F.empty(shape, dtype=self.loc.dtype).uniform_(finfo(self.loc.dtype).eps - 1, 1)
+        return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

@@ -2,16 +2,20 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from adjoint.autograd.modes import no_grad
 from adjoint.base.errors import NotSupported
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.binomial import Binomial
-from adjoint.distributions.categorical import Categorical
+from adjoint.distributions.categorical import Categorical, rows_of
 from adjoint.distributions.distribution import Distribution
 from adjoint.distributions.utils import broadcast_all
+from adjoint.kernels import samplers
 from adjoint.ops.random_gamma import drawn
 
 
@@ -48,8 +52,8 @@ class Multinomial(Distribution):
     def sample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            return drawn(lambda rng, p: rng.multinomial(self.total_count, p / p.sum(
-                -1, keepdims=True)), shape, self.probs, dtype=self.probs.dtype)
+            return drawn(partial(_counts, self.probs.dim(), self.total_count), shape, self.probs,
+                         dtype=self.probs.dtype)
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:
@@ -69,6 +73,16 @@ class Multinomial(Distribution):
 
     def __repr__(self) -> str:
         return repr(self._categorical).replace("Categorical", "Multinomial", 1)
+
+
+def _counts(own: int, total: int, s: Any, p: Any) -> Any:
+    """How often each category is among `total` draws, for rows (..., K)."""
+    table, rows, again = rows_of(p, own)
+    axes, many = [*rows, *again], math.prod(p.shape[d] for d in again)
+    found = samplers.picks(s, table, total * many).reshape(-1, total, many)
+    counts = (found[..., None] == np.arange(p.shape[-1])).sum(1)
+    shaped = counts.reshape([*[p.shape[d] for d in axes], p.shape[-1]])
+    return shaped.transpose([*np.argsort(axes), p.ndim - 1])
 
 
 __all__ = ["Multinomial"]

@@ -8,6 +8,7 @@ from adjoint.distributions import constraints
 from adjoint.distributions._log_odds import LogOdds
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
+from adjoint.kernels import samplers
 from adjoint.ops.random_gamma import drawn, log_gamma_draw
 
 
@@ -36,7 +37,7 @@ class NegativeBinomial(LogOdds, Distribution):
         shape = self._extended_shape(sample_shape)
         with no_grad():
             rate = log_gamma_draw(self.total_count.expand(shape)).exp() * self.logits.exp()
-            return drawn(lambda rng, r: rng.poisson(r), shape, rate)
+            return drawn(samplers.poisson, shape, rate)
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

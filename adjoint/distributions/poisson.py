@@ -8,6 +8,7 @@ from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import ExponentialFamily
 from adjoint.distributions.utils import broadcast_all
+from adjoint.kernels import samplers
 from adjoint.ops.random_gamma import drawn
 
 
@@ -26,7 +27,7 @@ class Poisson(ExponentialFamily):
 
     def sample(self, sample_shape: Any = ()) -> Any:
         with no_grad():
-            return drawn(lambda rng, r: rng.poisson(r), self._extended_shape(sample_shape),
+            return drawn(samplers.poisson, self._extended_shape(sample_shape),
                          self.rate)
 
     def log_prob(self, value: Any) -> Any:

@@ -35,9 +35,10 @@ class StudentT(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
+        noise = F.randn(shape, dtype=self.df.dtype)
         half = 0.5 * self.df
         chi = 2 * log_gamma_draw(half.expand(shape)).exp()
-        return self.loc + self.scale * F.randn(shape, dtype=self.df.dtype) * (self.df / chi).sqrt()
+        return self.loc + self.scale * noise * (self.df / chi).sqrt()
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

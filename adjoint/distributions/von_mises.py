@@ -9,6 +9,7 @@ from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
 from adjoint.distributions.utils import broadcast_all
+from adjoint.kernels import samplers
 from adjoint.ops.random_gamma import drawn
 
 
@@ -35,7 +36,7 @@ class VonMises(Distribution):
     def sample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            return drawn(lambda rng, a, k: rng.vonmises(a, k), shape, self.loc,
+            return drawn(samplers.von_mises, shape, self.loc,
                          self.concentration)
 
     def log_prob(self, value: Any) -> Any:

@@ -5,6 +5,7 @@ import math
 import warnings
 from typing import Any
 
+from adjoint.base.dtypes import int64
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.distributions import constraints
@@ -76,7 +77,10 @@ class Wishart(ByCovariance, ExponentialFamily):
         n = shape[-1]
         fewer = F.arange(n, dtype=self.df.dtype)
         scale = Chi2(self.df.unsqueeze(-1) - fewer).rsample(sample_shape).sqrt()
-        noise = F.randn(shape, dtype=self.df.dtype).tril(-1) + F.diag_embed(scale)
+        below = F.randn((*shape[:-2], n * (n - 1) // 2), dtype=self.df.dtype)
+        place = F.zeros(n, n, dtype=int64)
+        place[*F.tril_indices(n, n, -1)] = F.arange(1, n * (n - 1) // 2 + 1)
+        noise = F.cat([F.zeros_like(scale[..., :1]), below], -1)[..., place] + F.diag_embed(scale)
         half = self._unbroadcasted_scale_tril @ noise
         return half @ half.mT
 

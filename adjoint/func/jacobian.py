@@ -19,7 +19,7 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.push import jvp
 from adjoint.func.reverse import Pull, as_tensor, check_complex, grad, numbers
 from adjoint.func.vmap import vmap
-from adjoint.ops.random import source
+from adjoint.ops.generator import source
 from adjoint.ops.shape import cat_op, reshape
 
 CHUNK = 1 << 10
@@ -279,5 +279,5 @@ def hutchinson_diagonal(matvec: Callable[[Any], Any], like: Tensor, samples: int
 
 
 def _signs(like: Tensor, generator: Any) -> Any:
-    bits = source(generator).integers(0, 2, tuple(like.shape))
+    bits = source(generator).integers(tuple(like.shape), 0, 2)
     return wrap((2 * bits - 1).astype(like.array.dtype))

@@ -216,7 +216,7 @@ def run_example(example: Example) -> Run:
 
 def run_all() -> dict[str, Run]:
     """Every example, by name; the state of the random numbers is left as it was."""
-    random = importlib.import_module("adjoint.ops.random")
+    random = importlib.import_module("adjoint.ops.generator")
     with random.fork_rng():
         return {e.name: run_example(e) for e in EXAMPLES}
 

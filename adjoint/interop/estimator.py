@@ -16,7 +16,7 @@ from adjoint import nn, optim
 from adjoint.autograd.modes import no_grad
 from adjoint.base.errors import AdjointError, ArgumentError, ShapeError
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.ops.random import default_generator
+from adjoint.ops.generator import default_generator
 
 
 class NotFitted(AdjointError, ValueError, AttributeError):

@@ -20,7 +20,7 @@ the rest keyword-only; `->` what comes back):
 | group_norm_backward | `(ct, x, groups, mean, rstd, weight)` |
 | batch_norm | `(x, weight, bias, mean=, var=, eps=) -> (y, mean, rstd, var)` |
 | batch_norm_backward | `(ct, x, mean, rstd, weight, training=) -> (cx, cweight, cbias)` |
-| dropout | `(x, p=, seed=, offset=, scale=) -> y`; the backward is the same call on ct |
+| dropout | `(x, mask, scale) -> y`; the backward is the same call on ct |
 | lstm_cell; its backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c) -> (cgates, cc)` |
 | gru_cell; gru_cell_backward | `(from_x, from_h, h) -> (h,)`; `(ch, from_x, from_h, h) -> three` |
 | lstm; lstm_backward | a sequence: see `cells_numpy` |

@@ -1,72 +1,73 @@
-"""Which elements dropout keeps, as a function of (seed, offset, position): the NumPy reference.
+"""Which elements dropout keeps: PyTorch's, drawn from the generator, and made again for backward.
 
-The generator is Philox4x32 with 7 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random numbers:
-as easy as 1, 2, 3", SC 2011). Element e takes word (e % 64) // 16 of the block whose counter is
-16 (e // 64) + e % 16, so that 64 elements are four vectors of 16 whatever the width of the CPU.
+An element is kept where its uniform number of 53 bits is below 1 - p. A mask holds its bits, or
+where they are more, the state that the generator had: never above 2.5 KB.
 """
 from __future__ import annotations
 
+import math
+import threading
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adjoint.kernels.stream import Stream
+
 Array = NDArray[Any]
-ROUNDS = 7
-M0, M1 = 0xD2511F53, 0xCD9E8D57
-W0, W1 = 0x9E3779B9, 0xBB67AE85
-LOW = 0xFFFFFFFF
-_BLOCK = 256             # runs of 64 elements whose words stay in the first-level cache
+_HELD = 20000            # elements whose bits are as many bytes as the generator's state
+_again, _lock = Stream(0), threading.Lock()
 
 
-def threshold(p: float) -> int:
-    """Words below this are dropped: `p` as a fraction of 2**32."""
-    return int(p * 2.0**32)
+class Mask:
+    """The elements of an array of `shape` that dropout with probability `p` keeps.
 
+    `axes`: in which order their numbers are drawn, from the outermost on; None: as they come.
 
-def keep_numpy(count: int, p: float, seed: int, offset: int) -> Array:
-    """Which of `count` elements survive dropout with probability `p` of zeroing.
-
-    >>> k = keep_numpy(10000, 0.25, seed=1, offset=0)
-    >>> k.dtype, bool(0.73 < k.mean() < 0.77)
-    (dtype('bool'), True)
+    >>> m = Mask(Stream(0), (2, 3), 0.5)
+    >>> m.keep()
+    array([[ True,  True,  True],
+           [False,  True, False]])
     """
-    runs = -(-count // 64)
-    keep = np.empty((runs, 4, 16), bool)
-    limit = np.uint64(threshold(p))
-    for lo in range(0, runs, _BLOCK):
-        hi = min(lo + _BLOCK, runs)
-        words = _philox(np.arange(16 * lo, 16 * hi, dtype=np.uint64), seed, offset)
-        for w, bits in enumerate(words):
-            np.greater_equal(bits.reshape(-1, 16), limit, out=keep[lo:hi, w])
-    return keep.reshape(-1)[:count]
+
+    def __init__(self, stream: Stream, shape: tuple[int, ...], p: float,
+                 axes: tuple[int, ...] | None = None) -> None:
+        self.shape, self._p, self._axes = shape, p, axes
+        self._state = stream.words_at() if math.prod(shape) > _HELD else None
+        self._bits: Array | None = self._drawn(stream)
+
+    def _drawn(self, stream: Stream) -> Array:
+        n = math.prod(self.shape)
+        bits = stream.bits(n, 1.0 - self._p)
+        if self._axes is not None:
+            flat = np.unpackbits(bits, count=n, bitorder="little")
+            flat = flat.reshape([self.shape[d] for d in self._axes])
+            keep = flat.transpose(np.argsort(self._axes)).ravel()
+            bits[:-(-n // 8)] = np.packbits(keep, bitorder="little")
+        return bits
+
+    def bits(self) -> Array:
+        """A bit for each element, the lowest first, up to a multiple of 64."""
+        bits, state = self._bits, self._state
+        if state is None:
+            assert bits is not None
+            return bits
+        self._bits = None                                   # those of the forward pass
+        if bits is not None:
+            return bits
+        with _lock:
+            _again.place(*state)
+            return self._drawn(_again)
+
+    def keep(self) -> Array:
+        """The mask as bools."""
+        bits = np.unpackbits(self.bits(), count=math.prod(self.shape), bitorder="little")
+        return bits.view(np.bool_).reshape(self.shape)
 
 
-def _philox(counter: Array, seed: int, offset: int) -> list[Array]:
-    """Four words of 32 bits, as uint64, for each counter."""
-    low, half = np.uint64(LOW), np.uint64(32)
-    x = [counter & low, counter >> half, np.full_like(counter, offset & LOW),
-         np.full_like(counter, offset >> 32 & LOW)]
-    k0, k1 = seed & LOW, seed >> 32 & LOW
-    for _ in range(ROUNDS):
-        a, b = x[0] * np.uint64(M0), x[2] * np.uint64(M1)
-        high_a, high_b = a >> half, b >> half
-        high_b ^= x[1]
-        high_b ^= np.uint64(k0)
-        high_a ^= x[3]
-        high_a ^= np.uint64(k1)
-        b &= low
-        a &= low
-        x = [high_b, b, high_a, a]
-        k0, k1 = (k0 + W0) & LOW, (k1 + W1) & LOW
-    return x
-
-
-def dropout_numpy(x: Array, *, p: float, seed: int, offset: int = 0,
-                  scale: float | None = None) -> Array:
+def dropout_numpy(x: Array, mask: Mask, scale: float) -> Array:
     """`dropout.dropout` for any strides and dtypes; 16-bit floats are scaled in float32."""
-    keep = keep_numpy(x.size, p, seed, offset).reshape(x.shape)
-    return masked(x, keep, kept_scale(p) if scale is None else scale)
+    return masked(x, mask.keep(), scale)
 
 
 def masked(x: Array, keep: Array, scale: float) -> Array:

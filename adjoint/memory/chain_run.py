@@ -198,8 +198,8 @@ def measure(functions: Sequence[Callable[[Any], Any]], input: Any,
             preserve_rng_state: bool = True) -> list[Stage]:
     """Seconds and bytes of each function of a chain, from one forward and backward run of each,
     one after the other (never more than one stage in memory). Random numbers are put back."""
-    from adjoint.ops.random import default_generator
-    held = default_generator.get_state() if preserve_rng_state else None
+    from adjoint.ops.generator import default_generator
+    held = default_generator.stream.hold() if preserve_rng_state else None
     stages = []
     for f in functions:
         x = _fresh(input)
@@ -224,7 +224,7 @@ def measure(functions: Sequence[Callable[[Any], Any]], input: Any,
         input = _fresh(y)
         del x, y, outs, counted
     if held is not None:
-        default_generator.set_state(held)
+        default_generator.stream.back_to(held)
     return stages
 
 

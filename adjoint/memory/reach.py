@@ -28,7 +28,7 @@ from adjoint.core.op import Op
 from adjoint.core.rehearsal import keeps_value
 from adjoint.core.tensor import Cell, Node, Tensor
 from adjoint.memory.ledger import bytes_of, storage_of
-from adjoint.ops.random import Generator, default_generator
+from adjoint.ops.generator import Generator, default_generator
 
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), np.ndarray, np.generic,
           np.dtype, BuiltinFunctionType, CodeType, range, slice, MetaArray, Op, Node)

@@ -8,8 +8,9 @@ from adjoint.autograd.modes import enable_grad, is_grad_enabled, no_grad
 from adjoint.base.dtypes import float32, float64, int64
 from adjoint.ops.public import FUNCTIONS
 
-__all__ = ["arange", "cat", "empty", "enable_grad", "float32", "float64", "full", "int64",
-           "is_grad_enabled", "no_grad", "ones", "stack", "tensor", "where", "zeros"]
+__all__ = ["arange", "cat", "empty", "empty_like", "enable_grad", "float32", "float64", "full",
+           "int64", "is_grad_enabled", "no_grad", "ones", "randperm", "stack", "tensor", "where",
+           "zeros"]
 
 
 def _public(name: str) -> Callable[..., Any]:
@@ -26,8 +27,10 @@ def _public(name: str) -> Callable[..., Any]:
 arange = _public("arange")
 cat = _public("cat")
 empty = _public("empty")
+empty_like = _public("empty_like")
 full = _public("full")
 ones = _public("ones")
+randperm = _public("randperm")
 stack = _public("stack")
 tensor = _public("tensor")
 where = _public("where")

@@ -69,8 +69,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
                   b: float = 2.0, generator: Any = None) -> Tensor:
     """Fill with draws from a normal distribution that is cut to [a, b].
 
-    Draws by inverting the distribution function, so no draw is rejected; exact where
-    mean lies within [a - 2 std, b + 2 std].
+    Draws anew what is rejected: of the normal distribution itself where more than 3 draws in 10
+    fall into [a, b], else of the uniform one, with the density as chance of being accepted.
     """
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
@@ -79,12 +79,33 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     def cdf(x: float) -> float:
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
-    low, high = cdf((a - mean) / std), cdf((b - mean) / std)
+    if tensor.is_meta:
+        return tensor
     with no_grad():
-        tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
-        tensor.erfinv_()
-        tensor.mul_(std * math.sqrt(2.0)).add_(mean)
-        return tensor.clamp_(min=a, max=b)
+        if cdf((b - mean) / std) - cdf((a - mean) / std) > 0.3:
+            low, high = (float(tensor.array.dtype.type(x)) for x in (a, b))
+            tensor.normal_(mean, std, generator=generator)
+            again = (tensor < low) | (tensor > high)
+            while again.any():
+                more = _core.empty_like(tensor).normal_(mean, std, generator=generator)
+                tensor.copy_(_core.where(again, more, tensor))
+                again = (tensor < low) | (tensor > high)
+            return tensor
+        peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+        tensor.uniform_(a, b, generator=generator)
+        again = _refused(tensor, mean, std, peak, generator)
+        while again.any():
+            more = _core.empty_like(tensor).uniform_(a, b, generator=generator)
+            tensor.copy_(_core.where(again, more, tensor))
+            again = again & _refused(more, mean, std, peak, generator)
+        return tensor
+
+
+def _refused(drawn: Tensor, mean: float, std: float, peak: float, generator: Any) -> Any:
+    """Whether the logarithm of a uniform number is above that of the density over its peak."""
+    density = drawn.clone().sub_(mean).div_(std).pow_(2).mul_(-0.5).sub_(peak)
+    chance = _core.empty_like(drawn).uniform_(0.0, 1.0, generator=generator)
+    return chance.log_() > density
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
@@ -202,8 +223,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
         return tensor
     rows = tensor.shape[0]
     cols = tensor.numel() // rows
-    draw = _core.empty((rows, cols), dtype=_core.float64)
-    flat = normal_(draw, generator=generator).array
+    flat = normal_(_core.empty((rows, cols), dtype=tensor.dtype), generator=generator).array
+    if flat.dtype.itemsize < 4:
+        flat = flat.astype(np.float32)
     q, r = np.linalg.qr(flat.T if rows < cols else flat)
     q = q * np.sign(np.diagonal(r))  # makes the draw uniform over the orthogonal matrices
     return _put(tensor, gain * (q.T if rows < cols else q).reshape(tensor.shape))
@@ -218,9 +240,9 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     rows, cols = tensor.shape
     zeros = math.ceil(sparsity * rows)
     normal_(tensor, 0.0, std, generator)
-    order = normal_(_core.empty((rows, cols), dtype=_core.float64), generator=generator).array
     values = tensor.array.copy()
-    np.put_along_axis(values, np.argsort(order, axis=0)[:zeros], 0, axis=0)
+    for column in range(cols):
+        values[_core.randperm(rows, generator=generator).array[:zeros], column] = 0
     return _put(tensor, values)
 
 

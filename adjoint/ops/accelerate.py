@@ -16,7 +16,6 @@ import numpy as np
 from adjoint.base.dtypes import F32, F64
 from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
-from adjoint.kernels.dropout_numpy import masked
 from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
 from adjoint.ops.family import generated
 
@@ -262,11 +261,8 @@ def _index(k: Any, x: Any, index: Any, *, dims: tuple[int, ...]) -> Any:
     return got if got is NotImplemented else _shaped(got, (*x.shape[:-1], *index.shape))
 
 
-def _dropout(k: Any, x: Any, *, p: float, scale: float, key: tuple[int, int], shape: Any) -> Any:
-    if x.shape == shape:
-        return k(x, p=p, seed=key[0], offset=key[1], scale=scale)
-    kept = k(np.ones(shape, F32), p=p, seed=key[0], offset=key[1], scale=1.0)
-    return kept if kept is NotImplemented else masked(x, kept != 0, scale)
+def _dropout(k: Any, x: Any, *, mask: Any, scale: float) -> Any:
+    return k(x, mask, scale)
 
 
 def _convert(k: Any, x: Any, *, dtype: Any) -> Any:

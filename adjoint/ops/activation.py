@@ -10,6 +10,8 @@ from adjoint.base.dtypes import finfo, is_inexact, scalar_type
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace as write_inplace
 from adjoint.core.tensor import Tensor, alias, wrap
+from adjoint.kernels.samplers import exponential
+from adjoint.kernels.stream import Stream
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import (
     box,
@@ -109,12 +111,22 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
                             f"{lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    draw = drawn(tuple(input.shape), lambda rng, s: rng.uniform(lower, upper, s).astype(
-        dtype_of(input)))
+    draw = drawn(tuple(input.shape), lambda s, shape: _slopes(
+        s, shape, raw(input), lower, upper))
     draw = draw if draw.level else draw.array
     if inplace:
         return write_inplace(p.prelu_op.op, input, (draw,), name="rrelu_")
     return p.prelu_op(input, draw)
+
+
+def _slopes(s: Stream, shape: Any, x: Any, lower: float, upper: float) -> Any:
+    """A slope for each element that is not positive, in float64; 1 elsewhere."""
+    if type(x) is not np.ndarray or x.shape != shape:
+        return s.uniform(shape, np.dtype(np.float64), lower, upper).astype(x.dtype)
+    slope, below = np.ones(shape, x.dtype), x <= 0
+    low, high = (float(x.dtype.type(v)) for v in (lower, upper))
+    slope[below] = s.uniform((int(below.sum()),), np.dtype(np.float64), low, high)
+    return slope
 
 
 def gelu(input: Any, approximate: str = "none", *, out: Any = None) -> Any:
@@ -221,8 +233,8 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
 
     Source: E. Jang, S. Gu, B. Poole, "Categorical reparameterization with Gumbel-softmax" (2017).
     """
-    draw = drawn(tuple(logits.shape), lambda rng, s: np.asarray(-np.log(
-        rng.exponential(size=s))).astype(dtype_of(logits)))
+    draw = drawn(tuple(logits.shape), lambda s, shape: -np.log(
+        exponential(s, shape, 1.0).astype(dtype_of(logits))))
     soft = softmax(p.div(p.add(logits, draw if draw.level else draw.array), tau), dim)
     if not hard:
         return soft

@@ -19,10 +19,10 @@ from adjoint.core.op import Op, op
 from adjoint.kernels import attention as raw_attention
 from adjoint.kernels import attention_numpy
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, need
+from adjoint.ops.generator import source
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import add, mul, sub
 from adjoint.ops.public import planned
-from adjoint.ops.random import source
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import batch_loop, expand_op, mT, reshape, unsqueeze_op
 from adjoint.ops.softmax import softmax_op
@@ -276,7 +276,7 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
                                 seed=0)[0], 0.0)
     if dropout_p:
         not_replayed()
-    seed = int(source().integers(1 << 63)) if dropout_p else 0
+    seed = int(source().long(1)[0]) >> 1 if dropout_p else 0
     return attention_op(q, k, v, mask, causal=bool(is_causal), scale=factor,
                         dropout=float(dropout_p), seed=seed)[0]
 

@@ -1,11 +1,11 @@
-"""The dropout family. Nothing is kept for backward: the mask is a function of two numbers drawn
-from the generator and of the position (see `kernels/dropout_numpy.py`), and is computed again.
+"""The dropout family. No mask is kept for backward: it is made again from the state that the
+generator had (see `kernels/dropout_numpy.py`).
 """
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,32 +16,33 @@ from adjoint.core.inplace import inplace
 from adjoint.core.op import Op, op
 from adjoint.core.tensor import wrap
 from adjoint.core.trace import mapping
-from adjoint.kernels.dropout_numpy import keep_numpy, kept_scale, masked
+from adjoint.kernels.dropout_numpy import Mask, dropout_numpy, kept_scale
+from adjoint.kernels.stream import Stream
 from adjoint.ops.api_common import dtype_of, need, raw
+from adjoint.ops.generator import source
 from adjoint.ops.pointwise import add, mul
 from adjoint.ops.public import public
-from adjoint.ops.random import key
+from adjoint.ops.random import memory_order
 
 Shape = tuple[int, ...]
 
 
-def _impl(x: Any, /, *, p: float, scale: float, key: tuple[int, int], shape: Shape) -> Any:
-    keep = keep_numpy(math.prod(shape), p, *key).reshape(shape)
-    return masked(x, keep, scale)
+def _impl(x: Any, /, *, mask: Mask, scale: float) -> Any:
+    return dropout_numpy(x, mask, scale)
 
 
 def _batch(op_: Op, args: Sequence[Any], batched: Sequence[bool], attrs: Mapping[str, Any]) -> Any:
-    """One mask for all examples: `shape` lines up with the trailing axes."""
+    """One mask for all examples: its shape lines up with the trailing axes."""
     return bind(op_, args, attrs)
 
 
 dropout_op: Any = op(
-    "dropout", impl=_impl, infer=lambda x, *, p, scale, key, shape: Aval(x.shape, x.dtype),
-    vjp={"x": lambda ct, *, p, scale, key, shape: _apply(ct, p, scale, key, shape)},
-    jvp={"x": lambda t, *, p, scale, key, shape: _apply(t, p, scale, key, shape)},
+    "dropout", impl=_impl, infer=lambda x, *, mask, scale: Aval(x.shape, x.dtype),
+    vjp={"x": lambda ct, *, mask, scale: _apply(ct, mask, scale)},
+    jvp={"x": lambda t, *, mask, scale: _apply(t, mask, scale)},
     batch=_batch, cost=lambda x, **_: 2 * x.size, node="NativeDropoutBackward0",
     domain=lambda: [((np.linspace(-2, 2, 6).reshape(2, 3),),
-                     {"p": 0.5, "scale": 2.0, "key": (3, 5), "shape": s})
+                     {"mask": Mask(Stream(3), s, 0.5), "scale": 2.0})
                     for s in ((2, 3), (2, 1))])
 
 
@@ -58,13 +59,13 @@ def _maps() -> list[Any]:
     return found
 
 
-def _apply(x: Any, p: float, scale: float, key: tuple[int, int], shape: Shape) -> Any:
+def _apply(x: Any, mask: Any, scale: float) -> Any:
     """The op; the axes that a mask has more than x are those of the vmaps that run here."""
-    more = len(shape) - len(x.shape)
+    more = len(mask.shape) - len(x.shape)
     for trace in _maps()[-more:] if more > 0 else ():
         if not _mapped(x, trace):
             x = mul(x, trace.lift(wrap(np.ones((trace.size, *(1,) * len(x.shape)), dtype_of(x)))))
-    return dropout_op(x, p=p, scale=scale, key=key, shape=shape)
+    return dropout_op(x, mask=mask, scale=scale)
 
 
 def _mapped(x: Any, trace: Any) -> bool:
@@ -81,6 +82,24 @@ def _mask_shape(shape: Shape) -> Shape:
     return (*[t.size if t.randomness == "different" else 1 for t in _maps()], *shape)
 
 
+class _Unseen(NamedTuple):
+    """The mask of an array without storage: nothing is drawn."""
+
+    shape: Shape
+
+
+def _drawn(input: Any, p: float, shape: Shape) -> Mask | _Unseen:
+    """A mask of that shape, drawn in the order in which the elements lie in memory."""
+    array = raw(input)
+    whole = _mask_shape(shape)
+    if isinstance(array, MetaArray) and not input.level:
+        return _Unseen(whole)
+    axes = None
+    if type(array) is np.ndarray and array.shape == whole:
+        axes = memory_order(array)
+    return Mask(source(), whole, float(p), axes)
+
+
 def _checked(name: str, input: Any, p: float) -> None:
     need(name, input)
     if not 0.0 <= p <= 1.0:
@@ -92,12 +111,11 @@ def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape
         return input
     if dtype_of(input).kind in "iub":
         raise DTypeError(f"{name}(): result type Float can't be cast to the input's integer dtype")
-    drawn = (0, 0) if isinstance(raw(input), MetaArray) and not input.level else key()
-    shape = _mask_shape(shape)
+    mask = _drawn(input, p, shape)
     if in_place:
-        attrs = {"p": float(p), "scale": kept_scale(p), "key": drawn, "shape": shape}
-        return inplace(dropout_op.op, input, (), attrs, name="dropout_")
-    return _apply(input, float(p), kept_scale(p), drawn, shape)
+        return inplace(dropout_op.op, input, (), {"mask": mask, "scale": kept_scale(p)},
+                       name="dropout_")
+    return _apply(input, mask, kept_scale(p))
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -157,14 +175,13 @@ def _alpha(input: Any, p: float, training: bool, shape: tuple[int, ...]) -> Any:
     if p == 1:
         return mul(input, 0.0)
     a = 1.0 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
-    meta = isinstance(raw(input), MetaArray) and not input.level
-    drawn, shape = (0, 0) if meta else key(), _mask_shape(shape)
-    kept = _apply(input, float(p), a, drawn, shape)
-    if meta:
+    mask = _drawn(input, p, shape)
+    kept = _apply(input, mask, a)
+    if not isinstance(mask, Mask):
         return kept
-    ones = np.ones(shape[-len(input.shape):], dtype_of(input))
-    shift = _apply(ones, float(p), ALPHA * a, drawn, shape)
-    return add(add(kept, shift), ALPHA * a * (p - 1))
+    ones = np.ones(mask.shape[-len(input.shape):], dtype_of(input))
+    shift = mul(add(_apply(ones, mask, 1.0), -1.0), ALPHA * a)
+    return add(kept, add(shift, ALPHA * a * p))
 
 
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False,

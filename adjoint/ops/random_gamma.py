@@ -1,4 +1,4 @@
-"""Gamma variates that are differentiable in their order, and draws by NumPy's other samplers."""
+"""Gamma variates that are differentiable in their order, and draws that transforms see."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import F64, is_float
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.core.trace import mapping
+from adjoint.kernels import samplers
 from adjoint.kernels.expr import call, var
 from adjoint.ops.family import batch_broadcast, derived_op
+from adjoint.ops.generator import source
 from adjoint.ops.pointwise import mul
-from adjoint.ops.random import source
 from adjoint.ops.shape import reshape
 
 _slope: Any = derived_op("log_gamma_slope", ("a", "t"), (),
@@ -29,8 +29,7 @@ log_gamma_op: Any = op(
 
 # ------------------------------------------------------------------ draws as an op
 def _draw_impl(*arrays: Any, draw: Callable[..., Any], shape: Any, dtype: Any) -> Any:
-    wide = [a.astype(F64) if is_float(a.dtype) else a for a in arrays]
-    full = [np.broadcast_to(a, (*shape[:len(shape) - a.ndim], *a.shape)) for a in wide]
+    full = [np.broadcast_to(a, (*shape[:len(shape) - a.ndim], *a.shape)) for a in arrays]
     return np.asarray(draw(source(None), *full)).astype(dtype)
 
 
@@ -48,7 +47,7 @@ _draw = Op("draw", _draw_impl, lambda *avals, draw, shape, dtype: Aval(tuple(sha
 
 
 def drawn(draw: Callable[..., Any], shape: Any, *params: Any, dtype: Any = None) -> Any:
-    """draw(rng, *parameters broadcast to `shape`) as a constant; inside of a vmap over the
+    """draw(stream, *parameters broadcast to `shape`) as a constant; inside of a vmap over the
     parameters, or with randomness "different", one draw per example."""
     kind = (dtype or params[0].dtype).dtype
     trace = mapping.get()
@@ -60,18 +59,9 @@ def drawn(draw: Callable[..., Any], shape: Any, *params: Any, dtype: Any = None)
     return bind(_draw, params, attrs)
 
 
-def _log_gamma(rng: np.random.Generator, a: Any) -> Any:
-    """Logarithms of gamma variates; orders below 1 by log G(a + 1) + log(U)/a, which does not
-    underflow."""
-    low = a < 1
-    with np.errstate(divide="ignore"):
-        out = np.log(rng.standard_gamma(np.where(low, a + 1, a)))
-        return np.where(low, out - rng.standard_exponential(a.shape) / np.where(low, a, 1), out)
-
-
 def log_gamma_draw(a: Any) -> Any:
     """log X with X gamma of order `a`, differentiable in `a`."""
-    return log_gamma_op(a, drawn(_log_gamma, tuple(a.shape), a))
+    return log_gamma_op(a, drawn(samplers.log_gamma, tuple(a.shape), a))
 
 
 __all__ = ["drawn", "log_gamma_draw"]

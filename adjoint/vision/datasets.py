@@ -11,7 +11,8 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.ops.random import Generator, rand, randint
+from adjoint.ops.generator import Generator
+from adjoint.ops.random import rand, randint
 from adjoint.utils.data import readers
 from adjoint.utils.data.dataset import Dataset
 

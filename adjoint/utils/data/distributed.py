@@ -7,6 +7,7 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError
 from adjoint.distributed.group import get_rank, get_world_size
+from adjoint.kernels.stream import Stream
 from adjoint.utils.data.sampler import Sampler
 
 
@@ -41,7 +42,7 @@ class DistributedSampler(Sampler[int]):
         n = len(self.dataset)
         order = np.arange(n)
         if self.shuffle:
-            order = np.random.Generator(np.random.Philox(self.seed + self.epoch)).permutation(n)
+            order = Stream(self.seed + self.epoch).permutation(n)
         mine: list[int] = np.resize(order, self.total_size)[self.rank::self.num_replicas].tolist()
         return iter(mine)
 

@@ -8,10 +8,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, StructureError
-from adjoint.core.tensor import Tensor
-from adjoint.utils.data.seeds import numpy_generator, permutation
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.generator import Generator
+from adjoint.ops.random import multinomial
+from adjoint.utils.data.seeds import draw_seed, generator_of, permutation
 
 T_co = TypeVar("T_co", covariant=True)
+_AT_ONCE = 32            # indices that a sampler with replacement draws ahead
 
 
 class Sampler(Generic[T_co]):
@@ -81,12 +84,14 @@ class RandomSampler(Sampler[int]):
         n, wanted = len(self.data_source), self.num_samples
         if not n:
             return      # emptied since
+        g = generator_of(self.generator) if self.generator is not None else (
+            Generator().manual_seed(draw_seed()))
         if self.replacement:
-            yield from numpy_generator(self.generator).integers(n, size=wanted).tolist()
+            for k in range(0, wanted, _AT_ONCE):
+                yield from g.stream.integers((min(_AT_ONCE, wanted - k),), 0, n).tolist()
             return
-        while wanted > 0:
-            yield from permutation(n, self.generator)[:wanted]
-            wanted -= n
+        for k in range(0, wanted + 1, n):       # the last order is drawn even where none is wanted
+            yield from permutation(n, g)[:wanted - k]
 
     def __len__(self) -> int:
         return self.num_samples
@@ -140,9 +145,9 @@ class WeightedRandomSampler(Sampler[int]):
         self.replacement, self.generator = replacement, generator
 
     def __iter__(self) -> Iterator[int]:
-        draw = numpy_generator(self.generator)
-        p = self.weights / self.weights.sum()
-        chosen: list[int] = draw.choice(p.size, self.num_samples, self.replacement, p).tolist()
+        own = None if self.generator is None else generator_of(self.generator)
+        chosen: list[int] = multinomial(wrap(self.weights), self.num_samples, self.replacement,
+                                        generator=own).tolist()
         return iter(chosen)
 
     def __len__(self) -> int:

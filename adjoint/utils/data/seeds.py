@@ -1,4 +1,4 @@
-"""Random order for data: one seed drawn from the package's generator, NumPy for the rest."""
+"""Random order for data: PyTorch's draws, from an `adjoint.Generator` or a NumPy generator."""
 from __future__ import annotations
 
 import random
@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError
-from adjoint.ops.random import Generator, default_generator
+from adjoint.ops.generator import Generator, default_generator
+
+_WHOLE = 2**63 - 1
 
 
 def draw_seed(generator: Any = None) -> int:
@@ -16,18 +18,21 @@ def draw_seed(generator: Any = None) -> int:
     >>> 0 <= draw_seed(np.random.default_rng(0)) < 2**63
     True
     """
-    if generator is None:
-        generator = default_generator
-    rng = generator.rng if isinstance(generator, Generator) else generator
-    if not isinstance(rng, np.random.Generator):
+    if generator is None or isinstance(generator, Generator):
+        return int(generator_of(generator).stream.long(1)[0]) & _WHOLE
+    if not isinstance(generator, np.random.Generator):
         raise ArgumentError(f"generator is a {type(generator).__name__}; an adjoint.Generator or "
                             f"a numpy.random.Generator is needed")
-    return int(rng.integers(2**63 - 1))
+    return int(generator.integers(_WHOLE))
 
 
-def numpy_generator(generator: Any = None) -> np.random.Generator:
-    """A NumPy generator seeded by `draw_seed(generator)`."""
-    return np.random.Generator(np.random.Philox(draw_seed(generator)))
+def generator_of(generator: Any = None) -> Generator:
+    """The generator itself, the default one for None; for NumPy's a new one, seeded from it."""
+    if generator is None:
+        return default_generator
+    if isinstance(generator, Generator):
+        return generator
+    return Generator().manual_seed(draw_seed(generator))
 
 
 def permutation(n: int, generator: Any = None) -> list[int]:
@@ -36,12 +41,13 @@ def permutation(n: int, generator: Any = None) -> list[int]:
     >>> sorted(permutation(4, np.random.default_rng(0)))
     [0, 1, 2, 3]
     """
-    order: list[int] = numpy_generator(generator).permutation(n).tolist()
+    order: list[int] = generator_of(generator).stream.permutation(n).tolist()
     return order
 
 
-def seed_everything(seed: int) -> None:
-    """Seed this process's generators: the package's, Python's and NumPy's."""
-    default_generator.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
+def seed_worker(base: int, worker: int) -> None:
+    """Seed a worker process's generators, the package's, Python's and NumPy's, as PyTorch does."""
+    default_generator.manual_seed(base + worker)
+    random.seed(base + worker)
+    entropy = [worker, base % 2**32, base >> 32, 0]
+    np.random.seed(np.random.SeedSequence(entropy).generate_state(4))

@@ -16,7 +16,7 @@ from typing import Any
 
 from adjoint.base.errors import AdjointError
 from adjoint.utils.data.dataset import IterableDataset, fetch
-from adjoint.utils.data.seeds import seed_everything
+from adjoint.utils.data.seeds import seed_worker
 from adjoint.utils.data.segments import discard, pack
 
 
@@ -90,7 +90,7 @@ def run_worker(plan: WorkerPlan, pipe: Connection, begin: Callable[[], None] | N
         begin()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    seed_everything(plan.seed + plan.id)
+    seed_worker(plan.seed, plan.id)
     _info = WorkerInfo(plan.id, plan.count, plan.seed + plan.id, plan.dataset)
     worker = _Worker(plan)
     try:

@@ -1,0 +1,277 @@
+"""The numbers of PyTorch's CPU generator: mt19937, and how each function makes its numbers of it.
+
+A float32 takes the lower 24 bits of a word; a float64 the lower 53 bits of two words, the first of
+which is the upper half. Normal numbers come in pairs by Box and Muller's transform (1958): where
+sixteen or more are filled at once, numbers i and i + 8 of every sixteen are a pair, else one after
+the other, and half a pair waits in the generator. Facts from PyTorch's sources (ATen,
+core/DistributionsHelper.h, native/cpu/DistributionTemplates.h) and from running it.
+"""
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adjoint.kernels import box_muller, mersenne
+from adjoint.kernels.box_muller import fused
+
+Array = NDArray[Any]
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+_LOW53 = np.uint64(2**53 - 1)
+_BULK = 1500             # words from which a call of machine code pays
+_WIDE = 2**28            # ranges of integers from here on take two words a number
+_TAPE = 512              # doubles drawn ahead for what takes them one by one
+
+
+class Stream:
+    """A generator's state, and draws as arrays. NumPy's own samplers run on the same state
+    (`numpy`).
+
+    >>> s = Stream(0)
+    >>> s.uniform((2,), F32)
+    array([0.49625659, 0.7682218 ], dtype=float32)
+    >>> s.integers((3,), 0, 10)
+    array([4, 4, 3])
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.MT19937(0)
+        self.numpy = np.random.Generator(self._bits)
+        held = (ctypes.c_uint32 * (mersenne.N + 1)).from_address(self._bits.ctypes.state_address)
+        # NumPy's own: the words, and the place
+        self._memory = np.frombuffer(memoryview(held), np.uint32)
+        self._seen = b""
+        self._scratch = np.frombuffer(bytearray(4 * mersenne.SCRATCH), np.uint32)
+        self.seed(seed)
+
+    # ------------------------------------------------------------------ state
+    def seed(self, seed: int) -> None:
+        """Begin the sequence of the lower 32 bits of `seed`."""
+        bits: Any = self._bits
+        bits._legacy_seeding(seed % 2**32)               # what RandomState(seed) does
+        self.next_float: float | None = None
+        self.next_double: float | None = None
+
+    def words_at(self) -> tuple[bytes, int]:
+        """The 624 words, and how many of them were used. While the words are those of the call
+        before, it is the same object, so that many states of one block take the memory of one."""
+        with self._bits.lock:
+            words, used = self._memory[:mersenne.N].tobytes(), int(self._memory[mersenne.N])
+        if words != self._seen:
+            self._seen = words
+        return self._seen, used
+
+    def place(self, words: Any, used: int) -> None:
+        """Continue from these words (bytes, or an array)."""
+        held = np.frombuffer(words, np.uint32) if isinstance(words, bytes) else words
+        with self._bits.lock:
+            self._memory[:mersenne.N] = held
+            self._memory[mersenne.N] = used
+
+    def hold(self) -> tuple[Any, ...]:
+        """Everything that `back_to` needs; little memory where nothing is drawn in between."""
+        return (*self.words_at(), self.next_float, self.next_double)
+
+    def back_to(self, held: tuple[Any, ...]) -> None:
+        """Continue from what `hold` gave."""
+        self.place(*held[:2])
+        self.next_float, self.next_double = held[2:]
+
+    # ------------------------------------------------------------------ words
+    def raw(self, n: int) -> Array:
+        """`n` words, as uint64."""
+        return np.asarray(self._bits.random_raw(n))
+
+    def words(self, n: int) -> Array:
+        """`n` words, as uint32."""
+        return self._bulk("words", n, np.dtype(np.uint32), lambda w: w)
+
+    def long(self, n: int) -> Array:
+        """`n` numbers of 64 bits."""
+        return _paired(self.words(2 * n))
+
+    def below(self, n: int, p: float) -> Array:
+        """Which of `n` uniform numbers of 53 bits are less than `p`.
+
+        >>> Stream(0).below(4, 0.5)
+        array([ True,  True,  True, False])
+        """
+        if n * 2 >= _BULK and mersenne.available():
+            return np.unpackbits(self.bits(n, p), count=n, bitorder="little").view(np.bool_)
+        return (_paired(self.words(2 * n)) & _LOW53) < np.uint64(math.ceil(p * 2.0**53))
+
+    def bits(self, n: int, p: float) -> Array:
+        """`below` as bits (uint8), the lowest first, up to a multiple of 64 of them."""
+        if not mersenne.available():
+            out = np.frombuffer(bytearray(-(-n // 64) * 8), np.uint8)
+            out[:-(-n // 8)] = np.packbits(self.below(n, p), bitorder="little")
+            return out
+        with self._bits.lock:
+            self._scratch[:mersenne.N] = self._memory[:mersenne.N]
+            out, used = mersenne.bits(self._scratch, int(self._memory[mersenne.N]), n,
+                                      math.ceil(p * 2.0**53))
+            self._memory[:mersenne.N] = self._scratch[:mersenne.N]
+            self._memory[mersenne.N] = used
+        return out
+
+    def uniform(self, shape: Any, dtype: np.dtype[Any], low: float = 0.0,
+                high: float = 1.0) -> Array:
+        """Uniform numbers; 16-bit floats are float32 rounded."""
+        n = math.prod(shape)
+        if dtype == F64:
+            found = self._bulk("double", n, F64, lambda w: _open(
+                fused(_real(w), high - low, low), low, high), reals=(low, high - low, high))
+        else:
+            start, stop = np.float32(low), np.float32(high)
+            found = self._bulk("float", n, F32, lambda w: _open(
+                _fused32((w & 0xFFFFFF) * 2.0**-24, stop - start, start), start, stop),
+                reals=(float(start), float(stop - start), float(stop)))
+            if dtype.itemsize == 2:
+                found = _open(found.astype(dtype), low, high)
+        return found.reshape(shape)
+
+    def _bulk(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
+              **how: Any) -> Array:
+        """`n` numbers; `made` makes them of words in NumPy where there is no whole block."""
+        per = 2 if kind == "double" else 1
+        if n * per < _BULK or not mersenne.available():
+            return made(self.raw(n * per)).astype(dtype, copy=False)
+        out = np.empty(n, dtype)
+        first = self.raw(mersenne.N - int(self._memory[mersenne.N]))
+        done = first.size // per
+        out[:done] = made(first[:done * per])
+        carry = int(first[-1]) if first.size % per else None
+        count = (n * per - first.size) // mersenne.N
+        with self._bits.lock:
+            self._scratch[:mersenne.N] = self._memory[:mersenne.N]
+            last = mersenne.blocks(kind, self._scratch, out[done:], count, carry=carry, **how)
+            self._memory[:mersenne.N] = self._scratch[:mersenne.N]
+        done += count * (mersenne.N // per)
+        more = self.raw((n - done) * per - (carry is not None))
+        if carry is not None:
+            more = np.concatenate([np.array([last], np.uint64), more])
+        out[done:] = made(more)
+        return out
+
+    # ------------------------------------------------------------------ normal numbers
+    def normal(self, shape: Any, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0, *,
+               single: bool = False) -> Array:
+        """Normal numbers; `single` where PyTorch draws them one by one although there are many."""
+        n = math.prod(shape)
+        if n < 16 or single:
+            return fused(self.pairs(n), std, mean).astype(dtype).reshape(shape)
+        whole, kind = n - n % 16, F64 if dtype == F64 else F32
+        drawn = n if dtype.itemsize > 2 else whole         # the last are drawn again all the same
+        held = np.empty(n, kind)
+        held[:drawn] = self.uniform((drawn,), kind)
+        box_muller.fill(held[:whole], mean, std)
+        if whole < n:
+            last = self.uniform((16,), kind)
+            box_muller.fill(last, mean, std)
+            held[-16:] = last
+        return held.reshape(shape).astype(dtype, copy=False)
+
+    def pairs(self, n: int) -> Array:
+        """`n` normal numbers of float64 one after the other; half a pair waits for the next call.
+        """
+        out = np.empty(n)
+        begin = int(self.next_double is not None and n > 0)
+        if begin:
+            out[0], self.next_double = self.next_double, None
+        if n > begin:
+            both: list[float] = []
+            for u1, u2 in self.uniform((-(-(n - begin) // 2), 2), F64).tolist():
+                r, theta = math.sqrt(-2.0 * math.log1p(-u2)), 2.0 * math.pi * u1
+                both += (r * math.cos(theta), r * math.sin(theta))
+            out[begin:] = both[:n - begin]
+            if len(both) > n - begin:
+                self.next_double = both[-1]
+        return out
+
+    # ------------------------------------------------------------------ integers
+    def integers(self, shape: Any, low: int, high: int) -> Array:
+        """Integers of [low, high), as int64."""
+        n, width = math.prod(shape), high - low
+        if width >= 2**64:
+            drawn = self.long(n)
+        elif width >= _WIDE:
+            drawn = self.long(n) % np.uint64(width)
+        else:
+            drawn = (self.words(n) % np.uint32(width)).astype(np.uint64)
+        return (drawn + np.uint64(low % 2**64)).view(np.int64).reshape(shape)
+
+    def permutation(self, n: int) -> Array:
+        """A permutation of 0 .. n - 1 (Fisher and Yates, from the front)."""
+        if n < 2:
+            return np.arange(n)
+        if n < 2**32 // 20:
+            jumps = self.words(n - 1) % np.arange(n, 1, -1, dtype=np.uint32)
+        else:
+            jumps = self.long(n - 1) % np.arange(n, 1, -1, dtype=np.uint64)
+        return mersenne.shuffled(jumps.astype(np.int64))
+
+    # ------------------------------------------------------------------ one by one
+    @contextmanager
+    def tape(self) -> Iterator[Tape]:
+        """Uniform numbers one by one; afterwards the stream stands behind the last that was taken.
+        """
+        held = self.words_at()
+        taken = Tape(self)
+        try:
+            yield taken
+        finally:
+            self.place(*held)
+            self.words(2 * taken.used)
+
+
+class Tape:
+    """`uniform()` and `normal()`: numbers of float64, one at a time."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._ahead: Iterator[float] = iter(())
+        self.used = 0
+
+    def uniform(self) -> float:
+        """A number of [0, 1)."""
+        self.used += 1
+        for u in self._ahead:
+            return u
+        self._ahead = iter(self._stream.uniform((_TAPE,), F64).tolist())
+        return next(self._ahead)
+
+    def normal(self) -> float:
+        """A standard normal number; the other of the pair waits in the stream."""
+        waiting = self._stream.next_double
+        if waiting is not None:
+            self._stream.next_double = None
+            return waiting
+        u1, u2 = self.uniform(), self.uniform()
+        r, theta = math.sqrt(-2.0 * math.log1p(-u2)), 2.0 * math.pi * u1
+        self._stream.next_double = r * math.sin(theta)
+        return r * math.cos(theta)
+
+
+def _paired(words: Array) -> Array:
+    w = words.astype(np.uint64, copy=False)
+    return (w[0::2] << np.uint64(32)) | w[1::2]
+
+
+def _real(words: Array) -> Array:
+    return (_paired(words) & _LOW53) * 2.0**-53
+
+
+def _open(x: Array, low: Any, high: Any) -> Array:
+    """What was rounded up to the end begins again, in place."""
+    x[x == x.dtype.type(high)] = low
+    return x
+
+
+def _fused32(x: Array, a: Any, b: Any) -> Array:
+    """x a + b rounded once."""
+    return (np.asarray(x, F64) * F64.type(a) + F64.type(b)).astype(F32)
