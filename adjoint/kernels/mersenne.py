@@ -150,6 +150,47 @@ def blocks(kind: str, state: Array, out: Array, count: int, *, carry: int | None
     return int(state[-1])
 
 
+# ------------------------------------------------------------------ a few numbers
+def _emit_few(kind: str, frame: Frame) -> None:
+    """words and place, out; integers: how many; reals: start, width, end."""
+    f, x, out = frame.f, frame.array(0), frame.array(1)
+    place = f.at(x, "i32", N)
+    used = f.cast("zext", f.load(place, "i32"), "i64")
+    per, ty = (2 if kind == "double" else 1), "float" if kind == "float" else "double"
+
+    def word(k: Value) -> Value:
+        return _temper(f.load(f.at(x, "i32", used + k), "i32"))
+
+    def one(k: Value, _: list[Value]) -> list[Value]:
+        if kind == "words":
+            f.store(word(k), f.at(out, "i32", k))
+            return []
+        start, width, stop = (frame.real(i, ty) for i in (0, 1, 2))
+        if kind == "float":
+            u = f.cast("sitofp", word(k) & 0xFFFFFF, ty) * f.const(ty, 2.0**-24)
+        else:
+            upper, lower = (f.cast("zext", word(k * 2 + i), "i64") for i in (0, 1))
+            u = f.cast("sitofp", ((upper << 32) | lower) & _PAIR, ty) * f.const(ty, 2.0**-53)
+        v = f.fma(u, width, start)
+        f.store(f.select(v.compare("oeq", stop), start, v), f.at(out, ty, k))
+        return []
+    n = frame.integer(0)
+    f.loop(f.i64(0), n, 1, [], one)
+    f.store(f.cast("trunc", used + n * per, "i32"), place)
+
+
+@functools.lru_cache(maxsize=4)
+def _few(kind: str) -> Any:
+    return codegen.build("few", (kind,), functools.partial(_emit_few, kind), arrays=2, integers=1,
+                         reals=3)
+
+
+def few(kind: str, memory: Array, out: Array, reals: tuple[float, float, float]) -> None:
+    """As `blocks`, for numbers whose words are there already. `memory`: 624 words, and how many of
+    them were used, which moves on."""
+    _few(kind)(threads.entry(), _one()[1], memory, out, out.size, *reals)
+
+
 # ------------------------------------------------------------------ a bit for each number
 _BYTES = N // 16         # bits of the pairs of a block
 

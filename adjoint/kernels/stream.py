@@ -136,12 +136,18 @@ class Stream:
         return found.reshape(shape)
 
     def _bulk(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
-              **how: Any) -> Array:
+              reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> Array:
         """`n` numbers; `made` makes them of words in NumPy where there is no whole block."""
         per = 2 if kind == "double" else 1
-        if n * per < _BULK or not mersenne.available():
+        if not mersenne.available():
             return made(self.raw(n * per)).astype(dtype, copy=False)
         out = np.empty(n, dtype)
+        with self._bits.lock:
+            if 0 < n * per <= mersenne.N - int(self._memory[mersenne.N]):
+                mersenne.few(kind, self._memory, out, reals)
+                return out
+        if n * per < _BULK:
+            return made(self.raw(n * per)).astype(dtype, copy=False)
         first = self.raw(mersenne.N - int(self._memory[mersenne.N]))
         done = first.size // per
         out[:done] = made(first[:done * per])
@@ -149,7 +155,7 @@ class Stream:
         count = (n * per - first.size) // mersenne.N
         with self._bits.lock:
             self._scratch[:mersenne.N] = self._memory[:mersenne.N]
-            last = mersenne.blocks(kind, self._scratch, out[done:], count, carry=carry, **how)
+            last = mersenne.blocks(kind, self._scratch, out[done:], count, carry=carry, reals=reals)
             self._memory[:mersenne.N] = self._scratch[:mersenne.N]
         done += count * (mersenne.N // per)
         more = self.raw((n - done) * per - (carry is not None))
@@ -167,8 +173,9 @@ class Stream:
             return fused(self.pairs(n), std, mean).astype(dtype).reshape(shape)
         whole, kind = n - n % 16, F64 if dtype == F64 else F32
         drawn = n if dtype.itemsize > 2 else whole         # the last are drawn again all the same
-        held = np.empty(n, kind)
-        held[:drawn] = self.uniform((drawn,), kind)
+        held = self.uniform((drawn,), kind)
+        if drawn < n:
+            held = np.concatenate([held, np.empty(n - drawn, kind)])
         box_muller.fill(held[:whole], mean, std)
         if whole < n:
             last = self.uniform((16,), kind)

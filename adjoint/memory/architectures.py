@@ -138,7 +138,7 @@ def transformer_block(
 ) -> tuple[Saved, ...]:
     """Rows of one pre-norm block; post-norm keeps the same numbers of the same sizes.
 
-    Dropout keeps no mask (it is made again from two numbers and the position); of dense attention
+    Dropout keeps no mask (it is made again from the generator's state); of dense attention
     it keeps the dropped copy of the probabilities, which the product with v reads.
 
     >>> sum(row.elements == "s*b*f" for row in transformer_block(glu=True))
