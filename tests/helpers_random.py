@@ -132,6 +132,17 @@ def _attended(t: Any) -> Any:
     return t.nn.MultiheadAttention(8, 2, dropout=0.2)(x, x, x)[0].detach()
 
 
+def _dropped_scores(t: Any) -> Any:
+    q, k, v = (t.randn(2, 3, n, 8) for n in (9, 7, 7))
+    return t.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=t.rand(9, 7) > 0.2,
+                                                        dropout_p=0.3)
+
+
+def _layers(t: Any) -> Any:
+    made = t.nn.TransformerEncoderLayer(8, 2, 16)(t.randn(6, 2, 8))
+    return t.nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)(made, t.randn(6, 5, 8)).detach()
+
+
 EXACT: dict[str, Program] = {
     **{f"{n} {list(s)}": f for s in SHAPES for n, f in _drawn(s).items()},
     **_strided(), **_others(), **_modules(), **_data()}
@@ -141,4 +152,5 @@ CLOSE: dict[str, Program] = {
     "orthogonal_": lambda t: t.nn.init.orthogonal_(t.empty(30, 20)),
     "orthogonal_ wide": lambda t: t.nn.init.orthogonal_(t.empty(20, 30)),
     "gumbel_softmax": lambda t: t.nn.functional.gumbel_softmax(t.linspace(0, 1, 50).reshape(5, 10)),
-    "LSTM with dropout": _net, "attention with dropout": _attended}
+    "scaled_dot_product_attention": _dropped_scores,
+    "transformer layers": _layers, "LSTM with dropout": _net, "attention with dropout": _attended}

@@ -19,6 +19,7 @@ from adjoint.core.op import Op, op
 from adjoint.kernels import attention as raw_attention
 from adjoint.kernels import attention_numpy
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, need
+from adjoint.ops.dropout import dropout as dropped
 from adjoint.ops.generator import source
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import add, mul, sub
@@ -28,6 +29,7 @@ from adjoint.ops.shape import batch_loop, expand_op, mT, reshape, unsqueeze_op
 from adjoint.ops.softmax import softmax_op
 
 Shape = tuple[int, ...]
+_WHOLE = 2**20           # scores up to which dropout draws PyTorch's mask of all of them
 
 
 def _forward(q: Any, k: Any, v: Any, mask: Any, /, *, causal: bool, scale: float, dropout: float,
@@ -94,6 +96,15 @@ def dropout_keep(q: Aval, k: Aval, dropout: float, seed: int) -> Any:
 def composed(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, dropout: float,
              seed: int) -> tuple[Any, Any, Any]:
     """(output, probabilities after dropout, keep factors or None), in ops."""
+    p, keep = probabilities(q, k, mask, causal, scale), None
+    if dropout:
+        keep = dropout_keep(_aval(q), _aval(k), dropout, seed)
+        p = mul(p, keep)
+    return matmul_op(p, _grouped(q, v)), p, keep
+
+
+def probabilities(q: Any, k: Any, mask: Any, causal: bool, scale: float) -> Any:
+    """Softmax of the scores, whole, in ops."""
     scores = mul(matmul_op(q, mT(_grouped(q, k))), scale)
     bias = _bias(q, k, mask, causal)
     if bias is not None:
@@ -102,11 +113,7 @@ def composed(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, drop
     if _has_empty_rows(bias):
         from adjoint.ops.index import masked_fill_op
         p = masked_fill_op(p, np.broadcast_to(_empty_rows(bias), tuple(p.shape)), 0.0)
-    keep = None
-    if dropout:
-        keep = dropout_keep(_aval(q), _aval(k), dropout, seed)
-        p = mul(p, keep)
-    return matmul_op(p, _grouped(q, v)), p, keep
+    return p
 
 
 def _empty_rows(bias: Any) -> Any:
@@ -242,6 +249,8 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
 
     query (..., L, E), key (..., S, E), value (..., S, Ev) -> (..., L, Ev). A boolean mask keeps
     where True, a float mask is added; `is_causal` keeps key j <= query i. scale: 1/√E by default.
+    Dropout of up to 2**20 scores holds them, and drops those that PyTorch drops; of more, it drops
+    by a function of one draw and the position, tile by tile.
 
     >>> import adjoint as ad
     >>> q = ad.ones(1, 1, 2, 4)
@@ -276,6 +285,9 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
                                 seed=0)[0], 0.0)
     if dropout_p:
         not_replayed()
+        if math.prod(q.shape[:-1]) * k.shape[-2] <= _WHOLE:
+            p = probabilities(q, k, mask, bool(is_causal), factor)
+            return matmul_op(dropped(p, dropout_p), _grouped(q, v))
     seed = int(source().long(1)[0]) >> 1 if dropout_p else 0
     return attention_op(q, k, v, mask, causal=bool(is_causal), scale=factor,
                         dropout=float(dropout_p), seed=seed)[0]

@@ -362,9 +362,10 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *,
     """Fill with normal numbers."""
     if std < 0:
         raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
-    kind, single = self.array.dtype, not self.array.flags.c_contiguous
-    return fill_with(self, lambda s, shape: _normal(s, shape, kind, mean, std, single), "normal_",
-                     generator)
+    array = self.array
+    single = type(array) is np.ndarray and not array.flags.c_contiguous
+    return fill_with(self, lambda s, shape: _normal(s, shape, array.dtype, mean, std, single),
+                     "normal_", generator)
 
 
 @public(function=False, name="random_")
