@@ -195,15 +195,16 @@ def test_generators_copy_and_pickle() -> None:
 
 def test_threads_share_a_generator() -> None:
     """No number is lost or given twice, whatever the order."""
-    g, parts = ad.Generator().manual_seed(9), []
+    g, parts = ad.Generator().manual_seed(9), list[float]()
 
     def work() -> None:
-        parts.extend(F64.type(x) for _ in range(20) for x in ad.rand(
-            100, generator=g, dtype=ad.float64).numpy())
+        for _ in range(20):
+            for n in (100, 2900):
+                parts.extend(ad.rand(n, generator=g, dtype=ad.float64).tolist())
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    want = ad.rand(8000, generator=ad.Generator().manual_seed(9), dtype=ad.float64).numpy()
+    want = ad.rand(240000, generator=ad.Generator().manual_seed(9), dtype=ad.float64).numpy()
     np.testing.assert_array_equal(np.sort(parts), np.sort(want))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,8 +30,7 @@ _TAPE = 512              # doubles drawn ahead for what takes them one by one
 
 
 class Stream:
-    """A generator's state, and draws as arrays. NumPy's own samplers run on the same state
-    (`numpy`).
+    """A generator's state, and draws as arrays. Threads may share it: a draw is whole.
 
     >>> s = Stream(0)
     >>> s.uniform((2,), F32)
@@ -41,7 +41,7 @@ class Stream:
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.MT19937(0)
-        self.numpy = np.random.Generator(self._bits)
+        self._lock = threading.RLock()                       # for the length of one draw
         held = (ctypes.c_uint32 * (mersenne.N + 1)).from_address(self._bits.ctypes.state_address)
         # NumPy's own: the words, and the place
         self._memory = np.frombuffer(memoryview(held), np.uint32)
@@ -60,7 +60,7 @@ class Stream:
     def words_at(self) -> tuple[bytes, int]:
         """The 624 words, and how many of them were used. While the words are those of the call
         before, it is the same object, so that many states of one block take the memory of one."""
-        with self._bits.lock:
+        with self._lock:
             words, used = self._memory[:mersenne.N].tobytes(), int(self._memory[mersenne.N])
         if words != self._seen:
             self._seen = words
@@ -69,7 +69,7 @@ class Stream:
     def place(self, words: Any, used: int) -> None:
         """Continue from these words (bytes, or an array)."""
         held = np.frombuffer(words, np.uint32) if isinstance(words, bytes) else words
-        with self._bits.lock:
+        with self._lock:
             self._memory[:mersenne.N] = held
             self._memory[mersenne.N] = used
 
@@ -111,7 +111,7 @@ class Stream:
             out = np.frombuffer(bytearray(-(-n // 64) * 8), np.uint8)
             out[:-(-n // 8)] = np.packbits(self.below(n, p), bitorder="little")
             return out
-        with self._bits.lock:
+        with self._lock:
             self._scratch[:mersenne.N] = self._memory[:mersenne.N]
             out, used = mersenne.bits(self._scratch, int(self._memory[mersenne.N]), n,
                                       math.ceil(p * 2.0**53))
@@ -131,7 +131,7 @@ class Stream:
             found = self._bulk("float", n, F32, lambda w: _open(
                 _fused32((w & 0xFFFFFF) * 2.0**-24, stop - start, start), start, stop),
                 reals=(float(start), float(stop - start), float(stop)))
-            if dtype.itemsize == 2:
+            if dtype != F32:
                 found = _open(found.astype(dtype), low, high)
         return found.reshape(shape)
 
@@ -139,24 +139,30 @@ class Stream:
               reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> Array:
         """`n` numbers; `made` makes them of words in NumPy where there is no whole block."""
         per = 2 if kind == "double" else 1
-        if not mersenne.available():
-            return made(self.raw(n * per)).astype(dtype, copy=False)
-        out = np.empty(n, dtype)
-        with self._bits.lock:
+        with self._lock:
+            if not mersenne.available():
+                return made(self.raw(n * per)).astype(dtype, copy=False)
             if 0 < n * per <= mersenne.N - int(self._memory[mersenne.N]):
+                out = np.empty(n, dtype)
                 mersenne.few(kind, self._memory, out, reals)
                 return out
-        if n * per < _BULK:
-            return made(self.raw(n * per)).astype(dtype, copy=False)
+            if n * per < _BULK:
+                return made(self.raw(n * per)).astype(dtype, copy=False)
+            return self._blocks(kind, n, dtype, made, reals)
+
+    def _blocks(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
+                reals: tuple[float, float, float]) -> Array:
+        """The rest of a block, whole blocks in machine code, and the beginning of another."""
+        per = 2 if kind == "double" else 1
+        out = np.empty(n, dtype)
         first = self.raw(mersenne.N - int(self._memory[mersenne.N]))
         done = first.size // per
         out[:done] = made(first[:done * per])
         carry = int(first[-1]) if first.size % per else None
         count = (n * per - first.size) // mersenne.N
-        with self._bits.lock:
-            self._scratch[:mersenne.N] = self._memory[:mersenne.N]
-            last = mersenne.blocks(kind, self._scratch, out[done:], count, carry=carry, reals=reals)
-            self._memory[:mersenne.N] = self._scratch[:mersenne.N]
+        self._scratch[:mersenne.N] = self._memory[:mersenne.N]
+        last = mersenne.blocks(kind, self._scratch, out[done:], count, carry=carry, reals=reals)
+        self._memory[:mersenne.N] = self._scratch[:mersenne.N]
         done += count * (mersenne.N // per)
         more = self.raw((n - done) * per - (carry is not None))
         if carry is not None:
@@ -170,14 +176,16 @@ class Stream:
         """Normal numbers; `single` where PyTorch draws them one by one although there are many."""
         n = math.prod(shape)
         if n < 16 or single:
-            return fused(self.pairs(n), std, mean).astype(dtype).reshape(shape)
+            with self._lock:
+                one_by_one = self.pairs(n)
+            return fused(one_by_one, std, mean).astype(dtype).reshape(shape)
         whole, kind = n - n % 16, F64 if dtype == F64 else F32
         drawn = n if dtype.itemsize > 2 else whole         # the last are drawn again all the same
         held = self.uniform((drawn,), kind)
         if drawn < n:
             held = np.concatenate([held, np.empty(n - drawn, kind)])
         box_muller.fill(held[:whole], mean, std)
-        if whole < n:
+        if whole < n:                                      # (by now another thread may have drawn)
             last = self.uniform((16,), kind)
             box_muller.fill(last, mean, std)
             held[-16:] = last
@@ -227,13 +235,13 @@ class Stream:
     def tape(self) -> Iterator[Tape]:
         """Uniform numbers one by one; afterwards the stream stands behind the last that was taken.
         """
-        held = self.words_at()
-        taken = Tape(self)
-        try:
-            yield taken
-        finally:
-            self.place(*held)
-            self.words(2 * taken.used)
+        with self._lock:
+            held, taken = self.words_at(), Tape(self)
+            try:
+                yield taken
+            finally:
+                self.place(*held)
+                self.words(2 * taken.used)
 
 
 class Tape:
