@@ -307,6 +307,52 @@ class TestSpill:
         same(grads(lambda x: (x * 2).sum(), x), [np.full(SHAPE, 2, np.float32)])
 
 
+class TestSmallArrays:
+    @exact
+    @pytest.mark.parametrize("share", [0.5, 0.1])
+    def test_many_small_residuals_stay_within(self, share: float) -> None:
+        x = leaf(0, 500)                     # 2000 bytes; 800 of them are kept
+
+        def long(x: Any) -> Any:
+            for _ in range(400):
+                x = (x * 1.01).sin()
+            return x.sum()
+        held = alloc.live()
+        peak, want = peak_of(lambda: grads(long, x))
+        limit = held + int(share * (peak - held))
+        with ad.memory.budget(limit):
+            under, got = peak_of(lambda: grads(long, x))
+        assert under <= limit < peak
+        same(got, want)
+
+    @exact
+    def test_what_is_too_small_to_be_given_up_does_not_pass_unnoticed(self) -> None:
+        x = leaf(0, 10)
+        limit = alloc.live() + 10_000
+        with pytest.raises(ad.memory.BudgetError, match="do not suffice"), \
+                ad.memory.budget(limit):
+            for _ in range(2000):
+                x = x.sin()
+
+    @exact
+    def test_statistics_that_are_saved_in_another_shape(self) -> None:
+        """What instance_norm keeps lies in memory as it was computed, not as it is shown."""
+        x, w, b = leaf(0, 4, 8, 26), leaf(1, 8), leaf(2, 8)
+
+        def net(x: Any, w: Any, b: Any) -> Any:
+            for _ in range(3):
+                x = ad.nn.functional.instance_norm(x * 1.5, weight=w, bias=b).sin()
+            return x.sum()
+        want = grads(net, x, w, b)
+        held = alloc.live()
+        peak, _ = peak_of(lambda: grads(net, x, w, b))
+        limit = held + int(0.85 * (peak - held))
+        with ad.memory.budget(limit, spill=False) as held_to:
+            got = grads(net, x, w, b)
+        assert held_to.report().runs > 0
+        same(got, want)
+
+
 class TestErrors:
     @exact
     def test_least_is_enough_in_the_end(self) -> None:

@@ -199,7 +199,7 @@ def live() -> int:
 
 def set_limit(nbytes: int) -> int:
     """Refuse requests that would bring the live bytes above `nbytes` (0: no limit): NumPy then
-    raises MemoryError. Requests below 4 KiB are always served. Returns the limit before.
+    raises MemoryError. Requests below 256 bytes are always served. Returns the limit before.
 
     >>> before = set_limit(0)
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 CLASSES = 320
 COUNTERS = ("live", "peak", "idle", "held", "most", "calls", "reused", "slack", "mark", "limit")
-REFUSABLE = 4096                # smaller requests are served beyond the limit too
+REFUSABLE = 256                 # smaller requests are served beyond the limit too
 
 _HEAD = """
 @lock = internal global i32 0, align 64

@@ -29,13 +29,23 @@ from adjoint.core.tensor import (
     wrap,
 )
 from adjoint.kernels import alloc
-from adjoint.memory.lineage import Handle, Lineage, Record, Storage, movable, ours, recompute
+from adjoint.memory.lineage import (
+    Handle,
+    Layout,
+    Lineage,
+    Record,
+    Storage,
+    movable,
+    ours,
+    recompute,
+)
 from adjoint.memory.planner import BudgetError
 from adjoint.memory.repeats import Going, Repeats
 from adjoint.memory.sizes import parse_bytes
 from adjoint.memory.spill import SpillError, SpillFile
 
-SMALL = 4096         # bytes; smaller residuals stay where they are
+SMALL = 256          # bytes; smaller residuals stay where they are
+MANY = 256          # storages from which on one ranking serves several times
 MARGIN = 1 << 18     # bytes left free below the budget, for what is too small to be refused
 
 
@@ -103,13 +113,15 @@ class budget(saved_tensors_hooks, Observer):
         self._gaps: dict[Any, int] = {}               # after an op: what the program allocates
         self._last: tuple[Any, int] | None = None
         self._frame: Any = None
-        self._fresh: list[tuple[int, Storage]] = []   # hidden results, saved before `after`
+        self._fresh: list[tuple[int, Storage, Layout]] = []   # hidden results, saved before `after`
         self._walks: list[Any] = []
         self._now = 0
         self._active = 0
         self._exact = False
         self._outer_limit = 0
         self._least = 0
+        self._ranked: list[tuple[float, int, Storage]] = []
+        self._stale = 0
         self._peak = self._dropped = self._spilled = self._runs = 0
         self._seconds = 0.0
 
@@ -131,6 +143,7 @@ class budget(saved_tensors_hooks, Observer):
         self._active -= 1
         self._note_peak()
         if not self._active:
+            self._ranked.clear()
             alloc.set_limit(self._outer_limit)
         watchers.pop(self._held.pop())
         super().__exit__(*exc)
@@ -181,6 +194,7 @@ class budget(saved_tensors_hooks, Observer):
             self._gaps[before] = max(self._used(start), self._gaps.get(before, 0))
         with self.lock:
             self._shrink(need)
+        self._within()
         self._frame = _Running(key, self._mark(), self.lineage.live)
         self._fresh.clear()
 
@@ -239,10 +253,9 @@ class budget(saved_tensors_hooks, Observer):
         record = Record(op, [slot(a) for a in args], attrs, seconds, need, (node.code, node.lasti))
         for i, t in enumerate(made):
             self.lineage.made(record, i, t.array)
-        for i, s in self._fresh:
-            owner = s.live()
-            if i >= len(made) and owner is not None:
-                self.lineage.made(record, i, s.owner)
+        for i, s, layout in self._fresh:
+            if i >= len(made) and s.live() is not None:
+                self.lineage.shown(record, i, s, layout)
         self.lineage.tie(record, node)
         return record
 
@@ -254,7 +267,7 @@ class budget(saved_tensors_hooks, Observer):
         array, owner, cell, version = found
         s = self.lineage.storage(owner)
         if type(saved) is OutRef:
-            self._fresh.append((saved.index, s))
+            self._fresh.append((saved.index, s, Layout(array, owner)))
         return Handle(s, array, owner, cell, version, getattr(node, "seq", self._now))
 
     def unpack(self, packed: Any, node: Any) -> Tensor:
@@ -312,6 +325,7 @@ class budget(saved_tensors_hooks, Observer):
             held = [self._fetch(h.storage) for h in handles]    # until the rules have read it
             need = self._needs.get(key)
             self._shrink(_guess_backward(node) if need is None else need)
+        self._within()
         self._frame = _Running(key, self._mark(), self.lineage.live)
         self._frame.held, self._frame.storages = held, [h.storage for h in handles]
 
@@ -361,12 +375,31 @@ class budget(saved_tensors_hooks, Observer):
             if self.live() + need > self.limit:
                 raise self._error(self.live() + need, need)
 
+    def _within(self) -> None:
+        """The allocator serves small requests beyond the limit; that ends here."""
+        if self._active and self.live() > self.limit:
+            raise self._error(self.live(), 0)
+
     def give(self, over: int) -> int:
         """Free at least `over` bytes if possible, the cheapest first; returns how many."""
-        heap = [(self._score(s), s.number, s) for s in list(self.lineage.table.values())
-                if s.owner is not None and s.handles >= 0 and ours(s)]
-        heapq.heapify(heap)
         freed = 0
+        if len(self._ranked) > self._stale:            # of many, an eighth goes by one ranking
+            freed = self._take(over)
+        if freed < over:
+            self._ranked = [(self._score(s), s.number, s)
+                            for s in list(self.lineage.table.values())
+                            if s.owner is not None and s.handles >= 0 and ours(s)]
+            heapq.heapify(self._ranked)
+            many = len(self._ranked)
+            freed += self._take(over - freed)
+            self._stale = many - many // 8
+            if many < MANY:
+                self._ranked.clear()
+        return freed
+
+    def _take(self, over: int) -> int:
+        """`give`, from what is ranked."""
+        heap, freed = self._ranked, 0
         while heap and freed < over:
             score, number, s = heapq.heappop(heap)
             now = self._score(s)
@@ -375,7 +408,7 @@ class budget(saved_tensors_hooks, Observer):
                 continue
             if now == float("inf"):
                 break
-            if ours(s):
+            if s.owner is not None and ours(s):
                 freed += self.drop(s)
         return freed
 

@@ -209,11 +209,15 @@ class Lineage:
         """Note that output `index` of `record` is `array`; None where it shows older memory."""
         owner = owner_of(array)
         s = self.storage(owner)
+        return s if self.shown(record, index, s, Layout(array, owner)) else None
+
+    def shown(self, record: Record, index: int, s: Storage, layout: Layout) -> bool:
+        """Note that output `index` of `record` shows `s` that way; False where it is older."""
         if s.record is not None or any(a.storage is s for a in record.slots()):
-            return None
+            return False
         s.record = record
-        record.outs.append((index, weakref.ref(s), Layout(array, owner)))
-        return s
+        record.outs.append((index, weakref.ref(s), layout))
+        return True
 
     def tie(self, record: Record, node: Any) -> None:
         """When the node dies without a backward, so does the way back to what is live."""
