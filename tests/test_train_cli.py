@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,6 +185,32 @@ def test_options_that_do_not_parse(text):
     assert finish("--no-such-option")[0] == 2
     code, out, _ = finish("--help")
     assert code == 0 and "--resume" in out
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--steps", "many"], ["--bogus"], ["--dtype", "float16"], ["--lr"], ["--text", ""]])
+def test_a_wrong_option_is_one_line(arguments):
+    """Not the list of all options."""
+    line = fails(*arguments)
+    assert "--help" in line or "--text is empty" in line
+    if arguments[0] != "--bogus":
+        assert arguments[0] in line
+
+
+def test_resuming_to_fewer_steps_than_are_done(text, whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole[0], folder)
+    assert "is at step" in fails("--resume", "--out", str(folder), "--steps", "1", "--text", text)
+
+
+def test_generated_text_cannot_steer_the_terminal(capsys, monkeypatch, text, tmp_path):
+    """The sample on the screen has no control characters; the file has the text as it is."""
+    from adjoint.cli.train_loop import Run
+    monkeypatch.setattr(Run, "sample", lambda self, count: "a\x1b[2J\x07b\n")
+    assert main(["train", "--text", text, *TINY, "--steps", "1", "--out", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "\x07" not in out and "a\ufffd[2J\ufffdb" in out
+    assert (tmp_path / "r" / "sample.txt").read_text() == "a\x1b[2J\x07b\n"
 
 
 def test_bad_folders(text, whole, tmp_path):

@@ -1,8 +1,17 @@
 """Numbers as people read them."""
 from __future__ import annotations
 
-_DECIMAL = ("B", "kB", "MB", "GB", "TB")
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+_DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def printable(text: str) -> str:
+    """`text` with a mark in place of every character that could steer a terminal.
+
+    >>> printable("a\\tb\\n\\x1b[2Jc")
+    'a\\tb\\n\ufffd[2Jc'
+    """
+    return "".join(c if c in "\t\n" or c.isprintable() else "\ufffd" for c in text)
 
 
 def format_bytes(n: float, form: str = ".1f", *, binary: bool = False) -> str:

@@ -24,6 +24,7 @@ import numpy as np
 
 import adjoint as ad
 from adjoint.cli.bench_cases import CASES, JAX, Case
+from adjoint.cli.parser import Parser
 from adjoint.kernels import choose
 from adjoint.ops.threads import get_num_threads
 
@@ -171,8 +172,8 @@ def measure(name: str, peers: Sequence[str], rounds: int, seconds: float, thread
     return done
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="adjoint bench", description=(__doc__ or "").split(
+def _parser() -> Parser:
+    parser = Parser(prog="adjoint bench", description=(__doc__ or "").split(
         "\n\n", 1)[1], formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE",
                         help="workloads by a part of their name; all unless given")

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from adjoint.cli.parser import Parser
 from adjoint.cli.run import serve_torch
 from adjoint.inspect.doctor import codes, doctor
 
@@ -25,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
     """The command: 0 without findings, 1 with some (or after an exception), 2 for bad input."""
     if argv and argv[0] == "env":
         return _environment(list(argv[1:]))
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="adjoint doctor", description=(__doc__ or "").splitlines()[0],
         epilog="adjoint doctor env: about this installation; adjoint doctor codes: the codes")
     parser.add_argument("--json", metavar="FILE", help="write findings as JSON ('-': stdout)")

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 
 from adjoint.base.errors import AdjointError
+from adjoint.cli.parser import Parser
 from adjoint.memory import calculator
 from adjoint.memory.architectures import architecture, names
 from adjoint.memory.calculator import ELEMENT_BYTES, OPTIMIZERS, Estimate, Options
@@ -21,8 +22,8 @@ from adjoint.memory.sources import claims
 Row = Sequence[str]
 
 
-def _parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+def _parser() -> Parser:
+    p = Parser(
         prog="adjoint memory",
         description="Memory of one training step: parameters, gradients, optimizer, activations.",
         epilog="example: adjoint memory llama-3.1-70b --seq 8192 --batch 1 --dtype bf16 "

@@ -25,6 +25,7 @@ import adjoint
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import missing
 from adjoint.cli.children import inherited
+from adjoint.cli.parser import Parser
 from adjoint.cli.served import KINDS, RENAMED
 from adjoint.core.tensor import Cell, Tensor
 from adjoint.ops import aten
@@ -187,7 +188,7 @@ def nearest(module: ModuleType, name: str) -> str:
 
 def run(argv: Sequence[str]) -> int:
     """The command: returns the exit code."""
-    parser = argparse.ArgumentParser(prog="adjoint run", description=__doc__.splitlines()[0])
+    parser = Parser(prog="adjoint run", description=__doc__.splitlines()[0])
     parser.add_argument("--as-torch", action="store_true",
                         help="serve `import torch` from this package")
     parser.add_argument("--as-autograd", action="store_true",

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adjoint.base.errors import AdjointError
+from adjoint.cli.parser import Parser
 from adjoint.inspect.gallery import write_gallery
 from adjoint.inspect.practice import check_engine
 from adjoint.inspect.record import record
@@ -23,8 +24,8 @@ from adjoint.inspect.walk import Walk
 from adjoint.inspect.walk_text import size
 
 
-def _parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+def _parser() -> Parser:
+    p = Parser(
         prog="adjoint step", description=__doc__.splitlines()[0], allow_abbrev=False,
         usage="adjoint step [options] script.py [script options]",
         epilog="options of the script that have the same name as one of these go after --")

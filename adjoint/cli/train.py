@@ -11,7 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from adjoint.base.text import format_bytes
+from adjoint.base.text import format_bytes, printable
 from adjoint.cli import train_checkpoint as checkpoint
 from adjoint.cli.train_loop import Diverged, Run, train
 from adjoint.cli.train_options import (
@@ -49,7 +49,8 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = error.filename or (f"--out {options.out}" if options.out else "")
+        where = f"{where}: " if where else ""
         return _fail(f"{where}{error.strerror or error}; what was saved before is unharmed", 2)
 
 
@@ -72,6 +73,9 @@ def _run(options: Namespace) -> int:
         work = Run(config, corpus, folder)
         if saved is not None:
             work.restore(*saved)
+            if "steps" in wanted and config.steps < work.step:
+                raise BadInput(f"--steps {config.steps}: the run in {folder} is at step "
+                               f"{work.step} already; give more")
             print(f"resumed {folder} at step {work.step} of {config.steps}", flush=True)
         else:
             work.save()
@@ -152,7 +156,7 @@ def _finish(work: Run, options: Namespace, seconds: float, steps: int, foretold:
     if options.sample:
         text = work.sample(options.sample)
         write_bytes(work.folder / "sample.txt", text.encode())
-        print(f"\n--- sample ---\n{text}\n--- end ---\n")
+        print(f"\n--- sample ---\n{printable(text)}\n--- end ---\n")
     names = ["report.html", "loss.svg", "model.safetensors", checkpoint.NAME]
     print(f"wrote {', '.join(names + ['sample.txt'] * bool(options.sample))} to {work.folder}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
+from adjoint.cli.parser import Parser
 from adjoint.models.gpt import GPTConfig
 from adjoint.ops.threads import set_num_threads
 
@@ -80,9 +81,9 @@ _HELP = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command's options; those of `TrainConfig` default to None, meaning not given."""
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="adjoint train", description="Train a byte-level GPT on text. Checkpoints are "
         "written as it goes; Ctrl-C saves and stops, --resume continues bit for bit.")
     for f in fields(TrainConfig):
@@ -115,6 +116,8 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
 
 def apply_run_options(options: argparse.Namespace) -> None:
     """Set the threads; raise `BadInput` for options outside of `TrainConfig` that make no sense."""
+    if options.text == "":
+        raise BadInput("--text is empty; name a file or a folder, or leave it out")
     for name in ("every", "save_every"):
         if getattr(options, name) < 1:
             raise BadInput(f"--{name.replace('_', '-')} must be at least 1, got "
