@@ -401,3 +401,12 @@ def test_a_step_among_five_thousand_takes_at_most_50_ms(opened: Any, expanded: b
     assert (seconds() - begin) / 30 <= 0.050
     assert page.locator(".ev").count() < 80 and page.locator("#scene > *").count() < 600
     screenshot(page, f"events-5000-{'expanded' if expanded else 'collapsed'}", tmp_path)
+
+
+def test_an_operand_that_was_not_given_is_not_called_saved(opened: Any) -> None:
+    """cross_entropy without weights of the classes."""
+    x = ad.randn(3, 4, requires_grad=True)
+    with ad.record() as walk:
+        ad.nn.functional.cross_entropy(x, ad.tensor([0, 1, 2])).backward()
+    told = text(opened(walk.html()), "#formula")
+    assert "lse is saved" in told and "None is saved" not in told

@@ -245,7 +245,10 @@ function formula() {
     box.append(p);
   });
   if (e.kind === "node" && e.cts) box.append(el("p", { cls: "soft" }, "ct = " + e.cts[0].map(v => valueText(v)).join("; ")));
-  for (const name of Object.keys(card[3])) box.append(el("p", { cls: "soft" }, el("mark", {}, rename(name, card, ins, outs).name(name)), " is saved: " + reason(card, name, ins, outs)));
+  for (const name of Object.keys(card[3])) {
+    const shown = rename(name, card, ins, outs).name(name);
+    if (shown !== "None") box.append(el("p", { cls: "soft" }, el("mark", {}, shown), " is saved: " + reason(card, name, ins, outs)));
+  }
   if (!n.saved.length) box.append(el("p", { cls: "soft" }, Object.keys(card[3]).length ? "a number takes no memory of a tensor" : "nothing has to be saved"));
 }
 
