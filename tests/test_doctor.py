@@ -297,6 +297,13 @@ def test_why_zero() -> None:
     assert cause(lambda: F.softmax(w, 1)[:, :3].sum()) == "constant output"
     assert cause(lambda: (w - w).sum()) == "zero cotangent"
     assert ad.why_zero(w, lambda: (w * 2).sum()) is None
+    assert ad.why_zero(w).cause == "no backward"
+    w.grad = ad.ones_like(w)
+    assert ad.why_zero(w) is None
+    w.grad = ad.zeros_like(w)
+    with pytest.raises(ValueError, match=r"gone; pass the loss before backward"):
+        ad.why_zero(w)
+    w.grad = None
     assert ad.why_zero(w, lambda: (w.detach() * 2).sum()).cause == "detached"
     assert w.grad is None
     reason = ad.why_zero(w, lambda: ad.relu(w - 10).sum())

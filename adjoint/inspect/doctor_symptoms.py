@@ -103,7 +103,7 @@ class Symptoms:
                  "losses.append(loss.item())"),
             _row("all gradients are zero", f"at the last step {self.zero} zero, {self.none} None "
                  f"of {self.total}", "AD009 AD010 AD023 AD024 AD025",
-                 "ad.why_zero(param); ad.why_none(param)"),
+                 "ad.why_zero(param, loss); ad.why_none(param)"),
             _row("accuracy collapses though the loss falls", f"{training} of "
                  f"{len(case.training)} models in training mode at their last call",
                  "AD016 AD020 AD019", "model.eval()"),

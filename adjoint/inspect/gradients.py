@@ -189,8 +189,8 @@ def why_none(param: Tensor, loss: Tensor | Callable[[], Tensor] | None = None) -
         held = grad_modes.opened()
         if held is not None:
             return _reason("not used", held[1], "no op that was recorded ever read it; gradients "
-                           f"were off under {held[0]}", "compute the loss outside of it, and from "
-                           "this parameter")
+                           f"were last off under {held[0]}", "compute the loss from this "
+                           "parameter, and outside of that block")
         return _reason("not used", None, "no op that was recorded ever read it",
                        "use it in the computation of the loss")
     if loss is None:
@@ -259,12 +259,13 @@ _CHOICES = {"where", "masked_fill", "clamp", "clamp_max", "maximum", "minimum", 
 _SUM = "it was summed over exactly, so a constant gradient is no gradient"
 
 
-def why_zero(param: Tensor, loss: Tensor | Callable[[], Tensor]) -> Reason | None:
+def why_zero(param: Tensor, loss: Tensor | Callable[[], Tensor] | None = None) -> Reason | None:
     """Why the gradient of `loss` for `param` is zero; None where it is not.
 
     loss  a function that computes the loss, or a loss whose graph has not been freed. A backward
           pass runs (no `.grad` changes) and is watched: the node that got a gradient and passed
-          on none is the cause.
+          on none is the cause. Without it, `param.grad` is looked at, which tells None and
+          other than zero; raises ArgumentError (a ValueError) where it is zero.
 
     Causes: "dead relu", "saturated", "zero weights", "step function", "not selected",
     "constant output", "underflow", "zero cotangent", or what `why_none` says.
@@ -274,6 +275,14 @@ def why_zero(param: Tensor, loss: Tensor | Callable[[], Tensor]) -> Reason | Non
     >>> why_zero(b, lambda: ad.relu(b).sum()).cause
     'dead relu'
     """
+    if loss is None:
+        if param._grad is None:
+            return why_none(param)
+        if param._grad.array.any():
+            return None
+        raise ArgumentError("why_zero(param): its gradient is zero, and the graph that says which "
+                            "op made it so is gone; pass the loss before backward(), or a function "
+                            "that computes it: why_zero(param, lambda: loss_fn())")
     value = loss if isinstance(loss, Tensor) else loss()
     if not param._rg or not _reaches(value, param):
         if param._grad is not None or not param._rg:
