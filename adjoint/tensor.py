@@ -85,11 +85,6 @@ def _del_grad(self: Tensor) -> None:
     self._grad = None
 
 
-def _get_data(self: Tensor) -> Tensor:
-    """The same memory without history. Writes through it are noticed by backward."""
-    return core.data_of(self)
-
-
 def _set_data(self: Tensor, new: Tensor) -> None:
     if not isinstance(new, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
@@ -105,7 +100,7 @@ def _set_data(self: Tensor, new: Tensor) -> None:
 
 
 Tensor.grad = property(_get_grad, _set_grad, _del_grad)
-Tensor.data = property(_get_data, _set_data)
+Tensor.data = property(core.data_of, _set_data)
 
 
 @member

@@ -116,3 +116,67 @@ def test_nothing_leaks() -> None:
     work()
     shared = [None, True, False, ad.Tensor, 0, 1, x, y, s, x._cell, work.__code__]
     leaks_nothing(work, shared, 60)
+
+
+PLAIN: dict[str, Any] = {
+    "zero_": lambda t: t.zero_(), "fill_": lambda t: t.fill_(-0.0), "copy_": lambda t: t.copy_(-t),
+    "row": lambda t: t.__setitem__(1, 2.5), "rows": lambda t: t.__setitem__(slice(1, 3), t[:2] + 1),
+    "one": lambda t: t.__setitem__((-1, 2), float("-inf")),
+    "column": lambda t: t.__setitem__((slice(None), 0), 7),
+    "mask": lambda t: t.__setitem__(t > 0, float("nan")),
+    "ids": lambda t: t.__setitem__(ad.tensor([0, -1]), ad.ones(2, 4)),
+    "number at ids": lambda t: t.__setitem__(ad.tensor([2, 2]), 3.0),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_writes_are_counted_as_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values, versions, the user's line, and what backward says: with machine code and without."""
+    found = []
+    for quick in (True, False):
+        with monkeypatch.context() as m:
+            if not quick:
+                m.setattr(core, "touch", lambda *_: None)
+            t = ad.tensor([[0.5, -1.0, 2.0, -0.0], [1.0, 2.0, 3.0, 4.0], [-1.0, 0.0, 5.0, 6.0]])
+            w = ad.ones(3, 4, requires_grad=True)
+            y = (w * t).sum()
+            PLAIN[name](t)
+            with pytest.raises(AutogradError) as told:
+                y.backward()
+            assert "test_writes.py" in str(told.value)
+            found.append((t.array.tobytes(), t._version, str(told.value)))
+    assert found[0][:2] == found[1][:2] and found[0][1] == 1
+
+
+def test_what_plain_writes_refuse() -> None:
+    """With nothing counted where nothing was written."""
+    t = ad.zeros(3, 4)
+    for index, v in ((3, 1.0), ((0, 4), 1.0), (ad.tensor([3]), 1.0), (0, ad.ones(3)),
+                     (ad.tensor([0]), ad.ones(2, 4))):
+        with pytest.raises((IndexError, RuntimeError)):
+            t[index] = v
+    assert t._version == 0 and not t.array.any()
+    leaf = ad.zeros(3, requires_grad=True)
+    for write in (lambda: leaf.zero_(), lambda: leaf.copy_(ad.ones(3)),
+                  lambda: leaf.__setitem__(0, 1.0)):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            write()
+    with ad.no_grad():
+        leaf.fill_(2.0)
+        leaf[0] = 1.0
+    assert leaf.tolist() == [1.0, 2.0, 2.0] and leaf._version == 2
+    source = ad.ones(3, requires_grad=True)
+    target = ad.zeros(3)
+    target.copy_(source)
+    target[0] = (source * 2)[1]
+    assert target.requires_grad and target.tolist() == [2.0, 1.0, 1.0]
+    base = ad.zeros(2, 3)
+    base[0].fill_(1.0)
+    base[1][2] = 5.0
+    assert base.tolist() == [[1.0] * 3, [0.0, 0.0, 5.0]] and base._version == 2
+    with ad.inference_mode():
+        held = ad.zeros(2)
+        held.zero_()
+    big = ad.zeros(2)
+    big.fill_(float("inf"))
+    assert big.tolist() == [float("inf")] * 2

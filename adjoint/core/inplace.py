@@ -78,7 +78,19 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     return target
 
 
+def _by_python(*_: Any) -> None:
+    """In the place of machine code where there is none."""
+
+
+# Counts a write that is about to be made to a plain tensor of which no gradient is wanted, by
+# machine code: (target, name) -> True; None, with nothing done, for everything else.
+touch: Callable[..., Any] = _by_python
 _PLAIN = {Tensor, Parameter}
+
+
+def storable(number: Any) -> bool:
+    """Whether it is a Python number that any float array takes without overflow (inf is one)."""
+    return type(number) in (int, float) and (-3e38 < number < 3e38 or number - number != 0)
 
 
 def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
@@ -112,7 +124,8 @@ def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
         array[...] = made.array
     else:
         _written(op_, array, [a.array if isinstance(a, Tensor) else a for a in args], attrs, label)
-    bump(target, label)
+    if touch(target, label) is None:
+        bump(target, label)
     return True
 
 

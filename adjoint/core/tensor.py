@@ -17,7 +17,7 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import DType, is_inexact, of_numpy
 from adjoint.base.errors import AutogradError, NotSupported, ShapeError
-from adjoint.core.modes import INFERENCE, WATCH, state, watchers
+from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.node import AccumulateGrad as AccumulateGrad
 from adjoint.core.node import Freed as Freed
 from adjoint.core.node import GradientEdge as GradientEdge
@@ -379,7 +379,14 @@ def cut(t: Tensor) -> Tensor:
 
 
 def data_of(t: Tensor) -> Tensor:
-    """What `.data` gives: `cut`, with a version of its own where writes through it do not count."""
+    """The same memory without history. Writes through it are noticed by backward."""
+    # (`cut`, at once where it is plain; with a version of its own where such writes do not count)
+    if (type(t) is Tensor or type(t) is Parameter) and state() <= GRAD and Cell.data_counts:
+        twin: Any = new_tensor()
+        twin.array, twin._edge, twin._rg = t.array, None, False
+        twin._cell = t._cell or share_cell(t)
+        plain: Tensor = twin
+        return plain
     out = cut(t)
     if not Cell.data_counts and out._cell is not INFERENCE_CELL:
         out._cell = Cell()

@@ -131,6 +131,12 @@ def writer(world: World, op: Callable[..., Any]) -> Callable[..., Any] | None:
     return builtin.make("write", module.address(f"write{arity}"), own)
 
 
+def toucher(world: World) -> Callable[..., Any] | None:
+    """`touch(target, what)`, which counts a write; None where nothing can be generated."""
+    module = _writes(world)
+    return None if module is None else builtin.make("touch", module.address("touch"), ())
+
+
 @functools.cache
 def _general(world: World) -> llvm.Module | None:
     """The module of what handles any op."""

@@ -2,10 +2,12 @@
 
     PyObject *write1(PyObject *self, PyObject *const *args, Py_ssize_t count)      # and write2
     write1(target, what); write2(target, other, what) -> True | None
+    touch(target, what) -> True | None
 
 `self` is what `op1` and `op2` of `calls_ir` have. The op is computed as they do, its values are
 copied into the target's memory, and the write is counted: the steps of `core/inplace.py` and of
-`bump`. None, with nothing done, for everything else.
+`bump`. None, with nothing done, for everything else. `touch` counts a write that is about to be
+made by other means, on the same conditions.
 """
 from __future__ import annotations
 
@@ -31,6 +33,7 @@ def text(offsets: Mapping[str, int]) -> str:
     place(code, offsets, ENV)
     for arity in (1, 2):
         _Write(code, offsets, arity, f"write{arity}", ENV).emit()
+    _Touch(code, offsets, 1, "touch", ENV).emit()
     return code.text()
 
 
@@ -64,6 +67,11 @@ class _Write(Call):
         count = f.call("elements", "i64", array) * size
         f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {w.field(array, 'data').ref}, "
              f"ptr {w.field(out, 'data').ref}, i64 {count.ref}, i1 false)")
+        self._counted(target, what)
+
+    def _counted(self, target: Value, what: Value) -> None:
+        """Count the write, and return True."""
+        f, w = self.f, self.w
         self._count(target, what)
         for held in (self.made, *self.temporaries):
             self.give_back(held)
@@ -123,3 +131,24 @@ class _Write(Call):
     def _set(self, thing: Value, name: str, value: Value) -> None:
         done = self.f.call("PyObject_SetAttr", "i32", thing, self.w.env(name), value)
         self.w.need(done.compare("eq", 0), "failed")
+
+
+class _Touch(_Write):
+    """`touch`."""
+
+    def emit(self) -> None:
+        f, w = self.f, self.w
+        self.code = self.variable()
+        self.temporaries = self.code, self.lasti
+        w.need(f.args[2].compare("eq", 2), "other")
+        target, what = (f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(2))
+        self.mode()
+        w.need(self.grad | w.same(self.state, w.env("off")), "other")
+        w.need(self.is_tensor(target), "other")
+        wants = w.has(target, "_rg", w.env("true")) & self.grad
+        w.need(wants ^ f.const("i1", True), "other")
+        w.need(w.differs(w.field(target, "_cell"), w.env("inference")), "other")
+        array = w.field(target, "array")
+        w.need(w.has(array, "type", w.env("array_type")), "other")
+        self._writable(target, array)
+        self._counted(target, what)

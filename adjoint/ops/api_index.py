@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import I64, of_numpy
+from adjoint.base.dtypes import F32, F64, I64, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace
+from adjoint.core.modes import GRAD, state
 from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
@@ -20,7 +22,7 @@ from adjoint.ops.api_common import (
     raw,
     value,
 )
-from adjoint.ops.family import NUMBER, broadcast_shapes
+from adjoint.ops.family import NUMBER, broadcast_shapes, generated
 from adjoint.ops.index import (
     index_op,
     index_put_op,
@@ -275,9 +277,50 @@ def getitem(input: Any, index: Any) -> Any:
     return y
 
 
+def _assigned(x: Any, index: Any, v: Any) -> bool:
+    """``x[index] = v`` where that is what most are: ints and slices, one mask or one vector of
+    positions, of plain floats of which no gradient is wanted. False, with nothing done, for
+    everything else."""
+    array = getattr(x, "array", None)
+    if type(array) is not np.ndarray or not (array.dtype is F32 or array.dtype is F64):
+        return False
+    if type(v) is Tensor:
+        if type(v.array) is not np.ndarray or v.array.dtype is not array.dtype or (
+                v._rg and state() & GRAD):
+            return False
+        v = v.array
+    elif not writes.storable(v):
+        return False
+    if type(index) is Tensor and index.array.dtype is I64:
+        k = generated("locate") if array.ndim else None
+        at = None if k is None else k(index.array, array.shape[0])
+        if at is None or type(v) is np.ndarray and v.shape != at.shape + array.shape[1:] \
+                or not at.ndim or writes.touch(x, "index_put_") is None:
+            return False
+        array[at] = v
+        return True
+    if type(index) is Tensor:
+        mask = index.array
+        if mask.dtype != np.bool_ or mask.shape != array.shape or type(v) is np.ndarray \
+                or type(mask) is not np.ndarray or writes.touch(x, "masked_fill_") is None:
+            return False
+        np.putmask(array, mask, v)
+        return True
+    basic = _plain(array.shape, index if type(index) is tuple else (index,))
+    if basic is None:
+        return False
+    part = array[(*basic, ...)]
+    if type(v) is np.ndarray and v.shape != part.shape or writes.touch(x, "copy_") is None:
+        return False
+    part[...] = v
+    return True
+
+
 @public("__setitem__", function=False)
 def setitem(input: Any, index: Any, v: Any) -> None:
     """``x[index] = v``, in place; `v` broadcasts and is cast to x's dtype."""
+    if _assigned(input, index, v):
+        return
     if isinstance(v, (list, np.ndarray)) and not isinstance(v, Tensor):
         v = np.asarray(v)
     if _is_array(index) and dtype_of(index) == np.bool_ and tuple(index.shape) == tuple(

@@ -149,6 +149,8 @@ def wrapped_index(name: str, index: Any, size: int, *, negative: bool = False) -
                               f"{len(index.shape)}-d")
     flat = raw(index)
     if isinstance(flat, np.ndarray) and flat.size and not getattr(index, "level", 0):
+        if flat.dtype is I64 and flat.view(np.uint64).max() < size:
+            return index                        # one pass: negative ones are large there
         low, high = int(flat.min()), int(flat.max())
         if low < (-size if negative else 0) or high >= size:
             raise IndexOutOfRange(f"{name}(): index out of range in self: {low}..{high} for size "

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import DType, of_numpy, to_numpy, wrapped
+from adjoint.base.dtypes import F32, F64, DType, of_numpy, to_numpy, wrapped
 from adjoint.base.errors import ArgumentError
+from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace, zeros_of
+from adjoint.core.modes import GRAD, state
 from adjoint.core.op import op
-from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.tensor import OWN, Tensor, wrap
 from adjoint.ops.create import device_name, legacy
 from adjoint.ops.device import check
 from adjoint.ops.pointwise import cast
@@ -172,12 +174,23 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite with `src`, broadcast and converted; the gradient goes to `src`."""
     if not isinstance(src, Tensor):
         src = wrap(np.asarray(src))
+    mine, its = self.array, src.array
+    if (type(its) is np.ndarray and its.dtype is mine.dtype and its.shape == mine.shape
+            and type(src) in OWN and not (src._rg and state() & GRAD)
+            and writes.touch(self, "copy_") is not None):
+        np.copyto(mine, its)
+        return self
     return inplace(copy_op.op, self, (src,), name="copy_")
 
 
 @public(function=False, name="fill_")
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Overwrite every element with a number or 0-d tensor."""
+    if writes.storable(value) and (
+            self.array.dtype is F32 or self.array.dtype is F64) and (
+            writes.touch(self, "copy_") is not None):
+        self.array.fill(value)
+        return self
     if isinstance(value, Tensor) and value.array.ndim:
         raise ArgumentError("fill_ only supports 0-dimension value tensor but got tensor with "
                             f"{value.array.ndim} dimensions.")

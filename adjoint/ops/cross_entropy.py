@@ -28,6 +28,7 @@ from adjoint.ops.api_common import (
     wide,
 )
 from adjoint.ops.family import by_rows
+from adjoint.ops.gather import pick
 from adjoint.ops.index import index_op
 from adjoint.ops.moments import logsumexp_op
 from adjoint.ops.pointwise import add, cast, div, eq, exp, mul, ne, neg, sub
@@ -101,25 +102,35 @@ def _few_lse(single: bool) -> Any:
                    lambda x: _lse(x, None).reshape(-1))
 
 
-def _few_rows(x: Any, target: Any, reduction: str) -> Any:
-    """The loss of a matrix that is one block, where every row counts once."""
+def _own_logits(x: Any, target: Any) -> Any:
+    """Each row's logit of its class; None where a class is out of range."""
     n, c = x.shape
+    picked = pick(x, target[:, None], 1, along=True)
+    if picked is not None:
+        return picked.reshape(-1)
+    inside = target.view(np.uint64).max() < c
+    return x.reshape(-1).take(target + np.arange(0, n * c, c)) if inside else None
+
+
+def _few_rows(x: Any, own: Any, reduction: str) -> Any:
+    """The loss of a matrix that is one block, where every row counts once."""
     with Quiet():
         lse = _few_lse(x.dtype is F32)(x)
-        loss = lse - x.reshape(-1).take(target + np.arange(0, n * c, c))
+        loss = lse - own
         if reduction == "none":
             return loss, lse
         total = ADD.reduce(loss)
-        return np.asarray(total / x.dtype.type(n) if reduction == "mean" else total), lse
+        return np.asarray(total / x.dtype.type(len(x)) if reduction == "mean" else total), lse
 
 
 def _class_impl(x: Any, target: Any, weight: Any, /, *, reduction: str, ignore_index: int,
                 label_smoothing: float) -> Any:
     if (weight is None and not label_smoothing and x.ndim == 2 and 0 < x.nbytes <= FEW
             and (x.dtype is F32 or x.dtype is F64) and target.dtype == I64
-            and not 0 <= ignore_index < x.shape[1] and x.flags.c_contiguous
-            and target.view(np.uint64).max() < x.shape[1]):
-        return _few_rows(x, target, reduction)
+            and not 0 <= ignore_index < x.shape[1] and x.flags.c_contiguous):
+        own = _own_logits(x, target)
+        if own is not None:
+            return _few_rows(x, own, reduction)
     rows = rows_of(wide(x))
     n, c = rows.shape
     lse = np.empty(n, rows.dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import I64
+from adjoint.base.dtypes import F32, F64, I64
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import dtype_of, narrowed, wide
@@ -84,6 +84,8 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _accumulate(f: Any) -> Any:
     def impl(x: Any, /, *, dim: int) -> Any:
+        if x.ndim and (x.dtype is F32 or x.dtype is F64) and x.flags.c_contiguous:
+            return f.accumulate(x, dim)
         dtype = _sum_dtype(x.dtype)
         w = wide(x)
         if not x.ndim:

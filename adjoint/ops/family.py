@@ -32,6 +32,7 @@ from adjoint.base.errors import DTypeError, ShapeError, instead_of
 from adjoint.base.provenance import is_own_code
 from adjoint.base.tier import pays
 from adjoint.core import bind as general
+from adjoint.core import inplace as writes
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
 from adjoint.core.inplace import zeros_of
@@ -533,8 +534,18 @@ def _first_bind(*_: Any) -> None:
             registry.replayer = lambda table: calls.replayer(_wide, table)
 
 
+def _first_touch(*args: Any) -> Any:
+    """In the place of what counts writes until it pays."""
+    if not pays():
+        return None
+    found = _calls().toucher(_pair)
+    writes.touch = (lambda *_: None) if found is None else found
+    return writes.touch(*args)
+
+
 if GENERATED:
     general.machine = _first_bind
+    writes.touch = _first_touch
 
 
 def _machine(own: Any, written: bool = False) -> Any:

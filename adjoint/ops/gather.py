@@ -244,6 +244,9 @@ def _scatter_into(out: Any, index: Any, src: Any, dim: int, add: bool) -> Any:
     if not out.ndim:
         out[...] = out + src if add else src
         return out
+    if add and src.shape == index.shape and src.dtype is out.dtype and add_picked(
+            out, index, src, dim, along=True):
+        return out
     check_bounds("scatter", index, out.shape[dim], dim)
     values = src[tuple(slice(n) for n in index.shape)] if src.ndim else np.broadcast_to(
         src, index.shape)

@@ -367,9 +367,12 @@ unindex_op: Any = op(
 
 # ------------------------------------------------------------------ assignment by integer arrays
 def _put_into(out: Any, index: Any, v: Any, dims: Shape, accumulate: bool) -> None:
-    check_range(index, out.shape, dims)
     if len(dims) > 1 and neighbours(dims) and out.flags.c_contiguous:
         out, dims = _joined(out, dims), dims[:1]
+    if accumulate and len(dims) == 1 and type(v) is np.ndarray and add_picked(
+            out, index, v, dims[0], along=False):
+        return
+    check_range(index, out.shape, dims)
     where = _selector(index, out.shape, dims)
     if accumulate:
         values = np.asarray(v).astype(out.dtype, copy=False)

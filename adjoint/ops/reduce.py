@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from adjoint.base.dtypes import F32, F64, I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.ops.api_common import few
+from adjoint.ops.family import by_rows
 from adjoint.ops.shape import expand_op, expanded, reshape, reshape_op
 
 Shape = tuple[int, ...]
@@ -53,9 +56,33 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return I64 if dtype.kind in "iub" else dtype
 
 
+@cache
+def _few_rows(f: Any, single: bool, keepdim: bool, mean: bool) -> Any:
+    """The reduction of few elements along the last axis, or its quotient by their number."""
+    def rows(x: Any, width: Any) -> Any:
+        total = f.reduce(x, -1, None, None, True)
+        return total / width if mean else total
+
+    def otherwise(x: Any) -> Any:
+        total = f.reduce(x, -1, None, None, keepdim)
+        return np.asarray(total / x.dtype.type(x.shape[-1]) if mean else total)
+    return by_rows(rows, "matrix", "kept" if keepdim else "lead", F32 if single else F64, otherwise)
+
+
+def few_reduced(f: Any, x: Any, dim: Shape, keepdim: bool, mean: bool = False) -> Any:
+    """`f.reduce` of few floats along the last axis, or of all of them; None of others."""
+    if dim and dim[-1] == x.ndim - 1 and few(x):
+        if len(dim) == 1:
+            return _few_rows(f, x.dtype is F32, keepdim, mean)(x)
+        if len(dim) == x.ndim and not keepdim:
+            return _few_rows(f, x.dtype is F32, False, mean)(x.reshape(-1))
+    return None
+
+
 def _sum_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     if x.dtype is F32 or x.dtype is F64:
-        return ADD.reduce(x, dim, None, None, keepdim)
+        found = few_reduced(ADD, x, dim, keepdim)
+        return ADD.reduce(x, dim, None, None, keepdim) if found is None else found
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
         return ADD.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim).astype(x.dtype)
     return ADD.reduce(x, axis=dim, keepdims=keepdim, dtype=_sum_dtype(x.dtype))
@@ -75,6 +102,9 @@ sum_all_op: Any = _declare_sum("sum_all", "SumBackward0")
 
 
 def _mean_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
+    found = few_reduced(ADD, x, dim, keepdim, mean=True)
+    if found is not None:
+        return found
     n = math.prod([x.shape[d] for d in dim])
     total = _sum_impl(x, dim=dim, keepdim=keepdim)
     if n and (x.dtype is F32 or x.dtype is F64):
@@ -163,8 +193,11 @@ def _extreme_jvp(t: Any, x: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
 
 
 def _declare_extreme(name: str, f: Any, node: str) -> Any:
+    def impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
+        found = few_reduced(f, x, dim, keepdim)
+        return f.reduce(x, axis=dim, keepdims=keepdim) if found is None else found
     return op(
-        name, impl=lambda x, /, *, dim, keepdim: f.reduce(x, axis=dim, keepdims=keepdim),
+        name, impl=impl,
         infer=_extreme_infer(name), vjp={"x": _extreme_vjp}, jvp={"x": _extreme_jvp},
         batch=batch_reduce, cost=lambda x, **_: x.size, node=node,
         why={"x": "which places hold the extreme value", "out": "the extreme value"})
@@ -247,7 +280,7 @@ def _declare_arg(name: str, f: Any) -> Any:
         if dim is None:
             flat = np.asarray(f(x))
             return flat.reshape((1,) * x.ndim) if keepdim else flat
-        return np.asarray(f(x, axis=dim, keepdims=keepdim))
+        return np.asarray(f(x, dim, None, keepdims=keepdim))
 
     def infer(x: Aval, *, dim: int | None, keepdim: bool) -> Aval:
         dims = tuple(range(x.ndim)) if dim is None else (dim,)
