@@ -424,6 +424,8 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
 @public("masked_fill_", function=False)
 def masked_fill_(self: Any, mask: Any, value: Any) -> Any:
     """In-place `masked_fill`."""
+    if type(mask) is Tensor and mask.array.dtype == np.bool_ and _assigned(self, mask, value):
+        return self
     return inplace(masked_fill_op.op, self, (_mask_of("masked_fill_", mask),
                                              _fill_value("masked_fill_", value)),
                    name="masked_fill_")

@@ -92,9 +92,13 @@ def promote(arrays: Sequence[Any], floating: bool = False) -> Sequence[Any]:
             return [a, (SCALARS32 if first is F32 else SCALARS64)[b]]
         if type(b) is np.ndarray and type(a) is float and (b.dtype is F32 or b.dtype is F64):
             return [(SCALARS32 if b.dtype is F32 else SCALARS64)[a], b]
-    if first is not None and (not floating or first.kind in "fcV") and all(
-            getattr(a, "dtype", None) == first for a in arrays):
-        return arrays
+    if first is not None and (not floating or first.kind in "fcV"):
+        for a in arrays:                    # (a generator would cost more than most ops)
+            dtype = getattr(a, "dtype", None)
+            if dtype is not first and dtype != first:
+                break
+        else:
+            return arrays
     present = [a for a in arrays if a is not None]
     dtype = result_type(present)
     if floating and not is_inexact(dtype):
