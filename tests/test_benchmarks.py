@@ -19,6 +19,7 @@ sys.path.append(str(FOLDER))
 import contexts  # noqa: E402  (the benchmarks are not part of the package)
 import fusion  # noqa: E402
 import recording  # noqa: E402
+import small_programs  # noqa: E402
 
 
 @pytest.mark.row("F49", "F122")
@@ -135,3 +136,12 @@ def test_every_script_runs(name: str) -> None:
     env = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
     done = subprocess.run(words, capture_output=True, text=True, timeout=280, env=env)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-2000:]
+
+
+@pytest.mark.row("F122")
+@pytest.mark.parametrize("name", small_programs.PROGRAMS)
+def test_small_programs_learn(name: str) -> None:
+    """Each step is one of training: the loss of the same data goes down."""
+    step = small_programs.PROGRAMS[name](ad)
+    losses = [float(step()) for _ in range(12)]
+    assert losses[-1] < losses[0]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers_kernels import leaks_nothing
 
+import adjoint as ad
 from adjoint.kernels import llvm, places
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="nothing is generated")
@@ -78,7 +79,20 @@ def test_what_is_refused_leaves_everything_as_it_was() -> None:
     assert add(x, at, np.ones((2, 4)), 0, 8, 0, 0, 0) is None
     assert add(x, np.array([0]), np.ones((2, 4)), 0, 8, 0, 0, 0) is None
     assert add(x, np.array([0, 1]), np.ones((2, 4), np.float32), 0, 8, 0, 0, 0) is None
+    assert add(x, np.array([0, 1, 2]), x, 0, 8, 0, 0, 0) is None            # one memory
+    assert add(x[:2], np.array([0, 1]), x[1:], 0, 8, 0, 0, 0) is None
+    fixed = np.ones((3, 4))
+    fixed.flags.writeable = False
+    assert add(fixed, np.array([0, 1, 2]), np.ones((3, 4)), 0, 8, 0, 0, 0) is None
     assert (x == 1).all()
+
+
+def test_a_tensor_is_added_to_itself() -> None:
+    x = ad.tensor([[1.0, 2.0], [3.0, 4.0]])
+    x.index_add_(0, ad.tensor([1, 1]), x)
+    assert x.tolist() == [[1.0, 2.0], [7.0, 10.0]]
+    x.scatter_add_(0, ad.tensor([[1, 0], [1, 1]]), x)
+    assert x.tolist() == [[1.0, 4.0], [15.0, 20.0]]
 
 
 def test_nothing_leaks() -> None:

@@ -26,7 +26,7 @@ from adjoint.kernels.objects_ir import ELEMENTS, Writer, declare
 
 MOST = 1 << 14               # elements of the result, from which NumPy's way costs little beside it
 _AXES = 64
-_FLAGS = builtin.CONTIGUOUS | builtin.ALIGNED
+_FLAGS, WRITEABLE = builtin.CONTIGUOUS | builtin.ALIGNED, 0x0400       # of NumPy's array flags
 ARRAY, INT64, NEW, NONE = range(4)           # words of `self`
 
 
@@ -266,8 +266,11 @@ class _Add(_Along):
         n = f.call("elements", "i64", values)
         total = self.before * self.m * self.lanes * self.block
         w.need(f.emit("i1", f"icmp eq i64 {n.ref}, {total.ref}"), "other")
-        self.blocks(index, wraps, "other", lambda a, b: None)     # no index is out of range
         target, source = w.field(out, "data"), w.field(values, "data")
+        self._apart(target, f.call("elements", "i64", out) * size, source, n * size)
+        flags = f.load(f.at(out, "i8", self.at["flags"]), "i32") & WRITEABLE
+        w.need(flags.compare("ne", 0), "other")
+        self.blocks(index, wraps, "other", lambda a, b: None)     # no index is out of range
         done = f.label("added")
         for bits, ty in ((4, "float"), (8, "double")):
             yes, no = f.label(ty), f.label("not_" + ty)
@@ -280,6 +283,14 @@ class _Add(_Along):
         f.start(done)
         w.hold(out)
         f.ret(out)
+
+    def _apart(self, a: Value, a_bytes: Value, b: Value, b_bytes: Value) -> None:
+        """Go on where the two do not share memory."""
+        f = self.f
+        first, second = (f.cast("ptrtoint", p, "i64") for p in (a, b))
+        below = f.emit("i1", f"icmp ule i64 {(first + a_bytes).ref}, {second.ref}")
+        above = f.emit("i1", f"icmp ule i64 {(second + b_bytes).ref}, {first.ref}")
+        self.w.need(below | above, "other")
 
     def _sum(self, target: Value, source: Value, ty: str, a: Value, b: Value) -> None:
         """Add a block at place b of the values to the one at place a of the result."""
