@@ -124,6 +124,25 @@ def cross_entropy_backward(d: Draw, r: int, c: int) -> Sample:
     return [np.ones((), d.dtype), x, target, weight, lse], dict(CE)
 
 
+def nll_loss(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c, 2), d.rng.integers(0, c, (r, 2)), abs(d(c))], {
+        "reduction": "mean" if c % 2 else "sum", "ignore_index": 1}
+
+
+def nll_loss_backward(d: Draw, r: int, c: int) -> Sample:
+    (_, target, weight), attrs = nll_loss(d, r, c)
+    return [np.full((), 0.5, d.dtype), target, weight], {"shape": (r, c, 2), **attrs}
+
+
+def multi_margin(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d.rng.integers(0, c, r)], {"margin": 0.7}
+
+
+def multi_margin_backward(d: Draw, r: int, c: int) -> Sample:
+    args, attrs = multi_margin(d, r, c)
+    return [d(r), *args], attrs
+
+
 def embedding(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c), d.rng.integers(0, r, (5, 7))], {"padding_idx": None}
 
@@ -230,7 +249,8 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "to_dtype": to_dtype, "gather": gather, "index_select": index, "index": index,
     "contiguous": turned, "flip": flip, "prod": reduction, "linalg_vector_norm": norm,
     "count_nonzero": reduction, "cumsum": running, "cumprod": running, "cummax": running,
-    "cummin": running,
+    "cummin": running, "nll_loss": nll_loss, "nll_loss_backward": nll_loss_backward,
+    "multi_margin": multi_margin, "multi_margin_backward": multi_margin_backward,
 }
 
 

@@ -29,6 +29,7 @@ the rest keyword-only; `->` what comes back):
 | embedding; embedding_backward | `(weight, index)`; `(ct, index, count, padding_idx=)` |
 | unindex; batch_norm_given | as embedding_backward; as batch_norm |
 | sum sum_all mean mean_all amax amin prod | `(x, axis=None, keepdims=False) -> y` |
+| nll_loss, multi_margin; `_backward` | see `picks` |
 | row_products | `(a, b) -> (a·b, a·a, b·b)` along the last axis |
 | linalg_vector_norm; count_nonzero | `(x, p, axis, keepdims)`; `(x, axis, keepdims)` |
 | cumsum, cumprod; cummax, cummin | `(x, dim) -> y`; `-> (values, places)` |
@@ -75,6 +76,9 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("along", "read") for n in ("gather", "index_select", "index")},
     **{n: ("moves", "contiguous") for n in ("contiguous", "flip")},
     **{n: ("scan", n) for n in ("cumsum", "cumprod", "cummax", "cummin")},
+    **{n: ("picks", f) for n, f in (
+        ("nll_loss", "nll"), ("nll_loss_backward", "nll_backward"), ("multi_margin", "margins"),
+        ("multi_margin_backward", "margins_backward"))},
     "row_products": ("reduce", "row_products"), "linalg_vector_norm": ("reduce", "norm"),
     "count_nonzero": ("reduce", "count_nonzero"),
     "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),

@@ -234,6 +234,32 @@ def _cross_entropy_backward(k: Any, ct: Any, x: Any, target: Any, weight: Any, l
         got, x.shape)
 
 
+def _nll(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int) -> Any:
+    got = NotImplemented if reduction == "none" else k(x, target, weight, ignore_index)
+    if got is NotImplemented:
+        return got
+    total, share = got
+    if reduction == "mean":
+        total = total / share if share else np.nan * total
+    return np.array(total, x.dtype)
+
+
+def _nll_backward(k: Any, ct: Any, target: Any, weight: Any, *, shape: tuple[int, ...],
+                  reduction: str, ignore_index: int) -> Any:
+    scale = _packed(ct)
+    if reduction == "mean":
+        used = target != ignore_index
+        share = np.count_nonzero(used) if weight is None else weight[target[used]].sum()
+        if not share:
+            return NotImplemented
+        scale = np.asarray(scale / scale.dtype.type(share))
+    return k(scale, target, weight, shape, ignore_index)
+
+
+def _margins(k: Any, *arrays: Any, margin: float) -> Any:
+    return k(_packed(arrays[0]), *arrays[1:], margin)
+
+
 def _embedding(k: Any, weight: Any, index: Any, *, padding_idx: Any) -> Any:
     return k(weight, index)
 
@@ -393,6 +419,10 @@ def install() -> None:
                              (group_norm._rms_kernel.op, _rms_norm_backward)):
         accelerate(record, backward)
     accelerate(OPS["dropout"], _dropout, 1)
+    accelerate(OPS["nll_loss"], _nll, 1)
+    accelerate(OPS["multi_margin"], _margins, _TINY)
+    accelerate(OPS["multi_margin_backward"], _margins, 1)
+    accelerate(cross_entropy._nll_kernel.op, _nll_backward, 1)
     accelerate(OPS["cross_entropy"], _cross_entropy, _TINY)
     accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)
     _recurrent()

@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,12 @@ from adjoint.core.autocast import in_float32
 from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
-from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, sqrt_, var, where_
 from adjoint.ops.api_common import dtype_of, fill_like, narrowed, need, raw, wide
 from adjoint.ops.cross_entropy import check_reduction, legacy_reduction
 from adjoint.ops.family import broadcast_shapes, derived_op, generated, pointwise, promote
 from adjoint.ops.gather import MANY, gather_op, scatter_op
+from adjoint.ops.margins import multi_margin_op, multilabel_op, stopped
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
     abs_op,
@@ -39,10 +39,10 @@ from adjoint.ops.pointwise import (
     where_op,
     xlogy_op,
 )
-from adjoint.ops.public import FUNCTIONS, planned
+from adjoint.ops.public import planned
 from adjoint.ops.reduce import kept, mean_all_op, sum_all_op, sum_op
 from adjoint.ops.reduced import reduced_op
-from adjoint.ops.shape import batch_loop, expand_op, lift_all, reshape, unsqueeze_op
+from adjoint.ops.shape import expand_op, lift_all, reshape, unsqueeze_op
 
 mse_op = pointwise("mse_loss_each", lambda x, y: (x - y) * (x - y), node="MseLossBackward0")
 l1_op = pointwise("l1_loss", lambda gap: abs_(gap), node="AbsBackward0")
@@ -80,59 +80,6 @@ soft_margin_op = pointwise("soft_margin_loss_each", lambda x, y: log1p_(exp_(-x 
 # the same with the reduction inside, under the names that people read
 REDUCED = {each.op: reduced_op(each.op, each.op.name.removesuffix("_each")) for each in (
     mse_op, smooth_l1_op, huber_op, bce_op, bce_logits_op, bce_weighted_op, soft_margin_op)}
-
-
-def _slots(x: Any, target: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """One listed target of each row at a time: (rows that have one, its class, for these rows the
-    gaps 1 - (x[target] - x[i]) to classes that are no targets; 0 elsewhere)."""
-    listed = np.cumprod(target >= 0, axis=1).astype(bool)
-    other = np.ones(x.shape, bool)
-    every = np.arange(len(x))[:, None]
-    other[np.broadcast_to(every, x.shape)[listed], target[listed]] = False
-    for j in range(int(listed.sum(axis=1).max(initial=0))):
-        rows = np.flatnonzero(listed[:, j])
-        at = target[rows, j]
-        gap = x[rows] - x[rows, at][:, None] + x.dtype.type(1)
-        yield rows, at, np.where(other[rows], np.maximum(gap, 0), 0)
-
-
-def _multilabel_impl(x: Any, target: Any, /) -> Any:
-    total = np.zeros(len(x), x.dtype)
-    for rows, _, gap in _slots(x, target):
-        total[rows] += gap.sum(axis=1)
-    return total
-
-
-def _multilabel_slope(x: Any, target: Any, /) -> Any:
-    slope = np.zeros_like(x)
-    for rows, at, gap in _slots(x, target):
-        slope[rows] += gap > 0
-        slope[rows, at] -= np.count_nonzero(gap, axis=1)
-    return slope
-
-
-def _multilabel_domain() -> Any:
-    rng = np.random.default_rng(0)
-    targets = np.array([[2, 0, -1, 3], [-1, 1, 2, 0], [1, 2, 3, 0]])
-    return [((rng.standard_normal((3, 4)), targets), {}), ((np.zeros((0, 4)), targets[:0]), {})]
-
-
-multilabel_slope_op: Any = op(
-    "multilabel_margin_slope", impl=_multilabel_slope, infer=lambda x, target: x,
-    batch=batch_loop, domain=_multilabel_domain)
-multilabel_op: Any = op(
-    "multilabel_margin_loss", impl=_multilabel_impl,
-    infer=lambda x, target: Aval(x.shape[:1], x.dtype),
-    vjp={"x": lambda ct, x, target: mul(unsqueeze_op(ct, dim=1), multilabel_slope_op(x, target))},
-    jvp={"x": lambda t, x, target: sum_op(mul(t, multilabel_slope_op(x, target)), dim=(1,),
-                                          keepdim=False)},
-    batch=batch_loop, node="MultilabelMarginLossBackward0", domain=_multilabel_domain,
-    why={"x": "which gaps are open", "target": "between which classes they are"})
-
-
-def stopped(x: Any) -> Any:
-    """`x` as a constant: no derivative passes."""
-    return FUNCTIONS["detach"](x) if isinstance(x, Tensor) else x
 
 
 def losses(each: Any, reduction: str, *operands: Any, weight: Any = None, **attrs: Any) -> Any:
@@ -407,6 +354,9 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
                          f"[{x.shape[0]}], but got {list(target.shape)}. Input has shape "
                          f"{list(input.shape)}.")
     n, classes = x.shape
+    if p == 1 and weight is None and n and classes and 0 <= t.min() and t.max() < classes:
+        rows = multi_margin_op(x, t[:, 0], margin=float(margin))
+        return reduced(reshape(rows, ()) if single else rows, reduction)
     gap = add(sub(x, gather_op(x, t, dim=1)), margin)
     own = np.full(t.shape, -np.inf, dtype_of(gap))
     gap = clamp_min(scatter_op(gap, t, own, dim=1), low=0.0)
