@@ -143,6 +143,23 @@ def multi_margin_backward(d: Draw, r: int, c: int) -> Sample:
     return [d(r), *args], attrs
 
 
+def pad_by_number(d: Draw, r: int, c: int) -> Sample:
+    args, attrs = pad(d, r, c)
+    return args, {**attrs, "value": 0.0 if r % 2 else 1.5}
+
+
+def glu(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, 2 * c)], {"dim": 1}
+
+
+def glu_backward(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(r, 2 * c)], {"dim": 1}
+
+
+def pad(d: Draw, r: int, c: int) -> Sample:
+    return [d(2, r, c)], {"pads": ((0, 0), (1, 2), (3, 0))}
+
+
 def embedding(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c), d.rng.integers(0, r, (5, 7))], {"padding_idx": None}
 
@@ -250,7 +267,10 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "contiguous": turned, "flip": flip, "prod": reduction, "linalg_vector_norm": norm,
     "count_nonzero": reduction, "cumsum": running, "cumprod": running, "cummax": running,
     "cummin": running, "nll_loss": nll_loss, "nll_loss_backward": nll_loss_backward,
-    "multi_margin": multi_margin, "multi_margin_backward": multi_margin_backward,
+    "constant_pad_zero": pad, "constant_pad": pad_by_number, "glu": glu,
+    "glu_backward": glu_backward,
+    "multi_margin": multi_margin,
+    "multi_margin_backward": multi_margin_backward,
 }
 
 

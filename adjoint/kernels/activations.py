@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from adjoint.kernels.expr import (
     Expr,
     diff,
@@ -88,3 +90,30 @@ def kernel(name: str) -> Pointwise | None:
         params = ["ct", "x"]
     keyword = [v for v in variables(trace(f)) if v != "x"]
     return pointwise(name, params, [e], keyword=keyword)
+
+
+@functools.cache
+def _gate(backward: bool) -> Pointwise | None:
+    a, s, ct = var("a"), sigmoid_(var("b")), var("ct")
+    exprs = [ct * s, ct * s * a * (1 - s)] if backward else [a * s]
+    return pointwise("glu", ["ct", "a", "b"] if backward else ["a", "b"], exprs,
+                     single=not backward)
+
+
+def _halves(x: Any, dim: int) -> tuple[Any, Any]:
+    n, before = x.shape[dim] // 2, (slice(None),) * dim
+    return x[(*before, slice(n))], x[(*before, slice(n, None))]
+
+
+def glu(x: Any, dim: int) -> Any:
+    """a sigmoid(b) of the halves along an axis; NotImplemented where a pointwise kernel is."""
+    kernel = _gate(False)
+    return NotImplemented if kernel is None else kernel(*_halves(x, dim))
+
+
+def glu_backward(ct: Any, x: Any, dim: int) -> Any:
+    """The cotangent of x in `glu`, both halves in one pass."""
+    kernel, out = _gate(True), np.empty(x.shape, x.dtype)
+    made = NotImplemented if kernel is None else kernel(ct, *_halves(x, dim),
+                                                        out=_halves(out, dim))
+    return made if made is NotImplemented else out

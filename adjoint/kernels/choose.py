@@ -30,13 +30,14 @@ the rest keyword-only; `->` what comes back):
 | unindex; batch_norm_given | as embedding_backward; as batch_norm |
 | sum sum_all mean mean_all amax amin prod | `(x, axis=None, keepdims=False) -> y` |
 | nll_loss, multi_margin; `_backward` | see `picks` |
+| glu; glu_backward | `(x, dim)`; `(ct, x, dim)` |
 | row_products | `(a, b) -> (a·b, a·a, b·b)` along the last axis |
 | linalg_vector_norm; count_nonzero | `(x, p, axis, keepdims)`; `(x, axis, keepdims)` |
 | cumsum, cumprod; cummax, cummin | `(x, dim) -> y`; `-> (values, places)` |
 | sgd, adam | lists of arrays, in place: see `multi` |
 | plus | `(a, b, out=None) -> a + b` of large arrays |
 | gather, index_select, index; write_along | `(x, index, dim) -> y`; in place, see `along` |
-| contiguous, flip | `(x) -> y`: a copy in C order |
+| contiguous, flip; constant_pad_zero | `(x) -> y`: a copy in C order; `(x, pads) -> y` |
 | to_dtype | `(x, dtype) -> y` between float32, 16-bit floats and bytes |
 | clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
 
@@ -79,8 +80,10 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("picks", f) for n, f in (
         ("nll_loss", "nll"), ("nll_loss_backward", "nll_backward"), ("multi_margin", "margins"),
         ("multi_margin_backward", "margins_backward"))},
+    "glu": ("activations", "glu"), "glu_backward": ("activations", "glu_backward"),
     "row_products": ("reduce", "row_products"), "linalg_vector_norm": ("reduce", "norm"),
     "count_nonzero": ("reduce", "count_nonzero"),
+    **{n: ("moves", "pad") for n in ("constant_pad", "constant_pad_zero")},
     "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),
     "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }

@@ -1,5 +1,5 @@
 """Copies in C order of arrays whose last axis is not the one that lies together: transposed ones,
-in tiles that are turned in registers, and ones that run backwards.
+in tiles that are turned in registers, and ones that run backwards; and copies with zeros around.
 
 A tile reads rows of a source whose axis `a` lies together and writes rows of a copy whose last axis
 `b` does: every line of memory is read and written once, whatever the distances between rows.
@@ -123,6 +123,48 @@ def _reverse(size: int, outer: int, frame: Frame) -> None:
     f.loop(frame.first, frame.end, 1, [], chunk)
 
 
+def _pad(size: int, outer: int, frame: Frame) -> None:
+    """x, y; geometry: [chunks, planes of a chunk, planes, rows, columns, rows of zeros before and
+    after, columns of zeros before and after]. Zeros and copies are written in their order."""
+    f = frame.f
+    group, planes, high, wide, above, below, left, right = (frame.geometry(i) for i in range(1, 9))
+    ty, n = f"i{8 * size}", 64 // size
+    zero = f.const(vec(n, ty), 0)
+    width, across = left + wide + right, left + right
+
+    def clear(p: Value, count: Value) -> None:
+        def turn(j: Value, m: Value | None, _: list[Value]) -> list[Value]:
+            f.store(zero, f.at(p, ty, j), align=size, mask=m)
+            return []
+        f.vector_loop(f.i64(0), count, n, [], turn)
+
+    def plane(c: Value, _: list[Value]) -> list[Value]:
+        x = f.at(frame.array(0), ty, c * high * wide)
+        y = f.at(frame.array(1), ty, c * (above + high + below) * width)
+        clear(y, above * width + left)
+        y = f.at(y, ty, above * width + left)
+
+        def row(r: Value, _: list[Value]) -> list[Value]:
+            source, to = f.at(x, ty, r * wide), f.at(y, ty, r * width)
+
+            def copy(j: Value, m: Value | None, _: list[Value]) -> list[Value]:
+                f.store(f.load(f.at(source, ty, j), vec(n, ty), align=size, mask=m),
+                        f.at(to, ty, j), align=size, mask=m)
+                return []
+            f.vector_loop(f.i64(0), wide, n, [], copy)
+            last = r.compare("eq", high - 1)    # (its zeros go on to the end of the plane)
+            clear(f.at(to, ty, wide), f.select(last, right + below * width, across))
+            return []
+        f.loop(f.i64(0), high, 1, [], row)
+        return []
+
+    def chunk(c: Value, _: list[Value]) -> list[Value]:
+        lo = c * group
+        f.loop(lo, f.intrinsic("smin", lo + group, planes), 1, [], plane)
+        return []
+    f.loop(frame.first, frame.end, 1, [], chunk)
+
+
 @functools.cache
 def _entry(emit: Any, size: int, outer: int) -> Any:
     if not llvm.available():
@@ -174,4 +216,31 @@ def contiguous(x: Array) -> Any:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
     plan[0](threads.light_entry(), plan[2], x, out)
+    return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _pad_words(shape: tuple[int, ...], pads: tuple[tuple[int, int], ...]) -> tuple[Any, int]:
+    *lead, high, wide = shape
+    planes = int(np.prod(lead, dtype=np.int64))
+    group = max(1, (1 << 15) // (high * wide))
+    return geometry([-(-planes // group), group, planes, high, wide, *pads[-2], *pads[-1]])
+
+
+def pad(x: Array, pads: tuple[tuple[int, int], ...]) -> Any:
+    """`x` with as many zeros before and after each axis; NotImplemented but for C-contiguous arrays
+    and pads of the last two axes.
+
+    >>> y = pad(np.ones((1, 2)), ((0, 1), (1, 0)))
+    >>> y is NotImplemented or y.tolist() == [[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    True
+    """
+    if (x.ndim < 2 or not x.size or not x.flags.carray or x.itemsize not in _SIDE
+            or any(a or b for a, b in pads[:-2]) or any(min(p) < 0 for p in pads[-2:])):
+        return NotImplemented
+    entry = _entry(_pad, x.itemsize, 0)
+    if entry is None:
+        return NotImplemented
+    out = np.empty([n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)], x.dtype)
+    entry(threads.light_entry(), _pad_words(x.shape, pads)[1], x, out)
     return out

@@ -16,7 +16,7 @@ import numpy as np
 from adjoint.base.dtypes import F32, F64
 from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
-from adjoint.ops import batch_norm, cross_entropy, group_norm, norm, recurrent
+from adjoint.ops import activation, batch_norm, cross_entropy, group_norm, norm, recurrent
 from adjoint.ops.family import generated
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
@@ -76,6 +76,11 @@ def _packed(x: Any) -> Any:
 
 def _contiguous(k: Any, x: Any) -> Any:
     return k(x)
+
+
+def _pad(k: Any, x: Any, *, pads: Any, value: Any = 0) -> Any:
+    zero = type(value) in (int, float) and not value and math.copysign(1, value) > 0
+    return k(x, tuple([tuple(p) for p in pads])) if zero else NotImplemented
 
 
 def _flip(k: Any, x: Any, *, dims: tuple[int, ...]) -> Any:
@@ -260,6 +265,10 @@ def _margins(k: Any, *arrays: Any, margin: float) -> Any:
     return k(_packed(arrays[0]), *arrays[1:], margin)
 
 
+def _glu(k: Any, *arrays: Any, dim: int) -> Any:
+    return k(*arrays, dim)
+
+
 def _embedding(k: Any, weight: Any, index: Any, *, padding_idx: Any) -> Any:
     return k(weight, index)
 
@@ -393,6 +402,26 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
     return _shaped(_gemm()(rows, weight.T, bias=bias), (*x.shape[:-1], weight.shape[0]))
 
 
+def _arrays() -> None:
+    """What moves elements of arrays of real size, and runs along their axes."""
+    for name, adapter in (
+            ("to_dtype", _convert), ("gather", _gather), ("index_select", _index),
+            ("index", _index), ("contiguous", _contiguous), ("flip", _flip),
+            ("constant_pad", _pad), ("constant_pad_zero", _pad), ("prod", _reduce),
+            ("linalg_vector_norm", _norm), ("count_nonzero", _count), ("cumsum", _running),
+            ("cumprod", _running), ("cummax", _running), ("cummin", _running)):
+        accelerate(OPS[name], adapter)
+
+
+def _losses() -> None:
+    accelerate(OPS["nll_loss"], _nll, 1)
+    accelerate(cross_entropy._nll_kernel.op, _nll_backward, 1)
+    accelerate(OPS["multi_margin"], _margins, _TINY)
+    accelerate(OPS["multi_margin_backward"], _margins, 1)
+    accelerate(OPS["cross_entropy"], _cross_entropy, _TINY)
+    accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)
+
+
 def install() -> None:
     """Put the kernels behind the records (once, when the ops have been declared)."""
     if not ON:
@@ -406,25 +435,18 @@ def install() -> None:
             ("batch_norm", _batch_norm), ("batch_norm_given", _batch_norm_given),
             ("group_norm", _group_norm), ("rms_norm", _rms_norm),
             ("unindex", _unindex), ("sum", _reduce), ("sum_all", _reduce), ("mean", _reduce),
-            ("mean_all", _reduce), ("logsumexp", _logsumexp), ("to_dtype", _convert),
-            ("gather", _gather), ("index_select", _index), ("index", _index),
-            ("contiguous", _contiguous), ("flip", _flip), ("prod", _reduce),
-            ("linalg_vector_norm", _norm), ("count_nonzero", _count),
-            ("cumsum", _running), ("cumprod", _running), ("cummax", _running),
-            ("cummin", _running)):
+            ("mean_all", _reduce), ("logsumexp", _logsumexp)):
         accelerate(OPS[name], adapter)
+    _arrays()
+    _losses()
     for record, backward in ((norm._kernel.op, _layer_norm_backward),
                              (batch_norm._kernel.op, _batch_norm_backward),
                              (group_norm._kernel.op, _group_norm_backward),
                              (group_norm._rms_kernel.op, _rms_norm_backward)):
         accelerate(record, backward)
     accelerate(OPS["dropout"], _dropout, 1)
-    accelerate(OPS["nll_loss"], _nll, 1)
-    accelerate(OPS["multi_margin"], _margins, _TINY)
-    accelerate(OPS["multi_margin_backward"], _margins, 1)
-    accelerate(cross_entropy._nll_kernel.op, _nll_backward, 1)
-    accelerate(OPS["cross_entropy"], _cross_entropy, _TINY)
-    accelerate(cross_entropy._class_kernel.op, _cross_entropy_backward, 0)
+    accelerate(OPS["glu"], _glu)
+    accelerate(activation._glu_kernel.op, _glu, activation.FEW // 2)
     _recurrent()
     _product("mm", _pair)
     _product("bmm", _pair)

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import Aval
 from adjoint.base.dtypes import finfo, is_inexact, scalar_type
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace as write_inplace
+from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
+from adjoint.kernels import special
 from adjoint.kernels.samplers import exponential
 from adjoint.kernels.stream import Stream
 from adjoint.ops import pointwise as p
@@ -17,15 +20,19 @@ from adjoint.ops.api_common import (
     box,
     dtype_of,
     finish,
+    is_recorded,
+    kernel,
+    narrowed,
     need,
     need_float,
     numel,
     one_dim,
     raw,
+    wide,
 )
 from adjoint.ops.public import public
 from adjoint.ops.random import drawn
-from adjoint.ops.shape import reshape, split_op
+from adjoint.ops.shape import cat_op, reshape, split_op
 from adjoint.ops.softmax import softmax
 
 
@@ -215,6 +222,59 @@ def threshold(input: Any, threshold: float, value: float, inplace: bool = False)
     return _apply(p.threshold_op, input, inplace, "threshold", threshold=threshold, value=value)
 
 
+FEW = 4096          # elements below which two small operations cost less than one of its own
+
+
+def _halves(x: Any, dim: int) -> tuple[Any, Any]:
+    n = x.shape[dim] // 2
+    return tuple(x[(*(slice(None),) * dim, part)] for part in (slice(n), slice(n, None)))
+
+
+def _parts(x: Any, dim: int) -> Any:
+    return split_op(x, sizes=(x.shape[dim] // 2,) * 2, dim=dim)
+
+
+def _glu_impl(x: Any, /, *, dim: int) -> Any:
+    a, b = _halves(wide(x), dim)
+    return narrowed(a * special.sigmoid(b), x.dtype)
+
+
+def _glu_pull(ct: Any, x: Any, /, *, dim: int) -> Any:
+    g, (a, b), out = wide(ct), _halves(wide(x), dim), np.empty(x.shape, wide(x).dtype)
+    left, right = _halves(out, dim)
+    np.multiply(g, special.sigmoid(b), out=left)
+    np.multiply(left * a, 1 - special.sigmoid(b), out=right)
+    return narrowed(out, x.dtype)
+
+
+def _glu_vjp(ct: Any, x: Any, *, dim: int) -> Any:
+    if not is_recorded(ct, x):
+        return _glu_kernel(ct, x, dim=dim)
+    a, b = _parts(x, dim)
+    s = p.sigmoid(b)
+    left = p.mul(ct, s)
+    return cat_op(left, p.mul(p.mul(left, a), p.sub(1.0, s)), dim=dim)
+
+
+def _glu_jvp(t: Any, x: Any, *, dim: int) -> Any:
+    (ta, tb), (a, b) = _parts(t, dim), _parts(x, dim)
+    s = p.sigmoid(b)
+    return p.add(p.mul(ta, s), p.mul(p.mul(p.mul(tb, a), s), p.sub(1.0, s)))
+
+
+def _halved(x: Aval, dim: int) -> Aval:
+    return Aval((*x.shape[:dim], x.shape[dim] // 2, *x.shape[dim + 1:]), x.dtype)
+
+
+_glu_kernel: Any = kernel("glu_backward", _glu_pull, lambda ct, x, *, dim: Aval(x.shape, x.dtype))
+glu_op: Any = op(
+    "glu", impl=_glu_impl, infer=lambda x, *, dim: _halved(x, dim), vjp={"x": _glu_vjp},
+    jvp={"x": _glu_jvp}, cost=lambda x, **_: 8 * x.size, node="GluBackward0",
+    batch=lambda op_, args, b, attrs: op_.call(args[0], dim=attrs["dim"] + 1),
+    domain=lambda: [((np.random.default_rng(0).standard_normal((2, 6)),), {"dim": 1})],
+    why={"x": "da = ct·σ(b), db = ct·a·σ(b)·(1 - σ(b))"})
+
+
 def glu(input: Any, dim: int = -1) -> Any:
     """a·σ(b) of the halves a, b along `dim`."""
     if not len(input.shape):
@@ -223,6 +283,8 @@ def glu(input: Any, dim: int = -1) -> Any:
     n = input.shape[d]
     if n % 2:
         raise ShapeError(f"Halving dimension must be even, but dimension {d} is size {n}")
+    if numel(input) >= FEW and dtype_of(input).kind == "f":
+        return glu_op(input, dim=d)
     a, b = split_op(input, sizes=(n // 2, n // 2), dim=d)
     return p.mul(a, p.sigmoid(b))
 
