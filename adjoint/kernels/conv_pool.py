@@ -325,6 +325,8 @@ def adaptive_max_pool_forward(x: Array, out: Spatial) -> tuple[Array, Array]:
     """
     space = x.shape[2:]
     sizes = per_dim(out, len(space))
+    if all(size and length % size == 0 for length, size in zip(space, sizes, strict=True)):
+        return max_pool_forward(x, tuple(n // m for n, m in zip(space, sizes, strict=True)))
     best = np.zeros((*x.shape[:2], *sizes), x.dtype)
     index = np.zeros(best.shape, np.int64)
     bins = [adaptive_bins(length, size) for length, size in zip(space, sizes, strict=True)]

@@ -251,7 +251,7 @@ def _nll(k: Any, x: Any, target: Any, weight: Any, *, reduction: str, ignore_ind
 
 def _nll_backward(k: Any, ct: Any, target: Any, weight: Any, *, shape: tuple[int, ...],
                   reduction: str, ignore_index: int) -> Any:
-    scale = _packed(ct)
+    scale = np.asarray(_packed(ct))
     if reduction == "mean":
         used = target != ignore_index
         share = np.count_nonzero(used) if weight is None else weight[target[used]].sum()

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
+from adjoint.kernels.expr import sqrt_, var
 from adjoint.ops.api_common import finish, need
+from adjoint.ops.family import derived_op
 from adjoint.ops.gather import gather_op, put_along_op, scatter_op
 from adjoint.ops.pointwise import abs_op, mul, pow_op, sign
 from adjoint.ops.public import planned, public
@@ -221,6 +224,12 @@ def _adaptive(name: str, dims: int, input: Any, size: Any, maximum: bool, indice
     return outs if indices else outs[0]
 
 
+@cache
+def _root() -> Any:
+    """A square root that is told as the power it is in PyTorch."""
+    return derived_op("lp_root", ("x",), (), sqrt_(var("x")), "PowBackward0")
+
+
 def _declare(dims: int) -> dict[str, Any]:
     def max_pool(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False) -> Any:
@@ -247,10 +256,11 @@ def _declare(dims: int) -> dict[str, Any]:
     def lp_pool(input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
                 ceil_mode: bool = False) -> Any:
         w = per_dim(kernel_size, dims)
-        mean = _avg(f"lp_pool{dims}d", dims, pow_op(input, float(norm_type)), w, stride, 0,
-                    ceil_mode, True, 1)
+        square = norm_type == 2
+        power = mul(input, input) if square else pow_op(input, float(norm_type))
+        mean = _avg(f"lp_pool{dims}d", dims, power, w, stride, 0, ceil_mode, True, 1)
         total = mul(sign(mean), _relu(abs_op(mean)))
-        return pow_op(total, 1.0 / norm_type)
+        return _root()(total) if square else pow_op(total, 1.0 / norm_type)
 
     def unpool(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                output_size: Any = None) -> Any:
