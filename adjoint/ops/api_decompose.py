@@ -319,8 +319,8 @@ def svdvals(A: Any, *, driver: Any = None, out: Any = None) -> Any:
 def _hermitian(A: Any, UPLO: str) -> Any:
     """The matrix that one triangle stands for; its gradient is that of a Hermitian operand, as in
     PyTorch: shared by both triangles."""
+    from adjoint.ops.cross_entropy import stopped
     from adjoint.ops.index import tril_op, triu_op
-    from adjoint.ops.margins import stopped
     from adjoint.ops.pointwise import add, sub
     choice("linalg.eigh", "UPLO", UPLO.upper(), ("L", "U"))
     array = None if bool(getattr(A, "level", False)) else raw(A)

@@ -19,10 +19,15 @@ from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, sqrt_, var, where_
 from adjoint.ops.api_common import dtype_of, fill_like, narrowed, need, raw, wide
-from adjoint.ops.cross_entropy import check_reduction, legacy_reduction
+from adjoint.ops.cross_entropy import (
+    check_reduction,
+    legacy_reduction,
+    multi_margin_op,
+    multilabel_op,
+    stopped,
+)
 from adjoint.ops.family import broadcast_shapes, derived_op, generated, pointwise, promote
 from adjoint.ops.gather import MANY, gather_op, scatter_op
-from adjoint.ops.margins import multi_margin_op, multilabel_op, stopped
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
     abs_op,
@@ -430,7 +435,9 @@ products_op: Any = op(
     prepare=promote, vjp={("a", "b"): _products_vjp},
     jvp={"a": _products_jvp(0), "b": _products_jvp(1)},
     batch=lambda op_, args, b, _: op_.call(*lift_all(args, b)), node="SumBackward1",
-    cost=lambda a, b: 6 * a.size, why={"a": "db = ci·a", "b": "da = ci·b + 2·ca·a"})
+    cost=lambda a, b: 6 * a.size,
+    domain=lambda: [((np.array([[0.5, -1.0, 2.0]] * 2), np.array([[1.5, 0.3, -0.7]] * 2)), {})],
+    why={"a": "db = ci·a", "b": "da = ci·b + 2·ca·a"})
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
