@@ -154,3 +154,18 @@ def test_running_values(shape: tuple[int, ...], dim: int, dtype: Any) -> None:
             places = np.arange(shape[dim]).reshape(-1, *(1,) * (len(shape) - dim - 1))
             hit = (x == values) | np.isnan(x)
             assert np.array_equal(at, np.maximum.accumulate(np.where(hit, places, -1), dim))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_where_moves_every_kind_of_number(dtype: Any) -> None:
+    x, y = draw((70, 90), dtype), draw((90,), dtype)
+    if np.dtype(dtype).kind == "i":
+        x[0, :2] = np.iinfo(dtype).min, np.iinfo(dtype).max      # a nan among the floats
+    c = np.random.default_rng(4).random((70, 90)) > 0.5
+    got = ad.where(ad.tensor(c), ad.tensor(x), ad.tensor(y))
+    assert np.array_equal(got.numpy(), np.where(c, x, y))
+    t = ad.tensor(x)
+    want = np.where(c, np.asarray(3).astype(dtype), x)
+    assert np.array_equal(t.masked_fill(ad.tensor(c), 3).numpy(), want)
+    t.masked_fill_(ad.tensor(c), 3)
+    assert np.array_equal(t.numpy(), want)

@@ -148,6 +148,14 @@ def pad_by_number(d: Draw, r: int, c: int) -> Sample:
     return args, {**attrs, "value": 0.0 if r % 2 else 1.5}
 
 
+def where(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c) > 0, d(r, c), d(c)], {}
+
+
+def masked_fill(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(r, c) > 0, np.asarray(0.5, d.dtype)], {}
+
+
 def glu(d: Draw, r: int, c: int) -> Sample:
     return [d(r, 2 * c)], {"dim": 1}
 
@@ -268,7 +276,7 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "count_nonzero": reduction, "cumsum": running, "cumprod": running, "cummax": running,
     "cummin": running, "nll_loss": nll_loss, "nll_loss_backward": nll_loss_backward,
     "constant_pad_zero": pad, "constant_pad": pad_by_number, "glu": glu,
-    "glu_backward": glu_backward,
+    "glu_backward": glu_backward, "where": where, "masked_fill": masked_fill,
     "multi_margin": multi_margin,
     "multi_margin_backward": multi_margin_backward,
 }

@@ -38,6 +38,7 @@ the rest keyword-only; `->` what comes back):
 | plus | `(a, b, out=None) -> a + b` of large arrays |
 | gather, index_select, index; write_along | `(x, index, dim) -> y`; in place, see `along` |
 | contiguous, flip; constant_pad_zero | `(x) -> y`: a copy in C order; `(x, pads) -> y` |
+| where, masked_fill | `(c, a, b, out=None) -> y` |
 | to_dtype | `(x, dtype) -> y` between float32, 16-bit floats and bytes |
 | clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
 
@@ -85,7 +86,8 @@ _DIRECT: dict[str, tuple[str, str]] = {
     "count_nonzero": ("reduce", "count_nonzero"),
     **{n: ("moves", "pad") for n in ("constant_pad", "constant_pad_zero")},
     "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),
-    "plus": ("loops", "plus"), "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
+    **{n: ("loops", "where") for n in ("where", "masked_fill")}, "plus": ("loops", "plus"),
+    "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }
 _PLACES = ("pick", "add", "locate")
 _REDUCTIONS = {"sum": "add", "sum_all": "add", "mean": "mean", "mean_all": "mean", "amax": "max",

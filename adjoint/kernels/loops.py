@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from adjoint.kernels import codegen, launch, llvm, threads
 from adjoint.kernels.codegen import BOOL, Frame
-from adjoint.kernels.expr import Expr, var
+from adjoint.kernels.expr import Expr, var, where_
 from adjoint.kernels.ir import Function, Value, vec
 
 Array = NDArray[Any]
@@ -238,6 +238,29 @@ def plus(a: Array, b: Array, out: Array | None = None) -> Any:
     if kernel is None:
         return NotImplemented
     return kernel(a, b) if out is None else kernel(a, b, out=(out,))
+
+
+_MOVED = {np.dtype(np.int64): np.dtype(np.float64), np.dtype(np.int32): np.dtype(np.float32)}
+
+
+@functools.cache
+def _choice() -> Pointwise | None:
+    return pointwise("where", ["c", "a", "b"], [where_(var("c"), var("a"), var("b"))])
+
+
+def where(c: Array, a: Array, b: Array, out: Array | None = None) -> Any:
+    """`a` where `c` holds, else `b`, stored in `out` if given; NotImplemented where NumPy has to.
+    Whole numbers travel as floats of their width: nothing is computed."""
+    kernel = _choice()
+    if kernel is None or c.dtype is not BOOL or a.dtype is not b.dtype:
+        return NotImplemented
+    moved = _MOVED.get(a.dtype)
+    if moved is None:
+        return kernel(c, a, b, out=None if out is None else (out,))
+    if out is not None:
+        return NotImplemented
+    made = kernel(c, a.view(moved), b.view(moved))
+    return made if made is NotImplemented else made.view(a.dtype)
 
 
 def _truth_valued(exprs: Sequence[Expr]) -> tuple[bool, ...]:

@@ -296,6 +296,14 @@ def _index(k: Any, x: Any, index: Any, *, dims: tuple[int, ...]) -> Any:
     return got if got is NotImplemented else _shaped(got, (*x.shape[:-1], *index.shape))
 
 
+def _where(k: Any, c: Any, a: Any, b: Any) -> Any:
+    return k(c, a, b)
+
+
+def _masked_fill(k: Any, x: Any, mask: Any, v: Any) -> Any:
+    return k(mask, np.asarray(v).astype(x.dtype, copy=False), x)
+
+
 def _dropout(k: Any, x: Any, *, mask: Any, scale: float) -> Any:
     return k(x, mask, scale)
 
@@ -407,7 +415,8 @@ def _arrays() -> None:
     for name, adapter in (
             ("to_dtype", _convert), ("gather", _gather), ("index_select", _index),
             ("index", _index), ("contiguous", _contiguous), ("flip", _flip),
-            ("constant_pad", _pad), ("constant_pad_zero", _pad), ("prod", _reduce),
+            ("where", _where), ("masked_fill", _masked_fill), ("constant_pad", _pad),
+            ("constant_pad_zero", _pad), ("prod", _reduce),
             ("linalg_vector_norm", _norm), ("count_nonzero", _count), ("cumsum", _running),
             ("cumprod", _running), ("cummax", _running), ("cummin", _running)):
         accelerate(OPS[name], adapter)

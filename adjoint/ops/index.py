@@ -453,7 +453,10 @@ index_put_op: Any = op(
 
 # ------------------------------------------------------------------ masks, triangles
 def _masked_fill_inplace(out: Any, x: Any, mask: Any, v: Any) -> None:
-    np.copyto(out, np.asarray(v), where=mask, casting="unsafe")
+    value = np.asarray(v).astype(out.dtype, copy=False)
+    kernel = generated("masked_fill") if out.size >= SOME else None
+    if kernel is None or kernel(mask, value, out, out) is NotImplemented:
+        np.copyto(out, value, where=mask)
 
 
 def _masked_fill_impl(x: Any, mask: Any, v: Any, /) -> Any:
