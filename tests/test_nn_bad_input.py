@@ -193,7 +193,7 @@ def snapshot(layer: Any) -> dict[str, Any]:
 
 
 # Some layers warn, as PyTorch's do, before they compute or refuse.
-WARNINGS = ("ignore:reduction", "ignore:NLLLoss2d", "ignore:Using a target size")
+WARNINGS = ("ignore:reduction", "ignore:`NLLLoss2d`", "ignore:Using a target size")
 
 
 @pytest.mark.row("F18")

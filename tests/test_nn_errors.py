@@ -13,11 +13,11 @@ z = ad.zeros
 CONSTRUCTION: list[tuple[Any, str]] = [
     (lambda: nn.Linear(-1, 2), "in_features must be >= 0, got -1"),
     (lambda: nn.Linear(2.5, 2), "in_features must be an integer, got 2.5"),
-    (lambda: nn.Bilinear(0, 2, 2), "in1_features must be >= 1, got 0"),
+    (lambda: nn.Bilinear(0, 2, 2), "in1_features must be > 0, but got"),
     (lambda: nn.Conv2d(4, 5, 3, groups=3), "in_channels must be divisible by groups"),
     (lambda: nn.Conv2d(3, 5, 3, groups=3), "out_channels must be divisible by groups"),
     (lambda: nn.Conv2d(4, 4, 3, groups=0), "groups must be a positive integer"),
-    (lambda: nn.Conv2d(4, 4, 0), "kernel_size.* must be >= 1, got 0"),
+    (lambda: nn.Conv2d(4, 4, 0), "kernel_size.* must be > 0, but got"),
     (lambda: nn.Conv2d(4, 4, (1, 2, 3)), "kernel_size must be one integer or 2 of them"),
     (lambda: nn.Conv2d(4, 5, 3, padding="foo"), "Invalid padding string 'foo'"),
     (lambda: nn.Conv2d(4, 5, 3, padding="same", stride=2), "not supported for strided"),
@@ -45,10 +45,10 @@ CONSTRUCTION: list[tuple[Any, str]] = [
     (lambda: nn.MSELoss(reduction="average"), "average is not a valid value for reduction"),
     (lambda: nn.MultiMarginLoss(p=3), "only p == 1 and p == 2 supported"),
     (lambda: nn.TripletMarginLoss(margin=0), "expected margin to be greater than 0"),
-    (lambda: nn.Hardtanh(1.0, 1.0), "max_val must be > min_val"),
+    (lambda: nn.Hardtanh(1.0, 1.0), "^max_val .* must be greater than min_val"),
     (lambda: nn.FractionalMaxPool2d(2), "either an output size, or a pooling ratio"),
     (lambda: nn.AdaptiveLogSoftmaxWithLoss(8, 20, [10, 5]), "sorted in an increasing order"),
-    (lambda: nn.PixelShuffle(0), "upscale_factor must be >= 1"),
+    (lambda: nn.PixelShuffle(0), "upscale_factor must be > 0"),
 ]
 INPUT: list[tuple[Any, tuple[Any, ...], str]] = [
     (lambda: nn.Linear(4, 3), (z(2, 5),), r"shape \(2, 5\), but its last axis must be 4"),
@@ -85,7 +85,8 @@ INPUT: list[tuple[Any, tuple[Any, ...], str]] = [
     (lambda: nn.RNNCell(3, 4), (z(2, 3), z(1, 4)), "hidden0 has shape"),
     (lambda: nn.MultiheadAttention(4, 2), (z(3, 2, 5), z(3, 2, 4), z(3, 2, 4)),
      "was expecting embedding dimension of 4, but got 5"),
-    (lambda: nn.MultiheadAttention(4, 2), (z(3, 2, 4), z(3, 4), z(3, 4)), "must all have 3 axes"),
+    (lambda: nn.MultiheadAttention(4, 2), (z(3, 2, 4), z(3, 4), z(3, 4)),
+     "^For batched .3-D. `query`, expected `key`"),
     (lambda: nn.MultiheadAttention(4, 2), (z(3, 2, 4), z(5, 2, 4), z(4, 2, 4)), "must match value"),
     (lambda: nn.Transformer(8, 2, 1, 1, 8), (z(3, 2, 8), z(3, 1, 8)), "batch number of src and"),
     (lambda: nn.Transformer(8, 2, 1, 1, 8), (z(3, 2, 7), z(3, 2, 7)), "feature number of src"),
@@ -117,7 +118,7 @@ def test_attention_masks_are_checked() -> None:
     m, x = nn.MultiheadAttention(4, 2), z(3, 2, 4)
     with pytest.raises(RuntimeError, match=r"2D attn_mask is \(2, 2\), but should be \(3, 3\)"):
         m(x, x, x, attn_mask=z(2, 2))
-    with pytest.raises(RuntimeError, match=r"key_padding_mask is \(3, 2\), but should be \(2, 3\)"):
+    with pytest.raises(RuntimeError, match=r"^Expected key_padded_mask.shape\[0\] to be 2, but"):
         m(x, x, x, key_padding_mask=z(3, 2))
     with pytest.raises(RuntimeError, match="Need attn_mask if specifying the is_causal hint"):
         m(x, x, x, is_causal=True)
@@ -130,3 +131,46 @@ def test_old_reduction_flags() -> None:
         assert nn.MSELoss(size_average=False).reduction == "sum"
     with pytest.warns(UserWarning, match="reduction='none'"):
         assert nn.L1Loss(reduce=False).reduction == "none"
+
+
+def test_attention_takes_the_parameters_of_its_output_projection_alone() -> None:
+    """As in PyTorch: a module put in place of out_proj is not called, its weight and bias count."""
+    class Loud(nn.Linear):
+        def forward(self, input: Any) -> Any:
+            raise AssertionError("called")
+
+    m, x = nn.MultiheadAttention(4, 2), ad.arange(24.0).reshape(3, 2, 4)
+    plain, _ = m(x, x, x)
+    loud = Loud(4, 4)
+    loud.load_state_dict(m.out_proj.state_dict())
+    m.out_proj = loud
+    assert ad.equal(m(x, x, x)[0], plain)
+    plain.sum().backward()
+    with pytest.warns(UserWarning, match="^Support for mismatched key_padding_mask and attn_mask"):
+        m(x, x, x, attn_mask=z(3, 3), key_padding_mask=ad.zeros(2, 3, dtype=ad.bool))
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_layers_name_both_dtypes(kind: Any) -> None:
+    m = kind(3, 4)
+    with pytest.raises(ValueError, match=r"^RNN input dtype \(.*float64\) does not match"):
+        m(ad.zeros(2, 1, 3, dtype=ad.float64))
+    with ad.amp.autocast("cpu"):
+        m(ad.zeros(2, 1, 3))
+    assert [tuple(w.shape) for w in m._flat_weights] == [
+        tuple(getattr(m, n).shape) for n in m._flat_weights_names]
+
+
+def test_old_ways_say_what_to_write() -> None:
+    with pytest.warns(FutureWarning, match="^keyword argument `min_value` is deprecated"):
+        assert nn.Hardtanh(min_value=-2.0).min_val == -2.0
+    with pytest.warns(FutureWarning, match="^`nn.Container` is deprecated"):
+        nn.Container(a=nn.ReLU())
+    with pytest.warns(FutureWarning, match="^Positional args are being deprecated, use kwargs"):
+        assert list(nn.Linear(1, 1).state_dict(None, "p.")) == ["p.weight", "p.bias"]
+    with pytest.warns(UserWarning, match="^Complex modules are a new feature"):
+        assert nn.Linear(1, 1).to(ad.complex64).weight.dtype == ad.complex64
+    with pytest.raises(KeyError, match="dictionary is empty"):
+        nn.ParameterDict().popitem()
+    with pytest.raises(TypeError, match="delta must be a float or int, got: <class 'complex'>"):
+        nn.HuberLoss(delta=1j)  # type: ignore[arg-type]  # what is tested

@@ -29,7 +29,10 @@ def positive(layer: str, *, zero_ok: bool = False, **sizes: Any) -> None:
             raise DTypeError(f"{layer}: {name} must be an integer, got {value!r} "
                              f"({type(value).__name__})")
         if value < low:
-            raise ArgumentError(f"{layer}: {name} must be >= {low}, got {value}")
+            raise ArgumentError(
+                f"Trying to create tensor with negative dimension {value}: {layer}: {name} must be "
+                f">= 0, got {value}" if zero_ok else
+                f"{layer}: {name} must be > 0, but got ({name}={value})")
 
 
 def tensor_input(layer: Any, x: object, name: str = "input") -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -83,6 +84,9 @@ class ModuleState(ModuleTree):
         ['0.weight', '0.bias']
         """
         if args:  # the old positional order: destination, prefix, keep_vars
+            warnings.warn("Positional args are being deprecated, use kwargs instead: "
+                          "state_dict(destination=, prefix=, keep_vars=)", FutureWarning,
+                          stacklevel=2)
             destination = args[0] if destination is None else destination
             prefix = args[1] if len(args) > 1 and prefix == "" else prefix
             keep_vars = args[2] if len(args) > 2 and keep_vars is False else keep_vars

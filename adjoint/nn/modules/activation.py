@@ -5,10 +5,11 @@ output has the shape of the input unless the class says otherwise.
 """
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import adjoint.nn.functional as F
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import AssertedError, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.nn.init import constant_
 from adjoint.nn.modules._check import empty_parameter, positive, rank
@@ -264,11 +265,16 @@ class Hardtanh(_MaybeInplace):
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False,
                  min_value: float | None = None, max_value: float | None = None) -> None:
         super().__init__(inplace)
+        for old, new, given in (("min_value", "min_val", min_value),
+                                ("max_value", "max_val", max_value)):
+            if given is not None:
+                warnings.warn(f"keyword argument `{old}` is deprecated and renamed to `{new}`",
+                              FutureWarning, stacklevel=2)
         self.min_val = min_val if min_value is None else min_value
         self.max_val = max_val if max_value is None else max_value
         if self.max_val <= self.min_val:
-            raise ArgumentError(f"Hardtanh: max_val must be > min_val, got {self.max_val} and "
-                                f"{self.min_val}")
+            raise AssertedError(f"max_val ({self.max_val}) must be greater than min_val "
+                                f"({self.min_val})")
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import adjoint.nn.functional as F
@@ -69,6 +70,9 @@ class MultiheadAttention(Module):
                  add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
                  vdim: int | None = None, batch_first: bool = False, device: Any = None,
                  dtype: Any = None) -> None:
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ArgumentError("embed_dim and num_heads must be greater than 0, got "
+                                f"embed_dim={embed_dim} and num_heads={num_heads} instead")
         positive("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
             raise AssertedError(f"embed_dim must be divisible by num_heads: {embed_dim} % "
@@ -122,6 +126,11 @@ class MultiheadAttention(Module):
         if is_causal and attn_mask is None:
             raise ArgumentError("Need attn_mask if specifying the is_causal hint: pass "
                                 "Transformer.generate_square_subsequent_mask(L) as attn_mask")
+        if key_padding_mask is not None and attn_mask is not None and (
+                key_padding_mask.dtype != attn_mask.dtype):
+            warnings.warn("Support for mismatched key_padding_mask and attn_mask is deprecated. "
+                          f"Use same type for both instead: they are {key_padding_mask.dtype} and "
+                          f"{attn_mask.dtype}", stacklevel=3)
         padding = additive_mask(key_padding_mask, "key_padding_mask", query)
         native_causal = is_causal and padding is None and not need_weights
         mask = None if native_causal else additive_mask(attn_mask, "attn_mask", query)
@@ -208,39 +217,54 @@ class MultiheadAttention(Module):
             if not fused:
                 out = weights @ v
         out = out.permute(2, 0, 1, 3).reshape(length, n, e)
-        return self.out_proj(out), weights
+        # its parameters alone: PyTorch calls neither a module put in its place nor its hooks
+        return F.linear(out, self.out_proj.weight, self.out_proj.bias), weights
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None,
                mask: Tensor | None) -> bool:
         """Refuse shapes that do not fit together; True if there is a batch axis."""
         for name, t in (("query", query), ("key", key), ("value", value)):
             tensor_input(self, t, name)
-            if t.ndim != query.ndim or t.ndim not in (2, 3):
-                raise ShapeError(
-                    "MultiheadAttention: query, key and value must all have 3 axes (batched) or "
-                    f"all 2, got query {tuple(query.shape)}, {name} {tuple(t.shape)}")
+        if query.ndim not in (2, 3):
+            raise AssertedError("query should be unbatched 2D or batched 3D tensor but received "
+                                f"{query.ndim}-D query tensor of shape {tuple(query.shape)}")
+        kind = "batched (3-D)" if query.ndim == 3 else "unbatched (2-D)"
+        if key.ndim != query.ndim or value.ndim != query.ndim:
+            raise AssertedError(
+                f"For {kind} `query`, expected `key` and `value` to be {query.ndim}-D but found "
+                f"{key.ndim}-D and {value.ndim}-D tensors respectively: query "
+                f"{tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}")
         shapes = (f"query {tuple(query.shape)}, key {tuple(key.shape)}, "
                   f"value {tuple(value.shape)}, batch_first={self.batch_first}")
         wanted = (self.embed_dim, self.kdim, self.vdim)
         for name, t, size in zip(("query", "key", "value"), (query, key, value), wanted,
                                  strict=True):
             if t.shape[-1] != size:
-                raise ShapeError(f"was expecting embedding dimension of {size}, but got "
-                                 f"{t.shape[-1]} in the last axis of {name} ({shapes})")
+                raise AssertedError(f"was expecting embedding dimension of {size}, but got "
+                                    f"{t.shape[-1]} in the last axis of {name} ({shapes})")
         batched = query.ndim == 3
         b, s = (0, 1) if self.batch_first and batched else (1, 0)
         if key.shape[:-1] != value.shape[:-1] or (batched and key.shape[b] != query.shape[b]):
-            raise ShapeError("key's sequence and batch dims must match value's, and its batch "
-                             f"query's: {shapes}")
+            raise AssertedError(f"key shape {tuple(key.shape)} does not match value shape "
+                                f"{tuple(value.shape)}: key's sequence and batch dims must match "
+                                f"value's, and its batch query's ({shapes})")
         n, length, source = (query.shape[b] if batched else 1), query.shape[s], key.shape[s]
         if padding is not None:
             fits = (n, source) if batched else (source,)
-            if tuple(padding.shape) != fits:
-                raise ShapeError(f"The shape of key_padding_mask is {tuple(padding.shape)}, but "
-                                 f"should be {fits} ({shapes})")
+            if padding.ndim != len(fits):
+                raise AssertedError(f"For {kind} `query`, expected `key_padding_mask` to be `None` "
+                                    f"or {len(fits)}-D but found {padding.ndim}-D tensor instead "
+                                    f"({shapes})")
+            for axis, (size, got) in enumerate(zip(fits, padding.shape, strict=True)):
+                if size != got:
+                    raise AssertedError(f"Expected key_padded_mask.shape[{axis}] to be {size}, but "
+                                        f"got {got}: its shape should be {fits} ({shapes})")
         if mask is not None:
             allowed = [(length, source), (n * self.num_heads, length, source)]
-            if mask.ndim not in (2, 3) or tuple(mask.shape) != allowed[mask.ndim - 2]:
+            if mask.ndim not in (2, 3):
+                raise AssertedError(f"For {kind} `query`, expected `attn_mask` to be `None`, 2-D "
+                                    f"or 3-D but found {mask.ndim}-D tensor instead ({shapes})")
+            if tuple(mask.shape) != allowed[mask.ndim - 2]:
                 raise ShapeError(f"The shape of the {mask.ndim}D attn_mask is {tuple(mask.shape)}, "
                                  f"but should be {allowed[0]} or {allowed[1]} ({shapes})")
         return batched

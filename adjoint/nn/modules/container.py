@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -27,6 +28,8 @@ class Container(Module):
     """Holds modules given by keyword; kept for old programs, use Module instead."""
 
     def __init__(self, **kwargs: Any) -> None:
+        warnings.warn("`nn.Container` is deprecated. nn.Module does all that it did: subclass that",
+                      FutureWarning, stacklevel=2)
         super().__init__()
         for key, value in kwargs.items():
             self.add_module(key, value)
@@ -474,6 +477,8 @@ class ParameterDict(Module):
 
     def popitem(self) -> tuple[str, Any]:
         """Remove and return the newest (name, value)."""
+        if not self._keys:
+            raise KeyError("popitem(): dictionary is empty")
         key = next(reversed(self._keys))
         return key, self.pop(key)
 

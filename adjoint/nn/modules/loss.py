@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import adjoint.nn.functional as F
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.tensor import Tensor
 from adjoint.nn.modules.distance import PairwiseDistance
 from adjoint.nn.modules.linear import Linear
@@ -136,6 +136,8 @@ class HuberLoss(_Loss):
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        if isinstance(delta, bool) or not isinstance(delta, (int, float)):
+            raise DTypeError(f"HuberLoss: delta must be a float or int, got: {type(delta)}")
         super().__init__(reduction=reduction)
         self.delta = delta
 
@@ -171,8 +173,8 @@ class NLLLoss2d(NLLLoss):
     def __init__(self, weight: Tensor | None = None, size_average: bool | None = None,
                  ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean"
                  ) -> None:
-        warnings.warn("NLLLoss2d has been deprecated. Please use NLLLoss instead as a drop-in "
-                      "replacement.", FutureWarning, stacklevel=2)
+        warnings.warn("`NLLLoss2d` has been deprecated. Please use `NLLLoss`, which does the "
+                      "same", FutureWarning, stacklevel=2)
         super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 
@@ -378,8 +380,8 @@ class MultiMarginLoss(_WeightedLoss):
         if p not in (1, 2):
             raise ArgumentError(f"MultiMarginLoss: only p == 1 and p == 2 supported, got {p}")
         if weight is not None and weight.ndim != 1:
-            raise ArgumentError("MultiMarginLoss: weight must be None or have one axis, got shape "
-                                f"{tuple(weight.shape)}")
+            raise ArgumentError("MultiMarginLoss: expected weight to be None or 1D tensor, got "
+                                f"{weight.ndim}D instead, of shape {tuple(weight.shape)}")
         super().__init__(weight, size_average, reduce, reduction)
         self.p = p
         self.margin = margin

@@ -1,6 +1,7 @@
 """Module: the base class of all layers and models."""
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Self
@@ -206,6 +207,9 @@ class Module(ModuleHooks, ModuleState):
         if dtype is not None and not dtypes.is_inexact(dtypes.to_numpy(dtype)):
             raise DTypeError("nn.Module.to only accepts floating point or complex dtypes, but "
                              f"got desired dtype={dtype}")
+        if dtype is not None and dtypes.to_numpy(dtype).kind == "c":
+            warnings.warn("Complex modules are a new feature under active development: not every "
+                          "layer takes complex tensors", stacklevel=2)
 
         def convert(t: Tensor) -> Tensor:
             cast = dtype if dtype is not None and _inexact(t) else None

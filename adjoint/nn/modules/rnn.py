@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import adjoint.nn.functional as F
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, ShapeError, StructureError
+from adjoint.core import modes
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn import _core, init
 from adjoint.nn.modules._check import empty_parameter, positive, tensor_input
@@ -140,6 +141,14 @@ class RNNBase(Module):
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     # -- checks -------------------------------------------------------------------------------
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
     def _expected_hidden(self, batch: int) -> list[tuple[str, tuple[int, int, int]]]:
         n = self.num_layers * (2 if self.bidirectional else 1)
         h = (n, batch, self.proj_size or self.hidden_size)
@@ -157,6 +166,11 @@ class RNNBase(Module):
             raise ShapeError("input.size(-1) must be equal to input_size. Expected "
                              f"{self.input_size}, got {input.shape[-1]}: the input's shape is "
                              f"{tuple(input.shape)}")
+        weight = self.weight_ih_l0
+        if input.dtype != weight.dtype and not modes.state() & modes.AUTOCAST:
+            raise StructureError(f"RNN input dtype ({input.dtype}) does not match weight dtype "
+                                 f"({weight.dtype}). Convert input: input.to({weight.dtype}), or "
+                                 f"convert model: model.to({input.dtype})")
 
     def _given(self, hx: Any) -> State | None:
         if hx is None:

@@ -12,7 +12,6 @@ from adjoint.base.errors import (
     AssertedError,
     DTypeError,
     IndexOutOfRange,
-    ShapeError,
 )
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Parameter, Tensor
@@ -95,9 +94,9 @@ class Embedding(Module):
             self.reset_parameters()
         else:
             if tuple(_weight.shape) != (num_embeddings, embedding_dim):
-                raise ShapeError("Shape of weight does not match num_embeddings and embedding_dim: "
-                                 f"{tuple(_weight.shape)} is not "
-                                 f"{(num_embeddings, embedding_dim)}")
+                raise AssertedError("Shape of weight does not match num_embeddings and "
+                                    f"embedding_dim: {tuple(_weight.shape)} is not "
+                                    f"{(num_embeddings, embedding_dim)}")
             self.weight = Parameter(_weight, requires_grad=not _freeze)
 
     def reset_parameters(self) -> None:
@@ -145,8 +144,8 @@ class Embedding(Module):
 
 def _matrix(layer: str, embeddings: Tensor) -> tuple[int, int]:
     if embeddings.ndim != 2:
-        raise ShapeError(f"{layer}: Embeddings parameter is expected to be 2-dimensional, got "
-                         f"shape {tuple(embeddings.shape)}")
+        raise AssertedError(f"{layer}: Embeddings parameter is expected to be 2-dimensional, got "
+                            f"shape {tuple(embeddings.shape)}")
     rows, cols = embeddings.shape
     return rows, cols
 
@@ -191,9 +190,9 @@ class EmbeddingBag(Module):
             self.reset_parameters()
         else:
             if tuple(_weight.shape) != (num_embeddings, embedding_dim):
-                raise ShapeError("Shape of weight does not match num_embeddings and embedding_dim: "
-                                 f"{tuple(_weight.shape)} is not "
-                                 f"{(num_embeddings, embedding_dim)}")
+                raise AssertedError("Shape of weight does not match num_embeddings and "
+                                    f"embedding_dim: {tuple(_weight.shape)} is not "
+                                    f"{(num_embeddings, embedding_dim)}")
             self.weight = Parameter(_weight)
 
     def reset_parameters(self) -> None:
