@@ -154,6 +154,9 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     if num_groups < 1 or c % num_groups:
         raise ShapeError(f"Expected number of channels in input to be divisible by num_groups, but "
                          f"got input of shape {list(input.shape)} and num_groups={num_groups}")
+    if input.shape[0] * c * math.prod(input.shape[2:]) == num_groups:
+        raise ShapeError("Expected more than 1 value per channel when training, got input size "
+                         f"{list(input.shape)} for {num_groups} groups")
     return group_norm_op(input, weight, bias, groups=int(num_groups), eps=float(eps))[0]
 
 

@@ -51,6 +51,8 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
 @in_float32
 def pdist(input: Any, p: float = 2.0) -> Any:
     """The p-norm distances of all pairs of rows i < j."""
+    if len(input.shape) != 2:
+        raise ShapeError(f"pdist only supports 2D tensors, got: {len(input.shape)}D")
     n = input.shape[0]
     i, j = np.triu_indices(n, 1)
     gap = sub(index_op(input, i, dims=(0,)), index_op(input, j, dims=(0,)))
@@ -63,8 +65,14 @@ def _bags(index: Any, offsets: Any, include_last: bool) -> tuple[Any, int]:
     if index.ndim == 2:
         return np.repeat(np.arange(len(index)), index.shape[1]), len(index)
     at = np.asarray(raw(offsets))
-    if at.ndim != 1 or (len(at) and at[0] != 0):
-        raise ArgumentError("embedding_bag: offsets has to be a 1D Tensor whose first entry is 0")
+    if at.ndim != 1:
+        raise ArgumentError(f"embedding_bag: offsets has to be a 1D Tensor, got {at.ndim}D")
+    if len(at) and at[0] != 0:
+        raise ArgumentError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch "
+                            f"has to start from position 0. However, got {at[0]}")
+    if len(at) and at[-1] > index.size:
+        raise ArgumentError(f"offsets[-1] can not be greater than input's length {index.size} but "
+                            f"got offsets[-1] of {at[-1]}")
     bags = len(at) - 1 if include_last else len(at)
     return np.searchsorted(at[:bags], np.arange(index.size), "right") - 1, bags
 
@@ -83,6 +91,10 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
     need("embedding_bag", input, weight)
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError("mode has to be one of sum, mean or max")
+    if mode == "max" and (sparse or scale_grad_by_freq):
+        raise ArgumentError("embedding_bag: max mode does not support "
+                            + ("sparse weights" if sparse else
+                               "scaling the gradient by the frequency"))
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError("embedding_bag: per_sample_weights was not None. "
                                   "per_sample_weights is only supported for mode='sum' (got "
@@ -93,6 +105,13 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
     if index.ndim == 2 and offsets is not None:
         raise ArgumentError("if input is 2D, then offsets has to be None, as input is treated is a "
                             "mini-batch of fixed length sequences. However, found offsets")
+    if index.ndim not in (1, 2):
+        raise ArgumentError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension "
+                            f"{index.ndim}")
+    if per_sample_weights is not None and tuple(per_sample_weights.shape) != index.shape:
+        raise ArgumentError("embedding_bag: If per_sample_weights "
+                            f"({tuple(per_sample_weights.shape)}) is not None, then it must have "
+                            f"the same shape as the input ({index.shape})")
     if index.ndim == 2 and index.size and padding_idx is None and mode != "max":    # equal bags
         rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
         if per_sample_weights is not None:
@@ -101,15 +120,15 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
     bag, bags = _bags(index, offsets, include_last_offset)
     flat = index.reshape(-1)
     if padding_idx is not None:
+        rows = weight.shape[0]
+        if not -rows <= padding_idx < rows:
+            raise ArgumentError("padding_idx must be within the number of embeddings, "
+                                f"{-rows} through {rows - 1}, but got {padding_idx}")
         keep = flat != padding_idx % weight.shape[0]
         kept = np.flatnonzero(keep)
     else:
         kept = np.arange(flat.size)
     bag = bag[kept]
-    if mode == "max" and (sparse or scale_grad_by_freq):
-        raise ArgumentError("embedding_bag: max mode does not support "
-                            + ("sparse weights" if sparse else
-                               "scaling the gradient by the frequency"))
     rows = embedding(flat[kept], weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
     if mode == "max":
         return _bag_max(rows, bag, bags, weight)

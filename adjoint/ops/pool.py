@@ -10,14 +10,14 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import I64
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.kernels.expr import sqrt_, var
-from adjoint.ops.api_common import finish, need
+from adjoint.ops.api_common import finish, need, raw
 from adjoint.ops.family import derived_op
 from adjoint.ops.gather import gather_op, put_along_op, scatter_op
 from adjoint.ops.pointwise import abs_op, mul, pow_op, sign
@@ -255,6 +255,8 @@ def _declare(dims: int) -> dict[str, Any]:
 
     def lp_pool(input: Any, norm_type: float, kernel_size: Any, stride: Any = None,
                 ceil_mode: bool = False) -> Any:
+        if math.isinf(norm_type):
+            return max_pool(abs_op(input), kernel_size, stride, ceil_mode=ceil_mode)
         w = per_dim(kernel_size, dims)
         square = norm_type == 2
         power = mul(input, input) if square else pow_op(input, float(norm_type))
@@ -290,6 +292,20 @@ def _relu(x: Any) -> Any:
     return relu(x)
 
 
+def _asked_space(size: Shape, expected: Shape, stride: Shape) -> Shape:
+    """The spatial part of ``output_size``, within a stride of what the window sizes say."""
+    dims = len(expected)
+    if len(size) not in (dims, dims + 2):
+        raise ArgumentError(f"output_size should be a sequence containing {dims} or {dims + 2} "
+                            f"elements, but it has a length of '{len(size)}'")
+    space = size[-dims:]
+    for d, (n, middle, step) in enumerate(zip(space, expected, stride, strict=True)):
+        if not middle - step < n < middle + step:
+            raise ArgumentError(f'invalid output_size "{space}" (dim {d} must be between '
+                                f"{middle - step} and {middle + step})")
+    return space
+
+
 def _unpool(dims: int, input: Any, indices: Any, kernel: Any, stride: Any, padding: Any,
             size: Any) -> Any:
     x, single = _ready(f"max_unpool{dims}d", input, dims)
@@ -301,7 +317,16 @@ def _unpool(dims: int, input: Any, indices: Any, kernel: Any, stride: Any, paddi
     w, s, p = _window(f"max_unpool{dims}d", kernel, stride, padding, dims)
     space = tuple((n - 1) * b - 2 * c + a for n, a, b, c in zip(x.shape[2:], w, s, p, strict=True))
     if size is not None:
-        space = tuple(int(n) for n in size)[-dims:]
+        space = _asked_space(tuple(int(n) for n in size), space, s)
+    at_values = raw(at)
+    if at_values.dtype != I64:
+        raise DTypeError(f"elements in indices should be type int64 but got: {at.dtype}")
+    if isinstance(at_values, np.ndarray) and at_values.size:
+        worst = int(max(at_values.max(), -at_values.min() + math.prod(space) - 1))
+        if worst >= math.prod(space):
+            raise ShapeError(f"Found an invalid max index: {at_values.max()} (output volumes are "
+                             f"of size {'x'.join(map(str, space))}): pass output_size, the shape "
+                             "before the pooling")
     shape = (*x.shape[:2], math.prod(space))
     from adjoint.ops.api_common import dtype_of
     flat = scatter_op(np.zeros(shape, dtype_of(x)), _planes(at), _planes(x), dim=2)

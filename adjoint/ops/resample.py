@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
+from adjoint.base.dtypes import F32
 from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
-from adjoint.ops.api_common import need
+from adjoint.ops.api_common import cast_to, dtype_of, need
 from adjoint.ops.family import through_float32
+from adjoint.ops.pointwise import clamp_op, round_op
 
 Shape = tuple[int, ...]
 Axis = tuple[int, int, float | None]      # extent of the source, of the result, the factor or None
@@ -66,7 +68,10 @@ def _matrix(axis: Axis, kind: str, align: bool, smooth: bool, dtype: Any) -> Any
 
 
 def _smooth_matrix(n: int, out: int, scale: float | None, kind: str, align: bool) -> Any:
-    step = (n - 1) / (out - 1) if align and out > 1 else (1 / scale if scale else n / out)
+    if align:
+        step = (n - 1) / (out - 1) if out > 1 else 0.0
+    else:
+        step = 1 / scale if scale else n / out
     wide = max(step, 1.0)
     reach, weight = SMOOTH[kind]
     support = reach * wide
@@ -255,14 +260,26 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
                            f"{len(input.shape)}D) for the mode {mode}")
     _check_mode(mode, dims, align_corners, antialias)
     out, scales = _target(input, size, scale_factor, recompute_scale_factor)
-    if min(out) < 1:
-        raise ShapeError(f"interpolate: output size {list(out)} must be positive")
+    if recompute_scale_factor and size is not None:
+        raise ArgumentError("recompute_scale_factor is not meaningful with an explicit size.")
+    space: Shape = tuple(input.shape[2:])
+    if min(*out, *space) < 1:
+        was, now = (", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], shape, strict=True))
+                    for shape in (space, out))
+        raise ShapeError("Input and output sizes should be greater than 0, but got input "
+                         f"({was}) and output ({now})")
     if mode == "area":
         from adjoint.ops.pool import adaptive_avg_op
         return adaptive_avg_op(input, size=out)
-    space: Shape = tuple(input.shape[2:])
     axes = tuple(zip(space, out, scales, strict=True))
     record = RECORDS[mode][dims, bool(antialias)]
+    held = dtype_of(input)
+    if held.kind in "iub" and mode not in ("nearest", "nearest-exact"):
+        if held != np.uint8:
+            raise NotSupported(f"interpolate: mode {mode} is not implemented for "
+                               f"'{input.dtype}': weighted sums need floating numbers, or bytes")
+        weighed = record(cast_to(input, F32), axes=axes, align=bool(align_corners), back=False)
+        return cast_to(clamp_op(round_op(weighed), low=0.0, high=255.0), np.dtype(np.uint8))
     return record(input, axes=axes, align=bool(align_corners), back=False)
 
 

@@ -331,6 +331,23 @@ def _patches(space: Shape, kernel: Shape, dilation: Shape, padding: Shape,
     return at.reshape(math.prod(kernel), math.prod(counts)), padded
 
 
+def _blocks(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> tuple[Shape, ...]:
+    """The four settings as pairs, in the order they came in."""
+    given = {"kernel": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    pairs = {name: per_dim(value, 2) for name, value in given.items()}
+    for name, pair in pairs.items():
+        if len(pair) != 2:
+            raise ArgumentError(f"It is expected {name}{'_size' * (name == 'kernel')} equals to 2, "
+                                f"but got size {len(pair)}")
+        short = "pad" if name == "padding" else name
+        what = "kernel size" if name == "kernel" else name
+        if min(pair) < (name != "padding"):
+            rule = "non-negative" if name == "padding" else "greater than zero"
+            raise ArgumentError(f"{what} should be {rule}, but got {short}_height: {pair[0]} "
+                                f"{short}_width: {pair[1]}")
+    return tuple(pairs.values())
+
+
 def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
            stride: Any = 1) -> Any:
     """Patches of (N, C, H, W) as columns: (N, C·kh·kw, L).
@@ -344,7 +361,7 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     x = unsqueeze_op(input, dim=0) if single else input
     if len(x.shape) != 4:
         raise ShapeError(f"unfold: Expected 3D or 4D (batch mode) tensor, got {list(input.shape)}")
-    k, d, p, s = (per_dim(v, 2) for v in (kernel_size, dilation, padding, stride))
+    k, d, p, s = _blocks(kernel_size, dilation, padding, stride)
     at, padded = _patches(tuple(x.shape[2:]), k, d, p, s)
     n, c = x.shape[:2]
     x = _constant(x, [(0, 0), (0, 0), (p[0], p[0]), (p[1], p[1])], 0)
@@ -362,7 +379,7 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
         raise ShapeError("fold: expected a 2D (C·kh·kw, L) or 3D (N, C·kh·kw, L) input, got shape "
                          f"{list(input.shape)}")
     x = unsqueeze_op(input, dim=0) if single else input
-    k, d, p, s = (per_dim(v, 2) for v in (kernel_size, dilation, padding, stride))
+    k, d, p, s = _blocks(kernel_size, dilation, padding, stride)
     h, w = per_dim(output_size, 2)
     at, padded = _patches((h, w), k, d, p, s)
     n, columns, length = x.shape
