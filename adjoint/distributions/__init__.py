@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from adjoint.distributions import constraints as constraints
+from adjoint.distributions import kl_cross as kl_cross
 from adjoint.distributions import transforms as transforms
 from adjoint.distributions.bernoulli import Bernoulli as Bernoulli
 from adjoint.distributions.beta import Beta as Beta

@@ -5,7 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.base.errors import ArgumentError, AssertedError, NotSupported
+from adjoint.core.tensor import Size
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.utils import sum_rightmost
@@ -309,10 +310,12 @@ class ReshapeTransform(Transform):
 
     def _moved(self, shape: Any, old: Any, new: Any) -> Any:
         cut = len(shape) - len(old)
-        if cut < 0 or tuple(shape[cut:]) != old:
+        if cut < 0:
+            raise ArgumentError(f"Too few dimensions on input: {tuple(shape)} has fewer than {old}")
+        if tuple(shape[cut:]) != old:
             raise ArgumentError(f"Shape mismatch: expected {tuple(shape[max(cut, 0):])} to be "
                                 f"{old}")
-        return (*shape[:cut], *new)
+        return Size((*shape[:cut], *new))
 
     def forward_shape(self, shape: Any) -> Any:
         return self._moved(shape, self.in_shape, self.out_shape)
@@ -327,15 +330,20 @@ class _Pieces(Transform):
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Any = None,
                  cache_size: int = 0) -> None:
         super().__init__(cache_size)
+        if not all(isinstance(t, Transform) for t in tseq):
+            raise AssertedError("All elements of tseq must be Transform instances")
         self.transforms = [t.with_cache(cache_size) for t in tseq]
         self.dim = dim
         self.lengths = lengths
 
     bijective = property(lambda self: all(t.bijective for t in self.transforms))
-    domain = property(lambda self: constraints._Joined(
-        [t.domain for t in self.transforms], self.dim, self.lengths))
-    codomain = property(lambda self: constraints._Joined(
-        [t.codomain for t in self.transforms], self.dim, self.lengths))
+    domain = property(lambda self: self._joined([t.domain for t in self.transforms]))
+    codomain = property(lambda self: self._joined([t.codomain for t in self.transforms]))
+
+    def _joined(self, parts: list[Any]) -> Any:
+        if self.lengths is None:
+            return constraints.stack(parts, self.dim)
+        return constraints.cat(parts, self.dim, self.lengths)
 
     def _split(self, x: Any) -> Any:
         return x.unbind(self.dim) if self.lengths is None else x.split(self.lengths, self.dim)

@@ -29,7 +29,7 @@ class ConstraintRegistry:
     def __call__(self, constraint: Any) -> Any:
         factory = self._registry.get(_key(constraint))
         if factory is None:
-            raise NotSupported(f"Cannot transform {constraint!r} constraints")
+            raise NotSupported(f"Cannot transform {_key(constraint).__name__} constraints")
         return factory(constraint)
 
 
@@ -69,6 +69,8 @@ for _registry in (biject_to, transform_to):
     _registry.register(constraints.lower_cholesky, lambda c: t.LowerCholeskyTransform())
     _registry.register(constraints.positive_definite, lambda c: t.PositiveDefiniteTransform())
 biject_to.register(constraints.simplex, lambda c: t.StickBreakingTransform())
+transform_to.register(constraints.positive_semidefinite,
+                      lambda c: t.PositiveDefiniteTransform())
 transform_to.register(constraints.simplex, lambda c: t.SoftmaxTransform())
 
 
@@ -79,6 +81,16 @@ def _independent(registry: ConstraintRegistry) -> Callable[[Any], Any]:
     return factory
 
 
+def _cat(registry: ConstraintRegistry) -> Callable[[Any], Any]:
+    return lambda c: t.CatTransform([registry(part) for part in c.cseq], c.dim, c.lengths)
+
+
+def _stack(registry: ConstraintRegistry) -> Callable[[Any], Any]:
+    return lambda c: t.StackTransform([registry(part) for part in c.cseq], c.dim)
+
+
 for _registry in (biject_to, transform_to):
     _registry.register(constraints.real_vector, _independent(_registry))
+    _registry.register(constraints.cat, _cat(_registry))
+    _registry.register(constraints.stack, _stack(_registry))
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]

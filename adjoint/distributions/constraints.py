@@ -261,33 +261,55 @@ def _has_root(matrix: Any) -> bool:
     return True
 
 
-class _Joined(Constraint):
-    """Constraints of pieces along an axis: concatenated (`lengths`) or stacked."""
+class _Cat(Constraint):
+    """Pieces of the given lengths along an axis (default: of length 1), each under its own
+    constraint."""
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Any = None) -> None:
-        self.cseq, self.dim, self.lengths = list(cseq), dim, lengths
+        self.cseq, self.dim = list(cseq), dim
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
         self.is_discrete = any(c.is_discrete for c in self.cseq)
         self.event_dim = max(c.event_dim for c in self.cseq)
 
     def check(self, value: Any) -> Any:
-        if self.lengths is None:
-            parts = value.unbind(self.dim)
-            return F.stack([c.check(p) for c, p in zip(self.cseq, parts, strict=True)], self.dim)
         parts = value.split(self.lengths, self.dim)
         return F.cat([c.check(p) for c, p in zip(self.cseq, parts, strict=True)], self.dim)
 
 
-def cat(cseq: Sequence[Constraint], dim: int = 0, lengths: Any = None) -> Constraint:
-    """Pieces of the given lengths along an axis, each under its own constraint."""
-    return _Joined(cseq, dim, [1] * len(cseq) if lengths is None else list(lengths))
-
-
-def stack(cseq: Sequence[Constraint], dim: int = 0) -> Constraint:
+class _Stack(Constraint):
     """Slices along an axis, each under its own constraint."""
-    return _Joined(cseq, dim)
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
+        self.cseq, self.dim = list(cseq), dim
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+        inner = max(c.event_dim for c in self.cseq)
+        self.event_dim = inner + (dim + inner < 0)      # the stacked axis is the event's, or before
+
+    def check(self, value: Any) -> Any:
+        parts = value.unbind(self.dim)
+        return F.stack([c.check(p) for c, p in zip(self.cseq, parts, strict=True)], self.dim)
+
+
+class MixtureSameFamilyConstraint(Constraint):
+    """The region of a mixture whose components lie along the last batch axis of
+    ``base_constraint``: values in the region of all of them."""
+
+    def __init__(self, base_constraint: Constraint) -> None:
+        self.base_constraint = base_constraint
+        self.is_discrete = base_constraint.is_discrete
+        self.event_dim = base_constraint.event_dim
+
+    def check(self, value: Any) -> Any:
+        if value.dim() < self.event_dim:
+            raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.dim()}")
+        return self.base_constraint.check(value.unsqueeze(-1 - self.event_dim)).all(-1)
+
+    def __repr__(self) -> str:
+        return f"MixtureSameFamilyConstraint({self.base_constraint!r})"
 
 
 independent = _IndependentConstraint
+cat, stack = _Cat, _Stack
 multinomial = _Multinomial
 dependent = _Dependent()
 boolean = _Boolean()
@@ -309,10 +331,10 @@ square = _Square()
 symmetric = _Symmetric()
 positive_definite = _PositiveDefinite()
 positive_semidefinite = _PositiveSemidefinite()
-__all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property",
-           "greater_than", "greater_than_eq", "half_open_interval", "independent",
-           "integer_interval", "interval", "is_dependent", "less_than", "lower_cholesky",
-           "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot",
-           "positive", "positive_definite", "positive_integer",
-           "positive_semidefinite", "real", "real_vector", "simplex",
-           "square", "stack", "symmetric", "unit_interval"]
+__all__ = [
+    "Constraint", "MixtureSameFamilyConstraint", "boolean", "cat", "corr_cholesky", "dependent",
+    "dependent_property", "greater_than", "greater_than_eq", "half_open_interval", "independent",
+    "integer_interval", "interval", "is_dependent", "less_than", "lower_cholesky",
+    "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot", "positive",
+    "positive_definite", "positive_integer", "positive_semidefinite", "real", "real_vector",
+    "simplex", "square", "stack", "symmetric", "unit_interval"]

@@ -192,14 +192,6 @@ def _uniform(p: Any, q: Any) -> Any:
     return F.where((q.low > p.low) | (q.high < p.high), math.inf, found)
 
 
-@register_kl(Uniform, Normal)
-def _uniform_normal(p: Any, q: Any) -> Any:
-    width = p.high - p.low
-    middle = ((p.high + p.low - 2 * q.loc) / 2).square()
-    return ((math.sqrt(2 * math.pi) * q.scale / width).log()
-            + 0.5 * (width.square() / 12 + middle) / q.scale.square())
-
-
 @register_kl(Normal, Laplace)
 def _normal_laplace(p: Any, q: Any) -> Any:
     gap = p.loc - q.loc
@@ -207,13 +199,6 @@ def _normal_laplace(p: Any, q: Any) -> Any:
     fold = (math.sqrt(2 / math.pi) * p.scale * (-0.5 * z.square()).exp()
             + gap * F.erf(math.sqrt(0.5) * z))
     return -p.entropy() + fold / q.scale + (2 * q.scale).log()
-
-
-@register_kl(Laplace, Normal)
-def _laplace_normal(p: Any, q: Any) -> Any:
-    square = q.scale.square()
-    return (0.5 * math.log(2 * math.pi) + q.scale.log() - p.entropy()
-            + (0.5 * (p.loc - q.loc).square() + p.scale.square()) / square)
 
 
 def _matrices(d: Any) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from adjoint.autograd.modes import no_grad
 from adjoint.base.errors import ArgumentError
+from adjoint.distributions import constraints
 from adjoint.distributions.categorical import Categorical
 from adjoint.distributions.distribution import Distribution
 
@@ -55,7 +56,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def support(self) -> Any:
-        return self._component_distribution.support
+        return constraints.MixtureSameFamilyConstraint(self._component_distribution.support)
 
     @property
     def _weights(self) -> Any:
