@@ -91,3 +91,12 @@ def test_bad_first_input_leaves_the_module_lazy() -> None:
         m(ad.ones(3))
     assert m.has_uninitialized_params() and m.in_channels == 0
     assert m(ad.ones(1, 2, 5, 5)).shape == (1, 4, 3, 3)
+
+
+def test_an_uninitialized_parameter_tells_the_dtype_to_come() -> None:
+    layer = nn.LazyLinear(2)
+    assert isinstance(layer.weight, nn.parameter.UninitializedTensorMixin)
+    assert layer.weight.dtype == ad.float32
+    assert layer.double().weight.dtype == ad.float64
+    assert layer(ad.zeros(1, 3, dtype=ad.float64)).dtype == ad.float64
+    assert not isinstance(layer.weight, nn.parameter.UninitializedTensorMixin)

@@ -41,7 +41,7 @@ class Buffer(Tensor, own=True):
         pass
 
 
-class _Uninitialized:
+class UninitializedTensorMixin:
     """No shape and no storage until ``materialize``; everything else is refused with a hint."""
 
     cls_to_become: type[Tensor] = Tensor
@@ -53,6 +53,11 @@ class _Uninitialized:
                            dtype=self._later if dtype is None else dtype)
         self.__class__ = self.cls_to_become  # type: ignore[assignment]  # same layout
         self.array = made.array
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype that the values will have."""
+        return self._later
 
     def convert(self, fn: Callable[[Tensor], Tensor]) -> None:
         """Let ``fn``, a conversion of tensors, choose the dtype of the values to come."""
@@ -82,7 +87,7 @@ def _no_array(self: Any) -> Any:
         "before its first call. Call the module once on a dummy batch to initialize it.")
 
 
-class UninitializedParameter(_Uninitialized, Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A Parameter of a lazy module whose shape follows from the first input.
 
     >>> p = UninitializedParameter()
@@ -104,7 +109,7 @@ class UninitializedParameter(_Uninitialized, Parameter):
         pass
 
 
-class UninitializedBuffer(_Uninitialized, Tensor, own=True):
+class UninitializedBuffer(UninitializedTensorMixin, Tensor, own=True):
     """A buffer of a lazy module whose shape follows from the first input."""
 
     array = property(_no_array)  # hides the slot until there is one
@@ -123,4 +128,4 @@ class UninitializedBuffer(_Uninitialized, Tensor, own=True):
 
 def is_lazy(x: object) -> bool:
     """True for a parameter or buffer that has no shape yet."""
-    return isinstance(x, _Uninitialized)
+    return isinstance(x, UninitializedTensorMixin)

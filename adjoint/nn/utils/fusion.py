@@ -5,7 +5,7 @@ import copy
 from typing import Any, TypeVar
 
 import adjoint.nn._core as core
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, AssertedError
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn._core import no_grad
 from adjoint.nn.modules.module import Module
@@ -44,7 +44,7 @@ def fuse_linear_bn_weights(linear_w: Tensor, linear_b: Tensor | None, bn_rm: Ten
 
 def _fuse(layer: M, bn: Any, transpose: bool) -> M:
     if layer.training or bn.training:
-        raise ArgumentError("Fusion only for eval!")
+        raise AssertedError("Fusion only for eval!")
     if bn.running_mean is None or bn.running_var is None:
         raise ArgumentError("fusion needs a BatchNorm with running statistics")
     fused = copy.deepcopy(layer)

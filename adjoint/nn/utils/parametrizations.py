@@ -168,7 +168,7 @@ def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None 
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        raise ArgumentError(f"Module '{module._get_name()}' has no parameter or buffer with name "
+        raise ArgumentError(f"Module '{module}' has no parameter or buffer with name "
                             f"'{name}'")
     if weight.ndim < 2:
         raise ArgumentError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim}"
@@ -242,7 +242,7 @@ def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int 
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        raise ArgumentError(f"Module '{module._get_name()}' has no parameter or buffer with name "
+        raise ArgumentError(f"Module '{module}' has no parameter or buffer with name "
                             f"'{name}'")
     if dim is None:
         dim = 1 if getattr(module, "transposed", False) else 0

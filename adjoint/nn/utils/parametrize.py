@@ -206,7 +206,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         _inject_property(module, tensor_name)
         module.parametrizations[tensor_name] = made
     else:
-        raise ArgumentError(f"Module '{module._get_name()}' does not have a parameter, a buffer, "
+        raise ArgumentError(f"Module '{module}' does not have a parameter, a buffer, "
                             f"or a parametrized element with name '{tensor_name}'")
     return module
 
@@ -227,7 +227,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     works for a single original only.
     """
     if not is_parametrized(module, tensor_name):
-        raise ArgumentError(f"Module {module._get_name()} does not have a parametrization on "
+        raise ArgumentError(f"Module {module} does not have a parametrization on "
                             f"{tensor_name}")
     chain = module.parametrizations[tensor_name]
     if not chain.is_tensor and not leave_parametrized:

@@ -12,7 +12,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import (
+    ArgumentError,
+    AssertedError,
+    DTypeError,
+    IndexOutOfRange,
+    ShapeError,
+)
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor
 from adjoint.nn.modules.module import Module
@@ -181,8 +187,8 @@ class CustomFromMask(BasePruningMethod):
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The given mask, and the one so far."""
         if tuple(default_mask.shape) != tuple(self.mask.shape):
-            raise ShapeError(f"default_mask shape {list(default_mask.shape)} must match self.mask "
-                             f"shape {list(self.mask.shape)}")
+            raise AssertedError(f"default_mask shape {list(default_mask.shape)} must match "
+                                f"self.mask shape {list(self.mask.shape)}")
         out: Tensor = default_mask * self.mask.to(default_mask.dtype)
         return out
 
