@@ -284,3 +284,26 @@ class TestContext:
         y = Square.apply(x)
         (jacobian,) = grad(y, x, ad.eye(2, dtype=ad.float64), is_grads_batched=True)
         exact(jacobian, [[2.0, 0.0], [0.0, 4.0]])
+
+
+def test_setup_context_is_shown_the_defaults_of_forward() -> None:
+    """As in PyTorch: ``inputs`` holds all arguments of forward, given or not."""
+    class Power(Function):
+        @staticmethod
+        def forward(x: Any, n: int = 2, *, scale: float = 1.0) -> Any:
+            return x ** n * scale
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            x, ctx.n = inputs
+            ctx.save_for_backward(x)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return g * ctx.n * x ** (ctx.n - 1), None
+
+    x = ad.tensor(3.0, requires_grad=True)
+    for args, slope in (((x,), 6.0), ((x, 3), 27.0)):
+        assert grad(Power.apply(*args), x)[0].item() == slope
+    assert ad.func.grad(lambda v: Power.apply(v))(x).item() == 6.0

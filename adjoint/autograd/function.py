@@ -223,7 +223,7 @@ class Function(metaclass=_FunctionMeta):
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward on tensors and record a node that will run backward."""
         separate = cls.setup_context is not Function.setup_context
-        if kwargs:
+        if kwargs or separate and _has_defaults(cls.forward):
             args = _positional(cls.forward, args, kwargs, 0 if separate else 1)
         level = max((a.level for a in args if isinstance(a, Tensor)), default=0)
         if level >= 1:
@@ -244,9 +244,14 @@ def has_setup(cls: Any) -> bool:
     return cls.setup_context is not Function.setup_context
 
 
+def _has_defaults(forward: Any) -> bool:
+    """May forward take fewer arguments than it has? Then `setup_context` is shown all of them."""
+    return bool(getattr(forward, "__defaults__", None)) or hasattr(forward, "__wrapped__")
+
+
 def _positional(forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
                 skip: int) -> tuple[Any, ...]:
-    """Keyword arguments put in the order of forward's parameters."""
+    """Keyword arguments and defaults put in the order of forward's parameters."""
     bound = inspect.signature(forward).bind(*(None,) * skip, *args, **kwargs)
     bound.apply_defaults()
     return tuple(bound.args[skip:])
