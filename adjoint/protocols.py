@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import result_type
 from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
 from adjoint.core.bind import plain_number
 from adjoint.core.modes import GRAD, state
@@ -35,6 +36,9 @@ UFUNCS = {
     "isfinite": "isfinite", "signbit": "signbit", "gcd": "gcd", "lcm": "lcm",
     "heaviside": "heaviside", "positive": "positive", "degrees": "rad2deg", "radians": "deg2rad",
 }
+# Functions of tensors alone: NumPy's take numbers too.
+_TENSORS = {"atan2", "hypot", "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2",
+            "heaviside", "logical_and", "logical_or", "logical_xor"}
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin"}
 
 
@@ -58,12 +62,22 @@ def _lift(x: Any) -> Any:
     return plain_number(x) if isinstance(x, np.generic) else x
 
 
+def _as_tensors(xs: list[Any]) -> list[Any]:
+    """Numbers as 0-d tensors of the dtype that they leave the others in."""
+    if all([isinstance(x, Tensor) for x in xs]):
+        return xs
+    dtype = result_type([x.array if type(x) is Tensor else np.empty(0, x.dtype.dtype)
+                         if isinstance(x, Tensor) else x for x in xs])
+    return [x if isinstance(x, Tensor) else wrap(np.asarray(x, dtype)) for x in xs]
+
+
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     name = UFUNCS.get(ufunc.__name__)
     out = kwargs.pop("out", None)
     kwargs = {k: v for k, v in kwargs.items() if v is not None}
     if method == "__call__" and name is not None and name in FUNCTIONS and not kwargs:
-        result = FUNCTIONS[name](*[_lift(x) for x in inputs])
+        given = [_lift(x) for x in inputs]
+        result = FUNCTIONS[name](*(_as_tensors(given) if name in _TENSORS else given))
         if out is None:
             return result
         target = out[0] if isinstance(out, tuple) else out

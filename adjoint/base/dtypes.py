@@ -316,3 +316,10 @@ class iinfo:
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def lacking(words: str, dtype: np.dtype[Any]) -> NotSupported:
+    """The refusal of a dtype: PyTorch's sentence, or the name of its kernel in `words`."""
+    named = f"\"{words}\" not implemented for '{scalar_type(dtype)}'"
+    return NotSupported(f"{words if ' ' in words else named}; the operand has dtype "
+                        f"{of_numpy(dtype).name}")

@@ -17,6 +17,7 @@ from adjoint.base.dtypes import (
     default_dtype,
     is_bfloat16,
     is_inexact,
+    lacking,
     of_numpy,
     to_numpy,
 )
@@ -52,6 +53,23 @@ def need(name: str, *xs: Any, argument: str = "input") -> None:
         if not isinstance(x, (Tensor, np.ndarray, MetaArray)):
             raise DTypeError(f"{name}(): argument '{argument}' must be Tensor, not "
                              f"{type(x).__name__}; {instead_of(x)}")
+
+
+def need_tensors(name: str, *operands: Any, numbers: bool = False) -> None:
+    """Refuse operands of a pointwise function that are no tensors; with `numbers`, these may be."""
+    for position, x in enumerate(operands, 1):
+        if not isinstance(x, (Tensor, np.ndarray, np.generic, MetaArray)) and not (
+                numbers and isinstance(x, (bool, int, float, complex))):
+            what = "input" if position == 1 else "other"
+            raise DTypeError(f"{name}(): argument '{what}' (position {position}) must be Tensor, "
+                             f"not {type(x).__name__}; {instead_of(x)}")
+
+
+def need_real(kernel: str, x: Any, kinds: str = "c") -> None:
+    """Refuse dtypes of these kinds, with the words of `base.dtypes.lacking`."""
+    dtype = dtype_of(x)
+    if dtype.kind in kinds:
+        raise lacking(kernel, dtype)
 
 
 def need_rank(name: str, *wanted: tuple[Any, int]) -> None:

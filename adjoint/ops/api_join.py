@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import promote_dtypes
-from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     cast_to,
@@ -34,10 +34,16 @@ from adjoint.ops.shape import (
 
 
 # ------------------------------------------------------------------ joining
+def _listed(name: str, tensors: Any) -> list[Any]:
+    """The tensors of a sequence; one tensor is none."""
+    if isinstance(tensors, Tensor) and not tensors.level or not hasattr(tensors, "__iter__"):
+        raise DTypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
+                         f"{type(tensors).__name__}; put them into a list")
+    return list(tensors)
+
+
 def _several(name: str, tensors: Any) -> list[Any]:
-    if isinstance(tensors, Tensor):
-        tensors = list(tensors)
-    xs = list(tensors)
+    xs = _listed(name, tensors)
     if not xs:
         raise ArgumentError(f"{name}(): expected a non-empty list of Tensors")
     need(name, *xs, argument="tensors")
@@ -116,7 +122,7 @@ def atleast_3d(*tensors: Any) -> Any:
 
 def _rows(name: str, tensors: Any, rank: int) -> list[Any]:
     """The tensors, each with at least `rank` axes."""
-    xs = [_at_least(x, rank) for x in tensors]
+    xs = [_at_least(x, rank) for x in _listed(name, tensors)]
     if not xs:
         raise ArgumentError(f"{name} expects a non-empty TensorList")
     return xs
@@ -146,7 +152,8 @@ def dstack(tensors: Any, *, out: Any = None) -> Any:
 @public(method=False)
 def column_stack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 1, vectors as columns."""
-    return cat([reshape(x, (numel(x), 1)) if len(x.shape) < 2 else x for x in tensors], 1, out=out)
+    return cat([reshape(x, (numel(x), 1)) if len(x.shape) < 2 else x
+                for x in _listed("column_stack", tensors)], 1, out=out)
 
 
 # ------------------------------------------------------------------ splitting

@@ -10,8 +10,6 @@ import numpy as np
 from adjoint.base.dtypes import (
     F64,
     category,
-    finfo,
-    is_float,
     is_inexact,
     result_type,
     scalar_type,
@@ -21,7 +19,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, instead_of
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
-from adjoint.ops.api_common import finish, no_zeros
+from adjoint.ops.api_common import finish, need_tensors, no_zeros
 from adjoint.ops.public import METHODS, planned, public, write_out
 from adjoint.ops.shape import clone_op
 
@@ -216,9 +214,15 @@ def float_power(input: Any, exponent: Any, *, out: Any = None) -> Any:
     return result if out is None else write_out(out, result)
 
 
+def _need_others(label: str, *operands: Any) -> None:
+    need_tensors(label, *operands)
+
+
 def _binary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
-            inplace_too: bool = False) -> None:
+            inplace_too: bool = False, numbers: bool = True) -> None:
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
+        if type(input) is not Tensor or type(other) is not Tensor:
+            need_tensors(name, input, other, numbers=numbers)
         result = f(input, other)
         return result if out is None else write_out(out, result)
     function.__name__ = function.__qualname__ = name
@@ -226,7 +230,7 @@ def _binary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
     public(name, aliases=aliases)(function)
     if inplace_too:
         for n in (name, *aliases):
-            _inplace(n + "_", f)
+            _inplace(n + "_", f, check=None if numbers else _need_others)
 
 
 for _name, _f, _aliases in (
@@ -238,10 +242,11 @@ for _name, _f, _aliases in (
         ("bitwise_right_shift", p.right_shift, ()), ("gcd", p.gcd_op, ()), ("lcm", p.lcm_op, ()),
         ("lt", p.lt, ("less",)), ("le", p.le, ("less_equal",)), ("gt", p.gt, ("greater",)),
         ("ge", p.ge, ("greater_equal",)), ("eq", p.eq, ()), ("ne", p.ne, ("not_equal",))):
-    _binary(_name, _f, _aliases, inplace_too=True)
+    _binary(_name, _f, _aliases, inplace_too=True, numbers=_name not in (
+        "atan2", "hypot", "logical_and", "logical_or", "logical_xor"))
 for _name, _f in (("minimum", p.minimum), ("maximum", p.maximum), ("fmin", p.fmin),
                   ("fmax", p.fmax)):
-    _binary(_name, _f)
+    _binary(_name, _f, numbers=False)
 for _name, _f in (("mul_", p.mul), ("multiply_", p.mul), ("true_divide_", p.div),
                   ("pow_", p.pow_op)):
     _inplace(_name, _f)
@@ -402,6 +407,7 @@ def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
 @public()
 def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
     """log(exp(input) + exp(other)) without overflow."""
+    need_tensors("logaddexp", input, other)
     top = p.maximum(input, other)
     safe = p.where_op(p.isinf(top), 0.0, top.detach())
     total = p.add(p.exp(p.sub(input, safe)), p.exp(p.sub(other, safe)))
@@ -413,54 +419,9 @@ def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
     """log2(2^input + 2^other) without overflow."""
+    need_tensors("logaddexp2", input, other)
     ln2 = math.log(2)
     return finish(out, p.div(logaddexp(p.mul(input, ln2), p.mul(other, ln2)), ln2))
-
-
-@public()
-def sinc(input: Any, *, out: Any = None) -> Any:
-    """sin(pi x) / (pi x), 1 at 0."""
-    at_zero = p.eq(input, 0)
-    safe = p.mul(p.where_op(at_zero, 1.0, input), math.pi)
-    return finish(out, p.where_op(at_zero, 1.0, p.div(p.sin(safe), safe)))
-
-
-@public()
-def deg2rad(input: Any, *, out: Any = None) -> Any:
-    """Degrees to radians."""
-    return finish(out, p.mul(input, math.pi / 180))
-
-
-@public()
-def rad2deg(input: Any, *, out: Any = None) -> Any:
-    """Radians to degrees."""
-    return finish(out, p.mul(input, 180 / math.pi))
-
-
-@public()
-def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
-               neginf: float | None = None, *, out: Any = None) -> Any:
-    """NaN and infinities replaced by finite numbers; the gradient there is 0."""
-    info = finfo(dtype_of(input)) if is_float(dtype_of(input)) else None
-    if info is None:
-        return finish(out, clone_of(input))
-    top = float(info.max) if posinf is None else posinf
-    low = float(info.min) if neginf is None else neginf
-    result = p.where_op(p.isnan(input), float(nan or 0.0), input)
-    result = p.where_op(p.eq(input, math.inf), top, result)
-    return finish(out, p.where_op(p.eq(input, -math.inf), low, result))
-
-
-def clone_of(x: Any) -> Any:
-    """A copy of a tensor."""
-    return clone_op(x)
-
-
-@public()
-def heaviside(input: Any, values: Any, *, out: Any = None) -> Any:
-    """0 below 0, 1 above, `values` at 0."""
-    one = p.where_op(p.gt(input, 0), 1.0, 0.0)
-    return finish(out, p.where_op(p.eq(input, 0), values, p.cast(one, dtype=dtype_of(input))))
 
 
 @public()
@@ -474,12 +435,14 @@ def equal(input: Any, other: Any) -> bool:
 @public()
 def conj(input: Any) -> Any:
     """The complex conjugate; real tensors as they are."""
+    need_tensors("conj", input)
     return p.conj_op(input) if is_complex_like(input) else input
 
 
 @public(aliases=("resolve_neg",), name="resolve_conj")
 def resolve_conj(input: Any) -> Any:
     """The tensor itself: conjugation and negation are never lazy here."""
+    need_tensors("resolve_conj", input)
     return input
 
 

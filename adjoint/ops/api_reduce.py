@@ -18,6 +18,8 @@ from adjoint.ops.api_common import (
     many_dims,
     need,
     need_float,
+    need_real,
+    need_tensors,
     numel,
     one_dim,
     result,
@@ -93,6 +95,7 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
            out: Any = None) -> Any:
     """Sum with nan taken as 0."""
+    need_real("nansum on CPU does not support complex inputs", input)
     x = cast_to(input, dtype)
     return sum_(where_op(isnan(x), 0, x) if is_inexact(dtype_of(x)) else x, dim, keepdim, out=out)
 
@@ -101,6 +104,9 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
             out: Any = None) -> Any:
     """Mean of what is not nan."""
+    if not is_inexact(dtype_of(input)):
+        raise DTypeError("nanmean(): expected input to have floating point or complex dtype but "
+                         f"got {scalar_type(dtype_of(input))}")
     x = cast_to(input, dtype)
     kept = cast(logical_not(isnan(x)), dtype=dtype_of(x))
     from adjoint.ops.pointwise import div
@@ -187,6 +193,8 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 def _extreme(name: str, input: Any, dim: Any, keepdim: bool, out: Any, ops: Any) -> Any:
     every, along, pair, kind = ops
     need(name, input)
+    need_real(f"{name}_all" if dim is None else f"{name}imum not implemented for complex tensors."
+              if isinstance(dim, Tensor) else f"{name}_cpu", input)
     if dim is None:
         if not numel(input):
             raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for "
@@ -231,6 +239,7 @@ def min_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = Non
 def amax(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
     """The largest value over axes; ties share the gradient evenly."""
     need("amax", input)
+    need_real("max_values_cpu", input)
     return finish(out, amax_op(input, dim=many_dims(input, dim), keepdim=keepdim))
 
 
@@ -239,12 +248,17 @@ def amax(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -
 def amin(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
     """The smallest value over axes; ties share the gradient evenly."""
     need("amin", input)
+    need_real("min_values_cpu", input)
     return finish(out, amin_op(input, dim=many_dims(input, dim), keepdim=keepdim))
 
 
 @public()
 def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> Any:
     """(smallest, largest) over all axes or one."""
+    need("aminmax", input)
+    need_real("aminmax_cpu", input)
+    if dim is not None:
+        one_dim(input, dim)
     dims = many_dims(input, dim)
     return finish(out, AminmaxResult(amin_op(input, dim=dims, keepdim=keepdim),
                                      amax_op(input, dim=dims, keepdim=keepdim)))
@@ -260,6 +274,8 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
     tensor(1)
     """
     need("argmax", input)
+    need_real("argmax(): does not support complex input", input)
+    need_real("argmax(): does not support bool input", input, "b")
     if dim is None and not numel(input):
         raise IndexOutOfRange("argmax(): Expected reduction dim to be specified for input.numel() "
                               "== 0. Specify the reduction dim with the 'dim' argument.")
@@ -272,6 +288,8 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
 def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """Index of the smallest value, of the flattened tensor or along `dim`."""
     need("argmin", input)
+    need_real("argmin(): does not support complex input", input)
+    need_real("argmin(): does not support bool input", input, "b")
     if dim is None and not numel(input):
         raise IndexOutOfRange("argmin(): Expected reduction dim to be specified for input.numel() "
                               "== 0. Specify the reduction dim with the 'dim' argument.")
@@ -347,6 +365,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out
 @public()
 def dist(input: Any, other: Any, p: float = 2) -> Any:
     """The p-norm of the difference."""
+    need_tensors("dist", input, other)
     from adjoint.ops.pointwise import sub
     return norm(sub(input, other), p)
 

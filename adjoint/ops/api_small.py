@@ -7,18 +7,36 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, inverse
-from adjoint.base.dtypes import BOOL, default_dtype, is_inexact, of_numpy, to_numpy
+from adjoint.base.dtypes import (
+    BOOL,
+    default_dtype,
+    finfo,
+    is_float,
+    is_inexact,
+    of_numpy,
+    to_numpy,
+)
 from adjoint.base.errors import (
     ArgumentError,
     AssertedError,
     DTypeError,
     IndexOutOfRange,
+    NotSupported,
     ShapeError,
 )
 from adjoint.core.inplace import check_fit
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
-from adjoint.ops.api_common import dtype_of, finish, need, numel, raw, result, value
+from adjoint.ops.api_common import (
+    dtype_of,
+    finish,
+    need,
+    need_tensors,
+    numel,
+    raw,
+    result,
+    value,
+)
 from adjoint.ops.api_index import setitem
 from adjoint.ops.device import memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
@@ -26,16 +44,21 @@ from adjoint.ops.pointwise import (
     abs_op,
     add,
     cast,
+    div,
     eq,
     exp2,
+    gt,
     isfinite,
+    isnan,
     le,
     logical_and,
     logical_or,
     mul,
     ne,
     pow_op,
+    sin,
     sub,
+    where_op,
 )
 from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, public
 from adjoint.ops.shape import clone_op, reshape
@@ -140,6 +163,65 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
+
+def _need_real(name: str, x: Any) -> None:
+    need(name, x)
+    if dtype_of(x).kind == "c":
+        raise DTypeError(f"{name} is not supported for complex tensors.")
+
+
+@public()
+def sinc(input: Any, *, out: Any = None) -> Any:
+    """sin(pi x) / (pi x), 1 at 0."""
+    need("sinc", input)
+    at_zero = eq(input, 0)
+    safe = mul(where_op(at_zero, 1.0, input), math.pi)
+    return finish(out, where_op(at_zero, 1.0, div(sin(safe), safe)))
+
+
+@public()
+def deg2rad(input: Any, *, out: Any = None) -> Any:
+    """Degrees to radians."""
+    _need_real("deg2rad", input)
+    return finish(out, mul(input, math.pi / 180))
+
+
+@public()
+def rad2deg(input: Any, *, out: Any = None) -> Any:
+    """Radians to degrees."""
+    _need_real("rad2deg", input)
+    return finish(out, mul(input, 180 / math.pi))
+
+
+@public()
+def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
+               neginf: float | None = None, *, out: Any = None) -> Any:
+    """NaN and infinities replaced by finite numbers; the gradient there is 0."""
+    need("nan_to_num", input)
+    info = finfo(dtype_of(input)) if is_float(dtype_of(input)) else None
+    if info is None:
+        return finish(out, clone_op(input))
+    top = float(info.max) if posinf is None else posinf
+    low = float(info.min) if neginf is None else neginf
+    result = where_op(isnan(input), float(nan or 0.0), input)
+    result = where_op(eq(input, math.inf), top, result)
+    return finish(out, where_op(eq(input, -math.inf), low, result))
+
+
+@public()
+def heaviside(input: Any, values: Any, *, out: Any = None) -> Any:
+    """0 below 0, 1 above, `values` at 0."""
+    need_tensors("heaviside", input, values)
+    kinds = [dtype_of(x) for x in (input, values)]
+    if any(k.kind == "c" for k in kinds):
+        raise NotSupported("heaviside is not yet implemented for complex tensors.")
+    if kinds[0] != kinds[1]:
+        raise DTypeError("heaviside is not yet implemented for tensors with different dtypes: "
+                         f"{of_numpy(kinds[0])} and {of_numpy(kinds[1])}")
+    one = where_op(gt(input, 0), 1.0, 0.0)
+    return finish(out, where_op(eq(input, 0), values, cast(one, dtype=dtype_of(input))))
+
+
 # ------------------------------------------------------------------ bits of floats
 nextafter_op = op("nextafter", impl=lambda a, b, /: np.nextafter(a, b),
                   infer=lambda a, b: Aval(broadcast_shapes("nextafter", a, b), a.dtype),
@@ -193,6 +275,7 @@ def frexp(input: Any, *, out: Any = None) -> Any:
 @public()
 def ldexp(input: Any, other: Any, *, out: Any = None) -> Any:
     """input · 2^other."""
+    need_tensors("ldexp", input, other)
     return finish(out, mul(input, pow_op(2.0, other)))
 
 

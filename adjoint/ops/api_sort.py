@@ -17,6 +17,7 @@ from adjoint.ops.api_common import (
     finish,
     floating,
     need,
+    need_real,
     numel,
     one_dim,
     raw,
@@ -50,6 +51,7 @@ def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = 
     tensor([1., 2., 3.])
     """
     need("sort", input)
+    need_real(" Sort does not support complex dtypes on CPU", input)
     d = one_dim(input, dim)
     return finish(out, SortResult(*sort_op(input, dim=d, descending=bool(descending))))
 
@@ -120,18 +122,21 @@ def median(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
     >>> ad.median(ad.tensor([3.0, 1.0, 2.0, 4.0]))
     tensor(2.)
     """
+    need_real("median_cpu", input, "bc")
     return _middle(MedianResult, median_op, input, dim, keepdim, out)
 
 
 @public()
 def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """`median` of what is not nan."""
+    need_real("median_cpu", input, "bc")
     return _middle(NanmedianResult, nanmedian_op, input, dim, keepdim, out)
 
 
 @public()
 def mode(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """(value, index) of the most frequent element along an axis; the smallest of several."""
+    need_real("mode_cpu", input)
     return _one(ModeResult, mode_op, input, dim, keepdim, out)
 
 
@@ -155,6 +160,8 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
     >>> ad.unique(ad.tensor([3, 1, 3]))
     tensor([1, 3])
     """
+    need("unique", input)
+    need_real("unique", input)
     x = value(input, "unique")
     axis = None if dim is None else one_dim(input, dim)
     values, back, many = np.unique(x, return_inverse=True, return_counts=True, axis=axis)

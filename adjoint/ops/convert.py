@@ -75,7 +75,7 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
 
 
 def _to_dtype(name: str, dtype: str) -> None:
-    def method(self: Tensor, memory_format: Any = None) -> Tensor:
+    def method(self: Tensor, *, memory_format: Any = None) -> Tensor:
         return to(self, to_numpy(dtype))
     method.__name__ = name
     method.__doc__ = f"This tensor in {dtype}."
@@ -115,7 +115,7 @@ def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 
 @public(function=False)
-def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+def cpu(self: Tensor, *, memory_format: Any = None) -> Tensor:
     """This tensor on the cpu: itself, for it is there."""
     return _move(self, "cpu")
 

@@ -25,6 +25,7 @@ from adjoint.base.dtypes import (
     DType,
     default_dtype,
     is_inexact,
+    lacking,
     result_type,
     wrapped,
 )
@@ -379,7 +380,7 @@ class PointwiseOp(Op):
 
 def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
            given: Mapping[str, Any], fields: Mapping[str, Any], kind: str,
-           public: bool, no_booleans: str = "") -> Any:
+           public: bool, no_booleans: str = "", refuses: Mapping[str, str] | None = None) -> Any:
     raw: list[Any] = []
 
     def impl(*arrays: Any, **values: Any) -> Any:
@@ -397,7 +398,7 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
         return ex.flops(op.expression) * math.prod(broadcast_shapes(name, *avals))
 
     op = PointwiseOp(name, impl, _infer(name, kind, no_booleans), batch=batch_broadcast,
-                     prepare=_prepare(kind), cost=cost, elementwise=True, **fields)
+                     prepare=_prepare(kind, refuses), cost=cost, elementwise=True, **fields)
     op.source = (e, given, kind)
     if attrs or len(operands) > 2:
         function: Any = function_of(op)
@@ -476,8 +477,20 @@ def _few(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...],
     return made
 
 
-def _prepare(kind: str) -> Callable[..., Any]:
-    if kind == "float":
+def _prepare(kind: str, refuses: Mapping[str, str] | None) -> Callable[..., Any]:
+    floating = kind == "float"
+    if refuses is not None:
+        def checked(arrays: Sequence[Any]) -> Sequence[Any]:
+            first = getattr(arrays[0], "dtype", None)
+            if (first is F32 or first is F64) and len(arrays) == 1:
+                return arrays
+            given = result_type([a for a in arrays if a is not None])
+            for kinds, words in refuses.items():
+                if given.kind in kinds:
+                    raise lacking(words, given)
+            return promote(arrays, floating)
+        return checked
+    if floating:
         return lambda arrays: promote(arrays, floating=True)
     return promote
 
@@ -569,13 +582,16 @@ def _machine(own: Any, written: bool = False) -> Any:
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,
-              kind: str = "promote", no_booleans: str = "", **fields: Any) -> OpFunction:
+              kind: str = "promote", no_booleans: str = "",
+              refuses: Mapping[str, str] | None = None, **fields: Any) -> OpFunction:
     """Declare a pointwise op from a scalar expression; returns the function that runs it.
 
     kind    "promote": result in the promoted dtype; "float": integers become the default float;
             "bool": a comparison.
     slope   operand -> slope expression of operands and ``out``; None: not differentiable in it.
     no_booleans  the words of the refusal, where NumPy does not compute it for booleans.
+    refuses      kinds of dtypes (letters of `dtype.kind`) that PyTorch refuses -> its words, or the
+                 kernel that its words name.
 
     >>> import adjoint as ad
     >>> ad.ops.pointwise.mul(ad.tensor([2.0]), ad.tensor([3.0]))
@@ -584,7 +600,8 @@ def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | No
     code = f.__code__
     n = code.co_argcount
     operands, attrs = code.co_varnames[:n], code.co_varnames[n:n + code.co_kwonlyargcount]
-    return _build(name, operands, attrs, f, slope or {}, fields, kind, True, no_booleans)
+    return _build(name, operands, attrs, f, slope or {}, fields, kind, True, no_booleans,
+                  refuses)
     # (a function with a record)
 
 

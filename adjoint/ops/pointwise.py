@@ -94,14 +94,14 @@ hypot = pointwise("hypot", lambda a, b: hypot_(a, b), kind="float")
 sigmoid = pointwise("sigmoid", lambda x: sigmoid_(x), kind="float",
                     slope={"x": lambda out: out * (1 - out)}, why={"out": "σ' = out·(1-out)"})
 logit_op = pointwise("logit", lambda x: log_(x / (1 - x)), kind="float",
-                     slope={"x": lambda x: 1 / (x * (1 - x))})
+                     slope={"x": lambda x: 1 / (x * (1 - x))}, refuses={"c": "logit_cpu"})
 
 # ------------------------------------------------------------------ special functions
-erf = pointwise("erf", lambda x: ex.erf_(x), kind="float")
-erfc = pointwise("erfc", lambda x: ex.erfc_(x), kind="float")
-erfinv = pointwise("erfinv", lambda x: ex.erfinv_(x), kind="float")
-lgamma = pointwise("lgamma", lambda x: ex.lgamma_(x), kind="float")
-digamma = pointwise("digamma", lambda x: ex.digamma_(x), kind="float")
+erf = pointwise("erf", lambda x: ex.erf_(x), kind="float", refuses={"c": "erf_vml_cpu"})
+erfc = pointwise("erfc", lambda x: ex.erfc_(x), kind="float", refuses={"c": "erfc_vml_cpu"})
+erfinv = pointwise("erfinv", lambda x: ex.erfinv_(x), kind="float", refuses={"c": "erfinv_vml_cpu"})
+lgamma = pointwise("lgamma", lambda x: ex.lgamma_(x), kind="float", refuses={"c": "lgamma_vml_cpu"})
+digamma = pointwise("digamma", lambda x: ex.digamma_(x), kind="float", refuses={"c": "digamma"})
 
 
 def _polygamma_infer(x: Aval, *, n: int) -> Aval:
@@ -141,11 +141,12 @@ sgn = op(
     vjp={"x": lambda ct, x: _sgn_rule(ct, x)}, jvp={"x": lambda t, x: _sgn_rule(t, x)},
     batch=batch_broadcast, cost=lambda x: x.size, elementwise=True,
     why={"x": "the phase turns with x"})
-floor = pointwise("floor", lambda x: floor_(x))
-ceil = pointwise("ceil", lambda x: ceil_(x))
-trunc = pointwise("trunc", lambda x: trunc_(x))
-round_op = pointwise("round", lambda x: ex.round_(x))
-frac = pointwise("frac", lambda x: x - trunc_(x), slope={"x": lambda: 1.0})
+floor = pointwise("floor", lambda x: floor_(x), refuses={"bc": "floor_vml_cpu"})
+ceil = pointwise("ceil", lambda x: ceil_(x), refuses={"bc": "ceil_vml_cpu"})
+trunc = pointwise("trunc", lambda x: trunc_(x), refuses={"bc": "trunc_vml_cpu"})
+round_op = pointwise("round", lambda x: ex.round_(x), refuses={"bc": "round_vml_cpu"})
+frac = pointwise("frac", lambda x: x - trunc_(x), slope={"x": lambda: 1.0},
+                 refuses={"biuc": "frac_cpu"})
 copysign_op = pointwise("copysign", lambda a, b: copysign_(a, b), kind="float")
 
 # ------------------------------------------------------------------ choice and comparison
@@ -192,36 +193,41 @@ relu = pointwise("relu", lambda x: maximum_(x, 0),
                  why={"out": "out > 0 exactly where x > 0, so x itself may be freed"})
 SQRT1_2, GELU_C = math.sqrt(0.5), math.sqrt(2 / math.pi)
 gelu_erf = pointwise("gelu", lambda x: 0.5 * x * (1 + ex.erf_(x * SQRT1_2)), kind="float",
-                     why={"x": "Φ(x) + x·φ(x) needs x"})
+                     why={"x": "Φ(x) + x·φ(x) needs x"}, refuses={"c": "GeluKernelImpl"})
 gelu_tanh = pointwise("gelu_tanh", lambda x: 0.5 * x * (1 + tanh_(
     GELU_C * (x + 0.044715 * x * x * x))), kind="float", node="GeluBackward0",
-    why={"x": "the slope is a function of x"})
+    why={"x": "the slope is a function of x"}, refuses={"c": "GeluKernelImpl"})
 silu = pointwise("silu", lambda x: x * sigmoid_(x), kind="float",
-                 slope={"x": lambda x: sigmoid_(x) * (1 + x * (1 - sigmoid_(x)))})
+                 slope={"x": lambda x: sigmoid_(x) * (1 + x * (1 - sigmoid_(x)))},
+                 refuses={"biu": "silu_cpu"})
 softplus_op = pointwise(
     "softplus", lambda x, *, beta, threshold: where_(
         x * beta > threshold, x, log1p_(exp_(minimum_(x * beta, threshold))) / beta),
     slope={"x": lambda x, *, beta, threshold: where_(x * beta > threshold, 1.0,
-                                                     sigmoid_(x * beta))}, kind="float")
+                                                     sigmoid_(x * beta))}, kind="float",
+    refuses={"biuc": "softplus_cpu"})
 elu_op = pointwise(
     "elu", lambda x, *, alpha, scale, input_scale: where_(
         x > 0, scale * x, (scale * alpha) * expm1_(minimum_(input_scale * x, 0.0))),
     slope={"x": lambda x, *, alpha, scale, input_scale: where_(
         x > 0, scale, (scale * alpha * input_scale) * exp_(minimum_(input_scale * x, 0.0)))},
-    kind="float")
+    kind="float", refuses={"biuc": "elu_cpu"})
 leaky_relu_op = pointwise("leaky_relu", lambda x, *, negative_slope: where_(
-    x > 0, x, negative_slope * x))
+    x > 0, x, negative_slope * x), refuses={"biuc": "leaky_relu_cpu"})
 logsigmoid = pointwise("logsigmoid", lambda x: ex.logsigmoid_(x), kind="float",
-                       node="LogSigmoidBackward0", slope={"x": lambda x: sigmoid_(-x)})
+                       node="LogSigmoidBackward0", slope={"x": lambda x: sigmoid_(-x)},
+                       refuses={"biuc": "log_sigmoid_cpu"})
 hardtanh_op = pointwise("hardtanh", lambda x, *, low, high: minimum_(maximum_(x, low), high),
                         slope={"x": lambda x, *, low, high: where_((x > low) & (x < high),
                                                                    1.0, 0.0)})
 hardswish = pointwise(
     "hardswish", lambda x: x * minimum_(maximum_(x + 3.0, 0.0), 6.0) / 6.0,
-    slope={"x": lambda x: where_(x <= -3.0, 0.0, where_(x < 3.0, x / 3.0 + 0.5, 1.0))})
+    slope={"x": lambda x: where_(x <= -3.0, 0.0, where_(x < 3.0, x / 3.0 + 0.5, 1.0))},
+    refuses={"biuc": "hardswish_cpu"})
 hardsigmoid = pointwise(
     "hardsigmoid", lambda x: minimum_(maximum_(x + 3.0, 0.0), 6.0) / 6.0,
-    slope={"x": lambda x: where_((x > -3.0) & (x < 3.0), 1 / 6, 0.0)})
+    slope={"x": lambda x: where_((x > -3.0) & (x < 3.0), 1 / 6, 0.0)},
+    refuses={"biuc": "hardsigmoid_cpu"})
 
 
 def _mish_slope(x: Any) -> Any:
@@ -230,11 +236,11 @@ def _mish_slope(x: Any) -> Any:
 
 
 mish = pointwise("mish", lambda x: x * tanh_(maximum_(x, 0.0) + log1p_(exp_(-abs_(x)))),
-                 kind="float", slope={"x": lambda x: _mish_slope(x)})
+                 kind="float", slope={"x": lambda x: _mish_slope(x)}, refuses={"biuc": "mish_cpu"})
 softshrink_op = pointwise("softshrink", lambda x, *, lambd: where_(
-    x > lambd, x - lambd, where_(x < -lambd, x + lambd, 0.0)))
+    x > lambd, x - lambd, where_(x < -lambd, x + lambd, 0.0)), refuses={"biuc": "softshrink_check"})
 hardshrink_op = pointwise("hardshrink", lambda x, *, lambd: where_(
-    (x > lambd) | (x < -lambd), x, 0.0))
+    (x > lambd) | (x < -lambd), x, 0.0), refuses={"biuc": "hardshrink_cpu"})
 threshold_op = pointwise("threshold", lambda x, *, threshold, value: where_(
     x > threshold, x, value))
 prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x), autocast="lower",

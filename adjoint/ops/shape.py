@@ -37,6 +37,8 @@ def normalize_dims(dims: Any, ndim: int) -> Shape:
     """None: all dims; an int or several: sorted as given, in [0, ndim), none twice."""
     if dims is None:
         return tuple(range(ndim))
+    if isinstance(dims, bool) or not isinstance(dims, (int, np.integer, tuple, list, range)):
+        raise DTypeError(f"argument 'dim' must be tuple of ints, not {type(dims).__name__}")
     if isinstance(dims, (int, np.integer)):
         dims = (int(dims),)
     out = tuple([normalize_dim(d if type(d) is int else integer(d), ndim) for d in dims])

@@ -14,8 +14,8 @@ import numpy as np
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import Expr, call, log1p_, log_, where_
-from adjoint.ops.api_common import finish, need
-from adjoint.ops.api_pointwise import sinc
+from adjoint.ops.api_common import finish, need, need_tensors
+from adjoint.ops.api_small import sinc
 from adjoint.ops.family import NUMBER, pointwise
 from adjoint.ops.pointwise import add, div, eq, lgamma, mul, sub, where_op
 from adjoint.ops.public import FUNCTIONS, public
@@ -51,7 +51,7 @@ j0, j1, y0, y1 = (_one(n, 0.4, 9.0) for n in ("bessel_j0", "bessel_j1", "bessel_
 airy = _one("airy_ai", -6.0, 3.0)
 entr = pointwise("entr", lambda x: where_(x.eq(0), 0.0, where_(x < 0, -math.inf, -x * log_(x))),
                  kind="float", slope={"x": lambda x: -log_(x) - 1.0}, domain=_between(0.1, 2.0),
-                 node="SpecialEntrBackward0")
+                 node="SpecialEntrBackward0", refuses={"c": "entr_cpu"})
 
 
 def _xlog1py(x: Expr, y: Expr) -> Expr:
@@ -60,13 +60,14 @@ def _xlog1py(x: Expr, y: Expr) -> Expr:
 
 xlog1py = pointwise("xlog1py", _xlog1py, kind="float", domain=_between(0.1, 2.0, 2), slope={
     "x": lambda x, y: where_(x.eq(0) & (y <= -1), 0.0, log1p_(y)),
-    "y": lambda x, y: x / (1.0 + y)}, node="SpecialXlog1PyBackward0")
+    "y": lambda x, y: x / (1.0 + y)}, node="SpecialXlog1PyBackward0", refuses={"c": "xlog1py_cpu"})
 zeta = pointwise("zeta", lambda s, q: call("zeta", s, q), kind="float",
-                 domain=_between(1.5, 4.0, 2), slope={"s": None}, node="SpecialZetaBackward0")
+                 domain=_between(1.5, 4.0, 2), slope={"s": None}, node="SpecialZetaBackward0",
+                 refuses={"c": "zeta_cpu"})
 gammainc = pointwise("gammainc", lambda a, x: call("gammainc", a, x), kind="float",
-                     domain=_between(0.3, 3.0, 2), by_value=True)
+                     domain=_between(0.3, 3.0, 2), by_value=True, refuses={"c": "igamma_cpu"})
 gammaincc = pointwise("gammaincc", lambda a, x: call("gammaincc", a, x), kind="float",
-                      domain=_between(0.3, 3.0, 2), by_value=True)
+                      domain=_between(0.3, 3.0, 2), by_value=True, refuses={"c": "igammac_cpu"})
 
 
 # ------------------------------------------------------------------ public
@@ -74,8 +75,10 @@ def _enter(name: str, f: Callable[..., Any], doc: str, own: str = "", two: bool 
     """`special.<name>`, and `<own>` with its method and in-place form if PyTorch has one."""
     if two:
         def function(input: Any, other: Any, *, out: Any = None) -> Any:
-            if all(isinstance(v, NUMBER) for v in (input, other)):
-                raise DTypeError(f"{name}(): expected at least one tensor, got two numbers")
+            if type(input) is not Tensor or type(other) is not Tensor:
+                need_tensors(own or name, input, other, numbers=not own)
+                if isinstance(input, NUMBER) and isinstance(other, NUMBER):
+                    raise DTypeError(f"{name}(): expected at least one tensor, got two numbers")
             return finish(out, f(input, other))
     else:
         def function(input: Any, *, out: Any = None) -> Any:  # type: ignore[misc]  # one operand
