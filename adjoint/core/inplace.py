@@ -46,6 +46,7 @@ from adjoint.core.tensor import (
     wrap,
 )
 from adjoint.core.trace import become
+from adjoint.core.warn import warn
 
 
 def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
@@ -526,6 +527,11 @@ def assign(out: Tensor, result: Any) -> Tensor:
         raise DTypeError(f"result type {scalar_type(array.dtype)} can't be cast to the desired "
                          f"output type {scalar_type(out.array.dtype)}")
     if out.array.shape != array.shape:
+        if out.array.size:
+            warn("An output with one or more elements was resized since it had shape "
+                 f"{list(out.array.shape)}, which does not match the required output shape "
+                 f"{list(array.shape)}. This behavior is deprecated; give an `out` of that shape, "
+                 "or an empty one: out.resize_(0).")
         out.array = np.empty(array.shape, out.array.dtype)
     else:
         _refuse_overlap(out, recording=False)

@@ -11,6 +11,7 @@ from adjoint.base.dtypes import I64, promote_dtypes, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.warn import warn
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -240,6 +241,9 @@ def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
         if len(t.shape) > 1:
             raise ShapeError("torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got "
                              f"one of shape {list(t.shape)}")
+    if indexing is None and len(ts) > 1:
+        warn("torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
+             "argument; indexing=\"ij\" is what is done without.")
     shape = tuple(numel(t) for t in ts)
     out = [expand_op(reshape(t, tuple(-1 if k == i else 1 for k in range(len(ts)))), shape=shape)
            for i, t in enumerate(ts)]
@@ -368,6 +372,8 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
         if not found:
             raise ShapeError("no dimension of size 3 in input")
         d = found[0]
+        warn("Using torch.cross without specifying the dim arg is deprecated; it was taken as "
+             f"{d}, the first of size 3. linalg.cross takes the last axis.")
     else:
         d = one_dim(input, dim)
     if len(input.shape) != len(other.shape):

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError
 from adjoint.core.bind import function_of
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.warn import warn
 from adjoint.ops.public import write_out
 from adjoint.ops.shape import integer, normalize_dim, normalize_dims
 
@@ -267,7 +267,7 @@ def older(f: Callable[..., Any], factors: tuple[str, ...], *args: Any, out: Any 
             or len(factors) == 1 and args[1] is not numbers[0]:
         raise TypeError(f"{f.__name__}() takes {len(args) - 1} positional arguments but "
                         f"{len(args)} were given: give {' and '.join(factors)} by keyword")
-    warnings.warn(f"This overload of {f.__name__} is deprecated: give {' and '.join(factors)} by "
-                  "keyword, behind the tensors", UserWarning, stacklevel=3)
+    warn(f"This overload of {f.__name__} is deprecated: give {' and '.join(factors)} by keyword, "
+         "behind the tensors")
     given = dict(zip(factors, numbers, strict=False))
     return f(*tensors, **given) if out is None else f(*tensors, **given, out=out)

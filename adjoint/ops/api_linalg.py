@@ -8,6 +8,7 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
+from adjoint.core.warn import warn
 from adjoint.ops.api_common import dtype_of, finish, need, need_rank, older, same_dtype
 from adjoint.ops.linalg import (
     addmm_op,
@@ -328,4 +329,8 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any
 def chain_matmul(*matrices: Any, out: Any = None) -> Any:
     """Product of several matrices in the order that needs the fewest multiplications."""
     from adjoint.ops.api_decompose import multi_dot
+    warn("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
+         "torch.linalg.multi_dot instead, which takes a list of the matrices.")
+    if len(matrices) == 1:
+        return matrices[0]
     return finish(out, multi_dot(list(matrices)))

@@ -10,6 +10,7 @@ from adjoint.base.dtypes import is_inexact, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
 from adjoint.core.autocast import in_float32
 from adjoint.core.tensor import Tensor
+from adjoint.core.warn import warn
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -113,6 +114,15 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return finish(out, div(nansum(x, dim, keepdim), sum_(kept, dim, keepdim)))
 
 
+def _degrees(name: str, x: Any, dims: tuple[int, ...], correction: float) -> None:
+    """Warn where the variance of that many values has no meaning."""
+    n = math.prod([x.shape[d] for d in dims])
+    if n - correction <= 0 and numel(x):
+        warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
+             f"reduction factor (input numel divided by output numel): {n} values, correction "
+             f"{correction}.")
+
+
 def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -134,7 +144,9 @@ def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
     need("var", input)
     need_float("var", input)
     dim, c = _correction(dim, unbiased, correction)
-    return finish(out, var_op(input, dim=many_dims(input, dim), correction=c, keepdim=keepdim))
+    dims = many_dims(input, dim)
+    _degrees("var", input, dims, c)
+    return finish(out, var_op(input, dim=dims, correction=c, keepdim=keepdim))
 
 
 @public()
@@ -150,7 +162,9 @@ def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
     need("std", input)
     need_float("std", input)
     dim, c = _correction(dim, unbiased, correction)
-    return finish(out, std_op(input, dim=many_dims(input, dim), correction=c, keepdim=keepdim))
+    dims = many_dims(input, dim)
+    _degrees("std", input, dims, c)
+    return finish(out, std_op(input, dim=dims, correction=c, keepdim=keepdim))
 
 
 @public(method=False)

@@ -134,14 +134,19 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
 
 def _copy_impl(x: Any, src: Any, /) -> Any:
-    return np.broadcast_to(src, x.shape).astype(x.dtype)
+    return np.broadcast_to(_real(src, x.dtype), x.shape).astype(x.dtype)
+
+
+def _real(src: Any, dtype: np.dtype[Any]) -> Any:
+    """The real part of what goes to a real tensor, as PyTorch copies it."""
+    return src.real if src.dtype.kind == "c" and dtype.kind not in "cb" else src
 
 
 def _copy_inplace(out: Any, x: Any, src: Any, /) -> None:
     if src.dtype is out.dtype and src.ndim <= out.ndim:     # twice as quick for few elements
         out[...] = src
     else:
-        np.copyto(out, src, casting="unsafe")
+        np.copyto(out, _real(src, out.dtype), casting="unsafe")
 
 
 copy_op = op(

@@ -13,6 +13,7 @@ from adjoint.base.dtypes import default_dtype, default_of, is_inexact, of_numpy,
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
+from adjoint.core.warn import warn
 from adjoint.ops.api_common import finish
 from adjoint.ops.device import check, preserve_format, storage_less
 from adjoint.ops.public import METHODS, other_names, public
@@ -215,6 +216,9 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     of_numpy(array.dtype)
+    if not array.flags.writeable:
+        warn("The given NumPy array is not writable, and writes to the tensor go to its memory "
+             "all the same or fail; copy the array first where the tensor is written to.")
     if not array.dtype.isnative:
         raise DTypeError(f"from_numpy: byte order of {array.dtype} is foreign; use "
                          "array.astype(array.dtype.newbyteorder('='))")
@@ -386,6 +390,9 @@ def _counted(start: Any, step: Any, count: int, kind: Any, ints: bool) -> Any:
 @public(method=False, name="range")
 def range_(start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Tensor:
     """start, start + step, ... up to and including `end`."""
+    warn("torch.range is deprecated and will be removed in a future release because its behavior "
+         "is inconsistent with Python's range builtin. Instead, use torch.arange, which produces "
+         "values in [start, end).")
     count = int(math.floor((end - start) / step)) + 1
     kwargs.setdefault("dtype", default_dtype())
     return arange(0, count, **kwargs) * step + start

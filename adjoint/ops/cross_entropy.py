@@ -19,6 +19,7 @@ from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
+from adjoint.core.warn import warn
 from adjoint.ops.api_common import (
     FEW,
     dtype_of,
@@ -482,9 +483,11 @@ def legacy_reduction(size_average: Any, reduce: Any, reduction: str) -> str:
     """The reduction that the two arguments of old programs mean."""
     if size_average is None and reduce is None:
         return reduction
-    if reduce is False:
-        return "none"
-    return "mean" if size_average is None or size_average else "sum"
+    meant = "none" if reduce is False else \
+        "mean" if size_average is None or size_average else "sum"
+    warn("size_average and reduce args will be deprecated, please use "
+         f"reduction='{meant}' instead.")
+    return meant
 
 
 def check_reduction(reduction: str) -> None:

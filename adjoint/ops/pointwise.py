@@ -10,6 +10,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import BOOL
 from adjoint.core.op import op
+from adjoint.core.warn import warn
 from adjoint.kernels import expr as ex
 from adjoint.kernels import special
 from adjoint.kernels.expr import (
@@ -302,7 +303,15 @@ def _cast_vjp(ct: Any, *, dtype: np.dtype[Any]) -> Any:
     return ct
 
 
-cast = op("to_dtype", show="{x}", elementwise=True, impl=lambda x, /, *, dtype: x.astype(dtype),
+def _cast_impl(x: Any, /, *, dtype: np.dtype[Any]) -> Any:
+    if x.dtype.kind == "c" and dtype.kind not in "cb":
+        warn("Casting complex values to real discards the imaginary part; take .real or .abs() "
+             "where that is meant.")
+        x = x.real
+    return x.astype(dtype)
+
+
+cast = op("to_dtype", show="{x}", elementwise=True, impl=_cast_impl,
           infer=lambda x, *, dtype: Aval(x.shape, dtype),
           vjp={"x": _cast_vjp}, jvp={"x": None}, batch=batch_broadcast, cost=lambda x, **_: 0,
           node="ToCopyBackward0")

@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.op import op
+from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import (
     choice,
     dtype_of,
@@ -86,7 +87,7 @@ def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, indices: Any 
     start = FUNCTIONS["full"](shape, EMPTY[kind] if initial is None else initial,
                               dtype=dtype_of(data))
     how = "sum" if kind == "mean" else kind
-    out = FUNCTIONS["scatter_reduce"](start, axis, FUNCTIONS["as_tensor"](at), data, how)
+    out = FUNCTIONS["scatter_reduce"](start, axis, wrap(at), data, how)
     out = narrow_op(out, dim=axis, start=0, length=count)
     if kind != "mean":
         return out

@@ -12,6 +12,7 @@ from adjoint.base.dtypes import F32, F64
 from adjoint.base.errors import Quiet
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.core.warn import warn
 from adjoint.ops.api_common import (
     cast_to,
     few,
@@ -193,7 +194,16 @@ def _legacy_dim(ndim: int) -> int:
 def _prepared(name: str, input: Any, dim: Any, dtype: Any) -> tuple[Any, int]:
     need(name, input)
     x = cast_to(input, dtype) if dtype is not None else floating(input)
-    return x, one_dim(x, _legacy_dim(len(x.shape)) if dim is None else dim)
+    return x, one_dim(x, dim)
+
+
+def _chosen(name: str, x: Any, dim: Any) -> Any:
+    """`dim`, or the axis that old programs mean where they give none."""
+    if dim is not None or not hasattr(x, "shape"):
+        return dim
+    warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
+         f"dim=X as an argument; it was taken as {_legacy_dim(len(x.shape))}.")
+    return _legacy_dim(len(x.shape))
 
 
 @public()
@@ -224,17 +234,17 @@ def log_softmax(input: Any, dim: Any, dtype: Any = None, *, out: Any = None) -> 
 
 def softmin(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """softmax(-x) along `dim`."""
-    return softmax(neg(input), dim, dtype)
+    return softmax(neg(input), _chosen("softmin", input, dim), dtype)
 
 
 def f_softmax(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """`softmax` with the arguments of `torch.nn.functional`."""
-    return softmax(input, dim, dtype)
+    return softmax(input, _chosen("softmax", input, dim), dtype)
 
 
 def f_log_softmax(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """`log_softmax` with the arguments of `torch.nn.functional`."""
-    return log_softmax(input, dim, dtype)
+    return log_softmax(input, _chosen("log_softmax", input, dim), dtype)
 
 
 __all__ = ["f_log_softmax", "f_softmax", "log_softmax", "softmax", "softmin"]

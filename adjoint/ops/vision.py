@@ -11,6 +11,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32, widened
 from adjoint.core.op import op
+from adjoint.core.warn import warn
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need
 from adjoint.ops.create import spaced
@@ -124,12 +125,21 @@ def _pad_positions(n: int, a: int, b: int, mode: str, d: int) -> Any:
     return np.where(at >= n, 2 * (n - 1) - at, at)
 
 
+def _corners(name: str, align_corners: bool | None) -> bool:
+    if align_corners is None:
+        warn("Default grid_sample and affine_grid behavior has changed to align_corners=False "
+             f"since 1.3.0. Please specify align_corners=True if the old behavior is desired "
+             f"({name}).")
+    return bool(align_corners)
+
+
 # ------------------------------------------------------------------ reading at positions
 def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:
     """Positions (N, H, W, 2) or (N, D, H, W, 3) of an affine map theta (N, 2, 3) or (N, 3, 4).
 
     Positions run from -1 to 1; x is the first of the last axis.
     """
+    align_corners = _corners("affine_grid", align_corners)
     space, kind = tuple(int(s) for s in size)[2:], dtype_of(theta)
     axes = []
     for n in space:
@@ -194,6 +204,7 @@ def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str
     mode: bilinear, nearest or bicubic (4-d only); padding_mode: zeros, border or reflection.
     """
     need("grid_sample", input, grid)
+    align_corners = _corners("grid_sample", align_corners)
     dims = len(input.shape) - 2
     if dims not in (2, 3) or len(grid.shape) != dims + 2 or grid.shape[-1] != dims:
         raise ShapeError(f"grid_sampler(): expected input (N, C, H, W) and grid (N, H', W', 2), or "

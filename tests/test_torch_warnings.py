@@ -1,0 +1,85 @@
+"""PyTorch's warnings: the same category and first words, at the line of the program."""
+import warnings
+from typing import Any
+
+import pytest
+
+import adjoint as ad
+
+torch = pytest.importorskip("torch")
+
+# expression | the first words
+WARNS = """
+F.softmax(x) | Implicit dimension choice for softmax has been deprecated. Change the call to include
+F.log_softmax(x) | Implicit dimension choice for log_softmax has been deprecated.
+F.softmin(x) | Implicit dimension choice for softmin has been deprecated.
+F.mse_loss(x, x, size_average=False) | size_average and reduce args will be deprecated, please use r
+F.l1_loss(x, x, reduce=False) | size_average and reduce args will be deprecated, please use reductio
+t.add(x, x, out=t.ones(3)) | An output with one or more elements was resized since it had shape [3],
+x.to(t.complex64).float() | Casting complex values to real discards the imaginary part
+t.meshgrid(v, v) | torch.meshgrid: in an upcoming release, it will be required to pass the indexing
+t.cross(sq, sq) | Using torch.cross without specifying the dim arg is deprecated
+t.ones(1).var() | var(): degrees of freedom is <= 0. Correction should be strictly less than the red
+t.ones(1).std() | std(): degrees of freedom is <= 0. Correction should be strictly less than the red
+F.grid_sample(t.ones(1, 1, 2, 2), t.zeros(1, 2, 2, 2)) | Default grid_sample and affine_grid behavio
+F.affine_grid(t.zeros(1, 2, 3), (1, 1, 2, 2)) | Default grid_sample and affine_grid behavior has cha
+t.from_numpy(frozen) | The given NumPy array is not writable, and
+t.range(0, 3) | torch.range is deprecated and will be removed in a future release because its behavi
+t.chain_matmul(x, x) | torch.chain_matmul is deprecated and will be removed in a future PyTorch rele
+"""
+ROWS = [tuple(part.strip() for part in line.split(" | ")) for line in WARNS.strip().splitlines()]
+
+
+def warned(t: Any, expression: str) -> list[warnings.WarningMessage]:
+    import numpy as np
+    frozen = np.ones(2, np.float32)
+    frozen.flags.writeable = False
+    space = {"t": t, "F": t.nn.functional, "x": t.ones(2, 2), "v": t.ones(2), "sq": t.ones(3, 3),
+             "frozen": frozen}
+    if t is torch:
+        torch.set_warn_always(True)          # or only the first time in this process
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            exec(compile(expression, "program.py", "exec"), space)  # noqa: S102  # our own table
+    finally:
+        if t is torch:
+            torch.set_warn_always(False)
+    return found
+
+
+@pytest.mark.parametrize("expression, words", ROWS, ids=[row[0] for row in ROWS])
+def test_warns_as_pytorch(expression: str, words: str) -> None:
+    for t in (torch, ad):
+        found = warned(t, expression)
+        assert [w for w in found if str(w.message).startswith(words)
+                and w.category is UserWarning], (t, [str(w.message) for w in found])
+    assert found[0].filename == "program.py"         # ours: at the line of the program
+    assert len(found) == 1
+
+
+def test_a_call_that_warns_is_not_replayed_in_silence() -> None:
+    x = ad.ones(2, 2)
+    for _ in range(5):
+        with pytest.warns(UserWarning, match="^Implicit dimension choice"):
+            ad.nn.functional.softmax(x)
+
+
+@pytest.mark.parametrize("call", [
+    "t.add(x, 2, x)", "t.sub(x, 2, x)", "x.clone().add_(2, x)", "x.clone().sub_(2, x)",
+    "t.addcmul(x, 2, x, x)", "x.clone().addcmul_(2, x, x)", "t.addcdiv(x, 2, x, x)",
+    "x.clone().addcdiv_(2, x, x)"])
+@pytest.mark.filterwarnings("ignore:This overload of")
+def test_numbers_by_position_as_in_old_programs(call: str) -> None:
+    ours, theirs = (eval(call, {"t": t, "x": t.tensor([1.0, 3.0])}) for t in (ad, torch))
+    assert ours.tolist() == theirs.tolist()
+    with pytest.warns(UserWarning, match="^This overload of .* is deprecated:"):
+        eval(call, {"t": ad, "x": ad.tensor([1.0, 3.0])})
+
+
+def test_no_words_where_all_is_said() -> None:
+    """Warnings are errors in these tests."""
+    F, x = ad.nn.functional, ad.ones(2, 2)
+    F.softmax(x, 1), F.mse_loss(x, x, reduction="sum"), ad.meshgrid(x[0], x[0], indexing="ij")
+    ad.add(x, x, out=ad.empty(0)), ad.add(x, x, out=ad.empty(2, 2)), ad.ones(2).var()
+    ad.ones(1).var(correction=0), x.copy_(x.to(ad.complex64)), x.to(ad.complex64).abs()
