@@ -204,3 +204,31 @@ def test_named_storages() -> None:
     assert ad.BFloat16Storage([1, 2]).tolist() == [1, 2]
     with pytest.raises(ValueError, match="^Too many positional arguments"):
         ad.FloatStorage(1, 2)
+
+
+def test_functionalize_and_debug_unwrap() -> None:
+    from adjoint.func import debug_unwrap, functionalize, grad, vmap
+    x = ad.ones(2)
+    assert functionalize(lambda a: a.add_(1))(x).tolist() == [2, 2] == x.tolist()
+    with pytest.raises(RuntimeError, match="received invalid argument for remove=x"):
+        functionalize(lambda a: a, remove="x")
+    seen = []
+    vmap(lambda a: (seen.append(debug_unwrap(a)), a)[1])(ad.ones(3))
+    grad(lambda a: (seen.append(debug_unwrap(a)), a.sum())[1])(ad.ones(3))
+    assert [type(s) is ad.Tensor and s.tolist() for s in seen] == [[1, 1, 1]] * 2
+    with pytest.raises(TypeError):
+        debug_unwrap(3)  # type: ignore[arg-type]  # refused
+
+
+def test_cpp_extension_imports_and_refuses() -> None:
+    from adjoint.utils import cpp_extension
+    assert not cpp_extension.is_ninja_available()
+    for call in (cpp_extension.load, cpp_extension.load_inline, cpp_extension.BuildExtension):
+        with pytest.raises(NotImplementedError, match="library.custom_op"):
+            call(name="x", sources=[])
+
+
+def test_histogram_has_a_hundred_bins() -> None:
+    x = f4(50)
+    ours, theirs = ad.histogram(ad.tensor(x)), torch.histogram(torch.tensor(x))
+    assert ours.hist.tolist() == theirs.hist.tolist() and len(ours.bin_edges) == 101

@@ -33,6 +33,8 @@ x.mean(dim=True) |
 t.conj(3) | conj(): argument 'input' (position 1) must be Tensor, not int
 t.sinc(1.5) | sinc(): argument 'input'
 t.nan_to_num("a") | nan_to_num(): argument 'input'
+t.abs(x, out="a") |
+t.addmm(x, x, x, out=3) |
 x.float(5) |
 x.cpu(5) |
 t.erf(z) | "erf_vml_cpu" not implemented for 'ComplexFloat'

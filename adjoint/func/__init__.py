@@ -68,12 +68,14 @@ from adjoint.func.rearrange import rearrange
 from adjoint.func.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
 from adjoint.func.reverse import grad, grad_and_value, value_and_grad, vjp
 from adjoint.func.rules import custom_jvp, custom_vjp, straight_through
+from adjoint.func.unwrap import debug_unwrap, functionalize
 from adjoint.func.vmap import vmap
 
 __all__ = ["all_gather", "associative_scan", "axis_index", "axis_size", "checkpoint",
            "checkpoint_name", "checkpoint_policies", "choose_mode", "compare_methods", "cond",
-           "custom_jvp", "custom_vjp", "deriv", "elementwise_grad", "fisher_product",
-           "fixed_point", "fori_loop", "from_callable", "functional_call", "fuse",
+           "custom_jvp", "custom_vjp", "debug_unwrap", "deriv", "elementwise_grad",
+           "fisher_product", "fixed_point", "fori_loop", "from_callable", "functional_call",
+           "functionalize", "fuse",
            "gauss_newton_product", "grad", "grad_and_aux", "grad_and_value", "grad_named",
            "hessian", "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad",
            "hutchinson_diagonal", "hutchinson_trace", "hvp", "jacfwd", "jacobian", "jacrev", "jvp",

@@ -278,7 +278,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: A
 
 
 @public()
-def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
+def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None,
               density: bool = False, out: Any = None) -> Any:
     """(counts, edges) of a histogram."""
     x = value(input, "histogram")

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.inplace import assign
 from adjoint.core.modes import watchers
 from adjoint.core.tensor import Tensor
@@ -188,5 +188,5 @@ def write_out(out: Any, result: Any) -> Any:
     if isinstance(result, tuple):
         return type(result)(write_out(o, r) for o, r in zip(out, result, strict=True))
     if not isinstance(out, Tensor):
-        raise ShapeError(f"out= must be a tensor, got {type(out).__name__}")
+        raise DTypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
     return assign(out, result)
