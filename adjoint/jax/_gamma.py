@@ -1,6 +1,5 @@
-"""Gamma variates and what is made of them, and counts: the distributions whose samplers take a
-varying number of draws. They are NumPy's, seeded by the key, so the streams are not JAX's; the
-derivative of a gamma variate in its order is implicit (Figurnov, Mohamed, Mnih 2018)."""
+"""Gamma variates and what is made of them, and counts: draws by rejection, from JAX's streams.
+The derivative of a gamma variate in its order is implicit (Figurnov, Mohamed, Mnih 2018)."""
 from __future__ import annotations
 
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
-from adjoint.jax._array import as_array, inside, make
+from adjoint.jax import _streams
+from adjoint.jax._array import as_array, joined, make
 from adjoint.jax._dtypes import as_dtype, default_dtype
-from adjoint.jax._table import T
+from adjoint.jax._table import T, floating
 from adjoint.jax.numpy._elementwise import NAMES as _E
 from adjoint.ops.random_gamma import log_gamma_op
 from adjoint.ops.threefry import draw_with
@@ -28,23 +28,19 @@ def _lead(shape: Any, *params: Any) -> tuple[int, ...]:
 
 def _kind(dtype: Any, *params: Any) -> Any:
     if dtype is not None:
-        return as_dtype(dtype)
+        kind = as_dtype(dtype)
+        if not is_inexact(kind):
+            raise ValueError(f"dtype argument to `gamma` must be a float dtype, got {kind}")
+        return kind
     found = np.result_type(*[as_array(p).dtype for p in params])
     return found if is_inexact(found) else default_dtype("float")
 
 
-def _log_gamma(rng: Any, a: Any) -> Any:
-    """Logarithms of gamma variates; a power of a uniform draw brings an order below one up."""
-    low = a < 1
-    big = np.log(rng.standard_gamma(np.where(low, a + 1, a)))
-    return np.where(low, big + np.log(rng.uniform(size=a.shape)) / a, big)
-
-
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, **_: Any) -> Any:
     """Logarithms of gamma variates of order a, differentiable in a."""
-    kind, to = _kind(dtype if dtype is not None else None, a), _lead(shape, a)
+    kind, to = _kind(dtype, a), _lead(shape, a)
     order = T["broadcast_to"](as_array(a).tensor.to(kind), to)
-    drawn = draw_with(_words(key), _log_gamma, to, order.detach(), dtype=kind)
+    drawn = draw_with(_words(key), _streams.log_gamma, to, order.detach(), dtype=kind)
     return make(log_gamma_op(order, drawn))
 
 
@@ -80,6 +76,8 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Points of the simplex."""
     a = as_array(alpha)
+    if not a.ndim:
+        raise ValueError("dirichlet requires alpha.ndim >= 1, got alpha.ndim == 0")
     to = a.shape if shape is None else (*_lead(shape), a.shape[-1])
     x = loggamma(key, a, to, dtype)
     return make(T["softmax"](x.tensor, -1))
@@ -102,31 +100,56 @@ def t(key: Any, df: Any, shape: Any = (), dtype: Any = None) -> Any:
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Ratios of two mean squares."""
     to, (first, second) = _lead(shape, dfnum, dfden), _pair(key)
-    top = chisquare(first, dfnum, to, dtype) / as_array(dfnum)
-    return top / (chisquare(second, dfden, to, dtype) / as_array(dfden))
+    top = chisquare(second, dfnum, to, dtype) / as_array(dfnum)
+    return top / (chisquare(first, dfden, to, dtype) / as_array(dfden))
 
 
-def _counts(key: Any, draw: Any, shape: Any, params: Any, dtype: Any, kind: str) -> Any:
-    to = default_dtype(kind) if dtype is None else as_dtype(dtype)
-    given = [as_array(p).tensor.detach() for p in params]
-    return make(draw_with(_words(key), draw, shape, *given, dtype=to))
+def generalized_normal(key: Any, p: float, shape: Any = (), dtype: Any = None) -> Any:
+    """Variates of density proportional to exp(-|x|^p)."""
+    from adjoint.jax.random import rademacher
+    first, second = _pair(key)
+    kind = default_dtype("float") if dtype is None else as_dtype(dtype)
+    drawn = gamma(first, 1 / p, shape, kind) ** (1 / p)
+    return rademacher(second, shape, kind) * drawn
+
+
+def ball(key: Any, d: int, p: float = 2, shape: Any = (), dtype: Any = None) -> Any:
+    """Uniform in the unit ball of the p-norm, in d dimensions."""
+    from adjoint.jax.random import exponential
+    to, (first, second) = _lead(shape), _pair(key)
+    g = generalized_normal(first, p, (*to, d), dtype)
+    e = exponential(second, to, dtype)
+    return g / (((_E["abs"](g) ** p).sum(-1) + e) ** (1 / p))[..., None]
+
+
+# ------------------------------------------------------------------ counts
+def _counts(key: Any, draw: Any, to: Any, params: Any, dtype: Any) -> Any:
+    wide = [T["broadcast_to"](p.detach(), to) for p in params]
+    return make(draw_with(_words(key), draw, to, *wide, dtype=dtype))
 
 
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Counts at a rate."""
-    return _counts(key, lambda g, r: g.poisson(r), _lead(shape, lam), (lam,), dtype, "int")
+    kind = default_dtype("int") if dtype is None else as_dtype(dtype)
+    if kind.kind not in "iu":
+        raise ValueError(f"dtype argument to `poisson` must be an int dtype, got {kind}")
+    return _counts(key, _streams.poisson, _lead(shape, lam), [as_array(lam).tensor], kind)
 
 
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
-    """Successes among n."""
-    return _counts(key, lambda g, k, q: g.binomial(k.astype(np.int64), q), _lead(shape, n, p),
-                   (n, p), dtype, "float")
+    """Successes among n, each of probability p."""
+    kind = default_dtype("float") if dtype is None else as_dtype(dtype)
+    if not is_inexact(kind):
+        raise ValueError(f"dtype argument to `binomial` must be a float dtype, got {kind}")
+    chance = floating(p, "binomial")
+    count = as_array(n, "binomial").tensor.to(chance.array.dtype)
+    return _counts(key, _streams.binomial, _lead(shape, n, p), [count, chance], kind)
 
 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None,
                 unroll: int = 1) -> Any:
-    """Counts of n draws among categories."""
-    chances, total = as_array(p), int(inside(as_array(n)))
-    to = chances.shape if shape is None else tuple(shape)
-    return _counts(key, lambda g, q: g.multinomial(total, q / q.sum(-1, keepdims=True)), to,
-                   (chances,), dtype, "float")
+    """Counts of n draws among the categories of the last axis."""
+    total, chances = joined("multinomial", (n, p), floating=True)[0]
+    to = tuple(chances.shape) if shape is None else _lead(shape)
+    kind = default_dtype("float") if dtype is None else as_dtype(dtype)
+    return _counts(key, _streams.multinomial, to, [total.unsqueeze(-1), chances], kind)

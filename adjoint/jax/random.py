@@ -20,7 +20,7 @@ from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, make
 from adjoint.jax._dtypes import as_dtype, config, default_dtype
-from adjoint.jax._keys import KeyArray
+from adjoint.jax._keys import KEY, KeyArray
 from adjoint.jax._table import T
 from adjoint.jax.lax._elementwise import bitcast
 from adjoint.jax.lax._shapes import sort_key_val, top_k
@@ -29,6 +29,7 @@ from adjoint.jax.numpy._index import take
 from adjoint.jax.numpy._reduce import NAMES as _R
 from adjoint.jax.numpy._select import NAMES as _S
 from adjoint.jax.numpy._shape import NAMES as _H
+from adjoint.jax.numpy._types import finfo
 from adjoint.ops.threefry import threefry_bits, threefry_fold
 
 U32 = np.dtype(np.uint32)
@@ -40,6 +41,8 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
     _check_impl(impl)
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         low = int(seed)
+        if not -2 ** 63 <= low < 2 ** 64:
+            raise OverflowError(f"Python int {low} too large for a seed of 64 bits")
         high = (low >> 32) & 0xFFFFFFFF if config.x64_enabled else 0
         return make(wrap(np.array([high, low & 0xFFFFFFFF], np.uint32)))
     x = as_array(seed)
@@ -55,7 +58,8 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
 
 def _check_impl(impl: Any) -> None:
     if impl not in (None, "threefry2x32", "fry"):
-        raise NotImplementedError(f"PRNG implementation {impl!r}: 'threefry2x32' is served")
+        kind = NotImplementedError if impl in ("rbg", "unsafe_rbg") else ValueError
+        raise kind(f"unrecognized PRNG implementation {impl!r}: 'threefry2x32' is served")
 
 
 def key(seed: Any, *, impl: Any = None) -> Any:
@@ -129,6 +133,8 @@ def fold_in(key: Any, data: Any) -> Any:
         raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {x.shape} != "
                         "(). Use jax.vmap for batching.")
     if isinstance(data, int):
+        if not 0 <= data < 2 ** 32:
+            raise OverflowError(f"Python integer {data} out of bounds for uint32")
         return _like(key, threefry_fold(words, wrap(np.array(data & 0xFFFFFFFF, np.uint32))))
     return _like(key, threefry_fold(words, x.tensor.to(U32)))
 
@@ -139,6 +145,8 @@ def _shape(shape: Any, *more: Any) -> tuple[int, ...]:
         return tuple(np.broadcast_shapes(*[np.shape(as_array(m).tensor) for m in more]))
     if isinstance(shape, (int, np.integer)):
         return (int(shape),)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"a shape has no negative sizes, got {tuple(shape)}")
     return tuple(int(n) for n in shape)
 
 
@@ -150,6 +158,8 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
     """Random bits as unsigned integers."""
     kind = np.dtype(np.uint32) if dtype is None and not config.x64_enabled else as_dtype(
         dtype or np.uint64)
+    if kind.kind != "u":
+        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {kind}")
     return make(_bits(key, shape, kind.itemsize * 8, "bits"))
 
 
@@ -215,6 +225,13 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
     """Normal with a mean vector and a covariance matrix."""
     from adjoint.jax.numpy import linalg
     m, c = as_array(mean), as_array(cov)
+    if method not in ("svd", "eigh", "cholesky"):
+        raise ValueError("method must be one of {'svd', 'eigh', 'cholesky'}")
+    if m.ndim < 1:
+        raise ValueError("multivariate_normal requires mean.ndim >= 1, got mean.ndim == 0")
+    if c.shape[-2:] != (m.shape[-1],) * 2:
+        raise ValueError("multivariate_normal requires cov.shape == (..., n, n) for "
+                         f"n={m.shape[-1]}, but got cov.shape == {c.shape}.")
     batch = np.broadcast_shapes(m.shape[:-1], c.shape[:-2])
     kind = _floats(dtype, "multivariate_normal") if dtype is not None else np.result_type(
         m.dtype, c.dtype)
@@ -269,6 +286,8 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, **_:
     """The entries of an array in random order, or the numbers below one."""
     a = as_array(x)
     if a.ndim == 0:
+        if a.dtype.kind not in "iu":
+            raise TypeError("x must be an integer or at least 1-dimensional")
         return _shuffle(key, make(wrap(np.arange(int(a)).astype(a.dtype))), 0)
     if independent or a.ndim == 1:
         return _shuffle(key, a, axis)
@@ -312,11 +331,22 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     return at if x.ndim == 0 else take(x, at, axis)
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, **_: Any) -> Any:
-    """True with probability p."""
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", **_: Any) -> Any:
+    """True with probability p; with mode "high" a second draw adds bits to the uniforms."""
     chance = as_array(p)
-    kind = chance.dtype if is_inexact(chance.dtype) else default_dtype("float")
-    drawn: Any = uniform(key, _shape(shape, chance), kind) < chance
+    if mode not in ("low", "high"):
+        raise ValueError(f"got mode={mode!r}, expected 'high' or 'low'")
+    if not is_inexact(chance.dtype):
+        raise TypeError("bernoulli probability `p` must have a floating dtype, got "
+                        f"{chance.dtype}.")
+    to = _shape(shape, chance)
+    if shape is not None:
+        np.broadcast_shapes(to, chance.shape)
+    if mode == "high":
+        first, second = uniform(key, (2, *to), chance.dtype)
+        fine: Any = second * _finest(chance.dtype) < chance - first
+        return fine
+    drawn: Any = uniform(key, to, chance.dtype) < chance
     return drawn
 
 
@@ -328,7 +358,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
 
 
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
-                **_: Any) -> Any:
+                mode: Any = None, **_: Any) -> Any:
     """Indices drawn with log-probabilities `logits` (up to a constant)."""
     x = as_array(logits)
     axis = axis % x.ndim - x.ndim
@@ -336,10 +366,10 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replac
     out = batch if shape is None else _shape(shape)
     prefix = out[:len(out) - len(batch)]
     if replace:
-        noise = gumbel(key, (*prefix, *x.shape), x.dtype)
+        noise = gumbel(key, (*prefix, *x.shape), x.dtype, mode)
         return _R["argmax"](noise + x.reshape((1,) * len(prefix) + x.shape), axis)
     draws = math.prod(prefix)
-    noise = gumbel(key, x.shape, x.dtype)
+    noise = gumbel(key, x.shape, x.dtype, mode)
     at = top_k(noise + x, draws, axis=axis)[1]
     return _H["moveaxis"](at, axis, 0).reshape(out)
 
@@ -348,15 +378,34 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replac
 def _of_uniform(name: str, run: Any, low: Any = 0.0, high: Any = 1.0) -> Any:
     def draw(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
         kind = _floats(dtype, name)
-        info = np.finfo(kind)
-        start = {"tiny": info.tiny, "eps": info.eps, "-1": -1 + info.epsneg}.get(low, low)
+        info = finfo(kind)
+        start = {"tiny": info.tiny, "eps": info.eps, "-1": -1 + info.eps / 2}.get(low, low)
         return make(run(uniform(key, shape, kind, start, high).tensor))
     draw.__name__ = name
     draw.__doc__ = f"`jax.random.{name}`."
     return draw
 
 
-gumbel = _of_uniform("gumbel", lambda u: -T["log"](-T["log"](u)), "tiny")
+_gumbel = _of_uniform("gumbel", lambda u: -T["log"](-T["log"](u)), "tiny")
+
+
+def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: Any = None, **_: Any) -> Any:
+    """`jax.random.gumbel`; with mode "high" a second draw adds bits to small uniforms."""
+    if mode not in (None, "low", "high"):
+        raise ValueError(f"gumbel: mode {mode!r} is none of 'low', 'high'")
+    if mode != "high":
+        return _gumbel(key, shape, dtype)
+    kind = _floats(dtype, "gumbel")
+    high, low = uniform(key, (2, *_shape(shape)), kind)
+    fine = high + low * _finest(kind) + float(finfo(kind).tiny)
+    return -_E["log"](-_E["log1p"](-_S["where"](high >= 0.5, high, fine)))
+
+
+def _finest(kind: Any) -> float:
+    """The spacing of uniform draws."""
+    return float(finfo(kind).eps)
+
+
 exponential = _of_uniform("exponential", lambda u: -T["log1p"](-u))
 laplace = _of_uniform("laplace", lambda u: T["sign"](u) * T["log1p"](-abs(u)), "-1")
 logistic = _of_uniform("logistic", lambda u: T["log"](u / (1 - u)), "tiny")
@@ -397,6 +446,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
     chance = as_array(p)
     u = uniform(key, _shape(shape, chance), chance.dtype if is_inexact(chance.dtype) else None)
+    u = _S["where"](u == 0, 1, u)
     drawn: Any = _E["floor"](_E["log"](u) / _E["log1p"](-chance)).astype(kind) + 1
     return drawn
 
@@ -413,15 +463,35 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     return _S["where"](u < at, low, high)
 
 
-def ball(key: Any, d: int, p: float = 2, shape: Any = (), dtype: Any = None) -> Any:
-    """Uniform in the unit ball of the p-norm (p=2)."""
+def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+    """Lengths of normal vectors of three entries."""
+    from adjoint.jax.numpy import linalg
+    return linalg.norm(normal(key, (*_shape(shape), 3), _floats(dtype, "maxwell")), axis=-1)
+
+
+def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Any:
+    """`maxwell` of either sign, scaled and moved."""
+    kind, params = _floats(dtype, "double_sided_maxwell"), _shape(None, loc, scale)
+    to = (*(_shape(shape) or params), *params)
     first, second = split(key)
-    if p != 2:
-        raise NotImplementedError("ball: p=2 is served")
-    g = normal(first, (*_shape(shape), d), dtype)
-    e = exponential(second, _shape(shape), dtype)
-    drawn: Any = g / _E["sqrt"](2 * e + (g * g).sum(-1))[..., None]
-    return drawn
+    drawn: Any = rademacher(second, to, kind) * maxwell(first, to, kind)
+    return drawn * as_array(scale) + as_array(loc)
+
+
+def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
+    """Inverse Gaussian variates (Michael, Schucany and Haas 1976)."""
+    kind, to = _floats(dtype, "wald"), _shape(shape, mean)
+    first, second = split(key)
+    m = _H["broadcast_to"](as_array(mean).astype(kind), to)
+    y = normal(first, to, kind) ** 2
+    x = m + m ** 2 * y / 2 - m / 2 * _E["sqrt"](4 * m * y + m ** 2 * y ** 2)
+    return _S["where"](uniform(second, to, kind) <= m / (m + x), x, m ** 2 / x)
+
+
+def key_dtype(impl: Any = None) -> Any:
+    """The dtype of keys."""
+    _check_impl(impl)
+    return KEY
 
 
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: Any = None) -> Any:
@@ -440,6 +510,7 @@ def __dir__() -> Sequence[str]:
 
 
 from adjoint.jax._gamma import (  # noqa: E402  # it draws from the functions above
+    ball,
     beta,
     binomial,
     chisquare,
@@ -447,12 +518,14 @@ from adjoint.jax._gamma import (  # noqa: E402  # it draws from the functions ab
     f,
     gamma,
     gamma_slope,
+    generalized_normal,
     loggamma,
     multinomial,
     poisson,
     t,
 )
 
-__all__ = ["KeyArray", "PRNGKey", "beta", "binomial", "chisquare", "dirichlet", "f", "gamma",
-           "gamma_slope", "key", "loggamma", "multinomial", "poisson", "split", "t", "uniform"]
+__all__ = ["KeyArray", "PRNGKey", "ball", "beta", "binomial", "chisquare", "dirichlet", "f",
+           "gamma", "gamma_slope", "generalized_normal", "key", "loggamma", "multinomial",
+           "poisson", "split", "t", "uniform"]
 __getattr__ = _missing("adjoint.jax.random")

@@ -38,7 +38,8 @@ def _key_check(key: Aval, name: str) -> None:
         raise DTypeError(f"{name}: a key has dtype uint32 and shape [..., 2], got {key}")
 
 
-def _bits(key: Any, /, *, shape: Any, width: int) -> Any:
+def raw_bits(key: Any, /, *, shape: Any, width: int) -> Any:
+    """Bits of that shape, for every key of the array."""
     lead = key.shape[:-1]
     count = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64).reshape(shape)
     k0, k1 = (key[..., i].reshape((*lead, *[1] * len(shape))) for i in (0, 1))
@@ -57,13 +58,14 @@ def _bits_aval(key: Aval, *, shape: Any, width: int) -> Aval:
 
 _KEYS = np.array([[1, 2], [3, 4]], np.uint32)
 threefry_bits: Any = op(
-    "threefry_bits", impl=_bits, infer=_bits_aval,
+    "threefry_bits", impl=raw_bits, infer=_bits_aval,
     batch=lambda op_, args, batched, attrs: op_.call(args[0], **attrs),
     cost=lambda key, *, shape, width: 100 * int(np.prod(shape)), domain=lambda: [
         ((_KEYS,), {"shape": (3,), "width": 32}), ((_KEYS[0],), {"shape": (2, 2), "width": 64})])
 
 
-def _fold(key: Any, data: Any, /) -> Any:
+def raw_fold(key: Any, data: Any, /) -> Any:
+    """Keys of keys and numbers."""
     with np.errstate(over="ignore"):
         zero = np.zeros_like(data)
         a, b = _hash(key[..., 0], key[..., 1], zero, data)
@@ -84,30 +86,26 @@ def _batch_fold(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
 
 
 threefry_fold: Any = op(
-    "threefry_fold", impl=_fold, infer=_fold_aval, batch=_batch_fold,
+    "threefry_fold", impl=raw_fold, infer=_fold_aval, batch=_batch_fold,
     cost=lambda key, data: 100 * data.size,
     domain=lambda: [((_KEYS, np.array([5, 6], np.uint32)), {}),
                     ((_KEYS[0], np.array(7, np.uint32)), {})])
 
 
 # ------------------------------------------------------------------ other samplers
-def _seeded(key: Any, /, *params: Any, draw: Any, shape: Any, dtype: Any) -> Any:
-    wide = [np.broadcast_to(p.astype(np.float64), (*shape[:len(shape) - p.ndim], *p.shape))
-            for p in params]
-    words = [int(w) for w in key.reshape(-1)]
-    return np.asarray(draw(np.random.default_rng(words), *wide)).astype(dtype).reshape(shape)
+def _drawn(key: Any, /, *params: Any, draw: Any, shape: Any, dtype: Any) -> Any:
+    return np.asarray(draw(key.reshape(2), *params)).astype(dtype).reshape(shape)
 
 
-# NumPy's samplers, seeded by a key: a constant, and one stream per key under vmap.
-seeded_draw = Op("seeded_draw", _seeded,
-                 lambda key, *params, draw, shape, dtype: Aval(tuple(shape), dtype),
-                 batch=batch_loop)
+# A sampler of a key's words and parameters: a constant, drawn once per key under vmap.
+keyed_draw = Op("keyed_draw", _drawn, lambda key, *params, draw, shape, dtype: Aval(shape, dtype),
+                batch=batch_loop)
 
 
 def draw_with(key: Any, draw: Any, shape: Any, *params: Any, dtype: Any) -> Any:
-    """draw(generator, *parameters broadcast to `shape`), with a generator seeded by the key."""
-    return bind(seeded_draw, (key, *params), {"draw": draw, "shape": tuple(shape),
-                                              "dtype": np.dtype(dtype)})
+    """draw(words of the key, *parameters) as a tensor of that shape."""
+    return bind(keyed_draw, (key, *params), {"draw": draw, "shape": tuple(shape),
+                                             "dtype": np.dtype(dtype)})
 
 
 # ------------------------------------------------------------------ bytes
