@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers_kernels import guard_workspace
 
-from adjoint.kernels import conv, conv_pool_run, conv_run, gemm_plan, threads
+from adjoint.kernels import conv, conv_few, conv_pool_run, conv_run, gemm_plan, threads
 
 RNG = np.random.default_rng(7)
 
@@ -38,15 +38,24 @@ CASES = [
     ((2, 4, 15, 34), (8, 1, 3, 3), 2, 1, 1, 4),
     ((2, 3, 9, 40), (3, 1, 2, 5), (1, 3), (0, 4), (2, 3), 3),
     ((3, 6, 50), (12, 1, 4), 2, 3, 2, 6),
+    ((3, 5, 4, 4), (6, 5, 3, 3), 1, 1, 1, 1),
+    ((4, 5, 4, 3), (6, 5, 3, 3), 2, 1, 1, 1),
+    ((5, 7, 1, 1), (3, 7, 3, 3), 1, 1, 1, 1),
+    ((3, 4, 6), (5, 4, 3), 3, 1, 2, 1),
+    ((2, 3, 2, 3, 2), (4, 3, 2, 1, 2), 1, (1, 0, 1), 1, 1),
 ]
 
 
-@pytest.fixture(params=["generated", "numpy"], autouse=True)
+@pytest.fixture(params=["generated", "few", "numpy"], autouse=True)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs with the generated kernels (at any size) and with the NumPy windows."""
-    if request.param == "generated" and not gemm_plan.usable():
+    """Every test runs with the generated kernels (at any size), with one product for all images
+    where the maps are small, and with the NumPy windows."""
+    if request.param != "numpy" and not gemm_plan.usable():
         pytest.skip("no llvmlite, or ADJOINT_JIT=0")
     monkeypatch.setattr(conv_run, "_LEAST", 0)
+    if request.param == "few":
+        monkeypatch.setattr(conv_few, "_LEAST", 0)
+        monkeypatch.setattr(conv_few, "_FEWEST", 16)
     if request.param == "numpy":
         monkeypatch.setattr(conv_run, "supported", lambda *args: False)
         monkeypatch.setattr(conv_pool_run, "supported", lambda *args: False)

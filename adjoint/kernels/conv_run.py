@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import conv_depth, gemm, threads
+from . import conv_depth, conv_few, gemm, threads
 from .conv_ir import ARGS, ENTRY, INDEX, conv_module
 from .conv_numpy import Array, ConvSpec, conv_spec
 from .gemm_emit import BYTES, FLOATS
@@ -220,6 +220,8 @@ def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None = None) -> Ar
     """The convolution, `(N, O, *P)`."""
     if conv_depth.supported(spec, x.itemsize) and (bias is None or bias.dtype == x.dtype):
         return conv_depth.forward(x, w, spec, bias)
+    if conv_few.supported(spec, x.itemsize) and (bias is None or bias.dtype == x.dtype):
+        return conv_few.forward(x, w, spec, bias)
     x, w = _readable(x), np.ascontiguousarray(w)
     out = np.empty((spec.batch, spec.filters, *spec.out), x.dtype)
     fused = bias is not None and spec.groups == 1 and bias.dtype == x.dtype
@@ -240,6 +242,10 @@ def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
     """The cotangent of the weight, `(O, C/groups, *K)`."""
     if conv_depth.supported(spec, x.itemsize):
         return conv_depth.grad_weight(ct, x, spec)
+    if conv_few.supported(spec, x.itemsize):
+        whole = conv_few.grad_weight(ct, x, spec)
+        if whole is not None:
+            return whole
     ct, x = np.ascontiguousarray(ct), _readable(x)
     # as many for any number of threads: so are the bits
     held = spec.filters * spec.depth * x.itemsize
@@ -293,6 +299,8 @@ def _residues(
 
 def grad_input(ct: Array, w: Array, spec: ConvSpec) -> Array:
     """The cotangent of the input, `(N, C, *S)`."""
+    if conv_few.supported(spec, ct.itemsize):
+        return conv_few.grad_input(ct, w, spec)
     group = spec.filters // spec.groups
     turned = w.reshape(spec.groups, group, -1, *spec.kernel).swapaxes(1, 2)
     turned = turned.reshape(spec.channels, group, *spec.kernel)
