@@ -111,7 +111,7 @@ def test_a_step_of_tiny_ops_is_recorded(capsys: pytest.CaptureFixture[str]) -> N
 
 GPT = "--width 32 --heads 2 --context 16 --batch 2 --rounds 1"
 SHORT = {  # script -> options with which it takes seconds
-    "anomaly": f"--layers 1 {GPT}",
+    "anomaly": f"--layers 1 {GPT}", "arrays": "--only sum --rounds 1",
     "budget": "--layers 2 --width 64 --context 64 --batch 4 --rounds 1 --shares 0.8",
     "checkpoint": "--layers 1 --batch 2 --width 32 --rounds 1", "contexts": "--rounds 2",
     "dtr": "--trace lstm --ratios 0.5 --effort 0.1 --no-thrash",
@@ -121,6 +121,7 @@ SHORT = {  # script -> options with which it takes seconds
     "overhead": "--rounds 1 --long 2000",
     "planner": "--chains-only --time-limit 2 --ratios 0.7", "products": "--rounds 1",
     "recording": f"--layers 1 {GPT}", "saved_bytes": "", "small_ops": "--only add --rounds 1",
+    "small_programs": "--rounds 1",
     "stepping": "--events 300 --steps 5", "transforms": "--only hess --rounds 1",
 }
 EVERY = sorted(p.stem for p in FOLDER.glob("[!_]*.py"))
