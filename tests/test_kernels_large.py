@@ -9,6 +9,8 @@ import pytest
 
 import adjoint as ad
 from adjoint.kernels import alloc, codegen, dropout, llvm, loops, norm, reduce, softmax, threads
+from adjoint.kernels.dropout_numpy import Mask
+from adjoint.kernels.stream import Stream
 from adjoint.kernels.expr import exp_, var
 from adjoint.ops.accelerate import plus
 
@@ -55,7 +57,7 @@ def test_rows_around_the_cache_have_the_same_bits(both: Any, shape: Any, dtype: 
     _, mean, rstd = norm.layer_norm(x, w, b)
     both(lambda: norm.layer_norm_backward(ct, x, mean, rstd, w, bias=True))
     both(lambda: norm.rms_norm(x, w))
-    both(lambda: dropout.dropout(x, p=0.3, seed=5, offset=7))
+    both(lambda: dropout.dropout(x, Mask(Stream(5), shape, 0.3), 1 / 0.7))
     target = np.arange(shape[0]) % shape[1]
     target[0] = -100
     _, lse, _ = softmax.cross_entropy(x, target)

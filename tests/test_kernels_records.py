@@ -13,6 +13,8 @@ import pytest
 import adjoint as ad  # noqa: F401 - puts the kernels behind the records
 import adjoint.nn  # noqa: F401
 from adjoint.kernels import llvm
+from adjoint.kernels.dropout_numpy import Mask
+from adjoint.kernels.stream import Stream
 from adjoint.ops import accelerate
 from adjoint.ops.accelerate import ACCELERATED
 
@@ -177,7 +179,7 @@ def embedding_backward(d: Draw, r: int, c: int) -> Sample:
 
 
 def dropout(d: Draw, r: int, c: int) -> Sample:
-    return [d(r, c)], {"p": 0.3, "scale": 1 / 0.7, "key": (3, 2**63 + 5), "shape": (r, c)}
+    return [d(r, c)], {"mask": Mask(Stream(3), (r, c), 0.3), "scale": 1 / 0.7}
 
 
 def lstm_cell(d: Draw, r: int, c: int) -> Sample:
