@@ -10,8 +10,8 @@ import pytest
 import adjoint as ad
 from adjoint.kernels import alloc, codegen, dropout, llvm, loops, norm, reduce, softmax, threads
 from adjoint.kernels.dropout_numpy import Mask
-from adjoint.kernels.stream import Stream
 from adjoint.kernels.expr import exp_, var
+from adjoint.kernels.stream import Stream
 from adjoint.ops.accelerate import plus
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")

@@ -29,7 +29,7 @@ from adjoint.base.errors import (
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.callers import SCALARS32, SCALARS64
-from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
+from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, warn, watchers
 from adjoint.core.op import OPS, Op, op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
@@ -46,7 +46,6 @@ from adjoint.core.tensor import (
     wrap,
 )
 from adjoint.core.trace import become
-from adjoint.core.warn import warn
 
 
 def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),

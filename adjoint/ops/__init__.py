@@ -36,7 +36,6 @@ from adjoint.ops import group_norm as group_norm
 from adjoint.ops import householder as householder
 from adjoint.ops import index as index
 from adjoint.ops import linalg as linalg
-from adjoint.ops import linear_loss as linear_loss
 from adjoint.ops import loss as loss
 from adjoint.ops import lu as lu
 from adjoint.ops import moments as moments
@@ -57,8 +56,8 @@ from adjoint.ops import threads as threads
 from adjoint.ops import vision as vision
 
 NAMESPACES: dict[str, _Any] = {}        # of operators that programs define (`adjoint.library`)
-_LATE = ("aten", "ctc", "fake_quantize", "ldl", "lowrank", "native", "resample", "segments",
-         "sparse_more")
+_LATE = ("aten", "ctc", "fake_quantize", "ldl", "linear_loss", "lowrank", "native", "resample",
+         "segments", "sparse_more")
 
 
 def __getattr__(name: str) -> _Any:

@@ -10,8 +10,8 @@ import numpy as np
 from adjoint.base.dtypes import I64, promote_dtypes, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.core.warn import warn
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,

@@ -22,9 +22,9 @@ from adjoint.base.dtypes import (
 )
 from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError, instead_of
 from adjoint.core.bind import function_of
+from adjoint.core.modes import warn
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.core.warn import warn
 from adjoint.ops.public import write_out
 from adjoint.ops.shape import integer, normalize_dim, normalize_dims
 

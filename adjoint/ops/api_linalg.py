@@ -7,8 +7,8 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ShapeError
 from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
-from adjoint.core.warn import warn
 from adjoint.ops.api_common import dtype_of, finish, need, need_rank, older, same_dtype
 from adjoint.ops.linalg import (
     addmm_op,

@@ -11,9 +11,9 @@ import numpy as np
 from adjoint.base.aval import MetaArray, inverse
 from adjoint.base.dtypes import default_dtype, default_of, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
-from adjoint.core.warn import warn
 from adjoint.ops.api_common import finish
 from adjoint.ops.device import check, preserve_format, storage_less
 from adjoint.ops.public import METHODS, other_names, public

@@ -17,9 +17,9 @@ from adjoint.base.dtypes import F32, F64, I64, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Quiet, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
+from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
-from adjoint.core.warn import warn
 from adjoint.ops.api_common import (
     FEW,
     dtype_of,

@@ -9,8 +9,8 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import BOOL
+from adjoint.core.modes import warn
 from adjoint.core.op import op
-from adjoint.core.warn import warn
 from adjoint.kernels import expr as ex
 from adjoint.kernels import special
 from adjoint.kernels.expr import (

@@ -11,8 +11,8 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, F64
 from adjoint.base.errors import Quiet
 from adjoint.core.bind import bind
+from adjoint.core.modes import warn
 from adjoint.core.op import Op, op
-from adjoint.core.warn import warn
 from adjoint.ops.api_common import (
     cast_to,
     few,

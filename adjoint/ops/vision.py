@@ -10,8 +10,8 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32, widened
+from adjoint.core.modes import warn
 from adjoint.core.op import op
-from adjoint.core.warn import warn
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need
 from adjoint.ops.create import spaced

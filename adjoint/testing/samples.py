@@ -348,7 +348,7 @@ def _rest() -> dict[str, list[Sample]]:
 
 def table() -> dict[str, list[Sample]]:
     """Samples by op name, for every registered op that has any, those that load late too."""
-    for module in ("ctc", "fake_quantize", "ldl", "resample", "segments"):
+    for module in ("ctc", "fake_quantize", "ldl", "linear_loss", "resample", "segments"):
         importlib.import_module(f"adjoint.ops.{module}")
     rows: dict[str, list[Sample]] = {}
     for part in (_losses, _reductions, _views, _indexing, _products, _networks, _images, _systems,
