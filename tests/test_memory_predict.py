@@ -334,6 +334,16 @@ def test_fits_and_largest_batch() -> None:
 
 
 @pytest.mark.row("F79")
+def test_sizes_that_make_no_sense_are_refused() -> None:
+    """One reader of sizes for budgets, devices and the command line."""
+    for wrong in ("-1GB", "", "much", "1e400GB"):
+        with pytest.raises(ValueError):
+            largest_batch(lambda n: None, wrong)
+        with pytest.raises(ValueError, match="bytes"):
+            ad.memory.budget(wrong)
+    assert largest_batch(lambda n: ad.zeros(n, 1000).sum(), "1 MiB", most=300) == 262
+
+
 def test_seventy_billion_parameters_in_seconds() -> None:
     d, wide, layers, vocabulary, tokens = 8192, 28672, 80, 128256, 2048
 

@@ -14,7 +14,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from adjoint.base.errors import AdjointError
+from adjoint.base.errors import AdjointError, ArgumentError
 from adjoint.cli.parser import Parser
 from adjoint.inspect.gallery import write_gallery
 from adjoint.inspect.practice import check_engine
@@ -22,6 +22,7 @@ from adjoint.inspect.record import record
 from adjoint.inspect.serve import Server
 from adjoint.inspect.walk import Walk
 from adjoint.inspect.walk_text import size
+from adjoint.memory.sizes import parse_bytes
 
 
 def _parser() -> Parser:
@@ -46,12 +47,9 @@ def _parser() -> Parser:
 
 
 def _bytes(text: str) -> int:
-    units = {"gb": 10**9, "mb": 10**6, "kb": 10**3, "b": 1}
-    low = text.strip().lower()
-    unit = next((u for u in units if low.endswith(u)), "")
     try:
-        value = int(float(low.removesuffix(unit)) * units.get(unit, 1))
-    except (ValueError, OverflowError):
+        value = parse_bytes(text)
+    except ArgumentError:
         value = 0
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes; write 500kB or 2GB")
@@ -80,9 +78,7 @@ def run(argv: Sequence[str]) -> int:
             print(verdict.text)
             return int(not verdict)
         if given.script is None:
-            parser.print_usage(sys.stderr)
-            print("adjoint step: give a script, or --gallery DIR", file=sys.stderr)
-            return 2
+            parser.error("give a script, or --gallery DIR")
         if not Path(given.script).is_file():
             print(f"adjoint step: no file {given.script}", file=sys.stderr)
             return 2

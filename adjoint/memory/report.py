@@ -11,6 +11,7 @@ from adjoint.base.provenance import line_of
 from adjoint.base.text import format_bytes
 from adjoint.memory.devices import device
 from adjoint.memory.ledger import FOREVER, ROLES, Entry, Ledger
+from adjoint.memory.sizes import parse_bytes
 
 
 class Row(NamedTuple):
@@ -206,21 +207,11 @@ def _storage(e: Entry, at: int) -> str:
 def capacity(on: Any) -> int:
     """Bytes that `on` (a device's name, a Device, "16GB" or a number) has."""
     if isinstance(on, str):
-        return _bytes(on) or device(on).total_memory
+        try:
+            return parse_bytes(on)
+        except ArgumentError:
+            return device(on).total_memory
     total = getattr(on, "total_memory", on)
     if isinstance(total, bool) or not isinstance(total, (int, float)) or total < 0:
         raise ArgumentError(f"expected a device's name or a number of bytes, got {on!r}")
     return int(total)
-
-
-_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-          "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-
-
-def _bytes(text: str) -> int:
-    plain = text.strip().lower().replace(" ", "")
-    number = plain.rstrip("abcdefghijklmnopqrstuvwxyz")
-    try:
-        return int(float(number) * _UNITS[plain[len(number):]])
-    except (ValueError, KeyError):
-        return 0

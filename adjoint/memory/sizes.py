@@ -24,6 +24,8 @@ def parse_bytes(size: int | float | str) -> int:
         raise ArgumentError(f"{size!r} is no size in bytes: give a number, or words such as "
                             "'2GB', '512MiB' or '60%' (of the machine's memory)")
     number = float(found[1].replace(",", "").replace("_", ""))
+    if number > 1e30:
+        raise ArgumentError(f"{size!r} is more bytes than there are")
     if found[2] == "%":
         return int(machine_memory() * number / 100)
     return int(number * UNITS[found[2]])
