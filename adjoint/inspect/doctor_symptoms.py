@@ -93,7 +93,8 @@ class Symptoms:
         training = sum(case.training.values())
         slowest = max(self.ops.items(), key=lambda i: i[1], default=("", 0.0))
         share = slowest[1] / (sum(self.ops.values()) or 1)
-        change = f"{statistics.median(self.change):.2e}" if self.change else "no step"
+        change = (f"a step changes them by {statistics.median(self.change):.2e} of their norm"
+                  if self.change else "no optimizer made a step")
         ratio = (f"{sum(self.backward) / (sum(self.forward) or 1):.2f} of the rest of a step"
                  if self.backward else "no backward")
         return [
@@ -107,7 +108,7 @@ class Symptoms:
             _row("accuracy collapses though the loss falls", f"{training} of "
                  f"{len(case.training)} models in training mode at their last call",
                  "AD016 AD020 AD019", "model.eval()"),
-            _row("the weights do not change", f"a step changes them by {change} of their norm",
+            _row("the weights do not change", change,
                  "AD004 AD008 AD023", "ad.grad_report(model)"),
             _row("backward is slow", f"{ratio}; most in {slowest[0] or 'no node'} ({share:.0%})",
                  "AD003 AD022", "with ad.profiler.profile() as p: ...; p.key_averages()"),
