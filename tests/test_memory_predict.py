@@ -333,7 +333,6 @@ def test_fits_and_largest_batch() -> None:
     assert largest_batch(step, "1TB", most=37) == 37
 
 
-@pytest.mark.row("F79")
 def test_sizes_that_make_no_sense_are_refused() -> None:
     """One reader of sizes for budgets, devices and the command line."""
     for wrong in ("-1GB", "", "much", "1e400GB"):
@@ -344,6 +343,7 @@ def test_sizes_that_make_no_sense_are_refused() -> None:
     assert largest_batch(lambda n: ad.zeros(n, 1000).sum(), "1 MiB", most=300) == 262
 
 
+@pytest.mark.row("F79")
 def test_seventy_billion_parameters_in_seconds() -> None:
     d, wide, layers, vocabulary, tokens = 8192, 28672, 80, 128256, 2048
 
