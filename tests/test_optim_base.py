@@ -150,6 +150,10 @@ def test_hooks_also_wrap_a_user_s_step() -> None:
     opt.register_step_post_hook(lambda o, a, k: log.append("post"))
     opt.step()
     assert log == ["step", "post"]
+    log.clear()
+    opt.step = optim.Optimizer.profile_hook_step(lambda self: log.append("other"))
+    opt.step(opt)
+    assert log == ["other", "post"]
 
 
 def test_state_dict_hooks() -> None:

@@ -132,6 +132,8 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
+    profile_hook_step = staticmethod(_with_hooks)    # PyTorch's name, for a step set by hand
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         step = cls.__dict__.get("step")
