@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,3 +152,22 @@ def test_odeint() -> None:
         odeint(lambda y, t, a: y, 1.0, jnp.arange(3.0), "a")
     with pytest.raises(TypeError, match="array of floats"):
         odeint(lambda y, t: y, 1.0, jnp.arange(3))
+
+
+def test_events_are_told() -> None:
+    from adjoint.jax import monitoring
+    told: list[Any] = []
+
+    def listen(*args: Any, **how: Any) -> None:
+        told.append((args, how))
+    monitoring.register_event_listener(listen)
+    monitoring.register_event_duration_secs_listener(listen)
+    monitoring.register_scalar_listener(listen)
+    monitoring.record_event("/a", n=1)
+    monitoring.record_event_duration_secs("/b", 0.5)
+    monitoring.record_scalar("/c", 3)
+    monitoring.unregister_scalar_listener(listen)
+    monitoring.record_scalar("/c", 4)
+    monitoring.clear_event_listeners()
+    monitoring.record_event("/a")
+    assert told == [(("/a",), {"n": 1}), (("/b", 0.5), {}), (("/c", 3), {})]

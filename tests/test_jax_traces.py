@@ -145,3 +145,25 @@ def test_types_of_pairs() -> None:
                         (lambda: jax.scipy.special.erf(1j), TypeError)):
         with pytest.raises(error):
             call()
+
+
+@pytest.mark.parametrize(("call", "error"), [
+    (lambda a: jnp.expand_dims(a, 5), ValueError), (lambda a: jnp.flip(a, 3), ValueError),
+    (lambda a: jnp.moveaxis(a, 0, 5), ValueError), (lambda a: jnp.diagonal(a[0]), ValueError),
+    (lambda a: jnp.reshape(a, (-1, -1)), TypeError), (lambda a: jnp.zeros((2, -1)), TypeError),
+    (lambda a: jnp.tensordot(a, a, 1), TypeError), (lambda a: jnp.einsum("ij,jk", a), ValueError),
+    (lambda a: jnp.meshgrid(a), ValueError), (lambda a: jnp.clip(1j, 0, 1), ValueError),
+    (lambda a: jnp.sum(a, axis=1.5), TypeError), (lambda a: jnp.arange(2j), ValueError),
+    (lambda a: jnp.bincount(a.astype(int)), ValueError), (lambda a: jnp.ix_(a), ValueError),
+    (lambda a: jnp.convolve(a[0], a[0], mode="foo"), ValueError),
+    (lambda a: jnp.var(a, ddof=1, correction=1), ValueError)])
+def test_arguments_that_jax_refuses(call: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call(jnp.ones((3, 4)))
+
+
+def test_open_grids_and_negative_ratios() -> None:
+    rows, columns = jnp.ix_(jnp.array([2, 0]), jnp.array([1, 3, 2]))
+    assert rows.shape == (2, 1) and columns.tolist() == [[1, 3, 2]]
+    np.testing.assert_allclose(jnp.geomspace(-1, -100, 3), [-1, -10, -100], rtol=1e-6)
+    assert jnp.mean(jnp.arange(4), dtype=int).dtype == jnp.int32

@@ -125,10 +125,6 @@ MODULES: dict[str, tuple[str, str]] = {
     "interpreters.pxla": (_BINARY, "create_compile_options"),
     "interpreters.xla": (_BINARY, "Backend apply_primitive canonicalize_dtype_handlers"),
     "lib": (_BINARY, "xla_bridge xla_client xla_extension"),
-    "monitoring": (_BINARY, "clear_event_listeners record_event record_event_duration_secs "
-                   "record_event_time_span record_scalar register_event_duration_secs_listener "
-                   "register_event_listener register_event_time_span_listener "
-                   "register_scalar_listener"),
     "profiler": ("adjoint.profiler has PyTorch's", "ProfileData ProfileOptions StepTraceAnnotation "
                  "TraceAnnotation annotate_function device_memory_profile "
                  "save_device_memory_profile start_server start_trace stop_server stop_trace "

@@ -19,7 +19,7 @@ from adjoint.jax._array import (
     pair_of,
 )
 from adjoint.jax._dtypes import ScalarType, as_dtype, canonical, default_dtype
-from adjoint.jax._table import T, floating, is_weak
+from adjoint.jax._table import T, is_weak
 
 
 def asked(dtype: Any, what: str) -> Any:
@@ -106,11 +106,16 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, d
 
 def _shape(shape: Any) -> tuple[int, ...]:
     try:
-        return (int(shape.__index__()),) if hasattr(shape, "__index__") and not getattr(
-            shape, "shape", ()) else tuple(int(n) for n in shape)
+        found = (shape,) if hasattr(shape, "__index__") and not getattr(
+            shape, "shape", ()) else tuple(shape)
+        found = tuple(operator.index(n) for n in found)
     except TypeError:
         raise TypeError("Shapes must be 1D sequences of concrete values of integer type, got "
                         f"{shape}.") from None
+    if any(n < 0 for n in found):
+        raise TypeError("broadcast_in_dim shape must have every element be nonnegative, got "
+                        f"{found}.")
+    return found
 
 
 def _filled(name: str, value: float) -> Any:
@@ -184,6 +189,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     to = asked(dtype, "arange")
     if to is None:
         to = joined("arange", given)[0][0].array.dtype
+    if to.kind == "c":
+        raise ValueError("arange: complex start, stop or step is not supported")
     words = ("start", "stop", "step") if stop is not None else ("stop", "step")
     values: list[Any] = [concrete(v, f"It arose in the jnp.arange argument '{w}'")[()]
                          if isinstance(v, (Array, np.ndarray)) else v
@@ -229,8 +236,11 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None,
               axis: int = 0) -> Any:
     """`jax.numpy.geomspace`."""
-    low, high = (make(T["log"](floating(v, "geomspace"))) for v in (start, stop))
-    y = make(T["exp"](linspace(low, high, num, endpoint, axis=axis).tensor))
+    ends = joined("geomspace", (start, stop), floating=True)[0]
+    sign = ends[0].sgn().detach()
+    low, high = (make(T["log"](t / sign)) for t in ends)
+    grid = T["exp"](linspace(low, high, num, endpoint, axis=axis).tensor)
+    y = make(grid * (sign.unsqueeze(axis) if sign.ndim else sign))
     return y if dtype is None else array(y, dtype)
 
 
@@ -258,6 +268,11 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     """`jax.numpy.meshgrid`."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"Valid values for indexing are 'xy' and 'ij', got {indexing}")
+    if any(as_array(x).ndim > 1 for x in xi):
+        raise ValueError("Arguments to jax.numpy.meshgrid must be 1D, got shapes "
+                         f"{[as_array(x).shape for x in xi]}")
     ts = [as_array(x).tensor.reshape(-1) for x in xi]
     n = len(ts)
     swap = indexing == "xy" and n > 1

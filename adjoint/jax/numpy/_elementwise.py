@@ -159,7 +159,7 @@ for _names in ("eq:equal", "ne:not_equal", "lt:less", "le:less_equal", "gt:great
 for _name in "logical_and logical_or logical_xor".split():
     enter(T[_name], _name, kind="strong")
 enter(T["logical_not"], "logical_not")
-for _name in "isnan isinf isfinite".split():
+for _name in "isnan isinf".split():
     enter(T[_name], _name, floating=True, kind="strong" if _name == "isinf" else "same")
 for _name in "isposinf isneginf".split():
     enter(_of_kinds(_name, "fV", "isposinf/isneginf are not well defined for complex types"), _name,
@@ -219,7 +219,16 @@ for _name in _ROUND:
 
 
 def rint(x: Any, /) -> Any:
-    return make(T["round"](floating(x, "rint")), is_weak(x))
+    return make(T["round"](floating(x, "rint")), _weak_float(x))
+
+
+def isfinite(x: Any, /) -> Any:
+    return make(T["isfinite"](floating(x, "isfinite")), _weak_float(x))
+
+
+def _weak_float(x: Any) -> bool:
+    """True for what is of a weak type and no whole number."""
+    return is_weak(x) and is_inexact(as_array(x).dtype)
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
@@ -239,6 +248,10 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None,
          a_max: Any = None) -> Any:
     """`jax.numpy.clip`: at a bound the gradient is shared, as that of minimum and maximum."""
     x = arr if arr is not None else a
+    if any(v is not None and as_array(v, "clip").dtype.kind == "c"
+           for v in (x, min, max, a_min, a_max)):
+        raise ValueError("Clip received a complex value either through the input or the min/max "
+                         "keywords. Complex values have no ordering and cannot be clipped.")
     low, high = (a_min if min is None else min), (a_max if max is None else max)
     for bound, name in ((low, "maximum"), (high, "minimum")):
         if bound is not None:
@@ -372,7 +385,7 @@ def fill_operators(matmul: Any) -> None:
 
 
 NAMES.update({f.__name__: f for f in (
-    angle, power, rint, round, clip, nan_to_num, divmod, modf, frexp, ldexp, isclose, allclose,
-    array_equal, array_equiv, astype)})
+    angle, power, rint, isfinite, round, clip, nan_to_num, divmod, modf, frexp, ldexp, isclose,
+    allclose, array_equal, array_equiv, astype)})
 NAMES["around"], NAMES["pow"] = round, power
 __all__ = ["NAMES", "fill_operators", "integer_power", "whole_parts"]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from adjoint import numpy as anp
+from adjoint.base.errors import ShapeError
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, concrete, convert, inside, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical
@@ -101,7 +102,12 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
 def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None,
               preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
     (x, y), weak = joined("tensordot", (a, b))
-    found = anp.ours["tensordot"](x, y, axes)
+    try:
+        found = anp.ours["tensordot"](x, y, axes)
+    except ShapeError as error:
+        raise TypeError("dot_general requires contracting dimensions to have the same shape, got "
+                        f"operands of shapes {tuple(x.shape)} and {tuple(y.shape)} for "
+                        f"axes={axes}") from error
     return _result(found.to(x.array.dtype), weak, preferred_element_type)
 
 
@@ -119,6 +125,10 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = "au
                                                            ord("A") + i - 26) for i in axes)
         subscripts = ",".join(map(text, lists)) + ("" if last is None else "->" + text(last))
         operands = arrays
+    wanted = subscripts.split("->")[0].count(",") + 1
+    if wanted != len(operands):
+        raise ValueError(f"Number of einsum subscripts, {wanted}, must be equal to the number of "
+                         f"operands, {len(operands)}.")
     ts, weak = joined("einsum", operands)
     kind = ts[0].array.dtype
     found = T["einsum"](subscripts.replace(" ", ""), *ts)
@@ -137,6 +147,8 @@ def _convolver(name: str) -> None:
     def run(a: Any, v: Any, mode: str = "full" if name == "convolve" else "valid", *,
             precision: Any = None, preferred_element_type: Any = None) -> Any:
         (x, y), weak = joined(name, (a, v), floating=True)
+        if mode not in ("full", "same", "valid"):
+            raise ValueError("mode must be one of ['full', 'same', 'valid']")
         if x.ndim != 1 or y.ndim != 1:
             raise ValueError(f"{name}() only support 1-dimensional inputs.")
         if x.shape[0] == 0 or y.shape[0] == 0:

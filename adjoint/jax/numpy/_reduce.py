@@ -26,6 +26,8 @@ def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
         return tuple(range(n))
     found = []
     for a in axis if isinstance(axis, (tuple, list)) else (axis,):
+        if isinstance(a, float):
+            raise TypeError(f"axis must be an integer or integers, got {a!r}")
         a = int(concrete(a, "The axis argument must be known statically.")) if isinstance(
             a, Array) else int(a)
         if not -n <= a < n:
@@ -168,7 +170,9 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
     dims = axes_of(t, axis)
     total = _masked(t, where, 0)
     total = T["sum"](total, dims, keepdim=keepdims) if dims else total
-    return make(total / _counted(t, dims, where, keepdims))
+    found = make(total / _counted(t, dims, where, keepdims))
+    return found if dtype is None or found.dtype == as_dtype(dtype) else make(
+        convert(found.tensor, as_dtype(dtype)))
 
 
 @_enter("average")
@@ -184,6 +188,8 @@ def _moment(name: str) -> F:
     def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
             keepdims: bool = False, *, where: Any = None, correction: Any = None) -> Any:
         no_out(name, out)
+        if ddof and correction is not None:
+            raise ValueError("ddof and correction can't be provided simultaneously.")
         t = _floats(as_array(a, name), dtype)
         dims = axes_of(t, axis)
         middle = mean(make(t), axis, keepdims=True, where=where).tensor

@@ -238,6 +238,8 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: Any = None) -> A
 @_enter("bincount")
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = None) -> Any:
     at = as_array(x, "bincount")
+    if at.ndim != 1:
+        raise ValueError("only 1-dimensional input supported.")
     if length is None:
         values = _host(at, None, "The error occurred because of argument 'x' of jnp.bincount. To "
                        "avoid this error, pass a static `length` argument.")

@@ -11,6 +11,7 @@ from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, concrete, inside, is_hidden, joined, make
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T, entering, is_weak
+from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.numpy._reduce import axes_of
 
 NAMES: dict[str, Any] = {}
@@ -27,9 +28,39 @@ def same(name: str, *others: str) -> None:
     _enter(name, *others)(run)
 
 
-for _names in ("ravel", "swapaxes", "moveaxis", "rollaxis", "flip", "fliplr", "flipud",
-               "rot90", "roll", "tile", "resize", "diagonal", "expand_dims"):
+for _names in ("ravel", "swapaxes", "rollaxis", "fliplr", "flipud", "rot90", "roll", "tile",
+               "resize"):
     same(*_names.split())
+
+
+def along(name: str, count: Any) -> None:
+    """The same, of a function of axes: ValueError for one that is not there.
+
+    count  the number of axes that they are counted in, of the array's and theirs
+    """
+    ours = anp.ours[name]
+
+    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        x = as_array(a, name)
+        for given in (*args, *(v for k, v in kwargs.items() if "offset" not in k)):
+            axes = given if isinstance(given, (tuple, list)) else (given,)
+            for d in (v for v in axes if v is not None):
+                canonicalize_axis(d, count(x.ndim, len(axes)))
+        return make(ours(x.tensor, *args, **kwargs), x.weak_type)
+    _enter(name)(run)
+
+
+along("moveaxis", lambda n, k: n)
+along("flip", lambda n, k: n)
+along("expand_dims", lambda n, k: n + k)
+
+
+@_enter("diagonal")
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    x = as_array(a, "diagonal")
+    if x.ndim < 2:
+        raise ValueError("diagonal requires an array of at least two dimensions.")
+    return make(anp.ours["diagonal"](x.tensor, int(offset), axis1, axis2), x.weak_type)
 
 
 def _size(shape: Any) -> tuple[int, ...]:
@@ -45,6 +76,11 @@ def _size(shape: Any) -> tuple[int, ...]:
 def reshape(a: Any, shape: Any = None, *more: Any, order: str = "C", copy: Any = None) -> Any:
     x = as_array(a, "reshape")
     to = _size((shape, *more) if more else shape)
+    if order == "A":
+        raise NotImplementedError("np.reshape order=A is not implemented.")
+    if to.count(-1) > 1:
+        raise TypeError("can only specify one unknown axis size with a `-1` value, got "
+                        f"{to}")
     known = math.prod(n for n in to if n != -1)
     if -1 in to and (known == 0 or x.size % known):
         raise TypeError(f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {to} "
@@ -66,6 +102,8 @@ def transpose(a: Any, axes: Any = None, *more: Any) -> Any:
     if axes is None:
         return make(x.tensor.permute(*reversed(range(x.ndim))), x.weak_type)
     order = (axes, *more) if more or isinstance(axes, int) else tuple(axes)
+    for d in order:
+        canonicalize_axis(d, x.ndim)
     if sorted(d % max(x.ndim, 1) for d in order) != list(range(x.ndim)):
         raise TypeError(f"transpose permutation isn't a permutation of operand dimensions, got "
                         f"permutation {order} for operand shape {x.shape}.")
@@ -315,8 +353,22 @@ def _indices(name: str) -> None:
 
 
 for _name in ("tril_indices", "triu_indices", "tril_indices_from", "triu_indices_from",
-              "diag_indices", "diag_indices_from", "ix_"):
+              "diag_indices", "diag_indices_from"):
     _indices(_name)
+
+
+@_enter("ix_")
+def ix_(*args: Any) -> Any:
+    found = []
+    for d, a in enumerate(args):
+        x = as_array(a, "ix_")
+        if x.ndim != 1:
+            raise ValueError("Arguments to jax.numpy.ix_ must be 1-dimensional, got shape "
+                             f"{x.shape}")
+        if x.dtype.kind == "b":
+            raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
+        found.append(x.reshape([-1 if i == d else 1 for i in range(len(args))]))
+    return tuple(found)
 
 
 @_enter("fill_diagonal")
