@@ -261,3 +261,30 @@ def test_names_that_libraries_import() -> None:
     a, b = ad.ones(1), ad.ones(2).double()
     got = _group_tensors_by_device_and_dtype([[a, b], [b, a]], with_indices=True)
     assert got[a.device, ad.float64] == ([[b], [a]], [1])
+
+
+def test_a_distribution_of_a_program_expands_with_pytorchs_helper() -> None:
+    class Shifted(ad.distributions.Normal):
+        def __init__(self, loc: Any) -> None:
+            super().__init__(loc, 1.0)
+
+        def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+            new = self._get_checked_instance(Shifted, _instance)
+            return super().expand(batch_shape, _instance=new)
+
+    class Other(Shifted):
+        def __init__(self) -> None:
+            super().__init__(ad.zeros(1))
+
+    assert Shifted(ad.zeros(1)).expand((3,)).mean.shape == (3,)
+    with pytest.raises(NotImplementedError, match="must also define a custom .expand"):
+        Other().expand((3,))
+
+
+def test_outputs_of_one_device_are_joined() -> None:
+    from adjoint.nn.parallel import scatter_gather as s
+    got = s.gather([(ad.ones(2), None), (ad.zeros(1), None)], "cpu")
+    assert got[0].tolist() == [1.0, 1.0, 0.0] and got[1] is None
+    assert s.scatter_kwargs((1,), None, ["cpu"]) == (((1,),), ({},))
+    with pytest.raises(ValueError, match="2 devices, but there is one"):
+        s.scatter(1, ["cpu", "cpu"])

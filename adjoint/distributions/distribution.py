@@ -86,6 +86,15 @@ class Distribution:
         """An instance of this class without parameters, to be filled by `expand`."""
         return type(self).__new__(type(self)) if instance is None else instance
 
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """`_new`, as `expand` of a program's own class calls it with the class that it stands in:
+        a class derived from that one with other arguments has to have an `expand` of its own."""
+        if _instance is None and getattr(type(self), "__init__") is not getattr(cls, "__init__"):  # noqa: B009  # mypy: of an instance's class
+            raise NotImplementedError(
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
+                "method must also define a custom .expand() method.")
+        return self._new(_instance)
+
     # -- what subclasses define ---------------------------------------------------------------
     def _absent(self, what: str) -> Any:
         raise NotSupported(f"{type(self).__name__} has no {what}")

@@ -15,6 +15,9 @@ from adjoint.utils.data.sampler import BatchSampler, RandomSampler, SequentialSa
 from adjoint.utils.data.seeds import draw_seed
 from adjoint.utils.data.worker import Fetcher, WorkerError, WorkerPlan, raise_report
 
+_collate_fn_t = Callable[[list[Any]], Any]      # what annotations of libraries name
+_worker_init_fn_t = Callable[[int], None]
+
 
 class _Endless:
     """The sampler of a stream: positions without meaning."""
