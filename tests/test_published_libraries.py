@@ -288,3 +288,11 @@ def test_outputs_of_one_device_are_joined() -> None:
     assert s.scatter_kwargs((1,), None, ["cpu"]) == (((1,),), ({},))
     with pytest.raises(ValueError, match="2 devices, but there is one"):
         s.scatter(1, ["cpu", "cpu"])
+
+
+def test_a_gradient_that_is_a_view_is_filled_with_zeros() -> None:
+    layer = nn.Linear(2, 1, bias=False)
+    for zero in (ad.optim.SGD(layer.parameters()).zero_grad, layer.zero_grad):
+        layer.weight.grad = ad.ones(2).view_as(layer.weight)
+        zero(set_to_none=False)
+        assert layer.weight.grad.tolist() == [[0.0, 0.0]]

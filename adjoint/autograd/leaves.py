@@ -49,6 +49,12 @@ def _store(leaf: Tensor, ct: Any) -> None:
         bump(have, "gradient accumulation")
 
 
+def zero_gradient(grad: Any) -> None:
+    """Fill a gradient with zeros and cut it from its graph. One that a program has set may be a
+    view, which cannot be detached in place and, without a graph, need not be."""
+    (grad.detach_() if grad.grad_fn is not None else grad.requires_grad_(False)).zero_()
+
+
 def own(ct: Any, refs: int) -> Any:
     """`ct` itself where nobody else can see its buffer, else a copy: `.grad` never aliases a
     saved or user-held array. `refs` is how many references the callers hold."""

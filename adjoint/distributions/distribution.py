@@ -89,7 +89,8 @@ class Distribution:
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
         """`_new`, as `expand` of a program's own class calls it with the class that it stands in:
         a class derived from that one with other arguments has to have an `expand` of its own."""
-        if _instance is None and getattr(type(self), "__init__") is not getattr(cls, "__init__"):  # noqa: B009  # mypy: of an instance's class
+        init = "__init__"
+        if _instance is None and getattr(type(self), init) is not getattr(cls, init):
             raise NotImplementedError(
                 f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
                 "method must also define a custom .expand() method.")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.autograd.leaves import zero_gradient
 from adjoint.autograd.modes import enable_grad
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
@@ -207,7 +208,7 @@ class Optimizer:
                     if set_to_none:
                         p.grad = None
                     else:
-                        p.grad.detach_().zero_()
+                        zero_gradient(p.grad)
 
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter once. ``closure`` clears gradients, computes the loss and its

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Self, cast
 
+from adjoint.autograd.leaves import zero_gradient
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn.modules._handle import HookTable
@@ -269,7 +270,7 @@ class ModuleTree:
             if set_to_none:
                 param.grad = None
             else:
-                param.grad.detach_().zero_()
+                zero_gradient(param.grad)
 
 
 REGISTRATION_HOOKS: dict[str, HookTable] = {
