@@ -146,9 +146,28 @@ class Stream:
                 out = np.empty(n, dtype)
                 mersenne.few(kind, self._memory, out, reals)
                 return out
+            if per == 1:
+                return self._in_place(kind, np.empty(n, dtype), reals)
             if n * per < _BULK:
                 return made(self.raw(n * per)).astype(dtype, copy=False)
             return self._blocks(kind, n, dtype, made, reals)
+
+    def _in_place(self, kind: str, out: Array, reals: tuple[float, float, float]) -> Array:
+        """`_blocks` of numbers of one word, with no memory but the result's."""
+        done = mersenne.N - int(self._memory[mersenne.N])
+        if done:
+            mersenne.few(kind, self._memory, out[:done], reals)
+        count = (out.size - done) // mersenne.N
+        if count:
+            self._scratch[:mersenne.N] = self._memory[:mersenne.N]
+            mersenne.blocks(kind, self._scratch, out[done:], count, reals=reals)
+            self._memory[:mersenne.N] = self._scratch[:mersenne.N]
+            done += count * mersenne.N
+        if done < out.size:
+            self._bits.random_raw()                          # makes the next block
+            self._memory[mersenne.N] = 0
+            mersenne.few(kind, self._memory, out[done:], reals)
+        return out
 
     def _blocks(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
                 reals: tuple[float, float, float]) -> Array:

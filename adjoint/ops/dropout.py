@@ -83,9 +83,15 @@ def _mask_shape(shape: Shape) -> Shape:
 
 
 class _Unseen(NamedTuple):
-    """The mask of an array without storage: nothing is drawn."""
+    """The mask of an array without storage: nothing is drawn, all is dropped."""
 
     shape: Shape
+
+    def bits(self) -> Any:
+        return np.frombuffer(bytearray(-(-math.prod(self.shape) // 64) * 8), np.uint8)
+
+    def keep(self) -> Any:
+        return np.zeros(self.shape, bool)
 
 
 def _drawn(input: Any, p: float, shape: Shape) -> Mask | _Unseen:
