@@ -16,6 +16,7 @@ from adjoint.kernels import codegen, llvm, threads
 from adjoint.kernels.codegen import Frame
 from adjoint.kernels.ir import Function, Value, vec
 from adjoint.kernels.loops import geometry
+from adjoint.kernels.stream import fused
 
 Array = NDArray[Any]
 F32 = np.float32
@@ -49,21 +50,6 @@ def _fill64(x: Array, mean: float, std: float) -> None:
 
 
 # ------------------------------------------------------------------ NumPy
-def fused(x: Array, a: float, b: float) -> Array:
-    """x a + b rounded once: the product's error by halves of 26 bits (Dekker 1971), the sum's by
-    Knuth."""
-    if a == 1.0 and b == 0.0:
-        return x
-    split = 134217729.0
-    xh = x * split - (x * split - x)
-    ah = a * split - (a * split - a)
-    p = x * a
-    e = ((xh * ah - p) + xh * (a - ah) + (x - xh) * ah) + (x - xh) * (a - ah)
-    s = p + b
-    v = s - p
-    return s + (((p - (s - v)) + (b - v)) + e)
-
-
 def _fma(a: Any, b: Any, c: Any) -> Array:
     """a b + c of float32, rounded once (but for sums that lie half way after 53 bits)."""
     return np.asarray(np.multiply(a, b, dtype=np.float64) + c).astype(F32)

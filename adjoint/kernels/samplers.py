@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels.box_muller import fused
-from adjoint.kernels.stream import F32, F64, Stream, Tape
+from adjoint.kernels.stream import F32, F64, Stream, Tape, fused
 
 Array = NDArray[Any]
 

@@ -9,6 +9,8 @@ core/DistributionsHelper.h, native/cpu/DistributionTemplates.h) and from running
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -18,12 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import box_muller, mersenne
-from adjoint.kernels.box_muller import fused
-
 Array = NDArray[Any]
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 _LOW53 = np.uint64(2**53 - 1)
+_N = 624                 # words of a block
 _BULK = 1500             # words from which a call of machine code pays
 _WIDE = 2**28            # ranges of integers from here on take two words a number
 _TAPE = 512              # doubles drawn ahead for what takes them one by one
@@ -42,11 +42,11 @@ class Stream:
     def __init__(self, seed: int) -> None:
         self._bits = np.random.MT19937(0)
         self._lock = threading.RLock()                       # for the length of one draw
-        held = (ctypes.c_uint32 * (mersenne.N + 1)).from_address(self._bits.ctypes.state_address)
+        held = (ctypes.c_uint32 * (_N + 1)).from_address(self._bits.ctypes.state_address)
         # NumPy's own: the words, and the place
         self._memory = np.frombuffer(memoryview(held), np.uint32)
         self._seen = b""
-        self._scratch = np.frombuffer(bytearray(4 * mersenne.SCRATCH), np.uint32)
+        self._scratch = np.frombuffer(bytearray(4 * (_N + 16)), np.uint32)
         self.seed(seed)
 
     # ------------------------------------------------------------------ state
@@ -61,7 +61,7 @@ class Stream:
         """The 624 words, and how many of them were used. While the words are those of the call
         before, it is the same object, so that many states of one block take the memory of one."""
         with self._lock:
-            words, used = self._memory[:mersenne.N].tobytes(), int(self._memory[mersenne.N])
+            words, used = self._memory[:_N].tobytes(), int(self._memory[_N])
         if words != self._seen:
             self._seen = words
         return self._seen, used
@@ -70,8 +70,8 @@ class Stream:
         """Continue from these words (bytes, or an array)."""
         held = np.frombuffer(words, np.uint32) if isinstance(words, bytes) else words
         with self._lock:
-            self._memory[:mersenne.N] = held
-            self._memory[mersenne.N] = used
+            self._memory[:_N] = held
+            self._memory[_N] = used
 
     def hold(self) -> tuple[Any, ...]:
         """Everything that `back_to` needs; little memory where nothing is drawn in between."""
@@ -101,22 +101,22 @@ class Stream:
         >>> Stream(0).below(4, 0.5)
         array([ True,  True,  True, False])
         """
-        if n * 2 >= _BULK and mersenne.available():
+        if n * 2 >= _BULK and _code().available():
             return np.unpackbits(self.bits(n, p), count=n, bitorder="little").view(np.bool_)
         return (_paired(self.words(2 * n)) & _LOW53) < np.uint64(math.ceil(p * 2.0**53))
 
     def bits(self, n: int, p: float) -> Array:
         """`below` as bits (uint8), the lowest first, up to a multiple of 64 of them."""
-        if not mersenne.available():
+        if not _code().available():
             out = np.frombuffer(bytearray(-(-n // 64) * 8), np.uint8)
             out[:-(-n // 8)] = np.packbits(self.below(n, p), bitorder="little")
             return out
         with self._lock:
-            self._scratch[:mersenne.N] = self._memory[:mersenne.N]
-            out, used = mersenne.bits(self._scratch, int(self._memory[mersenne.N]), n,
+            self._scratch[:_N] = self._memory[:_N]
+            out, used = _code().bits(self._scratch, int(self._memory[_N]), n,
                                       math.ceil(p * 2.0**53))
-            self._memory[:mersenne.N] = self._scratch[:mersenne.N]
-            self._memory[mersenne.N] = used
+            self._memory[:_N] = self._scratch[:_N]
+            self._memory[_N] = used
         return out
 
     def uniform(self, shape: Any, dtype: np.dtype[Any], low: float = 0.0,
@@ -140,11 +140,11 @@ class Stream:
         """`n` numbers; `made` makes them of words in NumPy where there is no whole block."""
         per = 2 if kind == "double" else 1
         with self._lock:
-            if not mersenne.available():
+            if not _code().available():
                 return made(self.raw(n * per)).astype(dtype, copy=False)
-            if 0 < n * per <= mersenne.N - int(self._memory[mersenne.N]):
+            if 0 < n * per <= _N - int(self._memory[_N]):
                 out = np.empty(n, dtype)
-                mersenne.few(kind, self._memory, out, reals)
+                _code().few(kind, self._memory, out, reals)
                 return out
             if per == 1:
                 return self._in_place(kind, np.empty(n, dtype), reals)
@@ -154,19 +154,19 @@ class Stream:
 
     def _in_place(self, kind: str, out: Array, reals: tuple[float, float, float]) -> Array:
         """`_blocks` of numbers of one word, with no memory but the result's."""
-        done = mersenne.N - int(self._memory[mersenne.N])
+        done = _N - int(self._memory[_N])
         if done:
-            mersenne.few(kind, self._memory, out[:done], reals)
-        count = (out.size - done) // mersenne.N
+            _code().few(kind, self._memory, out[:done], reals)
+        count = (out.size - done) // _N
         if count:
-            self._scratch[:mersenne.N] = self._memory[:mersenne.N]
-            mersenne.blocks(kind, self._scratch, out[done:], count, reals=reals)
-            self._memory[:mersenne.N] = self._scratch[:mersenne.N]
-            done += count * mersenne.N
+            self._scratch[:_N] = self._memory[:_N]
+            _code().blocks(kind, self._scratch, out[done:], count, reals=reals)
+            self._memory[:_N] = self._scratch[:_N]
+            done += count * _N
         if done < out.size:
             self._bits.random_raw()                          # makes the next block
-            self._memory[mersenne.N] = 0
-            mersenne.few(kind, self._memory, out[done:], reals)
+            self._memory[_N] = 0
+            _code().few(kind, self._memory, out[done:], reals)
         return out
 
     def _blocks(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
@@ -174,15 +174,15 @@ class Stream:
         """The rest of a block, whole blocks in machine code, and the beginning of another."""
         per = 2 if kind == "double" else 1
         out = np.empty(n, dtype)
-        first = self.raw(mersenne.N - int(self._memory[mersenne.N]))
+        first = self.raw(_N - int(self._memory[_N]))
         done = first.size // per
         out[:done] = made(first[:done * per])
         carry = int(first[-1]) if first.size % per else None
-        count = (n * per - first.size) // mersenne.N
-        self._scratch[:mersenne.N] = self._memory[:mersenne.N]
-        last = mersenne.blocks(kind, self._scratch, out[done:], count, carry=carry, reals=reals)
-        self._memory[:mersenne.N] = self._scratch[:mersenne.N]
-        done += count * (mersenne.N // per)
+        count = (n * per - first.size) // _N
+        self._scratch[:_N] = self._memory[:_N]
+        last = _code().blocks(kind, self._scratch, out[done:], count, carry=carry, reals=reals)
+        self._memory[:_N] = self._scratch[:_N]
+        done += count * (_N // per)
         more = self.raw((n - done) * per - (carry is not None))
         if carry is not None:
             more = np.concatenate([np.array([last], np.uint64), more])
@@ -203,10 +203,10 @@ class Stream:
         held = self.uniform((drawn,), kind)
         if drawn < n:
             held = np.concatenate([held, np.empty(n - drawn, kind)])
-        box_muller.fill(held[:whole], mean, std)
+        _pairs().fill(held[:whole], mean, std)
         if whole < n:                                      # (by now another thread may have drawn)
             last = self.uniform((16,), kind)
-            box_muller.fill(last, mean, std)
+            _pairs().fill(last, mean, std)
             held[-16:] = last
         return held.reshape(shape).astype(dtype, copy=False)
 
@@ -247,7 +247,7 @@ class Stream:
             jumps = self.words(n - 1) % np.arange(n, 1, -1, dtype=np.uint32)
         else:
             jumps = self.long(n - 1) % np.arange(n, 1, -1, dtype=np.uint64)
-        return mersenne.shuffled(jumps.astype(np.int64))
+        return _code().shuffled(jumps.astype(np.int64))
 
     # ------------------------------------------------------------------ one by one
     @contextmanager
@@ -309,3 +309,29 @@ def _open(x: Array, low: Any, high: Any) -> Array:
 def _fused32(x: Array, a: Any, b: Any) -> Array:
     """x a + b rounded once."""
     return (np.asarray(x, F64) * F64.type(a) + F64.type(b)).astype(F32)
+
+
+@functools.cache
+def _code() -> Any:
+    """Imported when first used: programs that draw nothing need no compiler."""
+    return importlib.import_module("adjoint.kernels.mersenne")
+
+
+@functools.cache
+def _pairs() -> Any:
+    return importlib.import_module("adjoint.kernels.box_muller")
+
+
+def fused(x: Array, a: float, b: float) -> Array:
+    """x a + b rounded once: the product's error by halves of 26 bits (Dekker 1971), the sum's by
+    Knuth."""
+    if a == 1.0 and b == 0.0:
+        return x
+    split = 134217729.0
+    xh = x * split - (x * split - x)
+    ah = a * split - (a * split - a)
+    p = x * a
+    e = ((xh * ah - p) + xh * (a - ah) + (x - xh) * ah) + (x - xh) * (a - ah)
+    s = p + b
+    v = s - p
+    return s + (((p - (s - v)) + (b - v)) + e)
