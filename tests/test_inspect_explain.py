@@ -156,7 +156,10 @@ def test_refusals_name_the_reason() -> None:
 
 # Rules that are no expression: a sparse result; a derivative that is refused in words; a loop over
 # the steps of time.
-BY_REASON = {"scatter_into", "embedding_sparse", "zeta", "linalg_ldl_solve", "ctc_loss"}
+BY_REASON = {"scatter_into", "embedding_sparse", "zeta", "linalg_ldl_solve", "ctc_loss",
+             "cosine_embedding", "fused_moving_avg_obs_fq_helper",
+             *(f"fake_quantize_per_{what}_affine_cachemask{how}" for what, how in (
+                 ("tensor", ""), ("tensor", "_tensor_qparams"), ("channel", "")))}
 
 
 def test_every_record_has_formulas() -> None:

@@ -26,8 +26,8 @@ class Mask:
 
     >>> m = Mask(Stream(0), (2, 3), 0.5)
     >>> m.keep()
-    array([[ True,  True,  True],
-           [False,  True, False]])
+    array([[False, False,  True],
+           [False, False, False]])
     """
 
     def __init__(self, stream: Stream, shape: tuple[int, ...], p: float,

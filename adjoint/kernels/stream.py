@@ -34,9 +34,9 @@ class Stream:
 
     >>> s = Stream(0)
     >>> s.uniform((2,), F32)
-    array([0.49625659, 0.7682218 ], dtype=float32)
+    array([0.4962566, 0.7682218], dtype=float32)
     >>> s.integers((3,), 0, 10)
-    array([4, 4, 3])
+    array([3, 0, 3])
     """
 
     def __init__(self, seed: int) -> None:
@@ -99,7 +99,7 @@ class Stream:
         """Which of `n` uniform numbers of 53 bits are less than `p`.
 
         >>> Stream(0).below(4, 0.5)
-        array([ True,  True,  True, False])
+        array([False, False,  True, False])
         """
         if n * 2 >= _BULK and _code().available():
             return np.unpackbits(self.bits(n, p), count=n, bitorder="little").view(np.bool_)

@@ -20,8 +20,8 @@ def main(healthy: bool) -> None:
     scale = 2.0**16 if healthy else 1.0
     for _ in range(4):
         x = ad.randn(16, 64).half() * 0.01
-        y = x @ w.half()
-        loss = (y.float() ** 2).mean() * 1e-3  # AD013
+        y = x @ w.half()  # AD013
+        loss = (y.float() ** 2).mean() * 1e-3
         optimizer.zero_grad()
         (loss * scale).backward()
         w.grad /= scale
