@@ -410,7 +410,12 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
 
 
 class Driver:
-    """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows."""
+    """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows.
+
+    Threads of even `lo` take tasks from the first on, the others from the last on, so that a thread
+    has the same ones each time, as near as may be: its core's cache may still hold what they read,
+    and no two threads write beside each other. `next` counts both, 32 bits each.
+    """
 
     def __init__(self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS) -> None:
         self.e, self.spec, self.tile, self.names = e, spec, tile, names
@@ -446,11 +451,16 @@ class Driver:
             last_block = e.slot("i64", "-1")
             self.prepare()
             again, some, out = e.label("again"), e.label("some"), e.label("out")
+            up = e.cmp("eq", e.op("and i64 %lo, 1"), 0)
+            step = e.op(f"select i1 {up}, i64 1, i64 {1 << 32}")
             e.place(again)
-            task = e.op(f"atomicrmw add ptr {e.at('%args', INDEX['next'] * 8)}, i64 1 monotonic")
-            e.branch(e.cmp("slt", task, v["tasks"]), some, out)
+            place = e.at("%args", INDEX["next"] * 8)
+            taken = e.op(f"atomicrmw add ptr {place}, i64 {step} monotonic")
+            low, high = e.op(f"and i64 {taken}, {2**32 - 1}"), e.op(f"lshr i64 {taken}, 32")
+            e.branch(e.cmp("slt", e.add(low, high), v["tasks"]), some, out)
             e.place(some, jump=False)
-            self.task(task, last_block)
+            top = e.sub(e.sub(v["tasks"], 1), high)
+            self.task(e.op(f"select i1 {up}, i64 {low}, i64 {top}"), last_block)
             e.goto(again)
             e.place(out, jump=False)
             e.raw("  ret void")
