@@ -363,24 +363,17 @@ def _reached(order: list[Any], ends: dict[Any, Any], roots: list[Any]) -> None:
     append, note = order.append, seen.add
     for node in order:                           # it grows meanwhile
         plan = node.plan
-        if plan is None or plan.fast is None:
-            edges = node.edges
-        else:
-            edges = (node.e0, node.e1) if plan.pair else (node.e0,)
-        for e in edges:
-            if e is None:
-                continue
-            kind = type(e)
-            if kind is AccumulateGrad:
+        slow = plan is None or plan.fast is None
+        for e in node.edges if slow else (node.e0, node.e1) if plan.pair else (node.e0,):
+            if type(e) is AccumulateGrad:
                 feeder = ends.get(e)
                 if feeder is None or node.seq < feeder.seq:
                     ends[e] = node
-                continue
-            if kind is Port:
-                e = e.node
-            if e not in seen:
-                note(e)
-                append(e)
+            elif e is not None:
+                e = e.node if type(e) is Port else e
+                if e not in seen:
+                    note(e)
+                    append(e)
     order.sort(key=_sequence, reverse=True)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -441,6 +441,23 @@ def flops(*exprs: Expr) -> int:
 
 
 _ATOMIC = ("var", "const")
+
+
+def slope_of(e: Expr, operand: str, given: Mapping[str, Any]) -> Expr:
+    """d e / d operand, in the form that keeps least."""
+    if operand in given:
+        return trace(given[operand])
+    forms = [diff(e, operand), diff(e, operand, var("out"))]
+    return min(forms, key=lambda s: (len(set(variables(s))), flops(s)))
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """`name`, or `name2`, `name3`, ... where it is taken."""
+    n, candidate = 1, name
+    while candidate in taken:
+        n += 1
+        candidate = f"{name}{n}"
+    return candidate
 
 
 def formula(e: Expr, marks: frozenset[str] = frozenset(), mark: str = "[{}]") -> str:

@@ -392,34 +392,21 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
                 bias = e.at("%bias", j, spec.acc) if spec.bias == "col" else "%bias"
                 residual = e.at("%residual", j, spec.c) if spec.residual else "%residual"
                 e.run(
-                    "finish",
-                    "ptr %tile",
-                    f"ptr {c}",
-                    "i64 %ldc",
-                    "i64 %rows",
-                    f"i64 {e.min(left, tile.nr)}",
-                    "i1 %add",
-                    "i1 %last",
-                    f"ptr {bias}",
-                    f"ptr {residual}",
-                    "i64 %ldr",
-                )
+                    "finish", "ptr %tile", f"ptr {c}", "i64 %ldc", "i64 %rows",
+                    f"i64 {e.min(left, tile.nr)}", "i1 %add", "i1 %last", f"ptr {bias}",
+                    f"ptr {residual}", "i64 %ldr")
 
             e.cond(direct, lambda: None, staged)
         e.raw("  ret void")
 
 
 class Driver:
-    """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows.
-
-    Threads of even `lo` take tasks from the first on, the others from the last on, so that a thread
-    has the same ones each time, as near as may be: its core's cache may still hold what they read,
-    and no two threads write beside each other. `next` counts both, 32 bits each.
-    """
+    """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows. Threads of even `lo`
+    take tasks from the first on, the others from the last on (`next` has 32 bits for each): the same
+    ones each time, as near as may be, and never beside each other."""
 
     def __init__(self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS) -> None:
         self.e, self.spec, self.tile, self.names = e, spec, tile, names
-
         self.packing = "true"
 
     def load(self) -> dict[str, str]:
@@ -454,8 +441,8 @@ class Driver:
             up = e.cmp("eq", e.op("and i64 %lo, 1"), 0)
             step = e.op(f"select i1 {up}, i64 1, i64 {1 << 32}")
             e.place(again)
-            place = e.at("%args", INDEX["next"] * 8)
-            taken = e.op(f"atomicrmw add ptr {place}, i64 {step} monotonic")
+            next_ = e.at("%args", INDEX["next"] * 8)
+            taken = e.op(f"atomicrmw add ptr {next_}, i64 {step} monotonic")
             low, high = e.op(f"and i64 {taken}, {2**32 - 1}"), e.op(f"lshr i64 {taken}, 32")
             e.branch(e.cmp("slt", e.add(low, high), v["tasks"]), some, out)
             e.place(some, jump=False)

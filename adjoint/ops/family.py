@@ -151,14 +151,6 @@ def _widened(x: Any, by: int) -> Any:
     return reshape_op(x, shape=(s[0], *(1,) * by, *s[1:]))
 
 
-def _slope(e: Expr, operand: str, given: Mapping[str, Any]) -> Expr:
-    """d e / d operand, in the form that keeps least."""
-    if operand in given:
-        return ex.trace(given[operand])
-    forms = [ex.diff(e, operand), ex.diff(e, operand, ex.var("out"))]
-    return min(forms, key=lambda s: (len(set(ex.variables(s))), ex.flops(s)))
-
-
 def is_complex(x: Any) -> bool:
     """True for complex tensors (of any level), arrays and numbers."""
     if type(x) is Tensor:                # (asked in every rule: without the properties)
@@ -167,15 +159,6 @@ def is_complex(x: Any) -> bool:
     if dtype is None:
         return isinstance(x, complex)
     return dtype.is_complex if isinstance(dtype, DType) else dtype.kind == "c"
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    """`name`, or `name2`, `name3`, ... where it is taken."""
-    n, candidate = 1, name
-    while candidate in taken:
-        n += 1
-        candidate = f"{name}{n}"
-    return candidate
 
 
 class _Derived:
@@ -190,7 +173,7 @@ class _Derived:
     def fused(self, ct: Any, *vals: Any, **attrs: Any) -> Any:
         """ct * slope(vals), as one op."""
         if self._fused is None:
-            g = _fresh("ct", {*self.names, *self.attrs})
+            g = ex.fresh("ct", {*self.names, *self.attrs})
             self._fused = derived_op(self.name, (g, *self.names), self.attrs,
                                      ex.var(g) * self.slope)
         return self._fused(ct, *vals, **attrs)
@@ -212,7 +195,7 @@ def derived_op(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: 
     """A pointwise op made by the mechanism, outside of the public registry. An operand that was
     the output of the op it comes from is renamed: `out` is this op's own output."""
     if "out" in operands:
-        y = _fresh("y", {*operands, *attrs})
+        y = ex.fresh("y", {*operands, *attrs})
         e = ex.substitute(e, {ex.var("out"): ex.var(y)})
         operands = tuple(y if o == "out" else o for o in operands)
     return _build(name, operands, attrs, e, {}, {"node": node}, kind="promote", public=False)
@@ -228,7 +211,7 @@ def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...]
         if o in given and given[o] is None:
             continue
         try:
-            slope = _slope(e, o, given)
+            slope = ex.slope_of(e, o, given)
         except TypeError:
             continue
         slopes[o] = slope
@@ -236,7 +219,7 @@ def _rules(name: str, e: Expr, operands: tuple[str, ...], attrs: tuple[str, ...]
         kept = tuple(v for v in used if v in (*operands, "out"))
         taken = tuple(v for v in used if v in attrs)
         derived = _Derived(f"{name}_backward_{o}", kept, taken, slope)
-        ct, t = _fresh("ct", {*operands, *attrs}), _fresh("t", {*operands, *attrs})
+        ct, t = ex.fresh("ct", {*operands, *attrs}), ex.fresh("t", {*operands, *attrs})
         keywords = ["*", *taken] if taken else []
         passed = ", ".join([*kept, *(f"{a}={a}" for a in taken)])
         test = " or ".join(f"is_complex({v})" for v in (ct, *kept))
@@ -284,7 +267,7 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
                if op.operands.index(o) in plan.wanted)
     if op.attrs or flat:
         return plan
-    g = _fresh("ct", set(plan.names))
+    g = ex.fresh("ct", set(plan.names))
     ct = ex.var(g)
     cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
     plan.fast, plan.large, plan.limit, plan.over = raw_functions(
