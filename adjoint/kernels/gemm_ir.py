@@ -402,8 +402,8 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
 
 class Driver:
     """Writes `void gemm(args, lo, hi)`: tasks, blocks of K, panels of rows. Threads of even `lo`
-    take tasks from the first on, the others from the last on (`next` has 32 bits for each): the same
-    ones each time, as near as may be, and never beside each other."""
+    take tasks from the first on, the others from the last on (`next` has 32 bits for each): the
+    same ones each time, as near as may be, and never beside each other."""
 
     def __init__(self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS) -> None:
         self.e, self.spec, self.tile, self.names = e, spec, tile, names
