@@ -103,7 +103,7 @@ def test_what_a_run_shows_and_writes(text, whole):
                      r"took [\d.]+ MB", out)
     assert said[1] == said[2] or not alloc.available()
     line = re.search(r"Step +1/160: loss=(\S+), grad_norm=(\S+), [\d,]+ tokens/s, peak .*B", out)
-    assert line and 5.3 < float(line[1]) < 5.8  # ln 256 = 5.545
+    assert line and 5.3 < float(line[1]) < 6.0  # ln 256 = 5.545, and what 8 random features add
     losses = load_numpy(folder / CHECKPOINT)["losses"][:, 1]
     assert len(losses) == 160 and np.mean(losses[-20:]) < losses[0] - 1.5
     assert "validation loss" in out and "--- sample ---" in out and "\x1b" not in out
