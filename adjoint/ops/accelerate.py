@@ -38,7 +38,8 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
 
     @functools.wraps(slow)          # the record reads its operands off the signature
     def impl(*arrays: Any, **attrs: Any) -> Any:
-        if not minimum or arrays[0].size >= minimum:
+        first = arrays[0]                    # (of `where` it may be a number)
+        if not minimum or type(first) is np.ndarray and first.size >= minimum:
             k = generated(kernel_name)
             if k is not None:
                 got = adapter(k, *arrays, **attrs)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import of_numpy
+from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import not_replayed
@@ -32,6 +32,7 @@ from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
     abs_op,
     add,
+    cast,
     clamp_min,
     div,
     exp,
@@ -478,6 +479,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
                          f"target {list(target.shape)}")
     shape = broadcast_shapes("cosine_embedding_loss", input1, input2)
     a, b = (t if tuple(t.shape) == shape else expand_op(t, shape=shape) for t in (input1, input2))
+    a, b = (cast(t, dtype=I64) if dtype_of(t).kind == "b" else t for t in (a, b))   # they count
     return reduced(cosine_op(*products_op(a, b), target, margin=float(margin), eps=1e-12),
                    reduction)
 

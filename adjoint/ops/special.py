@@ -14,7 +14,7 @@ import numpy as np
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import Expr, call, log1p_, log_, where_
-from adjoint.ops.api_common import finish, need, need_tensors
+from adjoint.ops.api_common import dtype_of, finish, need, need_tensors
 from adjoint.ops.api_small import sinc
 from adjoint.ops.family import NUMBER, pointwise
 from adjoint.ops.pointwise import add, div, eq, lgamma, mul, sub, where_op
@@ -162,7 +162,7 @@ def _polynomial(name: str, first: Callable[[Any], Any], step: Callable[..., Any]
             degrees: Any = int(n)
             top = degrees
         else:
-            degrees = n.detach().trunc()
+            degrees = n.detach() if dtype_of(n).kind in "biu" else n.detach().trunc()
             top = _highest(degrees)
         x = sub(mul(input, 2.0), 1.0) if shifted else mul(input, 1.0)
         last, now = mul(x, 0.0), add(mul(x, 0.0), 1.0)
