@@ -19,7 +19,6 @@ the same mistake, that too.
 """
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType as Module
@@ -127,6 +126,8 @@ class MissingName(AdjointError, AttributeError):
         self.owner, self.wanted, self._known = owner, name, known
 
     def __str__(self) -> str:
+        import difflib  # for who meets the error: not at every import
+
         names = [n for n in self._known() if not n.startswith("_")]
         lower = {n.lower(): n for n in names}
         close = [lower[n] for n in difflib.get_close_matches(self.wanted.lower(), lower, 3, 0.72)]

@@ -40,22 +40,36 @@ class Stream:
     """
 
     def __init__(self, seed: int) -> None:
-        self._bits = np.random.MT19937(0)
         self._lock = threading.RLock()                       # for the length of one draw
-        held = (ctypes.c_uint32 * (_N + 1)).from_address(self._bits.ctypes.state_address)
-        # NumPy's own: the words, and the place
-        self._memory = np.frombuffer(memoryview(held), np.uint32)
         self._seen = b""
         self._scratch = np.frombuffer(bytearray(4 * (_N + 16)), np.uint32)
         self.seed(seed)
 
+    @functools.cached_property
+    def _bits(self) -> Any:
+        """NumPy's bit generator, made at the first draw: `numpy.random` takes 10 ms to import."""
+        with self._lock:
+            made: Any = self.__dict__.get("_bits")           # of a thread that was faster
+            if made is None:
+                made = self.__dict__["_bits"] = np.random.MT19937(0)
+                made._legacy_seeding(self._first)            # what RandomState(seed) does
+            return made
+
+    @functools.cached_property
+    def _memory(self) -> Array:
+        """The bit generator's own memory: the words, and the place."""
+        held = (ctypes.c_uint32 * (_N + 1)).from_address(self._bits.ctypes.state_address)
+        return np.frombuffer(memoryview(held), np.uint32)
+
     # ------------------------------------------------------------------ state
     def seed(self, seed: int) -> None:
         """Begin the sequence of the lower 32 bits of `seed`."""
-        bits: Any = self._bits
-        bits._legacy_seeding(seed % 2**32)               # what RandomState(seed) does
-        self.next_float: float | None = None
-        self.next_double: float | None = None
+        with self._lock:
+            self._first = seed % 2**32
+            if "_bits" in self.__dict__:
+                self._bits._legacy_seeding(self._first)
+            self.next_float: float | None = None
+            self.next_double: float | None = None
 
     def words_at(self) -> tuple[bytes, int]:
         """The 624 words, and how many of them were used. While the words are those of the call
