@@ -188,3 +188,81 @@ def test_what_one_node_has_stays_with_it() -> None:
     assert seen == ["a"] and a.grad_fn.plan is not b.grad_fn.plan
     assert b.grad_fn._tensor_hooks is None and x.grad.tolist() == [5.0] * 3
     assert a.grad_fn.dtype == b.grad_fn.dtype == x.dtype.dtype
+
+
+def _long(nodes: int) -> Any:
+    y = ad.ones(2, requires_grad=True)
+    for _ in range(nodes // 2):
+        y = y * 1.5 + 1.0
+    return y
+
+
+class TestLongGraphs:
+    """Nodes of a long graph count less towards the next collection than those of a short one."""
+
+    def made(self) -> None:
+        if not _generated(_long(4000)):
+            pytest.skip("without generated code every node counts")
+        gc.collect()
+
+    def test_collections_get_rarer(self) -> None:
+        """A hundred thousand nodes: 142 times 700; of the first 32768 all count, then one in two,
+        one in three, one in four. Short graphs are as before: every 700."""
+        self.made()
+        runs: list[int] = []
+
+        def told(phase: str, info: dict[str, int]) -> None:
+            if phase == "start":
+                runs.append(info["generation"])
+        gc.callbacks.append(told)
+        try:
+            short = _long(28_000)
+            few = len(runs)
+            more = _long(72_000)
+        finally:
+            gc.callbacks.remove(told)
+        first = gc.get_threshold()[0]
+        assert 28_000 // first - 3 <= few <= 28_000 // first + 3
+        assert len(runs) - few <= 45_000 // first
+        del short, more
+
+    def test_what_is_freed_counts_down_what_was_counted_up(self) -> None:
+        """Otherwise graphs that come and go would hasten the collections, or prevent them."""
+        self.made()
+        gc.disable()
+        try:
+            before = gc.get_count()[0]
+            for n in (100, 90_000, 3000, 70_000):
+                y = _long(n)
+                assert gc.is_tracked(y.grad_fn)
+                del y
+            after = gc.get_count()[0]
+        finally:
+            gc.enable()
+        assert abs(after - before) < 100
+
+    def test_a_long_cycle_is_found(self) -> None:
+        """Nodes that did not count are known to the collector, and their memory comes back."""
+        x = ad.ones(2, requires_grad=True)
+        y = x * x
+        for _ in range(50_000):
+            y = y * 1.5
+        x.keep = y
+        dead = [weakref.ref(x), weakref.ref(y.grad_fn), weakref.ref(y.grad_fn.e0.e0)]
+        del x, y
+        gc.collect()
+        assert [ref() for ref in dead] == [None] * 3
+
+    def test_garbage_in_a_loop_comes_back_unasked(self) -> None:
+        """Steps of two thousand nodes, each a cycle: most are gone before the loop ends."""
+        alive = []
+        for _ in range(200):
+            x = ad.ones(2, requires_grad=True)
+            y = x * x
+            for _ in range(2000):
+                y = y * 1.5
+            x.keep = y
+            alive.append(weakref.ref(x))
+        del x, y
+        assert sum(ref() is not None for ref in alive) < 100
+        gc.collect()

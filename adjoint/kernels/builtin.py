@@ -30,6 +30,7 @@ _FIELDS = ("data", "nd", "dims", "strides", "base", "descr", "flags")
 NEW_FROM_DESCR, ARRAY_TYPE = 94, 2         # places in NumPy's table of C functions
 CONTIGUOUS, ALIGNED = 0x0001, 0x0100       # of NumPy's array flags
 _TRAVERSE, _CLEAR = 71, 51                 # Py_tp_traverse, Py_tp_clear: public numbers of slots
+_ALLOC, _NEW, _FREE = 47, 65, 74           # Py_tp_alloc, Py_tp_new, Py_tp_free
 
 
 class _Method(ctypes.Structure):
@@ -135,6 +136,44 @@ def make(name: str, address: int, own: Any) -> Callable[..., Any]:
     return made
 
 
+def slot(kind: type, number: int) -> int:
+    """The address in a slot of a Python class, by its public number."""
+    get = ctypes.pythonapi.PyType_GetSlot
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
+    return int(get(kind, number) or 0)
+
+
+def _words_at(kind: type, *values: int) -> Any:
+    """The words of the struct of a class that hold these values in a row; None where there are
+    none, or several."""
+    struct: Any = type(kind)
+    words, n = words_of(kind, struct.__basicsize__ // _WORD), len(values)
+    found = [i for i in range(len(words) - n + 1) if words[i:i + n] == list(values)]
+    if len(found) != 1:
+        return None
+    return (ctypes.c_uint64 * n).from_address(id(kind) + found[0] * _WORD)
+
+
+def head_of(thing: Any) -> int:
+    """How many bytes lie before an object, in the block of memory that is its own."""
+    return sys.getsizeof(thing) - type(thing).__basicsize__
+
+
+def allocator(kind: type, alloc: int, free: int) -> int:
+    """Have instances of the Python class `kind` made and freed by the machine code at these
+    addresses, where Python's own two functions for what the collector knows do that until now; the
+    answer is what makes them from now on. The code has to stay loaded."""
+    api = ctypes.pythonapi
+    usual = [ctypes.cast(f, ctypes.c_void_p).value
+             for f in (api.PyType_GenericAlloc, api.PyObject_GC_Del)]
+    before = slot(kind, _ALLOC)
+    if [before, slot(kind, _FREE)] == usual:
+        place = _words_at(kind, before, slot(kind, _NEW), slot(kind, _FREE))
+        if place is not None:
+            place[0], place[2] = alloc, free
+    return slot(kind, _ALLOC)
+
+
 def follow(kind: type, address: int, example: Any, links: Sequence[Any]) -> bool:
     """Have the garbage collector learn what instances of the Python class `kind` refer to from the
     machine code at `address`, a `traverseproc`; the answer is whether it does now.
@@ -146,18 +185,12 @@ def follow(kind: type, address: int, example: Any, links: Sequence[Any]) -> bool
     instance, must lead to exactly the objects `links`, in order. Only where `offsets()` is not
     None.
     """
-    get = ctypes.pythonapi.PyType_GetSlot
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
-    before, after = get(kind, _TRAVERSE), get(kind, _CLEAR)
-    struct: Any = type(kind)
-    words = words_of(kind, struct.__basicsize__ // _WORD)
-    found = [i for i, pair in enumerate(zip(words, words[1:], strict=False))
-             if pair == (before, after)]
-    if len(found) != 1:
+    before = slot(kind, _TRAVERSE)
+    place = _words_at(kind, before, slot(kind, _CLEAR))
+    if place is None:
         return False
-    place = ctypes.c_uint64.from_address(id(kind) + found[0] * _WORD)
-    place.value = address
+    place[0] = address
     if list(map(id, gc.get_referents(example))) != list(map(id, links)):
-        place.value = before
+        place[0] = before
         return False
     return True

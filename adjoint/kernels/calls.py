@@ -65,6 +65,8 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
         if offset is None:
             return None
         offsets[field] = offset
+    node = slots["plan"][0]
+    offsets |= {"size": type(node).__basicsize__, "head": builtin.head_of(node)}
     module = llvm.compile_spec((name, repr(sorted(offsets.items()))), lambda: text(offsets),
                                name=name)
     address = ctypes.CFUNCTYPE(ctypes.c_void_p)(module.address("env_address"))()
@@ -100,7 +102,8 @@ def caller(world: World, record: Record) -> Callable[..., Any] | None:
     module = _ops(world)
     if module is None:
         return None
-    words = [id(record.node_type)]
+    words = [id(record.node_type), builtin.allocator(
+        record.node_type, module.address("node_alloc"), module.address("node_free"))]
     for dtype, f, large, numbers, plans in record.dtypes:
         table = launch.table_of(large)
         words += [id(dtype), id(f.__self__), 0 if table is None else id(table), id(numbers)]

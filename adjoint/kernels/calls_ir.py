@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from adjoint.kernels import weigh_ir
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.nodes_ir import Maker, place
 from adjoint.kernels.objects_ir import Writer, declare
@@ -26,10 +27,11 @@ ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter",
        "tuple", "accumulate", "port", "exposed", "version", "kept", "inference", "inferring",
        "parameter", "plan_type", "zero")
 LINKS = ("plan", "e0", "e1", "s0", "s1")           # what `follow` visits
-# Words of a record: the node's type, then for float32 and for float64 the array's descriptor, the
-# program for small arrays, the table of plans for large ones (0: there is none), the dict of
-# number -> 0-d array, and a plan and its layout per pattern of operands.
-NODE_TYPE, DTYPES, DTYPE_WORDS = 0, 1, 4 + 2 * 4
+# Words of a record: the node's type and the function that makes one, then for float32 and for
+# float64 the array's descriptor, the program for small arrays, the table of plans for large ones
+# (0: there is none), the dict of number -> 0-d array, and a plan and its layout per pattern of
+# operands.
+NODE_TYPE, ALLOC, DTYPES, DTYPE_WORDS = 0, 1, 2, 4 + 2 * 4
 NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, BOTH = range(6)      # layouts, as in core.op
 
 
@@ -42,7 +44,8 @@ def text(offsets: Mapping[str, int]) -> str:
     for arity in (1, 2):
         Call(code, offsets, arity, f"op{arity}", ENV).emit()
     _follow(code, offsets)
-    return code.text()
+    weights = weigh_ir.declare(code, offsets["size"], offsets["head"])
+    return code.text() + weights
 
 
 def _follow(code: Code, offsets: Mapping[str, int]) -> None:
@@ -165,7 +168,7 @@ class Call(Maker):
             w.put(made, name, value)
         f.ret(made)
         f.start(graph)
-        node = self.alloc(f.load(self.record, "ptr"), self.node)
+        node = self._node()
         w.put(node, "plan", plan)
         self._edges(node, operands, needs)
         self._residuals(made, node, out, saved, layout)
@@ -174,6 +177,15 @@ class Call(Maker):
         w.put(made, "_rg", w.env("true"))
         w.put(made, "_edge", node, owned=True)
         f.ret(made)
+
+    def _node(self) -> Value:
+        """A node with empty slots, made as those of its type are."""
+        f, w = self.f, self.w
+        type_, alloc = (f.load(f.at(self.record, "i64", i), "ptr") for i in (NODE_TYPE, ALLOC))
+        node = f.emit("ptr", f"call ptr {alloc.ref}(ptr {type_.ref}, i64 0)")
+        w.need(w.differs(node, w.null), "failed")
+        f.store(node, self.node)
+        return node
 
     def result(self, dtype: Value, small: bool = False) -> Value:
         """The array of the result: by the program for small arrays, by a plan for large ones if
