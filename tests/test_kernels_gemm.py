@@ -346,3 +346,46 @@ def test_a_few_rows_with_a_bias(rows: int, dtype: str) -> None:
     if rows == 1 and dtype != "float16":
         got = ad.nn.functional.linear(*map(ad.from_numpy, (x, w, b))).numpy()
         assert (got == gemm.matmul(x, w.T, bias=b)).all()
+
+
+def test_pairs_of_bfloat16_in_every_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Odd depths have half a pair at the end; what is contiguous along K, across it, or neither."""
+    pytest.importorskip("ml_dtypes")
+    half = np.dtype(dtype_of("bfloat16"))
+    spec = gemm_plan.spec_for(half, half)
+    if spec is None or not spec.pairs:
+        pytest.skip("a CPU that does not multiply pairs of bfloat16")
+    monkeypatch.setattr(gemm, "_MODE", "generated")
+    monkeypatch.setattr(gemm, "_plans", {})
+    for m, k, n in ((1, 1, 1), (13, 2, 33), (12, 17, 32), (37, 129, 65), (5, 1025, 31)):
+        for layouts in ("nn", "nt", "tn", "tt", "ss", "st"):
+            a, b = rand((m, k), "bfloat16", layouts[0]), rand((k, n), "bfloat16", layouts[1])
+            check(matmul(a, b), a, b, "bfloat16")
+
+
+@needs_jit
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_records_of_16_bit_products_are_not_left_to_numpy(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Linear layers, products of matrices and of stacks, and their gradients."""
+    pytest.importorskip("ml_dtypes")
+    from adjoint.ops import linalg
+
+    def left(*_: Any) -> Any:
+        raise AssertionError("computed by NumPy")
+
+    monkeypatch.setattr(linalg, "_wide_product", left)
+    monkeypatch.setattr(linalg, "_wide_linear", left)
+    dtype = getattr(ad, name)
+    x, w = (ad.tensor(rand(s)).to(dtype).requires_grad_() for s in ((3, 24, 40), (64, 40)))
+    bias = ad.tensor(rand((64,))).to(dtype).requires_grad_()
+    y = ad.nn.functional.linear(x, w, bias) @ ad.ones(64, 48, dtype=dtype)
+    y.sum().backward()
+    bmm = ad.bmm(x, x.transpose(1, 2))
+    a = [t.detach().float().numpy().astype(np.float64) for t in (x, w, bias)]
+    want = (a[0] @ a[1].T + a[2]).sum(-1)
+    assert np.abs(y.detach().float().numpy()[..., 0] - want).max() < 0.5
+    assert np.abs(bmm.detach().float().numpy() - a[0] @ a[0].swapaxes(1, 2)).max() < 0.5
+    assert x.grad is not None and w.grad is not None and bias.grad is not None
+    assert np.allclose(x.grad.float().numpy(), 48 * a[1].sum(0), rtol=0.02, atol=2.0)

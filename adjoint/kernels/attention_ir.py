@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .gemm_emit import Emit, Machine, fconst
-from .gemm_ir import Pack, Tile, micro, tile_for
+from .gemm_ir import Tile, micro, tile_for
+from .gemm_pack import Pack
 
 SIDE = 96
 PITCH = SIDE * 4  # bytes between rows of a tile of scores

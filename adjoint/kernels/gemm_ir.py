@@ -12,13 +12,17 @@ are blocks of C, taken by the threads from a shared counter.
           for each panel of rows: strip: pack A, then micro_<height> over the panels of B
 
 Strides of A and B are arbitrary, so transposed and sliced operands are packed from where they are.
+
+Where the CPU multiplies pairs of bfloat16 and adds both products to a float32 (AVX512-BF16), panels
+of bfloat16 hold pairs of neighbours along K in place of float32 numbers, and K counts pairs: half
+of the instructions and half of the memory of the same product in float32. That instruction takes
+subnormal numbers for zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .gemm_emit import (
     BYTES,
@@ -30,8 +34,8 @@ from .gemm_emit import (
     shaped,
     short,
     store_masked,
-    transpose_block,
 )
+from .gemm_pack import Pack, PackPairs
 
 # Slots of the argument block, 8 bytes each; strides are in elements.
 ARGS = (
@@ -48,7 +52,8 @@ class GemmSpec:
     done to C before it is stored.
 
     `bias` is "", "col" (one per column) or "row"; `activation` is the IR text of an
-    `alwaysinline` function `@activation(<lanes x acc>)`, or "".
+    `alwaysinline` function `@activation(<lanes x acc>)`, or ""; `pairs`: bfloat16 operands are
+    multiplied two by two.
     """
 
     a: str
@@ -57,11 +62,16 @@ class GemmSpec:
     bias: str = ""
     activation: str = ""
     residual: bool = False
+    pairs: bool = False
 
     @property
     def epilogue(self) -> bool:
         """Whether the last block of K does more than store or add."""
         return bool(self.bias or self.activation or self.residual or self.c != self.acc)
+
+    def depth(self, e: Emit, kc: str) -> str:
+        """Rows of a packed panel of `kc` elements along K."""
+        return e.div(e.add(kc, 1), 2) if self.pairs else kc
 
     @property
     def begins(self) -> bool:
@@ -98,7 +108,7 @@ def tile_for(machine: Machine, acc: str) -> Tile:
 
 def micro(
     e: Emit, tile: Tile, acc: str, rows: int, name: str, a_row: int, a_step: int,
-    adds: bool | None = None,
+    adds: bool | None = None, pairs: bool = False,
 ) -> None:  # fmt: skip
     """`void name(i64 kc, a, b, i64 ldb, c, i64 ldc, i1 add, old, i64 ldo)`: C tile = A panel . B
     panel, plus the tile at `old` if `add`; `adds` is what `add` always is, None if it varies.
@@ -107,8 +117,6 @@ def micro(
     row i of C at `i * ldc` bytes, of the tile to add at `i * ldo`. `kc` is at least 1.
     """
     size, vec = BYTES[acc], f"<{tile.lanes} x {acc}>"
-    fma = f"llvm.fma.v{tile.lanes}{short(acc)}"
-    e.declare(f"{vec} @{fma}({vec}, {vec}, {vec})")
     e.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     head = "i64 %kc, ptr noalias %a, ptr noalias %b, i64 %ldb, ptr %c, i64 %ldc, i1 %add, "
     head += "ptr %old, i64 %ldo"
@@ -117,7 +125,7 @@ def micro(
             row = e.at("%c", e.mul("%ldc", i))
             for j in range(0, tile.nr * size, 64):
                 e.run("llvm.prefetch.p0", f"ptr {e.at(row, j)}", "i32 1", "i32 3", "i32 1")
-        sums = _rank_one_updates(e, tile, acc, rows, a_row, a_step)
+        sums = _rank_one_updates(e, tile, acc, rows, a_row, a_step, pairs)
 
         def put(adding: bool) -> None:
             for i in range(rows):
@@ -138,13 +146,16 @@ def micro(
 
 
 def _rank_one_updates(
-    e: Emit, tile: Tile, acc: str, rows: int, a_row: int, a_step: int
+    e: Emit, tile: Tile, acc: str, rows: int, a_row: int, a_step: int, pairs: bool
 ) -> list[list[str]]:
     """The loop over `%kc` of a micro-kernel; returns the sums.
 
     Written with phis, ready for the code generator: no optimisation has to find the registers.
     """
     size, vec = BYTES[acc], f"<{tile.lanes} x {acc}>"
+    factor = f"<{2 * tile.lanes} x bfloat>" if pairs else vec
+    fma = "llvm.x86.avx512bf16.dpbf16ps.512" if pairs else f"llvm.fma.v{tile.lanes}{short(acc)}"
+    e.declare(f"{vec} @{fma}({', '.join([vec] * 3 if not pairs else [vec, factor, factor])})")
     before, loop, end = e.label("before"), e.label("loop"), e.label("end")
     e.place(before)
     e.place(loop)
@@ -159,11 +170,16 @@ def _rank_one_updates(
     ]:  # fmt: skip
         e.raw(f"  {old} = phi {kind} [ {start}, %{before} ], [ {new}, %{loop} ]")
     wide = [e.load(vec, e.at(b, j * tile.lanes * size), size) for j in range(tile.nv)]
-    fma = f"llvm.fma.v{tile.lanes}{short(acc)}"
+    if pairs:
+        wide = [e.op(f"bitcast {vec} {w} to {factor}") for w in wide]
     for i in range(rows):
         one = e.splat(acc, tile.lanes, e.load(acc, e.at(a, i * a_row * size), size))
+        if pairs:
+            one = e.op(f"bitcast {vec} {one} to {factor}")
         for j in range(tile.nv):
-            args = f"{vec} {one}, {vec} {wide[j]}, {vec} {olds[i][j]}"
+            args = f"{factor} {one}, {factor} {wide[j]}"
+            total = f"{vec} {olds[i][j]}"
+            args = f"{total}, {args}" if pairs else f"{args}, {total}"
             e.raw(f"  {news[i][j]} = call {vec} @{fma}({args})")
     e.raw(f"  {k1} = add i64 {k}, 1")
     e.raw(f"  {a1} = getelementptr i8, ptr {a}, i64 {a_step * size}")
@@ -171,123 +187,6 @@ def _rank_one_updates(
     e.branch(e.cmp("slt", k1, "%kc"), loop, end)
     e.place(end, jump=False)
     return news
-
-
-class Pack:
-    """Writes `void pack(dst, p, i64 across, i64 along, i64 valid, i64 depth, i64 width)`.
-
-    Element (i, k) of a panel is read at `p + i * across + k * along` (bytes) and written to `dst[k
-    * width + i]`. For `i >= valid` anything finite-or-not may be written: what is computed from it
-    is never stored. Vectors may be written one vector past the end of the panel, and where a panel
-    is no multiple of the vector they reach into its next row: hence rows in ascending order, and
-    the last group of lanes first.
-    """
-
-    def __init__(self, e: Emit, src: str, acc: str, lanes: int, wide: int, masks: bool) -> None:
-        self.e, self.src, self.acc, self.lanes, self.wide, self.masks = (
-            e,
-            src,
-            acc,
-            lanes,
-            wide,
-            masks,
-        )
-        # masks take the last rows of a panel through the same blocks
-        self.whole = masks and src == acc
-
-    def write(self) -> None:
-        """The whole function: three ways to read, by which stride is one element."""
-        e, size = self.e, BYTES[self.src]
-        head = (
-            "ptr noalias %dst, ptr noalias %p, i64 %across, i64 %along, i64 %valid, i64 %depth, "
-            "i64 %width"
-        )
-        with e.function(f"internal void @pack({head})", "#1"):
-            beside = e.cmp("eq", "%across", size)
-            full = e.both(
-                e.both(beside, e.cmp("eq", "%valid", "%width")), e.cmp("eq", "%width", self.wide)
-            )
-            least = self.lanes // 2 if self.whole else self.lanes
-            deep = e.both(e.cmp("eq", "%along", size), e.cmp("sge", "%depth", least))
-            rest = (
-                (lambda: e.cond(beside, self.copy_masked, lambda: self.scalar("0")))
-                if self.masks
-                else (lambda: self.scalar("0"))
-            )
-            e.cond(full, self.copy, lambda: e.cond(deep, self.turn, rest))
-            e.raw("  ret void")
-
-    def scalar(self, start: str) -> None:
-        """Element by element, from row `start` on."""
-        e = self.e
-        with e.loop(start, "%depth") as k:
-            source = e.at("%p", e.mul(k, "%along"))
-            target = e.at("%dst", e.mul(k, "%width"), self.acc)
-            with e.loop(0, "%width") as i:
-                at = e.mul(e.min(i, e.sub("%valid", 1)), "%across")
-                value = load_wide(e, self.src, self.acc, 1, e.at(source, at))
-                e.store(self.acc, value, e.at(target, i, self.acc), BYTES[self.acc])
-
-    def copy(self) -> None:
-        """Whole rows of a full panel of B."""
-        e, n = self.e, self.lanes
-        with e.loop(0, "%depth") as k:
-            source = e.at("%p", e.mul(k, "%along"))
-            target = e.at("%dst", e.mul(k, "%width"), self.acc)
-            for first in range(0, self.wide, n):
-                value = load_wide(e, self.src, self.acc, n, e.at(source, first, self.src))
-                e.store(shaped(self.acc, n), value, e.at(target, first, self.acc), BYTES[self.acc])
-
-    def groups(self) -> Any:
-        """Loop over groups of lanes, last first; yields the first element of each."""
-        e = self.e
-        count = e.div(e.add("%width", self.lanes - 1), self.lanes)
-        return e.loop(0, count), lambda i: e.mul(e.sub(e.sub(count, 1), i), self.lanes)
-
-    def copy_masked(self) -> None:
-        """Rows of a narrow or partial panel."""
-        e, n = self.e, self.lanes
-        groups, first_of = self.groups()
-        with groups as group:
-            first = first_of(group)
-            mask = lane_mask(e, n, e.sub("%valid", first))
-            with e.loop(0, "%depth") as k:
-                source = e.at(e.at("%p", e.mul(k, "%along")), first, self.src)
-                target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
-                value = load_wide(e, self.src, self.acc, n, source, mask)
-                e.store(shaped(self.acc, n), value, target, BYTES[self.acc])
-
-    def turn(self) -> None:
-        """Blocks of lanes x lanes, transposed on the way."""
-        e, n = self.e, self.lanes
-        size = 16 // BYTES[self.acc]
-        blocks = "%depth" if self.whole else e.mul(e.div("%depth", n), n)
-        last = e.sub("%valid", 1)
-        groups, first_of = self.groups()
-        with groups as group:
-            first = first_of(group)
-            needed = e.div(e.add(e.sub("%width", first), size - 1), size)
-            needed = e.min(needed, n // size)
-            with e.loop(0, blocks, n) as k:
-                target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
-                left = e.sub("%depth", k)
-                mask = lane_mask(e, n, left) if self.whole else None
-
-                def row(i: str, k: str = k, first: str = first, mask: str | None = mask) -> str:
-                    r = e.at("%p", e.mul(e.min(e.add(first, i), last), "%across"))
-                    return load_wide(e, self.src, self.acc, n, e.at(r, k, self.src), mask)
-
-                def put(j: str, value: str, target: str = target) -> None:
-                    where = e.at(target, e.mul("%width", j), self.acc)
-                    e.store(shaped(self.acc, n), value, where, BYTES[self.acc])
-
-                columns = e.min(n, left) if self.whole else n
-                free = None
-                if self.wide % n == 0:        # columns of a whole panel of B do not overlap
-                    free = e.both(e.cmp("eq", "%width", self.wide), e.cmp("sge", left, n))
-                transpose_block(e, self.acc, n, row, put, needed, columns, free)
-        if not self.whole:
-            self.scalar(blocks)
 
 
 def finish(e: Emit, spec: GemmSpec, tile: Tile) -> None:
@@ -364,6 +263,7 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
     with e.function(f"internal void @strip({head})", "#1"):
         source = ["ptr %ap", "ptr %a", "i64 %across", "i64 %along", "i64 %rows", "i64 %kc"]
         e.cond("%packing", lambda: e.run("pack", *source, "i64 %height"))
+        depth = spec.depth(e, "%kc")
         whole = e.cmp("eq", "%rows", "%height")
         if spec.epilogue:
             whole = e.both(whole, e.op("xor i1 %late, true"))
@@ -384,8 +284,8 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
                 rows_apart = "0" if spec.bias else "%ldr"
                 ldo, plus = e.op(f"select i1 %add, i64 %ldc, i64 {rows_apart}"), direct
             e.raw(
-                f"  call void %micro(i64 %kc, ptr %ap, ptr {bp}, i64 {ldb}, ptr {to}, i64 {ldt}, "
-                f"i1 {plus}, ptr {old}, i64 {ldo})"
+                f"  call void %micro(i64 {depth}, ptr %ap, ptr {bp}, i64 {ldb}, ptr {to}, "
+                f"i64 {ldt}, i1 {plus}, ptr {old}, i64 {ldo})"
             )
 
             def staged(c: str = c, left: str = left, j: str = j) -> None:
@@ -486,12 +386,14 @@ class Driver:
             full = e.mul(e.div(cols, self.tile.nr), self.tile.nr)
             first = e.op(f"select i1 {in_place}, i64 {full}, i64 0")
             e.cond(repack, lambda: self.pack_b(first, src, b_row, b_col, cols, kc))
-            packed_panel, packed_row = e.mul(kc, BYTES[spec.acc]), self.tile.nr * BYTES[spec.acc]
+            depth = spec.depth(e, kc)
+            packed_panel = e.mul(depth, BYTES[spec.acc])
+            packed_row = self.tile.nr * BYTES[spec.acc]
             described = [
                 f"ptr {e.op(f'select i1 {in_place}, ptr {src}, ptr {self.bp}')}",
                 f"i64 {e.op(f'select i1 {in_place}, i64 {BYTES[spec.a]}, i64 {packed_panel}')}",
                 f"i64 {e.op(f'select i1 {in_place}, i64 {b_row}, i64 {packed_row}')}",
-                f"ptr {e.at(self.bp, e.mul(e.sub(full, first), kc), spec.acc)}",
+                f"ptr {e.at(self.bp, e.mul(e.sub(full, first), depth), spec.acc)}",
             ]
             last = e.cmp("sge", e.add(k0, kc), v["k"])
             add = e.op(f"or i1 {e.cmp('sgt', k0, 0)}, {e.cmp('ne', v['accumulate'], 0)}")
@@ -517,8 +419,9 @@ class Driver:
     def pack_b(self, first: str, src: str, b_row: str, b_col: str, cols: str, kc: str) -> None:
         """Pack a block of B panel by panel, from column `first` on."""
         e, nr = self.e, self.tile.nr
+        depth = self.spec.depth(e, kc)
         with e.loop(first, cols, nr) as j:
-            dst = e.at(self.bp, e.mul(e.sub(j, first), kc), self.spec.acc)
+            dst = e.at(self.bp, e.mul(e.sub(j, first), depth), self.spec.acc)
             valid = e.min(nr, e.sub(cols, j))
             e.run(
                 "pack",
@@ -580,10 +483,13 @@ def write_library(e: Emit, spec: GemmSpec, tile: Tile, machine: Machine) -> None
     """The functions below a driver: packing, micro-kernels, strips, the last step to C."""
     if spec.activation:
         e.raw(spec.activation)
-    Pack(e, spec.a, spec.acc, tile.lanes, tile.nr, machine.masks).write()
+    if spec.pairs:
+        PackPairs(e, tile.lanes, tile.nr).write()
+    else:
+        Pack(e, spec.a, spec.acc, tile.lanes, tile.nr, machine.masks).write()
     finish(e, spec, tile)
     for height in tile.heights:
-        micro(e, tile, spec.acc, height, f"micro_{height}", 1, height)
+        micro(e, tile, spec.acc, height, f"micro_{height}", 1, height, pairs=spec.pairs)
     strip(e, spec, tile)
 
 

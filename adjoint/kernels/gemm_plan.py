@@ -183,7 +183,8 @@ def compiled(
 @functools.cache
 def kernel(spec: GemmSpec) -> Any:
     """Entry point of the module for a spec: `f(args, lo, hi)`, and its address."""
-    text = (spec.a, spec.c, spec.acc, spec.bias, spec.activation, str(spec.residual))
+    text = (spec.a, spec.c, spec.acc, spec.bias, spec.activation,
+            f"{spec.residual} {spec.pairs}")
     where = compiled(("gemm", *text), lambda: gemm_module(spec, machine()), name="gemm")
     proto = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return proto(where), where
@@ -203,7 +204,8 @@ def spec_for(
     acc = "double" if a == "double" else "float"
     if c not in (a, acc):
         return None
-    return GemmSpec(a, c, acc, bias, activation, residual)
+    pairs = a == "i16" and machine().bits == 512 and "avx512bf16" in llvm.host_features()
+    return GemmSpec(a, c, acc, bias, activation, residual, pairs)
 
 
 class Plan:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import F32, F64
+from adjoint.base.dtypes import F32, F64, is_float
 from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
 from adjoint.ops import activation, batch_norm, cross_entropy, group_norm, norm, recurrent
@@ -365,7 +365,8 @@ def _logsumexp(k: Any, x: Any, *, dim: tuple[int, ...], keepdim: bool) -> Any:
 
 
 def _product(name: str, arrange: Callable[..., Any]) -> None:
-    """Matrix products in float32 and float64 go to `kernels.gemm`, which picks by measurement."""
+    """Matrix products of floats go to `kernels.gemm`, which picks by measurement; NumPy
+    would convert 16-bit ones element by element, before and after."""
     record = ACCELERATED[name] = OPS[name]
     slow = record.impl
 
@@ -374,13 +375,19 @@ def _product(name: str, arrange: Callable[..., Any]) -> None:
         a, b = arrays[:2]
         # either operand: a threaded product of NumPy's, however small, leaves OpenBLAS's threads
         # spinning for milliseconds on the cores that the next kernels want
-        if (a.size >= _PRODUCT or b.size >= _PRODUCT) and (a.dtype is F32 or a.dtype is F64):
+        large = a.size >= _PRODUCT or b.size >= _PRODUCT
+        if large and (a.dtype is F32 or a.dtype is F64 or _half(a.dtype)):
             got = arrange(*arrays, **attrs)
             if got is not NotImplemented:
                 return got
         return slow(*arrays, **attrs)
     record.impl = impl
     record.settle(slow, _PRODUCT)
+
+
+def _half(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are floats of 16 bits, which kernels widen in registers."""
+    return dtype.itemsize == 2 and is_float(dtype)
 
 
 @functools.cache
@@ -404,6 +411,8 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
         return NotImplemented
     if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype is not x.dtype):
         return NotImplemented
+    if bias is not None and _half(x.dtype):
+        bias = bias.astype(F32)         # to what sums are kept in
     small = generated("linear") if x.ndim == 2 else None
     if small is not None:
         return small(x, weight, bias)
