@@ -245,6 +245,8 @@ class doctor(Observer):
     def leave_module(self, path: str, module: Any) -> None:
         if not path:
             self.case.meet(module)
+        else:
+            self.case.inside(module)
         self._tell("leave_module", path, module)
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:

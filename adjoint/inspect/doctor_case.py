@@ -110,13 +110,16 @@ def check(cls: type[Check]) -> type[Check]:
 
 
 class Known:
-    """A parameter of a module that was called: its name, its model, who defines it."""
+    """A parameter of a module that was called: its name, its model, who defines it.
 
-    __slots__ = ("tensor", "name", "model", "version", "owners")
+    `caller` is the class of the model that called the module without having it among its own.
+    """
+
+    __slots__ = ("tensor", "name", "model", "version", "owners", "caller")
 
     def __init__(self, tensor: Any, name: str, model: Any) -> None:
         self.tensor, self.name, self.model = tensor, name, id(model)
-        self.version = tensor._version
+        self.version, self.caller = tensor._version, ""
         owners = []
         owner = model
         for part in name.split(".")[1:]:
@@ -125,16 +128,20 @@ class Known:
         self.owners = tuple(owners)
 
     def defined(self) -> tuple[str, int, str] | None:
-        """(file, line, function) of ``self.<name> = ...`` in the innermost class of the user."""
+        """(file, line, function) of ``self.<name> = ...`` in the innermost class of the user; of
+        its constructor where no line reads like that."""
+        within = None
         for cls, part in reversed(self.owners):
             code = getattr(cls.__init__, "__code__", None)
             if code is None or code.co_filename in provenance.inside:
                 continue
+            it = code.co_varnames[0]                      # `self`, as a rule
             for line in sorted({n for _, _, n in code.co_lines() if n is not None}):
                 text = linecache.getline(code.co_filename, line)
-                if re.search(rf"\bself\.{part}\b[^=]*=[^=]", text):
+                if re.search(rf"\b{it}\.{part}\b[^=]*=[^=]", text):
                     return code.co_filename, line, code.co_qualname
-        return None
+            within = within or (code.co_filename, code.co_firstlineno, code.co_qualname)
+        return within
 
 
 class Case:
@@ -144,6 +151,8 @@ class Case:
         self.parameters: dict[int, Known] = {}
         self.models: dict[int, Any] = {}         # id -> weak reference
         self.training: dict[int, bool] = {}      # mode of each model at its last call
+        self.inner: set[int] = set()             # modules called inside of a model, once looked at
+        self.called: list[Any] = []              # those that this call of a model called first
         self.optimizers: dict[int, Any] = {}     # those that stepped
         self.steps = 0
         self.walks = 0
@@ -155,6 +164,7 @@ class Case:
     def meet(self, module: Any) -> None:
         """Learn the names of the parameters of an outermost module."""
         self.training[id(module)] = module.training
+        self._meet_strays(module)
         known = self.models.get(id(module))
         if known is not None and known() is module:
             return
@@ -166,6 +176,25 @@ class Case:
             have = self.parameters.get(id(p))
             if have is None or have.name.count(".") < name.count(".") + 1:
                 self.parameters[id(p)] = Known(p, f"{kind}.{name}", module)
+
+    def inside(self, module: Any) -> None:
+        """A module was called by another one."""
+        if id(module) not in self.inner:
+            self.inner.add(id(module))
+            self.called.append(module)
+
+    def _meet_strays(self, model: Any) -> None:
+        """Of the modules that `model` called, those that are not its own: kept in a plain list,
+        say, where neither `parameters()` nor `to()` finds them."""
+        if self.called:
+            own = {id(m) for m in model.modules()}
+            for module in self.called:
+                for name, p in () if id(module) in own else module.named_parameters():
+                    if p.__class__.__name__ != "UninitializedParameter":
+                        known = Known(p, f"{type(module).__name__}.{name}", module)
+                        known.model, known.caller = id(model), type(model).__name__
+                        self.parameters.setdefault(id(p), known)
+            self.called.clear()
 
     def name(self, leaf: Any) -> str:
         """The name of a leaf as users know it."""

@@ -21,6 +21,7 @@ from adjoint.inspect.doctor_case import (
     node_place,
     norm,
     parents,
+    place_of,
     several,
     upstream,
     user_place,
@@ -59,9 +60,11 @@ class NoGrad(Check):
             if off and a._rg:
                 held = grad_modes.opened()
                 mark = ("no_grad", held[1] if held else NOWHERE, self.case.calls)
+            elif a._rg:                              # recorded, and yet without a node
+                mark = (op.name, user_place(2), self.case.calls)
             else:
                 mark = a.__dict__.get(TAINT)
-            if mark is not None and (off or not a._rg):
+            if mark is not None:
                 for t in made:
                     if not t._rg:
                         t.__dict__[TAINT] = mark
@@ -177,7 +180,7 @@ class UnusedParameter(Check):
         alive = {self.case.parameters[i].model for i in self.used
                  if i in self.case.parameters}
         return {i: k for i, k in self.case.parameters.items()
-                if i not in self.used and k.tensor._rg and k.model in alive}
+                if i not in self.used and k.tensor._rg and k.model in alive and not k.caller}
 
     def cut_at(self, key: int) -> Place | None:
         """The detach() between a parameter and the loss."""
@@ -202,7 +205,8 @@ class UnusedParameter(Check):
                 file, line, function = at
                 yield self.found_at(file, line, function, evidence)
             else:
-                yield self.found(touched or NOWHERE, evidence)
+                made = next((o.made_at for o in self.case.optimizers.values()), NOWHERE)
+                yield self.found(touched or made, evidence)
 
 
 @check
@@ -219,15 +223,20 @@ class NotOptimized(Check):
         # (set by AD007, which is made before)
         covered = self.case.optimized()
         models = {known[i].model for i in covered if i in known}
-        lost = [(k.name, k.tensor) for i, k in known.items()
+        lost = [k for i, k in known.items()
                 if i in used and i not in covered and k.tensor._rg and k.model in models
                 and k.tensor._version == k.version]
         if lost and self.case.steps >= 2:
-            size = norm(p._grad.array for _, p in lost if p._grad is not None)
+            size = norm(k.tensor._grad.array for k in lost if k.tensor._grad is not None)
             place = next(iter(self.case.optimizers.values())).made_at
             n = len(covered)
-            yield self.found(place, f"{several([name for name, _ in lost])}: |grad| = {size:.3g}, "
-                             f"unchanged by {self.case.steps} steps of an optimizer of {n} tensors")
+            stray = next((k for k in lost if k.caller), None)
+            why = (f"; {stray.caller} calls the layer of {stray.name} without having it among its "
+                   "modules, so parameters() leaves it out" if stray else "")
+            fix = "keep the layers in nn.ModuleList or nn.ModuleDict, not in a plain list or dict"
+            yield self.found(place, f"{several([k.name for k in lost])}: |grad| = {size:.3g}, "
+                             f"unchanged by {self.case.steps} steps of an optimizer of {n} tensors"
+                             f"{why}", fix if stray else "")
 
 
 @check
@@ -241,10 +250,17 @@ class NothingRequiresGrad(Check):
 
     def error(self, error: Any, place: Place) -> Iterable[Finding]:
         if error.reason == "no graph" and taint_of(error.about) is None:
-            frozen = [k for k in self.case.parameters.values() if not k.tensor._rg]
-            seen = (f"{len(frozen)} of {len(self.case.parameters)} parameters of the models that "
-                    "were called have requires_grad=False" if self.case.parameters
-                    else "no operand of any op that led to it requires a gradient")
+            known = self.case.parameters.values()
+            frozen = sum(not k.tensor._rg for k in known)
+            if frozen:
+                seen = (f"{frozen} of {len(known)} parameters of the models that were called have "
+                        "requires_grad=False")
+            elif known:
+                seen = (f"all {len(known)} parameters of the models that were called require a "
+                        "gradient, and the loss was not made from their outputs by recorded ops: "
+                        "item(), tolist(), torch.tensor(loss) and NumPy take the numbers only")
+            else:
+                seen = "no operand of any op that led to it requires a gradient"
             yield self.found(place, f"the loss has no grad_fn; {seen}")
 
 
@@ -257,8 +273,42 @@ class DetachedPath(Check):
     cause = "detach(), .data or a value taken out of the graph stands between parameter and loss"
     fix = "use the tensor itself where a gradient is wanted"
 
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.walked: Place = NOWHERE
+        self.alone = False                           # the last backward began at a leaf
+        self.missed: dict[Place, list[Any]] = {}     # backward -> [leaf?, times, what stepped]
+
+    def begin_walk(self, walk: Any) -> None:
+        if not walk.levels and walk.accumulate:
+            self.walked = place_of(walk)
+            self.alone = all(type(n) is AccumulateGrad for n in walk.order)
+
+    def before_step(self, optimizer: Any, place: Place) -> None:
+        params = [p for g in optimizer.param_groups for p in g["params"]]
+        if (self.walked[0] is not None and params
+                and all(p._rg and p._grad is None for p in params)):
+            row = self.missed.setdefault(self.walked, [self.alone, 0, type(optimizer).__name__,
+                                                       params])
+            row[1] += 1
+
+    def after_step(self, optimizer: Any, place: Place) -> None:
+        self.walked = NOWHERE
+
+    def _missed(self, used: set[int]) -> Iterable[Finding]:
+        """Backward passes after which an optimizer found nothing, ever."""
+        for place, (alone, times, name, params) in self.missed.items():
+            if times >= 2 and not any(id(p) in used for p in params):
+                why = ("the loss is a leaf itself: a tensor made from numbers, which knows nothing "
+                       "of the ops before" if alone else "its graph leads to none of them")
+                yield self.found(place, f"{times} calls of {name}.step() found no gradient in any "
+                                 f"of {len(params)} parameters after this backward; {why}",
+                                 "call backward() on the loss that the ops gave, not on a tensor "
+                                 "made from its value (loss.item(), NumPy, torch.tensor(loss))")
+
     def findings(self) -> Iterable[Finding]:
         connected = self.case.connected  # type: ignore[attr-defined]  # set by AD007
+        yield from self._missed(connected.used)
         groups: dict[Place, list[str]] = {}
         for key, known in connected.idle().items():
             place = connected.cut_at(key)
@@ -274,9 +324,16 @@ class DetachedPath(Check):
             if mark is not None and mark[0] == "detached":
                 yield self.found(mark[1], "backward() was called on a loss that depends on "
                                  "detached values only")
+            elif mark is not None and mark[0] != "no_grad":
+                yield self.found(mark[1], f"backward() was called on a loss that depends on "
+                                 f"parameters through {mark[0]} only, which has no derivative",
+                                 f"use what {mark[0]} was computed from: a loss of the outputs "
+                                 "themselves (cross_entropy takes logits and class numbers)")
 
 
 _LOG = frozenset({"cross_entropy", "log_softmax", "softmax"})
+_OF_LOGITS = frozenset({f"binary_cross_entropy_with_{what}{each}"
+                        for what in ("logits", "pos_weight") for each in ("", "_each")})
 _SHOWS = frozenset({"view", "unsqueeze", "squeeze", "permute", "transpose", "t", "alias",
                     "contiguous", "clone", "to_dtype"})
 
@@ -302,8 +359,7 @@ class SoftmaxTwice(Check):
     title = "softmax is applied twice"
     cause = "the loss applies (log-)softmax or sigmoid itself; its operand has been through one"
     fix = "give the loss the raw outputs of the last layer"
-    ops = frozenset({*_LOG, "nll_loss", "binary_cross_entropy_with_logits",
-                     "binary_cross_entropy_with_logits_each"})
+    ops = frozenset({*_LOG, "nll_loss", *_OF_LOGITS})
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
@@ -316,7 +372,7 @@ class SoftmaxTwice(Check):
         if source is None or source.plan is None:
             return
         first, second = source.plan.op.name, node.plan.op.name
-        if second.startswith("binary_cross_entropy_with_logits"):
+        if second in _OF_LOGITS:
             wrong = first == "sigmoid"
         elif second == "nll_loss":
             wrong = first == "softmax"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.text import format_bytes
-from adjoint.core.tensor import Port
+from adjoint.core.tensor import AccumulateGrad
 from adjoint.inspect.doctor_case import (
     NOWHERE,
     Case,
@@ -30,12 +30,12 @@ from adjoint.inspect.doctor_case import (
 class _Track:
     """A gradient after a backward: which tensor, at which version of its parameter."""
 
-    __slots__ = ("leaf", "grad", "version", "dirty")
+    __slots__ = ("leaf", "grad", "version", "dirty", "place")
 
-    def __init__(self, leaf: Any) -> None:
+    def __init__(self, leaf: Any, place: Place) -> None:
         self.leaf: Any = weakref.ref(leaf)
         self.grad: Any = weakref.ref(leaf._grad)
-        self.version, self.dirty = leaf._version, False
+        self.version, self.dirty, self.place = leaf._version, False, place
 
     def same(self, leaf: Any) -> bool:
         """Is the gradient still the tensor it was, with something in it?"""
@@ -59,7 +59,8 @@ class MissingZeroGrad(Check):
         super().__init__(case)
         self.tracks: dict[int, _Track] = {}
         self.bad: dict[int, str] = {}               # id -> name
-        self.place = NOWHERE
+        self.place = self.walking = NOWHERE
+        self.onto: set[int] = set()                 # leaves whose stale gradient this walk meets
         self.stale: list[tuple[Any, Any]] = []      # gradients before this walk: (leaf, copy)
         self.history: list[tuple[float, float]] = []    # |grad|, |this step's share|
 
@@ -67,6 +68,8 @@ class MissingZeroGrad(Check):
         if walk.levels or not walk.accumulate:
             return
         self.stale = []
+        self.onto.clear()
+        self.walking = place_of(walk)
         for leaf in leaves_of(walk):
             track = self.tracks.get(id(leaf))
             if track is None or not track.same(leaf):
@@ -75,9 +78,8 @@ class MissingZeroGrad(Check):
             if leaf._version == track.version:
                 continue
             if track.dirty:
-                self.bad[id(leaf)] = self.case.name(leaf)
-            track.dirty = True
-            self.place = place_of(walk)
+                self._consumed(leaf, track)
+            self.onto.add(id(leaf))
             if len(self.history) < 12:
                 self.stale.append((leaf, leaf._grad.array.copy()))
 
@@ -86,9 +88,17 @@ class MissingZeroGrad(Check):
             return
         track = self.tracks.get(id(leaf))
         if track is None or track.leaf() is not leaf:
-            self.tracks[id(leaf)] = _Track(leaf)
+            self.tracks[id(leaf)] = _Track(leaf, self.walking)
         else:
             track.grad, track.version = weakref.ref(leaf._grad), leaf._version
+            track.dirty = track.dirty or id(leaf) in self.onto
+            track.place = self.walking
+
+    def _consumed(self, leaf: Any, track: _Track) -> None:
+        """An update has read a gradient that has older ones in it. The backward to name is the
+        one before that update; others may pass through the same leaves for another's sake."""
+        self.bad[id(leaf)] = self.case.name(leaf)
+        self.place = track.place
 
     def end_walk(self, walk: Any) -> None:
         if self.stale and not walk.levels:
@@ -99,12 +109,12 @@ class MissingZeroGrad(Check):
             self.stale = []
 
     def findings(self) -> Iterable[Finding]:
-        bad = dict(self.bad)
-        for key, track in self.tracks.items():
+        for track in self.tracks.values():
             leaf = track.leaf()
             if leaf is not None and track.dirty and track.same(leaf):
                 if leaf._version != track.version:          # updated with it
-                    bad[key] = self.case.name(leaf)
+                    self._consumed(leaf, track)
+        bad = self.bad
         if bad and self.history:
             total, own = self.history[-1]
             left = f"|grad| = {total:.3g}, of which {own:.3g} belongs to the latest step"
@@ -281,6 +291,21 @@ class CarriedState(Check):
                              "backward once")
 
 
+_SCALES = frozenset({"mul", "div", "neg", "to_dtype", "view", "alias"})
+
+
+def _scaled(node: Any) -> Iterable[Any]:
+    """A node, and what it is a multiple of: `loss * len(batch)` holds the loss like itself."""
+    for _ in range(3):
+        if type(node) is AccumulateGrad:
+            return
+        yield node
+        above = list(parents(node))
+        if len(above) != 1 or node.plan is None or node.plan.op.name not in _SCALES:
+            return
+        node = above[0]
+
+
 @check
 class SumOfTensors(Check):
     """`total += loss`: a chain of scalar additions over graphs that are done with."""
@@ -304,16 +329,15 @@ class SumOfTensors(Check):
         if made[0].array.size != 1:
             return
         place = node_place(node)
-        operands = tuple([(e.node if type(e) is Port else e).seq
-                          for e in node.edges if e is not None])
+        operands = tuple([n.seq for p in parents(node) for n in _scaled(p)])
         length, dead = 1, 0
         for seq in operands:
             link = self.chain.get(seq)
             if link is not None and self._line(link[0]) == self._line(place):
                 length = max(length, link[2] + 1)
                 dead = max(dead, link[3] + any(s in self.roots for s in link[1]))
-        dead += any(s in self.roots for s in operands)
         self.chain[node.seq] = place, operands, length, dead
+        dead += any(s in self.roots for s in operands)
         if dead >= 3 and dead > self.done.get(place, 0):
             self.done[place] = dead
             self.bytes[place] = upstream(node)[0]
