@@ -97,6 +97,17 @@ class UntypedStorage:
         expose(self.tensor)            # a write that backward has to find
         wrap(self._elements())[index] = value
 
+    def __repr__(self) -> str:
+        rows = "" if isinstance(self._owner, MetaArray) else "".join(
+            f" {x}\n" for x in self.tolist())
+        return f"{rows}[{self._kind()} of size {self.size()}]"
+
+    def _kind(self) -> str:
+        return f"torch.storage.UntypedStorage(device={self.device})"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and other.data_ptr() == self.data_ptr()
 
@@ -136,13 +147,8 @@ class TypedStorage(UntypedStorage):
         """The same memory, counted in bytes."""
         return UntypedStorage(self.tensor)
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.tolist())
-
-    def __repr__(self) -> str:
-        rows = "".join(f" {x}\n" for x in self.tolist())
-        return (f"{rows}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of "
-                f"size {self.size()}]")
+    def _kind(self) -> str:
+        return f"torch.storage.TypedStorage(dtype={self.dtype}, device={self.device})"
 
     def _flat(self) -> Tensor:
         """All elements, as a tensor on this memory."""

@@ -18,24 +18,47 @@ import zipfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from adjoint.base.dtypes import DType
-from adjoint.base.errors import AdjointError, ArgumentError
-from adjoint.core.tensor import Size
+from adjoint.base.errors import AdjointError, ArgumentError, StructureError
+from adjoint.core.tensor import OWN, Size
 from adjoint.io import legacy, safetensors
-from adjoint.io.arrays import Parameter, Tensor, as_array, as_tensor, check_device, device
+from adjoint.io.arrays import (
+    Parameter,
+    Tensor,
+    as_array,
+    as_tensor,
+    check_device,
+    device,
+    is_meta,
+)
 from adjoint.io.atomic import atomic_write
-from adjoint.io.errors import EmptyFileError, FileFormatError, UnsafePickleError
+from adjoint.io.errors import (
+    EmptyFileError,
+    FileFormatError,
+    NoFolder,
+    NotAFile,
+    UnsafePickleError,
+)
+from adjoint.io.options import LOAD, SAVE, SKIPPING, LoadEndianness, map_mode
 from adjoint.io.pickle_in import Callable_, SafeUnpickler, Trusted, find_safe, global_names
 from adjoint.io.pickle_out import Call, Global, Persistent, PickleWriter
 from adjoint.io.storages import StorageTable
-from adjoint.io.torch_names import STORAGE_OF, Storage, StorageType, in_order, torch_names
+from adjoint.io.torch_names import (
+    STORAGE_OF,
+    Storage,
+    StorageType,
+    attributes,
+    in_order,
+    torch_names,
+)
+from adjoint.nn.parameter import Buffer
 from adjoint.ops.device import layout, sparse_bsr, sparse_coo, sparse_csr, strided
+from adjoint.storage import TypedStorage, UntypedStorage
 
-_ALIGN = 64
 # What the zip module raises for offsets, names and sizes that make no sense.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, LookupError,
            OverflowError, RuntimeError, OSError)
@@ -100,16 +123,58 @@ class _Replacer:
             return Call(Global("torch.serialization", "_get_layout"), (f"torch.{obj.name}",))
         if type(obj) is device:
             return Call(Global("torch", "device"), (str(obj),))
+        if isinstance(obj, UntypedStorage):
+            return self._storage(obj)
+        if obj is Tensor:
+            return Global("torch", "Tensor")
         return obj
 
     def _tensor(self, tensor: Tensor) -> Call:
+        if tensor.layout is strided and is_meta(tensor):
+            return self._with_class(tensor, Call(
+                Global("torch._utils", "_rebuild_meta_tensor_no_storage"),
+                (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()),
+                 bool(tensor.requires_grad))))
         call = (self._plain(tensor) if tensor.layout is strided else
                 Call(Global("torch._utils", "_rebuild_sparse_tensor"),
                      (tensor.layout, self._sparse(tensor))))
-        if isinstance(tensor, Parameter):
-            function = Global("torch._utils", "_rebuild_parameter")
-            return Call(function, (call, bool(tensor.requires_grad), OrderedDict()))
-        return call
+        return self._with_class(tensor, call)
+
+    def _with_class(self, tensor: Tensor, call: Call) -> Call:
+        """The call that makes a tensor, inside of one that gives it its class and attributes."""
+        kind: Any = type(tensor)
+        state = attributes(tensor)
+        if kind is Parameter:
+            made: Any = (call, bool(tensor.requires_grad), OrderedDict())
+            return (Call(Global("torch._utils", "_rebuild_parameter_with_state"), (*made, state))
+                    if state else Call(Global("torch._utils", "_rebuild_parameter"), made))
+        if isinstance(tensor, Buffer):
+            kind, state = Tensor, {**state, "_is_buffer": True}
+        if kind in OWN:
+            kind = Tensor
+        if kind is Tensor and not state:
+            return call
+        return Call(Global("torch._tensor", "_rebuild_from_type_v2"),
+                    (call.function, kind, call.args, state))
+
+    def _storage(self, storage: UntypedStorage) -> Persistent:
+        """A storage by itself: the memory of the tensors on it, which it is again when read."""
+        typed, zipped = isinstance(storage, TypedStorage), not self._view
+        key, array = id(storage), storage._elements()
+        inner = storage.tensor.array.dtype
+        if zipped and array.nbytes % inner.itemsize == 0:
+            array = array.view(inner)       # one storage with the tensors on it
+        if not self.placing:
+            self._table.add(key, array)
+            return Persistent(())
+        number = self._table.place(key, array).storage
+        data = self._table.storages[number]
+        if typed and data.dtype.name in STORAGE_OF:
+            kind, numel = Global("torch", STORAGE_OF[data.dtype.name]), data.numel
+        else:
+            kind = Global("torch.storage", "UntypedStorage")
+            numel = data.numel * data.dtype.itemsize
+        return Persistent(("storage", kind, str(number), "cpu", numel, *self._view))
 
     def _sparse(self, tensor: Tensor) -> tuple[Any, ...]:
         if id(tensor) not in self._parts:
@@ -151,19 +216,19 @@ def _sparse_parts(tensor: Any) -> tuple[Any, ...]:
 
 
 class _ZipWriter:
-    """Uncompressed members, each starting at a multiple of 64 bytes."""
+    """Uncompressed members, which other programs can map."""
 
     def __init__(self, file: BinaryIO, folder: str) -> None:
         self._file, self._folder = file, folder
         self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
 
-    def add(self, name: str, data: bytes | memoryview) -> None:
-        """Write one member."""
+    def add(self, name: str, data: bytes | memoryview, align: int = 1) -> None:
+        """Write one member, its bytes at a multiple of `align`."""
         info = zipfile.ZipInfo(f"{self._folder}/{name}", (1980, 1, 1, 0, 0, 0))
         info.file_size = len(data)
         big = info.file_size * 1.05 > zipfile.ZIP64_LIMIT
         start = self._file.tell() + 30 + len(info.filename.encode()) + (20 if big else 0) + 4
-        padding = -start % _ALIGN
+        padding = -start % align
         info.extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding
         with self._zip.open(info, "w") as member:
             member.write(data)
@@ -174,7 +239,8 @@ class _ZipWriter:
 
 
 def save(obj: Any, f: File, pickle_module: Any = None, pickle_protocol: int = 2,
-         _use_new_zipfile_serialization: bool = True) -> None:
+         _use_new_zipfile_serialization: bool = True,
+         _disable_byteorder_record: bool = False) -> None:
     """Write tensors in any nesting of dicts, lists, tuples, numbers and strings to `f`.
 
     `f` is a path (replaced in one atomic step) or a writable binary file. Tensors that share
@@ -189,21 +255,29 @@ def save(obj: Any, f: File, pickle_module: Any = None, pickle_protocol: int = 2,
     >>> _ = buffer.seek(0); load(buffer)["step"]
     3
     """
-    zipped = _use_new_zipfile_serialization
+    zipped, said = _use_new_zipfile_serialization, not _disable_byteorder_record
     if isinstance(f, str | os.PathLike):
         stem = os.path.basename(os.fspath(f)).rsplit(".", 1)[0] or "archive"
+        folder = os.path.dirname(os.path.abspath(os.fspath(f)))
+        if not os.path.isdir(folder):
+            raise NoFolder(f"Parent directory {os.fsdecode(folder)} does not exist: make it before "
+                           "save")
         with atomic_write(f) as file:
-            _write(obj, file, stem if zipped else None)
+            _write(obj, file, stem if zipped else None, said)
         return
     if not hasattr(f, "write"):
-        raise ArgumentError(f"save: f is a {type(f).__name__}; a path or a binary file is needed")
+        raise NotAFile("expected 'f' to be string, path, or a file-like object with a 'write' "
+                       f"attribute: save got a {type(f).__name__}")
     buffer = io.BytesIO()
-    _write(obj, buffer, "archive" if zipped else None)
+    _write(obj, buffer, "archive" if zipped else None, said)
     f.write(buffer.getbuffer())
 
 
-def _write(obj: Any, file: BinaryIO, folder: str | None) -> None:
+def _write(obj: Any, file: BinaryIO, folder: str | None, order_said: bool) -> None:
     """As a zip with its members in ``folder``; None: in the old format."""
+    if folder is None and SKIPPING.on:
+        raise ArgumentError("Cannot use skip_data=True with _use_new_zipfile_serialization=False: "
+                            "the old format has no room for storages that are filled later")
     table, view = StorageTable(), (None,) if folder is None else ()
     replacer = _Replacer(table, view)
     first = PickleWriter(replacer)  # alive: identities must not recur
@@ -213,13 +287,16 @@ def _write(obj: Any, file: BinaryIO, folder: str | None) -> None:
     if folder is None:
         legacy.write(file, data, table.storages)
         return
+    align = SAVE.storage_alignment
     out = _ZipWriter(file, folder)
-    out.add("data.pkl", data)
+    out.add("data.pkl", data, align)
     out.add(".format_version", b"1")
-    out.add(".storage_alignment", str(_ALIGN).encode())
-    out.add("byteorder", sys.byteorder.encode())
+    out.add(".storage_alignment", str(align).encode())
+    if order_said:
+        out.add("byteorder", sys.byteorder.encode())
     for number, storage in enumerate(table.storages):
-        out.add(f"data/{number}", storage.raw.view(np.uint8).data)
+        raw = storage.raw.view(np.uint8)
+        out.add(f"data/{number}", (np.zeros_like(raw) if SKIPPING.on else raw).data, align)
     out.add("version", b"3\n")
     out.close()
 
@@ -233,6 +310,9 @@ class _Reader:
     def __init__(self, file: BinaryIO, path: str | None, where: str, location: MapLocation) -> None:
         self._file, self._path, self._where, self._location = file, path, where, location
         self._zip = zipfile.ZipFile(file)
+        for info in self._zip.infolist():
+            if info.CRC == 0 and info.file_size:    # PyTorch's way to say that it made no checksum
+                del info.CRC
         names = self._zip.namelist()
         found = [n for n in names if n == "data.pkl" or n.endswith("/data.pkl")]
         if not found:
@@ -240,7 +320,9 @@ class _Reader:
                 n.endswith("constants.pkl") for n in names) else "some other zip file"
             raise FileFormatError(f"it holds no data.pkl: {kind}, not a checkpoint")
         self._prefix = min(found, key=len).removesuffix("data.pkl")
-        self._order = self._text("byteorder", sys.byteorder)
+        assumed = LOAD.endianness
+        self._order = self._text("byteorder", sys.byteorder if assumed in (
+            None, LoadEndianness.NATIVE) else assumed.name.lower())
         self._storages: dict[str, Storage] = {}
 
     def _text(self, name: str, default: str) -> str:
@@ -257,7 +339,7 @@ class _Reader:
         """The bytes of the pickle."""
         return self._zip.read(self._prefix + "data.pkl")
 
-    def storage(self, pid: Any) -> Storage:
+    def storage(self, pid: Any) -> UntypedStorage:
         """Resolve a persistent reference ('storage', type, key, location, numel)."""
         if type(pid) is not tuple or len(pid) < 5 or pid[0] not in ("storage", b"storage"):
             raise UnsafePickleError(f"the pickle in it refers to {pid!r}; only storages may be")
@@ -270,8 +352,9 @@ class _Reader:
             nbytes = numel * (dtype.itemsize if dtype is not None else 1)
             raw = self._raw(f"{self._prefix}data/{key}", nbytes)
             raw = in_order(raw, dtype, self._order)
-            self._storages[key] = Storage(raw, dtype, _locate(self._location, str(location)))
-        return self._storages[key]
+            made = self._storages[key] = Storage(raw, dtype)
+            made.device = _locate(self._location, str(location), made)
+        return self._storages[key].of(kind.dtype).public()
 
     def _raw(self, member: str, nbytes: int) -> np.ndarray:
         try:
@@ -302,21 +385,27 @@ class _Reader:
         name, extra = struct.unpack("<HH", self._file.read(4))
         start = info.header_offset + 30 + name + extra
         assert self._path is not None
-        raw: np.ndarray = np.memmap(self._path, np.uint8, "c", start, (nbytes,))
+        raw: np.ndarray = np.memmap(self._path, np.uint8, map_mode(), start,
+                                    (nbytes,))
         return raw if start % 16 == 0 else np.array(raw)
 
 
-def _locate(location: MapLocation, saved: str) -> str:
+def _locate(location: MapLocation, saved: str, storage: Storage | None = None) -> str:
     """Where a storage saved on device `saved` goes: 'cpu' or 'meta'."""
     if callable(location):
-        location = getattr(location(None, saved), "device", "cpu")
+        before = None if storage is None else storage.public()
+        after = location(before, saved)
+        if storage is not None:
+            storage.forget()
+        location = "cpu" if after is None or after is before else getattr(after, "device", "cpu")
     elif isinstance(location, dict):
         location = location.get(saved, "cpu")
     return check_device(location)
 
 
 def load(f: File, map_location: MapLocation = None, pickle_module: Any = None, *,
-         weights_only: bool = True, mmap: bool | None = None, **pickle_load_args: Any) -> Any:
+         weights_only: bool | None = None, mmap: bool | None = None,
+         **pickle_load_args: Any) -> Any:
     """Read what `save`, `torch.save` or safetensors wrote.
 
     Nothing in the file is executed: only tensors, standard containers, numbers, strings, NumPy
@@ -334,17 +423,50 @@ def load(f: File, map_location: MapLocation = None, pickle_module: Any = None, *
     [0, 1, 2]
     """
     _check_location(map_location)
+    _check_options(pickle_module, weights_only, pickle_load_args)
+    safe = pickle_module is None if weights_only is None else weights_only
+    how = _How(map_location, safe, pickle_module or pickle, pickle_load_args)
     if isinstance(f, str | os.PathLike):
         path = os.fspath(f)
         with open(path, "rb") as file:
-            return _load(file, path, bool(mmap), map_location, weights_only, pickle_load_args)
-    if not hasattr(f, "read"):
-        raise ArgumentError(f"load: f is a {type(f).__name__}; a path or a binary file is needed")
+            return _load(file, path, LOAD.mmap if mmap is None else bool(mmap), how)
+    for needed in ("seek", "read"):
+        if not hasattr(f, needed):
+            raise NotAFile(f"'{type(f).__name__}' object has no attribute '{needed}'. load takes a "
+                           "path or a binary file. You can only torch.load from a file that is "
+                           "seekable: pre-load the data into a buffer like io.BytesIO and load "
+                           "from it instead.")
     if mmap:
-        raise ArgumentError("load: mmap=True needs a path, not an open file")
+        raise ArgumentError("f must be a file path in order to use the mmap argument: load got an "
+                            "open file")
+    start = f.tell() if f.seekable() else None
     buffer = io.BytesIO(f.read())
-    return _load(buffer, getattr(f, "name", None) or "the file", False, map_location,
-                 weights_only, pickle_load_args)
+    out = _load(buffer, getattr(f, "name", None) or "the file", False, how)
+    if start is not None and not buffer.closed and buffer.getbuffer()[:12] == legacy.START:
+        f.seek(start + buffer.tell())       # one after the other may lie in a file
+    return out
+
+
+class _How(NamedTuple):
+    """What `load` was asked for beside the file."""
+
+    location: MapLocation
+    safe: bool
+    pickler: Any
+    options: dict[str, Any]
+
+
+_OPTIONS = {"encoding", "fix_imports", "errors", "buffers"}     # of pickle.Unpickler
+
+
+def _check_options(pickle_module: Any, weights_only: bool | None, options: dict[str, Any]) -> None:
+    """Refuse what would not be used."""
+    unknown = options.keys() - _OPTIONS
+    if unknown:
+        raise StructureError(f"load() got an unexpected keyword argument {min(unknown)!r}")
+    if weights_only and pickle_module is not None:
+        raise ArgumentError("Can not safely load weights when explicit pickle_module is "
+                            "specified: leave out pickle_module, or weights_only=True")
 
 
 def _check_location(location: MapLocation) -> None:
@@ -352,20 +474,19 @@ def _check_location(location: MapLocation) -> None:
     if isinstance(location, str | device):
         check_device(location)
     elif not (location is None or callable(location) or isinstance(location, dict)):
-        raise ArgumentError(f"load: map_location is a {type(location).__name__}; None, a "
-                            f"device, a dict or a function is needed")
+        raise StructureError(f"load: map_location is a {type(location).__name__}; None, a "
+                             f"device, a dict or a function is needed")
 
 
-def _load(file: BinaryIO, where: str, mmap: bool, location: MapLocation, weights_only: bool,
-          options: dict[str, Any]) -> Any:
+def _load(file: BinaryIO, where: str, mmap: bool, how: _How) -> Any:
     head = file.read(16)
     file.seek(0)
     if not head.startswith((b"PK\x03\x04", legacy.START)):
-        return _load_other(file, head, where, location)
-    encoding = options.get("encoding", "utf-8")
+        return _load_other(file, head, where, how.location)
+    encoding = how.options.get("encoding", "utf-8")
     try:
-        reader = _open(file, head, where, mmap, location)
-        if weights_only:
+        reader = _open(file, head, where, mmap, how.location)
+        if how.safe:
             out = _read_safely(reader, encoding)
             return _read_safely(reader, encoding) if reader.fill() else out
     except UnsafePickleError as error:
@@ -380,8 +501,9 @@ def _load(file: BinaryIO, where: str, mmap: bool, location: MapLocation, weights
     except _DAMAGE as error:
         raise FileFormatError(f"load: {where}: the file is damaged or was cut short "
                               f"({error})") from None
-    out = _TrustingUnpickler(reader, encoding).load()
-    return _TrustingUnpickler(reader, encoding).load() if reader.fill() else out
+    kind = _trusting(how.pickler)
+    out = kind(reader, encoding).load()
+    return kind(reader, encoding).load() if reader.fill() else out
 
 
 def _read_safely(reader: Any, encoding: str) -> Any:
@@ -445,22 +567,27 @@ def _finder(filled: bool = True) -> Callable[[str, str], Any]:
     return find
 
 
-class _TrustingUnpickler(pickle.Unpickler):
-    """`weights_only=False`: PyTorch's names mean ours, all others are imported."""
+@functools.cache
+def _trusting(pickler: Any) -> Any:
+    """The reader for `weights_only=False`, on the `Unpickler` of a module such as pickle: PyTorch's
+    names mean ours, all others are imported."""
+    base: Any = pickler.Unpickler
 
-    def __init__(self, reader: _Reader | legacy.LegacyReader, encoding: str) -> None:
-        super().__init__(io.BytesIO(reader.pickle()), encoding=encoding)
-        self._names, self._storage = torch_names(reader.filled), reader.storage
+    class Trusting(base):  # type: ignore[misc]     # a class that the program chose
+        def __init__(self, reader: _Reader | legacy.LegacyReader, encoding: str) -> None:
+            super().__init__(io.BytesIO(reader.pickle()), encoding=encoding)
+            self._names, self._storage = torch_names(reader.filled), reader.storage
 
-    def find_class(self, module: str, name: str) -> Any:
-        found = self._names.get(f"{module}.{name}")
-        if found is None and module.split(".")[0] == "torch":
-            module = "adjoint" + module.removeprefix("torch")
-        if found is None:
-            return super().find_class(module, name)
-        return found.function if isinstance(found, Callable_) else found
+        def find_class(self, module: str, name: str) -> Any:
+            found = self._names.get(f"{module}.{name}")
+            if found is None and module.split(".")[0] == "torch":
+                module = "adjoint" + module.removeprefix("torch")
+            if found is None:
+                return super().find_class(module, name)
+            return found.function if isinstance(found, Callable_) else found
 
-    def persistent_load(self, pid: Any) -> Any:
-        if pid[0] == "module":      # the old format names a module's class with its source
-            return pid[1]
-        return self._storage(pid)
+        def persistent_load(self, pid: Any) -> Any:
+            if pid[0] == "module":      # the old format names a module's class with its source
+                return pid[1]
+            return self._storage(pid)
+    return Trusting

@@ -20,6 +20,7 @@ from adjoint.io.errors import FileFormatError, UnsafePickleError
 from adjoint.io.pickle_in import SafeUnpickler
 from adjoint.io.storages import StorageData
 from adjoint.io.torch_names import STORAGE_OF, Storage, StorageType, in_order
+from adjoint.storage import UntypedStorage
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 START = pickle.dumps(MAGIC, 2)[:12]
@@ -34,7 +35,7 @@ class LegacyReader:
     """An open file in the old format. The bytes of its storages follow the object, so that
     their sizes are known after the object has been read once: `fill` fetches them then."""
 
-    def __init__(self, file: BinaryIO, locate: Callable[[str], str]) -> None:
+    def __init__(self, file: BinaryIO, locate: Callable[[str, Storage], str]) -> None:
         self._file, self._locate = file, locate
         magic, protocol, sizes = (self._plain() for _ in range(3))
         if magic != MAGIC or protocol != PROTOCOL or not isinstance(sizes, dict):
@@ -61,7 +62,7 @@ class LegacyReader:
         """The bytes of the object's pickle."""
         return self._object
 
-    def storage(self, pid: Any) -> Storage:
+    def storage(self, pid: Any) -> UntypedStorage:
         """Resolve ('storage', type, key, location, numel, view); zeros until `fill`."""
         if type(pid) is not tuple or len(pid) not in (5, 6) or (
                 pid[0] not in ("storage", b"storage")):
@@ -79,9 +80,9 @@ class LegacyReader:
             if not self.filled and numel * width > left:
                 raise FileFormatError(f"a storage in it has {numel} elements of {width} bytes, but "
                                       f"{left} bytes are left in the file")
-            self._storages[key] = Storage(np.zeros(numel * width, np.uint8), kind.dtype,
-                                          self._locate(str(location)))
-        return self._storages[key]
+            made = self._storages[key] = Storage(np.zeros(numel * width, np.uint8), kind.dtype)
+            made.device = self._locate(str(location), made)
+        return self._storages[key].of(kind.dtype).public()
 
     def _end(self) -> int:
         at = self._file.tell()

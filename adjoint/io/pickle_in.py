@@ -30,6 +30,12 @@ class Callable_:
         self.function = function
 
 
+class Inner(Callable_):
+    """A function that may also be the argument of another, as it is for tensors of a class."""
+
+    __slots__ = ()
+
+
 class Trusted(Callable_):
     """A class on the user's own list: the file may also set its state."""
 
@@ -90,7 +96,7 @@ class SafeUnpickler:
             for opcode, arg, _ in pickletools.genops(data):
                 if opcode.name == "STOP":
                     (result,) = self._stack
-                    return _plain(result)
+                    return _kept(result)
                 self._step(opcode.name, arg)
         except FileFormatError:
             raise
@@ -232,9 +238,16 @@ def _plain(value: Any) -> Any:
     """A value fit to be kept: a trusted class is unwrapped, a bare function refused."""
     if isinstance(value, Trusted):
         return value.function
-    if isinstance(value, Callable_) or value is _MARK:
+    if isinstance(value, Callable_) and type(value) is not Inner or value is _MARK:
         raise UnsafePickleError("the pickle in it keeps a function as a value")
     return value
+
+
+def _kept(value: Any) -> Any:
+    """A result: no function at all."""
+    if type(value) is Inner:
+        raise UnsafePickleError("the pickle in it keeps a function as a value")
+    return _plain(value)
 
 
 def _fill_array(target: np.ndarray, state: Any) -> None:

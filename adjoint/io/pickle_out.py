@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, get_origin
 
 from adjoint.base.errors import DTypeError
+from adjoint.io.errors import Unpicklable
 
 
 class Global(NamedTuple):
@@ -248,8 +249,8 @@ def _locate(obj: Any) -> Global:
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is not obj or "." in name:
-        raise DTypeError(f"save: cannot pickle {module}.{name}: it is not found under that name "
-                         f"at the top level of its module")
+        raise Unpicklable(f"save: cannot pickle {module}.{name}: it is not found under that name "
+                          f"at the top level of its module")
     return Global(module, name)
 
 

@@ -1,7 +1,7 @@
 """Which bytes a set of tensors needs, so that tensors sharing memory still share it when read.
 
 Arrays are grouped by the array that owns their memory; within a group, address ranges that
-overlap become one storage. So a small view of a large array writes its own range alone.
+overlap or touch become one storage. So a small view of a large array writes its own range alone.
 """
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class StorageTable:
             ranges.sort(key=lambda r: (r.start, r.stop))
             while ranges:
                 start, stop, count = ranges[0].start, ranges[0].stop, 1
-                while count < len(ranges) and ranges[count].start < stop:
+                while count < len(ranges) and ranges[count].start <= stop:
                     stop = max(stop, ranges[count].stop)
                     count += 1
                 self._place_run(ranges[:count], start, stop, dtype)

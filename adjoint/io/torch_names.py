@@ -12,8 +12,9 @@ from adjoint.base.dtypes import DType
 from adjoint.base.errors import NotSupported
 from adjoint.core.tensor import Size, Tensor, share_cell
 from adjoint.io.arrays import Parameter, as_tensor, device
-from adjoint.io.errors import FileFormatError
-from adjoint.io.pickle_in import Callable_
+from adjoint.io.errors import FileFormatError, UnsafePickleError
+from adjoint.io.pickle_in import Callable_, Inner
+from adjoint.nn.parameter import Buffer
 from adjoint.ops.device import (
     layout,
     sparse_bsc,
@@ -24,6 +25,8 @@ from adjoint.ops.device import (
     strided,
 )
 from adjoint.ops.sparse import sparse_compressed_tensor, sparse_coo_tensor
+from adjoint.ops.sparse_tensor import SparseTensor
+from adjoint.storage import TypedStorage, UntypedStorage
 
 STORAGES = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
@@ -40,6 +43,9 @@ DTYPES: dict[str, DType] = {
     for name in (*STORAGES.values(), "uint16", "uint32", "uint64")}
 
 
+_HELD = "_of_file"          # where a public storage keeps the storage of the file that it came from
+
+
 class StorageType(NamedTuple):
     """A typed storage class of a file: only its dtype matters. None: untyped bytes."""
 
@@ -49,18 +55,42 @@ class StorageType(NamedTuple):
 class Storage:
     """The bytes of one storage of a file, viewed as often as tensors ask."""
 
-    __slots__ = ("raw", "dtype", "device", "_first")
+    __slots__ = ("raw", "dtype", "device", "_first", "_public", "_kinds")
 
-    def __init__(self, raw: np.ndarray, dtype: DType | None, device: str) -> None:
+    def __init__(self, raw: np.ndarray, dtype: DType | None, device: str = "cpu") -> None:
         self.raw, self.dtype, self.device = raw, dtype, device
         self._first: Tensor | None = None
+        self._public: UntypedStorage | None = None
+        self._kinds: dict[DType | None, Storage] = {dtype: self}
+
+    def of(self, dtype: DType | None) -> Storage:
+        """The same bytes as elements of another dtype, for a file that refers to them as both."""
+        if dtype not in self._kinds:
+            other = self._kinds[dtype] = Storage(self.raw, dtype, self.device)
+            other._kinds = self._kinds
+        return self._kinds[dtype]
+
+    def public(self) -> UntypedStorage:
+        """The storage as a program sees it, where the file holds it by itself."""
+        if self._public is None:
+            dtype = DTYPES["uint8"] if self.dtype is None else self.dtype
+            whole = self.view(dtype, 0, (self.raw.nbytes // dtype.itemsize,), (1,))
+            kind = UntypedStorage if self.dtype is None else TypedStorage
+            self._public = kind(self.adopt(as_tensor(whole, False, self.device)))
+            setattr(self._public, _HELD, self)
+        return self._public
+
+    def forget(self) -> None:
+        """Make the public storage anew when it is asked for: its device was not known yet."""
+        self._public = self._first = None
 
     def adopt(self, tensor: Tensor) -> Tensor:
         """Give the tensor the version counter of the others on this storage."""
-        if self._first is None:
-            self._first = tensor
+        owner = next(iter(self._kinds.values()))
+        if owner._first is None:
+            owner._first = tensor
         else:
-            tensor._cell = share_cell(self._first)
+            tensor._cell = share_cell(owner._first)
         return tensor
 
     def view(self, dtype: DType, offset: int, size: Sequence[int], stride: Sequence[int]
@@ -81,7 +111,7 @@ class Storage:
                                   f"has {self.raw.nbytes // itemsize}")
         if empty:
             return np.empty(size, dtype.dtype)
-        return np.ndarray(size, dtype.dtype, self.raw.data, offset * itemsize,
+        return np.ndarray(size, dtype.dtype, self.raw, offset * itemsize,  # its base: shared
                           tuple(s * itemsize for s in stride))
 
 
@@ -95,16 +125,25 @@ def in_order(raw: np.ndarray, dtype: DType | None, order: str) -> np.ndarray:
     return raw.view(np.dtype(f"u{width}")).byteswap().view(np.uint8)
 
 
-def _tensor(storage: Storage, offset: int, size: Sequence[int], stride: Sequence[int],
+def held(storage: Any) -> Storage:
+    """The storage of the file that a reference in it was resolved to."""
+    found = getattr(storage, _HELD, None)
+    if not isinstance(found, Storage):
+        raise FileFormatError("a tensor in it has no storage")
+    return found
+
+
+def _tensor(storage: Any, offset: int, size: Sequence[int], stride: Sequence[int],
             requires_grad: bool = False, hooks: Any = None, metadata: Any = None,
             dtype: DType | None = None) -> Tensor:
-    chosen = dtype or storage.dtype
-    if not isinstance(storage, Storage) or chosen is None:
-        raise FileFormatError("a tensor in it has no storage")
-    array = storage.view(chosen, offset, size, stride)
+    kept = held(storage)
+    chosen = dtype or kept.dtype
+    if chosen is None:
+        raise FileFormatError("a tensor in it has a storage without a dtype")
+    array = kept.view(chosen, offset, size, stride)
     if metadata:
         array = _with_bits(array, metadata)
-    return storage.adopt(as_tensor(array, requires_grad is True, storage.device))
+    return kept.adopt(as_tensor(array, requires_grad is True, kept.device))
 
 
 def _with_bits(array: np.ndarray, metadata: Any) -> np.ndarray:
@@ -114,14 +153,57 @@ def _with_bits(array: np.ndarray, metadata: Any) -> np.ndarray:
     return np.negative(array) if metadata.get("neg") else array
 
 
-def _tensor_v3(storage: Storage, offset: int, size: Sequence[int], stride: Sequence[int],
+def _tensor_v3(storage: Any, offset: int, size: Sequence[int], stride: Sequence[int],
                requires_grad: bool, hooks: Any, dtype: DType, metadata: Any = None) -> Tensor:
     return _tensor(storage, offset, size, stride, requires_grad, hooks, metadata, dtype)
 
 
 def _parameter(data: Tensor, requires_grad: bool = True, hooks: Any = None,
                state: Any = None) -> Parameter:
-    return Parameter(data, requires_grad is True)
+    made = Parameter(data, requires_grad is True)
+    set_attributes(made, state)
+    return made
+
+
+# notes of a running program, and what sparse tensors are made of
+_PASSING = {"_lent", "_without_gradient", *SparseTensor.__annotations__}
+
+
+def set_attributes(tensor: Tensor, state: Any) -> None:
+    """What a program had attached to a tensor; never the tensor's own parts."""
+    for part in state if isinstance(state, tuple) else (state,):
+        for name, value in (part or {}).items():
+            if not hasattr(Tensor, name):
+                tensor.__dict__[name] = value
+
+
+def attributes(tensor: Tensor) -> dict[str, Any]:
+    """What a program has attached to a tensor, for `set_attributes`."""
+    return {k: v for k, v in tensor.__dict__.items()
+            if k not in _PASSING and not hasattr(Tensor, k)}
+
+
+def _later(kind: Any, parts: Any) -> None:
+    """A sparse tensor in the first of two passes, where its indices are not read yet."""
+
+
+def _of_class(function: Any, kind: Any, args: Any, state: Any) -> Any:
+    """A tensor of a class of the program, or one with attributes."""
+    known = function.function if isinstance(function, Callable_) else function
+    if known not in _REBUILD or not (isinstance(kind, type) and issubclass(kind, Tensor)):
+        raise UnsafePickleError(f"the pickle in it rebuilds a tensor as {kind!r} by {known!r}")
+    made: Any = known(*args)
+    if made is None:
+        return made
+    if isinstance(state, dict) and state.get("_is_buffer") is True:
+        return Buffer(made, persistent=state.get("persistent") is not False)
+    if type(made) is not kind:
+        made = made.as_subclass(kind)
+    if getattr(kind, "__setstate__", None) is not getattr(Tensor, "__setstate__", None):
+        kind.__setstate__(made, state)
+    else:
+        set_attributes(made, state)
+    return made
 
 
 def _meta_tensor(dtype: DType, size: Sequence[int], stride: Sequence[int],
@@ -147,6 +229,7 @@ def _refuse(what: str) -> Callable[..., Any]:
     return refused
 
 
+_REBUILD = (_tensor, _tensor_v3, _parameter, _meta_tensor, _sparse, _later)
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
@@ -158,7 +241,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_qtensor": _refuse("a quantized tensor"),
     "torch._utils._rebuild_nested_tensor": _refuse("a nested tensor"),
     "torch._utils._rebuild_wrapper_subclass": _refuse("a tensor subclass"),
-    "torch._tensor._rebuild_from_type_v2": _refuse("a tensor subclass"),
+    "torch._tensor._rebuild_from_type_v2": _of_class,
     "torch.serialization._get_layout": lambda name: LAYOUTS[name],
     "torch.Size": lambda dims: Size(dims),
     "torch.device": lambda kind, *index: device("meta" if kind == "meta" else "cpu"),
@@ -168,12 +251,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 def torch_names(filled: bool = True) -> dict[str, Any]:
     """Every name of PyTorch that a checkpoint may use, with its meaning here; where storages are
     not ``filled`` yet, nothing is made whose values are checked."""
-    names: dict[str, Any] = {k: Callable_(f) for k, f in _FUNCTIONS.items()}
+    names: dict[str, Any] = {k: (Inner if f in _REBUILD else Callable_)(f)
+                             for k, f in _FUNCTIONS.items()}
     if not filled:
-        names["torch._utils._rebuild_sparse_tensor"] = Callable_(lambda kind, parts: None)
+        names["torch._utils._rebuild_sparse_tensor"] = Inner(_later)
     for prefix in ("torch", "torch.cuda"):
         for storage, dtype in STORAGES.items():
             names[f"{prefix}.{storage}"] = StorageType(DTYPES[dtype])
     names["torch.storage.UntypedStorage"] = names["torch.UntypedStorage"] = StorageType(None)
+    names["torch.Tensor"], names["torch.nn.parameter.Parameter"] = Tensor, Parameter
     names |= {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
     return names
