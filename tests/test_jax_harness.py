@@ -70,6 +70,53 @@ def test_a_file_of_tests_runs(tmp_path: Path) -> None:
     assert "Not equal to tolerance" in done.stderr
 
 
+INSIDE = '''
+import unittest
+import jax
+from jax._src import core, deprecations, effects, literals, test_util as jtu, traceback_util
+from jax._src.interpreters import partial_eval as pe
+from jax._src.lax.lax import _operand_of_a_private_function
+from jax._src.lib import xla_client as xc
+import jax._src.numpy.einsum
+import jax._src.state.types
+
+class Own(core.OneOfTheirs):
+    def method(self): return 1
+
+class Tests(jtu.JaxTestCase):
+    def testThere(self):
+        self.assertIs(jax._src.numpy.einsum.einsum, jax.numpy.einsum)
+        self.assertEqual(jtu.default_tolerance()[jax.numpy.dtype("float32")], 1e-6)
+        self.assertGreaterEqual(jtu.numpy_version(), (2, 0))
+        self.assertTrue(jtu.tree_all({"a": True, "b": [True]}))
+
+    def testInside(self):
+        pe.trace_to_jaxpr_of_some_kind(1)
+
+    def testDerived(self):
+        Own()
+
+    @jtu.with_explicit_mesh((2,), ("x",))
+    def testMesh(self, mesh):
+        raise ValueError("there is no mesh")
+
+unittest.main()
+'''
+
+
+def test_what_is_inside_jax_stops_where_it_is_used(tmp_path: Path) -> None:
+    """A file that imports what only JAX has runs; the tests that use it say what it is."""
+    (tmp_path / "tests.py").write_text(INSIDE)
+    root = str(Path(__file__).parent.parent)
+    done = subprocess.run([sys.executable, "-m", "adjoint.cli", "run", "--as-jax",
+                           str(tmp_path / "tests.py")], text=True, capture_output=True,
+                          cwd=tmp_path, check=False, env={**os.environ, "PYTHONPATH": root})
+    assert "Ran 4 tests" in done.stderr and "FAILED (errors=2, skipped=1)" in done.stderr, (
+        done.stderr)
+    assert done.stderr.count("it is inside JAX, and has no counterpart here") >= 1
+    assert "Own derives from a class of jax._src" in done.stderr
+
+
 def test_strict_promotion() -> None:
     """JAX documentation, "Type promotion semantics": a weak type becomes any of its category, and
     no other type becomes another."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.jax._dtypes import FLAGS
+from adjoint.jax.version import __version_info__
 
 F = Callable[..., Any]
 NUM_CASES = int(os.environ.get("JAX_NUM_GENERATED_CASES", "10"))
@@ -213,14 +214,91 @@ def uncounted(*_: Any, **__: Any) -> Any:
                             "transfers to count")
 
 
+# ------------------------------------------------------------------ versions, environment, meshes
+def parse_version(v: str) -> tuple[int, ...]:
+    """A version as numbers: "1.2.3" is (1, 2, 3)."""
+    return tuple(int(x) for x in v.split("+")[0].split(".")[:3] if x.isdigit())
+
+
+def numpy_version() -> tuple[int, ...]:
+    """NumPy's version as numbers."""
+    return parse_version(np.__version__)
+
+
+def jaxlib_version() -> tuple[int, ...]:
+    """The version that programs are told, as numbers."""
+    return __version_info__
+
+
+def is_running_under_pytest() -> bool:
+    """Is pytest what runs the tests?"""
+    return "pytest" in sys.modules
+
+
+def runtime_environment() -> str | None:
+    """What runs the tests: "pytest" or None."""
+    return "pytest" if is_running_under_pytest() else None
+
+
+@contextlib.contextmanager
+def set_env(**given: str | None) -> Iterator[None]:
+    """A context in which variables of the environment are set; None takes one away."""
+    before = {k: os.environ.get(k) for k in given}
+
+    def put(values: dict[str, str | None]) -> None:
+        for k, v in values.items():
+            if v is None:
+                os.environ.pop(k, None)
+            else:
+                os.environ[k] = v
+    put(given)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+def pattern_search(patterns: str | Sequence[str], string: str) -> str | None:
+    """The first of the patterns that is found in a text."""
+    given = [patterns] if isinstance(patterns, str) else list(patterns)
+    return next((p for p in given if re.search(p, string)), None)
+
+
+def device_kind_match(device_patterns: str | Sequence[str]) -> str | None:
+    """The first of the patterns that the device's kind has."""
+    return pattern_search(device_patterns, "cpu")
+
+
+def check_raises_regexp(thunk: F, err_type: type[BaseException], pattern: str) -> None:
+    """AssertionError unless a call raises an exception with such a message."""
+    try:
+        thunk()
+    except err_type as error:
+        assert re.match(pattern, str(error)), f"{error} does not match {pattern!r}"
+        return
+    raise AssertionError(f"nothing raised {err_type.__name__}")
+
+
+def elsewhere(*_: Any, **__: Any) -> Any:
+    """SkipTest: more devices than one, or a mesh of them, are asked for."""
+    raise unittest.SkipTest("there is one device here, the CPU of this process")
+
+
+def on_meshes(*_: Any, **__: Any) -> Callable[[Any], Any]:
+    """A decorator of tests that get a mesh of devices, which there are not here."""
+    return _unless(True, "there is one device here, the CPU of this process")
+
+
 def pytest_mark_if_available(marker: str) -> Callable[[Any], Any]:
     """`pytest.mark.<marker>` where pytest runs, or nothing."""
     pytest = sys.modules.get("pytest")
     return getattr(pytest.mark, marker) if pytest else lambda test: test
 
 
-__all__ = ["NUM_CASES", "cases_from_list", "device_under_test", "flags",
-           "named_cases_from_sampler", "no", "parameterized", "parameterized_filterable",
+__all__ = ["NUM_CASES", "cases_from_list", "check_raises_regexp", "device_kind_match",
+           "device_under_test", "elsewhere", "flags", "is_running_under_pytest", "jaxlib_version",
+           "numpy_version", "on_meshes", "parse_version", "pattern_search", "runtime_environment",
+           "set_env", "named_cases_from_sampler", "no", "parameterized", "parameterized_filterable",
            "pytest_mark_if_available", "run_on_devices", "sample_product",
            "sample_product_testcases", "sanitize_test_name", "skip_on_devices", "skip_on_flag",
            "strict_promotion_if_dtypes_match", "test_device_matches", "uncounted", "with_config"]

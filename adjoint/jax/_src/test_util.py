@@ -27,8 +27,8 @@ from adjoint.jax._dtypes import canonical
 from adjoint.jax._src import cases as _cases
 from adjoint.jax._src import samplers as _samplers
 from adjoint.jax._src.cases import flags, with_config
-from adjoint.jax._util import promote_dtypes, promote_dtypes_inexact
-from adjoint.jax.tree_util import tree_map
+from adjoint.jax._util import promote_dtypes, promote_dtypes_inexact, unzip2
+from adjoint.jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 F = Callable[..., Any]
 JIT_IMPLEMENTATION = (jit, lambda x, *args, **kwargs: x)
@@ -341,6 +341,35 @@ def _plain(x: Any) -> np.ndarray:
     return np.asarray(x, None if not isinstance(x, (int, float, complex)) else _dtype_of(x))
 
 
+class CudaArchSpecificTest:
+    """What tests of one kind of GPU derive from."""
+
+    def skip_unless_sm90a(self) -> None:
+        """Skips: there is no GPU."""
+        _cases.elsewhere()
+
+    skip_unless_sm100a = skip_unless_sm90a
+
+
+def default_tolerance() -> dict[Any, float]:
+    """The relative tolerance of comparisons, by the dtype."""
+    whole = {np.dtype(t): 0.0 for t in ("bool", "int8", "int16", "int32", "int64", "uint8",
+                                        "uint16", "uint32", "uint64")}
+    floats = {np.dtype(_dtypes.bfloat16): _TOLERANCE["bfloat16"]} | {
+        np.dtype(k): v for k, v in _TOLERANCE.items() if k != "bfloat16"}
+    return {np.dtype(_dtypes.float0): 0.0, **whole, **floats}
+
+
+def rand_like(rng: Any, x: Any) -> Any:
+    """Normal draws in the shape and dtype of an array."""
+    return _samplers.rand_default(rng)(np.shape(x), _dtype_of(x))
+
+
+def tree_all(tree: Any, *, is_leaf: Any = None) -> bool:
+    """Are all leaves true?"""
+    return all(tree_leaves(tree, is_leaf=is_leaf))
+
+
 class BufferDonationTestCase(JaxTestCase):
     """Tests of donated arguments: they stay valid here, which skips what says otherwise."""
 
@@ -371,7 +400,16 @@ def _gathered() -> dict[str, Any]:
         "is_cloud_tpu_at_least is_cuda_compute_capability_at_least is_asan is_msan is_tsan "
         "is_cuda_compute_capability_equal is_sanitized is_gil_disabled is_test_rbe "
         "is_cuda_version_at_least device_supports_buffer_donation").split(), _cases.no)
+    names |= dict.fromkeys(("create_mesh", "with_mesh", "request_cpu_devices", "event_listener",
+                            "register_event_duration_listener"), _cases.elsewhere)
+    names |= dict.fromkeys(("with_explicit_mesh", "with_mesh_from_kwargs"), _cases.on_meshes)
+    names |= {"is_optimized_build": lambda: True, "cuda_versions": None,
+              "is_sequence": _is_sequence, "ToleranceDict": dict, "unzip2": unzip2,
+              "pjrt_c_api_version_at_least": _cases.no, "stablehlo_version_at_least": _cases.no,
+              "tree_flatten": tree_flatten, "tree_unflatten": tree_unflatten}
     return names | dict.fromkeys((
+        "iter_eqns fwd_bwd_jaxprs assert_dot_precision assert_dot_preferred_element_type "
+        "count_compilation_after_persistent_cache_miss "
         "count_events count_device_put count_device_put_fast_path_hit count_primitive_compiles "
         "count_jit_and_pmap_lowerings count_jit_compilation_cache_miss collect_lowered_jaxprs "
         "count_jit_tracing_cache_miss count_pjit_cpp_cache_miss count_aot_jit_cpp_cache_miss "
