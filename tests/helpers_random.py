@@ -65,6 +65,19 @@ def _strided() -> dict[str, Program]:
         "rand_like transposed": lambda t: t.rand_like(t.ones(20, 31).t())}
 
 
+def _actions() -> dict[str, Program]:
+    """One draw for each row, as programs choose actions."""
+    def policy(t: Any) -> Any:
+        return t.distributions.Categorical(logits=t.linspace(0, 1, 50).reshape(5, 2, 5))
+    return {
+        "Categorical": lambda t: policy(t).sample(),
+        "Categorical once": lambda t: policy(t).sample((1, 1)),
+        "Categorical of many": lambda t: policy(t).sample((3, 2)),
+        "a mixture": lambda t: t.distributions.MixtureSameFamily(
+            t.distributions.Categorical(t.arange(1.0, 6)),
+            t.distributions.Uniform(t.arange(5.0), 5.0)).sample()}
+
+
 def _others() -> dict[str, Program]:
     p = lambda t: t.linspace(0, 1, 50)                                            # noqa: E731
     ones = lambda t: t.ones(20, 30, 4)                                            # noqa: E731
@@ -72,7 +85,9 @@ def _others() -> dict[str, Program]:
         **{f"randperm {n}": lambda t, n=n: t.randperm(n) for n in (1, 2, 100, 70000)},
         "multinomial": lambda t: t.multinomial(p(t), 7), "argmax": lambda t: t.multinomial(p(t), 1),
         "multinomial again": lambda t: t.multinomial(p(t), 700, True),
-        "multinomial rows": lambda t: t.multinomial(p(t).reshape(5, 10).double(), 70, True),
+        "multinomial of one with replacement": lambda t: t.multinomial(
+            t.linspace(1, 2, 50).reshape(5, 10), 1, True),
+        **_actions(), "multinomial rows": lambda t: t.multinomial(p(t).reshape(5, 10).double(), 70, True),
         **{f"dropout {q}": lambda t, q=q: t.nn.functional.dropout(t.linspace(1, 2, 50000), q)
            for q in (0.1, 0.2, 0.4, 0.7, 0.9)},
         "dropout1d": lambda t: t.nn.functional.dropout1d(ones(t), 0.3),
@@ -152,5 +167,7 @@ CLOSE: dict[str, Program] = {
     "orthogonal_": lambda t: t.nn.init.orthogonal_(t.empty(30, 20)),
     "orthogonal_ wide": lambda t: t.nn.init.orthogonal_(t.empty(20, 30)),
     "gumbel_softmax": lambda t: t.nn.functional.gumbel_softmax(t.linspace(0, 1, 50).reshape(5, 10)),
+    "RelaxedOneHotCategorical": lambda t: t.distributions.RelaxedOneHotCategorical(
+        t.tensor(0.7), logits=t.linspace(0, 1, 50).reshape(5, 10)).sample((3,)),
     "scaled_dot_product_attention": _dropped_scores,
     "transformer layers": _layers, "LSTM with dropout": _net, "attention with dropout": _attended}

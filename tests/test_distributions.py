@@ -473,6 +473,8 @@ def test_printing():
     for make in (lambda t, d: d.Normal(0.0, 1.0), lambda t, d: d.Normal(t.zeros(2), 1.0),
                  lambda t, d: d.Categorical(logits=t.zeros(3)), lambda t, d: d.LogNormal(0.0, 1.0),
                  lambda t, d: d.MultivariateNormal(t.zeros(2), t.eye(2)),
+                 lambda t, d: d.OneHotCategorical(logits=t.zeros(3)), lambda t, d: d.Chi2(3.0),
+                 lambda t, d: d.Multinomial(5, t.ones(3)),
                  lambda t, d: d.Independent(d.Gamma(t.ones(2), 1.0), 1),
                  lambda t, d: d.MixtureSameFamily(d.Categorical(t.ones(2)),
                                                   d.Laplace(t.zeros(2), 1.0))):

@@ -29,8 +29,5 @@ class Chi2(Gamma):
         """Degrees of freedom."""
         return self.concentration * 2
 
-    def __repr__(self) -> str:
-        return f"Chi2(df: {self.df.item() if self.df.numel() == 1 else self.df.shape})"
-
 
 __all__ = ["Chi2"]

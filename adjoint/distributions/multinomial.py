@@ -71,9 +71,6 @@ class Multinomial(Distribution):
         weight = (binomial * (counts + 1).lgamma()).sum((0, -1))
         return n * self._categorical.entropy() - math.lgamma(n + 1) + weight
 
-    def __repr__(self) -> str:
-        return repr(self._categorical).replace("Categorical", "Multinomial", 1)
-
 
 def _counts(own: int, total: int, s: Any, p: Any) -> Any:
     """How often each category is among `total` draws, for rows (..., K)."""

@@ -57,9 +57,6 @@ class OneHotCategorical(Distribution):
             (n,) + (1,) * len(self.batch_shape) + (n,))
         return values.expand((n, *self.batch_shape, n)) if expand else values
 
-    def __repr__(self) -> str:
-        return repr(self._categorical).replace("Categorical", type(self).__name__, 1)
-
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
     """OneHotCategorical whose draws carry the gradient of the probabilities.

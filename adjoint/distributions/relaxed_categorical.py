@@ -4,14 +4,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from adjoint.base.dtypes import finfo
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.categorical import Categorical
 from adjoint.distributions.distribution import Distribution
 from adjoint.distributions.transformed_distribution import TransformedDistribution
 from adjoint.distributions.transforms import ExpTransform
-from adjoint.distributions.utils import broadcast_all
+from adjoint.distributions.utils import broadcast_all, clamp_probs
 
 
 class ExpRelaxedCategorical(Distribution):
@@ -40,8 +39,7 @@ class ExpRelaxedCategorical(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
-        size = F.empty(shape, dtype=self.logits.dtype).exponential_()
-        noise = -size.clamp(min=finfo(size.dtype).tiny).log()
+        noise = -(-clamp_probs(F.rand(shape, dtype=self.logits.dtype)).log()).log()
         return ((self.logits + noise) / self.temperature).log_softmax(-1)
 
     def log_prob(self, value: Any) -> Any:

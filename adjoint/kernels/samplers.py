@@ -64,8 +64,18 @@ def flips(s: Stream, chances: Array) -> Array:
     return s.uniform(chances.shape, F32) < chances.astype(F32)
 
 
+def race(s: Stream, rows: Array) -> Array:
+    """Weights (R, K) over exponential numbers: the largest of a row is drawn first, the next one
+    second, without replacement (Efraimidis and Spirakis 2006)."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(rows / exponential(s, rows.shape, 1.0).astype(rows.dtype))
+
+
 def picks(s: Stream, rows: Array, n: int) -> Array:
-    """`n` indices for each row (R, K) of weights, with replacement: (R, n)."""
+    """`n` indices for each row (R, K) of weights, with replacement: (R, n). One is the first of a
+    race, which draws K numbers for a row; of several, each takes one number."""
+    if n == 1:
+        return race(s, rows).argmax(1)[:, None]
     edges = np.cumsum(rows.astype(F64 if rows.dtype == F64 else F32), 1)
     edges /= edges[:, -1:]
     edges[:, -1:] = 1

@@ -254,12 +254,10 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
                             f"replacement: {num_samples} of {int((rows > 0).sum(1).min())}")
     own = rows.astype(input.array.dtype if input.array.dtype == F64 else F32)
     s = source(generator)
-    if replacement:
+    if replacement or num_samples == 1:
         picks = samplers.picks(s, own, num_samples)
-    else:       # Efraimidis and Spirakis (2006): the largest of u^(1/w), here as exponentials
-        with np.errstate(divide="ignore"):
-            keys = own / samplers.exponential(s, rows.shape, 1.0).astype(own.dtype)
-        picks = np.argsort(-keys, 1, kind="stable")[:, :num_samples]
+    else:
+        picks = np.argsort(-samplers.race(s, own), 1, kind="stable")[:, :num_samples]
     return finish(out, wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples)))
 
 
