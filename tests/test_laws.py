@@ -1,8 +1,9 @@
 """The law table: every op record x every law (rows of issue 2, "Tests")."""
+import subprocess
+import sys
+
 import pytest
 
-import adjoint as ad  # noqa: F401 - registers the ops
-import adjoint.func  # noqa: F401 - registers those of the collectives
 from adjoint.core.op import OPS
 from adjoint.testing.laws import LAWS
 from adjoint.testing.samples import table
@@ -27,6 +28,27 @@ def test_every_record_has_a_row():
     missing = sorted(set(OPS) - {n for n, rows in TABLE.items() if rows} - set(ELSEWHERE))
     assert not missing, f"ops without sample operands in the law table: {missing}"
     assert not sorted(set(TABLE) - set(OPS)), "rows of ops that do not exist"
+
+
+def test_no_record_comes_after_the_table():
+    """Whatever loads later, in whatever order: the table has asked for every record."""
+    program = """
+import importlib, pkgutil
+import adjoint
+from adjoint.core.op import OPS
+from adjoint.testing.samples import table
+table()
+before = set(OPS)
+for module in pkgutil.walk_packages(adjoint.__path__, "adjoint."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ImportError:              # an extra that is not installed
+            pass
+print(sorted(set(OPS) - before))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout == "[]\n", run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("law", LAWS)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
@@ -348,8 +349,10 @@ def _rest() -> dict[str, list[Sample]]:
 
 def table() -> dict[str, list[Sample]]:
     """Samples by op name, for every registered op that has any, those that load late too."""
-    for module in ("ctc", "fake_quantize", "ldl", "linear_loss", "resample", "segments"):
-        importlib.import_module(f"adjoint.ops.{module}")
+    ops = importlib.import_module("adjoint.ops").__path__
+    names = [f"adjoint.ops.{module.name}" for module in pkgutil.iter_modules(ops)]
+    for name in (*names, "adjoint.func.collectives"):
+        importlib.import_module(name)
     rows: dict[str, list[Sample]] = {}
     for part in (_losses, _reductions, _views, _indexing, _products, _networks, _images, _systems,
                  _rest):
