@@ -156,3 +156,40 @@ def test_without_ml_dtypes_bfloat16_says_what_to_install():
             "except NotImplementedError as e: print(e)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "bfloat16 needs ml_dtypes: pip install" in done.stdout, done.stderr
+
+
+F = ad.nn.functional
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_layers_of_16_bits_run_in_the_kernels_of_float32(kind, monkeypatch):
+    """Convolutions, maxima of windows and norms: the bits of float32, rounded once, and NumPy's
+    own forms, which convert element by element, are not asked."""
+    from adjoint.kernels import conv_numpy, conv_pool, gemm_plan
+    from adjoint.ops import api_common
+    if not gemm_plan.usable():
+        pytest.skip("no generated code here")
+
+    def left(*_):
+        raise RuntimeError("computed by NumPy")
+    for name in ("forward", "grad_input"):
+        monkeypatch.setattr(conv_numpy, name, left)
+    monkeypatch.setattr(conv_pool, "_taps", left)
+    monkeypatch.setattr(api_common.np, "einsum", left)
+    low = getattr(ad, kind)
+    ad.manual_seed(0)
+    x, w, ones = (t.to(low) for t in (ad.randn(4, 8, 16, 16), ad.randn(8, 8, 3, 3), ad.ones(8)))
+    for f in (lambda x, w, _: F.conv2d(x, w, None, 1, 1),
+              lambda x, w, _: F.conv_transpose2d(x, w, None, 2, 1),
+              lambda x, _, __: F.max_pool2d(x, 2),
+              lambda x, _, v: F.batch_norm(x, None, None, v, None, True),
+              lambda x, _, v: F.group_norm(x, 4, v)):
+        found = []
+        for dtype in (low, ad.float32):
+            leaves = [t.to(dtype).detach().requires_grad_() for t in (x, w, ones)]
+            y = f(*leaves)
+            y.backward(ad.ones(*y.shape, dtype=dtype))
+            found.append([y, *[t.grad for t in leaves if t.grad is not None]])
+        assert len(found[0]) == len(found[1])
+        assert all(a.dtype is low and ad.equal(a, b.to(low))
+                   for a, b in zip(*found, strict=True))

@@ -2,14 +2,14 @@
 
 `conv_forward`, `conv_grad_input` and `conv_grad_weight` are the three faces of one trilinear form
 and work for any number of spatial dimensions; a transposed convolution is `conv_grad_input` of its
-input. float32 and float64 run in generated kernels where LLVM is there, else windows are copied and
-multiplied. The pools are re-exported from `conv_pool`.
+input. float32 and float64 run in generated kernels where LLVM is there, 16-bit floats by way of
+float32; else windows are copied and multiplied. The pools are re-exported from `conv_pool`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import conv_numpy
@@ -51,6 +51,19 @@ def _kernels() -> Any:
     return conv_run
 
 
+def _halves(a: Array, b: Array) -> bool:
+    """Whether both are 16-bit floats of one type, and kernels for float32 are there."""
+    half = a.dtype == b.dtype and a.dtype.itemsize == 2 and a.dtype.kind not in "iu"
+    return bool(half and _kernels().usable())
+
+
+def _in_float32(f: Callable[..., Array], a: Array, b: Array, *rest: Any) -> Array:
+    """`f(a, b, *rest)` of 16-bit floats, rounded once."""
+    from .convert import as_float32, stored_as
+
+    return stored_as(f(as_float32(a), as_float32(b), *rest), a.dtype)
+
+
 def conv_forward(
     x: Array,
     w: Array,
@@ -69,6 +82,9 @@ def conv_forward(
     >>> conv_forward(np.ones((1, 1, 4)), np.ones((1, 1, 3)), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 2.0]]]
     """
+    if _halves(x, w):
+        wide = None if bias is None else bias.astype("float32")
+        return _in_float32(conv_forward, x, w, stride, padding, dilation, groups, wide)
     spec = conv_spec(x.shape, w.shape, stride, padding, dilation, groups)
     if _kernels().supported(x, w, spec):
         return _kernels().forward(x, w, spec, bias)
@@ -93,6 +109,8 @@ def conv_grad_input(
     >>> conv_grad_input(np.ones((1, 1, 2)), np.ones((1, 1, 3)), (1, 1, 4)).tolist()
     [[[1.0, 2.0, 2.0, 1.0]]]
     """
+    if _halves(ct, w):
+        return _in_float32(conv_grad_input, ct, w, x_shape, stride, padding, dilation, groups)
     spec = conv_spec(x_shape, w.shape, stride, padding, dilation, groups)
     if _kernels().supported(ct, w, spec):
         return _kernels().grad_input(ct, w, spec)
@@ -114,6 +132,8 @@ def conv_grad_weight(
     >>> conv_grad_weight(np.ones((1, 1, 2)), np.arange(4.0)[None, None], (1, 1, 3)).tolist()
     [[[1.0, 3.0, 5.0]]]
     """
+    if _halves(ct, x):
+        return _in_float32(conv_grad_weight, ct, x, w_shape, stride, padding, dilation, groups)
     spec = conv_spec(x.shape, w_shape, stride, padding, dilation, groups)
     if _kernels().supported(x, ct, spec):
         return _kernels().grad_weight(ct, x, spec)

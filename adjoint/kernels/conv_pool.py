@@ -130,6 +130,11 @@ def max_pool_forward(
     low = -np.inf if floating else np.iinfo(x.dtype).min
     shape = (*x.shape[:2], *out)
     first = _first_index(space, out, s, p, d)
+    if floating and x.dtype.itemsize == 2 and x.size >= _kernels().LEAST:
+        from .convert import as_float32, stored_as
+
+        high, index = max_pool_forward(as_float32(x), k, s, p, d, ceil_mode)
+        return stored_as(high, x.dtype), index
     if floating and math.prod(shape) and _kernels().supported(x, len(space)):
         made = np.empty(shape, x.dtype), np.empty(shape, np.int64)
         _kernels().max_pool(x, (k, s, p, d, out), *made, first)

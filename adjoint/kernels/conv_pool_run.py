@@ -20,6 +20,7 @@ ARGS = ["x", "out", "index", "first", "plane", "places"] + [
     kind + axis for axis in _AXES for kind in ("in_", "out_", "k_", "step_", "pad_", "gap_")
 ]
 _POINTERS = frozenset(("x", "out", "index", "first"))
+LEAST = 2048        # elements from which the kernel pays
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 
 
@@ -140,7 +141,7 @@ def supported(x: Array, dims: int) -> bool:
     """Whether the generated kernel computes this: float32 or float64, one to three dimensions."""
     if x.dtype.char not in "fd" or not x.dtype.isnative or not 1 <= dims <= 3:
         return False
-    return 2048 <= x.size and math.prod(x.shape[2:]) < 1 << 30 and llvm.available()
+    return LEAST <= x.size and math.prod(x.shape[2:]) < 1 << 30 and llvm.available()
 
 
 def max_pool(

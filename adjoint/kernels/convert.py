@@ -17,7 +17,7 @@ from adjoint.kernels.loops import geometry
 
 Array = NDArray[Any]
 _BLOCK = 1 << 15        # elements of a chunk
-_U8 = np.dtype(np.uint8)
+_U8, _F32 = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -77,3 +77,23 @@ def convert(x: Array, dtype: np.dtype[Any]) -> Any:
     out = np.empty(x.shape, dtype)
     entry(threads.light_entry(), _geometry(x.size)[1], x, out)
     return out
+
+
+def as_float32(x: Array) -> Array:
+    """An array of 16-bit floats in float32, in C order where a kernel converts it.
+
+    >>> as_float32(np.ones(2, np.float16)).tolist()
+    [1.0, 1.0]
+    """
+    made: Array = convert(x, _F32)
+    return x.astype(_F32) if made is NotImplemented else made
+
+
+def stored_as(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Float32 results in a 16-bit dtype, rounded to nearest.
+
+    >>> stored_as(np.ones(2, np.float32), np.dtype(np.float16)).dtype.name
+    'float16'
+    """
+    made: Array = convert(x, dtype)
+    return x.astype(dtype) if made is NotImplemented else made

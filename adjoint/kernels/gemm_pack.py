@@ -3,6 +3,7 @@ micro-kernels read, from whichever way it lies."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .gemm_emit import BYTES, Emit, lane_mask, load_wide, shaped, transpose_block
@@ -199,4 +200,8 @@ class PackPairs:
 
             with e.loop(0, pairs) as k:
                 weave(k, False)
-            e.cond(odd, lambda weave=weave: weave(pairs, True))
+
+            def last(weave: Callable[[str, bool], None] = weave) -> None:
+                weave(pairs, True)
+
+            e.cond(odd, last)

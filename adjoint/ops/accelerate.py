@@ -17,6 +17,7 @@ from adjoint.base.dtypes import F32, F64, is_float
 from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
 from adjoint.ops import activation, batch_norm, cross_entropy, group_norm, norm, recurrent
+from adjoint.ops.api_common import narrowed, wide
 from adjoint.ops.family import generated
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
@@ -48,6 +49,11 @@ def accelerate(record: Op, adapter: Adapter, minimum: int = _SMALL) -> None:
         return slow(*arrays, **attrs)
     record.impl = impl
     record.settle(slow, minimum)
+
+
+def _half(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are floats of 16 bits."""
+    return dtype.itemsize == 2 and is_float(dtype)
 
 
 def plus(a: Any, b: Any, out: Any = None) -> Any:
@@ -137,33 +143,51 @@ def _layer_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: 
               for d in (dw, db)))
 
 
+def _widened(adapter: Adapter) -> Adapter:
+    """An adapter whose kernel has no 16-bit form: operands of 16 bits are given in float32, and the
+    first result is stored in 16 again (statistics and gradients of parameters stay wide)."""
+    @functools.wraps(adapter)
+    def run(k: Any, *arrays: Any, **attrs: Any) -> Any:
+        dtype = arrays[0].dtype
+        if not _half(dtype):
+            return adapter(k, *arrays, **attrs)
+        got = adapter(k, *[wide(a) if type(a) is np.ndarray else a for a in arrays], **attrs)
+        if got is NotImplemented:
+            return got
+        if type(got) is not tuple:
+            return narrowed(got, dtype)
+        return narrowed(got[0], dtype), *got[1:]
+    return run
+
+
+@_widened
 def _batch_norm(k: Any, x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
-    got = NotImplemented if x.dtype.itemsize == 2 else k(x, weight, bias, eps=eps)
+    got = k(x, weight, bias, eps=eps)
     return got if got is NotImplemented else (got[0], got[1], got[3])
 
 
+@_widened
 def _batch_norm_given(k: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, *,
                       eps: float) -> Any:
     got = k(x, weight, bias, mean=mean, var=var, eps=eps)
     return got if got is NotImplemented else got[0]
 
 
+@_widened
 def _batch_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, var: Any, *, eps: float,
                          wanted: tuple[bool, ...], training: bool) -> Any:
-    if x.dtype.itemsize == 2:
-        return NotImplemented
     rstd = 1 / np.sqrt(var + var.dtype.type(eps))
     return k(_packed(ct), x, mean, rstd, weight, training=training)
 
 
+@_widened
 def _group_norm(k: Any, x: Any, weight: Any, bias: Any, *, groups: int, eps: float) -> Any:
     return k(x, groups, weight, bias, eps=eps)
 
 
+@_widened
 def _group_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, *,
                          groups: int, wanted: tuple[bool, ...]) -> Any:
-    if x.dtype.itemsize == 2:
-        return NotImplemented
     return k(_packed(ct), x, groups, mean, rstd, weight)
 
 
@@ -175,11 +199,12 @@ def _rms_norm(k: Any, x: Any, weight: Any, *, ndim: int, eps: float) -> Any:
     return got if got is NotImplemented else (_shaped(got[0], x.shape), got[1])
 
 
+@_widened
 def _rms_norm_backward(k: Any, ct: Any, x: Any, weight: Any, rstd: Any, *, ndim: int,
                        wanted: tuple[bool, ...]) -> Any:
     inner = x.shape[x.ndim - ndim:]
-    if not x.flags.c_contiguous or (x.dtype.itemsize == 2 and wanted[1]):
-        return NotImplemented        # (a sum over rows of 16 bits is given in float32)
+    if not x.flags.c_contiguous:
+        return NotImplemented
     got = k(_packed(ct), x, rstd, _flat(weight), gradients=wanted[1],
             columns=math.prod(inner))
     if got is NotImplemented:
@@ -383,11 +408,6 @@ def _product(name: str, arrange: Callable[..., Any]) -> None:
         return slow(*arrays, **attrs)
     record.impl = impl
     record.settle(slow, _PRODUCT)
-
-
-def _half(dtype: np.dtype[Any]) -> bool:
-    """Whether elements are floats of 16 bits, which kernels widen in registers."""
-    return dtype.itemsize == 2 and is_float(dtype)
 
 
 @functools.cache

@@ -25,8 +25,11 @@ from adjoint.core.bind import function_of
 from adjoint.core.modes import warn
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.family import generated
 from adjoint.ops.public import write_out
 from adjoint.ops.shape import integer, normalize_dim, normalize_dims
+
+_CONVERTED = 4096        # elements from which the call of a kernel pays for a conversion
 
 Shape = tuple[int, ...]
 
@@ -224,15 +227,22 @@ def kernel(name: str, impl: Callable[..., Any], infer: Callable[..., Any],
     return call
 
 
+def _converted(a: Any, dtype: Any) -> Any:
+    """A raw array in another float dtype: NumPy converts 16-bit floats one by one."""
+    kernel = generated("to_dtype") if type(a) is np.ndarray and a.size >= _CONVERTED else None
+    made = NotImplemented if kernel is None else kernel(a, dtype)
+    return a.astype(dtype) if made is NotImplemented else made
+
+
 def wide(a: Any) -> Any:
     """A 16-bit float array in float32, in which it is computed; others as they are."""
     half = a.dtype.itemsize == 2 and (a.dtype.kind == "f" or is_bfloat16(a.dtype))
-    return a.astype(F32) if half else a
+    return _converted(a, F32) if half else a
 
 
 def narrowed(a: Any, dtype: Any) -> Any:
     """`a` in the dtype that it is stored in."""
-    return a if a.dtype == dtype else a.astype(dtype)
+    return a if a.dtype == dtype else _converted(a, dtype)
 
 
 def fill_like(aval: Any, number: float = 0.0) -> Any:
