@@ -148,8 +148,9 @@ def tensor_repr(t: Tensor) -> str:
     """`repr(tensor)`."""
     if t.level:
         return t.trace.describe(t)
-    prefix = "Parameter containing:\n" if isinstance(t, Parameter) else ""
     name = "tensor" if type(t) in OWN else type(t).__name__
+    prefix = "Parameter containing:\n" if name == "tensor" and isinstance(t, Parameter) else ""
+    around = "Parameter({})" if not prefix and isinstance(t, Parameter) else "{}"
     array, suffix = t.array, []
     if type(array) is MetaArray:
         body = "..."
@@ -170,7 +171,7 @@ def tensor_repr(t: Tensor) -> str:
         suffix.append(f"grad_fn=<{t.grad_fn.name()}>")
     elif t._rg:
         suffix.append("requires_grad=True")
-    return f"{prefix}{_with_suffixes(f'{name}({body}', suffix)})"
+    return prefix + around.format(_with_suffixes(f"{name}({body}", suffix) + ")")
 
 
 def sparse_repr(t: Any) -> str:

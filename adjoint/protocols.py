@@ -9,11 +9,17 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import result_type
-from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
+from adjoint.base.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    NotSupported,
+    ShapeError,
+)
 from adjoint.core.bind import plain_number
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor, expose, share_cell, wrap
-from adjoint.ops.public import FUNCTIONS, METHODS, public, write_out
+from adjoint.ops.public import FUNCTIONS, METHODS, planned, public, write_out
 
 UFUNCS = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
@@ -218,3 +224,62 @@ def attach() -> None:
 
 
 __all__ = ["attach", "from_dlpack"]
+
+
+# ------------------------------------------------------------------ Python's numbers
+def _real(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if type(value) is complex:
+            if value.imag:
+                raise DTypeError(f"value cannot be converted to type {kind.__name__} without "
+                                 f"overflow: {value} has an imaginary part")
+            value = value.real
+        return kind(value)
+    return convert
+
+
+def _scalar(name: str, convert: Callable[[Any], Any]) -> None:
+    kind: Any = Tensor
+
+    def method(self: Tensor) -> Any:
+        return convert(kind.item(self))
+    method.__name__ = name
+    setattr(Tensor, name, method)
+
+
+for _name, _convert in (("__float__", _real(float)), ("__int__", _real(int)),
+                        ("__complex__", complex)):
+    _scalar(_name, _convert)
+
+
+# ------------------------------------------------------------------ axes turned around
+def _transposed(self: Tensor) -> Tensor:
+    """All axes reversed."""
+    return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))
+
+
+def _swapped(name: str, batches: bool) -> Callable[[Tensor], Tensor]:
+    """A property that swaps the last two axes, of matrices alone or of their batches too."""
+    def swap(self: Tensor) -> Tensor:
+        n = len(self.shape)
+        if n == 1 or n > 2 and not batches:
+            kinds = "matrices or batches of matrices" if batches else "matrices (2-D tensors)"
+            more = " For batches of matrices, consider using tensor.mH" if n > 2 else ""
+            raise ShapeError(f"tensor.{name} is only supported on {kinds}. Got {n}-D tensor.{more}")
+        return METHODS["transpose"](self, -2, -1) if n else self.view(())
+    swap.__doc__ = "The last two axes swapped."
+    return swap
+
+
+def _conjugate(swap: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def adjoint(self: Tensor) -> Tensor:
+        out: Tensor = METHODS["conj"](swap(self))
+        return out
+    adjoint.__doc__ = "The conjugate of the last two axes swapped."
+    return adjoint
+
+
+for _name, _prop in (("T", _transposed), ("mT", _swapped("mT", True)),
+                     ("H", _conjugate(_swapped("H", False))),
+                     ("mH", _conjugate(_swapped("mH", True)))):
+    setattr(Tensor, _name, property(planned(_prop), doc=_prop.__doc__))

@@ -1,14 +1,14 @@
 """The memory under a tensor, as programs ask for it: its address, its bytes, its elements."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import of_numpy, to_numpy, uint8
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, StructureError
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor, expose, owner_of, wrap
 from adjoint.ops.convert import LEGACY as CONSTRUCTORS
@@ -26,9 +26,11 @@ class UntypedStorage:
     (24, True)
     """
 
-    def __init__(self, tensor: Tensor | int, *, dtype: Any = None, device: Any = None) -> None:
-        self.tensor: Tensor = tensor if isinstance(tensor, Tensor) else FUNCTIONS["empty"](
-            int(tensor), dtype=self._element(dtype), device=device)
+    def __init__(self, tensor: Tensor | int | Sequence[Any] = 0, *, dtype: Any = None,
+                 device: Any = None) -> None:
+        make = FUNCTIONS["empty" if isinstance(tensor, int) else "tensor"]
+        self.tensor: Tensor = tensor if isinstance(tensor, Tensor) else make(
+            tensor, dtype=self._element(dtype), device=device)
         array = self.tensor.array
         self._owner = array if isinstance(array, MetaArray) else owner_of(array)
 
@@ -74,6 +76,89 @@ class UntypedStorage:
         """The bytes as ints."""
         found: list[int] = self._bytes().tolist()
         return found
+
+    is_cuda = False
+
+    def element_size(self) -> int:
+        """Bytes per element: 1."""
+        return 1
+
+    def type(self, dtype: Any = None) -> Any:
+        """The name of the class."""
+        if dtype is not None:
+            raise ArgumentError(f"UntypedStorage has no elements to turn into {dtype}: "
+                                "TypedStorage does")
+        return "torch.storage.UntypedStorage"
+
+    def _flat(self) -> Tensor:
+        """All elements, as a tensor on this memory."""
+        return wrap(self._elements())
+
+    def clone(self) -> Self:
+        """A copy."""
+        return type(self)(self._flat().clone())
+
+    def new(self) -> Self:
+        """Another one, empty."""
+        return type(self)(self._flat()[:0].clone())
+
+    def fill_(self, value: Any) -> Self:
+        """Set every element."""
+        self[:] = value
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> Self:
+        """Take the elements of another storage of as many, cast."""
+        if not isinstance(source, UntypedStorage):
+            raise StructureError("copy_(): argument 'src' (position 1) must be torch.Storage, not "
+                                 f"{type(source).__name__}")
+        if len(source) != len(self):
+            raise ArgumentError(f"storages of {len(self)} and {len(source)} elements; sizes must "
+                                "be equal to copy")
+        self[:] = source._flat()
+        return self
+
+    def cpu(self) -> Self:
+        """The storage itself."""
+        return self
+
+    def byteswap(self, dtype: Any) -> None:
+        """Turn around the bytes of every element of `dtype`, in place; of a complex one, those of
+        either part."""
+        kind = to_numpy(dtype)
+        width = kind.itemsize // 2 if kind.kind == "c" else kind.itemsize
+        words = self._bytes().view(f"u{width}")
+        expose(self.tensor)
+        words.byteswap(inplace=True)
+
+    def share_memory_(self) -> Self:
+        """Move the memory to where other processes can see it, as `Tensor.share_memory_` does."""
+        self.tensor.share_memory_()
+        array = self.tensor.array
+        self._owner = array if isinstance(array, MetaArray) else owner_of(array)
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """False: there is no other device to copy to."""
+        return False
+
+    def resizable(self) -> bool:
+        """False: tensors on this memory keep their size."""
+        return False
+
+    @property
+    def filename(self) -> Any:
+        """Path of the file that is mapped here; None for other memory."""
+        path = getattr(self._owner, "filename", None)
+        return None if path is None else str(path)
+
+    @property
+    def _cdata(self) -> int:
+        """A number that two storages share only if they are the same memory."""
+        return self.data_ptr() or id(self._owner)
+
+    def _as_typed(self) -> TypedStorage:
+        return TypedStorage(wrap(self._bytes()))
 
     def is_shared(self) -> bool:
         """True after `Tensor.share_memory_`: other processes may write to it as well."""
@@ -150,27 +235,6 @@ class TypedStorage(UntypedStorage):
     def _kind(self) -> str:
         return f"torch.storage.TypedStorage(dtype={self.dtype}, device={self.device})"
 
-    def _flat(self) -> Tensor:
-        """All elements, as a tensor on this memory."""
-        return wrap(self._elements())
-
-    def clone(self) -> TypedStorage:
-        """A copy."""
-        return TypedStorage(self._flat().clone())
-
-    def fill_(self, value: Any) -> TypedStorage:
-        """Set every element."""
-        self[:] = value
-        return self
-
-    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
-        """Take the elements of another storage of as many, cast."""
-        if len(source) != len(self):
-            raise ArgumentError(f"storages of {len(self)} and {len(source)} elements; sizes must "
-                                "be equal to copy")
-        self[:] = source._flat()
-        return self
-
     def type(self, dtype: Any = None) -> Any:
         """The name of the class of such storages; with `dtype` (a dtype, or a class of storages) a
         copy of that type."""
@@ -185,20 +249,17 @@ class TypedStorage(UntypedStorage):
     def _as(self, dtype: Any) -> TypedStorage:
         return self if dtype == self.dtype else TypedStorage(self._flat().to(dtype))
 
-    def cpu(self) -> TypedStorage:
-        """The storage itself."""
+    def _as_typed(self) -> TypedStorage:
         return self
-
-    is_cuda = False
 
 
 for _method, _kind in (("double", "float64"), ("float", "float32"), ("half", "float16"),
                        ("long", "int64"), ("int", "int32"), ("short", "int16"), ("char", "int8"),
                        ("byte", "uint8"), ("bool", "bool"), ("bfloat16", "bfloat16")):
-    def _cast(self: TypedStorage, _kind: str = _kind) -> TypedStorage:
+    def _cast(self: UntypedStorage, _kind: str = _kind) -> TypedStorage:
         """A copy in another dtype; the storage itself where it has it."""
-        return self._as(of_numpy(to_numpy(_kind)))
-    setattr(TypedStorage, _method, _cast)
+        return self._as_typed()._as(of_numpy(to_numpy(_kind)))
+    setattr(UntypedStorage, _method, _cast)
 
 
 class _Named(type):

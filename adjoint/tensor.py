@@ -18,7 +18,14 @@ from adjoint.autograd import api
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact, of_numpy
-from adjoint.base.errors import AutogradError, IndexOutOfRange, MetaError, MissingName, ShapeError
+from adjoint.base.errors import (
+    AutogradError,
+    DTypeError,
+    IndexOutOfRange,
+    MetaError,
+    MissingName,
+    ShapeError,
+)
 from adjoint.core import tensor as core
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
@@ -39,7 +46,7 @@ from adjoint.ops import arrange
 from adjoint.ops import pointwise as p
 from adjoint.ops.create import device_name
 from adjoint.ops.device import device as device_type
-from adjoint.ops.public import METHODS, planned
+from adjoint.ops.public import METHODS
 from adjoint.printing import tensor_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,6 +122,9 @@ def detach_(self: Tensor) -> Tensor:
 @member
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set `requires_grad` in place; returns the tensor."""
+    if type(requires_grad) is not bool:
+        raise DTypeError("requires_grad_(): argument 'requires_grad' (position 1) must be bool, "
+                         f"not {type(requires_grad).__name__}")
     if requires_grad:
         core.may_require_grad(self.array, "only Tensors of floating point dtype")
     self.requires_grad = requires_grad
@@ -358,17 +368,6 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     return array.view()
 
 
-def _scalar(name: str, convert: Callable[[Any], Any]) -> None:
-    def method(self: Tensor) -> Any:
-        return convert(item(self))
-    method.__name__ = name
-    setattr(Tensor, name, method)
-
-
-for _name, _convert in (("__float__", float), ("__int__", int), ("__complex__", complex)):
-    _scalar(_name, _convert)
-
-
 @member
 def __bool__(self: Tensor) -> bool:
     array = values_of(self, "bool()")
@@ -404,8 +403,16 @@ def __iter__(self: Tensor) -> Iterator[Tensor]:
 
 @member
 def __contains__(self: Tensor, element: Any) -> bool:
+    if not isinstance(element, (Tensor, np.generic, bool, int, float, complex)):
+        raise DTypeError("Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+                         f"{type(element)}.")
     return bool((values_of(self, "in") == (element.array if isinstance(element, Tensor)
                                          else element)).any())
+
+
+@member
+def __reversed__(self: Tensor) -> Tensor:
+    return METHODS["flip"](self, tuple(range(len(self.shape))))
 
 
 @member
@@ -572,24 +579,3 @@ def attach_registry() -> None:
 
 __all__ = ["AccumulateGrad", "Size", "attach_registry", "getter", "inplace", "is_inexact",
            "member", "of_numpy", "wrap"]
-
-
-def _transposed(self: Tensor) -> Tensor:
-    """All axes reversed."""
-    return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))
-
-
-def _matrix_transposed(self: Tensor) -> Tensor:
-    """The last two axes swapped."""
-    return METHODS["transpose"](self, -2, -1)
-
-
-def _adjoint(self: Tensor) -> Tensor:
-    """The conjugate of the last two axes swapped."""
-    out: Tensor = pw.conj(_matrix_transposed(self))
-    return out
-
-
-for _name, _prop in (("T", _transposed), ("mT", _matrix_transposed), ("H", _adjoint),
-                     ("mH", _adjoint)):
-    setattr(Tensor, _name, property(planned(_prop), doc=_prop.__doc__))

@@ -67,6 +67,9 @@ class DType:
 
     def to_complex(self) -> DType:
         """The complex dtype of this precision."""
+        if not (self.is_floating_point or self.is_complex):
+            raise DTypeError(f"Unknown Complex ScalarType for {scalar_type(self)}: a floating "
+                             "dtype is needed")
         return complex128 if self.itemsize == 8 or self.name == "complex128" else complex64
 
     def to_real(self) -> DType:
@@ -288,14 +291,20 @@ class finfo:
         else:
             real = {"c": {8: F32, 16: F64}}.get(d.kind, {}).get(d.itemsize, d)
             if real.kind != "f":
-                raise DTypeError(f"finfo() requires a floating point dtype, got {of_numpy(d)}")
-            info = np.finfo(real)
+                raise DTypeError("torch.finfo() requires a floating point input type. Use "
+                                 f"torch.iinfo to handle '{of_numpy(d)}'")
+            info, d = np.finfo(real), real
         self.bits = int(info.bits)
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
         self.smallest_subnormal = float(info.smallest_subnormal)
-        self.resolution = float(info.resolution)
+        self.resolution = float(f"1e-{info.precision}")
         self.dtype = of_numpy(d).name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, finfo) and other.dtype == self.dtype
+
+    __hash__: Any = None
 
     def __repr__(self) -> str:
         return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
@@ -308,14 +317,22 @@ class iinfo:
 
     def __init__(self, dtype: Any) -> None:
         d = to_numpy(dtype)
+        if d.kind == "b":
+            raise DTypeError("torch.bool is not supported by torch.iinfo: it has no range")
         if d.kind not in "iu":
-            raise DTypeError(f"iinfo() requires an integer dtype, got {of_numpy(d)}")
+            raise DTypeError("torch.iinfo() requires an integer input type. Use torch.finfo to "
+                             f"handle '{of_numpy(d)}'")
         info = np.iinfo(d)
         self.bits, self.max, self.min = info.bits, int(info.max), int(info.min)
         self.dtype = of_numpy(d).name
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, iinfo) and other.dtype == self.dtype
+
+    __hash__: Any = None
+
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
 
 def lacking(words: str, dtype: np.dtype[Any]) -> NotSupported:

@@ -10,7 +10,7 @@
     ├── AutogradError     also RuntimeError                graphs, versions, backward
     │   ├── GradcheckError
     │   └── TransformError     also TypeError              what a transform has no answer to
-    ├── MetaError         also RuntimeError                a value is needed and there is no storage
+    ├── MetaError         also NotImplementedError         a value is needed and there is no storage
     ├── MissingName       also AttributeError              a name that is not here
     └── NotSupported      also NotImplementedError         known, and deliberately absent
 
@@ -83,7 +83,7 @@ class TransformError(AutogradError, TypeError):
     """A function has no such derivative, or a value of a transform is needed where it has none."""
 
 
-class MetaError(AdjointError, RuntimeError):
+class MetaError(AdjointError, NotImplementedError):
     """The value of a storage-less (meta) tensor was asked for."""
 
 

@@ -69,6 +69,13 @@ class Size(tuple[int, ...]):
 
     __slots__ = ()
 
+    def __new__(cls, sizes: Any = ()) -> Size:
+        given = tuple(sizes)
+        for i, n in enumerate(given):
+            if type(n) is not int:
+                given = (*given[:i], _extent(n, i), *given[i + 1:])
+        return tuple.__new__(cls, given)
+
     def numel(self) -> int:
         """Number of elements."""
         n = 1
@@ -84,10 +91,35 @@ class Size(tuple[int, ...]):
         return Size(out) if type(out) is tuple else out
 
     def __add__(self, other: Any) -> Size:
-        return Size(tuple(self) + tuple(other))
+        if not isinstance(other, tuple):
+            raise TypeError(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size"
+                            ": write it as tuple(...)")
+        return Size(tuple(self) + other)
+
+    def __radd__(self, other: Any) -> Any:
+        return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, times: Any) -> Size:
+        return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Size, (tuple(self),))
+
+
+def _extent(n: Any, at: int) -> int:
+    """An extent that is no plain int: a NumPy integer, or a tensor of one."""
+    if isinstance(n, int) or hasattr(n, "__index__") and not isinstance(n, float):
+        try:
+            return int(n.__index__())
+        except TypeError:
+            pass
+    raise TypeError(f"torch.Size() takes an iterable of 'int' (item {at} is "
+                    f"'{type(n).__name__}')")
+
+
+_of_ints = tuple.__new__        # of a shape, whose entries need no look
 
 
 class OutRef:
@@ -237,6 +269,8 @@ class Tensor(metaclass=_TensorType):
                 "you can only change requires_grad flags of leaf variables. If you want to use a "
                 "computed variable in a subgraph that doesn't require differentiation use "
                 "var_no_grad = var.detach().")
+        if value is not True and value is not False:
+            raise AutogradError(f"requires_grad must be a bool, got {value!r}")
         if value:
             may_require_grad(self.array, "only Tensors of floating point and complex dtype")
         if value and self._cell is INFERENCE_CELL and not state() & INFERENCE:
@@ -272,7 +306,7 @@ class Tensor(metaclass=_TensorType):
     @property
     def shape(self) -> Size:
         """Extent along each axis."""
-        return Size(self.array.shape)
+        return _of_ints(Size, self.array.shape)
 
     @property
     def dtype(self) -> DType:

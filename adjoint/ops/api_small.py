@@ -23,6 +23,7 @@ from adjoint.base.errors import (
     IndexOutOfRange,
     NotSupported,
     ShapeError,
+    StructureError,
 )
 from adjoint.core.inplace import check_fit
 from adjoint.core.op import op
@@ -458,17 +459,43 @@ def resize_as(self: Any, tensor: Any) -> Any:
 
 
 @public("set_", function=False)
-def set_(self: Any, source: Any = None, *args: Any) -> Any:
-    """The tensor shows the memory of `source` from now on."""
-    other = FUNCTIONS["empty"](0, dtype=self.dtype) if source is None else source
-    if not isinstance(other, Tensor):
-        other = other.tensor
-    shown = FUNCTIONS["as_strided"](other, args[1], args[2], args[0]) if len(args) > 2 else alias(
-        other)
+def set_(self: Any, source: Any = None, storage_offset: int = 0, size: Any = None,
+         stride: Any = None) -> Any:
+    """The tensor shows the memory of `source` from now on: all of a tensor or a storage, or `size`
+    elements of it from `storage_offset` on, `stride` apart (as in C order unless given).
+
+    >>> import adjoint as ad
+    >>> ad.empty(0).set_(ad.arange(6.0).untyped_storage(), 1, (2, 2)).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    if source is None:
+        shown = FUNCTIONS["empty"](0, dtype=self.dtype)
+    elif isinstance(source, Tensor) and size is None:
+        shown = alias(source)
+    else:
+        shown = _placed(self, source, storage_offset, size, stride)
     if shown.dtype != self.dtype:
-        raise DTypeError(f"set_: expected a source of {self.dtype}, got {shown.dtype}")
+        raise DTypeError(f"set_: expected a source of {self.dtype}, got {shown.dtype}. Could not "
+                         "set tensor of another type")
     self.data = shown
     return self
+
+
+def _placed(self: Any, source: Any, offset: int, size: Any, stride: Any) -> Any:
+    """Part of the memory of `source`, a tensor or a storage, as elements of the dtype of `self`."""
+    flat = source.untyped_storage() if isinstance(source, Tensor) else source
+    kind = (source if isinstance(source, Tensor) else self).array.dtype
+    octets = flat._bytes()
+    held = wrap(octets[:octets.size - octets.size % kind.itemsize].view(kind))
+    if offset < 0:
+        raise ShapeError(f"Tensor: invalid storage offset {offset}")
+    if size is None:
+        size = (numel(held) - offset,)
+    if isinstance(size, int):
+        raise StructureError("set_(): argument 'size' must be tuple of ints, not int")
+    if stride is None:
+        stride = [math.prod(size[k + 1:]) for k in range(len(size))]
+    return FUNCTIONS["as_strided"](held, tuple(size), tuple(stride), offset)
 
 
 @public("is_set_to", function=False)

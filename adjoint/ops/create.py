@@ -10,7 +10,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray, inverse
 from adjoint.base.dtypes import default_dtype, default_of, is_inexact, of_numpy, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError, StructureError
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
@@ -80,14 +80,19 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     try:
         array = np.array(plain)
     except ValueError as error:
-        raise ShapeError("expected sequences of equal length at every level of nesting: "
-                         f"{error}") from None
-    if array.dtype == object or array.dtype.kind in "USmM":
-        raise DTypeError(f"could not infer dtype of {type(data).__name__}: expected numbers, bools "
-                         "or nested sequences of them of equal length")
-    if dtype is not None:
-        return np.array(plain, to_numpy(dtype)) if array.size else array.astype(to_numpy(dtype))
+        words = f"expected sequences of equal length at every level of nesting: {error}"
+        if _mixed(plain):
+            raise StructureError(f"not a sequence: {words}") from None
+        raise ShapeError(words) from None
     first = _first(plain)
+    wide = isinstance(first, int) and array.dtype.kind in "Ou"       # beyond 64 bits, or int64
+    if array.dtype.kind in "OUSmM" and not wide:
+        raise _no_dtype(data, first)
+    if dtype is not None:
+        return _fitted(plain, array, to_numpy(dtype))
+    if wide:
+        raise ArgumentError("Overflow when unpacking long long: a number needs more than 64 bits "
+                            "with sign; give a floating dtype, or uint64")
     if isinstance(first, (np.generic, np.ndarray)):
         return array
     if array.dtype.kind == "c":
@@ -95,6 +100,40 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     if array.dtype.kind == "f" or array.size == 0:
         return array.astype(default_dtype())
     return array.astype(np.int64) if array.dtype.kind in "iu" else array
+
+
+def _mixed(data: Any) -> bool:
+    """Do numbers and sequences stand side by side?"""
+    if not isinstance(data, (list, tuple)):
+        return False
+    nested = [isinstance(d, (list, tuple)) for d in data]
+    return any(nested) and not all(nested) or any(map(_mixed, data))
+
+
+def _fitted(plain: Any, array: Any, dtype: np.dtype[Any]) -> Any:
+    """The numbers in the dtype that was asked for; those that it cannot hold are refused."""
+    if not array.size:
+        return array.astype(dtype)
+    try:
+        return np.array(plain, dtype)
+    except (OverflowError, ValueError):
+        low, high = array.min(), array.max()
+        if array.dtype.kind == "i" and dtype.kind == "u":
+            limit = int(np.iinfo(dtype).max)
+            if -limit <= low and high <= limit:             # a negative number goes round
+                return array.astype(dtype)
+        raise ArgumentError(f"value cannot be converted to type {of_numpy(dtype).name} without "
+                            f"overflow: the numbers go from {low} to {high}") from None
+
+
+def _no_dtype(data: Any, first: Any) -> Exception:
+    """The refusal of data without numbers."""
+    if isinstance(data, str):
+        return DTypeError("new(): invalid data type 'str': tensor() takes numbers")
+    if isinstance(first, str):
+        return ArgumentError(f"too many dimensions 'str': tensor() takes numbers, found {first!r}")
+    return DTypeError(f"Could not infer dtype of {type(first).__name__}: expected numbers, bools "
+                      "or nested sequences of them of equal length")
 
 
 def _plain(data: Any) -> Any:

@@ -2,18 +2,21 @@
 formats: names that programs pass around."""
 from __future__ import annotations
 
+import re
 from contextvars import ContextVar, Token
 from typing import Any, Self
 
 import numpy as np
 
 from adjoint.base.dtypes import DType
-from adjoint.base.errors import AdjointError, ArgumentError
+from adjoint.base.errors import AdjointError, ArgumentError, StructureError
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.rehearsal import keeps_value
 
 _default: ContextVar[str] = ContextVar("adjoint_device", default="cpu")
 _ABSENT = ("cuda", "mps", "xpu", "xla", "hpu", "mtia", "ipu", "vulkan")
+_KNOWN = ("cpu", "meta", *_ABSENT)
+_TEXT = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?", re.ASCII)
 
 
 class device:
@@ -26,18 +29,12 @@ class device:
     """
 
     __slots__ = ("type", "index", "_held")
+    type: str
+    index: int | None
 
-    def __init__(self, type: Any = "cpu", index: int | None = None) -> None:
-        if isinstance(type, device):
-            type, index = type.type, type.index
-        if isinstance(type, int):
-            type, index = "cuda", type
-        name, _, number = str(type).partition(":")
-        if name not in ("cpu", "meta", *_ABSENT):
-            raise ArgumentError(f"Expected one of cpu, meta device type at start of device string: "
-                                f"{type}")
-        self.type = name
-        self.index = int(number) if number else index
+    def __init__(self, type: Any, index: int | None = None) -> None:
+        self.type, self.index = (type, None) if index is None and type in _PLAIN else _parsed(
+            type, index)
         self._held: list[Token[str]] = []
 
     def __enter__(self) -> device:
@@ -64,6 +61,36 @@ class device:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return device, (self.type, self.index)
+
+
+_PLAIN = {"cpu", "meta"}
+
+
+def _parsed(name: Any, index: Any) -> tuple[str, int | None]:
+    """Type and index of a device in any of its spellings."""
+    if isinstance(name, device):
+        return name.type, name.index if index is None else index
+    if isinstance(name, int) and not isinstance(name, bool) and index is None:
+        name, index = "cuda", name
+    if not isinstance(name, str):
+        raise StructureError(f"device() received an invalid combination of arguments - got "
+                             f"({type(name).__name__}): a name such as 'cpu' is needed")
+    if index is not None and (isinstance(index, bool) or not hasattr(index, "__index__")):
+        raise StructureError("device(): argument 'index' (position 2) must be int, not "
+                             f"{type(index).__name__}")
+    if index is not None and index < 0:
+        raise ArgumentError(f"Device index must not be negative, got {index}")
+    if name.partition(":")[0] not in _KNOWN:
+        raise ArgumentError(f"Expected one of cpu, meta device type at start of device string: "
+                            f"{name}")
+    found = _TEXT.fullmatch(name)
+    if found is None:
+        raise ArgumentError(f"Invalid device string: '{name}': write a type, or one with a number "
+                            "such as 'cpu:0'")
+    if found[2] is not None and index is not None:
+        raise ArgumentError(f"type (string) must not include an index because index was passed "
+                            f"explicitly: {name}")
+    return found[1], int(found[2]) if found[2] is not None else index
 
 
 def check(d: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.base.errors import ArgumentError, AutogradError, NotSupported, StructureError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.kernels.stream import Stream
@@ -51,6 +51,9 @@ class Generator:
         """Begin the sequence of `seed` (an int of at most 64 bits)."""
         if isinstance(seed, Tensor):
             seed = seed.item()
+        if isinstance(seed, float) or not hasattr(seed, "__index__"):
+            raise ArgumentError(f"manual_seed expected a long, but got {type(seed).__name__}: give "
+                                "an int")
         seed = int(seed)
         if not -2**63 <= seed < 2**64:
             raise ArgumentError(f"Overflow when unpacking long: seed {seed} needs more than 64 "
@@ -85,10 +88,13 @@ class Generator:
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Continue from a state that `get_state` gave, here or in PyTorch."""
+        if not isinstance(new_state, Tensor | np.ndarray):
+            raise StructureError("expected a torch.ByteTensor, but got "
+                                 f"{type(new_state).__name__}: give what get_state() returned")
         held = np.asarray(getattr(new_state, "array", new_state))
         if held.dtype != np.uint8:
-            raise ArgumentError(f"RNG state must be a torch.ByteTensor, got {held.dtype}: give "
-                                "what get_state() returned")
+            raise StructureError(f"RNG state must be a torch.ByteTensor, got {held.dtype}: give "
+                                 "what get_state() returned")
         if held.size != _STATE.itemsize:
             raise ArgumentError(f"RNG state is wrong: expected {_STATE.itemsize} bytes from "
                                 f"get_state(), found {held.size}")
@@ -102,6 +108,14 @@ class Generator:
         self.stream.next_double = float(s["normal"]) if s["waits"] else None
         self.stream.next_float = float(s["single"]) if s["single_waits"] else None
         return self
+
+    def get_offset(self) -> int:
+        """Refused: a count of the numbers drawn is kept by generators of other devices."""
+        raise NotSupported("CPU Generator does not use offset: get_state() has all of its state")
+
+    def set_offset(self, offset: int) -> Generator:
+        """Refused, as `get_offset` is."""
+        raise NotSupported("CPU Generator does not use offset: set_state() sets all of its state")
 
     def clone_state(self) -> Generator:
         """A second generator in the same state."""
@@ -124,7 +138,7 @@ default_generator = Generator()
 @public(method=False)
 def manual_seed(seed: int) -> Generator:
     """Seed the default generator; returns it."""
-    return default_generator.manual_seed(seed)
+    return default_generator.manual_seed(seed if isinstance(seed, Tensor) else int(seed))
 
 
 @public(method=False)
