@@ -34,7 +34,8 @@ t.tensor([1e10], dtype=t.int32) | t.tensor([float('nan')], dtype=t.int32) | t.te
 t.tensor(['a']) | t.tensor([None]) | t.tensor({}) | t.tensor(object()) | t.tensor([1e39]).tolist()
 setattr(x, 'requires_grad', 1) | setattr(x, 'requires_grad', 'a') | x.requires_grad_('a')
 t.ones(2).mT | t.ones(2).H | t.ones(2).mH | t.ones(2, 2, 2).H | t.ones(2, 3, 4).mH.shape[1]
-t.UntypedStorage([1, 2]).tolist() | t.UntypedStorage(2).fill_(7).tolist() | t.UntypedStorage().nbytes()
+t.UntypedStorage([1, 2]).tolist() | t.UntypedStorage(2).fill_(7).tolist()
+t.UntypedStorage().nbytes()
 x.untyped_storage().float().tolist() | x.untyped_storage().clone().nbytes()
 x.untyped_storage().copy_(t.UntypedStorage(16).fill_(0)).tolist() | x.untyped_storage().copy_([1])
 t.TypedStorage([1, 2], dtype=t.float32).tolist() | repr(t.ones(1).untyped_storage())
