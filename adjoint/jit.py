@@ -47,6 +47,11 @@ def _overload(fn: T) -> T:
 _overload_method = _overload
 
 
+def interface(obj: T) -> T:
+    """`obj` itself: the class declares methods for TorchScript's compiler."""
+    return obj
+
+
 def unused(fn: T) -> T:
     """`fn` itself: a mark for TorchScript's compiler."""
     return fn
@@ -162,6 +167,6 @@ def __getattr__(name: str) -> Any:
     return _missing(name)
 
 
-__all__ = ["Final", "annotate", "export", "freeze", "ignore", "is_scripting", "is_tracing", "load",
-           "save", "script", "script_if_tracing", "script_method", "trace", "trace_module",
-           "unused"]
+__all__ = ["Final", "annotate", "export", "freeze", "ignore", "interface", "is_scripting",
+           "is_tracing", "load", "save", "script", "script_if_tracing", "script_method", "trace",
+           "trace_module", "unused"]

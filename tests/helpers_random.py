@@ -87,7 +87,8 @@ def _others() -> dict[str, Program]:
         "multinomial again": lambda t: t.multinomial(p(t), 700, True),
         "multinomial of one with replacement": lambda t: t.multinomial(
             t.linspace(1, 2, 50).reshape(5, 10), 1, True),
-        **_actions(), "multinomial rows": lambda t: t.multinomial(p(t).reshape(5, 10).double(), 70, True),
+        **_actions(),
+        "multinomial rows": lambda t: t.multinomial(p(t).reshape(5, 10).double(), 70, True),
         **{f"dropout {q}": lambda t, q=q: t.nn.functional.dropout(t.linspace(1, 2, 50000), q)
            for q in (0.1, 0.2, 0.4, 0.7, 0.9)},
         "dropout1d": lambda t: t.nn.functional.dropout1d(ones(t), 0.3),

@@ -296,3 +296,75 @@ def test_a_gradient_that_is_a_view_is_filled_with_zeros() -> None:
         layer.weight.grad = ad.ones(2).view_as(layer.weight)
         zero(set_to_none=False)
         assert layer.weight.grad.tolist() == [[0.0, 0.0]]
+
+
+def test_an_operand_of_another_class_answers_for_operators() -> None:
+    class Parts(tuple):
+        def __radd__(self, x: Any) -> Any:
+            return Parts(x + p for p in self)
+
+        __rmul__ = __rsub__ = __radd__
+
+    x = ad.ones(2, requires_grad=True)
+    for y in (x, ad.tensor(1.0), ad.ones(2, dtype=ad.float64)):
+        for got in (y + Parts((x, 2.0)), y - Parts((x, 2.0)), y * Parts((x, 2.0))):
+            assert type(got) is Parts and len(got) == 2 and got[0].dtype == (y + x).dtype
+    for stranger in (object(), "a", None):
+        with pytest.raises(TypeError, match="unsupported operand|expected a Tensor|ufunc"):
+            x + stranger
+
+
+def test_names_that_lie_elsewhere_there() -> None:
+    class Net(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return ad.einsum("ij,jk->ik", (x, x.T))
+
+    graph = ad.fx.proxy.Tracer().trace(Net())
+    node = next(n for n in graph.nodes if n.target is ad.einsum)
+    assert len(node.args) == 3 and issubclass(ad.fx.proxy.GraphAppendingTracer,
+                                              ad.fx.proxy.TracerBase)
+    assert ad.Future is ad.futures.Future and ad.jit.interface(Net) is Net
+
+
+def test_a_subclass_with_a_property_of_the_memorys_name() -> None:
+    class Image(ad.Tensor):
+        @property
+        def array(self) -> Any:
+            return self.as_subclass(ad.Tensor).detach().numpy()
+
+        @array.setter
+        def array(self, values: Any) -> None:
+            self.data = ad.as_tensor(values)
+
+    image = ad.ones(2, 3).as_subclass(Image)
+    assert type(image.array) is np.ndarray and type(image + 1) is Image
+    image.array = np.zeros((4, 5), np.float32)
+    assert image.shape == (4, 5) and (image * 2 + 1).sum().item() == 20.0
+
+
+class OwnLoader:
+    """A loader of a library that has PyTorch's iterators do the work."""
+
+    _index_sampler, _auto_collation, drop_last, in_order = range(10**9), False, False, True
+    generator, prefetch_factor, timeout, persistent_workers = None, 2, 0, False
+    worker_init_fn = multiprocessing_context = None
+
+    def __init__(self, num_workers: int) -> None:
+        from adjoint.utils.data.dataloader import _DatasetKind
+        self.dataset, self.num_workers = self, num_workers
+        self._dataset_kind = _DatasetKind.Iterable
+
+    def collate_fn(self, batch: Any) -> Any:
+        return batch
+
+    def __iter__(self) -> Any:
+        return iter([ad.ones(2), ad.zeros(3)])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_iterators_serve_a_loader_that_looks_like_one(workers: int) -> None:
+    from adjoint.utils.data import dataloader
+
+    kind = (dataloader._MultiProcessingDataLoaderIter if workers
+            else dataloader._SingleProcessDataLoaderIter)
+    assert [tuple(x.shape) for x in kind(OwnLoader(workers))] == [(2,), (3,)]

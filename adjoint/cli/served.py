@@ -24,6 +24,8 @@ RENAMED = {
     "torch.distributed.elastic.multiprocessing.errors": "adjoint.distributed.elastic",
     "torch._tensor_str": "adjoint.printing",
     "torch._subclasses.fake_tensor": "adjoint._subclasses",
+    "torch.fx.proxy": "adjoint.fx.tracer",
+    "torch.fx._symbolic_trace": "adjoint.fx.tracer",
     "torch.fx.experimental": "adjoint.fx",
     "torch.fx.experimental.proxy_tensor": "adjoint._subclasses",
     "torch.jit.annotations": "typing",

@@ -282,7 +282,7 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     else:
         found = own.operands(a, b, mode)
         if type(found) is not tuple:
-            return bind(own.op, (a, b), {}, False) if found is None else found
+            return _strangers(own.op, a, b) if found is None else found
         a, b, ad, bd, dtype, needs = found
     try:
         n = ad.size
@@ -331,6 +331,20 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     node.code, node.lasti = code, f.f_lasti
     t._rg, t._edge = True, node
     return t
+
+
+_KNOWN = (Tensor, ndarray, np.generic, bool, int, float, complex)
+_REFLECTED = {"add": "__radd__", "sub": "__rsub__", "mul": "__rmul__"}
+
+
+def _strangers(op: Any, a: Any, b: Any) -> Any:
+    """Operands that are not both tensors or numbers. `+`, `-` and `*` are these functions and not
+    methods that could return NotImplemented, so the other class is asked here, as Python would."""
+    if not isinstance(b, _KNOWN) and isinstance(a, Tensor):
+        reflected = getattr(type(b), _REFLECTED.get(op.name, ""), None)
+        if reflected is not None and (answer := reflected(b, a)) is not NotImplemented:
+            return answer
+    return bind(op, (a, b), {}, False)
 
 
 def _unary_first(x: Any, own: Any = None) -> Any:

@@ -11,10 +11,12 @@ imported or put in tables before still fits.
 """
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, Token
 from functools import cache
+from inspect import getattr_static
 from types import CodeType, FrameType, FunctionType, NoneType
 from typing import Any
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import ArgumentError
+from adjoint.base.provenance import is_own_code
 from adjoint.core.callers import Own
 from adjoint.core.tensor import DISPATCHED, OWN, Parameter, Size, Tensor, alias
 
@@ -145,6 +148,8 @@ def _template(free: int) -> CodeType:
 def _route(original: Callable[..., Any], plain: Any, modes: Any, route: Any, public: Any,
            asks_classes: bool, args: Any, kwargs: Any) -> Any:
     """The call of a public function that is not plainly one of plain operands."""
+    if len(args) == 2 and public.__name__ == "einsum" and isinstance(args[1], (list, tuple)):
+        args = (args[0], *args[1])       # as PyTorch tells it: an operand is never a list
     operands = (*args, *kwargs.values()) if asks_classes else ()
     if is_asked(operands):
         return ask(public, operands, args, kwargs)
@@ -251,6 +256,28 @@ def _property(prop: property) -> property:
     return property(get, prop.fset, prop.fdel, prop.__doc__)
 
 
+class _Theirs:
+    """What a user's class calls `array`, which is where a tensor has its memory: this package goes
+    on seeing the memory under that name, everybody else the class's own attribute."""
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def __get__(self, obj: Any, kind: Any = None) -> Any:
+        if obj is not None and is_own_code(sys._getframe(1).f_code):
+            return _ARRAY.__get__(obj)
+        return self.found.__get__(obj, kind) if hasattr(self.found, "__get__") else self.found
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        owner = _ARRAY if is_own_code(sys._getframe(1).f_code) else self.found
+        if not hasattr(owner, "__set__"):
+            raise AttributeError(f"'{type(obj).__name__}' object attribute 'array' is read-only")
+        owner.__set__(obj, value)
+
+
+_ARRAY: Any = Tensor.__dict__["array"]
+
+
 def base_of_subclasses() -> type[Any]:
     """What stands in for Tensor among the bases of a user's class: its constructor makes objects of
     that class, its properties ask. Made at the first such class."""
@@ -266,6 +293,9 @@ def base_of_subclasses() -> type[Any]:
 
     def subclass(cls: Any, /, **kwargs: Any) -> None:
         """A class that answers for ops is not asked about functions unless it says so."""
+        theirs = getattr_static(cls, "array")
+        if theirs is not _ARRAY and not isinstance(theirs, _Theirs):
+            cls.array = _Theirs(theirs)
         if DISPATCH in cls.__dict__:
             from adjoint.core.dispatch import take_over  # few programs have such a class
             take_over(cls)

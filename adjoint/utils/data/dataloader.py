@@ -19,6 +19,12 @@ _collate_fn_t = Callable[[list[Any]], Any]      # what annotations of libraries 
 _worker_init_fn_t = Callable[[int], None]
 
 
+class _DatasetKind:
+    """What a loader reads: places of a data set, or a stream. Loaders of libraries say it."""
+
+    Map, Iterable = 0, 1
+
+
 class _Endless:
     """The sampler of a stream: positions without meaning."""
 
@@ -147,12 +153,9 @@ class DataLoader:
             raise ArgumentError("batch_size=None option disables auto-batching and is mutually "
                                 "exclusive with drop_last")
 
-    def _indices(self) -> Iterator[Any]:
-        return iter(self._index_sampler)
-
-    def _plan(self, seed: int) -> WorkerPlan:
-        return WorkerPlan(self.dataset, self.collate_fn, self.batch_sampler is not None,
-                          self.drop_last, self.worker_init_fn, 0, self.num_workers, seed)
+    @property
+    def _dataset_kind(self) -> int:
+        return _DatasetKind.Iterable if self._stream else _DatasetKind.Map
 
     def __iter__(self) -> Iterator[Any]:
         seed = draw_seed(self.generator)
@@ -176,9 +179,12 @@ class DataLoader:
 
 
 class _BaseDataLoaderIter:
-    """One pass over the data; its length is the loader's, however many batches it has given."""
+    """One pass over the data; its length is the loader's, however many batches it has given.
 
-    def __init__(self, loader: DataLoader) -> None:
+    The loader may be a library's own that has the attributes of a DataLoader which are read here.
+    """
+
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def __iter__(self) -> Any:
@@ -191,11 +197,11 @@ class _BaseDataLoaderIter:
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """One pass in this process; after an error it goes on with the next batch."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        self._indices = loader._indices()
-        self._fetch = Fetcher(loader.dataset, loader.collate_fn, loader.batch_sampler is not None,
-                              loader.drop_last)
+        self._indices = iter(loader._index_sampler)
+        self._fetch = Fetcher(loader.dataset, loader.collate_fn, loader._auto_collation,
+                              loader.drop_last, loader._dataset_kind == _DatasetKind.Iterable)
 
     def __next__(self) -> Any:
         return self._fetch(next(self._indices))
@@ -204,14 +210,18 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over the data with workers; a persistent one is restarted for the next pass."""
 
-    def __init__(self, loader: DataLoader, seed: int) -> None:
+    def __init__(self, loader: Any, seed: int | None = None) -> None:
         super().__init__(loader)
-        self._loader_indices, self._in_order = loader._indices, loader.in_order
+        self._in_order = loader.in_order
         self._timeout, self._persistent = loader.timeout or None, loader.persistent_workers
         self._count = loader.num_workers
         self._ahead = loader.num_workers * (loader.prefetch_factor or 2)
         self._task = 0  # numbers never recur: late answers of an abandoned pass are told apart
-        self._pool = WorkerPool(loader._plan(seed), start_context(loader.multiprocessing_context))
+        plan = WorkerPlan(loader.dataset, loader.collate_fn, loader._auto_collation,
+                          loader.drop_last, loader._dataset_kind == _DatasetKind.Iterable,
+                          loader.worker_init_fn, 0, loader.num_workers,
+                          draw_seed(loader.generator) if seed is None else seed)
+        self._pool = WorkerPool(plan, start_context(loader.multiprocessing_context))
         self._close = weakref.finalize(self, self._pool.shutdown)
         self._begin()
 
@@ -222,7 +232,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def _begin(self) -> None:
         self._first = self._next = self._task
-        self._indices = self._loader_indices()
+        self._indices = iter(self._loader._index_sampler)
         self._exhausted = False
         self._owner: dict[int, int] = {}   # task -> worker, for tasks under way
         self._arrived: dict[int, Answer] = {}

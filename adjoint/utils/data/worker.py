@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from adjoint.base.errors import AdjointError
-from adjoint.utils.data.dataset import IterableDataset, fetch
+from adjoint.utils.data.dataset import fetch
 from adjoint.utils.data.seeds import seed_worker
 from adjoint.utils.data.segments import discard, pack
 
@@ -50,11 +50,10 @@ class Fetcher:
     """Gets one batch of a data set: by indices, or the next items of a stream."""
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], batched: bool,
-                 drop_last: bool) -> None:
+                 drop_last: bool, stream: bool) -> None:
         self._dataset, self._collate = dataset, collate
         self._batched, self._drop_last = batched, drop_last
-        self._stream: Iterator[Any] | None = (
-            iter(dataset) if isinstance(dataset, IterableDataset) else None)
+        self._stream: Iterator[Any] | None = iter(dataset) if stream else None
 
     def __call__(self, index: Any) -> Any:
         """The collated batch; StopIteration where a stream has ended."""
@@ -77,6 +76,7 @@ class WorkerPlan:
     collate: Callable[[Any], Any]
     batched: bool
     drop_last: bool
+    stream: bool
     init: Callable[[int], None] | None
     id: int
     count: int
@@ -133,10 +133,11 @@ class _Worker:
                 plan.init(plan.id)
             self._started = True
             if self._fetcher is None:
-                self._fetcher = Fetcher(plan.dataset, plan.collate, plan.batched, plan.drop_last)
+                self._fetcher = Fetcher(plan.dataset, plan.collate, plan.batched, plan.drop_last,
+                                        plan.stream)
             return "data", *pack(self._fetcher(index), name)
         except StopIteration as stop:
-            if not isinstance(plan.dataset, IterableDataset):
+            if not plan.stream:
                 return "error", _report(stop, plan.id), None
             self._ended = True
             return "end", b"", None
