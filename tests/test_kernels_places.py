@@ -1,4 +1,4 @@
-"""Small arrays picked and added to at places, by machine code and as NumPy does it."""
+"""Small arrays picked, written and added to at places, by machine code and as NumPy does it."""
 from __future__ import annotations
 
 from typing import Any
@@ -57,6 +57,59 @@ def test_added_in_order_to_what_is_there(dtype: Any) -> None:
     assert out.tobytes() == want.tobytes()
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_written_in_order(dtype: Any) -> None:
+    """Rows and single elements; the last of several values for one place stays; one for all."""
+    put = places.function("put")
+    out, at = some((2, 3, 4), dtype), np.array([2, 0, -1, 2, 2])
+    values, want, size = some((2, 5, 4), dtype), some((2, 3, 4), dtype), out.itemsize
+    want[...] = out
+    for j, k in enumerate(at):
+        want[:, k] = values[:, j]
+    assert put(out, at, values, 1, size, 0, 1) is out and out.tobytes() == want.tobytes()
+    along = RNG.integers(0, 3, (2, 5, 4))
+    for a, j, c in np.ndindex(2, 5, 4):
+        want[a, along[a, j, c], c] = values[a, j, c]
+    assert put(out, along, values, 1, size, 1, 0) is out and out.tobytes() == want.tobytes()
+    one = np.array(7, dtype)
+    want[:, [0, 2]] = one
+    assert put(out, np.array([0, 2]), one, 1, size, 0, 0) is out
+    np.put_along_axis(want, along[:, :1], one, 1)
+    assert put(out, along[:, :1].copy(), one, 1, size, 1, 0) is out
+    assert out.tobytes() == want.tobytes()
+
+
+def test_within() -> None:
+    within = places.function("within")
+    assert within(np.array([[0, 4], [2, 1]]), 5) is True
+    for bad in ([5], [-1], [0, 1, 9], []):
+        assert within(np.array(bad, np.int64), 5) is None
+    assert within(np.array([0], np.int32), 5) is None and within(np.arange(6)[::2], 9) is None
+
+
+def test_small_writes_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In-place scatter, index_copy, index_fill and p[ids] = v of small tensors leave NumPy's
+    functions alone, which prepare longer than they write."""
+    from adjoint.ops import index as rules
+    x, y, at = ad.zeros(3, 4), ad.zeros(2, 4), ad.tensor([[0, 1], [2, 3]])
+    rows, src = ad.tensor([2, 0]), ad.ones(2, 2)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("NumPy's way")
+    monkeypatch.setattr(np, "put_along_axis", refused)
+    monkeypatch.setattr(np, "unique", refused)
+    monkeypatch.setattr(rules, "_selector", refused)
+    y.scatter_(1, at, src)
+    y.scatter_(1, ad.tensor([[0], [2]]), 2.0)
+    x.index_copy_(0, rows, ad.full((2, 4), 3.0))
+    x.index_fill_(0, ad.tensor([-2, 1]), 4.0)
+    assert x.tolist() == [[3.0] * 4, [4.0] * 4, [3.0] * 4]
+    assert y.tolist() == [[2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 2.0, 1.0]]
+    for bad, words in (([[0, 9]], "index 9 is out of bounds"), ([[0, -1]], "index -1 is out")):
+        with pytest.raises(RuntimeError, match=words):
+            x.scatter_(1, ad.tensor(bad), 1.0)
+
+
 def test_positions_on_several_axes() -> None:
     locate = places.function("locate")
     a, b = np.array([[1, -2], [0, 1]]), np.array([[6, 0], [-7, -1]])
@@ -84,7 +137,13 @@ def test_what_is_refused_leaves_everything_as_it_was() -> None:
     fixed = np.ones((3, 4))
     fixed.flags.writeable = False
     assert add(fixed, np.array([0, 1, 2]), np.ones((3, 4)), 0, 8, 0, 0, 0) is None
-    assert (x == 1).all()
+    put = places.function("put")
+    assert put(x, at, np.zeros((2, 4)), 0, 8, 0, 0, 0) is None
+    assert put(x, np.array([0, 1]), np.zeros((2, 3)), 0, 8, 0, 0, 0) is None
+    assert put(x, np.array([0, 1]), np.zeros((2, 4), np.int64), 0, 8, 0, 0, 0) is None
+    assert put(x, np.array([0, 1, 2]), x, 0, 8, 0, 0, 0) is None
+    assert put(fixed, np.array([0, 1, 2]), np.zeros((3, 4)), 0, 8, 0, 0, 0) is None
+    assert (x == 1).all() and (fixed == 1).all()
 
 
 def test_a_tensor_is_added_to_itself() -> None:
@@ -96,7 +155,8 @@ def test_a_tensor_is_added_to_itself() -> None:
 
 
 def test_nothing_leaks() -> None:
-    pick, add, locate = (places.function(n) for n in ("pick", "add", "locate"))
+    pick, add, locate, put, within = (places.function(n) for n in (
+        "pick", "add", "locate", "put", "within"))
     x, at, bad = np.ones((3, 4)), np.array([0, 1]), np.array([0, 9])
 
     def work() -> None:
@@ -104,6 +164,10 @@ def test_nothing_leaks() -> None:
             pick(x, at, 0, 8, 0, 0)
             pick(x, bad, 0, 8, 0, 0)
             add(x, at, x[:2], 0, 8, 0, 0, 0)
+            put(x, at, x[:2].copy(), 0, 8, 0, 0)
+            put(x, bad, x[:2], 0, 8, 0, 0)
+            within(at, 2)
+            within(bad, 2)
             locate(at, 3, at, 4)
             locate(at, 3, bad, 4)
     work()

@@ -89,7 +89,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("loops", "where") for n in ("where", "masked_fill")}, "plus": ("loops", "plus"),
     "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
 }
-_PLACES = ("pick", "add", "locate")
+_PLACES = ("pick", "add", "put", "within", "locate")
 _REDUCTIONS = {"sum": "add", "sum_all": "add", "mean": "mean", "mean_all": "mean", "amax": "max",
                "amin": "min", "prod": "mul"}
 _NOTHING = 1 << 62                       # a size that no array reaches

@@ -1,8 +1,11 @@
-"""Small arrays read from, and added to, at places that index arrays name: without NumPy's loops
-over axes, and each index is checked where it is read.
+"""Small arrays read from, written to, and added to, at places that index arrays name: without
+NumPy's loops over axes, and each index is checked where it is read.
 
     pick(x, index, dim, size, along, wraps)              x.take(index, dim), take_along_axis
     add(out, index, values, dim, size, along, wraps)     the transpose: adds to what `out` holds
+    put(out, index, values, dim, size, along, wraps)     writes there, in order; a single value
+                                                         goes to all places
+    within(index, size)                                  True where all of an index is in [0, size)
     locate(index, size, index, size, ...)                one position for each place on several axes
 
 They take C-contiguous arrays, int64 indices and, in `size`, the bytes of an element; `add` knows
@@ -27,7 +30,7 @@ from adjoint.kernels.objects_ir import ELEMENTS, Writer, declare
 MOST = 1 << 14               # elements of the result, from which NumPy's way costs little beside it
 _AXES = 64
 _FLAGS, WRITEABLE = builtin.CONTIGUOUS | builtin.ALIGNED, 0x0400       # of NumPy's array flags
-ARRAY, INT64, NEW, NONE = range(4)           # words of `self`
+ARRAY, INT64, NEW, NONE, TRUE = range(5)     # words of `self`
 
 
 def _nothing(*operands: Any) -> None:
@@ -36,7 +39,7 @@ def _nothing(*operands: Any) -> None:
 
 @functools.cache
 def function(name: str) -> Callable[..., Any]:
-    """One of the three functions.
+    """One of the five functions.
 
     >>> pick = function("pick")
     >>> got = pick(np.arange(6.0).reshape(3, 2), np.array([2, -1]), 0, 8, 0, 1)
@@ -47,7 +50,7 @@ def function(name: str) -> Callable[..., Any]:
     if made is None:
         return _nothing
     module, new = made
-    own = struct.pack("4q", id(np.ndarray), id(np.dtype(np.int64)), new, id(None))
+    own = struct.pack("5q", id(np.ndarray), id(np.dtype(np.int64)), new, id(None), id(True))
     return builtin.make(name, module.address(name), own)
 
 
@@ -56,7 +59,7 @@ def _text(offsets: Mapping[str, int]) -> str:
     declare(code, ())
     code.declare("elements", ELEMENTS.format(**offsets))
     code.declare("memcpy", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-    for kind in (_Pick, _Add, _Locate):
+    for kind in (_Pick, _Add, _Put, _Within, _Locate):
         kind(code, offsets).emit()
     return code.text()
 
@@ -253,8 +256,9 @@ class _Pick(_Along):
         self.drop_to_other(made, bad)
 
 
-class _Add(_Along):
-    name = "add"
+class _Store(_Along):
+    """What `add` and `put` share: everything but what is done with an element."""
+
     least = 7
 
     def body(self) -> None:
@@ -265,24 +269,27 @@ class _Add(_Along):
         self.geometry(out, index, dim, along)
         n = f.call("elements", "i64", values)
         total = self.before * self.m * self.lanes * self.block
-        w.need(f.emit("i1", f"icmp eq i64 {n.ref}, {total.ref}"), "other")
+        w.need(self.enough(n, total), "other")
         target, source = w.field(out, "data"), w.field(values, "data")
         self._apart(target, f.call("elements", "i64", out) * size, source, n * size)
         flags = f.load(f.at(out, "i8", self.at["flags"]), "i32") & WRITEABLE
         w.need(flags.compare("ne", 0), "other")
         self.blocks(index, wraps, "other", lambda a, b: None)     # no index is out of range
-        done = f.label("added")
-        for bits, ty in ((4, "float"), (8, "double")):
-            yes, no = f.label(ty), f.label("not_" + ty)
-            f.branch(size.compare("eq", bits), yes, no)
-            f.start(yes)
-            self.blocks(index, wraps, "other", partial(self._sum, target, source, ty))
-            f.goto(done)
-            f.start(no)
-        f.goto("other")
+        done = f.label("stored")
+        self.store(target, source, size, done,
+                   lambda one: self.blocks(index, wraps, "other", one))
         f.start(done)
         w.hold(out)
         f.ret(out)
+
+    def enough(self, n: Value, total: Value) -> Value:
+        """Whether there is a value for each place."""
+        return self.f.emit("i1", f"icmp eq i64 {n.ref}, {total.ref}")
+
+    def store(self, target: Value, source: Value, size: Value, done: str,
+              each: Callable[[Callable[[Value, Value], None]], None]) -> None:
+        """`each(body)` calls for every block; then to the block `done`."""
+        raise NotImplementedError
 
     def _apart(self, a: Value, a_bytes: Value, b: Value, b_bytes: Value) -> None:
         """Go on where the two do not share memory."""
@@ -292,6 +299,22 @@ class _Add(_Along):
         above = f.emit("i1", f"icmp ule i64 {(second + b_bytes).ref}, {first.ref}")
         self.w.need(below | above, "other")
 
+
+class _Add(_Store):
+    name = "add"
+
+    def store(self, target: Value, source: Value, size: Value, done: str,
+              each: Callable[[Callable[[Value, Value], None]], None]) -> None:
+        f = self.f
+        for bits, ty in ((4, "float"), (8, "double")):
+            yes, no = f.label(ty), f.label("not_" + ty)
+            f.branch(size.compare("eq", bits), yes, no)
+            f.start(yes)
+            each(partial(self._sum, target, source, ty))
+            f.goto(done)
+            f.start(no)
+        f.goto("other")
+
     def _sum(self, target: Value, source: Value, ty: str, a: Value, b: Value) -> None:
         """Add a block at place b of the values to the one at place a of the result."""
         f = self.f
@@ -300,6 +323,60 @@ class _Add(_Along):
             here = f.at(target, ty, a + k)
             f.store(f.load(here, ty) + f.load(f.at(source, ty, b + k), ty), here)
         self.times(self.block, one)
+
+
+class _Put(_Store):
+    name = "put"
+
+    def enough(self, n: Value, total: Value) -> Value:
+        single = n.compare("eq", 1)
+        self.step = self.f.select(single, self.f.i64(0), self.f.i64(1))
+        return single | super().enough(n, total)
+
+    def store(self, target: Value, source: Value, size: Value, done: str,
+              each: Callable[[Callable[[Value, Value], None]], None]) -> None:
+        f = self.f
+        four, eight, rest = (f.label(n) for n in ("four", "eight", "rest"))
+        f.do(f"switch i64 {size.ref}, label %{rest} [i64 4, label %{four} i64 8, label %{eight}]")
+        for label, move in ((four, "i32"), (eight, "i64"), (rest, "")):
+            f.start(label)
+            each(partial(self._move, target, source, size, move))
+            f.goto(done)
+
+    def _move(self, target: Value, source: Value, size: Value, move: str, a: Value, b: Value
+              ) -> None:
+        """A block at place b of the values to place a of the result; `move`: the type of integers
+        of an element's size."""
+        f = self.f
+
+        def one(k: Value) -> None:
+            here = f.at(target, "i8", (a + k) * size)
+            there = f.at(source, "i8", (b + k) * self.step * size)
+            if move:
+                f.store(f.load(there, move, align=1), here, align=1)
+            else:
+                f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {here.ref}, ptr {there.ref}, "
+                     f"i64 {size.ref}, i1 false)")
+        self.times(self.block, one)
+
+
+class _Within(_Places):
+    name = "within"
+    least = 2
+
+    def body(self) -> None:
+        f, w = self.f, self.w
+        index, size = self.index(0), self.number(1)
+        n = f.call("elements", "i64", index)
+        self.few(n)
+        data = w.field(index, "data")
+
+        def one(i: Value) -> None:
+            self.checked(f.at(data, "i64", i), size, f.i64(0), "other")
+        self.times(n, one)
+        yes = f.load(f.at(f.at(f.args[0], "i8", self.at["bytes"]), "i64", TRUE), "ptr")
+        w.hold(yes)
+        f.ret(yes)
 
 
 class _Locate(_Places):

@@ -141,10 +141,9 @@ class Stream:
             found = self._bulk("double", n, F64, lambda w: _open(
                 fused(_real(w), high - low, low), low, high), reals=(low, high - low, high))
         else:
-            start, stop = np.float32(low), np.float32(high)
+            start, width, stop = reals = _singles(float(low), float(high))
             found = self._bulk("float", n, F32, lambda w: _open(
-                _fused32((w & 0xFFFFFF) * 2.0**-24, stop - start, start), start, stop),
-                reals=(float(start), float(stop - start), float(stop)))
+                _fused32((w & 0xFFFFFF) * 2.0**-24, width, start), start, stop), reals=reals)
             if dtype != F32:
                 found = _open(found.astype(dtype), low, high)
         return found.reshape(shape)
@@ -318,6 +317,13 @@ def _open(x: Array, low: Any, high: Any) -> Array:
     """What was rounded up to the end begins again, in place."""
     x[x == x.dtype.type(high)] = low
     return x
+
+
+@functools.lru_cache(maxsize=64)
+def _singles(low: float, high: float) -> tuple[float, float, float]:
+    """Start, width and end as float32 has them."""
+    start, stop = np.float32(low), np.float32(high)
+    return float(start), float(stop - start), float(stop)
 
 
 def _fused32(x: Array, a: Any, b: Any) -> Array:

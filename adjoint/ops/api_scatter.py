@@ -31,6 +31,7 @@ from adjoint.ops.gather import (
     scatter_amax_op,
     scatter_amin_op,
     scatter_op,
+    within,
 )
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
@@ -149,6 +150,8 @@ def wrapped_index(name: str, index: Any, size: int, *, negative: bool = False) -
                               f"{len(index.shape)}-d")
     flat = raw(index)
     if isinstance(flat, np.ndarray) and flat.size and not getattr(index, "level", 0):
+        if within(flat, size):
+            return index
         if flat.dtype is I64 and flat.view(np.uint64).max() < size:
             return index                        # one pass: negative ones are large there
         low, high = int(flat.min()), int(flat.max())
@@ -241,15 +244,15 @@ def _as_vector_inplace(f: Any) -> Any:
 
 
 def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
-    d = one_dim(x, dim)
-    lin = wrapped_index(name, index, x.shape[d])
+    d, shape = one_dim(x, dim), x.shape
+    lin = wrapped_index(name, index, shape[d])
     if dtype_of(source) != dtype_of(x):
         raise DTypeError(f"{name}(): self ({of_numpy(dtype_of(x)).name}) and source "
                          f"({of_numpy(dtype_of(source)).name}) must have the same scalar type")
-    expected = (*x.shape[:d], numel(lin), *x.shape[d + 1:])
-    if tuple(source.shape) != expected:
+    expected = (*shape[:d], numel(lin), *shape[d + 1:])
+    if source.shape != expected:
         raise ShapeError(f"{name}(): source tensor shape must match self tensor shape, excluding "
-                         f"the specified dimension. Got self.shape = {list(x.shape)} source.shape ="
+                         f"the specified dimension. Got self.shape = {list(shape)} source.shape ="
                          f" {list(source.shape)}, expected {list(expected)}")
     return d, lin, source if alpha == 1 else mul(source, alpha)
 
@@ -290,8 +293,10 @@ def index_copy_(self: Any, dim: int, index: Any, source: Any) -> Any:
                    name="index_copy_")
 
 
-def _distinct(index: Any) -> Any:
-    """Every position once, so that the value's gradient counts it once."""
+def _distinct(index: Any, value: Any) -> Any:
+    """Every position once, so that the value's gradient, where it may have one, counts it once."""
+    if type(value) in (int, float):
+        return index
     array = raw(index)
     return np.unique(array) if isinstance(array, np.ndarray) and not getattr(
         index, "level", 0) else index
@@ -302,7 +307,7 @@ def _distinct(index: Any) -> Any:
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     """A copy of `input` whose slices index[i] along dim are full of one value."""
     d = one_dim(input, dim)
-    lin = _distinct(wrapped_index("index_fill", index, input.shape[d], negative=True))
+    lin = _distinct(wrapped_index("index_fill", index, input.shape[d], negative=True), value)
     return index_put_op(input, lin, value, dims=(d,), accumulate=False)
 
 
@@ -311,7 +316,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 def index_fill_(self: Any, dim: int, index: Any, value: Any) -> Any:
     """In-place `index_fill`."""
     d = one_dim(self, dim)
-    lin = _distinct(wrapped_index("index_fill_", index, self.shape[d], negative=True))
+    lin = _distinct(wrapped_index("index_fill_", index, self.shape[d], negative=True), value)
     return inplace(index_put_op.op, self, (lin, value), {"dims": (d,), "accumulate": False},
                    name="index_fill_")
 

@@ -55,6 +55,20 @@ def add_picked(out: Any, index: Any, values: Any, dim: int, along: bool,
     return k is not None and k(out, index, values, dim, out.itemsize, along, wraps) is not None
 
 
+def put_picked(out: Any, index: Any, values: Any, dim: int, along: bool,
+               wraps: bool = False) -> bool:
+    """Write `values`, an array of as many or of one, to where `pick` reads them, in order; False
+    where nothing was done."""
+    k = generated("put")
+    return k is not None and k(out, index, values, dim, out.itemsize, along, wraps) is not None
+
+
+def within(index: Any, size: int) -> bool:
+    """Whether all of a small index is known to lie in [0, size)."""
+    k = generated("within")
+    return k is not None and k(index, size) is not None
+
+
 def _cut(x: Any, index: Any, dim: int) -> Any:
     if x.shape == index.shape:
         return x
@@ -237,15 +251,24 @@ def _scatter_check(name: str, x: Any, index: Any, src: Any, dim: int) -> None:
                          f"{list(src.shape)}")
 
 
+def _scattered(out: Any, index: Any, src: Any, dim: int, add: bool) -> bool:
+    """Whether machine code has done all of it: small arrays whose shapes it has checked."""
+    if not out.ndim or src.ndim and src.shape != index.shape:
+        return False
+    if add:
+        return bool(src.ndim) and src.dtype is out.dtype and add_picked(
+            out, index, src, dim, along=True)
+    return put_picked(out, index, src.astype(out.dtype, copy=False), dim, along=True)
+
+
 def _scatter_into(out: Any, index: Any, src: Any, dim: int, add: bool) -> Any:
+    if _scattered(out, index, src, dim, add):
+        return out
     _scatter_check("scatter", out, index, src, dim)
     if not index.size:
         return out
     if not out.ndim:
         out[...] = out + src if add else src
-        return out
-    if add and src.shape == index.shape and src.dtype is out.dtype and add_picked(
-            out, index, src, dim, along=True):
         return out
     check_bounds("scatter", index, out.shape[dim], dim)
     values = src[tuple(slice(n) for n in index.shape)] if src.ndim else np.broadcast_to(

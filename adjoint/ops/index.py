@@ -20,7 +20,7 @@ from adjoint.core.inplace import replay, scatter_into
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
-from adjoint.ops.gather import add_picked, pick, write_along
+from adjoint.ops.gather import add_picked, pick, put_picked, within, write_along
 from adjoint.ops.pointwise import add, lt, where_op
 from adjoint.ops.shape import expand_op, permute_op, reshape, unsqueeze_op
 
@@ -130,6 +130,8 @@ def check_range(index: Any, shape: Shape, dims: Shape, negative: bool = False) -
     if not index.size:
         return
     if not negative and index.dtype == I64:
+        if within(index, n):
+            return
         if index.view(np.uint64).max() < n:
             return                              # one pass: negative ones are large there
     elif index.min() >= (-n if negative else 0) and index.max() < n:
@@ -372,6 +374,8 @@ def _put_into(out: Any, index: Any, v: Any, dims: Shape, accumulate: bool) -> No
     if accumulate and len(dims) == 1 and type(v) is np.ndarray and add_picked(
             out, index, v, dims[0], along=False):
         return
+    if not accumulate and len(dims) == 1 and _put_small(out, index, v, dims[0]):
+        return
     check_range(index, out.shape, dims)
     where = _selector(index, out.shape, dims)
     if accumulate:
@@ -381,6 +385,17 @@ def _put_into(out: Any, index: Any, v: Any, dims: Shape, accumulate: bool) -> No
             np.add.at(out, where, values)
     else:
         out[where] = v
+
+
+def _put_small(out: Any, index: Any, v: Any, dim: int) -> bool:
+    """Whether machine code has written a number, or values of the right shape, at the index."""
+    if type(v) is np.ndarray and v.ndim:
+        if v.shape != (*out.shape[:dim], *index.shape, *out.shape[dim + 1:]):
+            return False
+    elif type(v) not in (float, int, bool) and type(v) is not np.ndarray:
+        return False
+    values = np.asarray(v, out.dtype) if type(v) is not np.ndarray else v
+    return put_picked(out, index, values, dim, along=False)
 
 
 def _index_put_impl(x: Any, index: Any, v: Any, /, *, dims: Shape, accumulate: bool) -> Any:
