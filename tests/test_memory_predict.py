@@ -480,3 +480,11 @@ def test_without_backward_nothing_is_kept() -> None:
     assert computed.live == given.live                      # the same parameters and state after
     assert computed.peak > 5 * given.peak
     assert "saved residual" in computed.table()
+
+
+@needs_allocator
+@pytest.mark.parametrize("shape, k", [((64, 1000), 5), ((2, 5000), 20), ((3, 640), 10)])
+def test_largest_of_long_rows(shape: tuple[int, ...], k: int) -> None:
+    """What it takes is to depend on the shape alone: ties and few rows included."""
+    for x in (ad.randn(*shape), ad.zeros(*shape), (ad.randn(*shape) * 4).round()):
+        agree(lambda x: (x * 1.0).topk(k, 1)[1], x)
