@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers_engine import const, exact, leaf, near, only_ours, randoms, values
@@ -348,3 +350,36 @@ def test_the_graph_of_a_gradient_has_no_idle_views() -> None:
     (g,) = ad.autograd.grad(x.sum() * c, x, create_graph=True)
     assert g.grad_fn.name() == "ExpandBackward0"
     assert g.grad_fn.next_functions[0][0].name() == "MulBackward0"
+
+
+def test_second_order_asks_no_node_about_hooks_that_are_not_there(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a graph is built and nobody looks on, nodes run without the questions of `visit`,
+    with the gradients that `visit` gives; a hook brings its own node back to it."""
+    from adjoint.autograd.engine import Backward
+    visited: list[str] = []
+    full = Backward.visit
+
+    def visit(walk: Backward, node: Any) -> None:
+        if walk.create:
+            visited.append(node.name())
+        full(walk, node)
+
+    monkeypatch.setattr(Backward, "visit", visit)
+    x, w = leaf(randoms(3, 2)), leaf(randoms(2, 4))
+
+    def second(hook: bool) -> list[np.ndarray]:
+        h = x @ w
+        seen: list[bool] = []
+        if hook:
+            h.register_hook(lambda g: seen.append(g.requires_grad))
+        g = ad.autograd.grad((h.tanh() ** 2).sum(), (x, w), create_graph=True)
+        assert not hook or seen == [True]
+        return [values(t) for t in ad.autograd.grad(sum((t**2).sum() for t in g), (x, w))]
+
+    plain = second(hook=False)
+    assert visited == []
+    hooked = second(hook=True)
+    assert visited == ["MmBackward0"]
+    for a, b in zip(plain, hooked, strict=True):
+        assert a.tobytes() == b.tobytes()

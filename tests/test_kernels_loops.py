@@ -97,6 +97,19 @@ def test_any_layout(axes: list[tuple[int, bool, bool, int]]) -> None:
     check_exact(*pair)
 
 
+@pytest.mark.parametrize("shape", [(700, 7, 5), (1, 3, 11, 900, 3), (33, 2, 300, 4)])
+def test_chunks_begin_and_end_within_a_turn_of_an_axis(shape: tuple[int, ...]) -> None:
+    """Short rows whose number per chunk is no multiple of the axis above them."""
+    r = np.random.default_rng(0)
+    a = r.standard_normal([n if i % 2 else 1 for i, n in enumerate(shape)])
+    b = r.standard_normal([1 if i % 2 else n for i, n in enumerate(shape)])
+    full = r.standard_normal(shape)
+    difference = loops.pointwise("difference", ["a", "b", "c"], [var("a") - var("b") * var("c")])
+    assert difference is not None
+    assert np.array_equal(difference(a, b, full), a - b * full)
+    assert difference(full, a, b).tobytes() == (full - a * b).tobytes()
+
+
 def test_special_values_go_through() -> None:
     edge = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38], np.float32)
     a, b = (m.ravel() for m in np.meshgrid(edge, edge))

@@ -16,7 +16,7 @@ import numpy as np
 
 from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit
-from adjoint.autograd.late import adding, choices, machine
+from adjoint.autograd.late import adding, choices, drawing, machine
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError, Quiet
@@ -105,6 +105,8 @@ class Backward:
         take = cts.pop
         if None in last:
             self._leaves(None)
+        if (self.create or self.levels) and not (self.inner or state() & WATCH):
+            return drawing().run(self)
         plain, _ = machine(len(self.order), LARGE, WHOLE)
         for node in self.order if self.special or plain is None else self._rest(plain):
             ct = take(node, None)
@@ -205,8 +207,11 @@ class Backward:
         for leaf in self.last[node]:
             ct = self.cts.pop(leaf, None)
             if ct is not None:
-                if self._looked_at(leaf):
+                if leaf._tensor_hooks or leaf._pre_hooks:
                     ct = self._arrived(leaf, ct)
+                else:
+                    for p in self.capture.get(leaf, ()):
+                        self.captured[p] = ct
                 if ct is not None and (self.accumulate or self.into and leaf in self.capture):
                     leaves.accumulate(leaf, ct, self)
                     if self.special and state() & WATCH and leaf.variable is not None:
@@ -220,7 +225,7 @@ class Backward:
                 or plan.op.chooses and choices().leads_on(node)):
             return self._pull(node, plan)
         ct = self.cts.pop(node)
-        if node.ports or self._looked_at(node):
+        if node.ports or self.inner or node._retain or node._tensor_hooks or node._pre_hooks:
             ct = self._arrived(node, ct)
         if ct is None or node in self.ends or (node.ports and all(c is None for c in ct)):
             return
@@ -307,11 +312,6 @@ class Backward:
             cts[edge] = add(have, ct)
 
     # -------------------------------------------------------------- hooks and capture
-    def _looked_at(self, node: Any) -> Any:
-        """Whether somebody asked for the cotangent of a node or a leaf."""
-        asked = self.capture if type(node) is AccumulateGrad else self.inner or node._retain
-        return asked or node._tensor_hooks or node._pre_hooks
-
     def _arrived(self, node: Any, ct: Any) -> Any:
         """The complete cotangent of a node after tensor hooks, retain_grad, capture, prehooks."""
         own = node._tensor_hooks

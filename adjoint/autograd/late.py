@@ -28,3 +28,9 @@ def adding() -> Any:
     """What puts cotangents where there is memory already: into sums, over other cotangents."""
     from adjoint.autograd import sums  # loaded by the first backward that can
     return sums
+
+
+def drawing() -> Any:
+    """What walks where a graph is built or values of a transform flow, and nobody looks on."""
+    from adjoint.autograd import draw  # loaded by the first such backward
+    return draw

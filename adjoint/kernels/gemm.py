@@ -160,7 +160,9 @@ def _decide(
     if activation is not None or residual is not None:
         return made
     faster = gemm_choose.generated_is_faster(made.shape_class, made, reference, (a, b), work)
-    return made if faster else reference
+    if faster:
+        return made
+    return _plain if plain and a.ndim == 2 == b.ndim else reference
 
 
 def _plain(a: Array, b: Array, out: Array | None, *_: Any) -> Array:

@@ -17,7 +17,7 @@ from adjoint.kernels import gemm, launch, llvm, threads
 from adjoint.kernels.gemm_ir import INDEX
 from adjoint.kernels.gemm_plan import Array, address, mapped
 
-_LONGEST = 4_000_000        # multiply-adds; above, the GIL is given back
+_LONGEST = 8_000_000        # multiply-adds; above, the GIL is given back
 _WORK_BYTES = 1 << 20       # of the shared workspace
 _LAYOUTS = 64               # that each of the three functions knows
 

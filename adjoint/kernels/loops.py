@@ -335,26 +335,39 @@ class _Job(NamedTuple):
         env = {name: f.splat(frame.real(i, self.register), n)
                for i, name in enumerate(self.scalars)}
 
-        def row(r: Value, j0: Value, j1: Value) -> None:
-            starts = [f.at(p, "i8", _offset(f, r, dims, s)) if outer else p
+        def rows_of(above: Value, i0: Value, i1: Value, j0: Value, j1: Value) -> None:
+            """Rows i0 to i1 - 1 along the innermost outer axis."""
+            starts = [f.at(p, "i8", _offset(f, above, dims[:-1], s[:-2])) if outer > 1 else p
                       for p, s in zip(pointers, steps, strict=True)]
-            self._row(f, starts, [s[-1] for s in steps], dict(env), j0, j1, n)
+
+            def one(i: Value, _: list[Value]) -> list[Value]:
+                here = [f.at(p, "i8", i * s[-2]) if outer else p
+                        for p, s in zip(starts, steps, strict=True)]
+                self._row(f, here, [s[-1] for s in steps], dict(env), j0, j1, n)
+                return []
+            f.loop(i0, i1, 1, [], one)
 
         def chunk(c: Value, _: list[Value]) -> list[Value]:
-            if not outer:
+            if outer < 1:
                 j0 = c * block
-                row(f.i64(0), j0, f.intrinsic("smin", j0 + block, inner))
+                rows_of(f.i64(0), f.i64(0), f.i64(1), j0, f.intrinsic("smin", j0 + block, inner))
                 return []
             part = c / blocks
             j0 = (c - part * blocks) * block
             j1 = f.intrinsic("smin", j0 + block, inner)
             r0 = part * group
             r1 = f.intrinsic("smin", r0 + group, rows)
-
-            def one(r: Value, _: list[Value]) -> list[Value]:
-                row(r, j0, j1)
+            if outer < 2:
+                rows_of(f.i64(0), r0, r1, j0, j1)
                 return []
-            f.loop(r0, r1, 1, [], one)
+            d = dims[-1]                     # a division per turn of that axis, not per row
+
+            def turn(a: Value, _: list[Value]) -> list[Value]:
+                first = a * d
+                rows_of(a, f.intrinsic("smax", r0 - first, f.i64(0)),
+                        f.intrinsic("smin", r1 - first, d), j0, j1)
+                return []
+            f.loop(r0 / d, (r1 + d - 1) / d, 1, [], turn)
             return []
 
         f.loop(frame.first, frame.end, 1, [], chunk)
