@@ -410,3 +410,20 @@ def test_an_operand_that_was_not_given_is_not_called_saved(opened: Any) -> None:
         ad.nn.functional.cross_entropy(x, ad.tensor([0, 1, 2])).backward()
     told = text(opened(walk.html()), "#formula")
     assert "lse is saved" in told and "None is saved" not in told
+
+
+def test_what_reads_alike_is_said_once(opened: Any) -> None:
+    """Twelve steps read the same input in the same way: one sentence, and how often."""
+    w = ad.ones(3, requires_grad=True)
+    x = ad.ones(3)
+    with ad.record() as walk:
+        kept = [(w * x).sum() for _ in range(12)]
+    assert len(kept) == 12
+    page = opened(walk.html())
+    page.click("#last")
+    page.focus("#pick")
+    page.select_option("#pick", label=page.evaluate(
+        "[...document.querySelectorAll('#pick option')].map(o => o.textContent)"
+        ".find(t => t.startsWith('x '))"))
+    why = text(page, "#why")
+    assert why.count("MulBackward0") == 1 and "11 times more" in why, why

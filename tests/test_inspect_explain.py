@@ -234,6 +234,14 @@ def test_tree_shows_sharing() -> None:
                                             "└─ x1 ↑"]
 
 
+def test_a_long_chain_goes_on_below_itself() -> None:
+    """A chain is no nesting: what does not fit beside it stands in the next line, not deeper."""
+    net = ad.nn.Sequential(*[ad.nn.Linear(4, 4) for _ in range(70)])
+    lines = str(ad.draw(net, ad.ones(1, 4))).splitlines()
+    assert len(lines) > 5 and max(map(len, lines)) <= 100
+    assert all(line.startswith("← ") for line in lines[1:])
+
+
 def blocks(n: int) -> Any:
     class Block(ad.nn.Module):
         def __init__(self) -> None:
@@ -340,7 +348,7 @@ def test_one_line_stands_in_the_middle_of_its_box() -> None:
 def test_tables_in_notebooks_scroll_in_themselves() -> None:
     x = leaf([1.0])
     html = ad.explain(x.exp())._repr_html_()
-    assert html.count('<div style="overflow-x:auto') == html.count("<table") == 2
+    assert html.count('<div style="overflow:auto;max-height:') == html.count("<table") == 2
     assert "<th>" not in html and "<td>" not in html and html.count("text-align:left") > 10
 
 

@@ -125,6 +125,7 @@ def test_the_chart_is_xml_and_holds_the_points():
     (x0, y0), (x1, y1) = (map(float, p.split(",")) for p in lines[0].get("points").split())
     assert x0 < x1 and y0 > y1  # upwards on the screen is a smaller y
     assert xml.fromstring(line_chart({})) is not None
+    assert "@media(prefers-color-scheme:dark)" in picture and ".p{fill:#12181e}" in picture
     assert len(line_chart({"long": [(i, i) for i in range(100_000)]})) < 40_000
     assert xml.fromstring(line_chart({"flat": [(1, 3.0), (2, 3.0)]})) is not None
 

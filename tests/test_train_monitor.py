@@ -132,6 +132,7 @@ def test_the_report_is_one_file(run: Run) -> None:
                  "AddmmBackward0", "No findings"):
         assert word in text, word
     assert text.count("data:image/svg+xml;base64,") >= 4
+    assert "background:#fff" not in text           # the pictures are dark where the page is
     assert not re.search(r"""(src|href)=["'](?!data:)""", text) and "<script" not in text
     assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
 

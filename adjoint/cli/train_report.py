@@ -11,8 +11,10 @@ from adjoint.inspect.pictures import draw
 from adjoint.utils.plot import line_chart
 
 _STYLE = """
-:root{color-scheme:light dark;--fg:#1c2330;--bg:#fff;--soft:#f4f6f9;--line:#d9dee6;--accent:#d9730d}
-@media(prefers-color-scheme:dark){:root{--fg:#e4e8ef;--bg:#14181f;--soft:#1d232d;--line:#364051}}
+:root{color-scheme:light dark;--fg:#1c2330;--bg:#fff;--soft:#f4f6f9;--line:#d9dee6;
+--accent:#d9730d;--paper:#fff}
+@media(prefers-color-scheme:dark){:root{--fg:#e4e8ef;--bg:#14181f;--soft:#1d232d;--line:#364051;
+--paper:#12181e}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:76rem;padding:1.5rem;background:var(--bg);color:var(--fg);
 font:15px/1.5 system-ui,sans-serif}
@@ -25,9 +27,11 @@ background:var(--soft);border-radius:.5rem}
 img{max-width:100%;height:auto}
 .grid img{width:100%;border-radius:.5rem;border:1px solid var(--line)}
 .scroll{overflow:auto;max-height:40rem;border:1px solid var(--line);border-radius:.5rem;
-background:#fff;text-align:center}.scroll img{max-width:max(100%,24rem)}.wide{overflow-x:auto}
+background:var(--paper);text-align:center}.scroll img{max-width:max(100%,24rem)}
+.wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
 td,th{text-align:left;padding:.35rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
+td:first-child{overflow-wrap:anywhere;min-width:7rem}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 code{font:.85em ui-monospace,monospace;overflow-wrap:anywhere}
 .finding{border-left:4px solid var(--accent);background:var(--soft);padding:.6rem 1rem;

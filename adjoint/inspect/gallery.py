@@ -126,10 +126,12 @@ def _walks(runs: dict[str, Run]) -> list[str]:
     items = []
     for name, run in runs.items():
         e = run.example
-        most = max(x.saved for x in run.walk)
+        most = f"saved at most {size(max(x.saved for x in run.walk))}"
+        if any(s.name.endswith("(packed)") for n in run.walk.nodes for s in n.saved):
+            most = "the nodes keep nothing: what they need is packed away by hooks"
         items.append(tag("article", tag("h3", tag("a", e.title, href=f"{name}.html")),
-                         tag("p", e.look), tag("p", f"{len(run.walk)} events, saved at most "
-                                               f"{size(most)}", class_="soft"),
+                         tag("p", e.look),
+                         tag("p", f"{len(run.walk)} events, {most}", class_="soft"),
                          tag("details", tag("summary", "The program"), tag("pre", e.source))))
     return [tag("p", "Each was run when this page was made. Arrow keys step; press q for a quiz "
                 "on the next gradient."), tag("div", *items, class_="cards three")]

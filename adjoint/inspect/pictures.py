@@ -137,6 +137,9 @@ def ascii_tree(graph: Graph, width: int = 100) -> str:
             text += more
         out.append(text)
         below = operands[key]
+        if len(below) == 1 and below[0] not in seen:    # the chain goes on in the next line
+            stack.append((below[0], rest + "← ", rest))
+            continue
         for i in range(len(below) - 1, -1, -1):
             last = i == len(below) - 1
             deep = len(rest) >= width // 2      # beyond that a tree is a list

@@ -154,13 +154,13 @@ _CELLS = "text-align:left;vertical-align:top;padding:.2em .8em .2em 0"
 
 
 def _table(heads: Sequence[str], rows: str) -> str:
-    """A table that scrolls in itself where the page is narrow. Notebooks have styles of their own,
-    so the cells carry theirs."""
+    """A table that scrolls in itself where the page is narrow or the table long. Notebooks have
+    styles of their own, so the cells carry theirs."""
     top = "".join(f"<th>{h}</th>" for h in heads)
     styled = f"<tr>{top}</tr>{rows}"
     for tag in ("th", "td"):
         styled = styled.replace(f"<{tag}>", f'<{tag} style="{_CELLS}">')
-    return ('<div style="overflow-x:auto;margin:.5em 0">'
+    return ('<div style="overflow:auto;max-height:44em;margin:.5em 0">'
             f'<table style="border-collapse:collapse;min-width:34em">{styled}</table></div>')
 
 

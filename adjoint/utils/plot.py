@@ -99,10 +99,11 @@ def line_chart(series: Mapping[str, Points], title: str = "", x_label: str = "",
                 f'<text transform="translate(16 {middle}) rotate(-90)" '
                 f'text-anchor="middle">{escape(y_label)}</text>')
     style = ("text{font:12px system-ui,sans-serif;fill:#333}.t{font-weight:600;font-size:14px}"
-             ".g{stroke:#e3e3e3}")
+             ".g{stroke:#e3e3e3}.p{fill:#fff}@media(prefers-color-scheme:dark){"
+             "text{fill:#d8dee7}.g{stroke:#2f3a47}.p{fill:#12181e}}")
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
             f'width="{_WIDTH}" height="{_HEIGHT}" role="img"><title>{escape(title)}</title>'
-            f'<style>{style}</style><rect width="100%" height="100%" fill="#fff"/>'
+            f'<style>{style}</style><rect width="100%" height="100%" class="p" fill="#fff"/>'
             f'{"".join(body)}</svg>\n')
 
 

@@ -311,15 +311,22 @@ function whySaved(t) {
   if (!all.length) { box.append(el("p", { cls: "soft" }, "It is not: no backward formula of this run reads " + t.name + ".")); return; }
   const list = now_.length ? now_ : all;
   if (!now_.length) box.append(el("p", { cls: "soft" }, all.every(([n]) => made(n) > now) ? "Not yet. Later:" : "No longer; it was:"));
-  for (const [n, k] of list.slice(0, 6)) {
+  const same = new Map();                      // what reads alike is said once, and how often
+  for (const [n, k] of list) {
+    const alike = [n.name, n.card, n.saved[k].name, n.saved[k].bytes, n.saved[k].tensor].join();
+    if (same.has(alike)) same.get(alike)[2]++; else same.set(alike, [n, k, 0]);
+  }
+  const kinds = [...same.values()];
+  for (const [n, k, more] of kinds.slice(0, 6)) {
     const s = n.saved[k], card = n.card >= 0 ? W.cards[n.card] : null, base = s.name.replace(/\[\d+\]$/, "");
     const view = s.tensor >= 0 && s.tensor !== t.id ? T[s.tensor].name : "";
-    const p = el("p", {}, el("mark", {}, view || t.name), view ? " (it shows the memory of " + t.name + ")" : "", " by " + n.name + " (" + units(s.bytes) + (s.parameter ? ", a parameter: held anyway" : "") + ")");
+    const p = el("p", {}, el("mark", {}, view || t.name), view ? " (in the same storage as " + t.name + ")" : "", " by " + n.name + " (" + units(s.bytes) + (s.parameter ? ", a parameter: held anyway" : "") + ")");
     if (card && card[3][base]) p.append(": " + reason(card, base, n.ins, n.outs));
+    if (more) p.append(", and " + (more === 1 ? "once more" : more + " times more"));
     box.append(p);
     if (card) for (const [o, text] of Object.entries(card[2])) if (text.includes(MARK)) box.append(el("p", { cls: "soft" }, "dL/d" + rename(TOKEN + o + TOKEN, card, n.ins, n.outs).text + " = ", marked(text, card, n.ins, n.outs)));
   }
-  if (list.length > 6) box.append(el("p", { cls: "soft" }, "and " + (list.length - 6) + " more nodes"));
+  if (kinds.length > 6) box.append(el("p", { cls: "soft" }, "and " + kinds.slice(6).reduce((sum, [, , more]) => sum + 1 + more, 0) + " more nodes"));
 }
 function whoHolds(t) {
   const box = clear($("who")), s = t.storage >= 0 ? W.storages[t.storage] : null;
