@@ -4,7 +4,10 @@ generators.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -387,3 +390,34 @@ class TestDetach:
         ((student * x - fixed) ** 2).mean().backward()
         assert teacher.grad is None
         exact(student.grad, [(0.5 - 2.0), (1.5 + 3.0) * 3.0])
+
+
+def test_a_decorated_generator_is_closed_without_a_change_around_it() -> None:
+    """The collector closes it wherever it runs, also in the middle of another ContextVar.set."""
+    program = (
+        "import gc\nfrom contextvars import ContextVar\nimport adjoint as ad\n"
+        "others = [ContextVar(str(i)) for i in range(100)]\n"
+        "for x in others:\n    x.set(0)\n"     # enough that a change makes collected objects
+        "@ad.no_grad()\ndef numbers():\n    yield 1\n    yield 2\n"
+        "for i in range(3000):\n"
+        "    held = [numbers()]\n    next(held[0])\n    held.append(held)\n    del held\n"
+        "    gc.set_threshold(1 + i % 7)\n    others[i % 100].set(i)\n    gc.set_threshold(700)\n"
+        "print('alive')\n")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "alive\n", done.stderr[-2000:]
+
+
+def test_a_decorated_generator_is_closed_in_its_mode() -> None:
+    seen = []
+
+    @ad.no_grad()
+    def numbers() -> Any:
+        try:
+            yield 1
+        finally:
+            seen.append(ad.is_grad_enabled())
+
+    held = numbers()
+    next(held)
+    held.close()
+    assert seen == [False] and ad.is_grad_enabled()

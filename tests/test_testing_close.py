@@ -78,3 +78,35 @@ def test_make_tensor(dtype: Any) -> None:
         y = make_tensor(200, dtype=dtype, low=2, high=5)
         values = np.asarray(y.double())
         assert values.min() >= 2 and values.max() <= 5 and values.max() - values.min() > 1
+
+
+@pytest.mark.parametrize("dtype", [ad.complex64, ad.complex128])
+def test_both_parts_of_complex_numbers_are_drawn_from_the_interval(dtype: Any) -> None:
+    x = np.asarray(make_tensor(500, dtype=dtype, low=-1, high=2))
+    for part in (x.real, x.imag):
+        assert part.min() >= -1 and part.max() < 2 and part.min() < -0.9 and part.max() > 1.9
+
+
+@pytest.mark.parametrize("options", [
+    {"dtype": "float32"}, {"dtype": "complex64"}, {"dtype": "bfloat16", "low": -3, "high": 7},
+    {"dtype": "float16", "noncontiguous": True}, {"dtype": "uint8", "low": -3, "high": 7},
+    {"dtype": "int64", "noncontiguous": True}, {"dtype": "float16", "low": -1e10, "high": 1e10}])
+def test_make_tensor_draws_pytorchs_numbers(options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for t, make in ((torch, torch.testing.make_tensor), (ad, make_tensor)):
+        t.manual_seed(5)
+        x = make((3, 7), device="cpu", **{**options, "dtype": getattr(t, options["dtype"])})
+        found.append((x.is_contiguous(), x.to(t.complex128).numpy()))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"dtype": ad.int64, "requires_grad": True}, "not supported for boolean and integral"),
+    ({"dtype": ad.float32, "low": float("nan")}, "cannot be NaN"),
+    ({"dtype": ad.float32, "low": 3, "high": 2}, "must be less than"),
+    ({"dtype": ad.uint8, "low": 300, "high": 400}, r"only supports \[0, 256\)")])
+def test_make_tensor_refuses(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make_tensor(3, **options)

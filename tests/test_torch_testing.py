@@ -77,11 +77,12 @@ def test_the_tables_hold_what_is_here(tmp_path: Path) -> None:
         "import torch.testing._internal.logging_tensor, torch.testing._internal.hypothesis_utils\n"
         "assert all(callable(op.op) for op in op_db)\n"
         "print(len(op_db) > 600, len(module_db) > 100, len(optim_db) > 14)\n"
+        "print({info.name.split('.')[0] for info in module_db})\n"     # of tests' names
         "print(torch.Tensor.__module__, torch._C.__name__)\n"
         "print(torch.autograd.gradcheck(torch.sin, torch.ones(1).double().requires_grad_()))\n")
     done = python(tmp_path, "-m", "adjoint.cli", "run", "--as-torch", "program.py")
-    assert done.stdout.splitlines() == ["True True True", "adjoint.core.tensor adjoint._C",
-                                        "True"], done.stderr
+    assert done.stdout.splitlines() == ["True True True", "{'nn'}",
+                                        "adjoint.core.tensor adjoint._C", "True"], done.stderr
 
 
 def test_other_programs_see_none_of_it(tmp_path: Path) -> None:

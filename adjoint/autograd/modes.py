@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Generator
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from adjoint.base import provenance
@@ -78,12 +78,17 @@ class _Mode:
                 try:
                     send = yield item
                 except GeneratorExit:
-                    with self.clone():
-                        generator.close()
+                    # The collector may close it in the middle of anyone's ContextVar.set, which
+                    # up to Python 3.11 reads on in the mapping that a change here would free.
+                    copy_context().run(self._close, generator)
                     raise
                 except BaseException as error:
                     throw = error
         return wrapped
+
+    def _close(self, generator: Generator[Any, Any, Any]) -> None:
+        with self.clone():
+            generator.close()
 
 
 _places: ContextVar[Any] = ContextVar("adjoint_no_grad_place", default=None)

@@ -1,6 +1,7 @@
 """`assert_close` and `make_tensor`: comparing results, and making operands, in users' tests."""
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from adjoint.ops import create, random
 # dtype name -> (rtol, atol); exact for everything else.
 _TOLERANCE = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5),
               "float64": (1e-7, 1e-7), "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7)}
-_RANGE = {"f": (-9.0, 9.0), "c": (-9.0, 9.0), "i": (-9, 10), "u": (0, 10), "b": (0, 2)}
+_RANGE = {"f": (-9, 9), "c": (-9, 9), "i": (-9, 10), "u": (0, 10), "b": (0, 2)}
 
 
 class _Options:
@@ -182,10 +183,13 @@ def make_tensor(*shape: Any, dtype: Any, device: Any = "cpu", low: float | None 
     """A tensor of that shape with values drawn uniformly from [low, high).
 
     Defaults: [-9, 9) for floating, complex and signed dtypes (integers up to and with 9), [0, 10)
-    for unsigned ones, False and True for bool.
+    for unsigned ones, False and True for bool. Of complex numbers, both parts are drawn from it.
+    Bounds that the dtype cannot hold become its own. The same seed gives PyTorch's numbers.
 
-    noncontiguous  every other element of a buffer twice as long
+    noncontiguous  every other element of a buffer twice as long, from the second on
     exclude_zero   zeros become the smallest positive number (one for integers)
+
+    Errors: ValueError for bounds that are no interval of the dtype, and for a gradient of integers.
 
     >>> import adjoint as ad
     >>> make_tensor(2, 3, dtype=ad.int64, low=0, high=5).shape
@@ -193,27 +197,49 @@ def make_tensor(*shape: Any, dtype: Any, device: Any = "cpu", low: float | None 
     """
     size = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     kind = dt.to_numpy(dtype).kind if dt.to_numpy(dtype).kind in _RANGE else "f"
-    default = _RANGE[kind]
-    low = default[0] if low is None else low
-    high = default[1] if high is None else high
-    if not low < high and not (kind in "fc" and low == high):
-        raise ArgumentError(f"make_tensor: low ({low}) must be below high ({high})")
-    if noncontiguous and size:
+    if requires_grad and kind in "biu":
+        raise ArgumentError("`requires_grad=True` is not supported for boolean and integral "
+                            f"dtypes, but got dtype={dtype}")
+    if noncontiguous and memory_format is not None:
+        raise ArgumentError("The parameters `noncontiguous` and `memory_format` are mutually "
+                            f"exclusive, but got {noncontiguous=} and {memory_format=}")
+    low, high = _interval(dtype, kind, low, high)
+    strided = noncontiguous and math.prod(size) > 1
+    if strided:
         size = (*size[:-1], 2 * size[-1])
-    if kind == "b":
-        made = random.randint(0, 2, size, dtype=dtype, device=device)
-    elif kind in "iu":
-        made = random.randint(int(np.ceil(low)), int(np.ceil(high)), size, dtype=dtype,
-                              device=device)
+    if kind in "biu":
+        made = random.randint(math.ceil(low), math.ceil(high), size, dtype=dtype, device=device)
     else:
-        made = random.rand(*size, dtype=dtype, device=device) * (high - low) + low
-        if kind == "c":
-            made = made + 1j * (random.rand(*size, dtype=dtype, device=device).real * (high - low)
-                                + low)
-        made = made.to(dtype)
-    if noncontiguous and size:
-        made = made[..., ::2]
+        made = create.empty(size, dtype=dtype, device=device)
+        _fill(made.view_as_real() if kind == "c" else made, low, high)
+    if strided:
+        made = made[..., 1::2]
     if exclude_zero:
         least = 1 if kind in "biu" else dt.finfo(dtype).tiny
         made[made == 0] = least
     return made.requires_grad_(requires_grad) if requires_grad else made
+
+
+def _interval(dtype: Any, kind: str, low: float | None, high: float | None) -> tuple[Any, Any]:
+    """The bounds as given or by default, within what the dtype holds."""
+    low = _RANGE[kind][0] if low is None else low
+    high = _RANGE[kind][1] if high is None else high
+    if low != low or high != high:
+        raise ArgumentError(f"`low` and `high` cannot be NaN, but got {low=} and {high=}")
+    if not low < high and not (kind in "fc" and low == high):
+        raise ArgumentError(f"`low` must be less than `high`, but got {low} >= {high}")
+    limits: Any = dt.finfo(dtype) if kind in "fc" else None if kind == "b" else dt.iinfo(dtype)
+    least, end = (0, 1) if limits is None else (limits.min, limits.max)
+    if kind == "b" or kind in "iu" and limits.bits < 64:
+        end += 1                        # it is left out, and has to be an int64 itself
+    if high <= least or low >= end:
+        raise ArgumentError(f"The value interval specified by `low` and `high` is [{low}, {high}), "
+                            f"but {dtype} only supports [{least}, {end})")
+    return max(low, least), min(high, end)
+
+
+def _fill(x: Any, low: float, high: float) -> None:
+    if high - low >= dt.finfo(x.dtype).max:     # the width itself would be infinite
+        x.uniform_(low / 2, high / 2).mul_(2)
+    else:
+        x.uniform_(low, high)

@@ -96,6 +96,8 @@ class _Loader(SourceFileLoader):
         if module.__name__ == f"{_FIRST}.opinfo.core":
             found = vars(module)["_getattr_qual"]
             vars(module)["_getattr_qual"] = partial(_found_or_absent, found)
+        names = vars(module).get("MODULE_CLASS_NAMES", {})  # "nn.Linear": parts of tests' names
+        names.update({cls: name.removeprefix("adjoint.") for cls, name in names.items()})
         for value in vars(module).values():
             if isinstance(value, list) and value and hasattr(value[0], "supported_dtypes"):
                 value[:] = [info for info in value if _is_here(info)]
