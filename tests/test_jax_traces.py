@@ -131,9 +131,10 @@ def test_values_that_do_not_fit() -> None:
 
 def test_types_of_pairs() -> None:
     """Weak types and dtypes that JAX gives two operands."""
-    assert (jnp.array([True]) == 3).weak_type and not jnp.hypot(3, 4).weak_type
-    assert not jnp.gcd(4, 6).weak_type and jnp.convolve(jnp.arange(3), jnp.ones(2, int)
-                                                        ).dtype == jnp.float32
+    assert (jnp.array([True]) == 3).weak_type and jnp.hypot(3, 4).weak_type
+    assert not jnp.hypot(3.0, jnp.array([4], "int8")).weak_type
+    assert jnp.gcd(4, 6).weak_type and jnp.convolve(jnp.arange(3), jnp.ones(2, int)
+                                                    ).dtype == jnp.float32
     assert jax.scipy.special.beta(jnp.float16(2), jnp.int8(1)).dtype == jnp.float16
     z = jnp.arctan2(1 + 2j, 0.5 - 1j)
     assert abs(z - (1.908167 + 0.379087j)) < 1e-5

@@ -29,6 +29,7 @@ from adjoint.jax._dtypes import (
 )
 from adjoint.jax._held import Deleted, Held
 from adjoint.jax._trace import RUN, Trace
+from adjoint.ops.public import FUNCTIONS
 
 F = Callable[..., Any]
 _NUMBERS = {bool: "bool", int: "int", float: "float", complex: "complex"}
@@ -486,7 +487,18 @@ def convert(t: Any, dtype: np.dtype[Any]) -> Any:
     """A tensor in another dtype; complex values lose their imaginary part."""
     if t.array.dtype.kind == "c" and dtype.kind not in "cb":
         t = t.real
+    if dtype.kind in "iu" and is_inexact(t.array.dtype):
+        return _whole(t, dtype)
     return t.to(dtype)
+
+
+def _whole(t: Any, dtype: np.dtype[Any]) -> Any:
+    """Floats as integers: those that are too large are the largest, NaN is 0."""
+    wide, ends = t.detach().to(np.dtype(np.float64)), np.iinfo(dtype)
+    over = wide >= float(ends.max)
+    found = FUNCTIONS["where"](over | (wide != wide), wide.new_zeros(()), wide)
+    found = FUNCTIONS["clamp"](found, min=float(ends.min)).to(dtype)
+    return FUNCTIONS["where"](over, found.new_full((), ends.max), found)
 
 
 def joined(name: str, xs: Any, numeric: bool = False, floating: bool = False

@@ -80,7 +80,8 @@ def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = Fa
 
     floating  integers count as floats
     numeric   truth values count as integers
-    kind      "same": weak where all operands are; "strong": never
+    kind      "same": weak where their common type is; "all": where all operands are; "strong":
+              never
     """
     def call(*args: Any, out: Any = None, where: Any = None) -> Any:
         no_out(name, out, where)
@@ -92,11 +93,16 @@ def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = Fa
         except (ShapeError, ValueError):
             broadcast(name, ts)
             raise
-        found = make(y, weak and kind == "same")
+        found = make(y, weak and (kind == "same" or kind == "all" and all(
+            map(_is_number, args))))
         if config.watched:
             finite(found, name)
         return found
     return named(call, name, module)
+
+
+def _is_number(x: Any) -> bool:
+    return is_weak(x) or isinstance(x, bool)
 
 
 def same_ranks(name: str, ts: list[Any]) -> None:

@@ -189,7 +189,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     to = asked(dtype, "arange")
     if to is None:
         to = joined("arange", given)[0][0].array.dtype
-    if to.kind == "c":
+    if to.kind == "c" and dtype is None:
         raise ValueError("arange: complex start, stop or step is not supported")
     words = ("start", "stop", "step") if stop is not None else ("stop", "step")
     values: list[Any] = [concrete(v, f"It arose in the jnp.arange argument '{w}'")[()]

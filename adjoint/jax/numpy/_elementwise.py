@@ -1,13 +1,14 @@
 """Elementwise functions of `jax.numpy`: tables of names over the ops, and the operators."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, convert, describe, joined, make
+from adjoint.jax._array import Array, as_array, checked, convert, describe, joined, make
 from adjoint.jax._dtypes import as_dtype, config, default_dtype
 from adjoint.jax._table import T, elementwise, floating, is_weak, named, no_out, same_ranks
 from adjoint.jax.numpy._create import NAMES as _C
@@ -53,8 +54,11 @@ def _sign(x: Any) -> Any:
 
 
 def _power(x: Any, y: Any) -> Any:
-    if x.array.dtype.kind in "iu":
-        return wrap(np.power(x.array, y.array)) if not (x.level or y.level) else T["pow"](x, y)
+    if x.array.dtype.kind in "iu":         # six bits of an exponent count, those of -1 are 63
+        return T["pow"](x, T["bitwise_and"](y, 63))
+    if x.is_complex():                     # of 0 to what is not real, as of its logarithm
+        found = T["pow"](x, y)
+        return T["where"]((x == 0) & (y.imag != 0), found * math.nan, found)
     return T["pow"](x, y)
 
 
@@ -107,19 +111,21 @@ def _heaviside(x: Any, y: Any) -> Any:
 # ------------------------------------------------------------------ floats of everything
 for _names in ("sin", "cos", "tan", "arcsin asin", "arccos acos", "arctan atan", "sinh", "cosh",
                "tanh", "arcsinh asinh", "arccosh acosh", "arctanh atanh", "exp", "exp2", "expm1",
-               "log", "log1p", "sqrt", "deg2rad radians", "rad2deg degrees", "sinc"):
+               "log", "log1p", "sqrt", "sinc"):
     enter(T[_names.split()[0]], _names, floating=True)
+enter(lambda x: x * (math.pi / 180), "deg2rad radians", floating=True)
+enter(lambda x: x * (180 / math.pi), "rad2deg degrees", floating=True)
 for _name in ("log2", "log10"):
     enter(T[_name], _name, floating=True, kind="strong")
 enter(lambda x: T["sign"](_real("cbrt", x)) * T["pow"](abs(x), 1 / 3), "cbrt", floating=True)
 for _names in ("logaddexp", "copysign", "nextafter"):
     enter(T[_names.split()[0]], _names, floating=True)
 for _name in ("hypot", "logaddexp2"):
-    enter(T[_name], _name, floating=True, kind="strong")
+    enter(T[_name], _name, floating=True, kind="all")
 enter(_arctan2, "arctan2 atan2", floating=True)
 enter(lambda x, y: x / y, "true_divide divide", floating=True)
-enter(_heaviside, "heaviside", floating=True, kind="strong")
-enter(lambda x, y: T["pow"](x, y), "float_power", floating=True)
+enter(_heaviside, "heaviside", floating=True)
+enter(_power, "float_power", floating=True)
 
 # ------------------------------------------------------------------ the type stays
 enter(lambda x: x, "positive")
@@ -141,7 +147,7 @@ enter(T["fmax"], "fmax")
 enter(T["fmin"], "fmin")
 for _name in ("gcd", "lcm"):
     enter(_of_kinds(_name, "iu", f"Arguments to jax.numpy.{_name} must be integers."), _name,
-          kind="strong")
+          kind="all")
 enter(_of_kinds("i0", "fV", "Unsupported input type to jax.numpy.i0: {dtype}"), "i0",
       floating=True)
 for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
@@ -157,7 +163,7 @@ for _names in ("eq:equal", "ne:not_equal", "lt:less", "le:less_equal", "gt:great
     _op, _name = _names.split(":")
     enter(T[_op], _name)
 for _name in "logical_and logical_or logical_xor".split():
-    enter(T[_name], _name, kind="strong")
+    enter(T[_name], _name, kind="all")
 enter(T["logical_not"], "logical_not")
 for _name in "isnan isinf".split():
     enter(T[_name], _name, floating=True, kind="strong" if _name == "isinf" else "same")
@@ -184,15 +190,20 @@ def angle(z: Any, deg: bool = False) -> Any:
 # ------------------------------------------------------------------ with arguments of their own
 def power(x1: Any, x2: Any, /) -> Any:
     """`jax.numpy.power`; integers may not have negative exponents that are numbers."""
-    if isinstance(x2, int) and not isinstance(x2, bool):
-        base = as_array(x1, "power")
+    x1, x2 = checked("power", (x1, x2))
+    if isinstance(x2, (int, np.integer)) and not isinstance(x2, bool):
+        base, x2 = as_array(x1, "power"), int(x2)
         if is_inexact(base.dtype):
             return make(integer_power(base.tensor, x2), base.weak_type)
         if x2 < 0:
             raise TypeError("Integers cannot be raised to negative powers, got "
                             f"integer_pow({describe(base)}, {x2})")
+        (t,), weak = joined("power", (base,), True)
+        return make(integer_power(t, x2).to(t.array.dtype), weak)
     ts, weak = joined("power", (x1, x2), True)
-    weak = weak and all(v.dtype.kind != "b" for v in (x1, x2) if type(v) is Array)
+    if weak and is_inexact(ts[0].array.dtype):     # whole exponents are not converted
+        weak = is_weak(x1) or as_array(x2).dtype.kind not in "iu"
+        weak = weak and (is_weak(x2) or as_array(x2).dtype.kind not in "iu")
     if config.watched:
         same_ranks("power", ts)
     return make(_power(*ts), weak)
@@ -238,6 +249,9 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
         if decimals < 0:
             raise NotImplementedError("integer np.round not implemented for decimals < 0")
         return x
+    if x.dtype.kind == "c":
+        from adjoint.jax.lax._elementwise import complex_
+        return complex_(round(x.real, decimals), round(x.imag, decimals))
     if decimals == 0:
         return make(T["round"](x.tensor), x.weak_type)
     scale = 10.0 ** decimals

@@ -286,7 +286,11 @@ class Update:
 
     def multiply(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
         """x with x[i] multiplied by values."""
-        return self._scatter(values, _reducer("prod"), mode)
+        x, v = self.array, as_array(values, "scatter")
+        if x.dtype.kind in "iu" and is_inexact(v.dtype):     # (integers by floats, then rounded)
+            wide = Update(make(x.tensor.to(v.dtype)), self.index).multiply(v, mode=mode)
+            return make(convert(wide.tensor, x.dtype), x.weak_type)
+        return self._scatter(v, _reducer("prod"), mode)
 
     mul = multiply
 
@@ -300,7 +304,9 @@ class Update:
 
     def divide(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
         """x with x[i] divided by values."""
-        return self.apply(lambda old: old / values, mode=mode)
+        x = self.array
+        ones = make(T["ones_like"](x.tensor), x.weak_type)
+        return x / Update(ones, self.index).set(values, mode=mode)
 
     def power(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
         """x with x[i] to the power of values."""

@@ -10,7 +10,7 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, concrete, convert, inside, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical
-from adjoint.jax._table import T, entering
+from adjoint.jax._table import T, entering, floating
 from adjoint.ops.api_decompose import LINALG
 
 NAMES: dict[str, Any] = {}
@@ -203,7 +203,7 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Any:
 
 @_enter("polyder")
 def polyder(p: Any, m: int = 1) -> Any:
-    c = as_array(p)
+    c = make(floating(p, "polyder"))
     for _ in range(m):
         n = c.shape[0]
         c = c[:-1] * make(wrap(np.arange(n - 1, 0, -1).astype(c.dtype)))

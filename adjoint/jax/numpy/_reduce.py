@@ -48,10 +48,14 @@ def _summed(t: Any) -> Any:
     return t
 
 
-def _masked(t: Any, where: Any, value: Any) -> Any:
+def _masked(t: Any, where: Any, value: Any, name: str = "") -> Any:
     if where is None:
         return t
-    return T["where"](as_array(where).tensor.to(np.dtype(bool)), t, t.new_full((), value))
+    mask = as_array(where)
+    if name and mask.dtype.kind != "b":
+        raise ValueError(f"jnp.{name}: where must be None or a boolean array; got where.dtype="
+                         f"{mask.dtype!r}.")
+    return T["where"](mask.tensor.to(np.dtype(bool)), t, t.new_full((), value))
 
 
 def _extreme_complex(t: Any, dims: tuple[int, ...], keepdims: bool, sign: int) -> Any:
@@ -82,7 +86,7 @@ def _fold(name: str, unit: Any) -> F:
         kind = t.array.dtype
         t = _summed(t) if promote_integers and dtype is None else t
         kind = t.array.dtype
-        t = _masked(t, where, unit)
+        t = _masked(t, where, unit, name)
         dims = axes_of(t, axis)
         if name == "sum":
             y = T["sum"](t, dims, keepdim=keepdims) if dims else t
@@ -112,7 +116,7 @@ def _extreme(name: str, op: str, sign: int) -> F:
                              "where mask one has to specify 'initial'")
         if initial is None and any(x.shape[d] == 0 for d in dims):
             raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-        t = _masked(t, where, _lowest(x.dtype, sign))
+        t = _masked(t, where, _lowest(x.dtype, sign), name)
         if x.dtype.kind == "b":
             y = T["any" if sign < 0 else "all"](t, dims, keepdim=keepdims) if dims else t
         elif x.dtype.kind == "c":
@@ -138,7 +142,7 @@ def _truth(name: str) -> F:
         no_out(name, out)
         x = as_array(a, name)
         t = x.tensor if x.dtype.kind == "b" else x.tensor != 0
-        t = _masked(t, where, name == "all")
+        t = _masked(t, where, name == "all", name)
         dims = axes_of(x, axis)
         return make(T[name](t, dims, keepdim=keepdims) if dims else t)
     return _enter(name)(run)
@@ -166,9 +170,12 @@ def _counted(t: Any, dims: tuple[int, ...], where: Any, keepdims: bool) -> Any:
 def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
          where: Any = None) -> Any:
     no_out("mean", out)
+    if dtype is not None and as_dtype(dtype).kind == "b":
+        raise TypeError("div does not accept dtype bool at position 0. Accepted dtypes at position "
+                        "0 are subtypes of integer, floating, complexfloating.")
     t = _floats(as_array(a, "mean"), dtype)
     dims = axes_of(t, axis)
-    total = _masked(t, where, 0)
+    total = _masked(t, where, 0, "mean")
     total = T["sum"](total, dims, keepdim=keepdims) if dims else total
     found = make(total / _counted(t, dims, where, keepdims))
     return found if dtype is None or found.dtype == as_dtype(dtype) else make(
@@ -179,6 +186,9 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False,
             keepdims: bool = False) -> Any:
     x = floating(a, "average")
+    if axis == () and weights is None:         # (NumPy's takes it for all axes)
+        found = (make(x), make(T["ones_like"](x)))
+        return found if returned else found[0]
     given = None if weights is None else floating(weights, "average")
     found = anp.ours["average"](x, axis, given, returned, keepdims=keepdims)
     return tuple(map(make, found)) if returned else make(found)
@@ -190,18 +200,34 @@ def _moment(name: str) -> F:
         no_out(name, out)
         if ddof and correction is not None:
             raise ValueError("ddof and correction can't be provided simultaneously.")
-        t = _floats(as_array(a, name), dtype)
+        x = as_array(a, name)
+        _check_moment(name, x.dtype, dtype)
+        t = _floats(x, dtype if dtype is None or is_inexact(as_dtype(dtype)) else None)
         dims = axes_of(t, axis)
         middle = mean(make(t), axis, keepdims=True, where=where).tensor
         off = t - middle
         off = (off * off.conj()).real if t.is_complex() else off * off
-        off = _masked(off, where, 0)
+        off = _masked(off, where, 0, name)
         total = T["sum"](off, dims, keepdim=keepdims) if dims else off
         count = _counted(t, dims, where, keepdims) - (ddof if correction is None else correction)
         y = total / count if not isinstance(count, (int, float)) or count > 0 else (
             total * float("nan"))
-        return make(T["sqrt"](y) if name == "std" else y)
+        y = T["sqrt"](y) if name == "std" else y
+        return make(y if dtype is None else convert(y, as_dtype(dtype)))
     return _enter(name)(run)
+
+
+def _check_moment(name: str, kind: Any, dtype: Any) -> None:
+    """ValueError for a dtype that a spread is not computed in."""
+    if dtype is None:
+        return
+    to = as_dtype(dtype)
+    if name == "std" and not is_inexact(to):
+        raise ValueError(f"dtype argument to jnp.std must be inexact; got {to.name}")
+    if kind.kind == "c" and to.kind != "c":
+        raise ValueError("jax.numpy.var does not yet support real dtype parameters when computing "
+                         "the variance of an array of complex values. The semantics of numpy.var "
+                         "seem unclear in this case.")
 
 
 _moment("var")
@@ -242,12 +268,13 @@ _nan_fold("nanmin", min_, math.inf)
 
 
 def _nan_moment(name: str) -> None:
-    def run(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def run(a: Any, axis: Any = None, *args: Any, where: Any = None, **kwargs: Any) -> Any:
         x = as_array(a, name)
         kept = _E["logical_not"](_E["isnan"](x))
         safe = make(T["where"](kept.tensor, x.tensor, x.tensor.new_zeros(())))
+        kept = kept if where is None else _E["logical_and"](kept, where)
         y = NAMES[name[3:]](safe, axis, *args, where=kept, **kwargs)
-        return y.real if name != "nanmean" else y
+        return y.real if name != "nanmean" and not kwargs.get("dtype") else y
     _enter(name)(run)
 
 
@@ -350,8 +377,12 @@ def _quantile(name: str, op: str, scale: float) -> F:
         if x.is_complex():
             raise ValueError("quantile does not support complex input, as the operation is poorly "
                              "defined.")
-        at = inside(as_array(q)).astype(np.float64)
-        return make(anp.ours[op](x, at * scale, axis, method=method, keepdims=keepdims))
+        at = as_array(q, name)
+        if at.dtype.kind == "c" or scale == 1 and at.dtype.kind not in "fV" and type(q) is not int:
+            raise TypeError(f"floor does not accept dtype {at.dtype.name}. Accepted dtypes are "
+                            "subtypes of floating.")
+        places = np.clip(inside(at).astype(np.float64) * scale, 0, 1)
+        return make(anp.ours[op](x, places, axis, method=method, keepdims=keepdims))
     return _enter(name)(run)
 
 
@@ -364,6 +395,10 @@ _quantile("nanpercentile", "nanquantile", 0.01)
 def _median(name: str, of: F) -> None:
     def run(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
             keepdims: bool = False) -> Any:
+        if overwrite_input:
+            raise ValueError(f"jax.numpy.{of.__name__} does not support overwrite_input=True or "
+                             "out != None")
+        axes_of(as_array(a, name), axis)
         return of(a, 0.5, axis, out, keepdims=keepdims)
     _enter(name)(run)
 

@@ -9,7 +9,7 @@ from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, concrete, inside, is_traced, joined, make, value_of
 from adjoint.jax._dtypes import default_dtype
-from adjoint.jax._table import T, entering
+from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.numpy._elementwise import NAMES as _E
 from adjoint.jax.numpy._index import take
@@ -82,6 +82,8 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 @_enter("choose")
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     ts, _ = joined("choose", list(choices))
+    if as_array(a).dtype.kind not in "iu":
+        raise ValueError("`a` array must be integer typed")
     at = inside(as_array(a))
     at = at % len(ts) if mode == "wrap" else np.clip(at, 0, len(ts) - 1)
     return make(anp.ours["choose"](at, ts))
@@ -172,15 +174,31 @@ def sort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stable:
          descending: bool = False) -> Any:
     x = _ordered(a, "sort", axis)
     t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis)
+    if t.is_complex():
+        return make(T["gather"](t, axis, _order(t, axis, bool(descending))), x.weak_type)
     return make(T["sort"](t, axis, bool(descending))[0], x.weak_type)
 
 
 @_enter("argsort")
 def argsort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stable: bool = True,
-            descending: bool = False) -> Any:
+            descending: bool = False, dtype: Any = None) -> Any:
     x = _ordered(a, "argsort", axis)
+    if kind is not None:
+        raise TypeError("'kind' argument to argsort is not supported. Use stable=True or "
+                        "stable=False to specify sort stability.")
     t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis)
-    return make(T["argsort"](t.detach(), axis, bool(descending), stable=True))
+    found = make(_order(t.detach(), axis, bool(descending)))
+    return found if dtype is None else found.astype(dtype)
+
+
+def _order(t: Any, axis: int, descending: bool) -> Any:
+    """The places of the elements in ascending order; complex ones by their real parts, then by
+    their imaginary ones."""
+    if not t.is_complex():
+        return T["argsort"](t, axis, descending, stable=True)
+    lower = T["argsort"](t.imag.detach(), axis, descending, stable=True)
+    upper = T["argsort"](T["gather"](t.real.detach(), axis, lower), axis, descending, stable=True)
+    return T["gather"](lower, axis, upper)
 
 
 @_enter("sort_complex")
@@ -252,13 +270,18 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = N
 
 
 def _set(name: str, *kept: str) -> None:
-    theirs = getattr(np, name)
+    theirs = np.unique if name == "unique_values" else getattr(np, name)
 
     def run(*args: Any, size: Any = None, fill_value: Any = None, **kwargs: Any) -> Any:
+        count = 2 if name[-2:] == "1d" else 1
+        ts, weak = joined(name, args[:count])
+        first = as_array(args[0]).dtype
+        weak = is_weak(args[0]) if name == "setdiff1d" else weak
+        args = (*[make(t) for t in ts], *args[count:])
         out = theirs(*[_host(a, size, f"The error arose in jnp.{name}(). To make it compatible "
                              "with JIT and other transforms, specify a concrete value for the "
                              "size argument, which will determine the output size.")
-                       for a in args], **kwargs)
+                       for a in args[:count]], *args[count:], **kwargs)
         parts = out if isinstance(out, tuple) else (out,)
         made = []
         for i, v in enumerate(parts):
@@ -267,7 +290,8 @@ def _set(name: str, *kept: str) -> None:
                 fill = fill_value if fill_value is not None and i == 0 else (
                     v.min() if v.size and i == 0 else 0)
                 v = _sized(v, size, fill)
-            made.append(make(wrap(v)))
+            kind = first if i == 0 and name == "setdiff1d" else v.dtype
+            made.append(make(wrap(v.astype(kind)), weak and i == 0 and v.dtype.kind != "c"))
         return made[0] if not isinstance(out, tuple) else (
             type(out)(*made) if hasattr(out, "_fields") else tuple(made))
     _enter(name)(run)

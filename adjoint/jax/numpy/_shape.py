@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, concrete, inside, is_hidden, joined, make
+from adjoint.jax._array import Array, as_array, concrete, convert, inside, is_hidden, joined, make
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax._util import canonicalize_axis
@@ -165,18 +165,19 @@ for _n in (1, 2, 3):
 
 
 # ------------------------------------------------------------------ joins and parts
-def _parts(name: str, arrays: Any) -> list[Any]:
-    """The arrays of a list as tensors of their common dtype."""
+def _parts(name: str, arrays: Any, dtype: Any = None) -> tuple[list[Any], bool]:
+    """The arrays of a list as tensors of their common dtype, and whether that is weak."""
     if isinstance(arrays, (Array, np.ndarray)):
         arrays = list(as_array(arrays))
     if not len(arrays):
         raise ValueError(f"Need at least one array to {name}.")
-    return joined(name, arrays)[0]
+    parts, weak = joined(name, arrays)
+    return parts, weak and dtype is None
 
 
 @_enter("concatenate", "concat")
 def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Any:
-    parts = _parts("concatenate", arrays)
+    parts, weak = _parts("concatenate", arrays, dtype)
     if axis is None:
         parts, axis = [p.reshape(-1) for p in parts], 0
     if parts[0].ndim == 0:
@@ -190,22 +191,23 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Any:
                         f"than the one being concatenated: concatenating along dimension {axis} "
                         "for shapes " + ", ".join(str(tuple(p.shape)) for p in parts) + ".")
     y = T["cat"](parts, axis)
-    return make(y if dtype is None else y.to(as_dtype(dtype)))
+    return make(y if dtype is None else convert(y, as_dtype(dtype)), weak)
 
 
 @_enter("stack")
 def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Any:
-    parts = _parts("stack", arrays)
+    parts, weak = _parts("stack", arrays, dtype)
     if len({tuple(p.shape) for p in parts}) > 1:
         raise ValueError("All input arrays must have the same shape.")
     y = T["stack"](parts, axis)
-    return make(y if dtype is None else y.to(as_dtype(dtype)))
+    return make(y if dtype is None else convert(y, as_dtype(dtype)), weak)
 
 
 def _joined(name: str) -> None:
     def run(tup: Any, dtype: Any = None) -> Any:
-        y = T[name](_parts(name, tup))
-        return make(y if dtype is None else y.to(as_dtype(dtype)))
+        parts, weak = _parts(name, tup, dtype)
+        y = T[name](parts)
+        return make(y if dtype is None else convert(y, as_dtype(dtype)), weak)
     _enter(name)(run)
 
 
@@ -229,11 +231,11 @@ def block(arrays: Any) -> Any:
         leaves.append(x)
         return len(leaves) - 1
     tree = gather(arrays)
-    ts, _ = joined("block", leaves)
+    ts, weak = joined("block", leaves)
 
     def fill(x: Any) -> Any:
         return [fill(v) for v in x] if isinstance(x, list) else ts[x]
-    return make(anp.ours["block"](fill(tree)))
+    return make(anp.ours["block"](fill(tree)), weak)
 
 
 def _splitter(name: str, ours: str) -> None:
@@ -382,15 +384,15 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    return as_array(a, "shape").shape
+    return tuple(np.shape(a))
 
 
 def ndim(a: Any) -> int:
-    return as_array(a, "ndim").ndim
+    return int(np.ndim(a))
 
 
 def size(a: Any, axis: Any = None) -> int:
-    x = as_array(a, "size")
+    x = a if hasattr(a, "shape") else np.asarray(a)
     return math.prod(x.shape[d] for d in axes_of(x, axis))
 
 

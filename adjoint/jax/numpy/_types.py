@@ -18,9 +18,16 @@ def finfo(dtype: Any) -> Any:
     return _finfo(kind) if is_bfloat16(kind) else np.finfo(kind)
 
 
-def iinfo(dtype: Any) -> Any:
-    """Limits of an integer dtype."""
-    return np.iinfo(dtype.dtype if isinstance(dtype, ScalarType) else np.dtype(dtype))
+class iinfo:
+    """Limits of an integer dtype: `min`, `max`, `bits`, `kind`, `dtype`."""
+
+    def __init__(self, int_type: Any) -> None:
+        found = np.iinfo(int_type.dtype if isinstance(int_type, ScalarType) else np.dtype(int_type))
+        self.kind, self.bits, self.dtype = found.kind, found.bits, found.dtype
+        self.min, self.max = int(found.min), int(found.max)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
 def _pair(x: Any) -> Any:
