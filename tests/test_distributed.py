@@ -311,3 +311,42 @@ print("fine")
 ''')
     done = launch(script, 2)
     assert done.stdout.count("fine") == 2, done.stderr
+
+
+def test_buffers_are_rank_0s_after_a_forward_that_was_averaged(tmp_path: Path) -> None:
+    """Not after one inside of `no_sync` or `no_grad`, as PyTorch has it."""
+    script = tmp_path / "buffers.py"
+    script.write_text('''
+import sys
+import adjoint as torch
+import adjoint.distributed as dist
+dist.init_process_group()
+class Count(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(1))
+        self.register_buffer("b", torch.zeros(1))
+    def forward(self, x):
+        self.b += dist.get_rank() + 1
+        return self.w * x
+net = torch.nn.parallel.DistributedDataParallel(Count())
+seen = []
+def step():
+    net(torch.ones(1)).sum().backward()
+    seen.append(int(net.module.b))
+step(), step()
+with net.no_sync():
+    step(), step()
+step(), step()
+net.eval()
+with torch.no_grad():
+    for _ in range(2):
+        net(torch.ones(1))
+        seen.append(int(net.module.b))
+open(f"{sys.argv[1]}/{dist.get_rank()}", "w").write(str(seen))
+dist.destroy_process_group()
+''')
+    done = launch(script, 2, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "0").read_text() == str([1, 2, 3, 4, 5, 6, 7, 8])
+    assert (tmp_path / "1").read_text() == str([2, 3, 4, 6, 8, 7, 8, 10])

@@ -9,6 +9,7 @@ import numpy as np
 
 from adjoint import distributed
 from adjoint.autograd.engine import queue_callback
+from adjoint.autograd.modes import is_grad_enabled
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import wrap
 from adjoint.distributed.collectives import average, reduce_all
@@ -21,8 +22,8 @@ __all__ = ["DistributedDataParallel"]
 class DistributedDataParallel(Module):
     """Calls `module`; at the end of every backward each gradient becomes its mean over the group.
 
-    Parameters and buffers begin as rank 0's; buffers are rank 0's again at every forward
-    (`broadcast_buffers`). Every process must run the same backwards. A parameter without a
+    Parameters and buffers begin as rank 0's; buffers are rank 0's again at every forward that
+    follows one whose gradients were to be averaged (`broadcast_buffers`). Every process must run the same backwards. A parameter without a
     gradient on some ranks counts as zero there; one without on all ranks stays without.
 
     device_ids, output_device, bucket_cap_mb, find_unused_parameters, static_graph and
@@ -39,7 +40,7 @@ class DistributedDataParallel(Module):
         super().__init__()
         self.process_group = the(process_group)
         self.module, self.dim, self.broadcast_buffers = module, dim, broadcast_buffers
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
         self._queued = False
         wanted = [p for p in module.parameters() if p.requires_grad]
         if not wanted:
@@ -82,6 +83,8 @@ class DistributedDataParallel(Module):
             self.require_backward_grad_sync = before
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        if self.broadcast_buffers and self.training:
+        if self.broadcast_buffers and self.require_forward_param_sync:
             self._spread(list(self.module.buffers()))
-        return self.module(*inputs, **kwargs)
+        out = self.module(*inputs, **kwargs)
+        self.require_forward_param_sync = is_grad_enabled() and self.require_backward_grad_sync
+        return out
