@@ -437,6 +437,7 @@ class TestPlanning:
         monkeypatch.setattr(Repeats, "patience", 0.0)
 
     def _model(self) -> tuple[Any, Callable[[], Any]]:
+        gc.collect()    # what earlier tests left would otherwise go between two measurements
         ad.manual_seed(0)
         model = GPT(GPTConfig(vocabulary=32, context=64, layers=4, heads=2, dim=32))
         rng = np.random.default_rng(0)
