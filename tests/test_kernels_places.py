@@ -172,3 +172,17 @@ def test_nothing_leaks() -> None:
             locate(at, 3, bad, 4)
     work()
     leaks_nothing(work, (x, at, bad, x.dtype, at.dtype, None), 20)
+
+
+def test_orders_and_triangles_of_small_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sort and topk read by machine code, and the places of a triangle are made once."""
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("NumPy's way")
+    x = ad.tensor([[3.0, 1.0, 2.0], [5.0, 6.0, 4.0]])
+    x.tril()
+    for name in ("take_along_axis", "flip", "tri", "tril"):
+        monkeypatch.setattr(np, name, refused)
+    assert x.sort(1).values.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    assert x.sort(0, descending=True).indices.tolist() == [[1, 1, 1], [0, 0, 0]]
+    assert x.topk(2).values.tolist() == [[3.0, 2.0], [6.0, 5.0]]
+    assert x.tril().tolist() == [[3.0, 0.0, 0.0], [5.0, 6.0, 0.0]]

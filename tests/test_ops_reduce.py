@@ -1,9 +1,12 @@
 """Reductions, cumulative functions, orders (F15-F48) like PyTorch: values and two derivatives."""
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers_ops import Cases, R, compare, ints
 
 import adjoint as ad
+from adjoint.kernels import llvm
 
 pytest.importorskip("torch")
 case = Cases()
@@ -78,3 +81,21 @@ def test_topk_of_long_rows_takes_the_first_of_equal_ones(largest, dtype):
         assert (at.numpy() == want).all()
         assert (values.numpy() == np.take_along_axis(x, want, dim)).all()
     assert ad.zeros(0, 300).topk(2, 1)[0].shape == (0, 2)
+
+
+@pytest.mark.skipif(not llvm.available(), reason="nothing is generated")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_variance_of_all_of_a_small_array(dtype: Any, keepdim: bool,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs as one row, with the bits of NumPy's mean, and without its preparations."""
+    x = np.random.default_rng(0).standard_normal((3, 50)).astype(dtype)
+    centred = x - np.mean(x, keepdims=True)
+    want = np.sqrt(np.square(centred).sum(keepdims=keepdim) / dtype(x.size - 1))
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("NumPy's way")
+    monkeypatch.setattr(np, "mean", refused)
+    got = ad.tensor(x).std(keepdim=keepdim)
+    assert got.numpy().tobytes() == np.asarray(want).tobytes()
+    assert tuple(got.shape) == want.shape

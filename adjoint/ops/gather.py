@@ -63,6 +63,12 @@ def put_picked(out: Any, index: Any, values: Any, dim: int, along: bool,
     return k is not None and k(out, index, values, dim, out.itemsize, along, wraps) is not None
 
 
+def taken(x: Any, index: Any, dim: int) -> Any:
+    """np.take_along_axis, for an index that is in range."""
+    got = pick(x, index, dim, along=True)
+    return np.take_along_axis(x, index, dim) if got is None else got
+
+
 def within(index: Any, size: int) -> bool:
     """Whether all of a small index is known to lie in [0, size)."""
     k = generated("within")

@@ -6,6 +6,7 @@ and PyTorch put them: in place where `dims` are neighbours, in front where they 
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +21,7 @@ from adjoint.core.inplace import replay, scatter_into
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
-from adjoint.ops.gather import add_picked, pick, put_picked, within, write_along
+from adjoint.ops.gather import MANY, add_picked, pick, put_picked, within, write_along
 from adjoint.ops.pointwise import add, lt, where_op
 from adjoint.ops.shape import expand_op, permute_op, reshape, unsqueeze_op
 
@@ -491,14 +492,27 @@ masked_fill_op: Any = op(
     why={"mask": "no gradient flows where the value was replaced"})
 
 
-def _triangle(name: str, f: Any) -> Any:
+@functools.lru_cache(maxsize=64)
+def _below(rows: int, columns: int, diagonal: int) -> Any:
+    """Which places of a small matrix lie on or below a diagonal; shared, not to be written to."""
+    return np.tri(rows, columns, diagonal, np.bool_)
+
+
+def _triangle_impl(x: Any, diagonal: int, upper: bool) -> Any:
+    if x.ndim < 2 or x.shape[-1] * x.shape[-2] > MANY:
+        return (np.triu if upper else np.tril)(x, diagonal)
+    mask, zero = _below(*x.shape[-2:], diagonal - upper), np.zeros(1, x.dtype)
+    return np.where(mask, zero, x) if upper else np.where(mask, x, zero)
+
+
+def _triangle(name: str, upper: bool) -> Any:
     def rule(ct: Any, *, diagonal: int) -> Any:
         return made(ct, diagonal=diagonal)
-    made = op(name, impl=lambda x, /, *, diagonal: f(x, diagonal),
+    made = op(name, impl=lambda x, /, *, diagonal: _triangle_impl(x, diagonal, upper),
               infer=lambda x, *, diagonal: Aval(x.shape, x.dtype), vjp={"x": rule},
               jvp={"x": None}, batch=lambda op_, args, b, attrs: op_.call(args[0], **attrs),
               cost=lambda x, **_: x.size)
     return made
 
 
-tril_op, triu_op = _triangle("tril", np.tril), _triangle("triu", np.triu)
+tril_op, triu_op = _triangle("tril", False), _triangle("triu", True)

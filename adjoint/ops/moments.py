@@ -85,6 +85,10 @@ def _var_impl(x: Any, /, *, dim: Shape, correction: float, keepdim: bool) -> Any
     if len(dim) == 1 and few(x) and dim[0] == x.ndim - 1 and correction == int(correction) \
             and x.shape[-1] > correction:
         return _few_var(x.dtype is F32, int(correction), keepdim)(x)
+    if len(dim) == x.ndim > 1 and few(x) and x.flags.c_contiguous and x.size > correction \
+            and correction == int(correction):          # all of it is one row
+        row = _few_var(x.dtype is F32, int(correction), False)(x.reshape(1, -1))
+        return row.reshape((1,) * x.ndim if keepdim else ())
     w = wide(x)
     n = count(x.shape, dim)
     with np.errstate(all="ignore"):

@@ -10,6 +10,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import I64
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.ops.gather import taken
 from adjoint.ops.reduce import picked_jvp, picked_vjp, reduced_shape
 from adjoint.ops.shape import reshape
 
@@ -19,16 +20,21 @@ _MANY = 64       # times the wanted elements: rows of which the other elements a
 def order(x: Any, dim: int, descending: bool) -> Any:
     """Indices that sort `x` stably along an axis; nan counts as largest."""
     if not descending:
-        return np.argsort(x, axis=dim, kind="stable")
-    back = np.flip(x, dim)
-    return x.shape[dim] - 1 - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
+        return x.argsort(dim, "stable")
+    back = (slice(None),) * dim + (slice(None, None, -1),)
+    return x.shape[dim] - 1 - x[back].argsort(dim, "stable")[back]
 
 
 def _sort_impl(x: Any, /, *, dim: int, descending: bool) -> Any:
     if not x.ndim:
         return np.array(x), np.zeros((), np.int64)
     at = order(x, dim, descending)
-    return np.take_along_axis(x, at, dim), at
+    return taken(x, at, dim), at
+
+
+def _first(at: Any, k: int, dim: int) -> Any:
+    """The first k along an axis."""
+    return np.ascontiguousarray(at[(slice(None),) * dim + (slice(k),)])
 
 
 def _whole(rule: Any) -> Any:
@@ -96,11 +102,11 @@ def _topk_impl(x: Any, /, *, k: int, dim: int, largest: bool) -> Any:
     elif plain:
         cut = np.argpartition(x, n - k if largest else k - 1, axis=dim)
         cut = np.take(cut, range(n - k, n) if largest else range(k), axis=dim)
-        inner = order(np.take_along_axis(x, cut, dim), dim, largest)
-        at = np.take_along_axis(cut, inner, dim)
+        inner = order(taken(x, cut, dim), dim, largest)
+        at = taken(cut, inner, dim)
     else:
-        at = np.take(order(x, dim, largest), range(k), axis=dim)
-    return np.take_along_axis(x, at, dim), at
+        at = _first(order(x, dim, largest), k, dim)
+    return taken(x, at, dim), at
 
 
 def _topk_infer(x: Aval, *, k: int, dim: int, largest: bool) -> Any:
