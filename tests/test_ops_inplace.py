@@ -49,3 +49,10 @@ def test_older_names_take_their_older_arguments():
     out, at = F.max_pool2d_with_indices(ad.arange(16.0).reshape(1, 1, 4, 4), 2)
     np.testing.assert_array_equal(at.numpy().ravel(), [5, 7, 13, 15])
     np.testing.assert_array_equal(out.numpy().ravel(), [5, 7, 13, 15])
+
+
+@pytest.mark.parametrize("name", ["clamp", "clamp_", "clip", "clip_"])
+def test_a_clamp_without_bounds_is_refused(name):
+    """In place too, and before anything is compared."""
+    with pytest.raises(RuntimeError, match="At least one of 'min' or 'max' must not be None"):
+        getattr(ad.ones(3), name)()

@@ -277,6 +277,14 @@ def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
 
 
 # ------------------------------------------------------------------ clamping, rounding, choice
+def _bounds(name: str, low: Any, high: Any) -> tuple[Any, Any]:
+    """The bounds of a clamp, NumPy's numbers as Python's."""
+    if low is None and high is None:
+        raise ArgumentError("torch.clamp: At least one of 'min' or 'max' must not be None: "
+                            f"{name}() got neither")
+    return _bound(low), _bound(high)
+
+
 def _bound(x: Any) -> Any:
     return x.item() if isinstance(x, (np.ndarray, np.generic)) else x
 
@@ -285,9 +293,7 @@ def _bound(x: Any) -> Any:
 @planned
 def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
     """input, limited to [min, max]; bounds are numbers or tensors. The slope at a bound is 1."""
-    if min is None and max is None:
-        raise ArgumentError("At least one of 'min' or 'max' must not be None (clamp)")
-    low, high = _bound(min), _bound(max)
+    low, high = _bounds("clamp", min, max)
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         result = input
         if low is not None:
@@ -312,7 +318,7 @@ def _floating(x: Any, *bounds: Any) -> Any:
 @public(name="clamp_", function=False, aliases=("clip_",))
 def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """In-place form of `clamp`."""
-    low, high = _bound(min), _bound(max)
+    low, high = _bounds("clamp_", min, max)
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         return self.copy_(clamp(self, low, high))
     if low is not None and high is not None:
