@@ -193,3 +193,31 @@ def test_layers_of_16_bits_run_in_the_kernels_of_float32(kind, monkeypatch):
         assert len(found[0]) == len(found[1])
         assert all(a.dtype is low and ad.equal(a, b.to(low))
                    for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+@pytest.mark.parametrize("shape, weight, groups", [
+    ((4, 8, 9, 9), (6, 8, 1, 1), 1), ((3, 8, 70), (6, 4, 1), 2), ((2, 8, 3, 3), (6, 8, 1, 1), 1),
+    ((2, 8, 4, 5, 5), (6, 4, 1, 1, 1), 2)])
+def test_convolutions_of_one_tap_multiply_16_bits(kind, shape, weight, groups, monkeypatch):
+    """They are products of matrices, which widen operands themselves; sums stay in float32."""
+    from adjoint.kernels import convert, gemm_plan
+    if not gemm_plan.usable():
+        pytest.skip("no generated code here")
+    low, asked = getattr(ad, kind), []
+    real = convert.as_float32
+    monkeypatch.setattr(convert, "as_float32", lambda x: asked.append(x.shape) or real(x))
+    ad.manual_seed(0)
+    x, w = ad.randn(*shape).to(low), ad.randn(*weight).to(low)
+    conv = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[len(shape)]
+    found = []
+    for dtype in (low, ad.float64):
+        leaves = [t.to(dtype).detach().requires_grad_() for t in (x, w)]
+        y = conv(*leaves, groups=groups)
+        y.backward(ad.ones(*y.shape, dtype=dtype))
+        found.append([y.detach(), *[t.grad for t in leaves]])
+    for got, want in zip(*found, strict=True):
+        assert got.dtype is low
+        assert float((got.double() - want).abs().max() / want.abs().max()) < 2 * EPS[kind]
+    small = np.prod(shape[2:]) < 64            # the gradient of the weight, by way of float32
+    assert len(asked) == 2 * small

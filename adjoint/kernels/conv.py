@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from . import conv_numpy
 from .conv_numpy import Array, Padding, Spatial, conv_spec
 from .conv_pool import (
@@ -43,6 +45,9 @@ __all__ = [
 ]
 
 
+_MAP = 64  # positions from which each image's product is worth a call
+
+
 @functools.cache
 def _kernels() -> Any:
     """The generated kernels; the compiler's modules are loaded when first needed."""
@@ -55,6 +60,13 @@ def _halves(a: Array, b: Array) -> bool:
     """Whether both are 16-bit floats of one type, and kernels for float32 are there."""
     half = a.dtype == b.dtype and a.dtype.itemsize == 2 and a.dtype.kind not in "iu"
     return bool(half and _kernels().usable())
+
+
+def _one_product(spec: conv_numpy.ConvSpec, x: Array, w: Array) -> bool:
+    """Whether it is a product of matrices that lie in order, which 16 bits need not be widened for.
+    """
+    ordered = x.flags.c_contiguous and w.flags.c_contiguous
+    return spec.pointwise and ordered and bool(x.size and w.size)
 
 
 def _in_float32(f: Callable[..., Array], a: Array, b: Array, *rest: Any) -> Array:
@@ -83,6 +95,11 @@ def conv_forward(
     [[[2.0, 3.0, 3.0, 2.0]]]
     """
     if _halves(x, w):
+        spec = conv_spec(x.shape, w.shape, stride, padding, dilation, groups)
+        if _one_product(spec, x, w) and bias is None:
+            out = np.empty((spec.batch, spec.filters, *spec.out), x.dtype)
+            kernel = w.reshape(groups, -1, spec.channels // groups)
+            return _kernels().product_of_maps(kernel, x, out, spec)
         wide = None if bias is None else bias.astype("float32")
         return _in_float32(conv_forward, x, w, stride, padding, dilation, groups, wide)
     spec = conv_spec(x.shape, w.shape, stride, padding, dilation, groups)
@@ -110,6 +127,10 @@ def conv_grad_input(
     [[[1.0, 2.0, 2.0, 1.0]]]
     """
     if _halves(ct, w):
+        spec = conv_spec(x_shape, w.shape, stride, padding, dilation, groups)
+        if _one_product(spec, ct, w):
+            kernel = w.reshape(groups, -1, spec.channels // groups).swapaxes(1, 2)
+            return _kernels().product_of_maps(kernel, ct, np.empty(x_shape, ct.dtype), spec)
         return _in_float32(conv_grad_input, ct, w, x_shape, stride, padding, dilation, groups)
     spec = conv_spec(x_shape, w.shape, stride, padding, dilation, groups)
     if _kernels().supported(ct, w, spec):
@@ -133,6 +154,12 @@ def conv_grad_weight(
     [[[1.0, 3.0, 5.0]]]
     """
     if _halves(ct, x):
+        spec = conv_spec(x.shape, w_shape, stride, padding, dilation, groups)
+        if _one_product(spec, ct, x) and spec.positions >= _MAP:
+            from .convert import stored_as
+
+            wide = _kernels().sum_of_products(ct, x, spec)
+            return stored_as(wide, ct.dtype).reshape(tuple(w_shape))
         return _in_float32(conv_grad_weight, ct, x, w_shape, stride, padding, dilation, groups)
     spec = conv_spec(x.shape, w_shape, stride, padding, dilation, groups)
     if _kernels().supported(x, ct, spec):

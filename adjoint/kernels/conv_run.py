@@ -227,15 +227,32 @@ def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None = None) -> Ar
     fused = bias is not None and spec.groups == 1 and bias.dtype == x.dtype
     row = np.ascontiguousarray(bias) if fused and bias is not None else None
     if spec.pointwise and row is None and x.flags.c_contiguous:
-        shape = (spec.batch, spec.groups, spec.channels // spec.groups, spec.positions)
-        kernel = w.reshape(spec.groups, -1, shape[2])
-        target = out.reshape(spec.batch, spec.groups, -1, spec.positions)
-        gemm.matmul(kernel, x.reshape(shape), target)
+        product_of_maps(w.reshape(spec.groups, -1, spec.channels // spec.groups), x, out, spec)
     else:
         _plan(x, w, out, spec, False, row is not None).run(w, x, out, row)
     if bias is not None and not fused:
         out += bias.reshape(-1, *(1,) * spec.dims)
     return out
+
+
+def product_of_maps(kernel: Array, x: Array, out: Array, spec: ConvSpec) -> Array:
+    """`out`, filled with `kernel` `(groups, to, from)` times the channels of each position of `x`:
+    a convolution of one tap, or the gradient of its input. Both lie in order; 16 bits too."""
+    maps = (spec.batch, spec.groups, -1, spec.positions)
+    gemm.matmul(kernel, x.reshape(maps), out.reshape(maps))
+    return out
+
+
+def sum_of_products(ct: Array, x: Array, spec: ConvSpec) -> Array:
+    """The cotangent of the weight of a convolution of one tap, in float32, from 16-bit operands
+    that lie in order."""
+    maps = (spec.batch, spec.groups, -1, spec.positions)
+    wide = np.empty(
+        (spec.groups, spec.filters // spec.groups, spec.channels // spec.groups), np.float32
+    )
+    for i, (a, b) in enumerate(zip(ct.reshape(maps), x.reshape(maps), strict=True)):
+        gemm.matmul(a, b.swapaxes(1, 2), wide, accumulate=i > 0)
+    return wide
 
 
 def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
