@@ -245,6 +245,9 @@ def test_a_thousand_products_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
         per_sample = af.vmap(af.grad(lambda m, v: ((m @ v) ** 2).sum()), in_dims=(dim, 0))
         counts = kernels_run(monkeypatch, lambda f=per_sample, w=w: f(w, x))
         assert sum(counts.values()) < 40, counts
+    rows = af.vmap(lambda m, v: v @ m, in_dims=(None, 0))
+    w = ad.randn(4, 5)
+    assert kernels_run(monkeypatch, lambda: rows(w, x)) == {"mm": 1}
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "nll_loss", "embedding", "index_put", "views"])

@@ -209,11 +209,11 @@ def record_level(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, An
     node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
     outs = tuple([o.trace.strip(o) if isinstance(o, Tensor) and o._rg and o.level else o
                   for o in outs])
-    _save(node, plan, args, tuple(_lower(o) for o in outs))
+    many = op.multi
+    _save(node, plan, args, tuple([_lower(o) for o in outs]) if plan.keeps_out or many else outs)
     if mode & WATCH:
         pack_all(node)
     visible = outs[: len(op.outs)] if not op.variadic_out else outs
-    many = op.multi
     avals = [aval_of_operand(o) for o in visible]
     node.shape = tuple(a.shape for a in avals) if many else avals[0].shape
     node.dtype = tuple(a.dtype for a in avals) if many else avals[0].dtype
@@ -394,6 +394,8 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...],
 
 
 def aval_of_operand(a: Any) -> Aval:
+    if isinstance(a, Tensor) and a.level:
+        return Aval(*a.trace.aval(a))            # (without the array that stands for its values)
     return aval_of(a.array if isinstance(a, Tensor) else a)
 
 

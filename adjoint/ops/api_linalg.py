@@ -9,6 +9,7 @@ from adjoint.core.autocast import as_it_is, lowered
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
+from adjoint.core.trace import LevelTensor
 from adjoint.ops.api_common import dtype_of, finish, need, need_rank, older, same_dtype
 from adjoint.ops.linalg import (
     addmm_op,
@@ -21,6 +22,7 @@ from adjoint.ops.linalg import (
     mm_op,
     mv_op,
     scaled,
+    vm_op,
 )
 from adjoint.ops.pointwise import add, mul, ne
 from adjoint.ops.public import SPARSE, planned, public
@@ -61,6 +63,8 @@ def _matmul(a: Any, b: Any) -> Any:
         return dot_op(a, b)
     if m == 2 and n == 1:
         return mv_op(a, b)
+    if m == 1 and n == 2 and (isinstance(a, LevelTensor) or isinstance(b, LevelTensor)):
+        return vm_op(a, b)
     if m == 1:
         return squeeze_op(_matmul(unsqueeze_op(a, dim=0), b), dims=(max(n, 2) - 2,))
     if n == 1:

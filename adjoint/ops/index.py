@@ -203,11 +203,10 @@ def _locate_impl(*indices: Any, sizes: Shape, dims: Shape) -> Any:
                                             for v in pair])
     if found is not None:
         return found
-    shape = np.broadcast_shapes(*[a.shape for a in indices])
     for a, n, d in zip(indices, sizes, dims, strict=True):
         a = from_front(a.astype(I64, copy=False), (*(1,) * d, n), (d,))
         found = a if found is None else found * n + a
-    return np.array(np.broadcast_to(found, shape))
+    return np.asarray(found) if len(indices) > 1 else np.array(found)    # (never the operand)
 
 
 def _locate_infer(*indices: Aval, sizes: Shape, dims: Shape) -> Aval:

@@ -218,6 +218,31 @@ mv_op: Any = op(
     why={"a": "dv = aᴴ·ct", "v": "da = ct ⊗ v"})
 
 
+def _vm_infer(v: Aval, a: Aval) -> Aval:
+    if a.ndim != 2 or v.ndim != 1 or a.shape[0] != v.shape[0]:
+        raise ShapeError(f"vm: size mismatch, got vec {list(v.shape)}, input {list(a.shape)}: a "
+                         "vector (n,) and a matrix (n, m) are needed")
+    _same("vm", v, a)
+    return Aval((a.shape[1],), v.dtype)
+
+
+def _batch_vm(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
+    """As `_batch_mv`."""
+    v, a = args
+    if not batched[1]:
+        return mm_op(v, a)
+    out = matmul_op(unsqueeze_op(v, dim=len(v.shape) - 1), a)
+    return squeeze_op(out, dims=(1,))
+
+
+# A row of a batch times a matrix: one op of a transform where an axis in front would take three.
+vm_op: Any = op(
+    "vm", show="{v} @ {a}", impl=lambda v, a, /: _matmul(v, a), infer=_vm_infer,
+    vjp={"v": lambda ct, a: mv_op(conj(a), ct), "a": lambda ct, v: outer_of(conj(v), ct)},
+    jvp={"v": None, "a": None}, batch=_batch_vm, cost=lambda v, a: 2 * a.size,
+    why={"v": "da = v ⊗ ct", "a": "dv = a·ct"})
+
+
 def _dot_infer(a: Aval, b: Aval) -> Aval:
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"dot: 1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
@@ -385,4 +410,5 @@ def _declare_addmm(name: str) -> Any:
 addmm_op: Any = _declare_addmm("addmm")
 baddbmm_op: Any = _declare_addmm("baddbmm")
 __all__ = ["MetaArray", "addmm_op", "baddbmm_op", "bmm_op", "conj", "dot_op", "linear_op", "mH",
-           "matmul_op", "mm_op", "mv_op", "outer_of", "scaled", "select_op", "transpose_op"]
+           "matmul_op", "mm_op", "mv_op", "outer_of", "scaled", "select_op", "transpose_op",
+           "vm_op"]

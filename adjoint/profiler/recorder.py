@@ -23,7 +23,7 @@ from adjoint.profiler.events import Event
 
 F = TypeVar("F", bound=Callable[..., Any])
 _now = time.perf_counter_ns
-_PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "mv", "dot", "addmm", "baddbmm",
+_PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "mv", "vm", "dot", "addmm", "baddbmm",
                        "convolution", "mul"})
 
 
