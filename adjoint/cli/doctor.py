@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from adjoint.base.text import say
 from adjoint.cli.parser import Parser
 from adjoint.cli.run import serve_torch
 from adjoint.inspect.doctor import codes, doctor
@@ -37,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     given = parser.parse_args(list(argv))
     if given.script == "codes":
-        print(_codes())
+        say(_codes())
         return 0
     path = Path(given.script)
     if not path.is_file():
@@ -50,9 +51,9 @@ def run(argv: Sequence[str]) -> int:
     if given.json == "-":
         print(watcher.to_json())
     else:
-        print(watcher.report())
+        say(watcher.report())
         if not watcher.findings:
-            print("\n" + watcher.symptoms.table())
+            say("\n" + watcher.symptoms.table())
     if given.json and given.json != "-":
         Path(given.json).write_text(watcher.to_json(), encoding="utf-8")
     return FOUND if failed or watcher.findings else 0

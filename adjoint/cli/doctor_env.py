@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.text import say
 from adjoint.kernels import blas, choose
 from adjoint.version import __version__
 
@@ -103,5 +104,5 @@ def run(argv: Sequence[str]) -> int:
     if list(argv) not in ([], ["--json"]):
         print("usage: adjoint doctor env [--json]", file=sys.stderr)
         return 2
-    print(json.dumps(facts(), indent=1) if argv else report())
+    say(json.dumps(facts(), indent=1) if argv else report())
     return 0

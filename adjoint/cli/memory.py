@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 
 from adjoint.base.errors import AdjointError
+from adjoint.base.text import say
 from adjoint.cli.parser import Parser
 from adjoint.memory import calculator
 from adjoint.memory.architectures import architecture, names
@@ -175,7 +176,7 @@ def _print_estimate(found: Estimate, on: Device) -> None:
         for x in found.lines
     ]
     rows.append(("peak", f"{found.peak / 1e9:,.2f}", f"{found.peak / 2**30:,.2f}", "their sum"))
-    print(_table(rows, right=(1, 2)))
+    print(_table(rows, right=(1, 2), wrap=3))
     if found.block:
         _print_block(found)
     spare = on.memory - found.peak
@@ -197,7 +198,7 @@ def _print_block(found: Estimate) -> None:
     rows += [
         (x.name, f"{x.nbytes / 1e6:,.2f}", f"{x.nbytes / sbh:.3f}", x.formula) for x in found.block
     ]
-    print(_table(rows, right=(1, 2)))
+    print(_table(rows, right=(1, 2), wrap=3))
     print("\nactivations of a layer, kept until backward, by route")
     explain = {
         "formula": "Korthikanti et al. (a GPT block, 16 bit)",
@@ -211,7 +212,7 @@ def _print_block(found: Estimate) -> None:
          explain[name])
         for name, n in found.routes.items()
     ]
-    print(_table(rows, right=(1, 2, 3)))
+    print(_table(rows, right=(1, 2, 3), wrap=4))
     if found.differences:
         print("\nwhy the walk differs from the formula")
         rows = [("group", "formula", "walk", "B per s b h", "reason")]
@@ -234,7 +235,7 @@ def _print_offload(found: Estimate, on: Device) -> None:
         t = offload(blocks, on, to=target, forward_seconds=forward * on.count,
                     backward_seconds=2 * forward * on.count)
         verdict = "hidden behind" if t.hidden else f"{t.exposed:.2f} s longer than"
-        print(
+        say(
             f"offload of {blocks / 1e9:,.1f} GB to {target}: {t.seconds_out:.2f} s each way, "
             f"{verdict} the computation ({3 * forward * on.count:.2f} s at peak rate)"
         )

@@ -19,6 +19,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.base.text import say
 from adjoint.core.modes import Observer, watchers
 from adjoint.inspect import (
     doctor_graph,
@@ -121,7 +122,7 @@ class doctor(Observer):
             place = _user_end(trace)
             self._explained += [f for c in self.checks for f in c.error(error, place)]
         if not self.quiet and not self._held:
-            print(self.report(), file=sys.stderr)
+            say(self.report(), sys.stderr)
 
     # -- what it has found ---------------------------------------------------------------------
     @property
