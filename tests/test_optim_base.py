@@ -25,7 +25,6 @@ def param(*shape: int) -> Any:
     (lambda p: optim.SGD([p], momentum=-1), ValueError, "Invalid momentum value: -1"),
     (lambda p: optim.SGD([p], weight_decay=-1), ValueError, "Invalid weight_decay value: -1"),
     (lambda p: optim.SGD([p], nesterov=True), ValueError, "requires a momentum and zero dampening"),
-    (lambda p: optim.SGD([p], differentiable=True), NotImplementedError, "not recorded"),
     (lambda p: optim.SGD([p], fused=True, foreach=True), RuntimeError, "cannot be `True` together"),
     (lambda p: optim.SGD([{"params": [p]}, {"params": [p]}]), ValueError,
      "appear in more than one parameter group"),

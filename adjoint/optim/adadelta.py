@@ -14,7 +14,7 @@ from adjoint.optim.optimizer import (
     check_common,
     check_modes,
     counter,
-    number,
+    setting,
     zeros_like,
 )
 
@@ -55,6 +55,6 @@ class Adadelta(Optimizer):
                 advance(state["step"])
                 self._update(
                     _rules.adadelta, p, [state["square_avg"], state["acc_delta"]], 3,
-                    lr=number(group["lr"]), rho=group["rho"], eps=group["eps"],
+                    lr=setting(group, "lr"), rho=group["rho"], eps=group["eps"],
                     weight_decay=group["weight_decay"], maximize=group["maximize"])
         return loss

@@ -14,7 +14,7 @@ from adjoint.optim.optimizer import (
     check_common,
     check_modes,
     counter,
-    number,
+    setting,
     zeros_like,
 )
 
@@ -78,7 +78,7 @@ class Adagrad(Optimizer):
                       "Adagrad: weight_decay option is not compatible with sparse gradients")
                 update = self._update_rows if p.grad.is_sparse else self._update
                 update(
-                    _rules.adagrad, p, [state["sum"]], 2, lr=number(group["lr"]),
+                    _rules.adagrad, p, [state["sum"]], 2, lr=setting(group, "lr"),
                     lr_decay=group["lr_decay"], eps=group["eps"],
                     weight_decay=group["weight_decay"], maximize=group["maximize"],
                     step=advance(state["step"]))

@@ -16,6 +16,7 @@ from adjoint.optim.optimizer import (
     check_modes,
     counter,
     number,
+    setting,
     zeros_like,
 )
 
@@ -75,8 +76,8 @@ class Adam(Optimizer):
 
     def _update_all(self, group: dict[str, Any], step: float, work: Work) -> None:
         """Update parameters that are at the same step: in one compiled call if that is possible."""
-        beta1, beta2 = map(number, group["betas"])
-        shared = {"lr": number(group["lr"]), "eps": group["eps"], "step": step,
+        beta1, beta2 = group["betas"] if group["differentiable"] else map(number, group["betas"])
+        shared = {"lr": setting(group, "lr"), "eps": group["eps"], "step": step,
                   "weight_decay": group["weight_decay"], "maximize": group["maximize"],
                   "decoupled": group["decoupled_weight_decay"]}
         for p, held in self._together("adam", work, betas=(beta1, beta2), **shared):

@@ -14,7 +14,7 @@ from adjoint.optim.optimizer import (
     check_common,
     check_modes,
     counter,
-    number,
+    setting,
     zeros_like,
 )
 
@@ -64,7 +64,7 @@ class NAdam(Optimizer):
                 product = float(state["mu_product"].array)
                 self._update(
                     _rules.nadam, p, [state["exp_avg"], state["exp_avg_sq"]], 3,
-                    lr=number(group["lr"]), beta1=beta1, beta2=beta2, eps=group["eps"],
+                    lr=setting(group, "lr"), beta1=beta1, beta2=beta2, eps=group["eps"],
                     weight_decay=group["weight_decay"],
                     decoupled=group["decoupled_weight_decay"], maximize=group["maximize"],
                     step=step, of_g=(1.0 - mu) / (1.0 - product),

@@ -265,6 +265,10 @@ class Optimizer:
                 **numbers: Any) -> None:
         """Run an elementwise rule on the arrays of p, its gradient and its state, in place."""
         tensors = list(state)
+        if self.defaults.get("differentiable"):
+            from adjoint.optim import _recorded
+            with enable_grad():
+                return _recorded.run(rule, p, tensors, scratch, numbers)
         grad: Any = p.grad
         run(rule, [p.array, grad.array, *(s.array for s in tensors)], self._scratch, scratch,
             numbers)
@@ -288,7 +292,7 @@ class Optimizer:
         """Update (parameter, state) pairs in one call per dtype of the compiled kernel ``name``;
         returns those that it does not take, unchanged."""
         together = kernel(name)
-        if together is None or not work:
+        if together is None or not work or self.defaults.get("differentiable"):
             return work
         # as a rule one call takes all of them; it changes nothing where it does not
         if together(*_columns(work), **numbers) is not NotImplemented:
@@ -479,6 +483,11 @@ def number(x: Any) -> float:
     return float(x.item()) if isinstance(x, Tensor) else x
 
 
+def setting(group: dict[str, Any], name: str) -> Any:
+    """A setting of a group as a number; a recorded step takes the tensor that it is."""
+    return group[name] if group["differentiable"] else number(group[name])
+
+
 def check(ok: bool, message: str) -> None:
     """ArgumentError with ``message`` unless ``ok``."""
     if not ok:
@@ -508,14 +517,9 @@ def check_common(lr: Any, weight_decay: Any = 0, eps: float = 0.0,
 
 def check_modes(name: str, foreach: bool | None = None, fused: bool | None = None,
                 differentiable: bool = False) -> None:
-    """``foreach``, ``fused`` and ``capturable`` change nothing here; ``differentiable`` is
-    refused."""
+    """``foreach``, ``fused`` and ``capturable`` change nothing here; ``differentiable`` records
+    the step, so that one can differentiate through training."""
     if fused and differentiable:
         raise ArgumentError("`fused` does not support `differentiable`")
     if fused and foreach:
         raise ArgumentError("`fused` and `foreach` cannot be `True` together.")
-    if differentiable:
-        raise NotSupported(
-            f"{name}(differentiable=True): steps are made in place and not recorded; to "
-            "differentiate through training write the update with tensors, p_new = p - lr * "
-            "grad(loss, p, create_graph=True), and call the model with functional_call")

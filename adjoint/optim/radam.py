@@ -13,7 +13,7 @@ from adjoint.optim.optimizer import (
     check_common,
     check_modes,
     counter,
-    number,
+    setting,
     zeros_like,
 )
 
@@ -54,7 +54,7 @@ class RAdam(Optimizer):
                     state.update(step=counter(), exp_avg=zeros_like(p), exp_avg_sq=zeros_like(p))
                 self._update(
                     _rules.radam, p, [state["exp_avg"], state["exp_avg_sq"]], 3,
-                    lr=number(group["lr"]), beta1=group["betas"][0], beta2=group["betas"][1],
+                    lr=setting(group, "lr"), beta1=group["betas"][0], beta2=group["betas"][1],
                     eps=group["eps"], weight_decay=group["weight_decay"],
                     decoupled=group["decoupled_weight_decay"], maximize=group["maximize"],
                     step=advance(state["step"]))

@@ -14,7 +14,7 @@ from adjoint.optim.optimizer import (
     check_common,
     check_modes,
     counter,
-    number,
+    setting,
     zeros_like,
 )
 
@@ -62,7 +62,7 @@ class RMSprop(Optimizer):
                 advance(state["step"])
                 self._update(
                     _rules.rmsprop, p, [state[name] for name in names], 2,
-                    lr=number(group["lr"]), alpha=group["alpha"], eps=group["eps"],
+                    lr=setting(group, "lr"), alpha=group["alpha"], eps=group["eps"],
                     weight_decay=group["weight_decay"], momentum=group["momentum"],
                     centered=group["centered"], maximize=group["maximize"])
         return loss

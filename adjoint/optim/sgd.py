@@ -14,6 +14,7 @@ from adjoint.optim.optimizer import (
     check_common,
     check_modes,
     number,
+    setting,
     zeros_like,
 )
 
@@ -93,8 +94,8 @@ class SGD(Optimizer):
     def _update_all(self, group: dict[str, Any], work: Work, first: bool) -> None:
         """Update these parameters: in one compiled call if that is possible."""
         numbers = {
-            "lr": number(group["lr"]), "momentum": group["momentum"],
-            "dampening": group["dampening"], "weight_decay": number(group["weight_decay"]),
+            "lr": setting(group, "lr"), "momentum": group["momentum"],
+            "dampening": group["dampening"], "weight_decay": setting(group, "weight_decay"),
             "nesterov": group["nesterov"], "maximize": group["maximize"], "first": first}
         for p, held in self._together("sgd", work, **numbers):
             self._update(_rules.sgd, p, held, 2, **numbers)
