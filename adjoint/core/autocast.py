@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from adjoint.base.dtypes import F32, F64, DType, bfloat16, is_float
-from adjoint.core.modes import AUTOCAST, GRAD, change, restore, state
+from adjoint.core.modes import AUTOCAST, GRAD, MISTAKES, blame, change, restore, state
 from adjoint.core.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,7 +99,11 @@ def _resting(f: F, cast: Callable[[Any], Any]) -> F:
     def run(*args: Any, **kwargs: Any) -> Any:
         outer = state()
         if not outer & AUTOCAST:
-            return f(*args, **kwargs)
+            try:
+                return f(*args, **kwargs)
+            except MISTAKES:
+                blame(f, args, kwargs)
+                raise
         cast_args = [type(a)(map(cast, a)) if type(a) in (list, tuple) else cast(a) for a in args]
         named = {k: cast(v) for k, v in kwargs.items()}
         token = change(clear_bits=AUTOCAST)

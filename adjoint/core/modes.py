@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any
 
@@ -170,3 +171,14 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and is_own_code(frame.f_code):
         frame, depth = frame.f_back, depth + 1
     warnings.warn(message, category, stacklevel=depth)
+
+
+MISTAKES = (AttributeError, ValueError, IndexError)     # what an argument of a wrong type leads to
+
+
+def blame(f: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Where a call failed: raise the refusal of an argument of a wrong type, if there is one."""
+    from adjoint.core.schema import blamed  # failing calls alone need it
+    better = blamed(f, args, kwargs)
+    if better is not None:
+        raise better from None

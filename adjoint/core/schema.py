@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from adjoint.base.dtypes import DType
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.tensor import Tensor
 
 _SCALARS: dict[Any, str] = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool",
@@ -154,4 +154,72 @@ def parsed(schema: str) -> inspect.Signature:
     return inspect.Signature(params)
 
 
-__all__ = ["infer_schema", "parsed"]
+# Parameters that PyTorch's functions take tensors for, and nothing else.
+_TENSORS = {"input", "self", "mat1", "mat2", "mat", "vec", "vec1", "vec2", "batch1", "batch2",
+            "tensor1", "tensor2", "source", "weight", "bias", "target", "running_mean",
+            "running_var", "sorted_sequence", "boundaries"}
+_FIRST = {"input", "self", "A", "x"}
+_PLAIN_DATA = (str, bytes, dict, list, tuple, int, float, complex, type(None))
+
+
+# Names whose values may be words although their defaults are none.
+_WORDS = re.compile("mode|reduc|approx|driver|index|dtype|device|layout|out|ord|norm|equation|"
+                    "padding|side|format|generator|p$")
+_KINDS = {"bool": bool, "str": str, "int": int, "float": float}
+
+
+def _expected(p: inspect.Parameter, value: Any, first: bool) -> str:
+    """What the value of a parameter should have been; "" if nothing speaks against it."""
+    default = p.default
+    if value is default:
+        return ""
+    many = isinstance(value, Tensor) and value.shape.numel() != 1
+    kind = type(default) if default is not p.empty else _KINDS.get(str(p.annotation))
+    if kind is bool:
+        return "" if type(value).__name__ in ("bool", "bool_") else "bool"
+    if kind is str:
+        wrong = not isinstance(value, str) and (value is not None or default is p.empty)
+        return "str" if wrong else ""
+    if kind is int:
+        plain = (str, bytes, dict) if default is not p.empty else (
+            str, bytes, dict, list, float, type(None))
+        return "int" if many or isinstance(value, plain) else ""
+    if kind is float:
+        return "float" if many or isinstance(value, (str, bytes, dict, list, tuple)) else ""
+    if first or p.name in _TENSORS:
+        return "Tensor" if isinstance(value, _PLAIN_DATA) else ""
+    return "a number" if isinstance(value, str) and not _WORDS.search(p.name) else ""
+
+
+def blamed(f: Callable[..., Any], args: Any, kwargs: Any) -> DTypeError | None:
+    """What to raise in the place of an exception that a function met on its way: the refusal of an
+    argument of a wrong type in PyTorch's words, or None where all are of the right one. Nothing is
+    looked at before a call fails, so that one that does not fail pays nothing.
+
+    >>> def double(input, times=2): return input * times
+    >>> str(blamed(double, ("x",), {}))
+    "double(): argument 'input' (position 1) must be Tensor, not str"
+    """
+    try:
+        signature = inspect.signature(f)
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None
+    for i, (name, value) in enumerate(given.items()):
+        p = signature.parameters[name]
+        if p.kind is p.VAR_POSITIONAL and p.name == "tensors":
+            wrong = [k for k, x in enumerate(value) if isinstance(x, (str, int, float, type(None)))]
+            if wrong:
+                return DTypeError(f"expected Tensor as element {wrong[0]} in argument 0 of "
+                                  f"{f.__name__}(), but got {type(value[wrong[0]]).__name__}")
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            continue
+        wanted = _expected(p, value, i == 0 and name in _FIRST)
+        if wanted:
+            position = f" (position {i + 1})" if i < len(args) else ""
+            return DTypeError(f"{f.__name__.rstrip('_')}(): argument '{name}'{position} must be "
+                              f"{wanted}, not {type(value).__name__}")
+    return None
+
+
+__all__ = ["blamed", "infer_schema", "parsed"]

@@ -7,7 +7,8 @@ public functions, the meaning of a node (`core/node.py`) lives in its op's recor
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,8 @@ def _extent(n: Any, at: int) -> int:
                     f"'{type(n).__name__}')")
 
 
-_of_ints = tuple.__new__        # of a shape, whose entries need no look
+# of a shape, whose entries need no look
+_of_ints: Callable[[Any], Size] = partial(tuple.__new__, Size)
 
 
 class OutRef:
@@ -306,7 +308,7 @@ class Tensor(metaclass=_TensorType):
     @property
     def shape(self) -> Size:
         """Extent along each axis."""
-        return _of_ints(Size, self.array.shape)
+        return _of_ints(self.array.shape)
 
     @property
     def dtype(self) -> DType:

@@ -30,7 +30,7 @@ from adjoint.ops.api_common import (
     raw,
     wide,
 )
-from adjoint.ops.public import public
+from adjoint.ops.public import public, typed
 from adjoint.ops.random import drawn
 from adjoint.ops.shape import cat_op, reshape, split_op
 from adjoint.ops.softmax import softmax
@@ -108,6 +108,7 @@ def prelu(input: Any, weight: Any) -> Any:
 
 
 @public("rrelu")
+@typed
 def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
           inplace: bool = False) -> Any:
     """Leaky ReLU whose slope is drawn from [lower, upper] per element in training, else their mean.

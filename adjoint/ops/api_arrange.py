@@ -28,7 +28,7 @@ from adjoint.ops.index import index_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, clamp_min, mul, sqrt, sub
-from adjoint.ops.public import public
+from adjoint.ops.public import public, typed
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -100,6 +100,7 @@ def diagflat(input: Any, offset: int = 0) -> Any:
 
 
 @public()
+@typed
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A copy of `input` with `src` on the diagonals of two axes."""
     a, b = one_dim(input, dim1), one_dim(input, dim2)
@@ -121,6 +122,7 @@ def trace(input: Any) -> Any:
 
 
 @public("unfold", function=False)
+@typed
 def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     """A view of windows of `size` elements every `step` along an axis, as a new last axis.
 
@@ -170,6 +172,7 @@ def _memory(x: Any, start: Any, reach: int) -> tuple[Any, int]:
 
 
 @public()
+@typed
 def as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
     """A view with sizes and strides (in elements) of one's own, over the memory that `input` shows.
 
@@ -198,6 +201,7 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = None) -
 
 # ------------------------------------------------------------------ repeats and grids
 @public()
+@typed
 def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
                       output_size: Any = None) -> Any:
     """Every element (or slice along dim) several times in a row.
@@ -224,6 +228,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
 
 
 @public(method=False)
+@typed
 def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
     """Grids of coordinates from vectors; indexing "ij" (default) or "xy".
 
@@ -254,6 +259,7 @@ def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
 
 
 @public(method=False)
+@typed
 def cartesian_prod(*tensors: Any) -> Any:
     """All combinations of elements of vectors, one per row."""
     need_rank("cartesian_prod", *((t, 1) for t in tensors))
@@ -264,6 +270,7 @@ def cartesian_prod(*tensors: Any) -> Any:
 
 
 @public(method=False)
+@typed
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """All combinations of r elements of a vector, one per row."""
     need_rank("combinations", (input, 1))
@@ -278,6 +285,7 @@ def _triangle(f: Any, row: int, col: int, offset: int, dtype: Any) -> Any:
 
 
 @public(method=False)
+@typed
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
                  layout: Any = None) -> Any:
     """Row and column numbers of the lower triangle: (2, count)."""
@@ -285,6 +293,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 
 
 @public(method=False)
+@typed
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
                  layout: Any = None) -> Any:
     """Row and column numbers of the upper triangle: (2, count)."""
@@ -292,6 +301,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 
 
 @public(method=False)
+@typed
 def block_diag(*tensors: Any) -> Any:
     """A matrix with the operands as blocks on its diagonal."""
     blocks = [reshape(t, (1, -1)) if len(t.shape) < 2 else t for t in tensors]
@@ -307,6 +317,7 @@ def block_diag(*tensors: Any) -> Any:
 
 
 @public(method=False)
+@typed
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns."""
     need_rank("vander", (x, 1))
@@ -329,6 +340,7 @@ def kron(input: Any, other: Any, *, out: Any = None) -> Any:
 
 
 @public(method=False)
+@typed
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     """Sums of products over the last `dims` axes of a and the first of b, or over listed axes.
 
@@ -391,6 +403,7 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
 
 @public(method=False)
 @in_float32
+@typed
 def cdist(x1: Any, x2: Any, p: float = 2.0,
           compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Any:
     """Distances of all pairs of rows: (..., n, d), (..., m, d) -> (..., n, m); gradient 0 at 0.
@@ -417,6 +430,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0,
 
 
 @public()
+@typed
 def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """The covariance matrix of the rows (variables) over the columns (observations).
 
@@ -463,6 +477,7 @@ def _conj(x: Any) -> Any:
 
 
 @public()
+@typed
 def corrcoef(input: Any) -> Any:
     """The correlation matrix of the rows."""
     from adjoint.ops.pointwise import div

@@ -48,7 +48,7 @@ from adjoint.ops.decompose import (
 from adjoint.ops.linalg import conj, matmul_op, mH
 from adjoint.ops.moments import norm_op, real_of
 from adjoint.ops.pointwise import abs_op, cast, div, gt, log, maximum, mul
-from adjoint.ops.public import other_names, planned, public
+from adjoint.ops.public import other_names, planned, public, typed
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
 
@@ -68,6 +68,7 @@ def linalg(name: str = "", *, top: Sequence[str] = (),
            method: bool = True) -> Callable[[F], F]:
     """Enter a function as `linalg.<name>`, and at the top level under the names of `top`."""
     def enter(f: F) -> F:
+        f = f if hasattr(f, "plans") else typed(f)
         LINALG[name or f.__name__] = other_names(f)
         if top:
             public(top[0], aliases=tuple(top[1:]), method=method)(f)
@@ -133,6 +134,7 @@ def _mT(x: Any) -> Any:
 
 
 @public(method=True)
+@typed
 def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False,
                      unitriangular: bool = False, *, out: Any = None) -> Any:
     """(X with A·X = b for a triangle of A, a copy of A)."""
@@ -190,6 +192,7 @@ def top_cholesky(input: Any, upper: bool = False, *, out: Any = None) -> Any:
 
 
 @public()
+@typed
 def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> Any:
     """X with L·Lᴴ·X = B."""
     low = mH(L) if upper else L

@@ -35,7 +35,7 @@ from adjoint.ops.index import (
     tril_op,
     triu_op,
 )
-from adjoint.ops.public import planned, public
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.shape import (
     expand_op,
     narrow_op,
@@ -362,6 +362,7 @@ def _fitted(v: Any, target: tuple[int, ...]) -> Any:
 
 
 @public(method=True)
+@typed
 def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """A copy of `input` with ``[indices] = values`` (or += with `accumulate`)."""
     y, lin, dims, v = _put_parts(input, indices, values)
@@ -369,6 +370,7 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
 
 
 @public("index_put_", function=False)
+@typed
 def index_put_(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """``self[indices] = values`` (or += with `accumulate`)."""
     y, lin, dims, v = _put_parts(self, indices, values)
@@ -444,6 +446,7 @@ def masked_select(input: Any, mask: Any, *, out: Any = None) -> Any:
 
 
 @public(method=True)
+@typed
 def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: (count, ndim) int64, or a tuple per axis.
 

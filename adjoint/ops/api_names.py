@@ -22,7 +22,7 @@ from adjoint.ops.api_join import split_with_sizes
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, rsqrt
 from adjoint.ops.pool import POOLS
-from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.public import FUNCTIONS, public, typed
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -64,6 +64,7 @@ def top_batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, runnin
 
 
 @public("instance_norm", method=False)
+@typed
 def instance_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
                   use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool) -> Any:
     """`nn.functional.instance_norm` with the arguments in another order."""
@@ -127,6 +128,7 @@ def native_channel_shuffle(input: Any, groups: int) -> Any:
 
 
 @public("native_group_norm", method=False)
+@typed
 def native_group_norm(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int,
                       eps: float) -> Any:
     """(`nn.functional.group_norm`, means (N, group), 1 / deviations (N, group)) of N·C·HxW numbers
@@ -162,6 +164,7 @@ def frobenius_norm(input: Any, dim: Any = None, keepdim: bool = False, *, out: A
 
 
 @public("nuclear_norm", method=False)
+@typed
 def nuclear_norm(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The sum of singular values."""
     from adjoint.ops.api_decompose import matrix_norm
@@ -169,6 +172,7 @@ def nuclear_norm(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any
 
 
 @public("norm_except_dim", method=False)
+@typed
 def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
     """The norm over all axes but one, which stay as size 1."""
     rank = len(v.shape)

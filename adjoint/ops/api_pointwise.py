@@ -20,7 +20,7 @@ from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import finish, need_tensors, no_zeros
-from adjoint.ops.public import METHODS, planned, public, write_out
+from adjoint.ops.public import METHODS, planned, public, typed, write_out
 from adjoint.ops.shape import clone_op
 
 NUMBER = (bool, int, float, complex)
@@ -472,6 +472,7 @@ def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
 
 
 @public(method=False)
+@typed
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     """abs * exp(i * angle)."""
     return finish(out, complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle))))

@@ -27,7 +27,7 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.moments import logsumexp_op, norm_op, prod_op, std_op, var_op
 from adjoint.ops.pointwise import abs_op, cast, isnan, logical_not, maximum, minimum, where_op
-from adjoint.ops.public import planned, public
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.reduce import (
     all_op,
     amax_op,
@@ -168,6 +168,7 @@ def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
 
 
 @public(method=False)
+@typed
 def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
              correction: Any = None, out: Any = None) -> Any:
     """(variance, mean)."""
@@ -177,6 +178,7 @@ def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = 
 
 
 @public(method=False)
+@typed
 def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
              correction: Any = None, out: Any = None) -> Any:
     """(standard deviation, mean)."""
@@ -385,6 +387,7 @@ def dist(input: Any, other: Any, p: float = 2) -> Any:
 
 
 @public()
+@typed
 def renorm(input: Any, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Any:
     """Slices along `dim`, scaled down to the p-norm `maxnorm` where theirs is larger."""
     from adjoint.ops.pointwise import div, gt, mul

@@ -35,7 +35,7 @@ from adjoint.ops.gather import (
 )
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
-from adjoint.ops.public import planned, public
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.shape import clone_op, expand_op, reshape
 
 
@@ -67,6 +67,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: 
 
 
 @public()
+@typed
 def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None) -> Any:
     """`gather` whose operands broadcast off `dim`; without dim, of the flattened tensor."""
     index = _index_of("take_along_dim", indices)
@@ -185,6 +186,7 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@typed
 def take(input: Any, index: Any, *, out: Any = None) -> Any:
     """Elements of the flattened tensor, in the shape of `index`."""
     need("take", input)
@@ -195,6 +197,7 @@ def take(input: Any, index: Any, *, out: Any = None) -> Any:
 
 
 @public("put_", function=False)
+@typed
 def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Write to positions of the flattened tensor, in place."""
     from adjoint.ops.api_shape import view
@@ -205,6 +208,7 @@ def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 
 
 @public()
+@typed
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """A copy with positions of the flattened tensor overwritten."""
     lin = positions((numel(input),), Parsed((FULL,), (0,), [_index_of("put", index)]))
@@ -227,7 +231,7 @@ def _as_vector(f: Any) -> Any:
         out = kwargs.pop("out", None)
         found = f(reshape(input, (1,)), 0, reshape(index, (-1,)), *args, **kwargs)
         return finish(out, reshape(found, ()))
-    return run
+    return typed(run)
 
 
 def _as_vector_inplace(f: Any) -> Any:
@@ -360,6 +364,7 @@ def _product(x: Any, index: Any, src: Any, d: int) -> Any:
 
 
 @public()
+@typed
 def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
                    include_self: bool = True, out: Any = None) -> Any:
     """A copy of `input` with src reduced into the places `index` names along dim.
@@ -403,6 +408,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
 
 
 @public("scatter_reduce_", function=False)
+@typed
 def scatter_reduce_(self: Any, dim: int, index: Any, src: Any, reduce: str, *,
                     include_self: bool = True) -> Any:
     """In-place `scatter_reduce`."""
@@ -423,6 +429,7 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
 
 
 @public()
+@typed
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     """`input` with the elements of `source`, in order, where the mask is True."""
     if dtype_of(mask).kind != "b":
@@ -449,6 +456,7 @@ def masked_scatter_(self: Any, mask: Any, source: Any) -> Any:
 
 
 @public()
+@typed
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
     """A copy of `input` with `src` in the place of one slice along dim."""
     from adjoint.ops.index import slice_put_op
@@ -457,6 +465,7 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
 
 
 @public()
+@typed
 def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None,
                   step: int = 1, *, out: Any = None) -> Any:
     """A copy of `input` with `src` in the place of a range along dim."""

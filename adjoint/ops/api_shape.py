@@ -19,7 +19,7 @@ from adjoint.ops.api_common import (
     raw,
     sizes,
 )
-from adjoint.ops.public import planned, public
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.shape import (
     clone_op,
     expand_op,
@@ -419,6 +419,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
 
 
 @public()
+@typed
 def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     """Turned by k·90 degrees in the plane of two axes.
 

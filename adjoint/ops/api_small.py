@@ -61,7 +61,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, public
+from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, public, typed
 from adjoint.ops.shape import clone_op, reshape
 
 
@@ -210,6 +210,7 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
 
 
 @public()
+@typed
 def heaviside(input: Any, values: Any, *, out: Any = None) -> Any:
     """0 below 0, 1 above, `values` at 0."""
     need_tensors("heaviside", input, values)
@@ -290,6 +291,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, layout: Any = None, device: Any 
 
 
 @public(method=False)
+@typed
 def empty_permuted(size: Any, physical_layout: Any, **kwargs: Any) -> Any:
     """An uninitialised tensor whose axes lie in memory in the given order, outermost first."""
     if sorted(physical_layout) != list(range(len(size))):
@@ -308,6 +310,7 @@ def empty_permuted(size: Any, physical_layout: Any, **kwargs: Any) -> Any:
 
 
 @public(method=False)
+@typed
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None,
                   device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Any:
     """An uninitialised tensor with given steps (in elements) along its axes."""
@@ -375,6 +378,7 @@ def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
 
 
 @public()
+@typed
 def nonzero_static(input: Any, *, size: int, fill_value: int = -1, out: Any = None) -> Any:
     """`nonzero` cut or filled up to `size` rows."""
     if size < 0:
@@ -551,6 +555,7 @@ Histogramdd = result("histogramdd", "hist bin_edges", "Result of `histogramdd`."
 
 
 @public(method=False)
+@typed
 def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
                 density: bool = False) -> Any:
     """Counts of points (rows of the last axis) in a grid of bins; (hist, bin_edges)."""

@@ -27,7 +27,7 @@ from adjoint.ops.api_common import (
 from adjoint.ops.cumulative import cummax_op, cummin_op, cumprod_op, cumsum_op, logcumsumexp_op
 from adjoint.ops.gather import gather_op
 from adjoint.ops.pointwise import logical_xor, sub
-from adjoint.ops.public import planned, public
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.shape import batch_loop, narrow_op, reshape
 from adjoint.ops.sort import kthvalue_op, median_op, mode_op, nanmedian_op, sort_op, topk_op
 
@@ -93,6 +93,7 @@ def _one(kind: Any, op_: Any, input: Any, dim: int, keepdim: bool, out: Any, k: 
 
 
 @public()
+@typed
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """(value, index) of the k-th smallest element along an axis, k from 1.
 
@@ -134,6 +135,7 @@ def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = 
 
 
 @public()
+@typed
 def mode(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """(value, index) of the most frequent element along an axis; the smallest of several."""
     need_real("mode_cpu", input)
@@ -152,6 +154,7 @@ def _inverse_counts(found: Any, input: Any, inverse: bool, counts: bool) -> Any:
 
 
 @public()
+@typed
 def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
            return_counts: bool = False, dim: Any = None) -> Any:
     """The distinct elements (or slices along dim), with inverse indices and counts if asked.
@@ -170,6 +173,7 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
 
 
 @public()
+@typed
 def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False,
                        dim: Any = None) -> Any:
     """The elements (or slices along dim) that differ from the one before."""
@@ -189,6 +193,7 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
 
 # ------------------------------------------------------------------ search and count
 @public(method=False)
+@typed
 def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
                  side: Any = None, sorter: Any = None, out: Any = None) -> Any:
     """Where elements would be inserted to keep rows sorted.
@@ -238,6 +243,7 @@ place_op: Any = op(
 
 
 @public(method=False)
+@typed
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False,
               out: Any = None) -> Any:
     """Which bucket each element falls into."""
@@ -249,6 +255,7 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
 
 
 @public()
+@typed
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """How often each non-negative integer occurs in a vector (or the sum of its weights).
 
@@ -267,6 +274,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 @public()
+@typed
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
     """Counts of elements in `bins` equal bins from min to max (the data's where they are equal)."""
     x = value(input, "histc").reshape(-1)
@@ -278,6 +286,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: A
 
 
 @public()
+@typed
 def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None,
               density: bool = False, out: Any = None) -> Any:
     """(counts, edges) of a histogram."""
@@ -293,6 +302,7 @@ HistogramResult = result("histogram", "hist bin_edges")
 
 
 @public(method=False)
+@typed
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
          invert: bool = False, out: Any = None) -> Any:
     """True where an element is one of `test_elements`."""
@@ -362,6 +372,7 @@ def cummin(input: Any, dim: int, *, out: Any = None) -> Any:
 
 
 @public()
+@typed
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None, *,
          out: Any = None) -> Any:
     """n-th differences between neighbours along an axis.
@@ -389,6 +400,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
 
 
 @public(method=False)
+@typed
 def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     """The integral of samples by the trapezoid rule."""
     from adjoint.ops.pointwise import add, mul

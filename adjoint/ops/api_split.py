@@ -14,7 +14,7 @@ from adjoint.ops.api_common import box, finish, one_dim, raw
 from adjoint.ops.api_join import tensor_split
 from adjoint.ops.api_sort import diff, trapezoid
 from adjoint.ops.pointwise import add, mul
-from adjoint.ops.public import public
+from adjoint.ops.public import public, typed
 from adjoint.ops.shape import narrow_op, permute_op, reshape
 
 
@@ -45,12 +45,14 @@ _splitter("dsplit", 3, lambda rank: 2)
 
 
 @public(method=False)
+@typed
 def trapz(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     """`trapezoid` under its older name."""
     return trapezoid(y, x, dx=dx, dim=dim)
 
 
 @public(method=False)
+@typed
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     """Running integrals of samples by the trapezoid rule."""
     from adjoint.ops.cumulative import cumsum_op
@@ -104,6 +106,7 @@ def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
 
 
 @public()
+@typed
 def as_strided_scatter(input: Any, src: Any, size: Any, stride: Any,
                        storage_offset: Any = None) -> Any:
     """A copy of `input` with `src` written to a strided view of it."""

@@ -20,6 +20,7 @@ from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.pointwise import add, div, mul, neg, pow_op, rsqrt, sub
+from adjoint.ops.public import typed
 from adjoint.ops.reduce import mean_op, sum_op
 from adjoint.ops.shape import batch_loop, reshape
 
@@ -294,6 +295,7 @@ def _moved(target: Any, value: Any, momentum: float, factor: float) -> None:
     target += (momentum * factor * value).astype(target.dtype)
 
 
+@typed
 def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75,
                         k: float = 1.0) -> Any:
     """x/(k + alpha·mean of x² over `size` neighbouring channels)^beta.

@@ -18,7 +18,7 @@ from adjoint.kernels import conv as raw_conv
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need, need_rank
 from adjoint.ops.linalg import conj
-from adjoint.ops.public import planned, public
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     lift_all,
@@ -301,6 +301,7 @@ def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1,
 
 
 @public(method=False)
+@typed
 def conv_transpose3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:
     """The adjoint of `conv3d`: (N, C, D, H, W) with weight (C, O/groups, KD, KH, KW)."""
@@ -309,6 +310,7 @@ def conv_transpose3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1,
 
 
 @public(method=False)
+@typed
 def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
     """`conv1d` of (time, batch, channels) with a weight (kernel, channels in, channels out).
 

@@ -16,7 +16,7 @@ from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish
 from adjoint.ops.device import check, preserve_format, storage_less
-from adjoint.ops.public import METHODS, other_names, public
+from adjoint.ops.public import METHODS, other_names, public, typed
 from adjoint.ops.shape import clone_op
 
 
@@ -438,6 +438,7 @@ def range_(start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Tensor:
 
 
 @public(method=False)
+@typed
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None,
              layout: Any = None, device: Any = None, requires_grad: bool = False,
              pin_memory: bool = False) -> Tensor:
@@ -478,6 +479,7 @@ def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[A
 
 
 @public(method=False)
+@typed
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None,
              dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:

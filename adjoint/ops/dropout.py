@@ -21,7 +21,7 @@ from adjoint.kernels.stream import Stream
 from adjoint.ops.api_common import dtype_of, need, raw
 from adjoint.ops.generator import source
 from adjoint.ops.pointwise import add, mul
-from adjoint.ops.public import public
+from adjoint.ops.public import public, typed
 from adjoint.ops.random import memory_order
 
 Shape = tuple[int, ...]
@@ -163,6 +163,7 @@ def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
     return _channels("dropout2d", input, p, training, inplace, (3, 4), 0)
 
 
+@typed
 def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Zeros whole channels of (N, C, D, H, W) or (C, D, H, W)."""
     return _channels("dropout3d", input, p, training, inplace, (4, 5), 4)
@@ -190,6 +191,7 @@ def _alpha(input: Any, p: float, training: bool, shape: tuple[int, ...]) -> Any:
     return add(kept, add(shift, ALPHA * a * p))
 
 
+@typed
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False,
                   inplace: bool = False) -> Any:
     """Dropout for SELU networks: keeps zero mean and unit variance."""
@@ -197,6 +199,7 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = False,
     return _alpha(input, p, training, tuple(input.shape))
 
 
+@typed
 def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False,
                           inplace: bool = False) -> Any:
     """`alpha_dropout` of whole channels."""

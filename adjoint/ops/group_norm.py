@@ -19,7 +19,7 @@ from adjoint.ops.batch_norm import batch_norm, check_channels, column, track
 from adjoint.ops.linalg import conj
 from adjoint.ops.moments import var_op
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
-from adjoint.ops.public import planned
+from adjoint.ops.public import planned, typed
 from adjoint.ops.reduce import mean_op, sum_op
 from adjoint.ops.shape import batch_loop, reshape
 
@@ -160,6 +160,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     return group_norm_op(input, weight, bias, groups=int(num_groups), eps=float(eps))[0]
 
 
+@typed
 def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
                   weight: Any = None, bias: Any = None, use_input_stats: bool = True,
                   momentum: float = 0.1, eps: float = 1e-5) -> Any:

@@ -21,7 +21,7 @@ from adjoint.ops.decompose import batch_leading, by_columns, guarded, mm, needs_
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import mH
 from adjoint.ops.pointwise import add, mul, sub
-from adjoint.ops.public import public
+from adjoint.ops.public import public, typed
 from adjoint.ops.shape import narrow_op, unsqueeze_op
 
 GeqrfResult = result("geqrf", "a tau")
@@ -121,6 +121,7 @@ def householder_product(A: Any, tau: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@typed
 def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False, *,
           out: Any = None) -> Any:
     """Q·other (other·Q with left=False) for the full m x m Q of reflectors in `input`; Qᴴ in the

@@ -45,7 +45,7 @@ from adjoint.ops.pointwise import (
     where_op,
     xlogy_op,
 )
-from adjoint.ops.public import planned
+from adjoint.ops.public import planned, typed
 from adjoint.ops.reduce import kept, mean_all_op, sum_all_op, sum_op
 from adjoint.ops.reduced import reduced_op
 from adjoint.ops.shape import expand_op, lift_all, reshape, unsqueeze_op
@@ -264,6 +264,7 @@ def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool
     return reduced(found, reduction)
 
 
+@typed
 def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6,
                       reduction: str = "mean") -> Any:
     """½(log var + (x - y)²/var); var is kept above eps, which its gradient does not see."""
@@ -441,6 +442,7 @@ products_op: Any = op(
     why={"a": "db = ci·a", "b": "da = ci·b + 2·ca·a"})
 
 
+@typed
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """x1·x2 / (max(‖x1‖, eps)·max(‖x2‖, eps)) along `dim`.
 
@@ -459,6 +461,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     return sum_op(mul(div(a, na), div(b, nb)), dim=d, keepdim=False)
 
 
+@typed
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6,
                       keepdim: bool = False) -> Any:
     """The p-norm of x1 - x2 + eps over the last axis."""

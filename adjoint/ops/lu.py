@@ -28,7 +28,7 @@ from adjoint.ops.decompose import (
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import mH
 from adjoint.ops.pointwise import add, eq, sub, where_op
-from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.public import FUNCTIONS, public, typed
 from adjoint.ops.shape import cat_op, mT, narrow_op
 
 LUResult = result("linalg_lu", "P L U")
@@ -223,6 +223,7 @@ def top_lu(A: Any, pivot: bool = True, get_infos: bool = False, out: Any = None)
 
 
 @public(method=False)
+@typed
 def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True,
               *, out: Any = None) -> Any:
     """(P, L, U) from a packed factorization."""

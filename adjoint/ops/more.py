@@ -41,7 +41,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import FUNCTIONS, METHODS, public
+from adjoint.ops.public import FUNCTIONS, METHODS, public, typed
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -58,6 +58,7 @@ from adjoint.ops.sort import sort_op
 
 
 @public()
+@typed
 def sum_to_size(input: Any, *size: Any) -> Any:
     """Summed down to a shape that broadcasts to the operand's."""
     want = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
@@ -154,6 +155,7 @@ def _quantiles(name: str, input: Any, q: Any, dim: Any, keepdim: bool, how: str,
 
 @public()
 @in_float32
+@typed
 def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
              interpolation: str = "linear", out: Any = None) -> Any:
     """The q-th quantiles, interpolated between neighbours in order; nan if any is nan.
@@ -167,6 +169,7 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
 
 @public()
 @in_float32
+@typed
 def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
                 interpolation: str = "linear", out: Any = None) -> Any:
     """`quantile` of what is not nan, row by row."""
@@ -210,6 +213,7 @@ def _one_gradient(x: Any, d: int, step: Any, edge_order: int) -> Any:
 
 
 @public(method=False)
+@typed
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
     """Finite differences of samples along axes: central inside, one-sided at the edges."""
     dims = many_dims(input, dim)
@@ -244,6 +248,7 @@ def _window(window: Any, win_length: int, n_fft: int, dtype: Any) -> Any:
 
 @public()
 @in_float32
+@typed
 def stft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None,
          center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
          onesided: Any = None, return_complex: Any = None, align_to_window: Any = None) -> Any:
@@ -273,6 +278,7 @@ def stft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None,
 
 
 @public()
+@typed
 def istft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None,
           window: Any = None, center: bool = True, normalized: bool = False, onesided: Any = None,
           length: Any = None, return_complex: bool = False) -> Any:

@@ -12,7 +12,7 @@ from adjoint.ops import network
 from adjoint.ops.api_common import dtype_of, need, raw
 from adjoint.ops.embedding import renorm_rows
 from adjoint.ops.pointwise import mul, ne
-from adjoint.ops.public import FUNCTIONS, METHODS, public
+from adjoint.ops.public import FUNCTIONS, METHODS, public, typed
 
 
 # ------------------------------------------------------------------ convolutions
@@ -42,6 +42,7 @@ _MODES = ("sum", "mean", "max")
 
 
 @public("embedding_bag", method=False)
+@typed
 def embedding_bag(weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False,
                   mode: int = 0, sparse: bool = False, per_sample_weights: Any = None,
                   include_last_offset: bool = False, padding_idx: Any = None) -> Any:

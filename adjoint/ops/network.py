@@ -18,6 +18,7 @@ from adjoint.ops.index import index_op, masked_fill_op, unindex_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, div, mul, sub
+from adjoint.ops.public import typed
 from adjoint.ops.reduce import max_dim_op, mean_op, sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -32,6 +33,7 @@ from adjoint.ops.shape import (
 from adjoint.ops.softmax import softmax_op
 
 
+@typed
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """y[k] = x1ᵀ·W[k]·x2 + b[k]: (..., i), (..., j), weight (k, i, j) -> (..., k)."""
     need("bilinear", input1, input2, weight)
@@ -77,6 +79,7 @@ def _bags(index: Any, offsets: Any, include_last: bool) -> tuple[Any, int]:
     return np.searchsorted(at[:bags], np.arange(index.size), "right") - 1, bags
 
 
+@typed
 def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
                   sparse: bool = False, per_sample_weights: Any = None,

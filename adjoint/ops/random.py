@@ -25,7 +25,7 @@ from adjoint.ops.api_common import finish
 from adjoint.ops.create import device_name, shape_of
 from adjoint.ops.device import check, storage_less
 from adjoint.ops.generator import source
-from adjoint.ops.public import public
+from adjoint.ops.public import public, typed
 
 Draw = Callable[[Stream, Any], Any]
 
@@ -154,6 +154,7 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = No
 
 
 @public(method=False)
+@typed
 def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None,
                  device: Any = None, **_: Any) -> Tensor:
     """`randint` of the shape and dtype of `input`."""
@@ -182,6 +183,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
 
 
 @public(method=False)
+@typed
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None,
            out: Any = None, dtype: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:
@@ -234,6 +236,7 @@ def _flips(s: Stream, shape: Any, chance: Any) -> Any:
 
 
 @public()
+@typed
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
                 generator: Any = None, out: Any = None) -> Tensor:
     """Indices drawn with probability proportional to each row of `input` ((n,) or (m, n))."""

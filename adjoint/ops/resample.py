@@ -18,6 +18,7 @@ from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import cast_to, dtype_of, need
 from adjoint.ops.family import through_float32
 from adjoint.ops.pointwise import clamp_op, round_op
+from adjoint.ops.public import typed
 
 Shape = tuple[int, ...]
 Axis = tuple[int, int, float | None]      # extent of the source, of the result, the factor or None
@@ -240,6 +241,7 @@ def _check_mode(mode: str, dims: int, align_corners: Any, antialias: bool) -> No
         raise NotImplementedError(f"Got {dims + 2}D input, but {mode} mode needs {ranks} input")
 
 
+@typed
 def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                 align_corners: Any = None, recompute_scale_factor: Any = None,
                 antialias: bool = False) -> Any:

@@ -31,7 +31,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import public
+from adjoint.ops.public import public, typed
 from adjoint.ops.shape import (
     expand_op,
     narrow_op,
@@ -70,6 +70,7 @@ def _pairs(name: str, pad: Sequence[int], rank: int) -> list[tuple[int, int]]:
 
 
 @public("pad", method=False, function=False)
+@typed
 def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """Pads the last axes by (left, right, top, bottom, ...); negative amounts crop.
 
@@ -134,6 +135,7 @@ def _corners(name: str, align_corners: bool | None) -> bool:
 
 
 # ------------------------------------------------------------------ reading at positions
+@typed
 def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:
     """Positions (N, H, W, 2) or (N, D, H, W, 3) of an affine map theta (N, 2, 3) or (N, 3, 4).
 
@@ -285,6 +287,7 @@ def _planes(name: str, x: Any) -> None:
 
 
 @public("pixel_shuffle", method=False)
+@typed
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     """(..., C·r², H, W) -> (..., C, H·r, W·r)."""
     r = upscale_factor
@@ -301,6 +304,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 
 
 @public("pixel_unshuffle", method=False)
+@typed
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     """(..., C, H·r, W·r) -> (..., C·r², H, W)."""
     r = downscale_factor
@@ -317,6 +321,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
 
 
 @public("channel_shuffle", method=False)
+@typed
 def channel_shuffle(input: Any, groups: int) -> Any:
     """Channels of (N, C, ...) dealt out: group by group becomes one of each group."""
     _planes("channel_shuffle", input)
@@ -359,6 +364,7 @@ def _blocks(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> tuple
     return tuple(pairs.values())
 
 
+@typed
 def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
            stride: Any = 1) -> Any:
     """Patches of (N, C, H, W) as columns: (N, C·kh·kw, L).
@@ -381,6 +387,7 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     return reshape(out, tuple(out.shape[1:])) if single else out
 
 
+@typed
 def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
          stride: Any = 1) -> Any:
     """The adjoint of `unfold`: columns (N, C·kh·kw, L) added up to (N, C, H, W)."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import default_dtype, is_float, of_numpy, to_numpy
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.device import strided
@@ -30,13 +30,19 @@ def _points(name: str, M: int, dtype: Any, layout: Any) -> Any:
         raise ArgumentError(f"{name} requires non-negative window length, got M={M}")
     if layout is not None and layout != strided:
         raise ArgumentError(f"{name} is implemented for strided tensors only, got: {layout}")
-    kind = default_dtype() if dtype is None else to_numpy(dtype)
+    try:
+        kind = default_dtype() if dtype is None else to_numpy(dtype)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} expects float32 or float64 dtypes, got: {dtype}") from None
     if not is_float(kind) or kind.itemsize < 4:
         raise ArgumentError(f"{name} expects float32 or float64 dtypes, got: {of_numpy(kind)}")
     return kind
 
 
 def _window(values: _Array, kind: Any, requires_grad: bool) -> Tensor:
+    if type(requires_grad) is not bool:
+        raise DTypeError("argument 'requires_grad' must be bool, not "
+                         f"{type(requires_grad).__name__}")
     if values.size == 1:        # whatever the shape of the window
         values = np.ones(1)
     return wrap(np.ascontiguousarray(values.astype(kind)), requires_grad)
