@@ -382,3 +382,33 @@ def test_names_of_operators() -> None:
     assert hips.grad(const_graph(lambda y, x: y * x * x, 2.0))(3.0) == 12.0
     assert isinstance(hips.extend.vspace(np.ones(3)), ArrayVSpace) and get_name(3) == (
         "[unknown name]")
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "arctan2", "logaddexp", "logaddexp2",
+                                  "hypot", "copysign"])
+@pytest.mark.parametrize("number", [0, 0.5, True, np.float32(0.5)])
+def test_numbers_beside_boxes(name: str, number: Any) -> None:
+    """A number on either side of an array that a derivative is taken of, as in
+    `np.maximum(0, x)`: the value and the dtype are NumPy's, the slope is that of differences."""
+    f, theirs = getattr(anp, name), getattr(np, name)
+    for x in (R.uniform(0.6, 0.9, (2, 3)), R.uniform(0.6, 0.9, 3).astype(np.float32)):
+        for run, want in ((lambda v: f(number, v), theirs(number, x)),
+                          (lambda v: f(v, number), theirs(x, number))):
+            value = []
+            got = hips.grad(lambda v: (value.append(run(v)), anp.sum(value[0]))[1])(x)  # noqa: B023
+            np.testing.assert_allclose(value[0]._value, want, 1e-6)
+            assert value[0]._value.dtype == want.dtype and got.dtype == x.dtype
+            if x.dtype == np.float64 and number is not True:
+                step = 1e-6
+                slope = (run(x + step) - run(x - step)) / (2 * step)
+                np.testing.assert_allclose(got, slope, atol=1e-6)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: anp.sum(x, axis=5), lambda x: anp.mean(x, axis=(0, 2)),
+    lambda x: anp.max(x, axis=-3), lambda x: anp.var(x, axis=2), lambda x: anp.prod(x, axis=3)])
+def test_axes_that_are_not_there(f: Any) -> None:
+    """NumPy's AxisError under a derivative too; it was taken modulo the number of axes."""
+    with pytest.raises(np.exceptions.AxisError, match="is out of bounds for array of dimension 2"):
+        hips.grad(lambda x: anp.sum(f(x)))(np.ones((2, 3)))
+    assert hips.grad(lambda x: anp.sum(x, axis=0))(2.0) == 1.0

@@ -46,6 +46,38 @@ jnp.argsort(G, dtype='float32')
 [jnp.polyder(U), jnp.polyder(G), jnp.polyder(B[0])]
 jnp.arange(5, dtype='complex64')
 str(jnp.iinfo('uint8')), repr(jnp.iinfo('int32'))
+[lax.eq(1, 2), lax.lt(1.0, 2.0), lax.is_finite(1.0), lax.eq(V, V)]
+[jax.nn.relu(B), jax.nn.relu(jnp.array([jnp.nan, 1, -1])), jax.nn.relu6(B), jax.nn.relu(3)]
+jax.grad(lambda x: jnp.sum(jax.nn.hard_swish(x)))(jnp.array([0.0, 1, -1, 3, -3, 6, 100]))
+jax.grad(lambda x: jnp.sum(jax.nn.hard_sigmoid(x)))(jnp.array([0.0, 1, -1, 3, -3, 6, 100]))
+jax.grad(lambda x: jnp.sum(jax.nn.relu6(x)))(jnp.array([0.0, 1, -1, 6, -3, 7]))
+lax.dot(H, H.T, preferred_element_type='float32')
+lax.dot(I, I.T, preferred_element_type='float32')
+lax.dot_general(H, H, (((1,), (1,)), ((), ())), preferred_element_type='float32')
+jnp.matmul(H, H.T, preferred_element_type='float32')
+jnp.einsum('ij,kj', H, H, preferred_element_type='float32')
+lax.complex(jnp.array([0.5, 3, jnp.inf]), jnp.array([jnp.nan, -jnp.inf, 1]))
+lax.reduce_window(X + 1j * Y, 0j, lax.max, (2, 2), (1, 2), 'SAME')
+[jnp.fft.fft(H), jnp.fft.fft(H.astype('bfloat16')), lax.fft(H, 'fft', (4,))]
+lax.atan2(C, C[::-1])
+lax.conv_with_general_padding(G[None, None], G[None, None, :2], (1,), ((1, 2),), (2,), (1,))
+[lax.reduce_precision(X, e, m) for e, m in ((5, 2), (4, 3), (8, 3), (2, 2), (3, 10), (8, 23))]
+lax.reduce_precision(jnp.array([0.0, -0.0, jnp.inf, jnp.nan, 1e-30, 1e30, 100, 61440]), 5, 2)
+lax.cbrt(jnp.array([1e30, -8.0, 27.0, 0.0, jnp.inf, -jnp.inf, jnp.nan]))
+jax.grad(lambda x: jnp.sum(jnp.cbrt(x)))(X)
+lax.linalg.svd(X, compute_uv=False)
+lax.linalg.lu_pivots_to_permutation(jnp.array([1, 2, 2]), 4)
+lax.linalg.symmetric_product(X, P, alpha=2.0, beta=0.5, symmetrize_output=True)
+lax.linalg.tridiagonal_solve(V, V + 2, V, X.T)
+lax.conv_general_permutations(('NHWC', 'HWIO', 'NHWC'))
+np.array(lax.conv_shape_tuple((1, 3, 5, 5), (4, 3, 2, 2), (1, 1), ((0, 0), (0, 1))))
+np.array(lax.conv_transpose_shape_tuple((1, 5, 3), (2, 3, 4), (2,), 'SAME', ('NHC', 'HIO', 'NHC')))
+jax.scipy.linalg.invhilbert(3)
+[jax.scipy.linalg.invpascal(3), jax.scipy.linalg.invpascal(4, 'upper')]
+[jax.scipy.linalg.fiedler_companion(jnp.arange(1.0, n)) for n in (3, 4, 7, 8)]
+jax.tree_util.tree_reduce_associative(lambda a, b: f'({a}{b})', {'a': 1, 'b': [2, 3, 4]})
+jax.tree.broadcast({'a': 1, 'b': 2}, {'a': [1, (2, 3)], 'b': 3})
+jax.nn.initializers.delta_orthogonal()(K, (3, 3, 4, 4))
 """.strip().splitlines()
 
 ERRORS = """

@@ -150,6 +150,11 @@ def _of_ties(larger: str) -> F:
 _SHARED = {"fmax": _of_ties("maximum"), "fmin": _of_ties("minimum")}
 
 
+# whose counterparts take no numbers
+_OF_TENSORS = frozenset("maximum minimum arctan2 atan2 logaddexp logaddexp2 hypot logical_and "
+                        "logical_or logical_xor copysign nextafter heaviside gcd lcm".split())
+
+
 def arithmetic(ufunc: Any) -> F:
     """A ufunc of arrays and boxes. The result has the dtype that NumPy gives it."""
     name = UFUNCS.get(ufunc.__name__)
@@ -159,7 +164,7 @@ def arithmetic(ufunc: Any) -> F:
 
     @wraps(ufunc, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        found, kinds, boxed = [], set(), False
+        found, kinds, boxed, weak = [], set(), False, []
         for a in args:
             if type(a) is ArrayBox:
                 boxed = True
@@ -170,9 +175,15 @@ def arithmetic(ufunc: Any) -> F:
                 kinds.add(a.dtype)
             elif not isinstance(a, (int, float, complex)):
                 break
+            elif ufunc.__name__ in _OF_TENSORS:
+                a = np.asarray(a)
+                weak.append(len(found))
             found.append(a)
         if not boxed or kwargs or len(found) != len(args):
             return general(*args, **kwargs)
+        for i in weak:                     # a number takes the dtype of what it meets
+            found[i] = found[i].astype(np.result_type(*kinds, found[i].item()))
+            kinds.add(found[i].dtype)
         if len(kinds) > 1:
             want = np.result_type(*kinds)
             found = [a if isinstance(a, (int, float, complex)) else _cast(a, want) for a in found]

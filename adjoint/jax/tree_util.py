@@ -188,6 +188,36 @@ def tree_reduce(function: F, tree: Any, initializer: Any = tree_map, is_leaf: F 
     return functools.reduce(function, tree_leaves(tree, is_leaf), *start)
 
 
+def tree_reduce_associative(operation: F, tree: Any, *, identity: Any = tree_map,
+                            is_leaf: F | None = None) -> Any:
+    """The leaves folded by an associative operation, pairs of neighbours at a time.
+
+    >>> tree_reduce_associative(lambda a, b: a + b, {"a": 1, "b": [2, 3]})
+    6
+    """
+    row = tree_leaves(tree, is_leaf)
+    if not row:
+        if identity is tree_map:
+            raise ValueError("Must specify identity for parallel reduction of empty sequence.")
+        return identity
+    while len(row) > 1:
+        pairs = [operation(a, b) for a, b in zip(row[::2], row[1::2], strict=False)]
+        row = [*pairs, *row[len(pairs) * 2:]]
+    return row[0]
+
+
+def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: F | None = None) -> Any:
+    """The structure of a tree with the leaves of a prefix of it, each as often as it has leaves
+    below; ValueError where it is no prefix."""
+    leaves = prefix_leaves(prefix_tree, full_tree, is_leaf)
+    return tree_unflatten(tree_structure(full_tree, is_leaf), leaves)
+
+
+def is_tree_node(x: Any) -> bool:
+    """True for what is no leaf."""
+    return split(x) is not None
+
+
 def tree_all(tree: Any, *, is_leaf: F | None = None) -> bool:
     """`all` of the leaves."""
     return all(tree_leaves(tree, is_leaf))

@@ -58,11 +58,17 @@ def as_tensor(x: Any) -> Any:
 
 
 def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
-    """`axis` as a tuple of dims; None is all of them."""
+    """`axis` as a tuple of dims; None is all of them. AxisError for one that is not there; a number
+    is taken along the axes 0 and -1 too, as by NumPy."""
     n = len(x.shape)
     if axis is None:
         return tuple(range(n))
-    return tuple(int(a) % max(n, 1) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    many = max(n, 1)
+    for a in given:
+        if not -many <= a < many:
+            raise np.exceptions.AxisError(int(a), n)
+    return tuple(int(a) % many for a in given)
 
 
 def refuse_out(name: str, out: Any) -> None:

@@ -12,7 +12,7 @@ from adjoint.jax._array import as_array, checked, describe, inside, make, pair_o
 from adjoint.jax._dtypes import as_dtype, issubdtype
 from adjoint.jax._table import T, broadcast, named
 from adjoint.jax.numpy._elementwise import NAMES as _J
-from adjoint.jax.numpy._elementwise import integer_power, whole_parts
+from adjoint.jax.numpy._elementwise import arctan2, cube_root, integer_power, whole_parts
 from adjoint.ops.special import SPECIAL
 from adjoint.ops.threefry import bitcast as _bitcast
 
@@ -85,7 +85,7 @@ def enter(name: str, run: Any, truth: bool = False) -> None:
     """Enter a function of tensors; `truth`: of those that give truth values."""
     def call(*args: Any, **_: Any) -> Any:
         ts, weak = strict(name, args)
-        return make(run(*ts), weak and not truth)
+        return make(run(*ts), weak)
     NAMES[name] = named(call, name, "adjoint.jax.lax")
 
 
@@ -93,7 +93,7 @@ for _name in ("sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp e
               "log1p sqrt rsqrt digamma lgamma erf erfc").split():
     enter(_name, T[_name])
 enter("logistic", T["sigmoid"])
-enter("cbrt", lambda x: T["sign"](x) * T["pow"](abs(x), 1 / 3))
+enter("cbrt", cube_root)
 enter("erf_inv", T["erfinv"])
 enter("bessel_i0e", SPECIAL["i0e"])
 enter("bessel_i1e", SPECIAL["i1e"])
@@ -108,7 +108,7 @@ enter("sub", lambda x, y: x - y)
 enter("mul", lambda x, y: x * y)
 enter("max", T["maximum"])
 enter("min", T["minimum"])
-enter("atan2", T["atan2"])
+enter("atan2", arctan2)
 enter("nextafter", T["nextafter"])
 enter("igamma", T["igamma"])
 enter("igammac", T["igammac"])
@@ -130,7 +130,8 @@ def _rest(x: Any, y: Any) -> Any:
 
 enter("div", _quotient)
 enter("rem", _rest)
-enter("complex", lambda x, y: T["complex"](*T["broadcast_tensors"](x, y)))
+enter("complex", lambda x, y: T["view_as_complex"](T["stack"](
+    T["broadcast_tensors"](x, y), -1)))
 complex_ = NAMES["complex"]
 
 

@@ -509,8 +509,9 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
         kind = s.array.dtype
     else:
         s, t, weak = x.tensor, y.tensor, x.weak_type and y.weak_type
-    if preferred_element_type is not None and kind.kind in "biu":    # before sums overflow
-        kind = as_dtype(preferred_element_type)
+    asked = kind if preferred_element_type is None else as_dtype(preferred_element_type)
+    if kind != asked and (kind.kind in "biu" or asked.itemsize > kind.itemsize):
+        kind = asked                        # before sums overflow or are rounded
         s, t = convert(s, kind), convert(t, kind)
     fl = [d for d in range(x.ndim) if d not in (*cl, *bl)]
     fr = [d for d in range(y.ndim) if d not in (*cr, *br)]
@@ -534,7 +535,7 @@ def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs:
         raise ValueError("jax.lax.dot: dimension_numbers must be specified when not performing "
                          "simple un-batched matrix-matrix, matrix-vector, or vector-vector "
                          f"products; got lhs_shape={x.shape} rhs_shape={y.shape}")
-    return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())))
+    return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())), *args, **kwargs)
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
@@ -545,15 +546,25 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
-    """Values rounded to so many bits of the mantissa (exponents keep their range)."""
+    """Values rounded to so many bits of the mantissa, halves to even; what is below the smallest
+    normal number of so many bits of the exponent is 0, what is above the largest is infinite."""
     x = as_array(operand)
-    if (exponent_bits, mantissa_bits) in ((8, 23), (11, 52)):
-        return x
-    small = {(5, 10): "float16", (8, 7): "bfloat16"}.get((exponent_bits, mantissa_bits))
-    if small is None:
-        raise NotImplementedError("reduce_precision: (exponent_bits, mantissa_bits) must be those "
-                                  "of a dtype: (5, 10), (8, 7), (8, 23) or (11, 52)")
-    return x.astype(small).astype(x.dtype)
+    if exponent_bits < 1 or mantissa_bits < 0:
+        raise ValueError("reduce_precision: exponent_bits must be positive and mantissa_bits not "
+                         f"negative, got {exponent_bits} and {mantissa_bits}")
+    if not is_inexact(x.dtype):
+        raise TypeError(f"reduce_precision does not accept dtype {x.dtype.name}. Accepted dtypes "
+                        "are subtypes of floating.")
+    bias = 2 ** (exponent_bits - 1) - 1
+    t = x.tensor.to(np.dtype(np.float64))
+    part, exponent = T["frexp"](t.detach())
+    step = T["ldexp"](T["ones_like"](part), T["clamp"](exponent - 1 - mantissa_bits, -1000, 1000))
+    y = t + (T["round"](t / step) * step - t).detach()
+    y = T["where"](T["isfinite"](t) & (t != 0), y, t)
+    sign = T["copysign"](T["ones_like"](part), t.detach())
+    y = T["where"](abs(y) >= 2.0 ** min(bias + 1, 1023), sign * math.inf, y)
+    y = T["where"](abs(y) < 2.0 ** max(1 - bias, -1074), sign * 0.0, y)
+    return make(T["where"](T["isnan"](t), t, y).to(x.dtype), x.weak_type)
 
 
 def fft(x: Any, fft_type: Any, fft_lengths: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, convert, make
+from adjoint.jax._array import ShapeDtypeStruct, as_array, convert, make
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T
 from adjoint.jax.lax import _shapes
@@ -96,6 +97,10 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
         wide = [(k - 1) * r + 1 if k else 0 for k, r in zip(w.shape[2:], down, strict=True)]
         tall = [(m - 1) * f + 1 if m else 0 for m, f in zip(x.shape[2:], up, strict=True)]
         padding = padtype_to_pads(tall, wide, window_strides, padding)
+    if preferred_element_type is not None and is_inexact(x.array.dtype):
+        kind = as_dtype(preferred_element_type)         # before sums are rounded
+        x, w = (x, w) if kind.itemsize < x.array.dtype.itemsize else (
+            convert(x, kind), convert(w, kind))
     y = _convolved(x, w, tuple(window_strides), up, down, [tuple(p) for p in padding],
                    feature_group_count, batch_group_count)
     back = [0] * y.ndim
@@ -110,9 +115,11 @@ def _convolved(x: Any, w: Any, strides: Any, up: Any, down: Any, pads: Any, grou
                batches: int) -> Any:
     """Operands in (batch, feature, space...) and (out, in, space...)."""
     kind = x.array.dtype
-    if kind.kind in "biu":
-        wide = np.dtype(np.float64)
-        return _convolved(x.to(wide), w.to(wide), strides, up, down, pads, groups, batches).to(kind)
+    if kind.kind in "biu":                      # (a spread array narrows where 64 bits are off)
+        wide, n = np.dtype(np.float64), x.ndim - 2
+        x = _spread(x, up, pads, 2).to(wide)
+        return _convolved(x, w.to(wide), strides, (1,) * n, down, [(0, 0)] * n, groups,
+                          batches).to(kind)
     if batches > 1:
         parts = zip(T["chunk"](x, batches, 0), T["chunk"](w, batches, 0), strict=True)
         return T["cat"]([_convolved(a, b, strides, up, down, pads, groups, 1)
@@ -186,6 +193,44 @@ def conv_general_dilated_patches(lhs: Any, filter_shape: Any, window_strides: An
                                 lhs_dilation, rhs_dilation, d, feature_group_count=channels)
 
 
+def _shape_of(f: Any, *shapes: Sequence[int]) -> tuple[int, ...]:
+    from adjoint.jax._api import eval_shape
+    given = [ShapeDtypeStruct(tuple(s), np.float32) for s in shapes]
+    return tuple(eval_shape(f, *given).shape)
+
+
+def conv_shape_tuple(lhs_shape: Any, rhs_shape: Any, strides: Any, pads: Any,
+                     batch_group_count: int = 1) -> tuple[int, ...]:
+    """The shape that `conv_general_dilated` gives, channels first.
+
+    >>> conv_shape_tuple((1, 3, 5, 5), (4, 3, 2, 2), (1, 1), "VALID")
+    (1, 4, 4, 4)
+    """
+    return _shape_of(lambda x, w: conv_general_dilated(
+        x, w, strides, pads, batch_group_count=batch_group_count), lhs_shape, rhs_shape)
+
+
+def conv_general_shape_tuple(lhs_shape: Any, rhs_shape: Any, window_strides: Any, padding: Any,
+                             dimension_numbers: Any) -> tuple[int, ...]:
+    """The shape that `conv_general_dilated` gives."""
+    return _shape_of(lambda x, w: conv_general_dilated(
+        x, w, window_strides, padding, dimension_numbers=dimension_numbers), lhs_shape, rhs_shape)
+
+
+def conv_transpose_shape_tuple(lhs_shape: Any, rhs_shape: Any, window_strides: Any, padding: Any,
+                               dimension_numbers: Any) -> tuple[int, ...]:
+    """The shape that `conv_transpose` gives."""
+    return _shape_of(lambda x, w: conv_transpose(
+        x, w, window_strides, padding, dimension_numbers=dimension_numbers), lhs_shape, rhs_shape)
+
+
+def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], ...]:
+    """The axes of both operands and of the result, in the order of their specification."""
+    lhs, rhs, _ = dimension_numbers
+    d = conv_dimension_numbers((1,) * len(lhs), (1,) * len(rhs), dimension_numbers)
+    return tuple(d.lhs_spec), tuple(d.rhs_spec), tuple(d.out_spec)
+
+
 # ------------------------------------------------------------------ windows
 def _windows(t: Any, start: Any, window: Any, strides: Any, pads: Any, up: Any, down: Any) -> Any:
     """(..., windows..., elements of a window)."""
@@ -223,7 +268,8 @@ def reduce_window(operand: Any, init_value: Any, computation: Any, window_dimens
     fold = known.get(next((k for k in known if computation is _E[k] or getattr(
         computation, "__name__", "") == {"add": "add", "max": "maximum", "min": "minimum",
                                          "mul": "multiply"}[k]), ""))
-    if fold is not None:
+    if fold is not None and not (rows.is_complex() and rows.array.dtype.kind == "c" and fold in (
+            known["max"], known["min"])):
         return make(fold(rows))
     return _shapes.reduce(make(rows), make(start), computation, (rows.ndim - 1,))
 
@@ -312,7 +358,9 @@ scatter, scatter_add, scatter_sub = _scatter("set"), _scatter("add"), _scatter("
 scatter_mul, scatter_min, scatter_max = _scatter("multiply"), _scatter("min"), _scatter("max")
 NAMES: dict[str, Any] = {f.__name__: f for f in (
     conv_dimension_numbers, padtype_to_pads, conv_general_dilated, conv, conv_with_general_padding,
-    conv_transpose, conv_general_dilated_patches, reduce_window, gather, ConvDimensionNumbers,
+    conv_shape_tuple, conv_general_shape_tuple, conv_transpose_shape_tuple,
+    conv_general_permutations, conv_transpose, conv_general_dilated_patches, reduce_window, gather,
+    ConvDimensionNumbers,
     GatherDimensionNumbers, ScatterDimensionNumbers)}
 NAMES.update(scatter=scatter, scatter_add=scatter_add, scatter_sub=scatter_sub,
              scatter_mul=scatter_mul, scatter_min=scatter_min, scatter_max=scatter_max,

@@ -3,9 +3,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as _np
+
+from adjoint.core.tensor import wrap as _wrap
 from adjoint.jax._absent import lacking as _lacking
+from adjoint.jax._array import as_array as _as_array
+from adjoint.jax._array import inside as _inside
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
+from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
 from adjoint.jax.numpy import linalg as _linalg
 from adjoint.ops.api_decompose import LINALG as _LINALG
@@ -33,9 +39,9 @@ def qr(x: Any, *, full_matrices: bool = True, **_: Any) -> Any:
 
 
 def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> Any:
-    """(U, S, Vh)."""
+    """(U, S, Vh), or the singular values alone."""
     found = _linalg.svd(x, full_matrices, compute_uv)
-    return tuple(found) if compute_uv else (found,)
+    return tuple(found) if compute_uv else found
 
 
 def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = False,
@@ -62,6 +68,53 @@ def lu(x: Any) -> Any:
 def householder_product(a: Any, taus: Any) -> Any:
     """`jax.lax.linalg.householder_product`."""
     return _make(_LINALG["householder_product"](_floating(a, "a"), _floating(taus, "taus")))
+
+
+def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
+    """The order of the rows that a sequence of exchanges gives."""
+    swaps = _inside(_as_array(pivots, "lu_pivots_to_permutation"))
+    if permutation_size < swaps.shape[-1]:
+        raise ValueError(f"Output permutation size {permutation_size} has to exceed the trailing "
+                         f"dimension of the pivots. Got pivots size {swaps.shape[-1]}")
+    order = _np.broadcast_to(_np.arange(permutation_size, dtype=_np.int32),
+                             (*swaps.shape[:-1], permutation_size)).copy()
+    for where in _np.ndindex(*swaps.shape[:-1]):
+        for i, p in enumerate(swaps[where]):
+            order[(*where, i)], order[(*where, p)] = order[(*where, p)], order[(*where, i)]
+    return _make(_wrap(order))
+
+
+def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: Any = 1.0, beta: Any = 0.0,
+                      symmetrize_output: bool = False) -> Any:
+    """alpha A Aᵀ + beta C for a symmetric C; only the lower half counts unless symmetrised."""
+    (a, c), _ = _joined("symmetric_product", (a_matrix, c_matrix), floating=True)
+    out = alpha * (a @ a.transpose(-1, -2)) + beta * c
+    if symmetrize_output:
+        low = _T["tril"](out)
+        out = low + _T["tril"](out, -1).transpose(-1, -2)
+    return _make(out)
+
+
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
+    """x with T x = b for a tridiagonal T: `dl` below its diagonal `d` (the first entry does not
+    count), `du` above it (the last does not). Shapes (..., n), and (..., n, k) of b.
+
+    >>> from adjoint.jax import lax, numpy as jnp
+    >>> two = jnp.full(3, 2.0)
+    >>> lax.linalg.tridiagonal_solve(jnp.zeros(3), two, jnp.zeros(3), jnp.ones((3, 1)))[:, 0]
+    Array([0.5, 0.5, 0.5], dtype=float32)
+    """
+    (low, mid, up, y), _ = _joined("tridiagonal_solve", (dl, d, du, b), floating=True)
+    n = mid.shape[-1]
+    if low.shape != mid.shape or up.shape != mid.shape:
+        raise ValueError("tridiagonal_solve requires that all diagonal arguments have the same "
+                         f"shape; got {tuple(low.shape)}, {tuple(mid.shape)}, {tuple(up.shape)}")
+    if y.ndim != mid.ndim + 1 or y.shape[-2] != n:
+        raise ValueError(f"tridiagonal_solve requires b of shape (..., {n}, k), got "
+                         f"{tuple(y.shape)} for diagonals of shape {tuple(mid.shape)}")
+    matrix = _T["diag_embed"](mid) + _T["diag_embed"](low[..., 1:], -1) + _T["diag_embed"](
+        up[..., :-1], 1)
+    return _make(_LINALG["solve"](matrix, y))
 
 
 __getattr__ = _lacking("lax.linalg")

@@ -58,12 +58,19 @@ def hard_tanh(x: Any) -> Any:
 def relu(x: Any) -> Any:
     """max(x, 0), whose slope at 0 is 0."""
     a = _as_array(x)
-    return _make(_T["where"](a.tensor > 0, a.tensor, a.tensor.new_zeros(())), a.weak_type)
+    t = a.tensor if a.dtype.kind != "b" else a.tensor.to(_default_dtype("int"))
+    kept = _T["where"](t <= 0, t.new_zeros(()), t)        # (NaN stays)
+    return _make(kept, a.weak_type or a.dtype.kind == "b")
 
 
 def relu6(x: Any) -> Any:
-    """x within 0 and 6."""
-    return _np_.minimum(_np_.maximum(x, 0), 6.0)
+    """x within 0 and 6, whose slope at both ends is 0."""
+    a = _as_array(x)
+    if a.dtype.kind not in "fV":
+        return _np_.minimum(_np_.maximum(a, 0), 6.0)
+    t = a.tensor
+    high = _T["where"](t >= 6, t.new_full((), 6.0), t)
+    return _make(_T["where"](t <= 0, t.new_zeros(()), high), a.weak_type)
 
 
 def hard_sigmoid(x: Any) -> Any:

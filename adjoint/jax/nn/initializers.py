@@ -130,4 +130,18 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     return init
 
 
+def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """An orthogonal matrix in the middle of a convolution's kernel, zeros elsewhere (Xiao et al.
+    2018); shapes (space..., in, out) with 1, 2 or 3 axes of space."""
+    def init(key: Any, shape: Any, dtype: Any = dtype, out_sharding: Any = None) -> Any:
+        if len(shape) not in (3, 4, 5):
+            raise ValueError("Delta orthogonal initializer requires a 3D, 4D or 5D shape.")
+        if shape[-1] < shape[-2]:
+            raise ValueError("`fan_in` must be less or equal than `fan_out`. ")
+        q = orthogonal(scale, column_axis, dtype)(key, (shape[-1], shape[-1]), _kind(dtype))
+        middle = tuple((n - 1) // 2 for n in shape[:-2])
+        return _C["zeros"](shape, _kind(dtype)).at[middle].set(q[:shape[-2]])
+    return init
+
+
 __getattr__ = _missing("adjoint.jax.nn.initializers")

@@ -33,11 +33,18 @@ def _of_kinds(name: str, kinds: str, text: str) -> Any:
     return run
 
 
-def _arctan2(y: Any, x: Any) -> Any:
+def arctan2(y: Any, x: Any) -> Any:
     """The angle of (x, y); of complex numbers by its logarithm."""
     if not y.is_complex():
         return T["arctan2"](y, x)
     return -1j * T["log"]((x + 1j * y) / T["sqrt"](x * x + y * y))
+
+
+def cube_root(x: Any) -> Any:
+    """The real cube root, refined by a step of Newton's method where the power is inexact."""
+    y = T["sign"](x) * T["pow"](abs(x), 1 / 3)
+    cube = (y * y * y - x) / (3 * y * y)
+    return T["where"](T["isfinite"](cube) & T["isfinite"](x), y - cube.detach(), y)
 
 
 def _zeros(x: Any) -> Any:
@@ -117,12 +124,12 @@ enter(lambda x: x * (math.pi / 180), "deg2rad radians", floating=True)
 enter(lambda x: x * (180 / math.pi), "rad2deg degrees", floating=True)
 for _name in ("log2", "log10"):
     enter(T[_name], _name, floating=True, kind="strong")
-enter(lambda x: T["sign"](_real("cbrt", x)) * T["pow"](abs(x), 1 / 3), "cbrt", floating=True)
+enter(lambda x: cube_root(_real("cbrt", x)), "cbrt", floating=True)
 for _names in ("logaddexp", "copysign", "nextafter"):
     enter(T[_names.split()[0]], _names, floating=True)
 for _name in ("hypot", "logaddexp2"):
     enter(T[_name], _name, floating=True, kind="all")
-enter(_arctan2, "arctan2 atan2", floating=True)
+enter(arctan2, "arctan2 atan2", floating=True)
 enter(lambda x, y: x / y, "true_divide divide", floating=True)
 enter(_heaviside, "heaviside", floating=True)
 enter(_power, "float_power", floating=True)
@@ -402,4 +409,4 @@ NAMES.update({f.__name__: f for f in (
     angle, power, rint, isfinite, round, clip, nan_to_num, divmod, modf, frexp, ldexp, isclose,
     allclose, array_equal, array_equiv, astype)})
 NAMES["around"], NAMES["pow"] = round, power
-__all__ = ["NAMES", "fill_operators", "integer_power", "whole_parts"]
+__all__ = ["NAMES", "arctan2", "cube_root", "fill_operators", "integer_power", "whole_parts"]

@@ -27,6 +27,13 @@ def _mismatch(x: Any, y: Any, a: int, b: int) -> None:
                         f"({x.shape[a]},) and ({y.shape[b]},).")
 
 
+def _wider(ts: Any, asked: Any) -> list[Any]:
+    """Operands in the dtype that is asked for, where sums in it are rounded less."""
+    if asked is None or as_dtype(asked).itemsize <= ts[0].array.dtype.itemsize:
+        return list(ts)
+    return [convert(t, as_dtype(asked)) for t in ts]
+
+
 def _whole(t: Any) -> Any:
     """Truth values as bytes, for products."""
     return t.to(np.dtype(np.uint8)) if t.array.dtype.kind == "b" else t
@@ -36,6 +43,7 @@ def _product(name: str, op: Any) -> Any:
     def run(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None,
             out_sharding: Any = None) -> Any:
         (x, y), weak = joined(name, (a, b))
+        x, y = _wider((x, y), preferred_element_type)
         kind = x.array.dtype
         found = op(_whole(x), _whole(y))
         found = found != 0 if kind.kind == "b" else found
@@ -85,7 +93,13 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None,
            preferred_element_type: Any = None) -> Any:
     (x, y), weak = joined("vecdot", (x1, x2))
-    return make((x.conj() * y if x.is_complex() else x * y).sum(axis).to(x.array.dtype), weak)
+    for t in (x, y):
+        if not t.ndim:
+            raise ValueError("vecdot: each operand needs an axis to sum over, got shapes "
+                             f"{tuple(x.shape)} and {tuple(y.shape)}")
+    x, y = _wider((x, y), preferred_element_type)
+    found = (x.conj() * y if x.is_complex() else x * y).sum(axis).to(x.array.dtype)
+    return _result(found, weak, preferred_element_type)
 
 
 @_enter("matvec")
@@ -102,6 +116,7 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
 def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None,
               preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
     (x, y), weak = joined("tensordot", (a, b))
+    x, y = _wider((x, y), preferred_element_type)
     try:
         found = anp.ours["tensordot"](x, y, axes)
     except ShapeError as error:
@@ -130,6 +145,7 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = "au
         raise ValueError(f"Number of einsum subscripts, {wanted}, must be equal to the number of "
                          f"operands, {len(operands)}.")
     ts, weak = joined("einsum", operands)
+    ts = _wider(ts, preferred_element_type)
     kind = ts[0].array.dtype
     found = T["einsum"](subscripts.replace(" ", ""), *ts)
     return _result(found.to(kind), weak, preferred_element_type)

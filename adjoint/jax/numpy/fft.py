@@ -21,7 +21,9 @@ def _of(name: str) -> Any:
     ours = getattr(_anp.fft, name)
 
     def run(a: Any, *args: Any, **kwargs: Any) -> Any:
-        return _make(ours(_floating(a, name), *args, **kwargs))
+        t = _floating(a, name)
+        half = t.array.dtype.itemsize == 2 and not name.endswith("shift")
+        return _make(ours(t.to(_np.dtype(_np.float32)) if half else t, *args, **kwargs))
     return _named(run, name, __name__)
 
 

@@ -114,6 +114,49 @@ def pascal(size: int, kind: str | None = None) -> Any:
     return low if kind == "lower" else low.T if kind == "upper" else low @ low.T
 
 
+def invhilbert(n_: int, exact: bool = False) -> Any:
+    """The inverse of Hilbert's matrix: whole numbers, by binomial coefficients."""
+    if exact:
+        raise NotImplementedError("invhilbert with exact=True: its numbers outgrow every dtype")
+    size, c = n_, math.comb
+    return n.asarray(np.array([[
+        (-1) ** (i + j) * (i + j + 1) * c(size + i, size - j - 1) * c(size + j, size - i - 1)
+        * c(i + j, i) ** 2 for j in range(size)] for i in range(size)], float))
+
+
+def invpascal(size: int, kind: str | None = None, exact: bool = False) -> Any:
+    """The inverse of Pascal's matrix; kind "symmetric", "lower" or "upper"."""
+    if kind not in (None, "symmetric", "lower", "upper"):
+        raise ValueError(f"Expected kind to be on of: {None, 'symmetric', 'lower', 'upper'}, got "
+                         f"{kind!r}")
+    if exact:
+        raise NotImplementedError("invpascal with exact=True: its numbers outgrow every dtype")
+    low = np.array([[(-1.0) ** (i + j) * math.comb(i, j) for j in range(size)]
+                    for i in range(size)]).reshape(size, size)
+    return n.asarray(low if kind == "lower" else low.T if kind == "upper" else low.T @ low)
+
+
+def fiedler_companion(a: Any) -> Any:
+    """The five-diagonal matrix whose eigenvalues are the roots of a polynomial (Fiedler 2003)."""
+    p = as_array(a, "fiedler_companion")
+    if p.ndim != 1:
+        raise ValueError(f"Input 'a' must be 1-D array, got shape {p.shape}")
+    if p.size <= 2:
+        return -(p[1:] / p[0]).reshape(-1, 1) if p.size == 2 else n.zeros((0, 0), p.dtype)
+    q, size = p / p[0], p.size - 1
+    out = n.zeros((size, size), q.dtype)
+    out = out.at[0, 0].set(-q[1]).at[1, 0].set(1)
+    for r in range(size):                        # pairs of coefficients in the even rows
+        if r % 2:
+            out = out.at[r, r - 2].set(1) if r > 1 else out
+            continue
+        for column, value in ((r - 1, -q[r + 1]), (r + 1, -q[r + 2] if r + 1 < size else 0),
+                              (r + 2, 1)):
+            if 0 <= column < size:
+                out = out.at[r, column].set(value)
+    return out
+
+
 def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
     """(expm(A), its derivative along E)."""
     from adjoint.jax._transforms import jvp
@@ -141,4 +184,5 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
 
 
 __all__ = ["circulant", "companion", "convolution_matrix", "dft", "expm_frechet", "fiedler",
-           "hadamard", "hankel", "helmert", "leslie", "pascal", "solve_sylvester"]
+           "fiedler_companion", "hadamard", "hankel", "helmert", "invhilbert", "invpascal",
+           "leslie", "pascal", "solve_sylvester"]

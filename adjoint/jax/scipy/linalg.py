@@ -21,9 +21,12 @@ from adjoint.jax.scipy._matrices import (
     dft,
     expm_frechet,
     fiedler,
+    fiedler_companion,
     hadamard,
     hankel,
     helmert,
+    invhilbert,
+    invpascal,
     leslie,
     pascal,
     solve_sylvester,
@@ -185,5 +188,6 @@ def polar(a: Any, side: str = "right", **_: Any) -> Any:
 
 
 __all__ = ["circulant", "companion", "convolution_matrix", "dft", "expm_frechet", "fiedler",
-           "hadamard", "hankel", "helmert", "leslie", "pascal", "solve_sylvester"]
+           "fiedler_companion", "hadamard", "hankel", "helmert", "invhilbert", "invpascal",
+           "leslie", "pascal", "solve_sylvester"]
 __getattr__ = _missing("adjoint.jax.scipy.linalg")
