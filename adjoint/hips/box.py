@@ -164,7 +164,10 @@ def arithmetic(ufunc: Any) -> F:
 
     @wraps(ufunc, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        found, kinds, boxed, weak = [], set(), False, []
+        found: list[Any] = []
+        kinds: set[Any] = set()
+        weak: list[int] = []
+        boxed = False
         for a in args:
             if type(a) is ArrayBox:
                 boxed = True
