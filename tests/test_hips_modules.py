@@ -412,3 +412,19 @@ def test_axes_that_are_not_there(f: Any) -> None:
     with pytest.raises(np.exceptions.AxisError, match="is out of bounds for array of dimension 2"):
         hips.grad(lambda x: anp.sum(f(x)))(np.ones((2, 3)))
     assert hips.grad(lambda x: anp.sum(x, axis=0))(2.0) == 1.0
+
+
+def test_holomorphic_gradient_of_a_sum() -> None:
+    """HIPS autograd, README: it takes complex functions to their derivative; of any output."""
+    z = np.array([1 + 2j, -0.5j, 0.3])
+    np.testing.assert_allclose(hips.holomorphic_grad(lambda v: anp.sum(v ** 3))(z), 3 * z ** 2)
+    np.testing.assert_allclose(hips.holomorphic_grad(lambda v: v ** 3)(z), 3 * z ** 2)
+
+
+def test_make_diagonal() -> None:
+    x = R.normal(size=(2, 3))
+    found = anp.make_diagonal(x, axis1=-1, axis2=-2)
+    np.testing.assert_array_equal(found, np.stack([np.diag(row) for row in x]))
+    check_grads(lambda v: anp.make_diagonal(v, axis1=-1, axis2=-2), modes=["rev"])(x)
+    with pytest.raises(NotImplementedError, match="only supports offset=0"):
+        anp.make_diagonal(x)

@@ -79,7 +79,8 @@ def holomorphic_grad(fun: F, x: Any) -> Any:
     """f'(z) of a complex differentiable function; real points are warned about."""
     if not vspace(x).iscomplex:
         warnings.warn("Input to holomorphic_grad is not complex", stacklevel=4)
-    return core.make_vjp(lambda z: np.real(fun(z)), x)[0](np.real(vspace(x).ones()))
+    pull, value = core.make_vjp(lambda z: np.real(fun(z)), x)
+    return pull(vspace(value).ones())
 
 
 @unary_to_nary

@@ -20,6 +20,7 @@ from adjoint.hips.numpy._functions import (
     iscomplexobj,
     isrealobj,
     linspace,
+    make_diagonal,
     ndim,
     r_,
     shape,
@@ -38,4 +39,5 @@ def __dir__() -> list[str]:
 
 
 __all__ = ["array", "asarray", "astype", "c_", "concatenate", "fft", "full", "iscomplexobj",
-           "isrealobj", "linalg", "linspace", "ndim", "r_", "random", "shape", "size"]
+           "isrealobj", "linalg", "linspace", "make_diagonal", "ndim", "r_", "random", "shape",
+           "size"]

@@ -63,6 +63,21 @@ def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
     return x.astype(dtype, **kwargs)
 
 
+def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Matrices with these diagonals, of shape (..., n, n) from (..., n), for `offset=0, axis1=-1,
+    axis2=-2`; NotImplementedError for others.
+
+    >>> make_diagonal(np.array([1.0, 2.0]), axis1=-1, axis2=-2)
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    if (offset, axis1, axis2) != (0, -1, -2):
+        raise NotImplementedError("Currently make_diagonal only supports offset=0, axis1=-1, "
+                                  f"axis2=-2, got {offset}, {axis1}, {axis2}")
+    x = asarray(D)
+    return x[..., None] * np.eye(x.shape[-1])
+
+
 def concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
     """`numpy.concatenate`; axis None joins the flattened arrays."""
     if axis is None:
@@ -109,4 +124,4 @@ def of_numpy(name: str) -> Any:
 
 
 __all__ = ["array", "asarray", "astype", "c_", "concatenate", "full", "iscomplexobj", "isrealobj",
-           "linspace", "ndim", "r_", "shape", "size"]
+           "linspace", "make_diagonal", "ndim", "r_", "shape", "size"]
