@@ -207,7 +207,9 @@ def test_grid_like_the_peer(options: dict[str, Any], channels: int) -> None:
                                theirs.make_grid(torch.tensor(x), **options).numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50", "vgg11_bn", "alexnet"])
+@pytest.mark.parametrize("name", [
+    "resnet18", "resnet50", "vgg11_bn", "alexnet", "squeezenet1_0", "squeezenet1_1", "densenet121",
+    "densenet161", "mobilenet_v2", "vit_b_16", "vit_h_14"])
 def test_networks_have_the_peers_parameters(name: str) -> None:
     theirs, torch = peer("models"), importlib.import_module("torch")
     with torch.device("meta"):
@@ -216,6 +218,77 @@ def test_networks_have_the_peers_parameters(name: str) -> None:
         mine = getattr(models, name)()
     assert {k: tuple(v.shape) for k, v in mine.state_dict().items()} == {
         k: tuple(v.shape) for k, v in theirs.state_dict().items()}
+
+
+# After manual_seed(0), as torchvision 0.29 made and printed them: parameters, the sum of their
+# magnitudes, the next random number, and in training, from seed 1, the loss of two images and the
+# norm of the gradient of the first parameter.
+STARTS = {
+    "squeezenet1_0": ({"num_classes": 10}, 740554, 51019.7, 0.6797508001327515, 2.2929, 0.285),
+    "densenet121": ({"num_classes": 7, "drop_rate": 0.1}, 6961031, 329179, 0.8996617197990417,
+                    2.3078, 25.2),
+    "mobilenet_v2": ({"num_classes": 5}, 2230277, 152795, 0.9439688920974731, 1.7991, 203)}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_networks_begin_and_compute_as_the_peers(name: str) -> None:
+    options, count, total, after, loss, slope = STARTS[name]
+    ad.manual_seed(0)
+    net = models.get_model(name, **options)
+    assert sum(p.numel() for p in net.parameters()) == count
+    assert sum(p.double().abs().sum() for p in net.parameters()).item() == pytest.approx(
+        total, rel=1e-5)
+    assert ad.rand(1).item() == after
+    x = ad.rand(2, 3, 64, 64)
+    ad.manual_seed(1)
+    got = ad.nn.functional.cross_entropy(net(x), ad.tensor([1, 2]))
+    got.backward()
+    assert got.item() == pytest.approx(loss, abs=2e-4)
+    assert next(net.parameters()).grad.norm().item() == pytest.approx(slope, rel=5e-3)
+
+
+def test_a_vision_transformer_begins_and_computes_as_the_peers() -> None:
+    ad.manual_seed(3)
+    net = models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=3, representation_size=8)
+    net.heads.head.weight.data.normal_()
+    wanted = [[1.0592706203460693, 0.7948764562606812, 0.5149852633476257],
+              [1.3136041164398193, 0.6531661748886108, 0.6271848082542419]]
+    np.testing.assert_allclose(net(ad.rand(2, 3, 32, 32)).tolist(), wanted, rtol=1e-5)
+    with pytest.raises(ValueError, match="images of 32 x 32"):
+        net(ad.rand(2, 3, 16, 16))
+    with pytest.raises(ValueError, match="indivisible by patch size"):
+        models.VisionTransformer(32, 7, 2, 2, 16, 32)
+
+
+def test_a_densenet_that_saves_memory_has_the_same_gradients() -> None:
+    grads = []
+    for lean in (False, True):
+        ad.manual_seed(0)
+        net = models.DenseNet(8, (2, 2), 8, memory_efficient=lean, num_classes=4)
+        net(ad.rand(2, 3, 32, 32)).square().sum().backward()
+        grads.append(net.features.conv0.weight.grad.numpy())
+    np.testing.assert_allclose(*grads, rtol=1e-4, atol=1e-6)
+
+
+def test_shared_layers() -> None:
+    from adjoint.vision import ops
+
+    same = ops.Conv2dNormActivation(3, 4, (3, 5), dilation=2, activation_layer=ad.nn.SiLU)
+    assert same(ad.ones(1, 3, 7, 9)).shape == (1, 4, 7, 9) and same[0].bias is None
+    plain = ops.Conv2dNormActivation(3, 4, norm_layer=None, activation_layer=None)
+    assert len(plain) == 1 and plain[0].bias is not None
+    mlp = ops.MLP(3, [4, 5], norm_layer=ad.nn.LayerNorm, dropout=0.1, inplace=True)
+    assert [type(m).__name__ for m in mlp] == ["Linear", "LayerNorm", "ReLU", "Dropout", "Linear",
+                                               "Dropout"]
+    x = ad.rand(2, 4, 3, 3)
+    gate = ops.SqueezeExcitation(4, 2)
+    np.testing.assert_allclose(
+        (gate(x) / x).mean((2, 3)).tolist(), gate.scale_activation(gate.fc2(gate.fc1(
+            x.mean((2, 3), keepdim=True)).relu()))[..., 0, 0].tolist(), rtol=1e-5)
+    assert ops.Permute([0, 3, 1, 2])(x).shape == (2, 3, 4, 3)
+    assert models.list_models(include="dense*", exclude="*1") == ["densenet169"]
+    with pytest.raises(ValueError, match="Unknown model nope"):
+        models.get_model("nope")
 
 
 def test_small_resnet_trains() -> None:

@@ -23,8 +23,9 @@ class DistributedDataParallel(Module):
     """Calls `module`; at the end of every backward each gradient becomes its mean over the group.
 
     Parameters and buffers begin as rank 0's; buffers are rank 0's again at every forward that
-    follows one whose gradients were to be averaged (`broadcast_buffers`). Every process must run the same backwards. A parameter without a
-    gradient on some ranks counts as zero there; one without on all ranks stays without.
+    follows one whose gradients were to be averaged (`broadcast_buffers`). Every process must run
+    the same backwards. A parameter without a gradient on some ranks counts as zero there; one
+    without on all ranks stays without.
 
     device_ids, output_device, bucket_cap_mb, find_unused_parameters, static_graph and
     gradient_as_bucket_view are accepted: there is one device, gradients travel in one message per

@@ -5,44 +5,33 @@
 """
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
 from adjoint import nn
-from adjoint.base.errors import NotSupported
+from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.nn import init
-from adjoint.ops.api_shape import flatten
-
-
-class Weights(Enum):
-    """The names of pretrained weights, as programs pass them; see the module's first lines.
-
-    >>> ResNet18_Weights.DEFAULT.name
-    'IMAGENET1K_V1'
-    """
-
-    IMAGENET1K_V1 = "IMAGENET1K_V1"
-    DEFAULT = IMAGENET1K_V1
-
-    def transforms(self) -> Any:
-        """What the weights expect of an image (PIL or tensor): 224 x 224, in [0, 1], less
-        ImageNet's mean and over its spread."""
-        from adjoint.vision import transforms as T
-
-        def floats(image: Any) -> Tensor:
-            return (T.functional.convert_image_dtype(image) if isinstance(image, Tensor)
-                    else T.functional.to_tensor(image))
-
-        return T.Compose([T.Resize(256), T.CenterCrop(224), floats,
-                          T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
-
-
-def _no_weights(name: str, weights: Any, pretrained: bool) -> None:
-    if weights is not None or pretrained:
-        raise NotSupported(f"{name}: pretrained weights are not fetched; make {name}() and load a "
-                           "local file: model.load_state_dict(adjoint.load(path))")
+from adjoint.vision.models.densenet import (
+    DenseNet,
+    densenet121,
+    densenet161,
+    densenet169,
+    densenet201,
+)
+from adjoint.vision.models.mobilenetv2 import MobileNetV2, mobilenet_v2
+from adjoint.vision.models.squeezenet import SqueezeNet, squeezenet1_0, squeezenet1_1
+from adjoint.vision.models.vision_transformer import (
+    VisionTransformer,
+    vit_b_16,
+    vit_b_32,
+    vit_h_14,
+    vit_l_16,
+    vit_l_32,
+)
+from adjoint.vision.models.weights import Weights
+from adjoint.vision.models.weights import no_weights as _no_weights
 
 
 def _initialise(model: nn.Module) -> None:
@@ -78,7 +67,7 @@ class AlexNet(nn.Module):
             nn.Linear(4096, num_classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.classifier(flatten(self.avgpool(self.features(x)), 1))
+        out: Tensor = self.classifier(self.avgpool(self.features(x)).flatten(1))
         return out
 
 
@@ -106,7 +95,7 @@ class VGG(nn.Module):
             _initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.classifier(flatten(self.avgpool(self.features(x)), 1))
+        out: Tensor = self.classifier(self.avgpool(self.features(x)).flatten(1))
         return out
 
 
@@ -209,7 +198,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        out: Tensor = self.fc(flatten(self.avgpool(x), 1))
+        out: Tensor = self.fc(self.avgpool(x).flatten(1))
         return out
 
 
@@ -253,3 +242,43 @@ AlexNet_Weights = VGG11_Weights = VGG13_Weights = VGG16_Weights = VGG19_Weights 
 VGG11_BN_Weights = VGG13_BN_Weights = VGG16_BN_Weights = VGG19_BN_Weights = Weights
 ResNet18_Weights = ResNet34_Weights = ResNet50_Weights = ResNet101_Weights = Weights
 ResNet152_Weights = Weights
+DenseNet121_Weights = DenseNet161_Weights = DenseNet169_Weights = DenseNet201_Weights = Weights
+MobileNet_V2_Weights = SqueezeNet1_0_Weights = SqueezeNet1_1_Weights = Weights
+ViT_B_16_Weights = ViT_B_32_Weights = ViT_L_16_Weights = ViT_L_32_Weights = Weights
+ViT_H_14_Weights = Weights
+
+_MAKERS = {f.__name__: f for f in (
+    alexnet, densenet121, densenet161, densenet169, densenet201, mobilenet_v2, resnet18, resnet34,
+    resnet50, resnet101, resnet152, squeezenet1_0, squeezenet1_1, vgg11, vgg11_bn, vgg13, vgg13_bn,
+    vgg16, vgg16_bn, vgg19, vgg19_bn, vit_b_16, vit_b_32, vit_h_14, vit_l_16, vit_l_32)}
+
+
+def list_models(module: Any = None, include: Any = None, exclude: Any = None) -> list[str]:
+    """The names of the networks, sorted; `include` and `exclude` are patterns as of a shell.
+
+    >>> list_models(include="resnet1*")
+    ['resnet101', 'resnet152', 'resnet18']
+    """
+    def fits(name: str, patterns: Any) -> bool:
+        given = [patterns] if isinstance(patterns, str) else patterns
+        return any(fnmatch.fnmatch(name, p) for p in given)
+    return sorted(n for n in _MAKERS if (include is None or fits(n, include))
+                  and (exclude is None or not fits(n, exclude)))
+
+
+def get_model(name: str, **config: Any) -> nn.Module:
+    """The network of that name, made with `config`. ArgumentError for an unknown name."""
+    if name.lower() not in _MAKERS:
+        raise ArgumentError(f"Unknown model {name}; there are {', '.join(list_models())}")
+    made: nn.Module = _MAKERS[name.lower()](**config)
+    return made
+
+
+__all__ = [
+    "AlexNet", "BasicBlock", "Bottleneck", "DenseNet", "MobileNetV2", "ResNet",
+    "SqueezeNet", "VGG", "VisionTransformer", "Weights", "alexnet", "densenet121",
+    "densenet161", "densenet169", "densenet201", "get_model", "list_models",
+    "make_layers", "mobilenet_v2", "resnet101", "resnet152", "resnet18", "resnet34",
+    "resnet50", "squeezenet1_0", "squeezenet1_1", "vgg11", "vgg11_bn", "vgg13",
+    "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "vit_b_16", "vit_b_32",
+    "vit_h_14", "vit_l_16", "vit_l_32"]
