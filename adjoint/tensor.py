@@ -196,7 +196,7 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], No
 @member
 def dim(self: Tensor) -> int:
     """Number of axes."""
-    return len(self.shape)
+    return len(self.array.shape if type(self) is Tensor else self.shape)
 
 
 @member
@@ -206,7 +206,7 @@ def size(self: Tensor, dim: int | None = None) -> Any:
     if dim is None:
         return shape
     n = len(shape)
-    if not -max(n, 1) <= dim < max(n, 1) or n == 0:
+    if not -n <= dim < n:
         raise IndexOutOfRange(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, "
                               f"{max(n, 1) - 1}], but got {dim})")
     return tuple.__getitem__(shape, dim)
@@ -215,7 +215,7 @@ def size(self: Tensor, dim: int | None = None) -> Any:
 @member
 def numel(self: Tensor) -> int:
     """Number of elements."""
-    return self.shape.numel()
+    return self.array.size if type(self) is Tensor else self.shape.numel()
 
 
 @member
@@ -298,7 +298,7 @@ _SURFACE: dict[str, Any] = {
     "is_meta": property(lambda self: type(self.array) is MetaArray and rehearsal() is None,
                         doc="True for tensors without storage."),
     "device": property(lambda self: device_type(device_name(self)), doc="Where the data is."),
-    "ndim": property(lambda self: len(self.shape), doc="Number of axes."),
+    "ndim": property(dim, doc="Number of axes."),
     "itemsize": property(element_size, doc="Bytes per element."),
     "nbytes": property(lambda self: numel(self) * element_size(self), doc="Bytes of the elements."),
     "ndimension": dim, "nelement": numel,
