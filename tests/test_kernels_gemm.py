@@ -389,3 +389,25 @@ def test_records_of_16_bit_products_are_not_left_to_numpy(
     assert np.abs(bmm.detach().float().numpy() - a[0] @ a[0].swapaxes(1, 2)).max() < 0.5
     assert x.grad is not None and w.grad is not None and bias.grad is not None
     assert np.allclose(x.grad.float().numpy(), 48 * a[1].sum(0), rtol=0.02, atol=2.0)
+
+
+@needs_jit
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_long_sums_of_16_bits_leave_the_operands(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The gradient of a weight sums over all tokens: sums go to float32, not copies of both."""
+    monkeypatch.setattr(gemm, "_MODE", "generated")
+    monkeypatch.setattr(gemm, "_plans", {})
+    seen: list[str] = []
+    real = gemm.Generated.__call__
+
+    def call(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        seen.append(a.dtype.name)
+        return real(self, a, b, *rest)
+
+    monkeypatch.setattr(gemm.Generated, "__call__", call)
+    a, b = rand((7, 4999), name, "t"), rand((4999, 33), name)
+    y = matmul(a, b)
+    assert y.dtype == a.dtype and seen == [name]
+    check(y, a, b, name)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blas, gemm_choose, gemm_vec, loops, threads
+from . import blas, convert, gemm_choose, gemm_vec, loops, threads
 from .expr import var
 from .gemm_emit import BYTES
 from .gemm_plan import Array, Plan, address, machine, spec_for, usable
@@ -390,7 +390,7 @@ class _Detour:
         self, a: Array, b: Array, target: Array, bias: Array | None, activation: Activation | None,
         residual: Array | None,
     ) -> None:  # fmt: skip
-        self.activation = activation
+        self.activation, self.shape = activation, target.shape
         self.wide = _wide(a.dtype) if a.shape[-1] > 4096 else a.dtype
 
     def __call__(
@@ -399,12 +399,11 @@ class _Detour:
     ) -> Array:  # fmt: skip
         wide = self.wide
         kept = None if residual is None else np.ascontiguousarray(residual.astype(wide))
-        y = matmul(
-            a.astype(wide, copy=False), b.astype(wide, copy=False), None, bias=bias,
-            activation=self.activation, residual=kept,
-        )  # fmt: skip
+        # long sums of 16-bit numbers are kept in float32 from one block of K to the next
+        sums = None if wide == a.dtype else np.empty(self.shape, wide)
+        y = matmul(a, b, sums, bias=bias, activation=self.activation, residual=kept)
         if out is None:
-            return y.astype(a.dtype, copy=False)
+            return y if sums is None else convert.stored_as(y, a.dtype)
         np.copyto(out, y, casting="same_kind")
         return out
 
