@@ -209,7 +209,7 @@ class Backward:
             if ct is not None:
                 if leaf._tensor_hooks or leaf._pre_hooks:
                     ct = self._arrived(leaf, ct)
-                else:
+                elif self.capture:
                     for p in self.capture.get(leaf, ()):
                         self.captured[p] = ct
                 if ct is not None and (self.accumulate or self.into and leaf in self.capture):
