@@ -88,7 +88,7 @@ def test_codes_can_be_left_out() -> None:
             (w * w).sum().backward()
             optimizer.step()
     assert doctor.findings == []
-    with pytest.raises(ArgumentError, match="AD999"):
+    with pytest.raises(ArgumentError, match="AD999.*AD001 to AD025"):
         ad.doctor(ignore=["AD999"])
 
 
@@ -217,6 +217,8 @@ def test_command_shows_an_exception_and_its_finding(capsys: pytest.CaptureFixtur
 def test_command_refuses_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "no/such.py"]) == 2
     assert "no file no/such.py" in capsys.readouterr().err
+    assert main(["doctor", "--ignore", "AD999", str(LABS / "missing_zero_grad.py")]) == 2
+    assert "known are AD001 to AD025" in capsys.readouterr().err
     assert main(["doctor", "codes"]) == 0
     assert "AD025" in capsys.readouterr().out
 

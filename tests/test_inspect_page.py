@@ -181,6 +181,18 @@ def test_the_example_of_sixty_lines(tmp_path: Path, step: Step) -> None:
     assert [g[1] for g in data["groups"][1:4]] == ["Classifier", "first", "body"]
 
 
+def test_a_program_that_imports_torch(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("""\
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Tanh())
+net(torch.ones(3, 2)).sum().backward()
+""", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "adjoint.cli", "step", "--as-torch", "--text",
+                           "a.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "linear(" in done.stdout and "net.0.weight.grad = " in done.stdout
+
+
 def test_a_failing_script_keeps_its_walk_and_its_exit_code(tmp_path: Path, step: Step) -> None:
     (tmp_path / "a.py").write_text(SCRIPT + "raise ValueError('late')\n", encoding="utf-8")
     code, out, errors = step("a.py", "--text")
@@ -195,7 +207,7 @@ def test_misuse_is_said_in_one_line(tmp_path: Path, step: Step) -> None:
     (tmp_path / "a.py").write_text(SCRIPT, encoding="utf-8")
     for words, said in (((), "give a script"), (("gone.py",), "no file gone.py"),
                         (("--budget", "many", "a.py"), "write 500kB or 2GB"),
-                        (("a.py", "-o", "no/such/folder.html"), "No such file"),
+                        (("a.py", "-o", "no/such/page.html"), "no folder no/such"),
                         (("a.py", "--limit", "0"), "limit = 0")):
         code, _, errors = step(*words)
         assert code == 2 and said in errors and "Traceback" not in errors

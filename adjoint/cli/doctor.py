@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from adjoint.base.errors import ArgumentError
 from adjoint.base.text import say
 from adjoint.cli.parser import Parser
 from adjoint.cli.run import serve_torch
@@ -37,6 +38,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("script", help="the Python program, or: env, codes")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     given = parser.parse_args(list(argv))
+    ignore = [c.strip() for c in given.ignore.split(",") if c.strip()]
+    try:
+        watcher = doctor(ignore=ignore, quiet=True)
+    except ArgumentError as error:
+        parser.error(f"--ignore: {error}")
     if given.script == "codes":
         say(_codes())
         return 0
@@ -46,7 +52,6 @@ def run(argv: Sequence[str]) -> int:
         return 2
     if given.as_torch:
         serve_torch()
-    watcher = doctor(ignore=[c for c in given.ignore.split(",") if c], quiet=True)
     failed = _watch(watcher, path, [given.script, *given.args])
     if given.json == "-":
         print(watcher.to_json())

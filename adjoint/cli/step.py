@@ -16,6 +16,7 @@ from pathlib import Path
 
 from adjoint.base.errors import AdjointError, ArgumentError
 from adjoint.cli.parser import Parser
+from adjoint.cli.run import serve_torch
 from adjoint.inspect.gallery import write_gallery
 from adjoint.inspect.practice import check_engine
 from adjoint.inspect.record import record
@@ -31,6 +32,8 @@ def _parser() -> Parser:
         usage="adjoint step [options] script.py [script options]",
         epilog="options of the script that have the same name as one of these go after --")
     p.add_argument("script", nargs="?", help="the Python program")
+    p.add_argument("--as-torch", action="store_true",
+                   help="serve `import torch` from this package")
     p.add_argument("-o", "--output", metavar="FILE", help="where to write the page (.json: the "
                    "data); default: NAME.walk.html in this folder")
     p.add_argument("--serve", action="store_true", help="serve it on 127.0.0.1 instead")
@@ -82,6 +85,11 @@ def run(argv: Sequence[str]) -> int:
         if not Path(given.script).is_file():
             print(f"adjoint step: no file {given.script}", file=sys.stderr)
             return 2
+        folder = Path(given.output or ".").parent
+        if not folder.is_dir():                 # said before the script runs, not after
+            parser.error(f"--output: no folder {folder}")
+        if given.as_torch:
+            serve_torch()
         walk, code = recorded(given.script, [*rest, *after], given.budget, given.limit)
         _show(walk, given)
     except AdjointError as error:
@@ -119,7 +127,7 @@ def recorded(script: str, args: Sequence[str], budget: int | None = None,
 def _show(walk: Walk, given: argparse.Namespace) -> None:
     if not walk.events:
         print("adjoint step: the script ran no operation of adjoint; `import torch` programs need "
-              "`import adjoint as torch`", file=sys.stderr)
+              "--as-torch, or `import adjoint as torch`", file=sys.stderr)
     if given.text:
         print(walk)
         return

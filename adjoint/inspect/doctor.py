@@ -86,7 +86,7 @@ class doctor(Observer):
         unknown = set(ignore) - {c.code for c in CHECKS}
         if unknown:
             raise ArgumentError(f"doctor: unknown codes {sorted(unknown)}; known are "
-                                f"{CHECKS[0].code} to {codes()[-1].code}")
+                                f"{codes()[0].code} to {codes()[-1].code}")
         self.case = Case()
         self.quiet = quiet
         self.checks = [c(self.case) for c in codes() if c.code not in ignore

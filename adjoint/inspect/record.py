@@ -68,6 +68,7 @@ class Recorder(Observer):
         self._cards: dict[Any, int] = {}
         self._given: dict[str, int] = {}               # name -> tensors that were given it
         self._read: set[int] = set()                   # modules whose parameters have names
+        self._entered: set[int] = set()                # outermost modules that were called
         self._cts: list[Any] = []
 
     # ------------------------------------------------------------------ events
@@ -125,6 +126,10 @@ class Recorder(Observer):
         groups = self.walk.groups
         parent = self.group
         name = path or type(module).__name__
+        frame = provenance.user_frame(_frame(2))
+        if not path and id(module) not in self._entered:    # `net.0.weight`, not `0.weight`
+            self._entered.add(id(module))
+            self.names(frame)
         for key, p in module._parameters.items():
             if p is not None:
                 self._name(p, f"{path}.{key}" if path else key)
@@ -134,7 +139,7 @@ class Recorder(Observer):
         self._stack.append(parent)
         groups.append(Group(len(groups), parent, name, type(module).__name__))
         self.group = groups[-1].id
-        self._event("enter", text=name, place=self._place_of(provenance.user_frame(_frame(2))))
+        self._event("enter", text=name, place=self._place_of(frame))
 
     def leave_module(self, path: str, module: Any) -> None:
         """The call has returned."""
