@@ -318,3 +318,18 @@ def test_why_zero_of_a_freed_graph_says_what_to_pass() -> None:
     loss.backward()
     with pytest.raises(ArgumentError, match="pass a function"):
         ad.why_zero(w, loss)
+
+
+def test_a_constructor_is_no_place_where_gradients_were_switched_off() -> None:
+    """Layers fill their weights under no_grad; that is nothing the user opened."""
+    with ad.no_grad():                                  # the user's, the latest
+        ad.ones(1)
+    model = nn.Linear(3, 2)
+    with pytest.raises(AutogradError, match="does not require grad") as caught:
+        ad.ones(3).sum().backward()
+    code = test_a_constructor_is_no_place_where_gradients_were_switched_off.__code__
+    assert f"test_doctor.py:{code.co_firstlineno + 2} in" in str(caught.value)
+    assert "with ad.no_grad():" in ad.why_none(model.weight).where
+    for look in (ad.why_none, ad.why_zero):
+        with pytest.raises(TypeError, match="param is a Linear, expected a tensor"):
+            look(model)

@@ -30,12 +30,16 @@ class _Mode:
 
     def __enter__(self) -> Any:
         outer = state()
-        frame = provenance.user_frame(sys._getframe(1))
+        opener = sys._getframe(1)
+        if opener.f_code.co_filename == __file__:       # a decorated function's wrapper
+            opener = opener.f_back or opener
+        frame = provenance.user_frame(opener)
         place = (frame.f_code, frame.f_lasti) if frame is not None else (None, 0)
         self._held.append((modes.change(self.set_bits, self.clear_bits), outer, _places.get()))
         if self.clear_bits & GRAD:
             _places.set((type(self).__name__, place))
-            _latest.set((type(self).__name__, place))
+            if frame is opener:         # not where a constructor fills its weights, say
+                _latest.set((type(self).__name__, place))
         return None
 
     def __exit__(self, *exc: object) -> None:

@@ -158,6 +158,12 @@ class _Flow(Observer):
         self.ids.add(id(t))
 
 
+def _tensor(name: str, param: Any) -> None:
+    if not isinstance(param, Tensor):
+        raise TypeError(f"{name}: param is a {type(param).__name__}, expected a tensor, such as "
+                        "model.weight; grad_report(model) looks at a whole module")
+
+
 def why_none(param: Tensor, loss: Tensor | Callable[[], Tensor] | None = None) -> Reason | None:
     """Why `param.grad` is None; None where it is not.
 
@@ -173,6 +179,7 @@ def why_none(param: Tensor, loss: Tensor | Callable[[], Tensor] | None = None) -
     >>> why_none(w, lambda: (w.detach() * 2).sum()).cause
     'detached'
     """
+    _tensor("why_none", param)
     if param._grad is not None:
         return None
     if not param._rg:
@@ -275,6 +282,7 @@ def why_zero(param: Tensor, loss: Tensor | Callable[[], Tensor] | None = None) -
     >>> why_zero(b, lambda: ad.relu(b).sum()).cause
     'dead relu'
     """
+    _tensor("why_zero", param)
     if loss is None:
         if param._grad is None:
             return why_none(param)
