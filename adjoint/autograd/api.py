@@ -197,6 +197,15 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if is_grads_batched:
         return _batched(outputs, targets, grad_outputs, keep, create_graph,
                         bool(allow_unused) or materialize_grads, materialize_grads)
+    if any(isinstance(t, Tensor) and t.level for t in _as_tuple(outputs)):
+        from adjoint.autograd import forward_ad
+        many = _as_tuple(outputs)
+        dual = forward_ad.pull_back(
+            many, targets, (None,) * len(many) if grad_outputs is None else _as_tuple(grad_outputs),
+            retain_graph=keep, create_graph=create_graph, allow_unused=allow_unused,
+            materialize_grads=materialize_grads)
+        if dual is not None:
+            return dual
     mapped = _between(outputs, grad_outputs)
     roots = _roots(outputs, grad_outputs, create_graph or mapped)
     captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),

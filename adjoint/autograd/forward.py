@@ -24,11 +24,21 @@ class ForwardTensor(LevelTensor):
 
     __slots__ = ()
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a dual tensor has a reverse mode too: that of its primal."""
+        return bool(self.trace.dual and self.value.requires_grad)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        Tensor.requires_grad.__set__(self, value)  # type: ignore[attr-defined]  # a property
+
 
 class Forward(Trace):
     """One call of `jvp`."""
 
     name = "jvp"
+    dual = False                # made by `forward_ad`: its values may be differentiated backwards
 
     def aval(self, t: Any) -> tuple[tuple[int, ...], Any]:
         """Shape and dtype of the primal."""

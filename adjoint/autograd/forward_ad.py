@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.autograd.api import grad
 from adjoint.autograd.forward import Forward
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, GradcheckError, ShapeError
@@ -29,6 +30,7 @@ class UnpackedDualTensor(NamedTuple):
 def enter_dual_level() -> int:
     """Open a level; returns its number."""
     trace = Forward()
+    trace.dual = True
     trace.__enter__()
     _open.set((*_open.get(), trace))
     return len(_open.get()) - 1
@@ -97,6 +99,40 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     if getattr(tensor, "trace", None) is trace:
         return UnpackedDualTensor(tensor.value, tensor.tangent)
     return UnpackedDualTensor(tensor, None)
+
+
+def pull_back(outputs: Sequence[Any], inputs: Sequence[Any], cotangents: Sequence[Any],
+              **options: Any) -> tuple[Any, ...] | None:
+    """`autograd.grad` of dual tensors: gradients that are dual themselves; None if none is dual.
+
+    With L = Re<cotangent, primal>, the tangent of grad L is the gradient of L's own tangent, which
+    is Re<cotangent, tangent>: two walks, of primals and of tangents."""
+    held = _open.get()
+    trace = next((o.trace for o in outputs if getattr(o, "trace", None) in held), None)
+    if trace is None:
+        return None
+    inputs = [trace.parts(x)[0] if isinstance(x, Tensor) else x for x in inputs]
+    roots, moving = [], []
+    for o, c in zip(outputs, cotangents, strict=True):
+        primal, tangent = trace.parts(o)
+        weight, change = (c, None) if c is None else trace.parts(c)
+        roots.append((primal, weight))
+        if tangent is not None and tangent.requires_grad:
+            moving.append((tangent, weight))
+        if change is not None:
+            moving.append((primal, change))
+    retain = options.pop("retain_graph")
+    found = grad(*_columns(roots, inputs), retain_graph=retain or bool(moving), **options)
+    if not moving:
+        return found
+    moved = grad(*_columns(moving, inputs), retain_graph=retain,
+                 **options | {"allow_unused": True, "materialize_grads": False})
+    return tuple(g if g is None or t is None else trace.lift(g, t)
+                 for g, t in zip(found, moved, strict=True))
+
+
+def _columns(roots: Sequence[tuple[Any, Any]], inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
+    return [t for t, _ in roots], inputs, [c for _, c in roots]
 
 
 def check_forward(func: Callable[..., Any], given: tuple[Any, ...],
