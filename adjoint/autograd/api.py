@@ -197,7 +197,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if is_grads_batched:
         return _batched(outputs, targets, grad_outputs, keep, create_graph,
                         bool(allow_unused) or materialize_grads, materialize_grads)
-    if any(isinstance(t, Tensor) and t.level for t in _as_tuple(outputs)):
+    if type(outputs) is not Tensor and any(isinstance(t, Tensor) and t.level
+                                           for t in _as_tuple(outputs)):
         from adjoint.autograd import forward_ad
         many = _as_tuple(outputs)
         dual = forward_ad.pull_back(
