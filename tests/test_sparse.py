@@ -380,3 +380,23 @@ def test_graph_convolution_trains():
         opt.step()
         losses.append(loss.item())
     assert losses[-1] < 0.3 * losses[0]
+
+
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc"])
+def test_zeros_are_made_in_the_layout_asked_for(layout: str) -> None:
+    kind = getattr(ad, layout)
+    like = ad.ones(2, 3)
+    for made in (ad.zeros(2, 3, layout=kind), ad.empty((2, 3), layout=kind),
+                 ad.zeros_like(like, layout=kind), like.new_zeros(2, 3, layout=kind)):
+        assert made.layout is kind and tuple(made.shape) == (2, 3) and made.dtype is ad.float32
+        assert made.values().numel() == 0 and made.to_dense().tolist() == [[0] * 3] * 2
+    made = ad.zeros(2, 3, layout=kind, dtype=ad.float64, requires_grad=True)
+    assert made.requires_grad and made.dtype is ad.float64
+    with pytest.raises(RuntimeError, match="not implemented for sparse layout"):
+        ad.ones(2, 3, layout=kind)
+    assert ad.zeros(2, layout=ad.strided).layout is ad.strided
+
+
+def test_sparse_parameters_are_refused_by_sparse_adam() -> None:
+    with pytest.raises(ValueError, match="requires dense parameter tensors"):
+        ad.optim.SparseAdam([ad.zeros(3, layout=ad.sparse_coo)])

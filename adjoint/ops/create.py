@@ -15,7 +15,7 @@ from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish
-from adjoint.ops.device import check, preserve_format, storage_less
+from adjoint.ops.device import check, preserve_format, storage_less, strided
 from adjoint.ops.public import METHODS, other_names, public, typed
 from adjoint.ops.shape import clone_op
 
@@ -268,20 +268,34 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 # ------------------------------------------------------------------ constants
+def _laid_out(t: Tensor, layout: Any, name: str, fill: Any) -> Tensor:
+    """A constant in another layout than the one in which it was made: without an element."""
+    if fill:
+        raise ArgumentError(f"{name}(...) is not implemented for sparse layout: got "
+                            f"layout={layout}; make it dense and call to_sparse()")
+    sparse: Tensor = METHODS["to_sparse"](make(tuple(t.shape), t.array.dtype, 0, None),
+                                          layout=layout)
+    return sparse.requires_grad_(t.requires_grad)
+
+
 @public(method=False)
 def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
     """A tensor of zeros of shape `size`."""
-    return finish(out, make(shape_of(size), _dtype(dtype, default_dtype()),
-                            0, device, requires_grad))
+    made = make(shape_of(size), _dtype(dtype, default_dtype()), 0, device, requires_grad)
+    if layout is not None and layout is not strided:
+        return _laid_out(made, layout, "zeros", 0)
+    return finish(out, made)
 
 
 @public(method=False)
 def ones(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
     """A tensor of ones of shape `size`."""
-    return finish(out, make(shape_of(size), _dtype(dtype, default_dtype()),
-                            1, device, requires_grad))
+    made = make(shape_of(size), _dtype(dtype, default_dtype()), 1, device, requires_grad)
+    if layout is not None and layout is not strided:
+        return _laid_out(made, layout, "ones", 1)
+    return finish(out, made)
 
 
 @public(method=False)
@@ -289,8 +303,10 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
           requires_grad: bool = False, pin_memory: bool = False,
           memory_format: Any = None) -> Tensor:
     """An uninitialised tensor of shape `size`."""
-    return finish(out, make(shape_of(size), _dtype(dtype, default_dtype()),
-                            None, device, requires_grad))
+    made = make(shape_of(size), _dtype(dtype, default_dtype()), None, device, requires_grad)
+    if layout is not None and layout is not strided:
+        return _laid_out(made, layout, "empty", None)
+    return finish(out, made)
 
 
 @public(method=False)
@@ -321,7 +337,9 @@ def _like(name: str, fill: Any) -> Any:
                 None, preserve_format):
             order = _order(array)
         if order is None:
-            return make(tuple(array.shape), kind, fill, where, requires_grad)
+            dense = make(tuple(array.shape), kind, fill, where, requires_grad)
+            return dense if layout is None or layout is strided else _laid_out(dense, layout, name,
+                                                                               fill)
         made = make(tuple(array.shape[d] for d in order), kind, fill, where)
         return wrap(made.array.transpose(inverse(order)), requires_grad)
     like.__name__ = like.__qualname__ = name
@@ -351,8 +369,9 @@ def _new(name: str, fill: Any) -> None:
     def method(self: Tensor, *size: Any, dtype: Any = None, device: Any = None,
                requires_grad: bool = False, layout: Any = None,
                pin_memory: bool = False) -> Tensor:
-        return make(shape_of(size), _dtype(dtype, self.array.dtype), fill,
+        made = make(shape_of(size), _dtype(dtype, self.array.dtype), fill,
                     device if device is not None else device_name(self), requires_grad)
+        return made if layout is None or layout is strided else _laid_out(made, layout, name, fill)
     method.__name__ = name
     method.__doc__ = f"A tensor of shape `size` with this one's dtype and device ({name[4:]})."
     METHODS[name] = other_names(method)
