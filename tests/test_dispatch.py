@@ -334,3 +334,11 @@ def test_classes_become_nodes_when_they_are_registered() -> None:
         trees.register_pytree_node(Pair, lambda x: ((x.a, x.b), None), lambda c, _: Pair(*c))
     with pytest.raises(ValueError, match="flatten_with_keys_fn"):
         trees.tree_flatten_with_path(Pair(1, 2))
+
+
+def test_aten_slice_takes_pytorchs_arguments() -> None:
+    x = ad.arange(12.0).reshape(3, 4).requires_grad_()
+    aten = ad.ops.aten
+    for made, want in ((aten.slice(x), x), (aten.slice.Tensor(x, 1, 1, -1, 2), x[:, 1:-1:2]),
+                       (aten.slice.Tensor(x, dim=-1, start=1, end=2**63 - 1), x[:, 1:])):
+        assert made.tolist() == want.tolist() and made.requires_grad

@@ -50,8 +50,15 @@ def name_of(op: Op) -> str:
     return _PREFERRED.get(op.name, f"{op.name}.default")
 
 
+def _slice(input: Any, dim: int = 0, start: int | None = None, end: int | None = None,
+           step: int = 1) -> Any:
+    """`input[..., start:end:step, ...]` along `dim`, which only PyTorch's schema has a name for."""
+    at = dim + input.ndim if dim < 0 else dim
+    return input[(*[slice(None)] * at, slice(start, end, step))]
+
+
 def _public(name: str) -> Any:
-    return FUNCTIONS.get(name) or METHODS.get(name)
+    return FUNCTIONS.get(name) or METHODS.get(name) or (_slice if name == "slice" else None)
 
 
 def run(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
