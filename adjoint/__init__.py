@@ -117,7 +117,8 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
          "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C",
-         "_dynamo", "_higher_order_ops", "library", "fx", "quasirandom", "futures", "__config__")
+         "_dynamo", "_higher_order_ops", "library", "fx", "quasirandom", "futures", "__config__",
+         "return_types")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
@@ -200,6 +201,8 @@ def __getattr__(name: str) -> _Any:
         return getattr(_importlib.import_module(f"adjoint.{_LAZY_NAMES[name]}"), name)
     if name == "functional":                 # a module there, of functions that are all here
         return _sys.modules[__name__]
+    if name == "_tensor_str":
+        return _importlib.import_module("adjoint.printing")
     if name.startswith("_foreach_"):
         found = getattr(_importlib.import_module("adjoint.ops.foreach"), name, None)
         if found is not None:

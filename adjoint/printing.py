@@ -1,7 +1,9 @@
 """repr of tensors, as PyTorch prints them: 4 digits, aligned columns, summarised when large."""
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,35 @@ def set_printoptions(precision: int | None = None, threshold: int | None = None,
         if value is not None:
             setattr(Options, name, value)
     Options.sci_mode = sci_mode
+
+
+_NAMES = ("precision", "threshold", "edgeitems", "linewidth", "sci_mode")
+
+
+def get_printoptions() -> dict[str, Any]:
+    """How tensors are printed now, for `set_printoptions(**options)`.
+
+    >>> get_printoptions()["precision"]
+    4
+    """
+    return {name: getattr(Options, name) for name in _NAMES}
+
+
+@contextlib.contextmanager
+def printoptions(**kwargs: Any) -> Iterator[None]:
+    """`set_printoptions` for the length of a block.
+
+    >>> import adjoint as ad
+    >>> with printoptions(precision=2):
+    ...     print(ad.tensor(1.2345))
+    tensor(1.23)
+    """
+    before = get_printoptions()
+    set_printoptions(**kwargs)
+    try:
+        yield
+    finally:
+        set_printoptions(**before)
 
 
 class _Format:

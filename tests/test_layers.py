@@ -27,7 +27,7 @@ LAYERS = (
      "backends", "version", "numpy", "sparse", "types", "jit", "onnx", "multiprocessing",
      "storage", "compiler", "mps", "xpu", "cpu", "masked", "signal", "settings", "legacy",
      "_dynamo", "shared", "symbolic", "__config__", "_subclasses", "futures", "fx", "library",
-     "checks", "quasirandom"),
+     "checks", "quasirandom", "return_types"),
     ("func", "_higher_order_ops"),
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",

@@ -100,3 +100,25 @@ def test_parameters_of_a_class_name_it() -> None:
         pass
     p = ad.nn.Parameter(ad.ones(1).as_subclass(Mine))
     assert repr(p) == "Parameter(Mine([1.], requires_grad=True))"
+
+
+def test_results_of_several_parts_have_their_classes_and_pickle() -> None:
+    import copy
+    import pickle
+    for result, name in ((ad.ones(2, 2).max(0), "max"), (ad.linalg.svd(ad.eye(2)), "linalg_svd"),
+                         (ad.ones(3).sort(), "sort"), (ad.aminmax(ad.ones(2)), "aminmax")):
+        assert type(result) is getattr(ad.return_types, name)
+        again = pickle.loads(pickle.dumps(result))
+        assert type(again) is type(result) and again[0].tolist() == result[0].tolist()
+        assert type(copy.deepcopy(result)) is type(result)
+        assert hasattr(torch.return_types, name)
+    with pytest.raises(AttributeError, match="return_types"):
+        _ = ad.return_types.maxx
+
+
+def test_print_options_come_back_after_a_block() -> None:
+    before = ad._tensor_str.get_printoptions()
+    assert before == torch._tensor_str.get_printoptions()
+    with ad._tensor_str.printoptions(precision=1, threshold=2, sci_mode=True):
+        assert repr(ad.tensor([1.25])) == "tensor([1.2e+00])"
+    assert ad._tensor_str.get_printoptions() == before
