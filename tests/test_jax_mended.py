@@ -77,7 +77,23 @@ jax.scipy.linalg.invhilbert(3)
 [jax.scipy.linalg.fiedler_companion(jnp.arange(1.0, n)) for n in (3, 4, 7, 8)]
 jax.tree_util.tree_reduce_associative(lambda a, b: f'({a}{b})', {'a': 1, 'b': [2, 3, 4]})
 jax.tree.broadcast({'a': 1, 'b': 2}, {'a': [1, (2, 3)], 'b': 3})
+jax.scipy.stats.bernoulli.logpmf(N2, 0.3)
+jnp.pad(I, 1, mode='mean', stat_length=2)
 jax.nn.initializers.delta_orthogonal()(K, (3, 3, 4, 4))
+""".strip().splitlines()
+
+DERIVATIVES = """
+X[jnp.array([7, -9])]
+X[5]
+X[jnp.array([0, 9]), 1]
+jax.scipy.special.zeta(X + 2, Y)
+jax.scipy.special.zeta(3.0, X + 0.5)
+jnp.pad(X, 2, mode='linear_ramp', end_values=0.5)
+jnp.pad(V, (1, 2), mode='linear_ramp')
+jnp.pad(X, ((1, 0), (2, 1)), mode='mean')
+jnp.pad(X, 1, mode='mean', stat_length=2)
+jnp.pad(X, 1, mode='maximum', stat_length=((2, 1), (3, 2)))
+jnp.pad(X, (2, 1), mode='median')
 """.strip().splitlines()
 
 ERRORS = """
@@ -99,6 +115,17 @@ jnp.choose(X, [X, Y])
 @pytest.mark.parametrize("text", VALUES)
 def test_values(text: str) -> None:
     helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS))
+
+
+@pytest.mark.parametrize("text", DERIVATIVES)
+def test_derivatives(text: str) -> None:
+    """Values and gradients in X and V; they were zero, or those of what was clamped."""
+    helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS))
+    ours, theirs = (helpers.derivatives(text, m) for m in (OURS, THEIRS))
+    for name, want in theirs.items():
+        clamped = text.startswith("X[") and name == "push of grad"
+        if not isinstance(want, Exception) and not clamped:
+            helpers.same(ours[name], want, 2e-3, 3e-4)
 
 
 @pytest.mark.parametrize("text", ERRORS)

@@ -185,7 +185,25 @@ def getitem(x: Any, at: Any) -> Any:
         at, *[slice(None)] * (a.ndim - 1)]
     if a.ndim == 0 and isinstance(at, int) and not isinstance(at, bool):
         raise IndexError("Too many indices: array is 0-dimensional, but 1 were indexed")
-    return make(take_at(a.tensor, entries), a.weak_type)
+    found = make(take_at(a.tensor, entries), a.weak_type)
+    if not a.tensor.level and a.tensor._rg and _beyond(entries, a.shape):
+        # JAX clamps on the way there, and drops on the way back
+        places, _ = positions(a.shape, at)
+        found = make(T["where"](places == a.size, found.tensor.detach(), found.tensor), a.weak_type)
+    return found
+
+
+def _beyond(entries: list[Any], shape: tuple[int, ...]) -> bool:
+    """True if there are arrays among the indices and one is out of bounds: numbers alone are
+    places of slices, whose derivative is that of what they were clamped to."""
+    if not any(isinstance(i, np.ndarray) for i in entries):
+        return False
+    sizes = iter(shape)
+    for i in entries:
+        n = next(sizes) if i is not None else 0
+        if isinstance(i, (int, np.ndarray)) and np.any((np.asarray(i) >= n) | (np.asarray(i) < -n)):
+            return True
+    return False
 
 
 METHODS["__getitem__"] = getitem

@@ -8,7 +8,17 @@ import numpy as np
 
 from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, concrete, convert, inside, is_hidden, joined, make
+from adjoint.jax._array import (
+    Array,
+    as_array,
+    concrete,
+    convert,
+    inside,
+    is_hidden,
+    joined,
+    make,
+    moves,
+)
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax._util import canonicalize_axis
@@ -296,7 +306,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", *, constant_values: 
         inside = anp.ours["pad"](T["ones_like"](x.tensor.detach()), width, "constant")
         return make(T["where"](inside != 0, anp.ours["pad"](x.tensor, width, "constant"), value))
     if mode in ("maximum", "minimum", "mean", "median", "linear_ramp", "empty"):
-        return _pad_with_numbers(x, width, mode, end_values)
+        return _pad_with_numbers(x, width, mode, end_values, stat_length)
     extra = {"constant_values": constant_values} if mode == "constant" else {}
     return make(anp.ours["pad"](x.tensor, width, mode, reflect_type=reflect_type, **extra),
                 x.weak_type)
@@ -308,11 +318,45 @@ def _dict_widths(width: Any, n: int) -> Any:
     return width
 
 
-def _pad_with_numbers(x: Array, width: Any, mode: str, ends: Any) -> Any:
-    """Pads with what NumPy makes of the values: without a derivative."""
-    extra = {"end_values": ends} if mode == "linear_ramp" else {}
-    run: Any = np.pad
-    return make(wrap(run(inside(x), width, mode, **extra).astype(x.dtype)))
+def _pad_with_numbers(x: Array, width: Any, mode: str, ends: Any, length: Any = None) -> Any:
+    """Pads with what NumPy makes of the values; axis by axis where a derivative is taken."""
+    if not moves(x.tensor) or mode == "empty":
+        extra = {"end_values": ends} if mode == "linear_ramp" else {} if mode == "empty" else {
+            "stat_length": length}
+        run: Any = np.pad
+        return make(wrap(run(inside(x), width, mode, **extra).astype(x.dtype)))
+    t, n = x.tensor, x.ndim
+    widths, bounds, lengths = (np.broadcast_to(np.asarray(v, object), (n, 2))
+                               for v in (width, ends, length))
+    for d in range(n):
+        parts = [t]
+        for side in (0, 1):
+            count, size = int(widths[d, side]), t.shape[d]
+            if mode == "linear_ramp":
+                edge = T["narrow"](t, d, 0 if side == 0 else size - 1, 1)
+                steps = (np.arange(count) / max(count, 1))[::-1 if side else 1]
+                way = wrap(steps.reshape([-1 if k == d else 1 for k in range(n)]).astype(x.dtype))
+                more = bounds[d, side] + (edge - bounds[d, side]) * way
+            else:
+                some = size if lengths[d, side] is None else min(int(lengths[d, side]), size)
+                rows = T["narrow"](t, d, 0 if side == 0 else size - some, some)
+                one = as_array(_STATISTICS[mode](make(rows), d)).tensor
+                more = T["broadcast_to"](one, tuple(count if k == d else m
+                                                    for k, m in enumerate(t.shape)))
+            parts.insert(0 if side == 0 else len(parts), more)
+        t = T["cat"](parts, d)
+    return make(t)
+
+
+def _statistic(name: str) -> Any:
+    def run(rows: Any, axis: int) -> Any:
+        from adjoint.jax.numpy._reduce import NAMES as reductions
+        return reductions[name](rows, axis, keepdims=True)
+    return run
+
+
+_STATISTICS = {mode: _statistic(name) for mode, name in (
+    ("maximum", "max"), ("minimum", "min"), ("mean", "mean"), ("median", "median"))}
 
 
 # ------------------------------------------------------------------ diagonals and triangles

@@ -13,6 +13,7 @@ from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import inside as _inside
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
+from adjoint.jax._array import moves
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import elementwise as _elementwise
 from adjoint.jax._table import floating as _floating
@@ -63,7 +64,7 @@ def _own(name: str, ours: str | None = None) -> Any:
 
 erf, erfc, erfinv, erfcx = (_own(n) for n in ("erf", "erfc", "erfinv", "erfcx"))
 expit = _elementwise("expit", _S["expit"], floating=True, module=__name__)
-logit, zeta = _own("logit"), _own("zeta")
+logit = _own("logit")
 entr = _real("entr", _S["entr"], "entr does not support complex-valued inputs.")
 gammaln = _own("gammaln")
 digamma = _real("digamma", lambda x: _T["where"](x == 0, x.new_full((), _onp.nan),
@@ -74,6 +75,35 @@ i0, i0e, i1, i1e = (_own(n) for n in ("i0", "i0e", "i1", "i1e"))
 xlogy, xlog1py = _own("xlogy"), _own("xlog1py")
 loggamma, psi, bessel_j0, bessel_j1 = gammaln, digamma, _own("bessel_j0"), _own("bessel_j1")
 _log_ndtr = _real("log_ndtr", _S["log_ndtr"], kinds=_SINGLES)
+
+
+_zeta = _own("zeta")
+_BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
+
+
+def zeta(x: Any, q: Any = None) -> Any:
+    """Hurwitz's zeta function, the sum of (q + k) to the power -x; a derivative in x is that of
+    Euler and Maclaurin's formula."""
+    if q is None:
+        raise NotImplementedError("Riemann zeta function not implemented; pass q != None to compute"
+                                  " the Hurwitz Zeta function.")
+    if not moves(_as_array(x, "zeta").tensor):
+        return _zeta(x, q)
+    (s, a), weak = _joined("zeta", (x, q), floating=True)
+    s, a = (t.to(_onp.dtype(_onp.float64)) for t in _T["broadcast_tensors"](s, a))
+    far = a + 12.0
+    found = far ** (1 - s) / (s - 1) + 0.5 * far ** -s
+    for k in range(12):
+        found = found + (a + k) ** -s
+    factor, power = s, far ** (-s - 1)
+    for j, b in enumerate(_BERNOULLI):
+        found = found + b * factor * power
+        factor = factor * (s + 2 * j + 1) * (s + 2 * j + 2)
+        power = power / (far * far)
+    kind = _joined("zeta", (x, q), floating=True)[0][0].array.dtype
+    value = _zeta(x, q).tensor.detach()              # exact where the formula does not hold
+    found = found.to(kind)
+    return _make(_T["where"](_T["isfinite"](found), value + (found - found.detach()), value), weak)
 
 
 def log_ndtr(x: Any, series_order: int = 3) -> Any:

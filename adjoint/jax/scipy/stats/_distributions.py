@@ -287,7 +287,7 @@ def _bernoulli_logpmf(k: Any, p: Any, loc: Any = 0) -> Any:
     k, p, loc = _floats(k, p, loc)
     x = k - loc
     found = s.xlogy(x, p) + s.xlog1py(1 - x, -p)
-    return _within(x, (x == 0) | (x == 1), found)
+    return _within(x, (x == 0) | (x == 1), found).astype(found.dtype)
 
 
 def _bernoulli_cdf(k: Any, p: Any) -> Any:
