@@ -368,3 +368,20 @@ def test_iterators_serve_a_loader_that_looks_like_one(workers: int) -> None:
     kind = (dataloader._MultiProcessingDataLoaderIter if workers
             else dataloader._SingleProcessDataLoaderIter)
     assert [tuple(x.shape) for x in kind(OwnLoader(workers))] == [(2,), (3,)]
+
+
+def test_lists_of_tensors_as_one_vector() -> None:
+    from adjoint import _utils
+    from adjoint.amp.grad_scaler import OptState
+
+    tensors = [ad.ones(2, 3), ad.arange(4.0), ad.zeros(5), ad.ones(100)]
+    flat = _utils._flatten_dense_tensors(tensors)
+    back = _utils._unflatten_dense_tensors(flat, tensors)
+    assert flat.shape == (115,) and all(a.equal(b) for a, b in zip(back, tensors, strict=True))
+    assert back[0]._base is not None and OptState.UNSCALED.value == 1
+    wide = [*tensors[:2], ad.ones(3, dtype=ad.float64), tensors[2], ad.ones(1, dtype=ad.float64),
+            tensors[3]]
+    found = {limit: [[t.numel() for t in group] for group in _utils._take_tensors(wide, limit)]
+             for limit in (1, 40, 1000)}           # as PyTorch groups them
+    assert found == {1: [[6], [4], [3], [5], [100], [1]], 40: [[6, 4], [5], [100], [3, 1]],
+                     1000: [[6, 4, 5, 100], [3, 1]]}

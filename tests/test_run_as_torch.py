@@ -111,7 +111,7 @@ def main():
     total = torch.zeros(2).share_memory_()
     mp.spawn(add, args=(total,), nprocs=2)
     print(total.tolist())
-    print(subprocess.run([sys.executable, "-c", "import torch; print(torch.Tensor.__module__)"],
+    print(subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"],
                          capture_output=True, text=True, check=True).stdout.strip())
 
 
@@ -128,7 +128,7 @@ def test_processes_that_a_program_starts_anew_import_the_same_torch(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     batches, total, name = done.stdout.splitlines()
     assert batches == "[[0.0, 1.0, 4.0], [9.0, 16.0, 25.0]]"
-    assert total in ("[3.0, 3.0]", "[1.0, 1.0]", "[2.0, 2.0]") and name == "adjoint.core.tensor"
+    assert total in ("[3.0, 3.0]", "[1.0, 1.0]", "[2.0, 2.0]") and "adjoint" in name
 
 
 HOGWILD = '''
@@ -251,3 +251,21 @@ def test_a_served_program_meets_pytorch_s_rules(tmp_path: Path) -> None:
     (tmp_path / "ours.py").write_text(ours)
     done = run(tmp_path, "ours.py")
     assert done.returncode == 1 and "modified by an inplace operation" in done.stderr
+
+
+def test_types_print_as_there(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch, pickle\n"
+        "x = torch.ones(2)\n"
+        "print(type(x), type(x.shape), type(x.dtype), type(x.device),\n"
+        "      type(torch.nn.Parameter(x)))\n"
+        "again = pickle.loads(pickle.dumps((x, x.shape, torch.nn.Linear(1, 1))))\n"
+        "print(type(again[0]), again[1], type(again[2].weight) is torch.nn.Parameter)\n"
+        "class Mine(torch.Tensor): pass\n"
+        "print(type(x.as_subclass(Mine)), x.dtype)\n")
+    done = run(tmp_path, "--as-torch", "program.py")
+    assert done.stdout.splitlines() == [
+        "<class 'torch.Tensor'> <class 'torch.Size'> <class 'torch.dtype'> <class 'torch.device'> "
+        "<class 'torch.nn.parameter.Parameter'>",
+        "<class 'torch.Tensor'> torch.Size([2]) True",
+        "<class '__main__.Mine'> torch.float32"], done.stderr

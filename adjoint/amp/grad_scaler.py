@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,11 @@ from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.ops.device import device as device_of
 
-READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
+
+class OptState(Enum):
+    """What happened to an optimizer's gradients since the last `update()`."""
+
+    READY, UNSCALED, STEPPED = 0, 1, 2
 
 
 class ScalerError(AdjointError, AssertionError, RuntimeError):
@@ -29,7 +34,7 @@ class _OfOptimizer:
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer       # keeps its id taken
-        self.stage = READY
+        self.stage = OptState.READY
         self.found_inf: bool | None = None
 
 
@@ -95,13 +100,13 @@ class GradScaler:
             return
         self._need_scaled("unscale_")
         held = self._held(optimizer)
-        if held.stage == UNSCALED:
+        if held.stage == OptState.UNSCALED:
             raise AutogradError("unscale_() has already been called on this optimizer since the "
                                 "last update().")
-        if held.stage == STEPPED:
+        if held.stage == OptState.STEPPED:
             raise AutogradError("unscale_() is being called after step().")
         held.found_inf = _unscale(optimizer, np.float32(1.0 / float(self._scale.array)))
-        held.stage = UNSCALED
+        held.stage = OptState.UNSCALED
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(*args, **kwargs)` on unscaled gradients; skipped, and None returned, if
@@ -112,14 +117,14 @@ class GradScaler:
             raise AutogradError("Closure use is not currently supported if GradScaler is enabled.")
         self._need_scaled("step")
         held = self._held(optimizer)
-        if held.stage == STEPPED:
+        if held.stage == OptState.STEPPED:
             raise AutogradError("step() has already been called since the last update().")
-        if held.stage == READY:
+        if held.stage == OptState.READY:
             self.unscale_(optimizer)
         if held.found_inf is None:
             raise ScalerError("No inf checks were recorded for this optimizer.")
         answer = None if held.found_inf else optimizer.step(*args, **kwargs)
-        held.stage = STEPPED
+        held.stage = OptState.STEPPED
         return answer
 
     def update(self, new_scale: Any = None) -> None:

@@ -131,6 +131,10 @@ def serve_torch() -> None:
     _serve(_SERVED, RENAMED)
     sys.modules["torch"] = adjoint
     setattr(adjoint, "torch", adjoint)  # noqa: B010  # a name of this process, not of the package
+    for shown, module in ((adjoint.Tensor, "torch"), (adjoint.Size, "torch"), (DType, "torch"),
+                         (adjoint.device, "torch"), (adjoint.nn.Parameter, "torch.nn.parameter")):
+        shown.__module__ = module             # what printing `type(x)` shows
+    DType.__name__ = DType.__qualname__ = "dtype"
     adjoint.__name__ = DType.namespace = "torch"
     adjoint.__version__ = adjoint.version.__version__ = (
         f"{adjoint.version.followed}+adjoint{__version__}")
