@@ -4,6 +4,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
+import random
 import struct
 import subprocess
 import sys
@@ -128,6 +129,37 @@ def test_random_transforms_keep_shapes_and_seed() -> None:
     assert draws[0].shape == (5, 3, 8, 8)
     np.testing.assert_array_equal(*draws)
     assert np.std(draws[0], 0).max() > 0
+
+
+def test_draws_are_the_peers() -> None:
+    """Factors of ColorJitter after the order, choices by Python's `random`, as torchvision."""
+    ad.manual_seed(1)
+    order = ad.randperm(4).tolist()
+    factors = [0.6 + 0.8 * ad.rand(1).item() for _ in range(3)] + [-0.1 + 0.2 * ad.rand(1).item()]
+    image = ad.tensor(RNG.random((3, 6, 7), dtype=np.float32))
+    steps = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
+    wanted = image
+    for i in order:
+        wanted = steps[i](wanted, factors[i])
+    ad.manual_seed(1)
+    got = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)(image)
+    np.testing.assert_allclose(got.numpy(), wanted.numpy(), atol=1e-6)
+    adds = [lambda x, k=k: x * 10 + k for k in range(4)]
+    random.seed(3)
+    names = [random.choices(range(4), [1, 2, 3, 4])[0] for _ in range(6)]
+    random.seed(3)
+    choice = transforms.RandomChoice(adds, p=[1, 2, 3, 4])
+    assert [choice(0) for _ in range(6)] == names
+    random.seed(0)
+    assert transforms.RandomOrder(adds)(0) == 2013          # the shuffled order 2, 0, 1, 3
+    with pytest.raises(ValueError, match="2 probabilities for 4"):
+        transforms.RandomChoice(adds, p=[1, 2])
+
+
+def test_luma_of_whole_numbers_is_cut_for_tensors() -> None:
+    image = ad.tensor([[[255]], [[254]], [[2]]], dtype=ad.uint8)
+    assert F.rgb_to_grayscale(image).item() == int(0.2989 * 255 + 0.587 * 254 + 0.114 * 2)
+    assert F.rgb_to_grayscale(ad.ones(3, 1, 1)).item() == pytest.approx(0.9999)
 
 
 def test_newer_names() -> None:

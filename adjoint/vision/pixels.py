@@ -178,13 +178,17 @@ def rotate(array: Array, angle: float, fill: Any = 0) -> Array:
 
 
 GREY = np.array([0.299, 0.587, 0.114])     # luma of ITU-R BT.601
+GREY_OF_TENSORS = np.array([0.2989, 0.587, 0.114])
 
 
-def grey(array: Array) -> Array:
-    """One channel: the luma of three."""
+def grey(array: Array, tensor: bool = False) -> Array:
+    """One channel: the luma of three. For tensors it has torchvision's factors, whose sum is
+    0.9999, and whole numbers are cut off; Pillow rounds them."""
     if len(array) == 1:
         return array
-    return like(np.tensordot(GREY, array[:3].astype(np.float64), 1)[None], array)
+    factors = GREY_OF_TENSORS if tensor else GREY
+    luma = np.tensordot(factors, array[:3].astype(np.float64), 1)[None]
+    return luma.astype(array.dtype) if tensor else like(luma, array)
 
 
 def blend(a: Array, b: Array | float, ratio: float) -> Array:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -283,10 +284,11 @@ class ColorJitter(Module):
 
     def forward(self, img: Any) -> Any:
         steps = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
-        for i in randperm(4).tolist():
-            wanted = self.ranges[i]
-            if wanted is not None:
-                img = steps[i](img, _uniform(*wanted))
+        order = randperm(4).tolist()
+        factors = [None if r is None else _uniform(*r) for r in self.ranges]
+        for i in order:
+            if factors[i] is not None:
+                img = steps[i](img, factors[i])
         return img
 
 
@@ -305,14 +307,33 @@ class RandomApply(Module):
 
 
 class RandomChoice(Module):
-    """One of `transforms`."""
+    """One of `transforms`, with probabilities proportional to `p`; drawn by Python's `random`."""
+
+    def __init__(self, transforms: Sequence[Callable[[Any], Any]],
+                 p: Sequence[float] | None = None) -> None:
+        super().__init__()
+        self.transforms, self.p = list(transforms), p
+        if p is not None and len(p) != len(self.transforms):
+            raise ArgumentError(f"RandomChoice: {len(p)} probabilities for "
+                                f"{len(self.transforms)} transforms")
+
+    def forward(self, img: Any) -> Any:
+        return random.choices(self.transforms, self.p)[0](img)
+
+
+class RandomOrder(Module):
+    """All of `transforms` in an order drawn by Python's `random`."""
 
     def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
         super().__init__()
         self.transforms = list(transforms)
 
     def forward(self, img: Any) -> Any:
-        return self.transforms[int(randint(0, len(self.transforms), ()).item())](img)
+        order = list(range(len(self.transforms)))
+        random.shuffle(order)
+        for i in order:
+            img = self.transforms[i](img)
+        return img
 
 
 class RandomErasing(_Sometimes):

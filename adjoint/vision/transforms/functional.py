@@ -168,7 +168,7 @@ def rotate(img: Any, angle: float, fill: Any = 0) -> Any:
 def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
     """The luma, in one channel or three equal ones."""
     array, back = px.planes(img)
-    one = px.grey(array)
+    one = px.grey(array, tensor=isinstance(img, Tensor))
     made = np.repeat(one, 3, 0) if num_output_channels == 3 else one
     if isinstance(img, Tensor):
         return wrap(made)
