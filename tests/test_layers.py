@@ -27,7 +27,7 @@ LAYERS = (
      "backends", "version", "numpy", "sparse", "types", "jit", "onnx", "multiprocessing",
      "storage", "compiler", "mps", "xpu", "cpu", "masked", "signal", "settings", "legacy",
      "_dynamo", "shared", "symbolic", "__config__", "_subclasses", "futures", "fx", "library",
-     "checks", "quasirandom", "return_types"),
+     "checks", "quasirandom", "return_types", "_utils"),
     ("func", "_higher_order_ops"),
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",
