@@ -137,3 +137,21 @@ def test_errors(text: str) -> None:
     with pytest.raises(kind) as got:
         helpers.run(text, OURS)
     assert str(got.value)[:25] == str(want.value)[:25]
+
+
+WIDE = """
+[jnp.sin(jnp.ones(2, d)) for d in ('bool', 'int8', 'int32', 'uint32', 'int64', 'uint64')]
+[f(jnp.ones(2, d)) for d in ('bool', 'int16', 'int64') for f in (jnp.mean, jnp.var)]
+[jnp.arctan2(jnp.ones(2, d), jnp.ones(2, 'int16')) for d in ('bool', 'int8', 'int64')]
+[jnp.ones(2, d) / 2 for d in ('bool', 'int16', 'int64')]
+[jnp.sin(2), jnp.sin(True), jnp.true_divide(1, 2), jnp.mean(3)]
+[jnp.power(B, B), jnp.square(B), jnp.floor_divide(B, True)]
+[jnp.searchsorted(V, V), jnp.digitize(V, jnp.sort(V)), jnp.fft.fft(G)]
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("text", WIDE)
+def test_dtypes_with_64_bits(text: str) -> None:
+    """Where 64 bits are on, integers of up to 32 bits become float32, those of 64 float64."""
+    with OURS.top.enable_x64(True), THEIRS.top.enable_x64(True):
+        helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS))

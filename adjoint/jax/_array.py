@@ -514,7 +514,7 @@ def joined(name: str, xs: Any, numeric: bool = False, floating: bool = False
     if floating:
         found = inexact(found)
     elif numeric and found[0].kind == "b":
-        found = default_dtype("int"), False
+        found = np.dtype(np.int32), False
     return [to_tensor(x, found[0]) for x in xs], found[1]
 
 

@@ -217,8 +217,12 @@ def lattice(pairs: frozenset[Pair]) -> Pair:
 
 
 def inexact(pair: Pair) -> Pair:
-    """The pair itself, or the default float for integers and truth values."""
-    return pair if is_inexact(pair[0]) else (default_dtype("float"), pair[1])
+    """The pair itself; float32 for integers of up to 32 bits and truth values, float64 for those
+    of 64, where 64 bits are on."""
+    dtype, weak = pair
+    if is_inexact(dtype):
+        return pair
+    return canonical(np.dtype(np.float64 if dtype.itemsize > 4 else np.float32)), weak
 
 
 # ------------------------------------------------------------------ categories (jnp.issubdtype)

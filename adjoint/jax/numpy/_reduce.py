@@ -10,7 +10,7 @@ import numpy as np
 from adjoint import numpy as anp
 from adjoint.base.dtypes import is_inexact
 from adjoint.jax._array import Array, as_array, concrete, convert, inside, joined, make
-from adjoint.jax._dtypes import as_dtype, canonical, default_dtype
+from adjoint.jax._dtypes import as_dtype, canonical, default_dtype, inexact
 from adjoint.jax._table import T, entering, floating, no_out
 from adjoint.jax.numpy._elementwise import NAMES as _E
 
@@ -154,7 +154,7 @@ any_, all_ = _truth("any"), _truth("all")
 def _floats(x: Array, dtype: Any) -> Any:
     if dtype is not None:
         return convert(x.tensor, as_dtype(dtype))
-    return x.tensor if is_inexact(x.dtype) else x.tensor.to(default_dtype("float"))
+    return x.tensor if is_inexact(x.dtype) else x.tensor.to(inexact((x.dtype, False))[0])
 
 
 def _counted(t: Any, dims: tuple[int, ...], where: Any, keepdims: bool) -> Any:

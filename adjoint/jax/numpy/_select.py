@@ -237,7 +237,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     (seq, x), _ = joined("searchsorted", (a, v))
     if sorter is not None:
         seq = T["gather"](seq, 0, as_array(sorter).tensor.to(np.dtype(np.int64)))
-    return make(T["searchsorted"](seq.detach(), x.detach(), side=side).to(default_dtype("int")))
+    return make(T["searchsorted"](seq.detach(), x.detach(), side=side).to(np.dtype(np.int32)))
 
 
 @_enter("digitize")
