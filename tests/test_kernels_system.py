@@ -153,6 +153,50 @@ def test_object_that_does_not_link_is_rebuilt(tmp_path: Path, monkeypatch: Any) 
 
 
 @needs_jit
+def test_linked_functions_are_found_anew_by_cached_code(tmp_path: Path, monkeypatch: Any) -> None:
+    """Object code that calls another module holds no address of it: the next process has others."""
+    store = cache.Store(tmp_path / "k", 1 << 20)
+    monkeypatch.setattr(llvm, "store", lambda: store)
+    parts = [llvm.compile_ir(f"define i64 @part() {{\n ret i64 {n}\n}}", name="part")
+             for n in (70, 80)]
+    text = ("declare i64 @part()\ndefine i64 @whole() {\n %x = call i64 @part()\n"
+            " %y = add i64 %x, 1\n ret i64 %y\n}")
+    found = []
+    for part in parts:
+        llvm._modules.clear()
+        whole = llvm.compile_spec(("ir", text), lambda: text, name="whole",
+                                  links={"part": part.address("part")})
+        call = ctypes.CFUNCTYPE(ctypes.c_int64)(whole.address("whole"))
+        found.append((whole.from_cache, call()))
+    assert found == [(False, 71), (True, 81)]
+
+
+@needs_jit
+def test_kernels_of_products_share_their_parts(tmp_path: Path) -> None:
+    """Packing, register tiles and windows are compiled once, for all kernels that call them."""
+    code = ("import numpy as np, adjoint as ad\n"
+            "from adjoint.kernels import gemm, llvm\n"
+            "gemm._MODE = 'generated'\n"
+            "x = ad.ones(40, 50, requires_grad=True)\n"
+            "ad.nn.functional.linear(x, ad.ones(60, 50), ad.ones(60)).sum().backward()\n"
+            "image = ad.ones(2, 8, 9, 9, requires_grad=True)\n"
+            "w = ad.ones(8, 8, 3, 3, requires_grad=True)\n"
+            "ad.nn.functional.conv2d(image, w, ad.ones(8)).sum().backward()\n"
+            "q = ad.ones(1, 2, 40, 16, requires_grad=True)\n"
+            "ad.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()\n"
+            "assert float(x.grad[0, 0]) == 60 and float(w.grad[0, 0, 0, 0]) == 98\n"
+            "names = [m.name for m in llvm.loaded()]\n"
+            "parts = 'pack', 'micros', 'windows', 'attention tiles'\n"
+            "print(*(names.count(n) for n in (*parts, 'attention forward')), names.count('conv'))\n"
+            "print(*(m.from_cache for m in llvm.loaded() if m.name in parts))")
+    where = str(tmp_path / "cache")
+    for cached in "False", "True":
+        counts, origin = python(code, ADJOINT_CACHE_DIR=where).splitlines()
+        assert counts[:9] == "1 1 1 1 1" and int(counts[10:]) >= 2, counts
+        assert set(origin.split()) == {cached}
+
+
+@needs_jit
 def test_bad_ir_names_the_kernel() -> None:
     with pytest.raises(RuntimeError, match="kernel broken: the generated IR is not valid"):
         llvm.compile_ir("define i64 @f( {", name="broken")

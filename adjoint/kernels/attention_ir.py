@@ -15,9 +15,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .gemm_emit import Emit, Machine, fconst
-from .gemm_ir import Tile, micro, tile_for
-from .gemm_pack import Pack
+from .gemm_emit import Emit, Machine, Part, fconst
+from .gemm_ir import Tile, micro, pack_part, tile_for
 
 SIDE = 96
 PITCH = SIDE * 4  # bytes between rows of a tile of scores
@@ -146,6 +145,44 @@ class Vectors:
         return self.int("xor", x, self.int("lshr", x, self.ints(16)))
 
 
+def row_keys(e: Emit, lanes: int) -> None:
+    """`void row_keys(i64 first, i64 seed, ptr out)`: both keys of SIDE consecutive rows."""
+    x = Vectors(e, lanes)
+    with e.function("internal void @row_keys(i64 %first, i64 %seed, ptr %out)", "#1"):
+        seed = x.spread("%seed")
+        seed_high = x.spread(e.op("lshr i64 %seed, 32"))
+        with e.loop(0, SIDE, x.n) as i:
+            # row numbers are exact to 64 bits: the low half may carry into the high one
+            wide = f"<{x.n} x i64>"
+            start = e.splat("i64", x.n, e.add("%first", i))
+            count = "<" + ", ".join(f"i64 {j}" for j in range(x.n)) + ">"
+            row = e.op(f"add {wide} {start}, {count}")
+            low = e.op(f"trunc {wide} {row} to {x.i}")
+            shift = "<" + ", ".join("i64 32" for _ in range(x.n)) + ">"
+            high = e.op(f"trunc {wide} {e.op(f'lshr {wide} {row}, {shift}')} to {x.i}")
+            one = x.mix(x.int("xor", low, seed), x.int("xor", high, seed_high))
+            two = x.mix(x.int("add", one, x.ints(0x9E3779B9)), seed)
+            e.store(x.i, one, e.at("%out", i, "i32"), 4)
+            e.store(x.i, two, e.at("%out", e.add(i, SIDE), "i32"), 4)
+        e.raw("  ret void")
+
+
+def attention_parts(spec: AttentionSpec, machine: Machine) -> tuple[Part, ...]:
+    """What both directions are linked to: packing, register tiles, keys of rows."""
+    tile = tile_for(machine, "float")
+
+    def tiles(e: Emit) -> None:
+        micro(e, tile, "float", tile.mr, "micro_packed", 1, tile.mr, adds=False)
+        micro(e, tile, "float", tile.mr, "micro_down", 1, SIDE, adds=True)
+
+    parts = [pack_part("float", "float", machine), Part(("attention tiles",), tiles)]
+    if spec.mask == "i8":
+        parts.append(pack_part(spec.mask, "float", machine, name="pack_mask"))
+    if spec.dropout:
+        parts.append(Part(("attention rows",), lambda e: row_keys(e, tile.lanes)))
+    return tuple(parts)
+
+
 class Kernel:
     """Shared parts of both directions: arguments, addresses, row keys, the mask tile."""
 
@@ -158,16 +195,7 @@ class Kernel:
 
     def library(self) -> None:
         """The functions that both directions call."""
-        e, tile = self.e, self.tile
-        Pack(e, "float", "float", tile.lanes, tile.nr, self.machine.masks).write()
-        if self.spec.mask == "i8":
-            mark = len(e.lines)
-            Pack(e, self.spec.mask, "float", tile.lanes, tile.nr, self.machine.masks).write()
-            e.lines[mark] = e.lines[mark].replace("@pack(", "@pack_mask(")
-        micro(e, tile, "float", tile.mr, "micro_packed", 1, tile.mr, adds=False)
-        micro(e, tile, "float", tile.mr, "micro_down", 1, SIDE, adds=True)
-        if self.spec.dropout:
-            self.row_keys()
+        self.e.use(attention_parts(self.spec, self.machine))
 
     def args(self) -> dict[str, str]:
         """Load the argument block."""
@@ -231,27 +259,6 @@ class Kernel:
                 f"ptr {e.at(src, e.mul(i, across))}", f"i64 {across}", f"i64 {along}",
                 f"i64 {valid}", f"i64 {deep}", f"i64 {nr}",
             )  # fmt: skip
-
-    def row_keys(self) -> None:
-        """`void row_keys(i64 first, i64 seed, ptr out)`: both keys of SIDE consecutive rows."""
-        e, x = self.e, self.x
-        with e.function("internal void @row_keys(i64 %first, i64 %seed, ptr %out)", "#1"):
-            seed = x.spread("%seed")
-            seed_high = x.spread(e.op("lshr i64 %seed, 32"))
-            with e.loop(0, SIDE, x.n) as i:
-                # row numbers are exact to 64 bits: the low half may carry into the high one
-                wide = f"<{x.n} x i64>"
-                start = e.splat("i64", x.n, e.add("%first", i))
-                count = "<" + ", ".join(f"i64 {j}" for j in range(x.n)) + ">"
-                row = e.op(f"add {wide} {start}, {count}")
-                low = e.op(f"trunc {wide} {row} to {x.i}")
-                shift = "<" + ", ".join("i64 32" for _ in range(x.n)) + ">"
-                high = e.op(f"trunc {wide} {e.op(f'lshr {wide} {row}, {shift}')} to {x.i}")
-                one = x.mix(x.int("xor", low, seed), x.int("xor", high, seed_high))
-                two = x.mix(x.int("add", one, x.ints(0x9E3779B9)), seed)
-                e.store(x.i, one, e.at("%out", i, "i32"), 4)
-                e.store(x.i, two, e.at("%out", e.add(i, SIDE), "i32"), 4)
-            e.raw("  ret void")
 
     def kept(self, first: str, second: str, counter: str, threshold: str) -> str:
         """Which lanes survive dropout."""

@@ -12,7 +12,15 @@ import numpy as np
 
 from . import threads
 from .attention_grad_ir import backward_bytes, backward_module
-from .attention_ir import ARGS, INDEX, SIDE, AttentionSpec, forward_bytes, forward_module
+from .attention_ir import (
+    ARGS,
+    INDEX,
+    SIDE,
+    AttentionSpec,
+    attention_parts,
+    forward_bytes,
+    forward_module,
+)
 from .attention_numpy import Array, Attend, laid_like, threshold
 from .gemm_ir import tile_for
 from .gemm_plan import address, compiled, machine, release, usable, workspace
@@ -30,7 +38,8 @@ def _entry(which: str, spec: AttentionSpec) -> int:
         return backward_module(spec, machine())
 
     key = ("attention", which, spec.mask, str(spec.dropout))
-    return compiled(key, make, name=f"attention {which}", symbol="attend")
+    return compiled(key, make, name=f"attention {which}", symbol="attend",
+                    parts=attention_parts(spec, machine()))
 
 
 def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .gemm_emit import BYTES, Emit, Machine, lane_mask, load_wide, short, store_masked
+from .gemm_emit import BYTES, Emit, Machine, Part, lane_mask, load_wide, short, store_masked
 from .gemm_ir import ARGS as GEMM_ARGS
-from .gemm_ir import Driver, GemmSpec, Tile, tile_for, write_library
+from .gemm_ir import Driver, GemmSpec, Tile, product_parts, tile_for, write_library
 
 # Beyond the product's arguments: tables, the geometry of an image (strides of the source in bytes,
 # pitches of the padded copy in elements), and how images are grouped into partial sums.
@@ -406,13 +406,26 @@ class WeightDriver(ConvDriver):
                 self.rows(described, at, a_row, a_col, c, c_row, v["m"], flags, ends)
 
 
+def _windows_part(spec: GemmSpec, machine: Machine) -> Part:
+    """What reads images: the same for both directions."""
+    def write(e: Emit) -> None:
+        windows = Windows(e, tile_for(machine, spec.acc), spec.a, machine)
+        windows.fetch()
+        windows.copy_row()
+        windows.pack()
+
+    return Part(("windows", spec.a, spec.acc), write)
+
+
+def conv_parts(spec: GemmSpec, machine: Machine) -> tuple[Part, ...]:
+    """What a convolution is linked to."""
+    return (*product_parts(spec, machine), _windows_part(spec, machine))
+
+
 def conv_module(spec: GemmSpec, weight: bool, machine: Machine) -> str:
     """IR text of a module with one symbol, `gemm(args, lo, hi)`."""
     e, tile = Emit(), tile_for(machine, spec.acc)
     write_library(e, spec, tile, machine)
-    windows = Windows(e, tile, spec.a, machine)
-    windows.fetch()
-    windows.copy_row()
-    windows.pack()
+    e.use([_windows_part(spec, machine)])
     (WeightDriver if weight else ForwardDriver)(e, spec, tile, ARGS).write()
     return e.text(machine)

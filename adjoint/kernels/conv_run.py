@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import conv_depth, conv_few, gemm, threads
-from .conv_ir import ARGS, ENTRY, INDEX, conv_module
+from .conv_ir import ARGS, ENTRY, INDEX, conv_module, conv_parts
 from .conv_numpy import Array, ConvSpec, conv_spec
 from .gemm_emit import BYTES, FLOATS
 from .gemm_ir import GemmSpec, tile_for
@@ -44,7 +44,8 @@ def supported(x: Array, w: Array, spec: ConvSpec) -> bool:
 def _kernel(kind: str, bias: str, weight: bool) -> int:
     spec = GemmSpec(kind, kind, kind, bias)
     key = ("conv", kind, bias, str(weight))
-    return compiled(key, lambda: conv_module(spec, weight, machine()), name="conv")
+    return compiled(key, lambda: conv_module(spec, weight, machine()), name="conv",
+                    parts=conv_parts(spec, machine()))
 
 
 @dataclass(frozen=True, slots=True)

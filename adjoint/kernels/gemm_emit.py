@@ -7,9 +7,9 @@ Accumulators live in stack slots, which LLVM promotes to registers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 FLOATS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "i16"}
 BYTES = {"float": 4, "double": 8, "half": 2, "i16": 2, "i8": 1}
@@ -28,12 +28,34 @@ class Machine:
         return self.bits // (8 * BYTES[kind])
 
 
-class Emit:
-    """Collects the body of one module: functions, blocks, instructions."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Functions that several kernels call: a module of its own, compiled once for all of them.
 
-    def __init__(self) -> None:
+    `key` determines what `write` writes, on one CPU.
+    """
+
+    key: tuple[str, ...]
+    write: Callable[[Emit], None] = field(compare=False)
+
+    def text(self, machine: Machine) -> str:
+        """IR text of the module; its symbols are all of its functions."""
+        e = Emit(exported=True)
+        self.write(e)
+        return e.text(machine)
+
+
+class Emit:
+    """Collects the body of one module: functions, blocks, instructions.
+
+    With `exported` its functions can be called by other modules, none is internal.
+    """
+
+    def __init__(self, exported: bool = False) -> None:
+        self.exported = exported
         self.lines: list[str] = []
         self.declared: set[str] = set()
+        self.heads: list[str] = []  # of the functions written so far
         self._n = 0
         self._slots: list[str] = []
         self._start = 0
@@ -60,7 +82,9 @@ class Emit:
     @contextmanager
     def function(self, head: str, attrs: str = "#0") -> Iterator[None]:
         """A function; stack slots asked for inside are placed in its first block."""
-        self.raw(f"define {head} {attrs} {{")
+        public = head.removeprefix("internal ")
+        self.heads.append(public)
+        self.raw(f"define {public if self.exported else head} {attrs} {{")
         self.raw("entry:")
         self._slots, self._start = [], len(self.lines)
         yield
@@ -183,6 +207,13 @@ class Emit:
             no()
             self.goto(end)
         self.place(end, jump=False)
+
+    def use(self, parts: Iterable[Part]) -> None:
+        """Declare the functions of parts that this module is linked to."""
+        for part in parts:
+            own = Emit()
+            part.write(own)
+            self.declared.update(own.heads)
 
     def text(self, machine: Machine) -> str:
         """The whole module."""

@@ -28,6 +28,7 @@ from .gemm_emit import (
     BYTES,
     Emit,
     Machine,
+    Part,
     lane_mask,
     load_wide,
     narrow,
@@ -479,17 +480,40 @@ class Driver:
             )
 
 
+def pack_part(
+    src: str, acc: str, machine: Machine, pairs: bool = False, name: str = "pack"
+) -> Part:
+    """`name`, which packs panels of `src` for sums of `acc`."""
+    tile = tile_for(machine, acc)
+
+    def write(e: Emit) -> None:
+        if pairs:
+            PackPairs(e, tile.lanes, tile.nr).write()
+        else:
+            Pack(e, src, acc, tile.lanes, tile.nr, machine.masks, name).write()
+
+    return Part((name, src, acc, str(pairs)), write)
+
+
+def product_parts(spec: GemmSpec, machine: Machine) -> tuple[Part, ...]:
+    """What all products of these operands share, whatever is done to C: packing and
+    micro-kernels."""
+    tile = tile_for(machine, spec.acc)
+
+    def micros(e: Emit) -> None:
+        for height in tile.heights:
+            micro(e, tile, spec.acc, height, f"micro_{height}", 1, height, pairs=spec.pairs)
+
+    return (pack_part(spec.a, spec.acc, machine, spec.pairs),
+            Part(("micros", spec.acc, str(spec.pairs)), micros))
+
+
 def write_library(e: Emit, spec: GemmSpec, tile: Tile, machine: Machine) -> None:
-    """The functions below a driver: packing, micro-kernels, strips, the last step to C."""
+    """The functions below a driver: the `product_parts`, strips, the last step to C."""
     if spec.activation:
         e.raw(spec.activation)
-    if spec.pairs:
-        PackPairs(e, tile.lanes, tile.nr).write()
-    else:
-        Pack(e, spec.a, spec.acc, tile.lanes, tile.nr, machine.masks).write()
+    e.use(product_parts(spec, machine))
     finish(e, spec, tile)
-    for height in tile.heights:
-        micro(e, tile, spec.acc, height, f"micro_{height}", 1, height, pairs=spec.pairs)
     strip(e, spec, tile)
 
 

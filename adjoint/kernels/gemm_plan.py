@@ -6,15 +6,15 @@ import ctypes
 import functools
 import mmap
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import alloc, llvm, threads
-from .gemm_emit import BYTES, FLOATS, Machine
-from .gemm_ir import ARGS, INDEX, GemmSpec, Tile, gemm_module, tile_for
+from .gemm_emit import BYTES, FLOATS, Machine, Part
+from .gemm_ir import ARGS, INDEX, GemmSpec, Tile, gemm_module, product_parts, tile_for
 
 Array = np.ndarray[Any, Any]
 
@@ -168,7 +168,8 @@ def blocking(
 
 
 def compiled(
-    key: tuple[str, ...], make: Callable[[], str], *, name: str, symbol: str = "gemm"
+    key: tuple[str, ...], make: Callable[[], str], *, name: str, symbol: str = "gemm",
+    parts: Sequence[Part] = (),
 ) -> int:
     """The address of a kernel made of products; its results are large, so the caching allocator
     comes with it.
@@ -177,7 +178,17 @@ def compiled(
     in the time of a product, and would double that of compiling.
     """
     alloc.install()
-    return llvm.compile_spec((*key, str(machine())), make, name=name, opt=0).address(symbol)
+    links = {name: where for part in parts for name, where in _addresses(part).items()}
+    module = llvm.compile_spec((*key, str(machine())), make, name=name, opt=0, links=links)
+    return module.address(symbol)
+
+
+@functools.cache
+def _addresses(part: Part) -> dict[str, int]:
+    """Where the functions of a part are."""
+    module = llvm.compile_spec(("part", *part.key, str(machine())), lambda: part.text(machine()),
+                               name=part.key[0], opt=0)
+    return {symbol: module.address(symbol) for symbol in module.symbols}
 
 
 @functools.cache
@@ -185,7 +196,8 @@ def kernel(spec: GemmSpec) -> Any:
     """Entry point of the module for a spec: `f(args, lo, hi)`, and its address."""
     text = (spec.a, spec.c, spec.acc, spec.bias, spec.activation,
             f"{spec.residual} {spec.pairs}")
-    where = compiled(("gemm", *text), lambda: gemm_module(spec, machine()), name="gemm")
+    where = compiled(("gemm", *text), lambda: gemm_module(spec, machine()), name="gemm",
+                     parts=product_parts(spec, machine()))
     proto = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return proto(where), where
 

@@ -21,7 +21,7 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ _PIPELINE = "3"         # to be raised when `run_passes` or the target options c
 _lock = threading.RLock()
 _state: dict[str, Any] = {}
 _modules: dict[str, Module] = {}
+_NOTHING: Mapping[str, int] = {}
 _DEFINE = re.compile(r"^define (?!internal\b|private\b)[^@]*@\"?([\w.$]+)", re.MULTILINE)
 
 
@@ -217,11 +218,13 @@ def compile_ir(ir: str, *, name: str, opt: int = 0, vectorize: bool = False) -> 
 
 
 def compile_spec(spec: tuple[str, ...], make: Callable[[], str], *, name: str, opt: int = 0,
-                 vectorize: bool = False) -> Module:
+                 vectorize: bool = False, links: Mapping[str, int] = _NOTHING) -> Module:
     """The module described by `spec`; `make()` returns its IR and is called only to compile.
 
     `spec` has to determine the IR together with the sources of this folder and the CPU: it is the
-    key of the disk cache. Arguments and errors are those of `compile_ir`.
+    key of the disk cache. `links` are the addresses of functions that the IR declares and other
+    modules define; what is cached does not hold them, so that they are no part of the key.
+    Arguments and errors are else those of `compile_ir`.
     """
     _need()
     sources = () if spec[0] == "ir" else (generator_fingerprint(),)
@@ -231,21 +234,22 @@ def compile_spec(spec: tuple[str, ...], make: Callable[[], str], *, name: str, o
         with _lock:
             module = _modules.get(key)
             if module is None:
-                module = _modules[key] = _load(key, make, name, opt, vectorize)
+                module = _modules[key] = _load(key, make, name, opt, vectorize, links)
     return module
 
 
-def _load(key: str, make: Callable[[], str], name: str, opt: int, vectorize: bool) -> Module:
+def _load(key: str, make: Callable[[], str], name: str, opt: int, vectorize: bool,
+          links: Mapping[str, int]) -> Module:
     entry = store().get(key)
     if entry is not None:
         try:
-            return _link(name, entry, cached=True)
+            return _link(name, entry, links, cached=True)
         except (RuntimeError, KeyError):
             entry = None
     ir = make()
     entry = Entry(tuple(_DEFINE.findall(ir)), _compile(ir, name, opt, vectorize))
     store().put(key, entry)
-    return _link(name, entry, cached=False)
+    return _link(name, entry, links, cached=False)
 
 
 def _compile(ir: str, name: str, opt: int, vectorize: bool) -> bytes:
@@ -276,7 +280,7 @@ def assembly(ir: str, *, opt: int = 2, vectorize: bool = False) -> str:
     return str(_state["machine"].emit_assembly(module))
 
 
-def _link(name: str, entry: Entry, cached: bool) -> Module:
+def _link(name: str, entry: Entry, links: Mapping[str, int], cached: bool) -> Module:
     binding = _state["binding"]
     jit = _state.get("jit")
     if jit is None:
@@ -287,6 +291,8 @@ def _link(name: str, entry: Entry, cached: bool) -> Module:
     builder = binding.JITLibraryBuilder().add_object_img(entry.code).add_current_process()
     for symbol in entry.symbols:
         builder = builder.export_symbol(symbol)
+    for symbol, address in links.items():
+        builder = builder.import_symbol(symbol, address)
     return Module(name, _immortal(builder.link(jit, f"adjoint{count}")), entry.symbols, cached)
 
 
