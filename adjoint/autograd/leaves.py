@@ -13,6 +13,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
 from adjoint.ops.accelerate import plus
+from adjoint.ops.device import in_order, laid_as
 
 _lock = threading.RLock()   # several threads may run backward on graphs that share leaves
 
@@ -40,7 +41,7 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
 def _store(leaf: Tensor, ct: Any) -> None:
     have = leaf._grad
     if have is None:
-        leaf._grad = wrap(own(ct, 4))
+        leaf._grad = wrap(own(ct, 4) if in_order(leaf.array) else laid_as(leaf.array, ct))
     elif have._rg or have.is_sparse:
         leaf._grad = have.detach() + wrap(ct)
     else:

@@ -18,6 +18,7 @@ from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
 from adjoint.ops import activation, batch_norm, cross_entropy, group_norm, norm, recurrent
 from adjoint.ops.api_common import narrowed, wide
+from adjoint.ops.device import following
 from adjoint.ops.family import generated
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
@@ -81,15 +82,22 @@ def _packed(x: Any) -> Any:
     return np.ascontiguousarray(x) if found is NotImplemented else found
 
 
+def packed_copy(x: Any) -> Any:
+    """A copy of `x` in C order."""
+    return x.copy(order="C") if x.flags.c_contiguous else _packed(x)
+
+
 def _contiguous(k: Any, x: Any) -> Any:
     return k(x)
 
 
+@following(1)
 def _pad(k: Any, x: Any, *, pads: Any, value: Any = 0) -> Any:
     zero = type(value) in (int, float) and not value and math.copysign(1, value) > 0
     return k(x, tuple([tuple(p) for p in pads])) if zero else NotImplemented
 
 
+@following(1)
 def _flip(k: Any, x: Any, *, dims: tuple[int, ...]) -> Any:
     return k(np.flip(x, dims))
 
@@ -160,12 +168,14 @@ def _widened(adapter: Adapter) -> Adapter:
     return run
 
 
+@following(1)
 @_widened
 def _batch_norm(k: Any, x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
     got = k(x, weight, bias, eps=eps)
     return got if got is NotImplemented else (got[0], got[1], got[3])
 
 
+@following(1)
 @_widened
 def _batch_norm_given(k: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, *,
                       eps: float) -> Any:
@@ -173,6 +183,7 @@ def _batch_norm_given(k: Any, x: Any, weight: Any, bias: Any, mean: Any, var: An
     return got if got is NotImplemented else got[0]
 
 
+@following(2)
 @_widened
 def _batch_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, var: Any, *, eps: float,
                          wanted: tuple[bool, ...], training: bool) -> Any:
@@ -180,11 +191,13 @@ def _batch_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, var: A
     return k(_packed(ct), x, mean, rstd, weight, training=training)
 
 
+@following(1)
 @_widened
 def _group_norm(k: Any, x: Any, weight: Any, bias: Any, *, groups: int, eps: float) -> Any:
     return k(x, groups, weight, bias, eps=eps)
 
 
+@following(2)
 @_widened
 def _group_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, *,
                          groups: int, wanted: tuple[bool, ...]) -> Any:
@@ -330,6 +343,7 @@ def _masked_fill(k: Any, x: Any, mask: Any, v: Any) -> Any:
     return k(mask, np.asarray(v).astype(x.dtype, copy=False), x)
 
 
+@following(1)
 def _dropout(k: Any, x: Any, *, mask: Any, scale: float) -> Any:
     return k(x, mask, scale)
 

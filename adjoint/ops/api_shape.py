@@ -19,6 +19,7 @@ from adjoint.ops.api_common import (
     raw,
     sizes,
 )
+from adjoint.ops.device import channels_last_of, contiguous_format, in_order, preserve_format
 from adjoint.ops.public import planned, public, typed
 from adjoint.ops.shape import (
     clone_op,
@@ -29,6 +30,7 @@ from adjoint.ops.shape import (
     normalize_dim,
     normalize_dims,
     permute_op,
+    relaid_op,
     reshape,
     reshape_op,
     roll_op,
@@ -345,11 +347,37 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
 @public()
 @planned
 def contiguous(input: Any, memory_format: Any = None) -> Any:
-    """`input` itself if its elements lie in C order, else a copy that does."""
+    """`input` itself if its elements lie in C order (or in that of `memory_format`), else a copy
+    that does. Raises ShapeError where the format is one for another number of axes.
+
+    >>> import adjoint as ad
+    >>> x = ad.zeros(1, 3, 2, 2).contiguous(memory_format=ad.channels_last)
+    >>> x.stride(), x.contiguous().stride()
+    ((12, 1, 6, 3), (12, 4, 2, 1))
+    """
+    if memory_format is None or memory_format is contiguous_format:
+        return input if in_order(raw(input)) else contiguous_copy(input)
+    if memory_format is preserve_format and not in_order(raw(input)):
+        raise ArgumentError("preserve memory format is unsupported by the contiguous operator")
+    return in_format(input, memory_format)
+
+
+def in_format(input: Any, form: Any, copy: bool = False) -> Any:
+    """`input` itself where it lies in the format `form`, else (or to `copy`) a copy that does."""
     array = raw(input)
-    if not isinstance(array, np.ndarray) or array.flags.c_contiguous:
+    form.fits(array)
+    if not copy and form.holds(array):
         return input
-    return contiguous_copy(input)
+    return contiguous_copy(input) if form.axes is None else relaid_op(input, axes=form.axes)
+
+
+def in_format_of(out: Any, x: Any) -> Any:
+    """`out` in the channels-last format of `x`, where `x` has one, and `out` as many axes."""
+    array = raw(x)
+    if in_order(array) or getattr(x, "level", False) or len(out.shape) != array.ndim:
+        return out
+    form = channels_last_of(array)
+    return out if form is None else in_format(out, form)
 
 
 def contiguous_copy(input: Any) -> Any:

@@ -39,7 +39,7 @@ from adjoint.ops.api_common import (
     value,
 )
 from adjoint.ops.api_index import setitem
-from adjoint.ops.device import memory_format
+from adjoint.ops.device import in_order, memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
 from adjoint.ops.pointwise import (
     abs_op,
@@ -513,9 +513,7 @@ def is_set_to(self: Any, tensor: Any) -> bool:
 def is_contiguous(self: Any, memory_format: Any = None) -> bool:
     """True if the elements lie in memory in C order, or as `memory_format` says."""
     array = raw(self)
-    if memory_format is None or not isinstance(array, np.ndarray):
-        return not isinstance(array, np.ndarray) or bool(array.flags.c_contiguous)
-    return bool(memory_format.holds(array))
+    return in_order(array) if memory_format is None else bool(memory_format.holds(array))
 
 
 def _one_order(x: Any, check: Any) -> None:

@@ -19,6 +19,7 @@ from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
+from adjoint.ops.device import following
 from adjoint.ops.pointwise import add, div, mul, neg, pow_op, rsqrt, sub
 from adjoint.ops.public import typed
 from adjoint.ops.reduce import mean_op, sum_op
@@ -31,6 +32,7 @@ def _per_channel(v: Any, rank: int) -> Any:
     return v.reshape(-1, *(1,) * (rank - 2))
 
 
+@following(0)
 def _impl(x: Any, weight: Any, bias: Any, /, *, eps: float) -> Any:
     w = wide(x)
     axes = (0, *range(2, w.ndim))
@@ -53,6 +55,7 @@ def _infer(x: Aval, weight: Any, bias: Any, *, eps: float) -> Any:
     return Aval(x.shape, x.dtype), one, one
 
 
+@following(1)
 def _grad(ct: Any, x: Any, weight: Any, mean: Any, var: Any, /, *, eps: float,
           wanted: tuple[bool, ...], training: bool) -> Any:
     g, w = wide(ct), wide(x)
@@ -128,6 +131,7 @@ batch_norm_op: Any = op(
 
 
 # -- with statistics that are given ----------------------------------------------------------
+@following(0)
 def _given_impl(x: Any, weight: Any, bias: Any, mean: Any, var: Any, /, *, eps: float) -> Any:
     out = x - _per_channel(mean, x.ndim)
     scale = 1 / np.sqrt(var + var.dtype.type(eps))
@@ -302,6 +306,7 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
 
     Source: A. Krizhevsky et al., "ImageNet classification" (2012), section 3.3.
     """
+    from adjoint.ops.api_shape import in_format_of
     from adjoint.ops.pool import avg_pool_op
     if len(input.shape) < 3:
         raise ShapeError(f"Expected 3D or higher dimensionality input (got {len(input.shape)} "
@@ -316,7 +321,7 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
     mean = avg_pool_op(padded, kernel=(size, 1), stride=(1, 1), padding=(0, 0), ceil_mode=False,
                        count_include_pad=True, divisor_override=None)
     scale = pow_op(add(mul(reshape(mean, tuple(input.shape)), alpha), k), beta)
-    return div(input, scale)
+    return in_format_of(div(input, scale), input)
 
 
 def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,

@@ -17,6 +17,7 @@ from adjoint.core.op import Op, op
 from adjoint.kernels import conv as raw_conv
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need, need_rank
+from adjoint.ops.device import following
 from adjoint.ops.linalg import conj
 from adjoint.ops.public import planned, public, typed
 from adjoint.ops.reduce import sum_op
@@ -33,6 +34,7 @@ from adjoint.ops.shape import (
 Shape = tuple[int, ...]
 
 
+@following(0, 1)
 def _forward(x: Any, w: Any, bias: Any, /, *, stride: Shape, padding: Any, dilation: Shape,
              groups: int) -> Any:
     return raw_conv.conv_forward(x, w, stride, padding, dilation, groups, bias)
@@ -113,6 +115,12 @@ def _sum_bias(ct: Any) -> Any:
     return sum_op(ct, dim=(0, *range(2, len(ct.shape))), keepdim=False)
 
 
+@following(0, 1)
+def _input_impl(ct: Any, w: Any, /, *, x_shape: Shape, stride: Shape, padding: Any,
+                dilation: Shape, groups: int) -> Any:
+    return raw_conv.conv_grad_input(ct, w, x_shape, stride, padding, dilation, groups)
+
+
 conv_op: Any = op(
     "convolution", impl=_forward, infer=_infer, node="ConvolutionBackward0",
     autocast="lower",
@@ -127,8 +135,7 @@ conv_op: Any = op(
     batch=_batch_conv, cost=_flops, why={"x": "dw = ct ⋆ x", "w": "dx = ct * w"})
 conv_input_op: Any = op(
     "convolution_input", node="ConvolutionBackward0", autocast="lower",
-    impl=lambda ct, w, /, *, x_shape, stride, padding, dilation, groups: raw_conv.conv_grad_input(
-        ct, w, x_shape, stride, padding, dilation, groups),
+    impl=_input_impl,
     infer=lambda ct, w, *, x_shape, **_: Aval(x_shape, ct.dtype),
     vjp={"ct": lambda g, w, **attrs: conv_op(g, conj(w), None, **_geometry(attrs)),
          "w": lambda g, ct, w_aval, **attrs: conv_weight_op(conj(ct), g, w_shape=w_aval.shape,

@@ -14,7 +14,7 @@ from adjoint.core.modes import GRAD, state
 from adjoint.core.op import op
 from adjoint.core.tensor import OWN, Tensor, wrap
 from adjoint.ops.create import device_name, legacy
-from adjoint.ops.device import check
+from adjoint.ops.device import check, preserve_format
 from adjoint.ops.pointwise import cast
 from adjoint.ops.public import METHODS, planned, public
 from adjoint.ops.shape import clone_op, expand_op, reshape
@@ -51,7 +51,8 @@ def is_dtype(x: Any) -> bool:
 @public(function=False)
 def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False,
        non_blocking: bool = False, memory_format: Any = None) -> Tensor:
-    """`to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`; itself where nothing changes."""
+    """`to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`; itself where nothing changes.
+    Axes lie in memory as before, or as `memory_format` says."""
     rest = list(args)
     if rest and isinstance(rest[0], Tensor):
         other = rest.pop(0)
@@ -70,13 +71,17 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
         copy = bool(rest[1])
     t = self if device is None else _move(self, check(device))
     if dtype is not None and t.dtype.dtype != to_numpy(dtype):
-        return cast(t, dtype=to_numpy(dtype))
-    return clone_op(t) if copy and t is self else t
+        t = cast(t, dtype=to_numpy(dtype))
+    copy = copy and t is self
+    if memory_format is not None and memory_format is not preserve_format:
+        from adjoint.ops.api_shape import in_format
+        return in_format(t, memory_format, copy)
+    return clone_op(t) if copy else t
 
 
 def _to_dtype(name: str, dtype: str) -> None:
     def method(self: Tensor, *, memory_format: Any = None) -> Tensor:
-        return to(self, to_numpy(dtype))
+        return to(self, to_numpy(dtype), memory_format=memory_format)
     method.__name__ = name
     method.__doc__ = f"This tensor in {dtype}."
     METHODS[name] = planned(method)

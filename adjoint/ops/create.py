@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray, inverse
-from adjoint.base.dtypes import default_dtype, default_of, is_inexact, of_numpy, to_numpy
+from adjoint.base.aval import Aval, MetaArray, inverse
+from adjoint.base.dtypes import F32, default_dtype, default_of, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError, StructureError
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish
-from adjoint.ops.device import check, preserve_format, storage_less, strided
+from adjoint.ops.device import check, memory_order, preserve_format, storage_less, strided
 from adjoint.ops.public import METHODS, other_names, public, typed
 from adjoint.ops.shape import clone_op
 
@@ -39,13 +39,35 @@ def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
 
 
 def make(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any, device: Any,
-         requires_grad: bool = False) -> Tensor:
-    """A tensor of one value (`fill` None: uninitialised)."""
+         requires_grad: bool = False, order: Sequence[int] | None = None) -> Tensor:
+    """A tensor of one value (`fill` None: uninitialised); `order`: its axes from the outermost in
+    memory to the innermost, where that is not C order."""
+    if order is not None:
+        size = tuple([shape[d] for d in order])
+        if storage_less(device, shape, dtype):
+            return wrap(call(_turned, size, dtype, fill, order, otherwise=lambda: MetaArray(
+                shape, dtype)), requires_grad)
+        return wrap(_turned(size, dtype, fill, order), requires_grad)
     if storage_less(device, shape, dtype):
         array = call(filled, shape, dtype, fill, otherwise=lambda: MetaArray(shape, dtype))
     else:
         array = filled(shape, dtype, fill)
     return wrap(array, requires_grad)
+
+
+def _turned(size: tuple[int, ...], dtype: np.dtype[Any], fill: Any, order: Sequence[int]) -> Any:
+    """A raw array of one value whose axes `order` have the lengths `size`."""
+    return filled(size, dtype, fill).transpose(inverse(order))
+
+
+def order_like(input: Any, memory_format: Any) -> Sequence[int] | None:
+    """In which order the axes of something like `input` lie; None for C order."""
+    array = input.array
+    if memory_format is not None and memory_format is not preserve_format:
+        memory_format.fits(array)
+        axes: Sequence[int] | None = memory_format.axes
+        return axes
+    return memory_order(array) if isinstance(array, np.ndarray) else None
 
 
 def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:
@@ -303,7 +325,11 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
           requires_grad: bool = False, pin_memory: bool = False,
           memory_format: Any = None) -> Tensor:
     """An uninitialised tensor of shape `size`."""
-    made = make(shape_of(size), _dtype(dtype, default_dtype()), None, device, requires_grad)
+    shape, order = shape_of(size), None
+    if memory_format is not None:
+        memory_format.fits(Aval(shape, F32))
+        order = memory_format.axes
+    made = make(shape, _dtype(dtype, default_dtype()), None, device, requires_grad, order)
     if layout is not None and layout is not strided:
         return _laid_out(made, layout, "empty", None)
     return finish(out, made)
@@ -319,29 +345,16 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
                             value, device, requires_grad))
 
 
-def _order(array: Any) -> Any:
-    """The axes from the outermost in memory, of an array without gaps; None if it has some."""
-    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
-    return order if array.transpose(order).flags.c_contiguous else None
-
-
 def _like(name: str, fill: Any) -> Any:
     def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False,
              memory_format: Any = None) -> Tensor:
         where = device if device is not None else device_name(input)
         array = input.array
-        kind = _dtype(dtype, array.dtype)
-        order = None
-        if isinstance(array, np.ndarray) and not array.flags.c_contiguous and memory_format in (
-                None, preserve_format):
-            order = _order(array)
-        if order is None:
-            dense = make(tuple(array.shape), kind, fill, where, requires_grad)
-            return dense if layout is None or layout is strided else _laid_out(dense, layout, name,
-                                                                               fill)
-        made = make(tuple(array.shape[d] for d in order), kind, fill, where)
-        return wrap(made.array.transpose(inverse(order)), requires_grad)
+        dense = make(tuple(array.shape), _dtype(dtype, array.dtype), fill, where, requires_grad,
+                     order_like(input, memory_format))
+        return dense if layout is None or layout is strided else _laid_out(dense, layout, name,
+                                                                           fill)
     like.__name__ = like.__qualname__ = name
     like.__doc__ = f"`{name[:-5]}` of the shape, dtype and device of `input`."
     return public(name, method=False)(like)
@@ -362,7 +375,8 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any 
               memory_format: Any = None) -> Tensor:
     """`full` of the shape, dtype and device of `input`."""
     return make(tuple(input.array.shape), _dtype(dtype, input.array.dtype), fill_value,
-                device if device is not None else device_name(input), requires_grad)
+                device if device is not None else device_name(input), requires_grad,
+                order_like(input, memory_format))
 
 
 def _new(name: str, fill: Any) -> None:
@@ -527,8 +541,12 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
 # ------------------------------------------------------------------ copies and constructors
 @public()
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
-    """A copy with its own memory, connected to the graph."""
-    return clone_op(input)
+    """A copy with its own memory, connected to the graph; its axes lie in memory as those of
+    `input`, or as `memory_format` says."""
+    if memory_format is None or memory_format is preserve_format:
+        return clone_op(input)
+    from adjoint.ops.api_shape import in_format
+    return in_format(input, memory_format, copy=True)
 
 
 @public()

@@ -1,17 +1,20 @@
-"""Devices: `cpu` holds arrays, `meta` holds shapes; the default is per thread. Layouts and memory
-formats: names that programs pass around."""
+"""Devices: `cpu` holds arrays, `meta` holds shapes; the default is per thread. Layouts: names that
+programs pass around. Memory formats: the order in which the axes of an array lie."""
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any, Self
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray, inverse
 from adjoint.base.dtypes import DType
-from adjoint.base.errors import AdjointError, ArgumentError, StructureError
+from adjoint.base.errors import AdjointError, ArgumentError, ShapeError, StructureError
+from adjoint.core.rehearsal import call, keeps_value
 from adjoint.core.rehearsal import current as rehearsal
-from adjoint.core.rehearsal import keeps_value
 
 _default: ContextVar[str] = ContextVar("adjoint_device", default="cpu")
 _ABSENT = ("cuda", "mps", "xpu", "xla", "hpu", "mtia", "ipu", "vulkan")
@@ -145,15 +148,123 @@ class layout:
 
 
 class memory_format(layout):
-    """The order of axes in memory. Accepted wherever PyTorch takes one: results are equal
-    numbers, in C order unless the operand says otherwise."""
+    """The order of axes in memory.
+
+    >>> import adjoint as ad
+    >>> ad.zeros(2, 3, 4, 5).contiguous(memory_format=ad.channels_last).stride()
+    (60, 1, 15, 3)
+    """
+
+    @property
+    def axes(self) -> tuple[int, ...] | None:
+        """The axes from the outermost to the innermost; None where that is their own order."""
+        return _LAST.get(self.name)
+
+    def fits(self, array: Any) -> None:
+        """Refuse arrays of another number of axes."""
+        if self.axes is not None and array.ndim != len(self.axes):
+            raise ShapeError(f"required rank {len(self.axes)} tensor to use {self.name} format, "
+                             f"got one of {array.ndim} axes: {list(array.shape)}")
 
     def holds(self, array: Any) -> bool:
         """Does an array lie in memory so? With channels last: the second axis innermost."""
-        if self in (contiguous_format, preserve_format):
-            return bool(array.flags.c_contiguous)
-        wanted = 5 if self is channels_last_3d else 4
-        return array.ndim == wanted and bool(np.moveaxis(array, 1, -1).flags.c_contiguous)
+        axes = self.axes
+        return in_order(array, axes) if axes is None or array.ndim == len(axes) else False
+
+
+_LAST = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}
+
+
+def in_order(array: Any, axes: tuple[int, ...] | None = None) -> bool:
+    """Whether the elements lie without gaps, with `axes` from the outermost to the innermost (None:
+    in C order). Axes of length 1 lie anywhere."""
+    if type(array) is np.ndarray:
+        laid: bool = (array if axes is None else array.transpose(axes)).flags.c_contiguous
+        return laid
+    if axes is None or not hasattr(array, "strides"):       # storage-less
+        return bool(getattr(array, "contiguous", True))
+    step = array.dtype.itemsize
+    for d in reversed(axes):
+        if array.shape[d] != 1 and array.strides[d] != step:
+            return array.size == 0
+        step *= array.shape[d]
+    return True
+
+
+def memory_order(array: Any) -> tuple[int, ...] | None:
+    """The axes from the outermost in memory, of an array without gaps; None if it has some, or is
+    in C order."""
+    if array.flags.c_contiguous:
+        return None
+    axes = tuple(sorted(range(array.ndim), key=lambda d: -array.strides[d]))
+    return axes if array.transpose(axes).flags.c_contiguous else None
+
+
+def channels_last_of(array: Any) -> memory_format | None:
+    """The channels-last format of an array, with or without gaps, that is not in C order: the one
+    that results of convolutions and their kind take over. None for every other order, and for one
+    example that was unsqueezed, whose first axis has no step."""
+    if array.ndim not in (4, 5):
+        return None
+    shape, steps, least = array.shape, array.strides, 0
+    for d in (1, *range(array.ndim - 1, 1, -1), 0):
+        if shape[d] == 1 and (d > 1 or not d and steps[0]):
+            continue
+        if steps[d] < least or not shape[d]:
+            return None
+        least = steps[d] * shape[d]
+    if max(shape[2:]) == 1:
+        return None
+    return channels_last if array.ndim == 4 else channels_last_3d
+
+
+def relaid(array: Any, axes: tuple[int, ...]) -> Any:
+    """A copy with `axes` from the outermost in memory to the innermost."""
+    from adjoint.ops.accelerate import packed_copy
+    return packed_copy(array.transpose(axes)).transpose(inverse(axes))
+
+
+def laid_as(array: Any, ct: Any) -> Any:
+    """A copy of `ct` whose axes lie in memory as those of `array`, the values of a leaf that are
+    not in C order; in C order where those have gaps. Optimizers then read both in one order."""
+    if not (isinstance(array, np.ndarray) and isinstance(ct, np.ndarray)):
+        return call(laid_as, array, ct, otherwise=lambda: MetaArray(ct.shape, ct.dtype))
+    axes = memory_order(array)
+    return np.array(ct, order="C") if axes is None else relaid(ct, axes)
+
+
+def following(*places: int, ranks: tuple[int, ...] = (4, 5)) -> Callable[..., Any]:
+    """Lay the first result (and others of its shape) in the channels-last format of an operand at
+    one of `places`, where it has `ranks` axes: for computations that give C order.
+
+    Operands in C order, which is to say nearly all, cost a look at a flag.
+    """
+    def around(run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)           # the record reads its operands off the signature
+        def laid(*arrays: Any, **attrs: Any) -> Any:
+            out = run(*arrays, **attrs)
+            for i in places:
+                a = arrays[i]
+                if not a.flags.c_contiguous and a.ndim in ranks and out is not NotImplemented:
+                    form = channels_last_of(a)
+                    if form is not None:
+                        return in_format(out, form)
+            return out
+        return laid
+    return around
+
+
+def in_format(out: Any, form: memory_format) -> Any:
+    """An array (or the first of several, and those of its shape) in a format, where it has as many
+    axes as that."""
+    first = out[0] if type(out) is tuple else out
+    axes = form.axes
+    if axes is None or first.ndim != len(axes):
+        return out
+    if type(out) is not tuple:
+        return out if in_order(out, axes) else relaid(out, axes)
+    return tuple([o if o is None or o.shape != first.shape or in_order(o, axes)
+                  else relaid(o, axes) for o in out])
 
 
 strided, sparse_coo = layout("strided"), layout("sparse_coo")

@@ -19,14 +19,15 @@ from adjoint.core.trace import mapping
 from adjoint.kernels.dropout_numpy import Mask, dropout_numpy, kept_scale
 from adjoint.kernels.stream import Stream
 from adjoint.ops.api_common import dtype_of, need, raw
+from adjoint.ops.device import following, memory_order
 from adjoint.ops.generator import source
 from adjoint.ops.pointwise import add, mul
 from adjoint.ops.public import public, typed
-from adjoint.ops.random import memory_order
 
 Shape = tuple[int, ...]
 
 
+@following(0)
 def _impl(x: Any, /, *, mask: Mask, scale: float) -> Any:
     return dropout_numpy(x, mask, scale)
 

@@ -16,6 +16,7 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
 from adjoint.ops.batch_norm import batch_norm, check_channels, column, track
+from adjoint.ops.device import following, in_order
 from adjoint.ops.linalg import conj
 from adjoint.ops.moments import var_op
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
@@ -40,6 +41,7 @@ def _channel(v: Any, rank: int) -> Any:
     return v.reshape(-1, *(1,) * (rank - 2))
 
 
+@following(0)
 def _impl(x: Any, weight: Any, bias: Any, /, *, groups: int, eps: float) -> Any:
     w = _groups(wide(x), groups)
     mean = w.mean(2) if w.size else np.zeros(w.shape[:2], w.dtype)
@@ -59,6 +61,7 @@ def _infer(x: Aval, weight: Any, bias: Any, *, groups: int, eps: float) -> Any:
     return x, rows, rows
 
 
+@following(1)
 def _grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, /, *, groups: int,
           wanted: tuple[bool, ...]) -> Any:
     g, w = wide(ct), _groups(wide(x), groups)
@@ -167,6 +170,9 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
     """Normalizes every channel of every example of (N, C, ...)."""
     need("instance_norm", input)
     check_channels("instance_norm", input, weight, bias)
+    if not in_order(raw(input)):
+        from adjoint.ops.api_shape import contiguous_copy
+        input = contiguous_copy(input)             # as PyTorch: results are in C order
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     n, c, *rest = input.shape
@@ -189,6 +195,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
 
 
 # -- root mean square ------------------------------------------------------------------------
+@following(0)
 def _rms_impl(x: Any, weight: Any, /, *, ndim: int, eps: float) -> Any:
     width = math.prod(x.shape[x.ndim - ndim:])
     w = wide(x).reshape(-1, width)

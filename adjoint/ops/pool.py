@@ -18,6 +18,8 @@ from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.kernels.expr import sqrt_, var
 from adjoint.ops.api_common import finish, need, raw
+from adjoint.ops.api_shape import in_format_of
+from adjoint.ops.device import following
 from adjoint.ops.family import derived_op
 from adjoint.ops.gather import gather_op, put_along_op, scatter_op
 from adjoint.ops.pointwise import abs_op, mul, pow_op, sign
@@ -46,7 +48,7 @@ def _planes(x: Any) -> Any:
 def _max_vjp(cts: Any, indices: Any, x_aval: Aval) -> Any:
     n, c, *space = x_aval.shape
     flat = put_along_op(_planes(cts[0]), _planes(indices), dim=2, shape=(n, c, math.prod(space)))
-    return reshape(flat, x_aval.shape)
+    return in_format_of(reshape(flat, x_aval.shape), indices)
 
 
 def _max_jvp(t: Any, indices: Any) -> Any:
@@ -63,13 +65,14 @@ def _max_infer(x: Aval, *, kernel: Shape, stride: Shape, padding: Shape, dilatio
 
 WHY = {"indices": "the gradient goes to the element that won"}
 max_pool_op: Any = op(
-    "max_pool", impl=lambda x, /, *, kernel, stride, padding, dilation, ceil_mode:
-    k.max_pool_forward(x, kernel, stride, padding, dilation, ceil_mode),
+    "max_pool", impl=following(0)(lambda x, /, *, kernel, stride, padding, dilation, ceil_mode:
+    k.max_pool_forward(x, kernel, stride, padding, dilation, ceil_mode)),
     infer=_max_infer, outs=("out", "indices"), differentiable=("out",), vjp={"x": _max_vjp},
     jvp={"x": _max_jvp}, batch=_batch_first, node="MaxPool2DWithIndicesBackward0",
     cost=lambda x, *, kernel, **_: x.size * math.prod(kernel), why=WHY)
 adaptive_max_pool_op: Any = op(
-    "adaptive_max_pool", impl=lambda x, /, *, size: k.adaptive_max_pool_forward(x, size),
+    "adaptive_max_pool", impl=following(0, ranks=(4,))(
+        lambda x, /, *, size: k.adaptive_max_pool_forward(x, size)),
     infer=lambda x, *, size: (Aval((*x.shape[:2], *size), x.dtype),
                               Aval((*x.shape[:2], *size), I64)),
     outs=("out", "indices"), differentiable=("out",), vjp={"x": _max_vjp}, jvp={"x": _max_jvp},
@@ -81,6 +84,7 @@ def _avg_shape(x: Aval, kernel: Shape, stride: Shape, padding: Shape, ceil_mode:
         x.shape[2:], kernel, stride, padding, strict=True)))
 
 
+@following(0, ranks=(4,))
 def _avg_impl(x: Any, /, *, kernel: Shape, stride: Shape, padding: Shape, ceil_mode: bool,
               count_include_pad: bool, divisor_override: Any) -> Any:
     whole = x.dtype.kind in "iu"
@@ -104,21 +108,24 @@ def _pool_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 avg_unpool_op: Any = op(
     "avg_pool_backward",
-    impl=lambda ct, /, *, x_shape, kernel, stride, padding, ceil_mode, count_include_pad,
-    divisor_override: k.avg_pool_backward(ct, x_shape, kernel, stride, padding, ceil_mode,
-                                          count_include_pad, divisor_override),
+    impl=following(0, ranks=(4,))(
+        lambda ct, /, *, x_shape, kernel, stride, padding, ceil_mode, count_include_pad,
+        divisor_override: k.avg_pool_backward(ct, x_shape, kernel, stride, padding, ceil_mode,
+                                              count_include_pad, divisor_override)),
     infer=lambda ct, *, x_shape, **_: Aval(x_shape, ct.dtype),
     vjp={"ct": lambda g, **attrs: avg_pool_op(g, **_pool_attrs(attrs))}, jvp={"ct": None},
     batch=_batch_first, cost=lambda ct, *, kernel, **_: ct.size * math.prod(kernel))
 adaptive_avg_op: Any = op(
-    "adaptive_avg_pool", impl=lambda x, /, *, size: k.adaptive_avg_pool_forward(x, size),
+    "adaptive_avg_pool", impl=following(0, ranks=(4,))(
+        lambda x, /, *, size: k.adaptive_avg_pool_forward(x, size)),
     infer=lambda x, *, size: Aval((*x.shape[:2], *size), x.dtype),
     vjp={"x": lambda ct, x_aval: adaptive_avg_back_op(ct, x_shape=x_aval.shape)},
     jvp={"x": None}, batch=_batch_first, node="AdaptiveAvgPool2DBackward0",
     cost=lambda x, **_: x.size)
 adaptive_avg_back_op: Any = op(
     "adaptive_avg_pool_backward",
-    impl=lambda ct, /, *, x_shape: k.adaptive_avg_pool_backward(ct, x_shape),
+    impl=following(0, ranks=(4,))(
+        lambda ct, /, *, x_shape: k.adaptive_avg_pool_backward(ct, x_shape)),
     infer=lambda ct, *, x_shape: Aval(x_shape, ct.dtype),
     vjp={"ct": lambda g, ct_aval: adaptive_avg_op(g, size=ct_aval.shape[2:])}, jvp={"ct": None},
     batch=_batch_first, cost=lambda ct, *, x_shape: math.prod(x_shape))
@@ -331,6 +338,8 @@ def _unpool(dims: int, input: Any, indices: Any, kernel: Any, stride: Any, paddi
     from adjoint.ops.api_common import dtype_of
     flat = scatter_op(np.zeros(shape, dtype_of(x)), _planes(at), _planes(x), dim=2)
     out = reshape(flat, (*x.shape[:2], *space))
+    if dims == 2:
+        out = in_format_of(out, x)
     return squeeze_op(out, dims=(0,)) if single else out
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import MetaArray, inverse
 from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
 from adjoint.core.inplace import check_writable
@@ -22,7 +22,7 @@ from adjoint.core.trace import mapping
 from adjoint.kernels import samplers
 from adjoint.kernels.stream import F32, F64, Stream
 from adjoint.ops.api_common import finish
-from adjoint.ops.create import device_name, shape_of
+from adjoint.ops.create import device_name, order_like, shape_of
 from adjoint.ops.device import check, storage_less
 from adjoint.ops.generator import source
 from adjoint.ops.public import public, typed
@@ -100,15 +100,6 @@ def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None,
     return _draw(shape_of(size), dtype, device, requires_grad, generator, _normal, out)
 
 
-def memory_order(array: Any) -> tuple[int, ...] | None:
-    """The axes of a dense array from the outermost in memory on; None where it has gaps or is
-    C-contiguous."""
-    if array.flags.c_contiguous:
-        return None
-    axes = tuple(sorted(range(array.ndim), key=lambda d: -array.strides[d]))
-    return axes if array.transpose(axes).flags.c_contiguous else None
-
-
 def _like(name: str, draw: Any, one_by_one: Any) -> None:
     def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, memory_format: Any = None,
@@ -116,15 +107,15 @@ def _like(name: str, draw: Any, one_by_one: Any) -> None:
         where = device if device is not None else device_name(input)
         shape, axes = tuple(input.array.shape), None
         if type(input.array) is np.ndarray and not input.level and mapping.get() is None:
-            axes = memory_order(input.array)
+            axes = order_like(input, memory_format)
         if axes is None:
             return _draw(shape, dtype or input.dtype, where, requires_grad, generator, draw)
         t = _draw(tuple(shape[d] for d in axes), dtype or input.dtype, where, False, generator,
                   one_by_one)
-        return wrap(t.array.transpose(np.argsort(axes)), requires_grad)
+        return wrap(t.array.transpose(inverse(axes)), requires_grad)
     like.__name__ = like.__qualname__ = name
     like.__doc__ = (f"`{name[:-5]}` of the shape, dtype and device of `input`, and of its order in "
-                    "memory.")
+                    "memory (or that of `memory_format`).")
     public(name, method=False)(like)
 
 
@@ -156,12 +147,18 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = No
 @public(method=False)
 @typed
 def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None,
-                 device: Any = None, **_: Any) -> Tensor:
-    """`randint` of the shape and dtype of `input`."""
+                 device: Any = None, memory_format: Any = None, **_: Any) -> Tensor:
+    """`randint` of the shape and dtype of `input`, and of its order in memory (or that of
+    `memory_format`)."""
     if high is None:
         low, high = 0, low
-    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype,
-                   device=device or device_name(input))
+    where, shape, axes = device or device_name(input), tuple(input.shape), None
+    if type(input.array) is np.ndarray and not input.level and mapping.get() is None:
+        axes = order_like(input, memory_format)
+    if axes is None:
+        return randint(low, high, shape, dtype=dtype or input.dtype, device=where)
+    t = randint(low, high, tuple(shape[d] for d in axes), dtype=dtype or input.dtype, device=where)
+    return wrap(t.array.transpose(inverse(axes)))
 
 
 @public(method=False)

@@ -16,6 +16,7 @@ from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import cast_to, dtype_of, need
+from adjoint.ops.device import following
 from adjoint.ops.family import through_float32
 from adjoint.ops.pointwise import clamp_op, round_op
 from adjoint.ops.public import typed
@@ -155,6 +156,7 @@ def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) ->
                 x = _along(x, d, m.T if back else m)
         return given.copy() if x is given else np.ascontiguousarray(x)
 
+    @following(0)
     def impl(x: Any, /, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
         return run(x, axes=axes, align=align, back=back)
 

@@ -12,6 +12,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.bind import bind, function_of
 from adjoint.core.op import Op, op, register
 from adjoint.core.tensor import Tensor
+from adjoint.ops.device import channels_last_of, following, in_format, relaid
 
 Shape = tuple[int, ...]
 
@@ -184,11 +185,13 @@ expand_op: Any = op(
     vjp={"x": lambda ct: ct}, jvp={"x": None}, batch=_batch_expand, view=True,
     why={})                                        # broadcasting is undone by the engine
 flip_op: Any = op(
-    "flip", impl=lambda x, /, *, dims: np.flip(x, dims).copy(), infer=lambda x, *, dims: x,
+    "flip", impl=following(0)(lambda x, /, *, dims: np.flip(x, dims).copy()),
+    infer=lambda x, *, dims: x,
     vjp={"x": lambda ct, *, dims: flip_op(ct, dims=dims)}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dims=tuple(d + 1 for d in attrs["dims"])))
 roll_op: Any = op(
-    "roll", impl=lambda x, /, *, shifts, dims: np.roll(np.ascontiguousarray(x), shifts, dims),
+    "roll", impl=following(0)(
+        lambda x, /, *, shifts, dims: np.roll(np.ascontiguousarray(x), shifts, dims)),
     infer=lambda x, *, shifts, dims: x,
     vjp={"x": lambda ct, *, shifts, dims: roll_op(ct, shifts=tuple(-s for s in shifts),
                                                   dims=dims)},
@@ -198,6 +201,12 @@ roll_op: Any = op(
 clone_op: Any = op("clone", show="{x}", impl=lambda x, /: np.array(x, order="K"), infer=lambda x: x,
               vjp={"x": lambda ct: ct}, jvp={"x": None}, elementwise=True,
               batch=lambda op_, args, b, attrs: op_.call(args[0]))
+relaid_op: Any = op(
+    "relaid", show="{x}", impl=lambda x, /, *, axes: relaid(x, axes), infer=lambda x, *, axes: x,
+    vjp={"x": lambda ct: ct}, jvp={"x": None}, node="CloneBackward0",
+    batch=lambda op_, args, b, attrs: op_.call(args[0], axes=(
+        0, *[d + 1 for d in attrs["axes"]])),
+    domain=lambda: [((np.random.default_rng(0).normal(size=(2, 3, 2)),), {"axes": (0, 2, 1)})])
 name_op: Any = op(
     "checkpoint_name", impl=lambda x, /, *, name: x.view(), infer=lambda x, *, name: x,
     vjp={"x": lambda ct: ct}, jvp={"x": None}, view=True, node="AliasBackward0",
@@ -245,8 +254,17 @@ def _batch_cat(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> An
     return bind(op_, lift_all(args, batched), {"dim": attrs["dim"] + 1})
 
 
+def _cat_impl(*xs: Any, dim: int) -> Any:
+    out = np.concatenate(xs, axis=dim)
+    if not xs[0].flags.c_contiguous:
+        form = channels_last_of(xs[0])
+        if form is not None and all([channels_last_of(x) is form for x in xs]):
+            return in_format(out, form)
+    return out if out.flags.c_contiguous else np.ascontiguousarray(out)
+
+
 cat_op: Any = op(
-    "cat", impl=lambda *xs, dim: np.ascontiguousarray(np.concatenate(xs, axis=dim)),
+    "cat", impl=_cat_impl,
     infer=_cat_infer, vjp={"*": _cat_vjp}, jvp={"*": None}, batch=_batch_cat)
 
 
@@ -313,6 +331,7 @@ among_zeros_op: Any = op(
     batch=_batch_dim, node="SelectBackwardBackward0")
 
 
+@following(0)
 def _pad_zero_impl(x: Any, /, *, pads: Any) -> Any:
     out = np.zeros([n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)], x.dtype)
     out[tuple([slice(a, a + n) for n, (a, _) in zip(x.shape, pads, strict=True)])] = x

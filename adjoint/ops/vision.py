@@ -14,7 +14,9 @@ from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import dtype_of, need
+from adjoint.ops.api_shape import in_format_of
 from adjoint.ops.create import spaced
+from adjoint.ops.device import following
 from adjoint.ops.gather import gather_op
 from adjoint.ops.index import index_op, unindex_op
 from adjoint.ops.linalg import matmul_op
@@ -45,7 +47,8 @@ from adjoint.ops.shape import (
 Shape = tuple[int, ...]
 
 constant_pad_op: Any = op(
-    "constant_pad", impl=lambda x, /, *, pads, value: np.pad(x, pads, constant_values=value),
+    "constant_pad", impl=following(0)(lambda x, /, *, pads, value: np.pad(
+        x, pads, constant_values=value)),
     infer=lambda x, *, pads, value: Aval(tuple(n + a + b for n, (a, b) in zip(
         x.shape, pads, strict=True)), x.dtype),
     vjp={"x": lambda ct, x_aval, *, pads: unpad(ct, pads, x_aval.shape)},
@@ -96,7 +99,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     for d, (a, b) in enumerate(pairs):
         if a or b:
             x = index_op(x, _pad_positions(x.shape[d], a, b, mode, d), dims=(d,))
-    return x
+    return x if mode == "circular" else in_format_of(x, input)
 
 
 def _constant(x: Any, pairs: list[tuple[int, int]], value: Any) -> Any:
@@ -329,7 +332,7 @@ def channel_shuffle(input: Any, groups: int) -> Any:
     if c % groups:
         raise ShapeError(f"channel_shuffle: {c} channels are not divisible by groups={groups}")
     x = transpose_op(reshape(input, (n, groups, c // groups, *rest)), dim0=1, dim1=2)
-    return reshape(x, tuple(input.shape))
+    return in_format_of(reshape(x, tuple(input.shape)), input)
 
 
 def _patches(space: Shape, kernel: Shape, dilation: Shape, padding: Shape,

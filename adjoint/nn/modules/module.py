@@ -194,7 +194,8 @@ class Module(ModuleHooks, ModuleState):
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move or cast parameters and buffers: ``to(device)``, ``to(dtype)``,
-        ``to(device, dtype)``, ``to(tensor)``.
+        ``to(device, dtype)``, ``to(tensor)``; ``to(memory_format=)`` lays parameters and
+        buffers of 4 and 5 axes out so.
 
         Only floating and complex tensors are cast. Raises DTypeError for a dtype that is
         neither.
@@ -203,7 +204,7 @@ class Module(ModuleHooks, ModuleState):
         >>> ad.nn.Linear(2, 2).to(ad.float64).weight.dtype
         adjoint.float64
         """
-        device, dtype = _parse_to(*args, **kwargs)[:2]
+        device, dtype, _, form = _parse_to(*args, **kwargs)
         if dtype is not None and not dtypes.is_inexact(dtypes.to_numpy(dtype)):
             raise DTypeError("nn.Module.to only accepts floating point or complex dtypes, but "
                              f"got desired dtype={dtype}")
@@ -213,6 +214,8 @@ class Module(ModuleHooks, ModuleState):
 
         def convert(t: Tensor) -> Tensor:
             cast = dtype if dtype is not None and _inexact(t) else None
+            if form is not None and t.ndim in (4, 5):
+                return t.to(device, cast, memory_format=form)
             if device is None:
                 return t if cast is None else t.to(cast)
             return t.to(device) if cast is None else t.to(device, cast)
