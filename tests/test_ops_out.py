@@ -109,3 +109,53 @@ def test_functions_of_nn_write_into_out(name: str, args: Any) -> None:
     assert f(x, *args, out=out) is out and ad.equal(out, f(x, *args))
     with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
         f(x.requires_grad_(), *args, out=out)
+
+
+# expression with `o`, of float64, and the first words of the error; x is (2, 3) of float32
+EXACT = """
+t.diag(sq, out=o) | Expected out tensor to have dtype float, but got double instead
+t.mm(sq, sq, out=o) | Expected out tensor to have dtype float, but got double instead
+t.gather(x, 1, i, out=o) | Expected out tensor to have dtype float, but got double instead
+t.softmax(x, 0, out=o) | Expected out tensor to have dtype float, but got double instead
+t.linalg.inv(sq, out=o) | Expected out tensor to have dtype float, but got double instead
+t.argmax(x, out=o) | Expected out tensor to have dtype long int, but got double instead
+t.max(x, 1, out=(o, i)) | Expected out tensor to have dtype float, but got double instead
+t.sort(x, out=(x.clone(), o)) | Expected out tensor to have dtype long int, but got double instead
+t.abs(x, out=o) | Found dtype Double but expected Float
+t.round(x, out=o) | Found dtype Double but expected Float
+t.where(x > 0, x, x, out=o) | Expected out type to be Float but got Double
+t.zeros(2, dtype=t.float32, out=o) | dtype Float does not match dtype of out parameter (Double)
+t.arange(2, dtype=t.int64, out=o) | dtype Long does not match dtype of out parameter (Double)
+t.randperm(2, dtype=t.int64, out=o) | dtype Long does not match dtype of out parameter (Double)
+t.randn(2, dtype=t.float32, out=o) | dtype Float does not match dtype of out parameter (Double)
+t.amax(x, 1, out=o) | Expected the dtype for input and out to match, but got Float for input's dtype
+t.signbit(x, out=o) | signbit does not support non-boolean outputs.
+t.isposinf(x, out=o) | isposinf does not support non-boolean outputs.
+t.take(x, i[0], out=o) | take(): self and out expected to have the same dtype, but got self
+t.quantile(x, 0.5, out=o) | quantile() out tensor must be same dtype as the input tensor
+t.nan_to_num(x, out=o) | nan_to_num: dtype of out: Double should be same as input: Float
+"""
+ROWS = [tuple(part.strip() for part in line.split(" | ")) for line in EXACT.strip().splitlines()]
+
+
+@pytest.mark.parametrize("expression, words", ROWS, ids=[row[0] for row in ROWS])
+def test_the_dtype_of_out_is_exact_where_it_is_written_to(expression: str, words: str) -> None:
+    """Functions that compute in the dtype of their result convert nothing; RuntimeError."""
+    torch = pytest.importorskip("torch")
+    for t in (torch, ad):
+        space = {"t": t, "x": t.ones(2, 3), "sq": t.eye(3), "i": t.zeros(2, 3, dtype=t.int64),
+                 "o": t.empty(0, dtype=t.float64)}
+        with pytest.raises(RuntimeError) as found:
+            eval(expression, space)  # noqa: S307  # our own table
+        assert str(found.value).startswith(words)
+
+
+@pytest.mark.parametrize("name, args", [
+    ("zeros", (2,)), ("ones", (2,)), ("empty", (2,)), ("full", ((2,), 1.0)), ("arange", (3,)),
+    ("linspace", (0, 1, 3)), ("logspace", (0, 1, 3)), ("eye", (2,)), ("randn", (2,)),
+    ("rand", (2,)), ("randperm", (3,)), ("randint", (3, (2,)))])
+def test_what_makes_tensors_takes_the_dtype_of_out(name: str, args: Any) -> None:
+    """And computes in it: a third in float64 has its 16 digits."""
+    out = ad.empty(0, dtype=ad.float64)
+    assert getattr(ad, name)(*args, out=out) is out and out.dtype is ad.float64
+    assert ad.linspace(0, 1, 4, out=out.resize_(4))[1].item() == 1 / 3

@@ -140,6 +140,22 @@ _SCALAR_TYPES = {"float32": "Float", "float64": "Double", "float16": "Half", "in
                  "bfloat16": "BFloat16"}
 
 
+_CPP_TYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "int64": "long int",
+              "int32": "int", "int16": "short int", "int8": "signed char",
+              "uint8": "unsigned char", "bool": "bool", "complex64": "c10::complex<float>",
+              "complex128": "c10::complex<double>", "bfloat16": "c10::BFloat16"}
+
+
+def cpp_type(dtype: Any) -> str:
+    """PyTorch's name of a dtype where its messages have the type of C++.
+
+    >>> cpp_type(I64)
+    'long int'
+    """
+    name = of_numpy(dtype).name
+    return _CPP_TYPES.get(name, name)
+
+
 def scalar_type(dtype: Any) -> str:
     """PyTorch's name of a dtype in its error messages: Float, Double, Long.
 

@@ -19,7 +19,8 @@ from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import (
     box,
     dtype_of,
-    finish,
+    finish_kept,
+    finish_kind,
     is_recorded,
     kernel,
     narrowed,
@@ -146,7 +147,7 @@ def gelu(input: Any, approximate: str = "none", *, out: Any = None) -> Any:
     need_float("gelu", input)
     if approximate not in ("none", "tanh"):
         raise ArgumentError("approximate argument must be either none or tanh.")
-    return finish(out, p.gelu_erf(input) if approximate == "none" else p.gelu_tanh(input))
+    return finish_kept(out, p.gelu_erf(input) if approximate == "none" else p.gelu_tanh(input))
 
 
 def silu(input: Any, inplace: bool = False) -> Any:
@@ -161,13 +162,13 @@ def mish(input: Any, inplace: bool = False) -> Any:
 
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Any:
     """log(1 + e^(βx))/β; x itself where βx > threshold."""
-    return finish(out, _apply(p.softplus_op, input, False, "softplus", beta=beta,
-                              threshold=threshold))
+    return finish_kept(out, _apply(p.softplus_op, input, False, "softplus", beta=beta,
+                                   threshold=threshold))
 
 
 def logsigmoid(input: Any, *, out: Any = None) -> Any:
     """log σ(x), without overflow."""
-    return finish(out, _apply(p.logsigmoid, input, False))
+    return finish_kind(out, _apply(p.logsigmoid, input, False))
 
 
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0,
@@ -193,7 +194,7 @@ def hardsigmoid(input: Any, inplace: bool = False) -> Any:
 @public("hardshrink")
 def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """x where |x| > lambd, else 0."""
-    return finish(out, _apply(p.hardshrink_op, input, False, "hardshrink", lambd=lambd))
+    return finish_kept(out, _apply(p.hardshrink_op, input, False, "hardshrink", lambd=lambd))
 
 
 def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
@@ -202,7 +203,7 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
         kind = dtype_of(input)
         raise ArgumentError(f"lambda must be in range [0, {finfo(kind).max:g}] for input dtype "
                             f"{scalar_type(kind)}, but found {lambd}")
-    return finish(out, _apply(p.softshrink_op, input, False, "softshrink", lambd=lambd))
+    return finish_kept(out, _apply(p.softshrink_op, input, False, "softshrink", lambd=lambd))
 
 
 def tanhshrink(input: Any) -> Any:

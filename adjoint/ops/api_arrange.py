@@ -15,7 +15,9 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
+    exactly,
     finish,
+    finish_same,
     need,
     need_rank,
     numel,
@@ -90,7 +92,7 @@ def diag(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
     if len(input.shape) != 2:
         raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {len(input.shape)}D")
     from adjoint.ops.shape import clone_op
-    return finish(out, clone_op(diagonal_op(input, offset=diagonal, dim1=0, dim2=1)))
+    return finish_same(out, clone_op(diagonal_op(input, offset=diagonal, dim1=0, dim2=1)))
 
 
 @public()
@@ -373,7 +375,9 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     left = reshape(permute_op(a, dims=(*ra, *da)), (math.prod(a.shape[d] for d in ra), inner))
     right = reshape(permute_op(b, dims=(*db, *rb)), (inner, math.prod(b.shape[d] for d in rb)))
     shape = (*(a.shape[d] for d in ra), *(b.shape[d] for d in rb))
-    return finish(out, reshape(matmul_op(left, right), shape))
+    return exactly("tensordot: Expected the output tensor to have dtype {want}, but got an "
+                   "output tensor with dtype {have}")(
+        out, reshape(matmul_op(left, right), shape))
 
 
 @public()
@@ -397,8 +401,8 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
 
     def turn(x: Any, by: int) -> Any:
         return roll_op(x, shifts=(by,), dims=(d,))
-    return finish(out, sub(mul(turn(input, -1), turn(other, -2)),
-                           mul(turn(input, -2), turn(other, -1))))
+    return finish_same(out, sub(mul(turn(input, -1), turn(other, -2)),
+                                mul(turn(input, -2), turn(other, -1))))
 
 
 @public(method=False)

@@ -13,11 +13,13 @@ from adjoint.base.dtypes import (
     F32,
     F64,
     DType,
+    cpp_type,
     default_dtype,
     is_bfloat16,
     is_inexact,
     lacking,
     of_numpy,
+    scalar_type,
     to_numpy,
 )
 from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError, instead_of
@@ -208,6 +210,34 @@ def finish(out: Any, answer: Any) -> Any:
     return write_out(out, answer)
 
 
+def exactly(words: str) -> Callable[[Any, Any], Any]:
+    """`finish` of a function whose kernel writes into `out` itself, so that `out` has the dtype of
+    the answer; `words` say so, with `{want}` and `{have}`, or `{cwant}` and `{chave}` in C++.
+
+    >>> import adjoint as ad
+    >>> ad.diag(ad.ones(2), out=ad.empty(2, 2, dtype=ad.float64))
+    Traceback (most recent call last):
+    adjoint.base.errors.DTypeError: Expected out tensor to have dtype float, but got double instead
+    """
+    def finish_exactly(out: Any, answer: Any) -> Any:
+        if out is None:
+            return answer
+        pairs = zip(out, answer, strict=True) if isinstance(answer, tuple) else ((out, answer),)
+        for o, a in pairs:
+            if isinstance(o, Tensor) and o.dtype != a.dtype:
+                raise DTypeError(words.format(
+                    want=scalar_type(a.dtype.dtype), have=scalar_type(o.dtype.dtype),
+                    cwant=cpp_type(a.dtype.dtype), chave=cpp_type(o.dtype.dtype)))
+        return finish(out, answer)
+    return finish_exactly
+
+
+finish_same = exactly("Expected out tensor to have dtype {cwant}, but got {chave} instead")
+finish_kept = exactly("Found dtype {have} but expected {want}")
+finish_made = exactly("dtype {want} does not match dtype of out parameter ({have})")
+finish_kind = exactly("expected scalar type {want} but found {have}")
+
+
 def choice(name: str, argument: str, given: Any, allowed: Sequence[Any]) -> Any:
     """`given` if it is one of `allowed`."""
     if given not in allowed:
@@ -281,3 +311,8 @@ def older(f: Callable[..., Any], factors: tuple[str, ...], *args: Any, out: Any 
          "behind the tensors")
     given = dict(zip(factors, numbers, strict=False))
     return f(*tensors, **given) if out is None else f(*tensors, **given, out=out)
+
+
+def of_out(dtype: Any, out: Any) -> Any:
+    """The dtype of a tensor that is made in `out`: its own, unless another one is asked for."""
+    return out.dtype if dtype is None and isinstance(out, Tensor) else dtype

@@ -18,7 +18,10 @@ from adjoint.ops.api_common import (
     cast_to,
     choice,
     dtype_of,
+    exactly,
     finish,
+    finish_kind,
+    finish_same,
     many_dims,
     need,
     need_float,
@@ -114,7 +117,7 @@ def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
                                 "supported for left=False")
         return finish(out, mH(solve_op(mH(A), mH(b))))
     x = solve_op(A, b)
-    return finish(out, squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else x)
+    return finish_same(out, squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else x)
 
 
 @linalg()
@@ -123,7 +126,7 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True,
     """X with A·X = B for the upper or lower triangle of A."""
     _square("solve_triangular", A)
     if left:
-        return finish(out, triangular_op(A, B, upper=upper, unit=unitriangular))
+        return finish_kind(out, triangular_op(A, B, upper=upper, unit=unitriangular))
     x = triangular_op(_mT(A), _mT(B), upper=not upper, unit=unitriangular)
     return finish(out, _mT(x))
 
@@ -141,7 +144,7 @@ def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False
     a = _mT(A) if transpose else A
     x = triangular_op(a, b, upper=upper != transpose, unit=unitriangular)
     from adjoint.ops.shape import clone_op
-    return finish(out, TriangularResult(x, clone_op(A)))
+    return finish_same(out, TriangularResult(x, clone_op(A)))
 
 
 @linalg(top=("inverse",))
@@ -153,21 +156,21 @@ def inv(A: Any, *, out: Any = None) -> Any:
     tensor([[0.5000]])
     """
     _square("inv", A)
-    return finish(out, inv_op(A))
+    return finish_same(out, inv_op(A))
 
 
 @linalg(top=("det",))
 def det(A: Any, *, out: Any = None) -> Any:
     """The determinant; its gradient is right for singular matrices too."""
     _square("det", A)
-    return finish(out, det_op(A))
+    return finish_same(out, det_op(A))
 
 
 @linalg(top=("slogdet",))
 def slogdet(A: Any, *, out: Any = None) -> Any:
     """(sign, log of the absolute value) of the determinant; the gradient is that of the second."""
     _square("slogdet", A)
-    return finish(out, SlogdetResult(*slogdet_op(A)))
+    return finish_same(out, SlogdetResult(*slogdet_op(A)))
 
 
 @public()
@@ -254,7 +257,7 @@ def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
     q, r = qr_op(A)
     if mode == "r":
         q = box(A, np.empty(0, dtype_of(A)))
-    return finish(out, QRResult(q, r))
+    return finish_same(out, QRResult(q, r))
 
 
 @public("qr")
@@ -299,14 +302,14 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None, out: Any = No
             u = cat_op(u, rest, dim=last)
         else:
             vh = cat_op(vh, rest, dim=last - 1)
-    return finish(out, SVDResult(u, s, vh))
+    return finish_same(out, SVDResult(u, s, vh))
 
 
 @public("svd")
 def top_svd(input: Any, some: bool = True, compute_uv: bool = True, *, out: Any = None) -> Any:
     """(U, S, V) with U·diag(S)·Vᴴ = input."""
     u, s, vh = svd(input, not some)
-    return finish(out, TopSVD(u, s, mH(vh)))
+    return finish_same(out, TopSVD(u, s, mH(vh)))
 
 
 TopSVD = result("svd", "U S V")
@@ -316,7 +319,7 @@ TopSVD = result("svd", "U S V")
 def svdvals(A: Any, *, driver: Any = None, out: Any = None) -> Any:
     """Singular values, descending."""
     _matrix("svdvals", A)
-    return finish(out, svd_op(A)[1])
+    return finish_same(out, svd_op(A)[1])
 
 
 def _hermitian(A: Any, UPLO: str) -> Any:
@@ -344,14 +347,14 @@ def eigh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
     The gradient treats equal eigenvalues as uncoupled, so it is finite for degenerate spectra.
     """
     _square("eigh", A)
-    return finish(out, EighResult(*eigh_op(_hermitian(A, UPLO), uplo=UPLO.upper())))
+    return finish_same(out, EighResult(*eigh_op(_hermitian(A, UPLO), uplo=UPLO.upper())))
 
 
 @linalg()
 def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
     """Eigenvalues of a Hermitian matrix, ascending."""
     _square("eigvalsh", A)
-    return finish(out, eigh_op(_hermitian(A, UPLO), uplo=UPLO.upper())[0])
+    return finish_same(out, eigh_op(_hermitian(A, UPLO), uplo=UPLO.upper())[0])
 
 
 @linalg()
@@ -426,7 +429,10 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
     need("linalg.vector_norm", x)
     x = cast_to(x, dtype)
     need_float("linalg.vector_norm", x)
-    return finish(out, norm_op(x, p=float(ord), dim=many_dims(x, dim), keepdim=keepdim))
+    return finish_same(out, norm_op(x, p=float(ord), dim=many_dims(x, dim), keepdim=keepdim))
+
+
+_norm_out = exactly("linalg.matrix_norm expected out tensor dtype {want} but got: {have}")
 
 
 @linalg()
@@ -438,7 +444,7 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
     _matrix("matrix_norm", x)
     a, b = many_dims(x, dim)
     if ord == "fro":
-        return finish(out, norm_op(x, p=2.0, dim=(a, b), keepdim=keepdim))
+        return _norm_out(out, norm_op(x, p=2.0, dim=(a, b), keepdim=keepdim))
     if ord in ("nuc", 2, -2):
         rest = [d for d in range(len(x.shape)) if d not in (a, b)]
         s = svd_op(permute_op(x, dims=(*rest, a, b)))[1]
@@ -447,14 +453,15 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
         found = f(s, dim=last, keepdim=False)
         if keepdim:
             found = reshape(found, tuple(1 if d in (a, b) else n for d, n in enumerate(x.shape)))
-        return finish(out, found)
+        return _norm_out(out, found)
     if ord not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"linalg.matrix_norm: Order {ord} not supported.")
     inner, outer = (a, b) if abs(ord) == 1 else (b, a)
     sums = sum_op(abs_op(x), dim=(inner,), keepdim=True)
     f = amax_op if ord > 0 else amin_op
     found = f(sums, dim=(outer,), keepdim=True)
-    return finish(out, found if keepdim else squeeze_op(found, dims=tuple(sorted((a, b)))))
+    return _norm_out(out,
+                     found if keepdim else squeeze_op(found, dims=tuple(sorted((a, b)))))
 
 
 @planned
@@ -508,7 +515,7 @@ def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
         return matmul_op(product(i, k), product(k + 1, j))
     found = product(0, len(xs) - 1)
     drop = ((0,) if first else ()) + ((1,) if last else ())
-    return finish(out, squeeze_op(found, dims=drop) if drop else found)
+    return finish_same(out, squeeze_op(found, dims=drop) if drop else found)
 
 
 @linalg(top=("matrix_power",))
@@ -527,7 +534,7 @@ def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
     if found is None:
         from adjoint.ops.pointwise import add
         found = add(mul(A, 0.0), np.eye(A.shape[-1], dtype=dtype_of(A)))
-    return finish(out, found)
+    return finish_same(out, found)
 
 
 @linalg(method=False)
@@ -535,7 +542,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
     """Σ conj(x)·y along an axis."""
     x, y = lowered(x, y)
     product = mul(conj(x), y)
-    return finish(out, sum_op(product, dim=(one_dim(product, dim),), keepdim=False))
+    return finish_same(out, sum_op(product, dim=(one_dim(product, dim),), keepdim=False))
 
 
 @linalg(method=False)

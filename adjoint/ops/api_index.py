@@ -17,7 +17,9 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
     box,
     dtype_of,
+    exactly,
     finish,
+    finish_same,
     need,
     raw,
     value,
@@ -442,7 +444,8 @@ def masked_select(input: Any, mask: Any, *, out: Any = None) -> Any:
     chosen = np.broadcast_to(value(mask, "masked_select"), shape)
     x = input if tuple(input.shape) == shape else expand_op(input, shape=shape)
     flat = reshape(x, (int(np.prod(shape)),))
-    return finish(out, index_op(flat, np.flatnonzero(chosen), dims=(0,)))
+    return exactly("masked_select(): self and result must have the same scalar type")(
+        out, index_op(flat, np.flatnonzero(chosen), dims=(0,)))
 
 
 @public(method=True)
@@ -476,7 +479,7 @@ def argwhere(input: Any) -> Any:
 def tril(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
     """The lower triangle of the last two axes, 0 above `diagonal`."""
     _matrix("tril", input)
-    return finish(out, tril_op(input, diagonal=diagonal))
+    return finish_same(out, tril_op(input, diagonal=diagonal))
 
 
 @public()
@@ -484,7 +487,7 @@ def tril(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
 def triu(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
     """The upper triangle of the last two axes, 0 below `diagonal`."""
     _matrix("triu", input)
-    return finish(out, triu_op(input, diagonal=diagonal))
+    return finish_same(out, triu_op(input, diagonal=diagonal))
 
 
 def _matrix(name: str, x: Any) -> None:

@@ -10,7 +10,16 @@ from adjoint.core.inplace import inplace
 from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.core.trace import LevelTensor
-from adjoint.ops.api_common import dtype_of, finish, need, need_rank, older, same_dtype
+from adjoint.ops.api_common import (
+    dtype_of,
+    exactly,
+    finish,
+    finish_same,
+    need,
+    need_rank,
+    older,
+    same_dtype,
+)
 from adjoint.ops.linalg import (
     addmm_op,
     baddbmm_op,
@@ -28,6 +37,8 @@ from adjoint.ops.pointwise import add, mul, ne
 from adjoint.ops.public import SPARSE, planned, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import reshape, squeeze_op, transpose_op, unsqueeze_op
+
+_dot_out = exactly("result dtype {have} does not match input dtype {want}")
 
 
 @public()
@@ -47,7 +58,7 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
         if product is not None:
             return finish(out, product(input, other))
     need("matmul", input, other)
-    return finish(out, _matmul(input, other))
+    return finish_same(out, _matmul(input, other))
 
 
 def _matmul(a: Any, b: Any) -> Any:
@@ -90,7 +101,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
             return finish(out, product(input, mat2))
     need("mm", input, mat2)
     need_rank("mm", (input, 2), (mat2, 2))
-    return finish(out, mm_op(input, mat2))
+    return finish_same(out, mm_op(input, mat2))
 
 
 @public()
@@ -104,7 +115,7 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     """
     need("bmm", input, mat2)
     need_rank("bmm", (input, 3), (mat2, 3))
-    return finish(out, bmm_op(input, mat2))
+    return finish_same(out, bmm_op(input, mat2))
 
 
 @public()
@@ -122,7 +133,7 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
             return finish(out, product(input, vec))
     need("mv", input, vec)
     need_rank("mv", (input, 2), (vec, 1))
-    return finish(out, mv_op(input, vec))
+    return finish_same(out, mv_op(input, vec))
 
 
 @public()
@@ -136,7 +147,7 @@ def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
     """
     need("dot", input, tensor)
     need_rank("dot", (input, 1), (tensor, 1))
-    return finish(out, dot_op(input, tensor))
+    return _dot_out(out, dot_op(input, tensor))
 
 
 @public()
@@ -149,7 +160,7 @@ def vdot(input: Any, other: Any, *, out: Any = None) -> Any:
     """
     need("vdot", input, other)
     need_rank("vdot", (input, 1), (other, 1))
-    return finish(out, dot_op(conj(input), other))
+    return _dot_out(out, dot_op(conj(input), other))
 
 
 @public()
@@ -221,7 +232,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *more: Any, beta: Any = 1,
     need("addmm", input, mat1, mat2)
     beta, alpha = _weights(beta, alpha, input)
     same_dtype("addmm", input, mat1, mat2)
-    return finish(out, addmm_op(input, mat1, mat2, beta=beta, alpha=alpha))
+    return finish_same(out, addmm_op(input, mat1, mat2, beta=beta, alpha=alpha))
 
 
 @public()
@@ -239,7 +250,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
     need("baddbmm", input, batch1, batch2)
     beta, alpha = _weights(beta, alpha, input)
     same_dtype("baddbmm", input, batch1, batch2)
-    return finish(out, baddbmm_op(input, batch1, batch2, beta=beta, alpha=alpha))
+    return finish_same(out, baddbmm_op(input, batch1, batch2, beta=beta, alpha=alpha))
 
 
 @public()
@@ -257,7 +268,7 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
     need("addbmm", input, batch1, batch2)
     beta, alpha = _weights(beta, alpha, input)
     total = scaled(sum_op(bmm_op(batch1, batch2), dim=(0,), keepdim=False), alpha)
-    return finish(out, total if beta == 0 else add(scaled(input, beta), total))
+    return finish_same(out, total if beta == 0 else add(scaled(input, beta), total))
 
 
 @public()
@@ -274,7 +285,7 @@ def addmv(input: Any, mat: Any, vec: Any, *more: Any, beta: Any = 1,
     need("addmv", input, mat, vec)
     beta, alpha = _weights(beta, alpha, input)
     product = scaled(mv_op(mat, vec), alpha)
-    return finish(out, product if beta == 0 else add(scaled(input, beta), product))
+    return finish_same(out, product if beta == 0 else add(scaled(input, beta), product))
 
 
 @public()
@@ -326,7 +337,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any
     if len(weight.shape) == 1:
         made = _matmul(input, weight)
         return finish(out, made if bias is None else add(made, bias))
-    return finish(out, linear_op(input, weight, bias))
+    return finish_same(out, linear_op(input, weight, bias))
 
 
 @public()

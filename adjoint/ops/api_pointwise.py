@@ -19,7 +19,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, instead_of
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
-from adjoint.ops.api_common import finish, need_tensors, no_zeros
+from adjoint.ops.api_common import exactly, finish, finish_kept, need_tensors, no_zeros
 from adjoint.ops.public import METHODS, planned, public, typed, write_out
 from adjoint.ops.shape import clone_op
 
@@ -51,12 +51,19 @@ def _need_tensor(name: str, x: Any) -> None:
                         f"{type(x).__name__}; {instead_of(x)}")
 
 
+# whose kernels write the dtype of the operand and convert nothing
+_KEPT = ("abs", "bitwise_not", "ceil", "frac", "floor", "neg", "sign", "sgn", "trunc")
+
+
 def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
            inplace_too: bool = True) -> None:
+    into = finish_kept if name in _KEPT else exactly(
+        f"{name} does not support non-boolean outputs.") if name == "signbit" else finish
+
     def function(input: Any, *, out: Any = None) -> Any:
         _need_tensor(name, input)
         result = f(input)
-        return result if out is None else write_out(out, result)
+        return result if out is None else into(out, result)
     function.__name__ = function.__qualname__ = name
     _document(function, name)
     public(name, aliases=aliases, method=bool(aliases))(function)
@@ -361,7 +368,7 @@ def round_(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
         scale = 10.0 ** abs(decimals)
         there, back = (p.mul, p.div) if decimals > 0 else (p.div, p.mul)
         result = back(p.round_op(there(input, scale)), scale)
-    return result if out is None else write_out(out, result)
+    return result if out is None else finish_kept(out, result)
 
 
 @public(name="round_", function=False)
@@ -386,7 +393,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
         raise DTypeError(f"where expected condition to be a boolean tensor, but got a tensor with "
                          f"dtype {condition.dtype}")
     result = p.where_op(condition, input, other)
-    return result if out is None else write_out(out, result)
+    return exactly("Expected out type to be {want} but got {have}")(out, result)
 
 
 @public(name="where", function=False)
@@ -455,7 +462,7 @@ def resolve_conj(input: Any) -> Any:
 @public(name="conj_physical")
 def conj_physical(input: Any, *, out: Any = None) -> Any:
     """The complex conjugate, in memory."""
-    return finish(out, conj(input))
+    return finish_kept(out, conj(input))
 
 
 @public(name="complex", method=False)

@@ -14,7 +14,9 @@ from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
+    exactly,
     finish,
+    finish_same,
     floating,
     many_dims,
     need,
@@ -220,7 +222,7 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool, out: Any, ops: Any)
     if isinstance(dim, (Tensor, np.ndarray)):
         return finish(out, pair(input, dim))
     d = one_dim(input, dim)
-    return finish(out, kind(*along(input, dim=d, keepdim=keepdim)))
+    return finish_same(out, kind(*along(input, dim=d, keepdim=keepdim)))
 
 
 @public("max")
@@ -250,13 +252,17 @@ def min_(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = Non
                     (min_all_op, min_dim_op, minimum, MinResult))
 
 
+_extreme_out = exactly("Expected the dtype for input and out to match, but got {want} for "
+                       "input's dtype and {have} for out's dtype.")
+
+
 @public()
 @planned
 def amax(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
     """The largest value over axes; ties share the gradient evenly."""
     need("amax", input)
     need_real("max_values_cpu", input)
-    return finish(out, amax_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+    return _extreme_out(out, amax_op(input, dim=many_dims(input, dim), keepdim=keepdim))
 
 
 @public()
@@ -265,7 +271,7 @@ def amin(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -
     """The smallest value over axes; ties share the gradient evenly."""
     need("amin", input)
     need_real("min_values_cpu", input)
-    return finish(out, amin_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+    return _extreme_out(out, amin_op(input, dim=many_dims(input, dim), keepdim=keepdim))
 
 
 @public()
@@ -276,8 +282,8 @@ def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False, out: Any = No
     if dim is not None:
         one_dim(input, dim)
     dims = many_dims(input, dim)
-    return finish(out, AminmaxResult(amin_op(input, dim=dims, keepdim=keepdim),
-                                     amax_op(input, dim=dims, keepdim=keepdim)))
+    return finish_same(out, AminmaxResult(amin_op(input, dim=dims, keepdim=keepdim),
+                                          amax_op(input, dim=dims, keepdim=keepdim)))
 
 
 @public()
@@ -295,8 +301,8 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
     if dim is None and not numel(input):
         raise IndexOutOfRange("argmax(): Expected reduction dim to be specified for input.numel() "
                               "== 0. Specify the reduction dim with the 'dim' argument.")
-    return finish(out, argmax_op(input, dim=None if dim is None else one_dim(input, dim),
-                                 keepdim=keepdim))
+    return finish_same(out, argmax_op(input, dim=None if dim is None else one_dim(input, dim),
+                                      keepdim=keepdim))
 
 
 @public()
@@ -309,8 +315,8 @@ def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
     if dim is None and not numel(input):
         raise IndexOutOfRange("argmin(): Expected reduction dim to be specified for input.numel() "
                               "== 0. Specify the reduction dim with the 'dim' argument.")
-    return finish(out, argmin_op(input, dim=None if dim is None else one_dim(input, dim),
-                                 keepdim=keepdim))
+    return finish_same(out, argmin_op(input, dim=None if dim is None else one_dim(input, dim),
+                                      keepdim=keepdim))
 
 
 # ------------------------------------------------------------------ truth and counts
@@ -375,7 +381,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out
         return finish(out, matrix_norm(x, "nuc", dims, keepdim))
     if isinstance(p, str):
         raise ArgumentError(f"norm(): unknown norm {p!r}; use a number, 'fro' or 'nuc'")
-    return finish(out, norm_op(x, p=float(p), dim=many_dims(x, dim), keepdim=keepdim))
+    return finish_same(out, norm_op(x, p=float(p), dim=many_dims(x, dim), keepdim=keepdim))
 
 
 @public()
@@ -398,7 +404,7 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float, *, out: Any = None) -
     rest = tuple(i for i in range(len(input.shape)) if i != d)
     size = norm_op(input, p=float(p), dim=rest, keepdim=True)
     scale = where_op(gt(size, maxnorm), div(maxnorm, maximum(size, 1e-7)), 1.0)
-    return finish(out, mul(input, cast_to(scale, dtype_of(input))))
+    return finish_same(out, mul(input, cast_to(scale, dtype_of(input))))
 
 
 __all__ = ["abs_op", "all_", "any_", "count_nonzero", "math", "max_", "mean", "min_", "norm",

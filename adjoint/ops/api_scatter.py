@@ -15,7 +15,9 @@ from adjoint.ops.api_common import (
     cast_to,
     choice,
     dtype_of,
+    exactly,
     finish,
+    finish_same,
     need,
     numel,
     one_dim,
@@ -63,7 +65,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: 
     index = _index_of("gather", index)
     if len(input.shape) and numel(index):
         fits("gather", tuple(input.shape), tuple(index.shape), d)
-    return finish(out, gather_op(input, index, dim=d))
+    return finish_same(out, gather_op(input, index, dim=d))
 
 
 @public()
@@ -84,7 +86,7 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None
     x = input if tuple(a) == xs else expand_op(input, shape=xs)
     index = where_op(lt(index, 0), add(index, a[d]), index)
     j = index if tuple(b) == js else expand_op(index, shape=js)
-    return finish(out, gather_op(x, j, dim=d))
+    return finish_same(out, gather_op(x, j, dim=d))
 
 
 def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add_to: bool) -> Any:
@@ -115,7 +117,7 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
     """
     op_, d, index, src = _scatter("scatter", input, dim, index, value if src is None else src,
                                   reduce, False)
-    return finish(out, op_(input, index, src, dim=d))
+    return finish_same(out, op_(input, index, src, dim=d))
 
 
 @public("scatter_", function=False)
@@ -133,7 +135,7 @@ def scatter_(self: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
 def scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) -> Any:
     """A copy of `input` with src added to the places `index` names along dim."""
     op_, d, index, src = _scatter("scatter_add", input, dim, index, src, None, True)
-    return finish(out, op_(input, index, src, dim=d))
+    return finish_same(out, op_(input, index, src, dim=d))
 
 
 @public("scatter_add_", function=False)
@@ -182,7 +184,8 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
     index = wrapped_index("index_select", index, input.shape[d])
     if not len(index.shape):
         index = reshape(index, (1,))
-    return finish(out, index_select_op(input, index, dims=(d,)))
+    return exactly("index_select(): self and result must have the same scalar type")(
+        out, index_select_op(input, index, dims=(d,)))
 
 
 @public()
@@ -193,7 +196,8 @@ def take(input: Any, index: Any, *, out: Any = None) -> Any:
     index = _index_of("take", index)
     flat = reshape(input, (numel(input),))
     lin = positions((numel(input),), Parsed((FULL,), (0,), [index]))
-    return finish(out, take_op(flat, lin, dims=(0,)))
+    return exactly("take(): self and out expected to have the same dtype, but got self.dtype = "
+                   "{want} and out.dtype = {have}")(out, take_op(flat, lin, dims=(0,)))
 
 
 @public("put_", function=False)
@@ -230,7 +234,7 @@ def _as_vector(f: Any) -> Any:
             kwargs["source"] = reshape(kwargs["source"], (1,))
         out = kwargs.pop("out", None)
         found = f(reshape(input, (1,)), 0, reshape(index, (-1,)), *args, **kwargs)
-        return finish(out, reshape(found, ()))
+        return finish_same(out, reshape(found, ()))
     return typed(run)
 
 
@@ -285,7 +289,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None
     """A copy of `input` whose slices index[i] along dim are source[i]."""
     input, source = promoted(input, source)
     d, lin, src = _add_parts("index_copy", input, dim, index, source, 1)
-    return finish(out, index_put_op(input, lin, src, dims=(d,), accumulate=False))
+    return finish_same(out, index_put_op(input, lin, src, dims=(d,), accumulate=False))
 
 
 @public("index_copy_", function=False)
@@ -389,13 +393,13 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
         return finish(out, cast(whole, dtype=dtype_of(input)))
     if reduce in ("amax", "amin"):
         f = scatter_amax_op if reduce == "amax" else scatter_amin_op
-        return finish(out, f(input, index, src, dim=d, include=bool(include_self)))
+        return finish_same(out, f(input, index, src, dim=d, include=bool(include_self)))
     count: Any = None if include_self and reduce in ("sum", "prod") else _touched(input, index, d)
     x = input
     if not include_self:
         x = where_op(count > 0, 1 if reduce == "prod" else 0, x)
     if reduce == "prod":
-        return finish(out, _product(x, index, src, d))
+        return finish_same(out, _product(x, index, src, d))
     total = op_(x, index, src, dim=d)
     if reduce == "mean":
         number = np.maximum(count + (1 if include_self else 0), 1)
@@ -404,7 +408,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
             total = floor_divide_op(total, number.astype(dtype_of(x)))
         else:
             total = div(total, number)
-    return finish(out, total)
+    return finish_same(out, total)
 
 
 @public("scatter_reduce_", function=False)
@@ -472,7 +476,7 @@ def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: An
     from adjoint.ops.index import slice_put_op
     d = one_dim(input, dim)
     cut = slice(*slice(start, end, step).indices(input.shape[d]))
-    return finish(out, slice_put_op(input, src, index=(*(FULL,) * d, cut)))
+    return finish_same(out, slice_put_op(input, src, index=(*(FULL,) * d, cut)))
 
 
 __all__ = ["gather", "index_select", "scatter", "scatter_reduce", "take"]

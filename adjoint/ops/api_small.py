@@ -30,7 +30,9 @@ from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops.api_common import (
     dtype_of,
+    exactly,
     finish,
+    finish_same,
     need,
     need_tensors,
     numel,
@@ -67,9 +69,12 @@ from adjoint.ops.shape import clone_op, reshape
 
 # ------------------------------------------------------------------ questions
 def _question(name: str, answer: Any, doc: str) -> None:
+    into = exactly(f"{name} does not support non-boolean outputs.") if "inf" in name and (
+        name != "isinf") else finish
+
     def ask(input: Any, *, out: Any = None) -> Any:
         need(name, input)
-        return finish(out, answer(input))
+        return into(out, answer(input))
     ask.__name__ = ask.__qualname__ = name
     ask.__doc__ = doc
     public(name)(ask)
@@ -199,14 +204,15 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
                neginf: float | None = None, *, out: Any = None) -> Any:
     """NaN and infinities replaced by finite numbers; the gradient there is 0."""
     need("nan_to_num", input)
+    into = exactly("nan_to_num: dtype of out: {have} should be same as input: {want}")
     info = finfo(dtype_of(input)) if is_float(dtype_of(input)) else None
     if info is None:
-        return finish(out, clone_op(input))
+        return into(out, clone_op(input))
     top = float(info.max) if posinf is None else posinf
     low = float(info.min) if neginf is None else neginf
     result = where_op(isnan(input), float(nan or 0.0), input)
     result = where_op(eq(input, math.inf), top, result)
-    return finish(out, where_op(eq(input, -math.inf), low, result))
+    return into(out, where_op(eq(input, -math.inf), low, result))
 
 
 @public()
@@ -271,7 +277,7 @@ def frexp(input: Any, *, out: Any = None) -> Any:
     exponent = exponent_op(input)
     whole = FUNCTIONS["where"](FUNCTIONS["isfinite"](input), exponent, 0)
     scale = exp2(mul(cast(whole, dtype=dtype_of(input)), -1.0))
-    return finish(out, Frexp(mul(input, scale), exponent))
+    return finish_same(out, Frexp(mul(input, scale), exponent))
 
 
 @public()

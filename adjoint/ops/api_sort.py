@@ -14,7 +14,10 @@ from adjoint.ops.api_common import (
     box,
     cast_to,
     dtype_of,
+    exactly,
     finish,
+    finish_kind,
+    finish_same,
     floating,
     need,
     need_real,
@@ -53,7 +56,7 @@ def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = 
     need("sort", input)
     need_real(" Sort does not support complex dtypes on CPU", input)
     d = one_dim(input, dim)
-    return finish(out, SortResult(*sort_op(input, dim=d, descending=bool(descending))))
+    return finish_same(out, SortResult(*sort_op(input, dim=d, descending=bool(descending))))
 
 
 @public()
@@ -65,7 +68,7 @@ def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool
 @public()
 def msort(input: Any, *, out: Any = None) -> Any:
     """Sorted along the first axis."""
-    return finish(out, sort(input, 0)[0])
+    return finish_same(out, sort(input, 0)[0])
 
 
 @public()
@@ -83,13 +86,13 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
     if not 0 <= k <= n:
         raise ArgumentError(f"selected index k out of range: k = {k} for {n} elements along "
                             f"dimension {d}")
-    return finish(out, TopkResult(*topk_op(input, k=int(k), dim=d, largest=bool(largest))))
+    return finish_same(out, TopkResult(*topk_op(input, k=int(k), dim=d, largest=bool(largest))))
 
 
 def _one(kind: Any, op_: Any, input: Any, dim: int, keepdim: bool, out: Any, k: int = 1) -> Any:
     need(kind.__name__, input)
     d = one_dim(input, dim)
-    return finish(out, kind(*op_(input, dim=d, keepdim=keepdim, k=k)))
+    return finish_kind(out, kind(*op_(input, dim=d, keepdim=keepdim, k=k)))
 
 
 @public()
@@ -273,6 +276,10 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     return box(input, np.bincount(x, w, minlength).astype(kind))
 
 
+_counts_out = exactly("torch.histogram: input tensor and hist tensor should have the same dtype, "
+                      "but got input {cwant} and hist {chave}")
+
+
 @public()
 @typed
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
@@ -282,7 +289,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: A
     if low == high:
         low, high = low - 1, high + 1
     counts = np.histogram(x[(x >= low) & (x <= high)], bins, (float(low), float(high)))[0]
-    return finish(out, box(input, counts.astype(x.dtype)))
+    return _counts_out(out, box(input, counts.astype(x.dtype)))
 
 
 @public()
@@ -294,8 +301,8 @@ def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = N
     edges = bins if isinstance(bins, int) else np.asarray(raw(bins))
     counts, at = np.histogram(x.reshape(-1), edges, range, density=density,
                               weights=None if weight is None else raw(weight).reshape(-1))
-    return finish(out, HistogramResult(box(input, counts.astype(x.dtype)),
-                                       box(input, at.astype(x.dtype))))
+    return _counts_out(out, HistogramResult(box(input, counts.astype(x.dtype)),
+                                            box(input, at.astype(x.dtype))))
 
 
 HistogramResult = result("histogram", "hist bin_edges")
@@ -306,7 +313,7 @@ HistogramResult = result("histogram", "hist bin_edges")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
          invert: bool = False, out: Any = None) -> Any:
     """True where an element is one of `test_elements`."""
-    return finish(out, isin_op(elements, test_elements, invert=bool(invert)))
+    return finish_same(out, isin_op(elements, test_elements, invert=bool(invert)))
 
 
 isin_op: Any = op(
@@ -362,13 +369,13 @@ def logcumsumexp(input: Any, dim: int, *, out: Any = None) -> Any:
 @public()
 def cummax(input: Any, dim: int, *, out: Any = None) -> Any:
     """(running maximum, its index) along an axis."""
-    return finish(out, CummaxResult(*cummax_op(input, dim=one_dim(input, dim))))
+    return finish_kind(out, CummaxResult(*cummax_op(input, dim=one_dim(input, dim))))
 
 
 @public()
 def cummin(input: Any, dim: int, *, out: Any = None) -> Any:
     """(running minimum, its index) along an axis."""
-    return finish(out, CumminResult(*cummin_op(input, dim=one_dim(input, dim))))
+    return finish_kind(out, CumminResult(*cummin_op(input, dim=one_dim(input, dim))))
 
 
 @public()

@@ -14,7 +14,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, ShapeError, Structure
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
-from adjoint.ops.api_common import finish
+from adjoint.ops.api_common import finish_made, of_out
 from adjoint.ops.device import check, memory_order, preserve_format, storage_less, strided
 from adjoint.ops.public import METHODS, other_names, public, typed
 from adjoint.ops.shape import clone_op
@@ -304,20 +304,22 @@ def _laid_out(t: Tensor, layout: Any, name: str, fill: Any) -> Tensor:
 def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
     """A tensor of zeros of shape `size`."""
+    dtype = of_out(dtype, out)
     made = make(shape_of(size), _dtype(dtype, default_dtype()), 0, device, requires_grad)
     if layout is not None and layout is not strided:
         return _laid_out(made, layout, "zeros", 0)
-    return finish(out, made)
+    return finish_made(out, made)
 
 
 @public(method=False)
 def ones(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
     """A tensor of ones of shape `size`."""
+    dtype = of_out(dtype, out)
     made = make(shape_of(size), _dtype(dtype, default_dtype()), 1, device, requires_grad)
     if layout is not None and layout is not strided:
         return _laid_out(made, layout, "ones", 1)
-    return finish(out, made)
+    return finish_made(out, made)
 
 
 @public(method=False)
@@ -325,6 +327,7 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
           requires_grad: bool = False, pin_memory: bool = False,
           memory_format: Any = None) -> Tensor:
     """An uninitialised tensor of shape `size`."""
+    dtype = of_out(dtype, out)
     shape, order = shape_of(size), None
     if memory_format is not None:
         memory_format.fits(Aval(shape, F32))
@@ -332,7 +335,7 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
     made = make(shape, _dtype(dtype, default_dtype()), None, device, requires_grad, order)
     if layout is not None and layout is not strided:
         return _laid_out(made, layout, "empty", None)
-    return finish(out, made)
+    return finish_made(out, made)
 
 
 @public(method=False)
@@ -341,8 +344,9 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     """A tensor of `fill_value` of shape `size`; its dtype follows the value."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
-    return finish(out, make(shape_of((size,)), _dtype(dtype, default_of(kind)),
-                            value, device, requires_grad))
+    dtype = of_out(dtype, out)
+    return finish_made(out, make(shape_of((size,)), _dtype(dtype, default_of(kind)),
+                                 value, device, requires_grad))
 
 
 def _like(name: str, fill: Any) -> Any:
@@ -443,12 +447,13 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange("
                             f"{start}, {end}, {step})")
     ints = all([isinstance(v, int) for v in (start, end, step)])
+    dtype = of_out(dtype, out)
     kind = _dtype(dtype, default_of("i") if ints else default_dtype())
     count = max(0, math.ceil((end - start) / step))
     if storage_less(device, (count,), kind):
-        return finish(out, wrap(call(_counted, start, step, count, kind, ints,
+        return finish_made(out, wrap(call(_counted, start, step, count, kind, ints,
                                      otherwise=lambda: MetaArray((count,), kind)), requires_grad))
-    return finish(out, wrap(_counted(start, step, count, kind, ints), requires_grad))
+    return finish_made(out, wrap(_counted(start, step, count, kind, ints), requires_grad))
 
 
 def _counted(start: Any, step: Any, count: int, kind: Any, ints: bool) -> Any:
@@ -476,11 +481,12 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
              layout: Any = None, device: Any = None, requires_grad: bool = False,
              pin_memory: bool = False) -> Tensor:
     """`steps` evenly spaced values from `start` to `end`, both included."""
+    dtype = of_out(dtype, out)
     kind = _dtype(dtype, default_dtype())
     if storage_less(device, (steps,), kind):
-        return finish(out, wrap(call(spaced, start, end, steps, kind,
+        return finish_made(out, wrap(call(spaced, start, end, steps, kind,
                                      otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
-    return finish(out, wrap(spaced(start, end, steps, kind), requires_grad))
+    return finish_made(out, wrap(spaced(start, end, steps, kind), requires_grad))
 
 
 def spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -517,16 +523,18 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
              dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """base ** linspace(start, end, steps)."""
+    dtype = of_out(dtype, out)
     kind = _dtype(dtype, default_dtype())
     with np.errstate(all="ignore"):
         values = np.power(float(base), _even(start, end, steps, kind))
-    return finish(out, wrap(values.astype(kind), requires_grad))
+    return finish_made(out, wrap(values.astype(kind), requires_grad))
 
 
 @public(method=False)
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None,
         device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """Ones on the diagonal of an (n, m) matrix of zeros."""
+    dtype = of_out(dtype, out)
     kind = _dtype(dtype, default_dtype())
     for name, size in (("n", n), ("m", m)):
         if size is not None and size < 0:
@@ -534,8 +542,8 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
     if storage_less(device, (n, n if m is None else m), kind):
         made = call(np.eye, n, m, 0, kind,
                     otherwise=lambda: MetaArray((n, n if m is None else m), kind))
-        return finish(out, wrap(made, requires_grad))
-    return finish(out, wrap(np.eye(n, m, dtype=kind), requires_grad))
+        return finish_made(out, wrap(made, requires_grad))
+    return finish_made(out, wrap(np.eye(n, m, dtype=kind), requires_grad))
 
 
 # ------------------------------------------------------------------ copies and constructors

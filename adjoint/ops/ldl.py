@@ -16,7 +16,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import NotSupported, ShapeError
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import op
-from adjoint.ops.api_common import finish, need, result, same_dtype
+from adjoint.ops.api_common import finish_same, need, result, same_dtype
 from adjoint.ops.api_decompose import LinAlgError, linalg
 from adjoint.ops.decompose import batch_leading, by_columns, needs_width, square_aval
 from adjoint.ops.linalg import conj
@@ -217,7 +217,7 @@ def ldl_factor_ex(A: Any, *, hermitian: bool = False, check_errors: bool = False
     if check_errors and not getattr(A, "level", 0) and bool((found[2] != 0).any()):
         raise LinAlgError("linalg.ldl_factor_ex: The factorization could not be completed because "
                           "the input is singular; solving with it would divide by zero")
-    return finish(out, FactorExResult(*found))
+    return finish_same(out, FactorExResult(*found))
 
 
 @linalg(method=False)
@@ -230,7 +230,7 @@ def ldl_factor(A: Any, *, hermitian: bool = False, out: Any = None) -> Any:
     (tensor([4., 2.]), tensor([1, 2], dtype=adjoint.int32))
     """
     ld, pivots, _ = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
-    return finish(out, FactorResult(ld, pivots))
+    return finish_same(out, FactorResult(ld, pivots))
 
 
 @linalg(method=False)
@@ -246,7 +246,7 @@ def ldl_solve(LD: Any, pivots: Any, B: Any, *, hermitian: bool = False, out: Any
     need("linalg.ldl_solve", LD, pivots, B)
     same_dtype("linalg.ldl_solve", LD, B)
     _no_gradient("ldl_solve", LD)
-    return finish(out, ldl_solve_op(LD, pivots, B, hermitian=bool(hermitian)))
+    return finish_same(out, ldl_solve_op(LD, pivots, B, hermitian=bool(hermitian)))
 
 
 __all__ = ["ldl_factor", "ldl_factor_ex", "ldl_solve"]

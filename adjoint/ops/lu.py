@@ -14,7 +14,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
-from adjoint.ops.api_common import box, dtype_of, finish, raw, result
+from adjoint.ops.api_common import box, dtype_of, finish, finish_same, raw, result
 from adjoint.ops.api_decompose import LinAlgError, linalg
 from adjoint.ops.api_shape import c_clone
 from adjoint.ops.decompose import (
@@ -181,7 +181,7 @@ def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     """
     if not pivot:
         raise NotImplementedError("linalg.lu: LU without pivoting is not implemented on the CPU")
-    return finish(out, LUResult(*lu_op(A)[:3]))
+    return finish_same(out, LUResult(*lu_op(A)[:3]))
 
 
 @linalg()
@@ -201,7 +201,7 @@ def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
         gap = np.zeros((*A.shape[:-2], m - k, n), dtype_of(A))
         up = cat_op(up, gap, dim=len(A.shape) - 2)
     packed = mT(c_clone(mT(add(low, up))))
-    return finish(out, FactorResult(packed, pivots))
+    return finish_same(out, FactorResult(packed, pivots))
 
 
 @public("lu", function=False)
@@ -232,7 +232,8 @@ def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_piv
     p = box(LU_data, permutation(raw(LU_pivots), m, dtype_of(LU_data)))
     low = tril_op(_cols(LU_data, 0, k), diagonal=-1)
     eye = np.eye(m, k, dtype=dtype_of(LU_data))
-    return finish(out, UnpackResult(p, add(low, eye), triu_op(_rows(LU_data, 0, k), diagonal=0)))
+    high = triu_op(_rows(LU_data, 0, k), diagonal=0)
+    return finish_same(out, UnpackResult(p, add(low, eye), high))
 
 
 @linalg()
@@ -241,13 +242,13 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     """X with A·X = B (Aᴴ·X = B, or X·A = B with left=False) from a packed factorization of A."""
     if not left:
         found = lu_solve(LU, pivots, mH(B), adjoint=not adjoint)
-        return finish(out, mH(found))
+        return finish_same(out, mH(found))
     p = permutation(raw(pivots), LU.shape[-1], dtype_of(LU))
     if adjoint:
         half = triangular_op(mH(LU), B, upper=False, unit=False)
         return finish(out, mm(p, triangular_op(mH(LU), half, upper=True, unit=True)))
     half = triangular_op(LU, mm(mT(p), B), upper=False, unit=True)
-    return finish(out, triangular_op(LU, half, upper=True, unit=False))
+    return finish_same(out, triangular_op(LU, half, upper=True, unit=False))
 
 
 @public("lu_solve")
@@ -312,7 +313,8 @@ def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
     >>> ad.linalg.inv_ex(ad.zeros(2, 2)).info.item()
     1
     """
-    return finish(out, InverseResult(*_with_info("inv_ex", "singular", A, inv_op, check_errors)))
+    found = _with_info("inv_ex", "singular", A, inv_op, check_errors)
+    return finish_same(out, InverseResult(*found))
 
 
 @linalg(method=False)
@@ -326,7 +328,7 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False,
     2
     """
     low, info = _with_info("cholesky_ex", "minor", A, cholesky_op, check_errors)
-    return finish(out, CholeskyResult(mH(low) if upper else low, info))
+    return finish_same(out, CholeskyResult(mH(low) if upper else low, info))
 
 
 @linalg(method=False)
@@ -335,7 +337,7 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False,
     """(X, info): info is 0, or the place of the first zero pivot of A, from 1; X is nan there, or
     raises with check_errors=True."""
     from adjoint.ops.api_decompose import solve
-    return finish(out, InfoResult(*_with_info(
+    return finish_same(out, InfoResult(*_with_info(
         "solve_ex", "singular", A, lambda a: solve(a, B, left=left), check_errors)))
 
 
@@ -350,7 +352,7 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False,
     first = FUNCTIONS["amin"](places, -1) if k else FUNCTIONS["zeros_like"](
         places[..., :0].sum(-1), dtype=np.dtype(np.int32))
     info = where_op(eq(first, k + 1), np.int32(0), first) if k else first
-    return finish(out, FactorExResult(packed, pivots, info))
+    return finish_same(out, FactorExResult(packed, pivots, info))
 
 
 InverseResult = result("linalg_inv_ex", "inverse info")

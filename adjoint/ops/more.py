@@ -12,7 +12,8 @@ from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     choice,
     dtype_of,
-    finish,
+    exactly,
+    finish_same,
     floating,
     many_dims,
     need_float,
@@ -83,8 +84,8 @@ def _copied(name: str, view: Any) -> None:
     def f(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         found = view(*args, **kwargs)
         if isinstance(found, tuple):
-            return finish(out, tuple(map(clone_op, found)))
-        return finish(out, clone_op(found))
+            return finish_same(out, tuple(map(clone_op, found)))
+        return finish_same(out, clone_op(found))
     f.__name__ = f.__qualname__ = name
     f.__doc__ = f"`{name.removesuffix('_copy')}`, copied."
     public(name, method=False)(f)
@@ -164,7 +165,8 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
     >>> ad.quantile(ad.tensor([0.0, 1.0, 2.0]), 0.25)
     tensor(0.5000)
     """
-    return finish(out, _quantiles("quantile", input, q, dim, keepdim, interpolation, False))
+    return exactly("quantile() out tensor must be same dtype as the input tensor")(
+        out, _quantiles("quantile", input, q, dim, keepdim, interpolation, False))
 
 
 @public()
@@ -173,7 +175,8 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
 def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
                 interpolation: str = "linear", out: Any = None) -> Any:
     """`quantile` of what is not nan, row by row."""
-    return finish(out, _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True))
+    return exactly("nanquantile() out tensor must be same dtype as the input tensor")(
+        out, _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True))
 
 
 # ------------------------------------------------------------------ differences

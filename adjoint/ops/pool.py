@@ -17,7 +17,7 @@ from adjoint.core.op import Op, op
 from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.kernels.expr import sqrt_, var
-from adjoint.ops.api_common import finish, need, raw
+from adjoint.ops.api_common import finish_same, need, raw
 from adjoint.ops.api_shape import in_format_of
 from adjoint.ops.device import following
 from adjoint.ops.family import derived_op
@@ -246,8 +246,8 @@ def _declare(dims: int) -> dict[str, Any]:
     def avg_pool(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True,
                  divisor_override: Any = None, *, out: Any = None) -> Any:
-        return finish(out, _avg(f"avg_pool{dims}d", dims, input, kernel_size, stride, padding,
-                                ceil_mode, count_include_pad, divisor_override))
+        return finish_same(out, _avg(f"avg_pool{dims}d", dims, input, kernel_size, stride, padding,
+                                     ceil_mode, count_include_pad, divisor_override))
 
     def avg_pool_of_rows(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                          ceil_mode: bool = False, count_include_pad: bool = True) -> Any:

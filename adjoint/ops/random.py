@@ -21,7 +21,7 @@ from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.core.trace import mapping
 from adjoint.kernels import samplers
 from adjoint.kernels.stream import F32, F64, Stream
-from adjoint.ops.api_common import finish
+from adjoint.ops.api_common import exactly, finish, finish_made, of_out
 from adjoint.ops.create import device_name, order_like, shape_of
 from adjoint.ops.device import check, storage_less
 from adjoint.ops.generator import source
@@ -48,6 +48,8 @@ def drawn(shape: Sequence[int], draw: Draw, generator: Any = None) -> Tensor:
 
 def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, generator: Any,
           draw: Any, out: Any = None) -> Tensor:
+    if out is not None:
+        dtype = of_out(dtype, out)
     kind = default_dtype() if dtype is None else to_numpy(dtype)
     if kind.kind != "c" and not is_float(kind):
         raise DTypeError(f"random floats have no dtype {kind}: give a floating dtype")
@@ -61,8 +63,7 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
     if requires_grad:
         t.requires_grad = True
     if out is not None:
-        from adjoint.ops.public import write_out
-        return write_out(out, t)
+        return finish_made(out, t)
     return t
 
 
@@ -134,14 +135,14 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = No
     if low >= high:
         raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
                             f"to={high}")
-    kind = I64 if dtype is None else to_numpy(dtype)
+    kind = to_numpy(of_out(dtype, out) or I64)
     shape = shape_of((size,))
     if check(device) == "meta":
-        return finish(out, wrap(MetaArray(shape, kind), requires_grad))
+        return finish_made(out, wrap(MetaArray(shape, kind), requires_grad))
     t = drawn(shape, lambda s, shape: s.integers(shape, low, high).astype(kind), generator)
     if requires_grad:
         t.requires_grad = True
-    return finish(out, t)
+    return finish_made(out, t)
 
 
 @public(method=False)
@@ -166,9 +167,9 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
              layout: Any = None, device: Any = None, requires_grad: bool = False,
              pin_memory: bool = False) -> Tensor:
     """A random permutation of 0 .. n-1."""
-    kind, (n,) = I64 if dtype is None else to_numpy(dtype), shape_of((n,))
+    kind, (n,) = to_numpy(of_out(dtype, out) or I64), shape_of((n,))
     if check(device) == "meta":
-        return finish(out, wrap(MetaArray((n,), kind)))
+        return finish_made(out, wrap(MetaArray((n,), kind)))
 
     def draw(s: Stream, shape: Any) -> Any:
         rows = [s.permutation(n) for _ in range(math.prod(shape[:-1]))]
@@ -176,7 +177,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     t = drawn((n,), draw, generator)
     if requires_grad:
         t.requires_grad = True
-    return finish(out, t)
+    return finish_made(out, t)
 
 
 @public(method=False)
@@ -258,7 +259,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
         picks = samplers.picks(s, own, num_samples)
     else:
         picks = np.argsort(-samplers.race(s, own), 1, kind="stable")[:, :num_samples]
-    return finish(out, wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples)))
+    return exactly("multinomial expects Long tensor out, got: {have}")(
+        out, wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples)))
 
 
 def _multinomial_levels(input: Tensor, k: int, replacement: bool, generator: Any) -> Any:

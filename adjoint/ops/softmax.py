@@ -16,7 +16,7 @@ from adjoint.core.op import Op, op
 from adjoint.ops.api_common import (
     cast_to,
     few,
-    finish,
+    finish_same,
     floating,
     narrowed,
     need,
@@ -216,7 +216,7 @@ def softmax(input: Any, dim: Any, dtype: Any = None, *, out: Any = None) -> Any:
     tensor([0.5000, 0.5000])
     """
     x, d = _prepared("softmax", input, dim, dtype)
-    return finish(out, softmax_op(x, dim=d))
+    return finish_same(out, softmax_op(x, dim=d))
 
 
 @public()
@@ -229,7 +229,7 @@ def log_softmax(input: Any, dim: Any, dtype: Any = None, *, out: Any = None) -> 
     tensor([-0.6931, -0.6931])
     """
     x, d = _prepared("log_softmax", input, dim, dtype)
-    return finish(out, log_softmax_op(x, dim=d))
+    return finish_same(out, log_softmax_op(x, dim=d))
 
 
 def softmin(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
