@@ -119,6 +119,23 @@ def test_results_and_gradients_lie_as_in_pytorch(name):
     assert found[0] == found[1]
 
 
+REDUCTIONS = ("sum mean amax amin all any prod logsumexp std var norm max min argmax nansum"
+              " count_nonzero").split()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (16, 8, 12, 10)])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_of_every_order_give_c_order(name, shape):
+    for dim in (0, 1, 2, 3, (0, 1), (2, 3)):
+        if isinstance(dim, tuple) and name in ("max", "min", "argmax", "prod"):
+            continue
+        for t in (last(ad, *shape), ad.ones(*shape).permute(3, 1, 0, 2)):
+            for more in ({}, {"keepdim": True})[:1 if name == "count_nonzero" else 2]:
+                found = getattr(ad, name)(t, dim=dim, **more)
+                for part in found if isinstance(found, tuple) else (found,):
+                    assert part.is_contiguous(), (dim, more)
+
+
 @pytest.mark.parametrize("name", ["max_pool3d", "avg_pool3d", "adaptive_avg_pool3d"])
 def test_volumes(name):
     of = [getattr(m.nn.functional, name)(volume(m), 2) for m in (ad, torch)]

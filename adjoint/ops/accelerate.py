@@ -20,6 +20,7 @@ from adjoint.ops import activation, batch_norm, cross_entropy, group_norm, norm,
 from adjoint.ops.api_common import narrowed, wide
 from adjoint.ops.device import following
 from adjoint.ops.family import generated
+from adjoint.ops.reduce import c_order
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
 _SUM = 16384             # elements from which threads pay for a sum
@@ -378,21 +379,25 @@ def _recurrent() -> None:
     accelerate(back["lstm"], _lstm_backward, 0)
 
 
+def _in_c_order(found: Any) -> Any:
+    return found if found is NotImplemented else c_order(found)
+
+
 def _reduce(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
     dtype = x.dtype
     if dtype is not F32 and dtype is not F64 and (dtype.itemsize != 2 or dtype.kind not in "fV"):
         return NotImplemented
-    return k(x, axis=tuple(dim), keepdims=keepdim)
+    return _in_c_order(k(x, axis=tuple(dim), keepdims=keepdim))
 
 
 def _norm(k: Any, x: Any, *, p: float, dim: Any, keepdim: bool) -> Any:
     floats = x.dtype is F32 or x.dtype is F64
-    return k(x, p, tuple(dim), keepdim) if floats else NotImplemented
+    return _in_c_order(k(x, p, tuple(dim), keepdim)) if floats else NotImplemented
 
 
 def _count(k: Any, x: Any, *, dim: Any, keepdim: bool) -> Any:
     floats = x.dtype is F32 or x.dtype is F64
-    return k(x, tuple(dim), keepdim) if floats else NotImplemented
+    return _in_c_order(k(x, tuple(dim), keepdim)) if floats else NotImplemented
 
 
 def _running(k: Any, x: Any, *, dim: int) -> Any:

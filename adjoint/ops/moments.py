@@ -31,6 +31,7 @@ from adjoint.ops.reduce import (
     amax_op,
     batch_reduce,
     beside,
+    c_order,
     dtype_of,
     kept,
     mean_op,
@@ -97,7 +98,7 @@ def _var_impl(x: Any, /, *, dim: Shape, correction: float, keepdim: bool) -> Any
                   else np.square(centred.real) + np.square(centred.imag))
         total = np.asarray(ADD.reduce(square, axis=dim, keepdims=keepdim))
         out = total / np.asarray(max(n - correction, 0), total.dtype)
-    return narrowed(np.asarray(out), real_of(x.dtype))
+    return narrowed(c_order(np.asarray(out)), real_of(x.dtype))
 
 
 def _centred(x: Any, dim: Shape) -> Any:
@@ -156,7 +157,7 @@ def _prod_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _prod_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     whole = I64 if x.dtype.kind in "iub" else None
     found = MULTIPLY.reduce(wide(x), axis=dim, keepdims=keepdim, dtype=whole)
-    return narrowed(np.asarray(found), _prod_dtype(x.dtype))
+    return narrowed(c_order(np.asarray(found)), _prod_dtype(x.dtype))
 
 
 def _others(x: Any, dim: Shape) -> Any:
@@ -208,7 +209,7 @@ def _lse_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     top = np.where(np.isfinite(top), top, 0).astype(top.dtype)
     with np.errstate(divide="ignore"):
         out = np.log(ADD.reduce(np.exp(w - top), axis=dim, keepdims=True)) + top
-    return narrowed(out if keepdim else np.asarray(out.squeeze(dim)), x.dtype)
+    return narrowed(c_order(out if keepdim else np.asarray(out.squeeze(dim))), x.dtype)
 
 
 def _lse_weights(x: Any, out: Any, dim: Shape) -> Any:
@@ -264,7 +265,7 @@ def _norm_impl(x: Any, /, *, p: float, dim: Shape, keepdim: bool) -> Any:
     else:
         with np.errstate(divide="ignore"):
             out = np.power(ADD.reduce(np.power(size, p), **kind), 1 / p)
-    return np.asarray(out).astype(real_of(x.dtype), copy=False)
+    return c_order(np.asarray(out)).astype(real_of(x.dtype), copy=False)
 
 
 unit = pointwise("unit", lambda x, size: ex.where_(size.eq(0), 0,

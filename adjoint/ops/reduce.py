@@ -79,13 +79,21 @@ def few_reduced(f: Any, x: Any, dim: Shape, keepdim: bool, mean: bool = False) -
     return None
 
 
+def c_order(out: Any) -> Any:
+    """What a reduction gives, in C order: NumPy leaves the axes in the order of the operand's."""
+    return out if out.ndim < 2 or out.flags.c_contiguous else np.ascontiguousarray(out)
+
+
 def _sum_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     if x.dtype is F32 or x.dtype is F64:
         found = few_reduced(ADD, x, dim, keepdim)
-        return ADD.reduce(x, dim, None, None, keepdim) if found is None else found
+        if found is None:
+            found = ADD.reduce(x, dim, None, None, keepdim)
+        return found if found.ndim < 2 else c_order(found)
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
-        return ADD.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim).astype(x.dtype)
-    return ADD.reduce(x, axis=dim, keepdims=keepdim, dtype=_sum_dtype(x.dtype))
+        wide = ADD.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim)
+        return c_order(wide.astype(x.dtype))
+    return c_order(ADD.reduce(x, axis=dim, keepdims=keepdim, dtype=_sum_dtype(x.dtype)))
 
 
 def _declare_sum(name: str, node: str) -> Any:
@@ -195,7 +203,7 @@ def _extreme_jvp(t: Any, x: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
 def _declare_extreme(name: str, f: Any, node: str) -> Any:
     def impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
         found = few_reduced(f, x, dim, keepdim)
-        return f.reduce(x, axis=dim, keepdims=keepdim) if found is None else found
+        return c_order(f.reduce(x, axis=dim, keepdims=keepdim)) if found is None else found
     return op(
         name, impl=impl,
         infer=_extreme_infer(name), vjp={"x": _extreme_vjp}, jvp={"x": _extreme_jvp},
@@ -216,10 +224,12 @@ def _pick_impl(f: Any, extreme: Any) -> Any:
         at = f(x, dim, None, keepdims=keepdim)
         if x.dtype.kind in "fiub" and x.dtype.itemsize > 2:      # nan comes first in both
             values = extreme.reduce(x, dim, None, None, keepdim)
-            return (values, at) if type(at) is np.ndarray else (np.asarray(values), np.asarray(at))
+            if type(at) is np.ndarray:
+                return c_order(values), c_order(at)
+            return np.asarray(values), np.asarray(at)
         where = at if keepdim else np.expand_dims(at, dim)
         values = np.take_along_axis(x, where, dim)
-        return values if keepdim else values.squeeze(dim), at
+        return c_order(values if keepdim else values.squeeze(dim)), c_order(at)
     return impl
 
 
@@ -303,8 +313,8 @@ argmin_op: Any = _declare_arg("argmin", np.argmin)
 
 def _truth(name: str, f: Any) -> Any:
     return op(
-        name, impl=lambda x, /, *, dim, keepdim: np.asarray(
-            f(x, axis=dim, keepdims=keepdim)).astype(_truth_dtype(x.dtype), copy=False),
+        name, impl=lambda x, /, *, dim, keepdim: c_order(np.asarray(
+            f(x, axis=dim, keepdims=keepdim))).astype(_truth_dtype(x.dtype), copy=False),
         infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim),
                                               _truth_dtype(x.dtype)),
         batch=batch_reduce, cost=lambda x, **_: x.size)
@@ -316,11 +326,11 @@ def _truth_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 all_op, any_op = _truth("all", np.all), _truth("any", np.any)
 count_nonzero_op: Any = op(
-    "count_nonzero", impl=lambda x, /, *, dim, keepdim: np.asarray(
-        np.count_nonzero(x, axis=dim, keepdims=keepdim)).astype(np.int64),
+    "count_nonzero", impl=lambda x, /, *, dim, keepdim: c_order(np.asarray(
+        np.count_nonzero(x, axis=dim, keepdims=keepdim))).astype(np.int64),
     infer=lambda x, *, dim, keepdim: Aval(reduced_shape(x.shape, dim, keepdim), I64),
     batch=batch_reduce, cost=lambda x, **_: x.size)
 __all__ = ["EmptyAxis", "all_op", "amax_op", "amin_op", "any_op", "argmax_op", "argmin_op",
-           "axis_of", "batch_reduce", "count_nonzero_op", "dtype_of", "max_all_op", "max_dim_op",
-           "mean_all_op", "mean_op", "min_all_op", "min_dim_op", "no_zero_axis", "reduced_shape",
-           "spread", "sum_all_op", "sum_op"]
+           "axis_of", "batch_reduce", "c_order", "count_nonzero_op", "dtype_of", "max_all_op",
+           "max_dim_op", "mean_all_op", "mean_op", "min_all_op", "min_dim_op", "no_zero_axis",
+           "reduced_shape", "spread", "sum_all_op", "sum_op"]
