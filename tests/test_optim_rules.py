@@ -255,3 +255,25 @@ def test_bytes_of_the_state_stand_in_the_memory_report(name: str, kwargs: dict[s
         end = {row.what: row.bytes for row in report.rows("role", len(report.events) - 1)}
         assert end.get("optimizer state", 0) == want
         assert end["parameter"] == end["gradient"] == count * 4
+
+
+def test_the_state_of_lbfgs_has_pytorchs_keys_and_kinds() -> None:
+    """So that a checkpoint of one goes on in the other."""
+    torch = pytest.importorskip("torch")
+    kinds = []
+    for t in (torch, ad):
+        for steps in (1, 3):
+            w = t.nn.Parameter(t.tensor([1.0, 2.0]))
+            opt = t.optim.LBFGS([w], lr=0.1, history_size=4, max_iter=steps)
+
+            def closure(t: Any = t, w: Any = w, opt: Any = opt) -> Any:
+                opt.zero_grad()
+                loss = (w ** 4).sum()
+                loss.backward()
+                return loss
+            for _ in range(2):
+                opt.step(closure)
+            found = opt.state_dict()["state"][0]
+            kinds.append({k: [type(x).__name__ for x in v] if isinstance(v, list)
+                          else type(v).__name__ for k, v in found.items() if k != "t"})
+    assert kinds[:2] == kinds[2:]

@@ -126,7 +126,7 @@ class LBFGS(Optimizer):
             state["func_evals"] += used
             if run.done(group) or evaluations >= group["max_eval"]:
                 break
-        run.save(state)
+        run.save(state, group["history_size"])
         return first
 
     def _search(self, closure: Closure, run: _Run, group: dict[str, Any], slope: float,
@@ -158,6 +158,7 @@ class _Run:
         self.dirs = [x.array for x in state.get("old_dirs") or []]
         self.steps = [x.array for x in state.get("old_stps") or []]
         self.ro: list[float] = [float(x) for x in state.get("ro") or []]
+        self.weights: list[float] | None = None     # of the last direction
         self.h_diag = float(state.get("H_diag") or 1.0)
         prev = state.get("prev_flat_grad")
         self.prev_grad = None if prev is None else prev.array
@@ -186,6 +187,7 @@ class _Run:
         for i in reversed(range(len(self.dirs))):
             weights[i] = float(self.steps[i] @ q) * self.ro[i]
             q = q - self.dirs[i] * np.asarray(weights[i], q.dtype)
+        self.weights = weights
         self.d = q * np.asarray(self.h_diag, q.dtype)
         for i in range(len(self.dirs)):
             back = float(self.dirs[i] @ self.d) * self.ro[i]
@@ -199,11 +201,17 @@ class _Run:
                 or (self.prev_loss is not None and not math.isnan(self.loss)
                     and abs(self.loss - self.prev_loss) < change))
 
-    def save(self, state: dict[str, Any]) -> None:
+    def save(self, state: dict[str, Any], history: int) -> None:
         """Put the vectors back into the optimizer's state."""
+        def one(x: float) -> Tensor:
+            return wrap(np.asarray(x, self.d.dtype))
+        if self.weights is not None:
+            state["al"] = ([one(x) for x in self.weights]
+                           + [None] * (history - len(self.weights)))
         state.update(
             d=wrap(self.d), t=self.t, old_dirs=[wrap(x) for x in self.dirs],
-            old_stps=[wrap(x) for x in self.steps], ro=list(self.ro), H_diag=self.h_diag,
+            old_stps=[wrap(x) for x in self.steps], ro=[one(x) for x in self.ro],
+            H_diag=one(self.h_diag) if self.ro else 1,
             prev_flat_grad=wrap(self.prev_grad), prev_loss=self.prev_loss)
 
 
