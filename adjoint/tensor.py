@@ -136,6 +136,10 @@ def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = Non
              create_graph: bool = False, inputs: Any = None) -> None:
     """Accumulate the gradient of this tensor into the leaves (see `autograd.backward`)."""
     if self.level >= 1:
+        primal = api.primals(self, gradient)
+        if primal is not None:
+            api.backward([primal[0]], [primal[1]], retain_graph, create_graph, inputs=inputs)
+            return
         raise AutogradError(".backward() is not available inside of a functional transform; use "
                             "func.grad or autograd.grad on the result")
     api.backward([self], [gradient], retain_graph, create_graph, inputs=inputs)

@@ -65,3 +65,15 @@ def test_an_energy_is_differentiated_again() -> None:
         g, = ad.autograd.grad(fwAD.make_dual(x, ad.ones_like(x)) ** 4, x, create_graph=True)
         third, = ad.autograd.grad(fwAD.unpack_dual(g).tangent, x)
     assert third.item() == 24 * 2
+
+
+def test_backward_of_a_dual_tensor_accumulates_the_gradient_of_its_primal() -> None:
+    """`.grad` of a leaf is a plain tensor, as in PyTorch; tangents are `autograd.grad`'s."""
+    x = ad.tensor([1.0, 2.0], requires_grad=True)
+    with fwAD.dual_level():
+        loss = (fwAD.make_dual(x, ad.tensor([3.0, 4.0])) ** 3).sum()
+        loss.backward()
+        assert fwAD.unpack_dual(x.grad).tangent is None
+    assert x.grad.tolist() == [3.0, 12.0]
+    with pytest.raises(RuntimeError, match="not available inside of a functional transform"):
+        ad.func.jvp(lambda v: (v ** 2).sum().backward(), (ad.ones(2),), (ad.ones(2),))

@@ -128,6 +128,12 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         _accumulate(t, captured.get(i))
 
 
+def primals(*xs: Any) -> list[Any] | None:
+    """`forward_ad.primals`, which most programs never load."""
+    from adjoint.autograd import forward_ad
+    return forward_ad.primals(*xs)
+
+
 def _accumulate(t: Tensor, ct: Any) -> None:
     """Store the gradient of an input that is no leaf (leaves and `retain_grad` have theirs)."""
     if ct is None or t.is_leaf or t._retains:

@@ -131,6 +131,15 @@ def pull_back(outputs: Sequence[Any], inputs: Sequence[Any], cotangents: Sequenc
                  for g, t in zip(found, moved, strict=True))
 
 
+def primals(*xs: Any) -> list[Any] | None:
+    """Dual tensors without their tangents, for `backward`: `.grad` of a leaf, which is no dual
+    tensor, has no tangent. None if the first one is not dual; what is no tensor as it is."""
+    trace = getattr(xs[0], "trace", None)
+    if trace is None or trace not in _open.get():
+        return None
+    return [trace.parts(x)[0] if isinstance(x, Tensor) else x for x in xs]
+
+
 def _columns(roots: Sequence[tuple[Any, Any]], inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
     return [t for t, _ in roots], inputs, [c for _, c in roots]
 
