@@ -1,6 +1,9 @@
 """Layers, losses, initializers and their tools, with PyTorch's names."""
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from adjoint.base.errors import missing as _missing
 from adjoint.nn import functional, grad, init, modules, parallel, utils
 from adjoint.nn.modules import (
@@ -210,4 +213,10 @@ __all__ = [
     "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "functional", "grad", "init",
     "modules", "parallel", "utils",
 ]
-__getattr__ = _missing("adjoint.nn")
+_absent = _missing("adjoint.nn")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "attention":         # few programs choose a kernel of attention
+        return importlib.import_module("adjoint.nn.attention")
+    return _absent(name)
