@@ -7,6 +7,7 @@ import numpy as np
 
 from adjoint.base.dtypes import DType, of_numpy, set_default, to_numpy
 from adjoint.base.errors import ArgumentError
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.ops.convert import LEGACY
 from adjoint.ops.create import legacy
@@ -62,6 +63,8 @@ def typename(obj: Any) -> str:
 
 def set_default_tensor_type(t: Any) -> None:
     """`set_default_dtype` by the older type's name: `set_default_tensor_type(DoubleTensor)`."""
+    warn("torch.set_default_tensor_type() is deprecated, use set_default_dtype() and "
+         "set_default_device()")
     name = t if isinstance(t, str) else t.__name__
     dtype = LEGACY.get(name.rpartition(".")[2])
     if dtype is None:

@@ -17,7 +17,7 @@ from adjoint.base.errors import (
     ShapeError,
 )
 from adjoint.core.bind import plain_number
-from adjoint.core.modes import GRAD, state
+from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.tensor import Tensor, expose, share_cell, wrap
 from adjoint.ops.public import FUNCTIONS, METHODS, planned, public, write_out
 
@@ -255,6 +255,12 @@ for _name, _convert in (("__float__", _real(float)), ("__int__", _real(int)),
 # ------------------------------------------------------------------ axes turned around
 def _transposed(self: Tensor) -> Tensor:
     """All axes reversed."""
+    n = len(self.shape)
+    if n == 0:
+        warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.")
+    elif n != 2:
+        warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is "
+             "deprecated; use `x.mT` for batches of matrices, or `x.permute(...)` of all dims.")
     return METHODS["permute"](self, tuple(reversed(range(len(self.shape)))))
 
 

@@ -467,6 +467,7 @@ def test_exp_overflows_float32_above_88_and_log_sum_exp_does_not():
         [0.5, 0.5], abs=2 ** -14)               # half a unit in the last place of 1000
 
 
+@pytest.mark.filterwarnings("ignore:`torch.cuda.amp:FutureWarning")
 def test_cuda_forms_warn_and_do_nothing():
     from adjoint.cuda.amp import GradScaler, autocast
     x = make(2, 2)

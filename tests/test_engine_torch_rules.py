@@ -229,6 +229,7 @@ def test_threads_of_backward_may_be_set_and_change_nothing() -> None:
     assert x.grad.tolist() == [5.0]
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 def test_check_nan_is_on_unless_left_out() -> None:
     assert ad.is_anomaly_check_nan_enabled()
     with ad.autograd.detect_anomaly(check_nan=False):

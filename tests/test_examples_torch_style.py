@@ -98,6 +98,7 @@ def test_same_losses_as_pytorch(name: str, tmp_path: Path, float64: None) -> Non
 
 
 @pytest.mark.row("F123")
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("name", OURS)
 def test_learns(name: str, tmp_path: Path) -> None:
     """With us alone, in float32: it runs, writes its weights, and the loss falls."""

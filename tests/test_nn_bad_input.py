@@ -15,6 +15,8 @@ import adjoint as ad
 from adjoint import nn
 from adjoint.base.errors import AdjointError
 
+pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+
 z, ints = ad.zeros, lambda *s: ad.zeros(*s, dtype=ad.int64)
 Make = Callable[[], Any]
 

@@ -9,6 +9,8 @@ import adjoint as ad
 from adjoint import nn
 from adjoint.base.errors import AdjointError
 
+pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+
 z = ad.zeros
 CONSTRUCTION: list[tuple[Any, str]] = [
     (lambda: nn.Linear(-1, 2), "in_features must be >= 0, got -1"),

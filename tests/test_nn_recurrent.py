@@ -13,7 +13,9 @@ from adjoint import nn
 from adjoint.nn.utils import rnn
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:torch")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning:torch"),
+    pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")]
 
 
 def pair(name: str, *args: Any, **kwargs: Any) -> tuple[Any, Any]:

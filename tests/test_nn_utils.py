@@ -97,6 +97,7 @@ def test_weight_norm_equals_torch(dim: int | None, rng: np.random.Generator) -> 
         utils.weight_norm(utils.weight_norm(nn.Linear(2, 2)))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
 def test_weight_norm_parametrization_loads_state_of_the_older_one() -> None:
     old = utils.weight_norm(nn.Linear(2, 3))
     new = parametrizations.weight_norm(nn.Linear(2, 3))

@@ -18,6 +18,8 @@ from adjoint.kernels import alloc
 from adjoint.memory import budget
 from adjoint.utils.checkpoint import checkpoint
 
+pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+
 POINT = [0.0, 4.0, -1.0, 0.25]
 # function, its domain, what stands for operands outside of it
 BRANCHES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], float]] = {

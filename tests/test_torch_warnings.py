@@ -25,6 +25,22 @@ F.grid_sample(t.ones(1, 1, 2, 2), t.zeros(1, 2, 2, 2)) | Default grid_sample and
 F.affine_grid(t.zeros(1, 2, 3), (1, 1, 2, 2)) | Default grid_sample and affine_grid behavior has cha
 t.from_numpy(frozen) | The given NumPy array is not writable, and
 t.range(0, 3) | torch.range is deprecated and will be removed in a future release because its behavi
+t.tensor(x) | To copy construct from a tensor, it is recommended to use
+x.new_tensor(x) | To copy construct from a tensor, it is recommended to use
+v.T | The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated
+v[0].T | Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.
+F.dropout2d(t.ones(2, 3, 4)) | dropout2d: Received a 3D input to dropout2d and assuming that channel
+F.dropout2d(x) | dropout2d: Received a 2-D input to dropout2d, which is deprecated
+F.dropout3d(t.ones(2, 3, 4)) | dropout3d: Received a 3-D input to dropout3d, which is deprecated
+t.stft(t.ones(8), 4, return_complex=True) | A window was not provided. A rectangular window will be
+t.istft(t.ones(3, 3) + 0j, 4) | A window was not provided. A rectangular window will be applied
+t.stft(t.ones(8), 4, window=t.ones(4), return_complex=False) | stft with return_complex=False is dep
+v.resize(2) | non-inplace resize is deprecated
+v.resize_as(v) | non-inplace resize_as is deprecated
+F.upsample(t.ones(1, 1, 2, 2), scale_factor=2) | `nn.functional.upsample` is deprecated. Use `nn.fun
+t.autograd.detect_anomaly() | Anomaly Detection has been enabled.
+t.nn.TransformerEncoder(t.nn.TransformerEncoderLayer(4, 2), 1) | enable_nested_tensor is True, but s
+t.nn.TransformerEncoder(t.nn.TransformerEncoderLayer(3, 3, batch_first=True), 1) | enable_nested_ten
 t.chain_matmul(x, x) | torch.chain_matmul is deprecated and will be removed in a future PyTorch rele
 """
 ROWS = [tuple(part.strip() for part in line.split(" | ")) for line in WARNS.strip().splitlines()]

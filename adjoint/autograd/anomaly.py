@@ -13,7 +13,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.errors import AutogradError
-from adjoint.core.modes import Observer, watchers
+from adjoint.core.modes import Observer, warn, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor
 
 
@@ -171,7 +171,7 @@ class detect_anomaly:
 
     >>> import adjoint as ad
     >>> x = ad.tensor([4.0, 0.0], requires_grad=True)
-    >>> with ad.autograd.detect_anomaly():
+    >>> with ad.autograd.set_detect_anomaly(True):
     ...     (x.sqrt() * ad.tensor([1.0, 0.0])).sum().backward()
     Traceback (most recent call last):
     adjoint.base.errors.AutogradError: Function 'SqrtBackward0' returned nan values in its 0th ...
@@ -179,6 +179,9 @@ class detect_anomaly:
 
     def __init__(self, check_nan: bool = True, check_inf: bool = False,
                  check_forward: bool = False) -> None:
+        if type(self) is detect_anomaly and not (check_inf or check_forward):
+            warn("Anomaly Detection has been enabled. It takes a program a tenth to a half more "
+                 "time: enable it only for debugging.")
         self.check = _Check(check_nan, check_inf, check_forward)
         self._held: list[Any] = []
 

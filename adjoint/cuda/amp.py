@@ -7,6 +7,7 @@ from adjoint import amp as _amp
 from adjoint.amp.autocast_mode import custom_bwd as custom_bwd
 from adjoint.amp.autocast_mode import custom_fwd as custom_fwd
 from adjoint.base.dtypes import float16
+from adjoint.core.modes import warn
 
 
 class autocast(_amp.autocast):
@@ -14,6 +15,8 @@ class autocast(_amp.autocast):
 
     def __init__(self, enabled: bool = True, dtype: Any = float16,
                  cache_enabled: bool = True) -> None:
+        warn("`torch.cuda.amp.autocast(args...)` is deprecated. Please use "
+             "`torch.amp.autocast('cuda', args...)` instead.", FutureWarning)
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
@@ -23,6 +26,8 @@ class GradScaler(_amp.GradScaler):
     def __init__(self, init_scale: float = 2.0 ** 16, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000,
                  enabled: bool = True) -> None:
+        warn("`torch.cuda.amp.GradScaler(args...)` is deprecated. Please use "
+             "`torch.amp.GradScaler('cuda', args...)` instead.", FutureWarning)
         super().__init__("cuda", init_scale, growth_factor, backoff_factor, growth_interval,
                          enabled)
 

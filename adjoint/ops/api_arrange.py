@@ -88,7 +88,7 @@ def diag(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
     """
     need("diag", input)
     if len(input.shape) == 1:
-        return finish(out, diag_embed(input, diagonal))
+        return finish_same(out, diag_embed(input, diagonal))
     if len(input.shape) != 2:
         raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {len(input.shape)}D")
     from adjoint.ops.shape import clone_op

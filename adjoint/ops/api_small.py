@@ -26,6 +26,7 @@ from adjoint.base.errors import (
     StructureError,
 )
 from adjoint.core.inplace import check_fit
+from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops.api_common import (
@@ -453,7 +454,12 @@ def as_strided_(self: Any, size: Any, stride: Any, storage_offset: Any = None) -
 @public("resize", function=False)
 def resize(self: Any, *sizes: Any) -> Any:
     """This tensor with another shape of as many elements; `resize_` changes the tensor itself."""
-    shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    warn("non-inplace resize is deprecated")
+    return _resized(self, tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int)
+                    else sizes)
+
+
+def _resized(self: Any, shape: Any) -> Any:
     if math.prod(shape) != numel(self):
         raise ShapeError(f"requested resize to {list(shape)} ({math.prod(shape)} elements in total)"
                          f", but the given tensor has a size of {list(self.shape)} "
@@ -465,7 +471,8 @@ def resize(self: Any, *sizes: Any) -> Any:
 @public("resize_as", function=False)
 def resize_as(self: Any, tensor: Any) -> Any:
     """`resize` to the shape of another tensor."""
-    return resize(self, tuple(tensor.shape))
+    warn("non-inplace resize_as is deprecated")
+    return _resized(self, tuple(tensor.shape))
 
 
 @public("set_", function=False)

@@ -186,6 +186,14 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     >>> ad.tensor([[1, 2], [3, 4]]).dtype
     adjoint.int64
     """
+    if isinstance(data, Tensor):
+        warn("To copy construct from a tensor, it is recommended to use x.detach().clone(), with "
+             ".requires_grad_(True) for a leaf, rather than tensor(x).")
+    return _copied(data, dtype, device, requires_grad)
+
+
+def _copied(data: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    """`tensor` of anything, without a word."""
     if rehearsal.get() is not None and isinstance(data, Tensor) and type(data.array) is MetaArray:
         return wrap(call(np.array, data.array, _dtype(dtype, data.array.dtype), otherwise=tuple),
                     requires_grad)
@@ -200,13 +208,13 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | 
               requires_grad: bool = False) -> Tensor:
     """`data` as a tensor, sharing memory where it is an array or tensor of that dtype."""
     if copy:
-        return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+        return _copied(data, dtype, device, requires_grad)
     if isinstance(data, Tensor):
         same = dtype is None or data.array.dtype == to_numpy(dtype)
         return data if same else data.to(dtype)
     if isinstance(data, np.ndarray) and (dtype is None or data.dtype == to_numpy(dtype)):
         return from_numpy(data)
-    return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _copied(data, dtype, device, requires_grad)
 
 
 @public(method=False)

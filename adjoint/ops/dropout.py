@@ -13,6 +13,7 @@ from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.inplace import inplace
+from adjoint.core.modes import warn
 from adjoint.core.op import Op, op
 from adjoint.core.tensor import wrap
 from adjoint.core.trace import mapping
@@ -146,10 +147,16 @@ def _channels(name: str, input: Any, p: float, training: bool, in_place: bool,
               ranks: tuple[int, ...], unbatched: int) -> Any:
     _checked(name, input, p)
     n = len(input.shape)
-    if n not in ranks:
+    if n < 2 or n not in ranks and name == "dropout1d":
         raise ShapeError(f"{name}: expected an input with {' or '.join(map(str, ranks))} axes, got "
                          f"{list(input.shape)}")
-    lead = 1 if n == unbatched else 2
+    if n not in ranks:
+        warn(f"{name}: Received a {n}-D input to {name}, which is deprecated: it drops channels of "
+             f"{' or '.join(map(str, ranks))} axes; use dropout for single elements")
+    elif name == "dropout2d" and n == 3:
+        warn("dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D "
+             "dropout behavior is desired, of (N, C, L); use dropout1d")
+    lead = 1 if n == unbatched and n in ranks else 2
     shape = (*input.shape[:lead], *(1,) * (n - lead))
     return _drop(name, input, p, training, in_place, shape)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     choice,
@@ -249,6 +250,10 @@ def _window(window: Any, win_length: int, n_fft: int, dtype: Any) -> Any:
     return pad_zero_op(w, pads=((before, n_fft - win_length - before),))
 
 
+_NO_WINDOW = ("A window was not provided. A rectangular window will be applied, which leaks "
+              "between frequencies; give hann_window(n_fft), or window=ones(n_fft) to have it so.")
+
+
 @public()
 @in_float32
 @typed
@@ -256,6 +261,12 @@ def stft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None,
          center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
          onesided: Any = None, return_complex: Any = None, align_to_window: Any = None) -> Any:
     """Short-time Fourier transform of (L,) or (B, L): complex (..., frequencies, frames)."""
+    if window is None:
+        warn(_NO_WINDOW)
+    real = dtype_of(input).kind != "c" and (window is None or dtype_of(window).kind != "c")
+    if real and return_complex is None:
+        raise ArgumentError("stft requires the return_complex parameter be given for real inputs: "
+                        "return_complex=True, and view_as_real(answer) where pairs are wanted")
     from adjoint.ops.vision import pad
     hop = n_fft // 4 if hop_length is None else hop_length
     width = n_fft if win_length is None else win_length
@@ -269,12 +280,14 @@ def stft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None,
                             f"={width}): expected 0 < n_fft <= length, hop_length > 0 and "
                             "0 < win_length <= n_fft")
     frames = windows_op(x, dim=len(x.shape) - 1, size=n_fft, step=hop)
-    real = dtype_of(x).kind != "c" and (window is None or dtype_of(window).kind != "c")
     frames = mul(frames, _window(window, width, n_fft, dtype_of(x)))
     one = real if onesided is None else onesided
     f = FFT["rfft"] if one else FFT["fft"]
     out = mT(f(frames, norm="ortho" if normalized else None))
     out = squeeze_op(out, dims=(0,)) if single else out
+    if not return_complex and real:
+        warn("stft with return_complex=False is deprecated: take view_as_real of the complex "
+             "answer where pairs are wanted")
     if return_complex is False:
         return FUNCTIONS["view_as_real"](out)
     return out
@@ -286,6 +299,8 @@ def istft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None
           window: Any = None, center: bool = True, normalized: bool = False, onesided: Any = None,
           length: Any = None, return_complex: bool = False) -> Any:
     """The signal of least squared error whose `stft` is the input (D. Griffin, J. Lim, 1984)."""
+    if window is None:
+        warn(_NO_WINDOW)
     hop = n_fft // 4 if hop_length is None else hop_length
     width = n_fft if win_length is None else win_length
     single = len(input.shape) == 2

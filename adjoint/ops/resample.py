@@ -13,6 +13,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32
 from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
+from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import cast_to, dtype_of, need
@@ -297,5 +298,11 @@ def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) ->
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-upsample = interpolate
+def upsample(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+             align_corners: Any = None) -> Any:
+    """`interpolate` by its old name."""
+    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.")
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
 __all__ = ["RECORDS", "interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]

@@ -8,9 +8,11 @@ from typing import Any
 
 import adjoint.nn.functional as F
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.nn import _core
 from adjoint.nn.init import xavier_uniform_
+from adjoint.nn.modules.activation import GELU, ReLU
 from adjoint.nn.modules.attention import MultiheadAttention
 from adjoint.nn.modules.container import ModuleList
 from adjoint.nn.modules.dropout import Dropout
@@ -175,15 +177,34 @@ class TransformerDecoderLayer(Module):
         return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
+def _not_nested(layer: Module) -> str:
+    """Why PyTorch would not take its path of nested tensors for this layer; "" where it would."""
+    if not isinstance(layer, TransformerEncoderLayer):
+        return "encoder_layer was not TransformerEncoderLayer"
+    attention = layer.self_attn
+    for told, why in (
+            (layer.norm_first, "norm_first was True"),
+            (not attention.batch_first, "self_attn.batch_first was not True (use batch_first for "
+                                        "better inference performance)"),
+            (attention.in_proj_bias is None, "self_attn was passed bias=False"),
+            (not attention._qkv_same_embed_dim, "self_attn._qkv_same_embed_dim was not True"),
+            (layer.activation not in (F.relu, F.gelu) and not isinstance(
+                layer.activation, ReLU | GELU), "activation_relu_or_gelu was not True"),
+            (attention.num_heads % 2, "self_attn.num_heads is odd")):
+        if told:
+            return "encoder_layer." + why
+    return ""
+
+
 class TransformerEncoder(Module):
     """``num_layers`` copies of ``encoder_layer``, then ``norm`` if given.
 
     ``enable_nested_tensor`` and ``mask_check`` are accepted and change nothing.
 
     >>> import adjoint as ad
-    >>> layer = ad.nn.TransformerEncoderLayer(8, 2, 16)
-    >>> tuple(ad.nn.TransformerEncoder(layer, 2)(ad.zeros(5, 3, 8)).shape)
-    (5, 3, 8)
+    >>> layer = ad.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> tuple(ad.nn.TransformerEncoder(layer, 2)(ad.zeros(3, 5, 8)).shape)
+    (3, 5, 8)
     """
 
     def __init__(self, encoder_layer: TransformerEncoderLayer, num_layers: int,
@@ -194,6 +215,9 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
+        why = _not_nested(encoder_layer) if enable_nested_tensor else ""
+        if why:
+            warn("enable_nested_tensor is True, but self.use_nested_tensor is False because " + why)
         self.mask_check = mask_check
 
     def forward(self, src: Tensor, mask: Tensor | None = None,
@@ -243,9 +267,9 @@ class Transformer(Module):
     feature sizes differ.
 
     >>> import adjoint as ad
-    >>> m = ad.nn.Transformer(8, 2, 1, 1, 16)
-    >>> tuple(m(ad.zeros(5, 3, 8), ad.zeros(4, 3, 8)).shape)
-    (4, 3, 8)
+    >>> m = ad.nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    >>> tuple(m(ad.zeros(3, 5, 8), ad.zeros(3, 4, 8)).shape)
+    (3, 4, 8)
     """
 
     def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from adjoint.base.errors import ArgumentError
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn.modules.module import Module
 
@@ -46,10 +47,14 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     Raises ArgumentError if it is there already.
 
     >>> import adjoint as ad
-    >>> m = weight_norm(ad.nn.Linear(2, 3))
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore", category=FutureWarning):
+    ...     m = weight_norm(ad.nn.Linear(2, 3))
     >>> sorted(n for n, _ in m.named_parameters())
     ['bias', 'weight_g', 'weight_v']
     """
+    warn("`torch.nn.utils.weight_norm` is deprecated in favor of "
+         "`torch.nn.utils.parametrizations.weight_norm`.", FutureWarning)
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm) and hook.name == name:
             raise ArgumentError("Cannot register two weight_norm hooks on the same parameter "
