@@ -224,8 +224,6 @@ def test_questions_about_cuda_devices_of_which_there_are_none():
 
 def test_nn_attention_needs_no_import() -> None:
     """`torch.nn.attention` is there once torch is imported; other absent names are named."""
-    import subprocess
-    import sys
     code = "import adjoint as t; print(t.nn.attention.SDPBackend.MATH.name); t.nn.nosuch"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)  # noqa: S603
     assert ran.stdout == "MATH\n" and "has no attribute 'nosuch'" in ran.stderr

@@ -380,6 +380,9 @@ def round_inplace(self: Tensor, *, decimals: int = 0) -> Tensor:
     return inplace(p.round_op.op, self, name="round_")
 
 
+_where_out = exactly("Expected out type to be {want} but got {have}")
+
+
 @public(method=False)
 @planned
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
@@ -393,7 +396,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
         raise DTypeError(f"where expected condition to be a boolean tensor, but got a tensor with "
                          f"dtype {condition.dtype}")
     result = p.where_op(condition, input, other)
-    return exactly("Expected out type to be {want} but got {have}")(out, result)
+    return _where_out(out, result)
 
 
 @public(name="where", function=False)

@@ -166,6 +166,11 @@ def wrapped_index(name: str, index: Any, size: int, *, negative: bool = False) -
     return cast_to(index, np.int64) if dtype_of(index) != I64 else index
 
 
+_select_out = exactly("index_select(): self and result must have the same scalar type")
+_take_out = exactly("take(): self and out expected to have the same dtype, but got self.dtype = "
+                    "{want} and out.dtype = {have}")
+
+
 @public()
 @planned
 def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
@@ -184,8 +189,7 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
     index = wrapped_index("index_select", index, input.shape[d])
     if not len(index.shape):
         index = reshape(index, (1,))
-    return exactly("index_select(): self and result must have the same scalar type")(
-        out, index_select_op(input, index, dims=(d,)))
+    return _select_out(out, index_select_op(input, index, dims=(d,)))
 
 
 @public()
@@ -196,8 +200,7 @@ def take(input: Any, index: Any, *, out: Any = None) -> Any:
     index = _index_of("take", index)
     flat = reshape(input, (numel(input),))
     lin = positions((numel(input),), Parsed((FULL,), (0,), [index]))
-    return exactly("take(): self and out expected to have the same dtype, but got self.dtype = "
-                   "{want} and out.dtype = {have}")(out, take_op(flat, lin, dims=(0,)))
+    return _take_out(out, take_op(flat, lin, dims=(0,)))
 
 
 @public("put_", function=False)
