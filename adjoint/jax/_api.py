@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
@@ -24,11 +25,11 @@ from adjoint.jax._array import (
     make,
 )
 from adjoint.jax._dtypes import FLAGS, config
-from adjoint.jax._flat import Hidden, Leaves, is_key
+from adjoint.jax._flat import Hidden, Leaves, in_range, is_key, leaf, outputs
 from adjoint.jax._keys import KEY, KeyArray
 from adjoint.jax._table import finite
 from adjoint.jax._trace import in_the_open, traced
-from adjoint.jax.tree_util import flat, tree_map
+from adjoint.jax.tree_util import flat, keystr, tree_leaves_with_path, tree_map
 
 F = Callable[..., Any]
 
@@ -36,7 +37,7 @@ F = Callable[..., Any]
 # ------------------------------------------------------------------ jit
 def _statics(fun: F, nums: Any, names: Any) -> tuple[set[int], set[str]]:
     """Static arguments by position and by name: each implies the other."""
-    numbers = {nums} if isinstance(nums, int) else set(nums or ())
+    numbers = _named_positions(nums)
     words = {names} if isinstance(names, str) else set(names or ())
     try:
         order = list(inspect.signature(fun).parameters)
@@ -47,6 +48,39 @@ def _statics(fun: F, nums: Any, names: Any) -> tuple[set[int], set[str]]:
     numbers = {i % count if i < 0 and count else i for i in numbers} | {
         order.index(n) for n in words if n in order}
     return numbers, words
+
+
+def _named_positions(nums: Any) -> set[int]:
+    """Positions that are given as one number or several; TypeError for what is no number."""
+    try:
+        return {operator.index(nums)}
+    except TypeError:
+        return {operator.index(i) for i in (nums if nums is not None else ())}
+
+
+def _check_marked(fun: F, nums: Any, names: Any, what: str) -> set[str]:
+    """The names of the parameters that `{what}_argnums` and `{what}_argnames` mark; ValueError
+    for those that the function does not have."""
+    numbers = _named_positions(nums)
+    words = {names} if isinstance(names, str) else set(names or ())
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return words
+    kinds = [p.kind for p in parameters]
+    order = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds and any([
+            not -len(order) <= i < len(order) for i in numbers]):
+        raise ValueError(f"Jitted function has {what}_argnums={tuple(sorted(numbers))}, but only "
+                         f"accepts {len(order)} positional arguments.")
+    by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    if inspect.Parameter.VAR_KEYWORD not in kinds and words - by_name:
+        only = words & {p.name for p in parameters if p.kind is p.POSITIONAL_ONLY}
+        raise ValueError(f"Jitted function has invalid argnames {only or words - by_name} in "
+                         f"{what}_argnames. "
+                         + ("These are positional-only" if only else
+                            "Function does not take these args."))
+    return words | {order[i] for i in numbers if -len(order) <= i < len(order)}
 
 
 def _hashable(x: Any) -> None:
@@ -72,7 +106,7 @@ class Jitted:
         with traced():
             given, named = self._given(args, kwargs)
             found = self.fun(*given, **named)
-        found = tree_map(_result, found)
+        found = _results(found, self.fun)
         if config.watched:
             for x in (y for y in Leaves(found).arrays if not is_key(y)):
                 finite(x, f"jit({getattr(self.fun, '__name__', 'fun')})")
@@ -85,13 +119,13 @@ class Jitted:
             if i in self.nums:
                 _hashable(a)
             else:
-                a = _arrays(a)
+                a = _arrays(a, self.fun, i)
             given.append(a)
         named = {}
         for k, v in kwargs.items():
             if k in self.names:
                 _hashable(v)
-            named[k] = v if k in self.names else _arrays(v)
+            named[k] = v if k in self.names else _arrays(v, self.fun, k)
         return given, named
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -135,18 +169,32 @@ class Lowered:
                            "and no program of them is made")
 
 
-def _arrays(tree: Any) -> Any:
-    """Numbers and NumPy's arrays in an argument as arrays; TypeError for other leaves."""
+def _arrays(tree: Any, fun: F, at: int | str) -> Any:
+    """Numbers and NumPy's arrays in argument `at` as arrays; TypeError for other leaves."""
     leaves, spec = flat(tree)
     made = []
-    for x in leaves:
+    for k, x in enumerate(leaves):
         if not is_key(x) and not is_array_like(x):
-            raise TypeError(f"Cannot interpret value of type {type(x)} as an abstract array; it "
-                            "does not have a dtype attribute: a jitted function takes arrays and "
-                            "numbers; mark other arguments as static (static_argnums, "
-                            "static_argnames)")
+            path = keystr(tree_leaves_with_path(tree)[k][0])
+            raise _no_value(x, fun, f"{_parameter(fun, at)}{path}")
         made.append(_remade(x))
     return unflatten(made, spec)
+
+
+def _parameter(fun: F, at: int | str) -> str:
+    """The name of an argument in a message."""
+    try:
+        order = list(inspect.signature(fun).parameters)
+    except (TypeError, ValueError):
+        order = []
+    return order[at] if isinstance(at, int) and at < len(order) else f"{at}"
+
+
+def _no_value(x: Any, fun: F, path: str) -> TypeError:
+    return TypeError(f"Error interpreting argument to {fun} as an abstract array. The problematic "
+                     f"value is of type {type(x)} and was passed to the function at path {path}."
+                     "\nA jitted function takes arrays and numbers: mark other arguments as static "
+                     "(static_argnums, static_argnames).")
 
 
 def _remade(x: Any) -> Any:
@@ -157,15 +205,16 @@ def _remade(x: Any) -> Any:
     return make(a.tensor, a.weak_type)
 
 
+def _results(tree: Any, fun: F) -> Any:
+    """The output of a function as arrays and keys of the trace that runs."""
+    found, spec = flat(tree)
+    what = outputs(fun, "jit")
+    return unflatten([_result(leaf(x, what, tree, k)) for k, x in enumerate(found)], spec)
+
+
 def _result(x: Any) -> Any:
-    if is_key(x):
-        return KeyArray(make(x.data.tensor))
-    if type(x) is Array:
-        return make(x.tensor, x.weak_type)
-    if not is_array_like(x):
-        raise TypeError("function returned a value of type "
-                        f"{type(x)} at output component, which is not a valid JAX type")
-    return _remade(x)
+    """An array or key of the trace that is over as one of the trace around it."""
+    return KeyArray(make(x.data.tensor)) if is_key(x) else make(x.tensor, x.weak_type)
 
 
 def jit(fun: Any = None, /, *, static_argnums: Any = None, static_argnames: Any = None,
@@ -182,9 +231,15 @@ def jit(fun: Any = None, /, *, static_argnums: Any = None, static_argnames: Any 
     Array(2., dtype=float32, weak_type=True)
     """
     if fun is None:
-        return partial(jit, static_argnums=static_argnums, static_argnames=static_argnames)
+        return partial(jit, static_argnums=static_argnums, static_argnames=static_argnames,
+                       donate_argnums=donate_argnums, donate_argnames=donate_argnames)
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")
+    both = _check_marked(fun, static_argnums, static_argnames, "static") & _check_marked(
+        fun, donate_argnums, donate_argnames, "donate")
+    if both:
+        raise ValueError("static_argnames and donate_argnames cannot intersect. Argument names "
+                         f"{both} appear in both static_argnames and donate_argnames")
     return Jitted(fun, static_argnums, static_argnames)
 
 
@@ -232,9 +287,16 @@ def eval_shape(fun: F, *args: Any, **kwargs: Any) -> Any:
     >>> jax.eval_shape(lambda x: x @ x.T, jax.ShapeDtypeStruct((3, 2), "float32"))
     ShapeDtypeStruct(shape=(3, 3), dtype=float32)
     """
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}: eval_shape takes a function")
+    for path, x in tree_leaves_with_path((args, kwargs)):
+        if not is_array_like(x) and not hasattr(x, "shape"):
+            at = path[1].idx if path[0].idx == 0 else path[1].key
+            raise _no_value(x, fun, f"{_parameter(fun, at)}{keystr(path[2:])}")
     given, named = tree_map(_meta, (args, kwargs))
     with without_values():
         out = fun(*given, **named)
+    Leaves(out, outputs(fun, "jit"))
     return tree_map(lambda x: ShapeDtypeStruct(x.shape, KEY) if is_key(x) else ShapeDtypeStruct(
         as_array(x).shape, as_array(x).dtype, weak_type=as_array(x).weak_type), out)
 
@@ -260,6 +322,9 @@ def shapes_of(branch: F, given: Leaves) -> Leaves | None:
 
 def make_jaxpr(fun: F, *_: Any, **__: Any) -> F:
     """NotSupported: functions are not traced to programs here."""
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}: make_jaxpr takes a function")
+
     def run(*args: Any, **kwargs: Any) -> Any:
         raise NotSupported(
             f"make_jaxpr({getattr(fun, '__name__', fun)}): functions run as they are written, and "
@@ -273,17 +338,29 @@ def checkpoint(fun: F | None = None, *, concrete: bool = False, prevent_cse: boo
                static_argnums: Any = (), policy: Any = None) -> Any:
     """A function whose intermediates are computed again in the backward pass, not kept."""
     if fun is None:
-        return partial(checkpoint, static_argnums=static_argnums, policy=policy)
-    nums = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
+        return partial(checkpoint, concrete=concrete, static_argnums=static_argnums, policy=policy)
+    if concrete:
+        raise NotImplementedError("The `concrete` option to `jax.checkpoint` was removed in JAX "
+                                  "v0.10.0: mark arguments that Python code looks at by "
+                                  "`static_argnums`")
+    wanted = _named_positions(static_argnums)
 
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
+        if any([i >= len(args) for i in wanted]):
+            raise ValueError("the `static_argnums` argument to `jax.checkpoint` / `jax.remat` can "
+                             "only take integer values greater than or equal to `-len(args)` and "
+                             f"less than `len(args)`, but got {tuple(wanted)}, while `len(args)` = "
+                             f"{len(args)}")
+        in_range(sorted(wanted), len(args))
+        nums = {i % len(args) for i in wanted}
         moving = tuple(a for i, a in enumerate(args) if i not in nums)
 
         def inner(*given: Any, **named: Any) -> Any:
             rest = iter(given)
             return fun(*[a if i in nums else next(rest) for i, a in enumerate(args)], **named)
-        f = Hidden(lambda a, k: inner(*a, **k), (moving, kwargs))
+        f = Hidden(lambda a, k: inner(*a, **k), (moving, kwargs),
+                   what=outputs(fun, "checkpoint / remat"))
         found = _func.checkpoint(lambda *ts: tuple(f(*ts)))(*f.given.tensors)
         return f.out.tree(found)
     return run
@@ -348,7 +425,7 @@ def devices(backend: Any = None) -> list[Device]:
 
 def device_put(x: Any, device: Any = None, **_: Any) -> Any:
     """A tree of values as arrays."""
-    return tree_map(lambda v: v if is_key(v) else as_array(v) if is_array_like(v) else v, x)
+    return tree_map(leaf, x)
 
 
 def device_get(x: Any) -> Any:

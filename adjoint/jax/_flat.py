@@ -11,7 +11,7 @@ from adjoint.core.tensor import wrap
 from adjoint.func.reverse import FLOAT0
 from adjoint.jax._array import Array, as_array, describe, is_array_like, make
 from adjoint.jax._trace import traced
-from adjoint.jax.tree_util import PyTreeDef, flat
+from adjoint.jax.tree_util import PyTreeDef, flat, keystr, tree_leaves_with_path
 
 F = Callable[..., Any]
 
@@ -21,13 +21,38 @@ def is_key(x: Any) -> bool:
     return type(x).__name__ == "KeyArray"
 
 
-def leaf(x: Any, what: str = "Argument") -> Any:
-    """An argument as an array; TypeError for what is no value."""
+def in_range(nums: Sequence[int], count: int, longer: bool = False) -> None:
+    """ValueError for positions that `count` arguments do not have; longer: later ones may be."""
+    for i in nums:
+        if i < -count or i >= count and not longer:
+            raise ValueError("Positional argument indices, e.g. for `static_argnums`, must have "
+                             "value greater than or equal to -len(args) and less than len(args), "
+                             f"but got value {i} for len(args) == {count}.")
+
+
+def leaf(x: Any, what: str = "Argument", tree: Any = None, at: int = 0) -> Any:
+    """An argument as an array; TypeError for what is no value, which says where in `tree`."""
     if type(x) is Array or is_key(x):
         return x
     if not is_array_like(x):
+        if what.startswith("function "):
+            path = keystr(tree_leaves_with_path(tree)[at][0]) if tree is not None else ""
+            raise TypeError(f"{what} returned a value of type {type(x)}"
+                            f"{f' at output component {path}' if path else ''}, which is not a "
+                            "valid JAX type")
         raise TypeError(f"{what} '{x}' of type {type(x)} is not a valid JAX type")
     return as_array(x)
+
+
+def outputs(fun: Any, what: str) -> str:
+    """How an output of a function that `what` runs is called in messages."""
+    return f"function {source_of(fun)} traced for {what}"
+
+
+def source_of(fun: Any) -> str:
+    """A function's name, and where it is written if that is known."""
+    name, code = getattr(fun, "__name__", None) or repr(fun), getattr(fun, "__code__", None)
+    return name if code is None else f"{name} at {code.co_filename}:{code.co_firstlineno}"
 
 
 def lower(x: Any) -> Any:
@@ -52,7 +77,7 @@ class Leaves:
 
     def __init__(self, tree: Any, what: str = "Argument") -> None:
         found, self.spec = flat(tree)
-        self.arrays = [leaf(x, what) for x in found]
+        self.arrays = [leaf(x, what, tree, k) for k, x in enumerate(found)]
         self.like = Like(self.arrays)
 
     @property
@@ -74,8 +99,9 @@ class Flat:
     """`fun(*args, **kwargs)` as a function of the tensors of `args`, giving a list of tensors;
     the structure of its last output, and its auxiliary output, are kept."""
 
-    def __init__(self, fun: F, args: Any, kwargs: Any = None, has_aux: bool = False) -> None:
-        self.fun, self.kwargs, self.has_aux = fun, kwargs or {}, has_aux
+    def __init__(self, fun: F, args: Any, kwargs: Any = None, has_aux: bool = False,
+                 what: str = "Argument") -> None:
+        self.fun, self.kwargs, self.has_aux, self.what = fun, kwargs or {}, has_aux, what
         self.given = Leaves(args)
         self.out: Leaves
         self.aux: Leaves
@@ -88,7 +114,7 @@ class Flat:
                                 f"but got type {type(found)} with value {found!r:.80}")
             found, extra = found
             self.aux = Leaves(extra, "aux")
-        self.out = Leaves(found, "Output")
+        self.out = Leaves(found, self.what)
         return (self.out.tensors, self.aux.tensors) if self.has_aux else self.out.tensors
 
 
@@ -152,4 +178,4 @@ def zeros(x: Array) -> Any:
 
 
 __all__ = ["FLOAT0", "Flat", "Hidden", "Leaves", "Like", "Moving", "Spec", "conjugate",
-           "describe", "leaf", "lower", "zeros"]
+           "describe", "in_range", "leaf", "lower", "outputs", "source_of", "zeros"]

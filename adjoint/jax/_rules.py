@@ -13,7 +13,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import unflatten
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, describe, make, moves
-from adjoint.jax._flat import FLOAT0, Leaves, conjugate, is_key, zeros
+from adjoint.jax._flat import FLOAT0, Leaves, conjugate, is_key, leaf, zeros
 from adjoint.jax.errors import UnexpectedTracerError
 from adjoint.jax.tree_util import PyTreeDef, flat
 
@@ -54,7 +54,12 @@ class _Ruled:
             signature = inspect.signature(self.fun)
         except (TypeError, ValueError):
             return tuple(args)
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"The input arguments to the {type(self).__name__}-decorated function "
+                            f"{self.__name__} could not be resolved to positional-only arguments. "
+                            f"Binding failed with the error:\n{error}") from None
         bound.apply_defaults()
         if bound.kwargs:
             raise TypeError(f"The following keyword arguments could not be resolved to positions: "
@@ -100,7 +105,7 @@ class _Called:
 
     def outputs(self, found: Any) -> tuple[Any, ...]:
         """An output as tensors; its structure is kept."""
-        self.out = Leaves(found, "Output")
+        self.out = Leaves(found)
         return tuple(self.out.tensors)
 
 
@@ -170,7 +175,7 @@ class custom_jvp(_Ruled):
             raise TypeError(f"Custom JVP rule {name} for function {self.__name__} must produce a "
                             "pair (list or tuple of length two) representing primal and tangent "
                             f"outputs, but got {found!r:.200}.")
-        out = Leaves(found[0], "Output")
+        out = Leaves(found[0])
         ts, spec = flat(found[1])
         if spec != out.spec:
             raise TypeError(f"Custom JVP rule {name} for function {self.__name__} must produce "
@@ -181,7 +186,7 @@ class custom_jvp(_Ruled):
             if getattr(t, "dtype", None) == FLOAT0:
                 made.append(wrap(np.zeros(o.shape, np.float32)))
                 continue
-            x = as_array(t)
+            x = leaf(t)
             if x.shape != o.shape or (x.dtype != o.dtype and is_inexact(o.dtype)):
                 raise TypeError("Custom JVP rule must produce primal and tangent outputs with "
                                 "corresponding shapes and dtypes. Expected "
@@ -284,7 +289,7 @@ def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
         if c is None or is_key(a) or not is_inexact(a.dtype):
             made.append(None)
             continue
-        x = as_array(c)
+        x = leaf(c)
         if x.shape != a.shape:
             raise ValueError(f"Custom VJP bwd rule of {f.__name__} must produce cotangents of the "
                              f"shapes of the primal inputs: got {x.shape} for {a.shape}")

@@ -15,9 +15,19 @@ from adjoint.base.tree import Spec, unflatten
 from adjoint.core.tensor import wrap
 from adjoint.func.reverse import Pull
 from adjoint.jax._array import Array, as_array, describe, make
-from adjoint.jax._flat import FLOAT0, Flat, Leaves, Moving, conjugate, is_key
+from adjoint.jax._flat import (
+    FLOAT0,
+    Flat,
+    Leaves,
+    Moving,
+    conjugate,
+    in_range,
+    is_key,
+    leaf,
+    source_of,
+)
 from adjoint.jax._trace import pulling, traced
-from adjoint.jax.tree_util import PyTreeDef, flat, prefix_leaves, tree_map
+from adjoint.jax.tree_util import PyTreeDef, flat, prefix_leaves, structures_differ, tree_map
 
 F = Callable[..., Any]
 
@@ -25,19 +35,21 @@ F = Callable[..., Any]
 def callable_or_error(fun: Any, what: str) -> None:
     """TypeError for what cannot be called."""
     if not callable(fun):
-        raise TypeError(f"{what} requires a callable, got {fun!r} of type {type(fun)}")
+        raise TypeError(f"Expected a callable value, got {fun!r}: {what} takes a function")
 
 
 def _name(fun: Any) -> str:
     return getattr(fun, "__name__", None) or repr(fun)
 
 
-def _numbers(argnums: Any, args: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
+def _numbers(argnums: Any, args: Sequence[Any], jacobian: bool = False
+             ) -> tuple[tuple[int, ...], bool]:
     try:
         nums: tuple[int, ...] = (operator.index(argnums),)
         single = True
     except TypeError:
         nums, single = tuple(operator.index(i) for i in argnums), False
+    in_range(nums, len(args), not jacobian)
     need = max((i + 1 if i >= 0 else -i for i in nums), default=0)
     if need > len(args):
         raise TypeError(f"differentiating with respect to argnums={argnums} requires at least "
@@ -108,17 +120,16 @@ class Pulled:
 
 
 def value_and_grad(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
-                   allow_int: bool = False, reduce_axes: Sequence[Any] = (), *,
-                   _what: str = "value_and_grad") -> F:
+                   allow_int: bool = False, reduce_axes: Sequence[Any] = ()) -> F:
     """(value, gradient) of a scalar function, as a function of the same arguments."""
-    callable_or_error(fun, _what)
+    callable_or_error(fun, "value_and_grad")
 
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
         nums, single = _numbers(argnums, args)
         moving = Moving(args, nums)
         for x in moving.leaves.arrays:
-            _check_input(x, _what, holomorphic, allow_int)
+            _check_input(x, "grad", holomorphic, allow_int)
         p = Pulled(fun, moving, kwargs, has_aux)
         out = p.flat.out
         if out.spec.kind is not None:
@@ -128,7 +139,7 @@ def value_and_grad(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic:
         if y.shape != ():
             raise TypeError("Gradient only defined for scalar-output functions. Output had shape: "
                             f"{y.shape}.")
-        _check_output(y, _what, holomorphic)
+        _check_output(y, "grad", holomorphic)
         grads = moving.gather(p.pull([wrap(np.ones((), y.dtype))]))
         g = grads[0] if single else grads
         return ((p.value, p.aux), g) if has_aux else (p.value, g)
@@ -144,7 +155,7 @@ def grad(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = Fa
     Array(12., dtype=float32, weak_type=True)
     """
     callable_or_error(fun, "grad")
-    inner = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, _what="grad")
+    inner = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -160,13 +171,21 @@ def vjp(fun: F, *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any]
     p = Pulled(fun, moving, {}, has_aux)
     out = p.flat.out
 
-    def pull(ct: Any) -> Any:
+    def pull(ct: Any, *more: Any) -> Any:
+        if more:
+            raise TypeError(f"The function returned by `jax.vjp` applied to {_name(fun)} was "
+                            f"called with {1 + len(more)} arguments, but functions returned by "
+                            "`jax.vjp` must be called with a single argument corresponding to the "
+                            "single value returned by the function being differentiated (even if "
+                            "that is a tuple or other container): pass them in one tuple")
         leaves, spec = flat(ct)
         if spec != out.spec:
+            where, gap = structures_differ(out.spec, spec)
             raise ValueError("unexpected tree structure.\n\nThe argument to a VJP function "
-                             "returned by `jax.vjp` must match the pytree structure of the "
-                             f"differentiated function {_name(fun)}: the output has structure "
-                             f"{out.treedef}, the argument {PyTreeDef(spec)}")
+                             "returned by `jax.vjp` must match the pytree\nstructure of the "
+                             f"differentiated function {source_of(fun)}.\n\nBut the tree "
+                             f"structures differ:\n  * out{where}, of the output and of the "
+                             f"argument: {gap}.")
         given = [_cotangent(c, o) for c, o in zip(leaves, out.arrays, strict=True)]
         return moving.gather(p.pull(given))
     return (p.value, pull, p.aux) if has_aux else (p.value, pull)
@@ -177,12 +196,11 @@ def _cotangent(c: Any, o: Any) -> Any:
     if is_key(o) or not is_inexact(o.dtype):
         return None
     x = as_array(c)
-    kind = o.dtype if x.weak_type and o.weak_type is not None else x.dtype
-    if x.shape != o.shape or kind != o.dtype or not (is_inexact(x.dtype)):
+    if x.shape != o.shape or x.dtype != o.dtype:
         raise ValueError("unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got "
                          f"{describe(x)}, but expected {describe(o)} because the corresponding "
                          f"output of the differentiated function had JAX type {describe(o)}")
-    return x.tensor if x.dtype == o.dtype else x.tensor.to(o.dtype)
+    return x.tensor
 
 
 # ------------------------------------------------------------------ forward mode
@@ -250,7 +268,20 @@ def linearize(fun: F, *primals: Any, has_aux: bool = False) -> Any:
     found = fun(*_arrays(primals))
     out, aux = found if has_aux else (found, None)
 
+    points = Leaves(primals)
+
     def push(*tangents: Any) -> Any:
+        ts, spec = flat(tangents)
+        if spec != points.spec:
+            raise TypeError(f"expected {points.treedef}, got {PyTreeDef(spec)}: the linearized "
+                            "function takes a tangent per argument")
+        for p, t in zip(points.arrays, map(leaf, ts), strict=True):
+            if is_key(p) or not is_inexact(p.dtype) or is_key(t):
+                continue
+            if t.shape != p.shape or t.dtype != p.dtype:
+                raise ValueError("linearized function called on tangent values inconsistent with "
+                                 f"the original primal values:\nGot tangent aval {describe(t)} "
+                                 f"for primal aval {describe(p)} but expected {describe(p)}.")
         return jvp(fun, primals, tangents, has_aux=has_aux)[1]
     out = tree_map(lambda x: as_array(x) if not is_key(x) else x, out)
     return (out, push, aux) if has_aux else (out, push)
@@ -271,8 +302,25 @@ def linear_transpose(fun: F, *primals: Any, reduce_axes: Sequence[Any] = ()) -> 
     def hidden(*args: Any) -> Any:
         with traced():
             return fun(*args)
-    pull = vjp(hidden, *points)[1]
-    return lambda ct: pull(ct)
+    out, pull = vjp(hidden, *points)
+    ins, outs = ([x.dtype for x in Leaves(t).arrays] for t in (points, out))
+    if not (all(map(is_inexact, (*ins, *outs))) or all(d.kind in "iu" for d in (*ins, *outs))):
+        raise TypeError("linear_transpose only supports [float or complex] -> [float or complex], "
+                        f"and integer -> integer functions, but got {ins} -> {outs}.")
+    wanted = Leaves(out)
+
+    def transposed(ct: Any) -> Any:
+        given = Leaves(ct)
+        if given.spec != wanted.spec:
+            raise TypeError("cotangent tree does not match function output, expected "
+                            f"{wanted.treedef} but got {given.treedef}")
+        if [(x.shape, x.dtype) for x in given.arrays] != [
+                (x.shape, x.dtype) for x in wanted.arrays]:
+            raise TypeError("cotangent type does not match function output, expected "
+                            f"({', '.join(map(describe, wanted.arrays))}) but got "
+                            f"({', '.join(map(describe, given.arrays))})")
+        return pull(ct)
+    return transposed
 
 
 # ------------------------------------------------------------------ Jacobians
@@ -287,7 +335,7 @@ def jacfwd(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = 
 
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
-        nums, single = _numbers(argnums, args)
+        nums, single = _numbers(argnums, args, True)
         moving = Moving(args, nums)
         for x in moving.leaves.arrays:
             if holomorphic and x.dtype.kind != "c":
@@ -317,7 +365,7 @@ def jacrev(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = 
 
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
-        nums, single = _numbers(argnums, args)
+        nums, single = _numbers(argnums, args, True)
         moving = Moving(args, nums)
         for x in moving.leaves.arrays:
             _check_input(x, "jacrev", holomorphic, allow_int)
@@ -325,7 +373,7 @@ def jacrev(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = 
         for y in p.flat.out.arrays:
             if holomorphic and y.dtype.kind != "c":
                 _check_output(y, "jacrev", holomorphic)
-            if not holomorphic and y.dtype.kind == "c":
+            if not holomorphic and (y.dtype.kind == "c" or not is_inexact(y.dtype)):
                 _check_output(y, "jacrev", holomorphic)
         rows = [_rows(p, k) for k in range(len(p.values))]
         trees = [moving.gather(r) for r in rows]
@@ -359,12 +407,20 @@ def hessian(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool =
 
 
 # ------------------------------------------------------------------ vmap
+def _check_specs(in_axes: Any, out_axes: Any) -> None:
+    """TypeError for specifications that hold what is no axis."""
+    if type(in_axes) not in (int, tuple, list, type(None)):
+        raise TypeError("vmap in_axes must be an int, None, or a tuple of entries corresponding to "
+                        f"the positional arguments passed to the function, but got {in_axes}.")
+    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        if any([type(a) is not int for a in flat(axes)[0]]):
+            raise TypeError(f"vmap {name} must be an int, None, or (nested) container with those "
+                            f"types as leaves, but got {axes}.")
+
+
 def _axes(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not isinstance(in_axes, (int, tuple, type(None))):
-        raise TypeError("vmap in_axes must be an int, None, or a tuple of entries corresponding to "
-                        f"the positional arguments passed to the function, but got {in_axes}.")
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError("vmap in_axes must be an int, None, or a tuple of entries corresponding "
                          "to the positional arguments passed to the function, but got "
@@ -405,11 +461,16 @@ def vmap(fun: F, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
     Array([0., 2., 4.], dtype=float32)
     """
     callable_or_error(fun, "vmap")
+    _check_specs(in_axes, out_axes)
 
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
+        if axis_size is None and not flat((args, kwargs))[0]:
+            raise ValueError("vmap wrapped function must be passed at least one argument "
+                             "containing an array or axis_size must be specified, got empty "
+                             f"*args={args} and **kwargs={kwargs}")
         axes = _axes(in_axes, args) + [0] * len(flat(kwargs)[0])
-        f = Flat(lambda a, k: fun(*a, **k), (args, kwargs))
+        f = Flat(lambda a, k: fun(*a, **k), (args, kwargs), what="Output from batched function")
         _check_axes(f.given.arrays, axes, axis_size)
         axes = [None if a is None else a % x.ndim for a, x in zip(axes, f.given.arrays,
                                                                   strict=True)]
@@ -444,6 +505,8 @@ def _placed(t: Any, place: Any, inside: Any) -> Any:
                              "0")
         return t[0]
     n = t.ndim - (1 if is_key(inside) else 0)
+    if not -n <= place < n:
+        raise ValueError(f"axis {place} is out of bounds for array of dimension {n}")
     place = place % n
     return t if place == 0 else t.permute(*range(1, place + 1), 0, *range(place + 1, t.ndim))
 

@@ -252,6 +252,25 @@ def all_leaves(iterable: Iterable[Any], is_leaf: F | None = None) -> bool:
     return all(split(x) is None or (is_leaf is not None and is_leaf(x)) for x in iterable)
 
 
+def structures_differ(a: _base.Spec, b: _base.Spec, at: str = "") -> tuple[str, str]:
+    """(path, what differs there) of two structures that are not the same."""
+    def word(s: _base.Spec) -> str:
+        return "a pytree leaf" if s.kind is None else f"a {s.kind}"
+    if a.kind is not b.kind:
+        return at, f"{word(a)} and {word(b)}, so their Python types differ"
+    if len(a.children) != len(b.children):
+        name = a.kind.__name__
+        return at, (f"a {name} of length {len(a.children)} and a {name} of length "
+                    f"{len(b.children)}, so the lengths do not match")
+    if a.meta != b.meta:
+        return at, f"{word(a)} with {a.meta} and one with {b.meta}, so their keys or data differ"
+    for k, (x, y) in enumerate(zip(a.children, b.children, strict=True)):
+        if x != y:
+            name = a.meta[k] if isinstance(a.meta, tuple) and len(a.meta) > k else k
+            return structures_differ(x, y, f"{at}[{name!r}]")
+    return at, "they are not equal"
+
+
 def prefix_leaves(prefix: Any, tree: Any, is_leaf: F | None = None) -> list[Any]:
     """One entry of `prefix` per leaf of `tree`; ValueError where it is no prefix of it."""
     entries, treedef = tree_flatten(prefix, is_leaf)

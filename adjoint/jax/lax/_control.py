@@ -1,6 +1,7 @@
 """Control flow of `jax.lax` on trees of arrays, over that of `adjoint.func`."""
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,15 +14,25 @@ from adjoint.jax._array import (
     as_array,
     convert,
     describe,
+    is_array_like,
     is_followed,
+    is_hidden,
     is_mapped,
     make,
     value_of,
 )
 from adjoint.jax._dtypes import lattice
-from adjoint.jax._flat import Leaves, is_key
+from adjoint.jax._flat import Leaves, is_key, leaf, outputs
 from adjoint.jax._trace import traced
-from adjoint.jax.tree_util import tree_map
+from adjoint.jax._util import canonicalize_axis
+from adjoint.jax.tree_util import (
+    PyTreeDef,
+    flat,
+    keystr,
+    structures_differ,
+    tree_leaves_with_path,
+    tree_map,
+)
 
 F = Callable[..., Any]
 
@@ -40,17 +51,37 @@ def _promoted(init: Leaves, out: Leaves) -> Leaves | None:
     return init if changed else None
 
 
-def _same(init: Leaves, out: Leaves, what: str) -> None:
+def _same(init: Leaves, out: Leaves, what: str, name: str) -> None:
     """TypeError where a loop changes the structure, shapes or dtypes of what it carries."""
     if init.spec != out.spec:
-        raise TypeError(f"{what} input and {what.split()[-1]} output must have equal types, but "
-                        f"the input has structure {init.treedef} and the output {out.treedef}")
-    for a, b in zip(init.arrays, out.arrays, strict=True):
+        where, gap = structures_differ(init.spec, out.spec)
+        raise TypeError(f"{what} body function carry input and carry output must have the same "
+                        f"pytree structure, but they differ:\n\nThe input carry {name}{where} "
+                        f"and the carry output differ there: {gap}.\n\nReturn a carry of the "
+                        f"structure of the input: {init.treedef}, not {out.treedef}.")
+    for k, (a, b) in enumerate(zip(init.arrays, out.arrays, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise TypeError(f"{what} input and {what.split()[-1]} output must have equal types, "
-                            f"but they differ: the input has type {describe(a)} but the "
-                            f"corresponding output has type {describe(b)}, so the shapes or dtypes "
-                            "do not match")
+            path = keystr(tree_leaves_with_path(init.tree(init.tensors))[k][0])
+            raise TypeError(f"{what} body function carry input and carry output must have equal "
+                            f"types, but they differ:\n\nThe input carry "
+                            f"{'component ' if path else ''}{name}{path} has type {describe(a)} "
+                            f"but the corresponding output carry component has type {describe(b)}, "
+                            f"so the {_which(a, b)} do not match.")
+
+
+def _which(a: Any, b: Any) -> str:
+    """What of two types differs."""
+    parts = [w for w, x, y in (("shapes", a.shape, b.shape), ("dtypes", a.dtype, b.dtype))
+             if x != y]
+    return " and ".join(parts)
+
+
+def first_parameter(f: F, default: str = "carry") -> str:
+    """The name of a function's first parameter, for messages."""
+    try:
+        return next(iter(inspect.signature(f).parameters), default)
+    except (TypeError, ValueError):
+        return default
 
 
 def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False,
@@ -63,7 +94,9 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
     """
     if not callable(f):
         raise TypeError(f"lax.scan: f argument should be a callable; got {f!r}")
-    carry, rows = Leaves(init), Leaves(xs)
+    if not isinstance(unroll, (bool, int)) or unroll < 0:
+        raise ValueError(f"`unroll` must be a `bool` or a non-negative `int`, got {unroll!r}.")
+    carry, rows, name = Leaves(init), Leaves(xs), first_parameter(f)
     for x in rows.arrays:
         if x.ndim == 0:
             raise ValueError("scan got value with no leading axis to scan over: a number")
@@ -83,10 +116,10 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
             found = f(carry.tree(state), rows.tree(row))
         if not isinstance(found, (tuple, list)) or len(found) != 2:
             raise TypeError(f"scan body output must be a pair, got {found!r:.80}.")
-        out["carry"], out["y"] = Leaves(found[0], "Output"), Leaves(found[1], "Output")
+        out["carry"], out["y"] = (Leaves(x, outputs(f, "scan")) for x in found)
         if out["carry"].spec == carry.spec and _promoted(carry, out["carry"]) is not None:
             raise _Again
-        _same(carry, out["carry"], "scan body function carry")
+        _same(carry, out["carry"], "scan", name)
         return out["carry"].tensors, out["y"].tensors
 
     count = int(length) if length is not None else sizes.pop()
@@ -114,24 +147,29 @@ def _abstract_run(body: F, carry: Leaves, rows: Leaves) -> None:
 
 def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
     """Repeat `body_fun` while `cond_fun` holds. Unlike JAX's, it has reverse mode too."""
-    state = Leaves(init_val)
+    state, name = Leaves(init_val), first_parameter(body_fun)
     if not callable(cond_fun) or not callable(body_fun):
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
 
     def test(tensors: Any) -> Any:
         with traced():
-            c = as_array(cond_fun(state.tree(tensors)))
+            found = cond_fun(state.tree(tensors))
+        leaves, spec = flat(found)
+        if spec.kind is not None:
+            raise TypeError("cond_fun must return a boolean scalar, but got pytree "
+                            f"{PyTreeDef(spec)}.")
+        c = leaf(leaves[0], outputs(cond_fun, "while_cond"))
         if c.dtype.kind != "b" or c.shape != ():
             raise TypeError("cond_fun must return a boolean scalar, but got output type(s) "
-                            f"[{describe(c)}].")
+                            f"[{c.aval}].")
         return c.tensor
 
     def body(tensors: Any) -> Any:
         with traced():
-            out = Leaves(body_fun(state.tree(tensors)), "Output")
+            out = Leaves(body_fun(state.tree(tensors)), outputs(body_fun, "while_body"))
         if out.spec == state.spec and _promoted(state, out) is not None:
             raise _Again
-        _same(state, out, "while_loop body function carry")
+        _same(state, out, "while_loop", name)
         return out.tensors
     for _ in range(4):
         try:
@@ -151,20 +189,29 @@ def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any
     low, high = as_array(lower), as_array(upper)
     if not callable(body_fun):
         raise TypeError("lax.fori_loop: body_fun argument should be callable.")
+    a, b = (low.dtype, low.weak_type), (high.dtype, high.weak_type)
+    kind = lattice(frozenset([a, b]))
+    if a[0] != b[0] and not (a[1] != b[1] and kind[0] in (a[0], b[0]) and a[0].kind == b[0].kind):
+        raise TypeError("lower and upper arguments to fori_loop must have equal types, got "
+                        f"{a[0].name} and {b[0].name}")
+    for x in (low, high):
+        if x.shape != ():
+            raise TypeError("cond_fun must return a boolean scalar, but got bounds of fori_loop "
+                            f"of types {describe(low)} and {describe(high)} compare to none")
     if is_mapped(low) or is_mapped(high):
         start = (low + 0 * high, init_val)
         return while_loop(lambda s: s[0] < high, lambda s: (s[0] + 1, body_fun(*s)), start)[1]
-    kind = lattice(frozenset([(low.dtype, low.weak_type), (high.dtype, high.weak_type)]))
+    what = "while_loop" if is_hidden(low) or is_hidden(high) else "scan"
     state = Leaves(init_val)
     for _ in range(4):
         tensors = state.tensors
         for i in range(int(value_of(low)), int(value_of(high))):
             with traced():
                 at = make(wrap(np.array(i, kind[0])), kind[1])
-                out = Leaves(body_fun(at, state.tree(tensors)), "Output")
+                out = Leaves(body_fun(at, state.tree(tensors)), outputs(body_fun, what))
             if out.spec == state.spec and _promoted(state, out) is not None:
                 break
-            _same(state, out, "fori_loop body function carry")
+            _same(state, out, what, "loop_carry[1]")
             tensors = out.tensors
         else:
             return state.tree(tensors)
@@ -173,27 +220,38 @@ def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any
 
 # ------------------------------------------------------------------ branches
 def _branches(what: str, branches: Sequence[F], operands: Any) -> tuple[list[F], Leaves,
-                                                                        list[Leaves]]:
-    given, outs = Leaves(operands), []
+                                                                        list[Leaves],
+                                                                        list[int]]:
+    """The branches on tensors, their operands, and where runs enter outputs and numbers."""
+    given, outs, ran = Leaves(operands), [], []
 
-    def flatly(branch: F) -> F:
+    def flatly(k: int, branch: F) -> F:
         def run(*tensors: Any) -> Any:
             with traced():
-                outs.append(Leaves(branch(*given.tree(tensors)), "Output"))
+                outs.append(Leaves(branch(*given.tree(tensors)), outputs(branch, what)))
+            ran.append(k)
             return outs[-1].tensors
         return run
-    return [flatly(b) for b in branches], given, outs
+    return [flatly(k, b) for k, b in enumerate(branches)], given, outs, ran
 
 
-def _agree(outs: Sequence[Leaves], what: str) -> None:
-    for other in outs[1:]:
-        if other.spec != outs[0].spec:
+def _agree(outs: Sequence[tuple[str, Leaves]], what: str) -> None:
+    """TypeError where the outputs of named branches differ in structure, shapes or dtypes."""
+    first, mine = outs[0]
+    for name, other in outs[1:]:
+        if other.spec != mine.spec:
+            where, gap = structures_differ(mine.spec, other.spec)
             raise TypeError(f"{what} branch outputs must have the same pytree structure, but they "
-                            f"differ: {outs[0].treedef} and {other.treedef}")
-        for a, b in zip(outs[0].arrays, other.arrays, strict=True):
-            if (a.shape, a.dtype) != (b.shape, b.dtype) and not (a.weak_type or b.weak_type):
-                raise TypeError(f"{what} branches must have equal output types but they differ: "
-                                f"{describe(a)} and {describe(b)}")
+                            f"differ:\n\n{first} output{where} and {name} output{where}: "
+                            f"{gap}.\n\nRevise {first} and/or {name} so that they have the "
+                            "same pytree structure.")
+        for k, (a, b) in enumerate(zip(mine.arrays, other.arrays, strict=True)):
+            if (a.shape, a.dtype) != (b.shape, b.dtype):
+                path = keystr(tree_leaves_with_path(other.tree(other.tensors))[k][0])
+                raise TypeError(f"{what} branches must have equal output types but they differ."
+                                f"\n\nThe output of {first}{' at path ' * bool(path)}{path} "
+                                f"has type {describe(a)} but the corresponding output of {name} "
+                                f"has type {describe(b)}, so the {_which(a, b)} do not match.")
 
 
 def _other(branch: F, given: Leaves) -> Leaves | None:
@@ -217,8 +275,11 @@ def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
     operands = args[2:] or ((kwargs["operand"],) if "operand" in kwargs else ())
     if not all([callable(f) for f in funs]):
         raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
-    if not isinstance(pred, (bool, np.bool_)) and not hasattr(pred, "dtype") and not isinstance(
-            pred, (int, float)):
+    if pred is None:
+        raise TypeError("cond predicate is None")
+    if isinstance(pred, (str, list, tuple)):
+        raise TypeError(f"Pred must be a scalar, got {pred} of type {type(pred)}")
+    if not is_array_like(pred):
         raise TypeError(f"Pred type must be either boolean or number, got {pred!r}.")
     p = as_array(pred)
     if p.shape != ():
@@ -233,6 +294,8 @@ def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = Non
         raise TypeError("lax.switch: branches argument should be a sequence of callables.")
     if not len(branches):
         raise ValueError("Empty branch sequence")
+    if not is_array_like(index):
+        raise TypeError(f"Index type must be an integer, got {index}.")
     i = as_array(index)
     if i.shape != ():
         raise TypeError(f"Branch index must be scalar, got {index} of shape {i.shape}.")
@@ -245,25 +308,26 @@ def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = Non
 
 
 def _choose(what: str, flag: Any, index: Any, funs: Sequence[F], operands: Any) -> Any:
-    runs, given, outs = _branches(what, funs, operands)
+    runs, given, outs, ran = _branches(what, funs, operands)
     if flag is not None:
         found = _control.cond(flag.tensor, runs[0], runs[1], *given.tensors)
-        taken = 0 if not is_mapped(flag) and bool(value_of(flag)) else 1
     else:
         found = _control.switch(index.tensor, runs, *given.tensors)
-        taken = -1
-    if len(outs) == 1 and flag is not None:
-        other = _other(runs[1 - taken], given)
+    names = ["true_fun", "false_fun"] if flag is not None else [
+        f"branch {k}" for k in range(len(runs))]
+    mine, known = outs[0], dict(zip(ran, outs, strict=True))
+    for k in range(len(runs)):
+        other = None if k in known else _other(runs[k], given)
         if other is not None:
-            outs.append(other)
-    _agree(outs, what)
-    return outs[0].tree(found)
+            known[k] = other
+    _agree([(names[k], known[k]) for k in sorted(known)], what)
+    return mine.tree(found)
 
 
 # ------------------------------------------------------------------ maps and scans
 def map(f: F, xs: Any, *, batch_size: int | None = None) -> Any:      # JAX's name
     """`f` of every entry along the first axis, one after another, stacked."""
-    if batch_size is not None:
+    if batch_size:
         from adjoint.jax._transforms import vmap
         n = Leaves(xs).arrays[0].shape[0]
         parts = [vmap(f)(tree_map(lambda x, s=start: as_array(x)[s:s + batch_size], xs))
@@ -278,6 +342,12 @@ def associative_scan(fn: F, elems: Any, reverse: bool = False, axis: int = 0) ->
     if not callable(fn):
         raise TypeError("lax.associative_scan: fn argument should be callable.")
     given = Leaves(elems)
+    for x in given.arrays:
+        canonicalize_axis(axis, x.ndim)
+    sizes = [x.shape for x in given.arrays]
+    if len({x[axis] for x in sizes}) > 1:
+        raise ValueError("Array inputs to associative_scan must have the same first dimension. "
+                         f"(saw: {sizes})")
 
     def join(a: Any, b: Any) -> Any:
         return Leaves(fn(given.tree(a), given.tree(b)), "Output").tensors
@@ -294,8 +364,14 @@ def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: b
     """A root of f that `solve(f, guess)` finds, differentiated by the implicit function theorem."""
     from adjoint.jax._rules import custom_jvp
     from adjoint.jax._transforms import linearize
+    guess = Leaves(initial_guess)
     found = solve(lambda x: stop_gradient(f(stop_gradient(x))), initial_guess)
+    if has_aux and not (isinstance(found, tuple) and len(found) == 2):
+        raise ValueError(f"solve() produced a pytree with structure {Leaves(found).treedef}, but a "
+                         "pytree tuple with auxiliary output was expected because has_aux was set "
+                         "to True.")
     root, aux = found if has_aux else (found, None)
+    _structure("solve() output", root, "initial_guess", guess)
     root = stop_gradient(root)
 
     @custom_jvp
@@ -307,7 +383,24 @@ def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: b
         return stop_gradient(root), tree_map(lambda v: -v, tangent_solve(linear, tangents[0]))
     at.defjvp(rule)
     residual = f(root)
+    _structure("f() output", residual, "initial_guess", guess)
     return (at(residual), aux) if has_aux else at(residual)
+
+
+def _structure(what: str, x: Any, name: str, like: Leaves) -> None:
+    """TypeError where a tree has not the structure of another."""
+    found = Leaves(x)
+    if found.spec != like.spec:
+        raise TypeError(f"{what} pytree structure must match {name}, got {found.treedef} and "
+                        f"{like.treedef}.")
+
+
+def _shapes(what: str, x: Any, b: Leaves) -> None:
+    """ValueError where the leaves of an output have not the shapes of those of `b`."""
+    found, wanted = ([a.shape for a in y.arrays] for y in (Leaves(x), b))
+    if found != wanted:
+        raise ValueError(f"{what} output shapes must match b, got {found} and {wanted}")
+    _structure(f"{what} output", x, "b", b)
 
 
 def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None,
@@ -334,8 +427,12 @@ def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None
         return stop_gradient(transpose_solve(transposed, stop_gradient(r)))
     there.defvjp(lambda r: (there(r), None), lambda _, ct: ((there if symmetric else back)(ct),))
     back.defvjp(lambda r: (back(r), None), lambda _, ct: (there(ct),))
+    given = Leaves(b)
     x = stop_gradient(solve(constant, stop_gradient(b)))
-    if not any(is_followed(a) for a in Leaves((b, matvec(x))).arrays):
+    _shapes("solve()", x, given)
+    image = matvec(x)
+    _shapes("matvec()", image, given)
+    if not any(is_followed(a) for a in Leaves((b, image)).arrays):
         return x
     for _ in range(3):
         off = tree_map(lambda p, q: p - q, b, matvec(x))

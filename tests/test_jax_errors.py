@@ -1,0 +1,135 @@
+"""Errors of JAX's transforms, control flow and rules: the builtin class, and the first words."""
+from __future__ import annotations
+
+import helpers_jax as helpers
+import pytest
+
+jax = pytest.importorskip("jax")
+pytest.importorskip("scipy")
+OURS, THEIRS = helpers.library("adjoint.jax"), helpers.library("jax")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.row("F54")]
+
+ERRORS = """
+lax.scan(lambda c, x: (c.astype('int32'), x), V[0], V)
+lax.scan(lambda c, x: ((c, c), x), V[0], V)
+lax.scan(lambda c, x: (c, 'a'), V[0], V)
+lax.scan(lambda c, x: (c, x), V[0], V, unroll=-1)
+lax.cond(True, lambda x: x, lambda x: 1, 1.0)
+lax.cond(True, lambda x: x, lambda x: V, 1.0)
+lax.cond(True, lambda x: x, lambda x: (x, x), 1.0)
+lax.cond('a', lambda x: x, lambda x: x, 1.0)
+lax.cond((1, 2), lambda x: x, lambda x: x, 1.0)
+lax.cond(None, lambda x: x, lambda x: x, 1.0)
+lax.cond(jax, lambda x: x, lambda x: x, 1.0)
+lax.cond(True, lambda x: 'a', lambda x: 'b', 1.0)
+lax.switch(0, [lambda x: x, lambda x: (x,)], 1.0)
+lax.switch(0, [lambda x: x, lambda x: jnp.int32(x)], 1.0)
+lax.switch('a', [lambda x: x, lambda x: x], 1.0)
+lax.while_loop(lambda x: (x < 3,), lambda x: x + 1, 0)
+lax.while_loop(lambda x: 'a', lambda x: x + 1, 0)
+lax.while_loop(lambda x: None, lambda x: x + 1, 0)
+lax.while_loop(lambda x: x < 3, lambda x: (x, x), 0)
+lax.while_loop(lambda x: x[0] < 3, lambda x: (x[0], V), (0, 1))
+lax.fori_loop(0, 3, lambda i, x: (x, x), 0)
+lax.fori_loop(0.0, 3, lambda i, x: x, 0)
+lax.fori_loop(jnp.int32(0), jnp.int16(3), lambda i, x: x, 0)
+lax.fori_loop(0, U, lambda i, x: x, 0)
+lax.associative_scan(lambda a, b: a + b, (V, jnp.arange(3)))
+lax.associative_scan(lambda a, b: a + b, V, axis=2)
+lax.custom_root(lambda x: x - 1, 0.0, lambda f, x: (x, x), lambda g, y: y / g(1.0))
+lax.custom_root(lambda x: (x - 1,), 0.0, lambda f, x: x, lambda g, y: y / g(1.0))
+lax.custom_root(lambda x: x - 1, 0.0, lambda f, x: x, lambda g, y: y, has_aux=True)
+lax.custom_linear_solve(lambda x: (x, x), 1.0, lambda m, b: b)
+lax.custom_linear_solve(lambda x: x, V, lambda m, b: b[0])
+jax.grad(lambda x: 'a')(1.0)
+jax.grad(lambda x: x, argnums=-2)(1.0)
+jax.grad(3)
+jax.value_and_grad(lambda x: x)({'a': 3})
+jax.value_and_grad(lambda x: jnp.int32(x))(1.0)
+jax.jacrev(lambda x: jnp.int32(x))(3.0)
+jax.jacfwd(lambda x: x, argnums=3)(3.0)
+jax.hessian(lambda x: x, argnums=3)(3.0)
+jax.vmap(lambda x: x)()
+jax.vmap(lambda x: x, in_axes=(0.0,))
+jax.vmap(lambda x: x, in_axes=(U,))
+jax.vmap(lambda x: x, out_axes='a')
+jax.vmap(lambda x: x, out_axes=2)(V)
+jax.vmap(lambda x: x, out_axes=-3)(V)
+jax.vmap(lambda x: 'a')(V)
+jax.jit(lambda x: x, static_argnums=3)
+jax.jit(lambda x: x, static_argnums=-3)
+jax.jit(lambda x: x, static_argnums='a')
+jax.jit(lambda x: x, static_argnames='y')
+jax.jit(lambda x, /: x, static_argnames='x')
+jax.jit(lambda x: x, donate_argnums=3)
+jax.jit(lambda x: x, donate_argnames='y')
+jax.jit(lambda x: x, static_argnums=0, donate_argnums=0)
+jax.jit(lambda x: x)('a')
+jax.jit(lambda x: 'a')(1)
+jax.jvp(3, (1.0,), (1.0,))
+jax.vjp(lambda x: x, 1.0)[1](1.0, 2.0)
+jax.vjp(lambda x: x, 1.0)[1](1j)
+jax.linearize(lambda x: x, 1.0)[1](1)
+jax.linearize(lambda x: x, 1.0)[1](V)
+jax.linearize(lambda x: x, 1.0)[1](1.0, 2.0)
+jax.linear_transpose(lambda x: jnp.int32(x), 1.0)
+jax.linear_transpose(lambda x: x, 1.0)(1)
+jax.linear_transpose(lambda x: x, 1.0)(V)
+jax.linear_transpose(lambda x: x, 1.0)((1.0, 2.0))
+jax.eval_shape(lambda x: x, 'a')
+jax.eval_shape(lambda x: 'a', 1.0)
+jax.eval_shape(3, 1.0)
+jax.checkpoint(lambda x: x, static_argnums=(3,))(1.0)
+jax.checkpoint(lambda x: x, static_argnums=(-3,))(1.0)
+jax.checkpoint(lambda x: x, concrete=True)
+jax.checkpoint(lambda x: 'a')(1.0)
+jax.device_put('a')
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_first_words(text: str) -> None:
+    """The builtin class of JAX's error, and its first four words."""
+    with pytest.raises(Exception) as want:           # noqa: B017  (whichever JAX raises)
+        helpers.run(text, THEIRS)
+    kind = next(c for c in want.type.__mro__ if c.__module__ == "builtins")
+    with pytest.raises(kind) as got:
+        helpers.run(text, OURS)
+    assert str(got.value).split()[:4] == str(want.value).split()[:4]
+
+
+DETAILS = """
+lax.scan(lambda c, x: ((c[0], c[1].astype('float16')), x), (S, V), V) || component c[1] has type
+lax.scan(lambda c, x: ((c[0],), x), (S, V), V) || so the lengths do not match
+lax.scan(lambda c, x: (c[0].astype('int32'), x), V, V) || so the shapes and dtypes do not match
+lax.while_loop(lambda x: x < 3, lambda x: {'a': x}, 0) || so their Python types differ
+lax.cond(True, lambda x: (x, x), lambda x: (x, V), S) || The output of true_fun at path [1] has type
+lax.switch(2, [lambda x: x, lambda x: x, lambda x: x > 0], S) || output of branch 2 has type bool[]
+jax.jit(lambda x: (x, {'b': 'c'}))(S) || returned a value of type <class 'str'> at output component
+jax.jit(lambda x, y: x)(S, [S, 'a']) || passed to the function at path y[1]
+jax.vjp(lambda x: (x, x), S)[1](S) || so their Python types differ
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("text", DETAILS)
+def test_places(text: str) -> None:
+    """Errors of trees name the place in the tree, and what of it differs."""
+    code, _, words = text.partition(" || ")
+    with pytest.raises((TypeError, ValueError)) as got:
+        helpers.run(code, OURS)
+    assert words in str(got.value)
+
+
+def test_branches_with_one_predicate_per_example() -> None:
+    """Under vmap all branches run, the last first: they are still named in their order."""
+    bad = "jax.vmap(lambda i: lax.switch(i, [lambda: 1.0, lambda: 1], ))(jnp.arange(2))"
+    with pytest.raises(TypeError, match=r"branch 0 has type float32.*of branch 1 has type int32"):
+        helpers.run(bad, OURS)
+
+
+def test_static_arguments_count_from_the_end() -> None:
+    """A negative position is that of jit and of checkpoint alike; both once ignored it or took it
+    as it stands."""
+    text = "[f(lambda x, n: x * len(n), static_argnums=-1)(V, 'ab') for f in (jax.jit, G)]"
+    got, want = (helpers.run(text, m, G=m.top.checkpoint) for m in (OURS, THEIRS))
+    helpers.same(got, want)
