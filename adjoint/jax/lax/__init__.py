@@ -9,6 +9,7 @@ from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import make as _make
 from adjoint.jax._flat import Leaves as _Leaves
+from adjoint.jax._util import canonicalize_axis as _canonicalize_axis
 from adjoint.jax.lax import _elementwise, _shapes, _windows, linalg
 from adjoint.jax.lax._control import (
     associative_scan,
@@ -24,6 +25,7 @@ from adjoint.jax.lax._control import (
 )
 from adjoint.jax.numpy._create import NAMES as _C
 from adjoint.jax.numpy._select import NAMES as _S
+from adjoint.jax.numpy._shape import NAMES as _M
 
 _part: _Any
 for _part in (_elementwise, _shapes, _windows):
@@ -63,6 +65,13 @@ class FftType(_enum.IntEnum):
 
 
 # ------------------------------------------------------------------ collectives of a named vmap
+def _one_group(axis_index_groups: _Any) -> None:
+    """NotImplementedError for collectives of groups of examples, as under JAX's vmap."""
+    if axis_index_groups is not None:
+        raise NotImplementedError("axis_index_groups not supported in vmap: all examples of the "
+                                  "mapped axis take part")
+
+
 def _collective(name: str) -> _Any:
     ours = getattr(_func, name)
 
@@ -70,7 +79,7 @@ def _collective(name: str) -> _Any:
         given = _Leaves(x)
         names = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
         found = given.tensors
-        kwargs.pop("axis_index_groups", None)
+        _one_group(kwargs.pop("axis_index_groups", None))
         for n in names:
             found = [ours(t, n, *args, **kwargs) for t in found]
         return given.tree(found)
@@ -111,6 +120,67 @@ def ppermute(x: _Any, axis_name: _Any, perm: _Any) -> _Any:
     return given.tree(out)
 
 
+def _sent(name: str, x: _Any, axis_name: _Any, split_axis: int, tiled: bool) -> tuple[_Any, _Any]:
+    """The leaves of `x`, and for each what every example has for this one: entry k comes from
+    example k, without the axis that is split, or with it where `tiled`."""
+    given, n, here, found = _Leaves(x), axis_size(axis_name), axis_index(axis_name), []
+    for a in given.arrays:
+        at = _canonicalize_axis(split_axis, a.ndim)
+        size = a.shape[at]
+        if size % n if tiled else size != n:
+            what = "divide" if tiled else "equal"
+            raise ValueError(f"{name} requires the size of the mapped axis axis_name to {what} "
+                             f"x.shape[split_axis], but they are {n} and {size} respectively.")
+        if tiled:
+            a = a.reshape((*a.shape[:at], n, size // n, *a.shape[at + 1:]))
+        found.append(_M["moveaxis"](all_gather(a, axis_name), at + 1, 0)[here])
+    return given, found
+
+
+def all_to_all(x: _Any, axis_name: _Any, split_axis: int, concat_axis: int, *,
+               axis_index_groups: _Any = None, tiled: bool = False) -> _Any:
+    """Example i gets entry i along `split_axis` of every example, in a new axis `concat_axis`.
+
+    tiled  parts along `split_axis` in place of entries, joined along `concat_axis`
+
+    >>> from adjoint import jax
+    >>> jax.vmap(lambda x: jax.lax.all_to_all(x, "i", 0, 0), axis_name="i")(jax.numpy.array(
+    ...     [[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    _one_group(axis_index_groups)
+    given, found = _sent("all_to_all", x, axis_name, split_axis, tiled)
+    out = []
+    for y in found:
+        at = _canonicalize_axis(concat_axis, y.ndim - tiled)
+        y = _M["moveaxis"](y, 0, at)
+        out.append((y.reshape((*y.shape[:at], y.shape[at] * y.shape[at + 1], *y.shape[at + 2:]))
+                    if tiled else y).tensor)
+    return given.tree(out)
+
+
+def psum_scatter(x: _Any, axis_name: _Any, *, scatter_dimension: int = 0,
+                 axis_index_groups: _Any = None, tiled: bool = False) -> _Any:
+    """The sum over examples, of which example i keeps entry i along `scatter_dimension`, or, where
+    `tiled`, its part of that axis."""
+    _one_group(axis_index_groups)
+    given, found = _sent("psum_scatter", x, axis_name, scatter_dimension, tiled)
+    return given.tree([y.sum(0).tensor for y in found])
+
+
+def pshuffle(x: _Any, axis_name: _Any, perm: _Any) -> _Any:
+    """Example i gets the value of example `perm[i]`."""
+    if {*perm} != {*range(len(perm))}:
+        raise ValueError(f"`perm` does not represent a permutation: {perm}")
+    return ppermute(x, axis_name, list(zip(perm, range(len(perm)), strict=True)))
+
+
+def pswapaxes(x: _Any, axis_name: _Any, axis: int, *, axis_index_groups: _Any = None) -> _Any:
+    """`all_to_all` along one axis: it and the mapped one change places."""
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
 def _as_array_list(values: list[int]) -> _Any:
     return _C["array"](values)
 
@@ -129,7 +199,8 @@ def igamma_grad_a(a: _Any, x: _Any) -> _Any:
 
 
 __all__ = ["FftType", "GatherScatterMode", "Precision", "RoundingMethod", "all_gather",
-           "associative_scan", "axis_index", "axis_size", "cond", "custom_linear_solve",
-           "custom_root", "fori_loop", "linalg", "map", "pmax", "pmean", "pmin", "ppermute", "psum",
-           "scan", "stop_gradient", "switch", "while_loop", "with_sharding_constraint"]
+           "all_to_all", "associative_scan", "axis_index", "axis_size", "cond",
+           "custom_linear_solve", "custom_root", "fori_loop", "linalg", "map", "pmax", "pmean",
+           "pmin", "ppermute", "pshuffle", "psum", "psum_scatter", "pswapaxes", "scan",
+           "stop_gradient", "switch", "while_loop", "with_sharding_constraint"]
 __getattr__ = _lacking("lax")

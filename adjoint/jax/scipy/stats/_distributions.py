@@ -129,7 +129,8 @@ def _cauchy_cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
 
 
 _enter("cauchy", logpdf=_cauchy_logpdf, cdf=_cauchy_cdf,
-       ppf=lambda q, loc=0, scale=1: n.tan(math.pi * (n.asarray(q) - 0.5)) * scale + loc)
+       ppf=lambda q, loc=0, scale=1: n.tan(math.pi * (n.asarray(q) - 0.5)) * scale + loc,
+       isf=lambda q, loc=0, scale=1: n.tan(math.pi * (0.5 - n.asarray(q))) * scale + loc)
 
 
 # ------------------------------------------------------------------ on the line
@@ -176,9 +177,19 @@ def _gumbel_l_logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
     return z - n.exp(z) - n.log(scale)
 
 
-_enter("gumbel_r", logpdf=_gumbel_r_logpdf,
+def _gumbel_r_ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    p, loc, scale = _floats(p, loc, scale)
+    return _within(p, (p > 0) & (p < 1), loc - scale * n.log(-n.log(p)), math.nan)
+
+
+def _gumbel_l_ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    p, loc, scale = _floats(p, loc, scale)
+    return _within(p, (p > 0) & (p < 1), loc + scale * n.log(-n.log1p(-p)), math.nan)
+
+
+_enter("gumbel_r", logpdf=_gumbel_r_logpdf, ppf=_gumbel_r_ppf,
        cdf=lambda x, loc=0, scale=1: n.exp(-n.exp(-(n.asarray(x) - loc) / scale)))
-_enter("gumbel_l", logpdf=_gumbel_l_logpdf,
+_enter("gumbel_l", logpdf=_gumbel_l_logpdf, ppf=_gumbel_l_ppf,
        cdf=lambda x, loc=0, scale=1: 1 - n.exp(-n.exp((n.asarray(x) - loc) / scale)))
 
 
@@ -187,7 +198,22 @@ def _gennorm_logpdf(x: Any, beta: Any) -> Any:
     return n.log(0.5 * beta) - s.gammaln(1 / beta) - n.abs(x) ** beta
 
 
-_enter("gennorm", logpdf=_gennorm_logpdf)
+def _gennorm_cdf(x: Any, beta: Any) -> Any:
+    x, beta = _floats(x, beta)
+    return 0.5 + 0.5 * n.sign(x) * s.gammainc(1 / beta, n.abs(x) ** beta)
+
+
+_enter("gennorm", logpdf=_gennorm_logpdf, cdf=_gennorm_cdf)
+
+
+def _wrapcauchy_logpdf(x: Any, c: Any) -> Any:
+    x, c = _floats(x, c)
+    value = n.log1p(-c * c) - math.log(2 * math.pi) - n.log1p(c * c - 2 * c * n.cos(x))
+    found = _within(x, (x >= 0) & (x <= 2 * math.pi), value)
+    return n.where((c > 0) & (c < 1), found, math.nan)
+
+
+_enter("wrapcauchy", logpdf=_wrapcauchy_logpdf)
 
 
 def _vonmises_logpdf(x: Any, kappa: Any) -> Any:
@@ -266,7 +292,26 @@ def _pareto_logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
     return _within(x, x >= loc + scale, n.log(b / scale) - (b + 1.0) * n.log(z))
 
 
-_enter("pareto", logpdf=_pareto_logpdf)
+def _pareto_logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    x, b, loc, scale = _floats(x, b, loc, scale)
+    return -b * n.log(n.where(x < loc + scale, 1.0, (x - loc) / scale))
+
+
+def _pareto_logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    x, b, loc, scale = _floats(x, b, loc, scale)
+    log_sf = _pareto_logsf(n.where(x < loc + scale, loc + 2 * scale, x), b, loc, scale)
+    return _within(x, x >= loc + scale, n.log(-n.expm1(log_sf)))
+
+
+def _pareto_ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    q, b, loc, scale = _floats(q, b, loc, scale)
+    return _within(q, (q >= 0) & (q <= 1), loc + scale * n.exp(-n.log1p(-q) / b), math.nan)
+
+
+_enter("pareto", logpdf=_pareto_logpdf, logsf=_pareto_logsf, ppf=_pareto_ppf,
+       sf=lambda *a, **k: n.exp(_pareto_logsf(*a, **k)),
+       cdf=lambda *a, **k: -n.expm1(_pareto_logsf(*a, **k)),
+       logcdf=_pareto_logcdf)
 
 
 def _dirichlet_logpdf(x: Any, alpha: Any) -> Any:
@@ -313,7 +358,20 @@ def _poisson_cdf(k: Any, mu: Any, loc: Any = 0) -> Any:
     return n.where(x < 0, 0.0, s.gammaincc(n.floor(n.maximum(x, 0)) + 1, mu))
 
 
-_enter("poisson", logpmf=_poisson_logpmf, cdf=_poisson_cdf)
+def _poisson_entropy(mu: Any, loc: Any = 0) -> Any:
+    """The sum up to 200 counts for means below 100, and the asymptotic series beyond: its next
+    term is below 1e-8 there."""
+    mu, loc = _floats(mu, loc)
+    low = n.where((mu > 0) & (mu < 100), mu, 1.0)
+    log_p = _poisson_logpmf(np.arange(200), low[..., None])
+    high = n.where(mu < 100, 100.0, mu)
+    series = 0.5 * n.log(2 * math.pi * math.e * high) - 1 / (12 * high) - 1 / (
+        24 * n.square(high)) - 19 / (360 * high ** 3)
+    value = n.where(mu < 100, -n.sum(n.exp(log_p) * log_p, -1), series)
+    return n.where(mu > 0, value, n.where(mu == 0, 0.0, math.nan)) + 0 * loc
+
+
+_enter("poisson", logpmf=_poisson_logpmf, cdf=_poisson_cdf, entropy=_poisson_entropy)
 
 
 def _binom_logpmf(k: Any, count: Any, p: Any, loc: Any = 0) -> Any:
