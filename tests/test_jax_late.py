@@ -1,6 +1,9 @@
 """Names of JAX that came later: values and derivatives beside JAX's."""
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import helpers_jax as helpers
 import pytest
 
@@ -56,3 +59,20 @@ def test_refused(text: str) -> None:
     with pytest.raises(want.type) as got:
         helpers.run(text, OURS)
     assert str(got.value).split()[:4] == str(want.value).split()[:4]
+
+
+@pytest.mark.parametrize("text", [
+    "jax.scipy.linalg.solve(P, X[:, 0], assume_a='pos')",
+    "jax.scipy.linalg.solve(P, X, assume_a='pos', lower=True)",
+    "jax.vmap(lambda b: jax.scipy.linalg.solve(P, b, assume_a='pos'))(X.T)",
+])
+def test_gradients_of_a_solve_by_a_factor(text: str) -> None:
+    """All entries of P have their own derivative; it was that of a symmetric matrix."""
+    def grads(m: SimpleNamespace) -> Any:
+        weights = m.names["X"]
+        def f(p: Any) -> Any:
+            found = helpers.run(text, m, P=p)
+            return (found * (weights[0, 0] + m.names["jnp"].arange(found.size).reshape(
+                found.shape))).sum()
+        return m.top.value_and_grad(f)(m.names["P"])
+    helpers.same(grads(OURS), grads(THEIRS), 2e-3, 3e-4)

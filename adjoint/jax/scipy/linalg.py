@@ -90,10 +90,20 @@ def eigh(a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, 
 
 def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
           debug: bool = False, check_finite: bool = True, assume_a: str = "gen") -> Any:
-    """x with a x = b; `assume_a="pos"` goes by the Cholesky factor."""
-    if assume_a == "pos":
-        return cho_solve(cho_factor(a, True), b)
-    return _l.solve(a, b)
+    """x with a x = b; `assume_a="pos"` goes by the Cholesky factor.
+
+    The derivative is that of a general matrix either way: what the factor reads of `a` is not
+    taken for all of it.
+    """
+    if assume_a != "pos":
+        return _l.solve(a, b)
+    from adjoint.jax.lax import custom_linear_solve, stop_gradient
+    (m, y), _w = _joined("solve", (a, b), floating=True)
+    whole, right = _make(m), _make(y.unsqueeze(-1) if y.ndim == 1 else y)
+    factor = cho_factor(stop_gradient(whole), True)
+    x = custom_linear_solve(lambda v: whole @ v, right, lambda _, v: cho_solve(factor, v),
+                            symmetric=True)
+    return x[..., 0] if y.ndim == 1 else x
 
 
 def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False,
