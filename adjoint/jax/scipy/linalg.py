@@ -97,12 +97,21 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
     """
     if assume_a != "pos":
         return _l.solve(a, b)
-    from adjoint.jax.lax import custom_linear_solve, stop_gradient
+    from adjoint.jax._rules import custom_vjp
     (m, y), _w = _joined("solve", (a, b), floating=True)
     whole, right = _make(m), _make(y.unsqueeze(-1) if y.ndim == 1 else y)
-    factor = cho_factor(stop_gradient(whole), True)
-    x = custom_linear_solve(lambda v: whole @ v, right, lambda _, v: cho_solve(factor, v),
-                            symmetric=True)
+    batch = _np.broadcast_shapes(whole.shape[:-2], right.shape[:-2])
+    whole = _n.broadcast_to(whole, (*batch, *whole.shape[-2:]))
+
+    @custom_vjp
+    def by_factor(c: Any, v: Any) -> Any:
+        return cho_solve(cho_factor(c, True), v)
+
+    def pulled(kept: Any, ct: Any) -> Any:
+        w = by_factor(kept[0], ct)              # (the matrix is its own transpose)
+        return -w @ _n.matrix_transpose(kept[1]), w
+    by_factor.defvjp(lambda c, v: (lambda x: (x, (c, x)))(by_factor(c, v)), pulled)
+    x = by_factor(whole, _n.broadcast_to(right, (*batch, *right.shape[-2:])))
     return x[..., 0] if y.ndim == 1 else x
 
 
