@@ -162,21 +162,6 @@ def crop(array: Array, top: int, left: int, height: int, width: int) -> Array:
                height - inner.shape[-2] - before[0])
 
 
-def rotate(array: Array, angle: float, fill: Any = 0) -> Array:
-    """Turned about the centre, counter-clockwise, by nearest pixels; the size stays."""
-    h, w = array.shape[-2:]
-    turn = math.radians(angle)
-    y, x = np.mgrid[0:h, 0:w]
-    cx, cy = (w - 1) / 2, (h - 1) / 2
-    sx = np.rint(math.cos(turn) * (x - cx) - math.sin(turn) * (y - cy) + cx).astype(int)
-    sy = np.rint(math.sin(turn) * (x - cx) + math.cos(turn) * (y - cy) + cy).astype(int)
-    inside = (sx >= 0) & (sx < w) & (sy >= 0) & (sy < h)
-    out = np.empty_like(array)
-    out[...] = np.asarray(fill, array.dtype).reshape(-1, 1, 1)
-    out[..., inside] = array[..., sy[inside], sx[inside]]
-    return out
-
-
 GREY = np.array([0.299, 0.587, 0.114])     # luma of ITU-R BT.601
 GREY_OF_TENSORS = np.array([0.2989, 0.587, 0.114])
 
@@ -184,24 +169,27 @@ GREY_OF_TENSORS = np.array([0.2989, 0.587, 0.114])
 def grey(array: Array, tensor: bool = False) -> Array:
     """One channel: the luma of three. For tensors it has torchvision's factors, whose sum is
     0.9999, and whole numbers are cut off; Pillow rounds them."""
-    if len(array) == 1:
+    if array.shape[-3] == 1:
         return array
     factors = GREY_OF_TENSORS if tensor else GREY
-    luma = np.tensordot(factors, array[:3].astype(np.float64), 1)[None]
+    planes_of = np.moveaxis(array[..., :3, :, :].astype(np.float64), -3, 0)
+    luma = np.expand_dims(np.tensordot(factors, planes_of, 1), -3)
     return luma.astype(array.dtype) if tensor else like(luma, array)
 
 
 def blend(a: Array, b: Array | float, ratio: float) -> Array:
     """ratio * a + (1 - ratio) * b, in the range of the dtype."""
     top = 255.0 if a.dtype.kind in "iu" else 1.0
-    mixed = np.clip(ratio * a.astype(np.float64) + (1 - ratio) * np.asarray(b, np.float64), 0, top)
-    return mixed.astype(a.dtype)
+    floats = a.dtype if a.dtype.kind == "f" else np.dtype(np.float32)
+    part, rest = floats.type(ratio), floats.type(1.0 - ratio)
+    mixed = part * a.astype(floats) + rest * np.asarray(b, floats)
+    return np.clip(mixed, 0, top).astype(a.dtype)
 
 
 def hue(array: Array, shift: float) -> Array:
     """The hue turned by `shift` of a full turn (RGB to HSV and back)."""
     top = 255.0 if array.dtype.kind in "iu" else 1.0
-    r, g, b = array[:3].astype(np.float64) / top
+    r, g, b = np.moveaxis(array[..., :3, :, :].astype(np.float64) / top, -3, 0)
     high, low = np.maximum(np.maximum(r, g), b), np.minimum(np.minimum(r, g), b)
     span = high - low
     with np.errstate(all="ignore"):
@@ -211,4 +199,7 @@ def hue(array: Array, shift: float) -> Array:
     h = (np.where(span == 0, 0, h) / 6 + shift) % 1 * 6
     out = [high - high * s * np.clip(np.minimum(k, 4 - k), 0, 1)
            for k in ((n + h) % 6 for n in (5, 3, 1))]
-    return like(np.stack(out) * top, array)
+    turned = np.stack(out, -3)
+    if array.dtype.kind in "iu":             # each level has the same share of [0, 1]
+        return (turned * (top + 1 - 1e-3)).astype(array.dtype)
+    return turned.astype(array.dtype, copy=False)

@@ -10,19 +10,35 @@ from adjoint.base import dtypes
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.nn import Module
+from adjoint.ops.create import tensor
 from adjoint.ops.random import rand, randint, randn, randperm
 from adjoint.vision.pixels import size_of
 from adjoint.vision.transforms import functional as F
 from adjoint.vision.transforms import functional as functional
-from adjoint.vision.transforms.functional import InterpolationMode as InterpolationMode
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))
-
-
-def _uniform(low: float, high: float) -> float:
-    return low + (high - low) * float(rand(()).item())
+from adjoint.vision.transforms.autoaugment import (
+    AugMix,
+    AutoAugment,
+    AutoAugmentPolicy,
+    RandAugment,
+    TrivialAugmentWide,
+)
+from adjoint.vision.transforms.draws import Sometimes, integer, pair, uniform
+from adjoint.vision.transforms.geometry import InterpolationMode, mode_name
+from adjoint.vision.transforms.randoms import (
+    ElasticTransform,
+    FiveCrop,
+    GaussianBlur,
+    RandomAdjustSharpness,
+    RandomAffine,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomInvert,
+    RandomPerspective,
+    RandomPosterize,
+    RandomRotation,
+    RandomSolarize,
+    TenCrop,
+)
 
 
 class Compose:
@@ -63,6 +79,10 @@ class PILToTensor:
     def __call__(self, pic: Any) -> Tensor:
         return F.pil_to_tensor(pic)
 
+    def __repr__(self) -> str:
+        return "PILToTensor()"
+
+
 
 class ToPILImage:
     """See `functional.to_pil_image`."""
@@ -72,6 +92,10 @@ class ToPILImage:
 
     def __call__(self, pic: Any) -> Any:
         return F.to_pil_image(pic, self.mode)
+
+    def __repr__(self) -> str:
+        return "ToPILImage()" if self.mode is None else f"ToPILImage(mode={self.mode})"
+
 
 
 class ConvertImageDtype(Module):
@@ -96,6 +120,10 @@ class Lambda:
     def __call__(self, img: Any) -> Any:
         return self.lambd(img)
 
+    def __repr__(self) -> str:
+        return "Lambda()"
+
+
 
 class Normalize(Module):
     """See `functional.normalize`."""
@@ -111,6 +139,39 @@ class Normalize(Module):
         return f"Normalize(mean={self.mean}, std={self.std})"
 
 
+class LinearTransformation(Module):
+    """A flattened image less a mean vector, times a matrix: whitening.
+
+    >>> import adjoint as ad
+    >>> LinearTransformation(2 * ad.eye(4), ad.ones(4))(ad.ones(1, 2, 2) * 3).tolist()
+    [[[4.0, 4.0], [4.0, 4.0]]]
+    """
+
+    def __init__(self, transformation_matrix: Tensor, mean_vector: Tensor) -> None:
+        super().__init__()
+        rows, columns = transformation_matrix.shape
+        if rows != columns:
+            raise ArgumentError("transformation_matrix should be square. Got "
+                                f"{list(transformation_matrix.shape)} rectangular matrix.")
+        if len(mean_vector) != rows:
+            raise ArgumentError(f"mean_vector should have the same length {len(mean_vector)} as "
+                                f"any one of the dimensions of the transformation_matrix "
+                                f"[{(rows, columns)}]")
+        self.transformation_matrix, self.mean_vector = transformation_matrix, mean_vector
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        n = len(self.mean_vector)
+        if math.prod(tensor.shape[-3:]) != n:
+            raise ArgumentError("Input tensor and transformation matrix have incompatible shape."
+                                f"{list(tensor.shape[-3:])} != {n}, {n}")
+        centred = tensor.reshape(-1, n) - self.mean_vector
+        return (centred @ self.transformation_matrix).reshape(tensor.shape)
+
+    def __repr__(self) -> str:
+        matrix, mean = self.transformation_matrix.tolist(), self.mean_vector.tolist()
+        return f"LinearTransformation(transformation_matrix={matrix}, mean_vector={mean})"
+
+
 class Resize(Module):
     """See `functional.resize`."""
 
@@ -123,6 +184,11 @@ class Resize(Module):
     def forward(self, img: Any) -> Any:
         return F.resize(img, self.size, self.interpolation, self.max_size, self.antialias)
 
+    def __repr__(self) -> str:
+        return (f"Resize(size={self.size}, interpolation={mode_name(self.interpolation)}, "
+                f"max_size={self.max_size}, antialias={self.antialias})")
+
+
 
 Scale = Resize
 
@@ -132,10 +198,14 @@ class CenterCrop(Module):
 
     def __init__(self, size: Any) -> None:
         super().__init__()
-        self.size = _pair(size)
+        self.size = pair(size)
 
     def forward(self, img: Any) -> Any:
         return F.center_crop(img, self.size)
+
+    def __repr__(self) -> str:
+        return f"CenterCrop(size={self.size})"
+
 
 
 class Pad(Module):
@@ -148,6 +218,11 @@ class Pad(Module):
     def forward(self, img: Any) -> Any:
         return F.pad(img, self.padding, self.fill, self.padding_mode)
 
+    def __repr__(self) -> str:
+        return (f"Pad(padding={self.padding}, fill={self.fill}, "
+                f"padding_mode={self.padding_mode})")
+
+
 
 class RandomCrop(Module):
     """A window at a random place, after padding."""
@@ -155,7 +230,7 @@ class RandomCrop(Module):
     def __init__(self, size: Any, padding: Any = None, pad_if_needed: bool = False, fill: Any = 0,
                  padding_mode: str = "constant") -> None:
         super().__init__()
-        self.size, self.padding, self.pad_if_needed = _pair(size), padding, pad_if_needed
+        self.size, self.padding, self.pad_if_needed = pair(size), padding, pad_if_needed
         self.fill, self.padding_mode = fill, padding_mode
 
     def forward(self, img: Any) -> Any:
@@ -171,6 +246,10 @@ class RandomCrop(Module):
         top, left = (int(randint(0, n + 1, ()).item()) for n in (h - th, w - tw))
         return F.crop(img, top, left, th, tw)
 
+    def __repr__(self) -> str:
+        return f"RandomCrop(size={self.size}, padding={self.padding})"
+
+
 
 class RandomResizedCrop(Module):
     """A window of random area and ratio, resized: the augmentation of Szegedy et al. (2015)."""
@@ -180,15 +259,15 @@ class RandomResizedCrop(Module):
                  interpolation: Any = InterpolationMode.BILINEAR,
                  antialias: bool | None = True) -> None:
         super().__init__()
-        self.size, self.scale, self.ratio = _pair(size), scale, ratio
+        self.size, self.scale, self.ratio = pair(size), scale, ratio
         self.interpolation, self.antialias = interpolation, antialias
 
     def window(self, img: Any) -> tuple[int, int, int, int]:
         """(top, left, height, width) of a draw; the middle where ten draws do not fit."""
         height, width = size_of(img)
         for _ in range(10):
-            area = height * width * _uniform(*self.scale)
-            aspect = math.exp(_uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            area = height * width * uniform(*self.scale)
+            aspect = math.exp(uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
             w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
             if 0 < w <= width and 0 < h <= height:
                 return (int(randint(0, height - h + 1, ()).item()),
@@ -201,30 +280,21 @@ class RandomResizedCrop(Module):
         return F.resized_crop(img, *self.window(img), self.size, self.interpolation,
                               bool(self.antialias))
 
-
-class _Sometimes(Module):
-    """Something done with probability p."""
-
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__()
-        self.p = p
-
-    def change(self, img: Any) -> Any:
-        """What is done."""
-        raise NotImplementedError
-
-    def forward(self, img: Any) -> Any:
-        return self.change(img) if float(rand(()).item()) < self.p else img
+    def __repr__(self) -> str:
+        scale, ratio = (tuple(round(v, 4) for v in r) for r in (self.scale, self.ratio))
+        return (f"RandomResizedCrop(size={self.size}, scale={scale}, ratio={ratio}, "
+                f"interpolation={mode_name(self.interpolation)}, antialias={self.antialias})")
 
 
-class RandomHorizontalFlip(_Sometimes):
+
+class RandomHorizontalFlip(Sometimes):
     """Left and right exchanged with probability p."""
 
     def change(self, img: Any) -> Any:
         return F.hflip(img)
 
 
-class RandomVerticalFlip(_Sometimes):
+class RandomVerticalFlip(Sometimes):
     """Top and bottom exchanged with probability p."""
 
     def change(self, img: Any) -> Any:
@@ -241,8 +311,12 @@ class Grayscale(Module):
     def forward(self, img: Any) -> Any:
         return F.rgb_to_grayscale(img, self.num_output_channels)
 
+    def __repr__(self) -> str:
+        return f"Grayscale(num_output_channels={self.num_output_channels})"
 
-class RandomGrayscale(_Sometimes):
+
+
+class RandomGrayscale(Sometimes):
     """Grey with probability p, channels kept."""
 
     def __init__(self, p: float = 0.1) -> None:
@@ -250,18 +324,6 @@ class RandomGrayscale(_Sometimes):
 
     def change(self, img: Any) -> Any:
         return F.rgb_to_grayscale(img, 3)
-
-
-class RandomRotation(Module):
-    """Turned by an angle drawn from [-degrees, degrees] or (low, high)."""
-
-    def __init__(self, degrees: Any, fill: Any = 0) -> None:
-        super().__init__()
-        self.degrees = (-degrees, degrees) if isinstance(degrees, (int, float)) else tuple(degrees)
-        self.fill = fill
-
-    def forward(self, img: Any) -> Any:
-        return F.rotate(img, _uniform(*self.degrees), self.fill)
 
 
 class ColorJitter(Module):
@@ -285,11 +347,17 @@ class ColorJitter(Module):
     def forward(self, img: Any) -> Any:
         steps = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
         order = randperm(4).tolist()
-        factors = [None if r is None else _uniform(*r) for r in self.ranges]
+        factors = [None if r is None else uniform(*r) for r in self.ranges]
         for i in order:
             if factors[i] is not None:
                 img = steps[i](img, factors[i])
         return img
+
+    def __repr__(self) -> str:
+        names = ("brightness", "contrast", "saturation", "hue")
+        shown = (f"{name}={r}" for name, r in zip(names, self.ranges, strict=True))
+        return f"ColorJitter({', '.join(shown)})"
+
 
 
 class RandomApply(Module):
@@ -304,6 +372,11 @@ class RandomApply(Module):
             for t in self.transforms:
                 img = t(img)
         return img
+
+    def __repr__(self) -> str:
+        inner = "".join(f"\n    {t}" for t in self.transforms)
+        return f"RandomApply(\n    p={self.p}{inner}\n)"
+
 
 
 class RandomChoice(Module):
@@ -320,6 +393,11 @@ class RandomChoice(Module):
     def forward(self, img: Any) -> Any:
         return random.choices(self.transforms, self.p)[0](img)
 
+    def __repr__(self) -> str:
+        inner = "".join(f"\n    {t}" for t in self.transforms)
+        return f"RandomChoice({inner}\n)(p={self.p})"
+
+
 
 class RandomOrder(Module):
     """All of `transforms` in an order drawn by Python's `random`."""
@@ -335,18 +413,56 @@ class RandomOrder(Module):
             img = self.transforms[i](img)
         return img
 
+    def __repr__(self) -> str:
+        inner = "".join(f"\n    {t}" for t in self.transforms)
+        return f"RandomOrder({inner}\n)"
 
-class RandomErasing(_Sometimes):
-    """A random rectangle of a tensor overwritten (Zhong et al. 2017)."""
+
+
+class RandomErasing(Sometimes):
+    """A random rectangle of a tensor overwritten (Zhong et al. 2017).
+
+    scale  its area, in parts of the image's
+    ratio  its height over its width
+    value  a number, one per channel, or "random": normal draws
+    """
 
     def __init__(self, p: float = 0.5, scale: tuple[float, float] = (0.02, 0.33),
                  ratio: tuple[float, float] = (0.3, 3.3), value: Any = 0,
                  inplace: bool = False) -> None:
         super().__init__(p)
-        self._window = RandomResizedCrop(1, scale, ratio)
-        self.value, self.inplace = value, inplace
+        self.scale, self.ratio, self.value, self.inplace = scale, ratio, value, inplace
+
+    def window(self, img: Tensor) -> tuple[int, int, int, int, Tensor] | None:
+        """(top, left, height, width, values) of a draw; None where ten draws do not fit."""
+        height, width = size_of(img)
+        for _ in range(10):
+            area = height * width * uniform(*self.scale)
+            aspect = math.exp(uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if h < height and w < width:
+                v = (randn(img.shape[0], h, w) if self.value == "random" else
+                     tensor(self.value, dtype=img.dtype).reshape(-1, 1, 1))
+                return integer(0, height - h + 1), integer(0, width - w + 1), h, w, v
+        return None
 
     def change(self, img: Any) -> Any:
-        top, left, h, w = self._window.window(img)
-        v = randn(img.shape[0], h, w) if self.value == "random" else self.value
-        return F.erase(img, top, left, h, w, v, self.inplace)
+        found = self.window(img)
+        return img if found is None else F.erase(img, *found, self.inplace)
+
+    def __repr__(self) -> str:
+        return (f"RandomErasing(p={self.p}, scale={self.scale}, ratio={self.ratio}, "
+                f"value={self.value}, inplace={self.inplace})")
+
+
+__all__ = [
+    "AugMix", "AutoAugment", "AutoAugmentPolicy", "CenterCrop", "ColorJitter", "Compose",
+    "ConvertImageDtype", "ElasticTransform", "FiveCrop", "GaussianBlur", "Grayscale",
+    "InterpolationMode", "Lambda", "LinearTransformation", "Normalize", "PILToTensor", "Pad",
+    "RandAugment",
+    "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
+    "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing", "RandomGrayscale",
+    "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective",
+    "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
+    "RandomVerticalFlip", "Resize", "Scale", "TenCrop", "ToPILImage", "ToTensor",
+    "TrivialAugmentWide", "functional"]
