@@ -43,7 +43,6 @@ RENAMED = {
         "boxes", "focal_loss", "giou_loss", "misc", "roi_align", "stochastic_depth")},
     "torch.utils.data._utils.pin_memory": "adjoint.utils.data._utils",
     "torchvision.models.alexnet": "adjoint.vision.models",
-    "torchvision.models.resnet": "adjoint.vision.models",
     "torchvision.models.vgg": "adjoint.vision.models",
     "torchvision.transforms.transforms": "adjoint.vision.transforms",
     "torchvision.transforms.v2.functional": "adjoint.vision.transforms.functional",

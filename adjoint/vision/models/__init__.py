@@ -13,6 +13,13 @@ from adjoint import nn
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.nn import init
+from adjoint.vision.models.convnext import (
+    ConvNeXt,
+    convnext_base,
+    convnext_large,
+    convnext_small,
+    convnext_tiny,
+)
 from adjoint.vision.models.densenet import (
     DenseNet,
     densenet121,
@@ -20,7 +27,48 @@ from adjoint.vision.models.densenet import (
     densenet169,
     densenet201,
 )
+from adjoint.vision.models.efficientnet import (
+    EfficientNet,
+    efficientnet_b0,
+    efficientnet_b1,
+    efficientnet_b2,
+    efficientnet_b3,
+    efficientnet_b4,
+    efficientnet_b5,
+    efficientnet_b6,
+    efficientnet_b7,
+    efficientnet_v2_l,
+    efficientnet_v2_m,
+    efficientnet_v2_s,
+)
 from adjoint.vision.models.mobilenetv2 import MobileNetV2, mobilenet_v2
+from adjoint.vision.models.mobilenetv3 import (
+    MobileNetV3,
+    mobilenet_v3_large,
+    mobilenet_v3_small,
+)
+from adjoint.vision.models.resnet import (
+    BasicBlock,
+    Bottleneck,
+    ResNet,
+    resnet18,
+    resnet34,
+    resnet50,
+    resnet101,
+    resnet152,
+    resnext50_32x4d,
+    resnext101_32x8d,
+    resnext101_64x4d,
+    wide_resnet50_2,
+    wide_resnet101_2,
+)
+from adjoint.vision.models.shufflenetv2 import (
+    ShuffleNetV2,
+    shufflenet_v2_x0_5,
+    shufflenet_v2_x1_0,
+    shufflenet_v2_x1_5,
+    shufflenet_v2_x2_0,
+)
 from adjoint.vision.models.squeezenet import SqueezeNet, squeezenet1_0, squeezenet1_1
 from adjoint.vision.models.vision_transformer import (
     VisionTransformer,
@@ -44,7 +92,7 @@ def _initialise(model: nn.Module) -> None:
         elif isinstance(m, nn.BatchNorm2d):
             init.ones_(m.weight)
             init.zeros_(m.bias)
-        elif isinstance(m, nn.Linear) and isinstance(model, VGG):
+        elif isinstance(m, nn.Linear):
             init.normal_(m.weight, 0, 0.01)
             init.zeros_(m.bias)
 
@@ -119,89 +167,6 @@ def make_layers(cfg: Sequence[Any], batch_norm: bool = False) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
-
-    expansion = 1
-
-    def __init__(self, inplanes: int, planes: int, stride: int = 1,
-                 downsample: nn.Module | None = None) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inplanes, planes, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.relu = nn.ReLU(inplace=True)
-        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
-        self.downsample = downsample
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        shortcut = x if self.downsample is None else self.downsample(x)
-        result: Tensor = self.relu(out + shortcut)
-        return result
-
-
-class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions around a shortcut; the stride is in the middle."""
-
-    expansion = 4
-
-    def __init__(self, inplanes: int, planes: int, stride: int = 1,
-                 downsample: nn.Module | None = None) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inplanes, planes, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.conv2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
-        self.conv3 = nn.Conv2d(planes, planes * 4, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(planes * 4)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = downsample
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.relu(self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x))))))
-        shortcut = x if self.downsample is None else self.downsample(x)
-        result: Tensor = self.relu(self.bn3(self.conv3(out)) + shortcut)
-        return result
-
-
-class ResNet(nn.Module):
-    """He, Zhang, Ren, Sun (2015), arXiv:1512.03385."""
-
-    def __init__(self, block: type[BasicBlock] | type[Bottleneck], layers: Sequence[int],
-                 num_classes: int = 1000) -> None:
-        super().__init__()
-        self.inplanes = 64
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, 2, 1)
-        self.layer1 = self._layer(block, 64, layers[0], 1)
-        self.layer2 = self._layer(block, 128, layers[1], 2)
-        self.layer3 = self._layer(block, 256, layers[2], 2)
-        self.layer4 = self._layer(block, 512, layers[3], 2)
-        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(512 * block.expansion, num_classes)
-        _initialise(self)
-
-    def _layer(self, block: Any, planes: int, count: int, stride: int) -> nn.Sequential:
-        shortcut = None
-        if stride != 1 or self.inplanes != planes * block.expansion:
-            shortcut = nn.Sequential(
-                nn.Conv2d(self.inplanes, planes * block.expansion, 1, stride, bias=False),
-                nn.BatchNorm2d(planes * block.expansion))
-        made = [block(self.inplanes, planes, stride, shortcut)]
-        self.inplanes = planes * block.expansion
-        made += [block(self.inplanes, planes) for _ in range(count - 1)]
-        return nn.Sequential(*made)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        out: Tensor = self.fc(self.avgpool(x).flatten(1))
-        return out
-
-
 def alexnet(*, weights: Any = None, pretrained: bool = False, progress: bool = True,
             **options: Any) -> AlexNet:
     """AlexNet with random weights."""
@@ -219,25 +184,9 @@ def _vgg(name: str, plan: str, norm: bool) -> Any:
     return build
 
 
-def _resnet(name: str, block: Any, layers: tuple[int, ...]) -> Any:
-    def build(pretrained: bool = False, *, weights: Any = None, progress: bool = True,
-              **options: Any) -> ResNet:
-        _no_weights(name, weights, pretrained)
-        return ResNet(block, layers, **options)
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"ResNet with {name[6:]} layers, random weights."
-    return build
-
-
 vgg11, vgg13, vgg16, vgg19 = (_vgg(f"vgg{n}", n, False) for n in ("11", "13", "16", "19"))
 vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn = (_vgg(f"vgg{n}_bn", n, True)
                                           for n in ("11", "13", "16", "19"))
-resnet18 = _resnet("resnet18", BasicBlock, (2, 2, 2, 2))
-resnet34 = _resnet("resnet34", BasicBlock, (3, 4, 6, 3))
-resnet50 = _resnet("resnet50", Bottleneck, (3, 4, 6, 3))
-resnet101 = _resnet("resnet101", Bottleneck, (3, 4, 23, 3))
-resnet152 = _resnet("resnet152", Bottleneck, (3, 8, 36, 3))
-
 AlexNet_Weights = VGG11_Weights = VGG13_Weights = VGG16_Weights = VGG19_Weights = Weights
 VGG11_BN_Weights = VGG13_BN_Weights = VGG16_BN_Weights = VGG19_BN_Weights = Weights
 ResNet18_Weights = ResNet34_Weights = ResNet50_Weights = ResNet101_Weights = Weights
@@ -247,10 +196,28 @@ MobileNet_V2_Weights = SqueezeNet1_0_Weights = SqueezeNet1_1_Weights = Weights
 ViT_B_16_Weights = ViT_B_32_Weights = ViT_L_16_Weights = ViT_L_32_Weights = Weights
 ViT_H_14_Weights = Weights
 
+ResNeXt50_32X4D_Weights = ResNeXt101_32X8D_Weights = ResNeXt101_64X4D_Weights = Weights
+Wide_ResNet50_2_Weights = Wide_ResNet101_2_Weights = Weights
+MobileNet_V3_Large_Weights = MobileNet_V3_Small_Weights = Weights
+EfficientNet_B0_Weights = EfficientNet_B1_Weights = EfficientNet_B2_Weights = Weights
+EfficientNet_B3_Weights = EfficientNet_B4_Weights = EfficientNet_B5_Weights = Weights
+EfficientNet_B6_Weights = EfficientNet_B7_Weights = Weights
+EfficientNet_V2_S_Weights = EfficientNet_V2_M_Weights = EfficientNet_V2_L_Weights = Weights
+ConvNeXt_Tiny_Weights = ConvNeXt_Small_Weights = ConvNeXt_Base_Weights = Weights
+ConvNeXt_Large_Weights = Weights
+ShuffleNet_V2_X0_5_Weights = ShuffleNet_V2_X1_0_Weights = Weights
+ShuffleNet_V2_X1_5_Weights = ShuffleNet_V2_X2_0_Weights = Weights
+
 _MAKERS = {f.__name__: f for f in (
-    alexnet, densenet121, densenet161, densenet169, densenet201, mobilenet_v2, resnet18, resnet34,
-    resnet50, resnet101, resnet152, squeezenet1_0, squeezenet1_1, vgg11, vgg11_bn, vgg13, vgg13_bn,
-    vgg16, vgg16_bn, vgg19, vgg19_bn, vit_b_16, vit_b_32, vit_h_14, vit_l_16, vit_l_32)}
+    alexnet, convnext_base, convnext_large, convnext_small, convnext_tiny, densenet121,
+    densenet161, densenet169, densenet201, efficientnet_b0, efficientnet_b1, efficientnet_b2,
+    efficientnet_b3, efficientnet_b4, efficientnet_b5, efficientnet_b6, efficientnet_b7,
+    efficientnet_v2_l, efficientnet_v2_m, efficientnet_v2_s, mobilenet_v2, mobilenet_v3_large,
+    mobilenet_v3_small, resnet101, resnet152, resnet18, resnet34, resnet50, resnext101_32x8d,
+    resnext101_64x4d, resnext50_32x4d, shufflenet_v2_x0_5, shufflenet_v2_x1_0,
+    shufflenet_v2_x1_5, shufflenet_v2_x2_0, squeezenet1_0, squeezenet1_1, vgg11, vgg11_bn,
+    vgg13, vgg13_bn, vgg16, vgg16_bn, vgg19, vgg19_bn, vit_b_16, vit_b_32, vit_h_14, vit_l_16,
+    vit_l_32, wide_resnet101_2, wide_resnet50_2)}
 
 
 def list_models(module: Any = None, include: Any = None, exclude: Any = None) -> list[str]:
@@ -275,10 +242,18 @@ def get_model(name: str, **config: Any) -> nn.Module:
 
 
 __all__ = [
-    "AlexNet", "BasicBlock", "Bottleneck", "DenseNet", "MobileNetV2", "ResNet",
-    "SqueezeNet", "VGG", "VisionTransformer", "Weights", "alexnet", "densenet121",
-    "densenet161", "densenet169", "densenet201", "get_model", "list_models",
-    "make_layers", "mobilenet_v2", "resnet101", "resnet152", "resnet18", "resnet34",
-    "resnet50", "squeezenet1_0", "squeezenet1_1", "vgg11", "vgg11_bn", "vgg13",
-    "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "vit_b_16", "vit_b_32",
-    "vit_h_14", "vit_l_16", "vit_l_32"]
+    "AlexNet", "BasicBlock", "Bottleneck", "ConvNeXt", "DenseNet", "EfficientNet",
+    "MobileNetV2", "MobileNetV3", "ResNet", "ShuffleNetV2", "SqueezeNet", "VGG",
+    "VisionTransformer", "Weights", "alexnet", "convnext_base", "convnext_large",
+    "convnext_small", "convnext_tiny", "densenet121", "densenet161", "densenet169",
+    "densenet201", "efficientnet_b0", "efficientnet_b1", "efficientnet_b2",
+    "efficientnet_b3", "efficientnet_b4", "efficientnet_b5", "efficientnet_b6",
+    "efficientnet_b7", "efficientnet_v2_l", "efficientnet_v2_m",
+    "efficientnet_v2_s", "get_model", "list_models", "make_layers", "mobilenet_v2",
+    "mobilenet_v3_large", "mobilenet_v3_small", "resnet101", "resnet152",
+    "resnet18", "resnet34", "resnet50", "resnext101_32x8d", "resnext101_64x4d",
+    "resnext50_32x4d", "shufflenet_v2_x0_5", "shufflenet_v2_x1_0",
+    "shufflenet_v2_x1_5", "shufflenet_v2_x2_0", "squeezenet1_0", "squeezenet1_1",
+    "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19",
+    "vgg19_bn", "vit_b_16", "vit_b_32", "vit_h_14", "vit_l_16", "vit_l_32",
+    "wide_resnet101_2", "wide_resnet50_2"]
