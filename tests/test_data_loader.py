@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import adjoint as ad
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.utils.data import (
@@ -351,3 +352,37 @@ def test_after_an_error_in_this_process_the_next_batch_comes():
     with pytest.raises(ZeroDivisionError):
         next(batches)
     assert next(batches) == 2
+
+
+class Shuffled:
+    """Draws when it is begun, not at its first index."""
+
+    def __init__(self, whole=False):
+        self.whole = whole
+
+    def __iter__(self):
+        order = ad.randperm(6).tolist()
+        return iter([order] if self.whole else order)
+
+    def __len__(self):
+        return 1 if self.whole else 6
+
+
+def test_a_sampler_that_draws_at_its_beginning_draws_before_the_loaders_seed():
+    """PyTorch's orders, and its generator afterwards."""
+    ad.manual_seed(0)
+    loader = DataLoader(Rows(6), batch_sampler=Shuffled(whole=True))
+    assert next(iter(loader))[1].tolist() == [2, 5, 3, 0, 1, 4]
+    assert ad.rand(1).item() == 0.8964447379112244
+
+
+def test_workers_that_stay_draw_their_seed_once():
+    ad.manual_seed(0)
+    loader = DataLoader(Rows(6), sampler=Shuffled(), num_workers=1, batch_size=2,
+                        persistent_workers=True)
+    seen = []
+    for _ in range(2):
+        order = [i for _, places in loader for i in places.tolist()]
+        seen.append((order, ad.rand(1).item()))
+    assert seen == [([5, 1, 0, 3, 2, 4], 0.8964447379112244),
+                    ([1, 4, 3, 5, 0, 2], 0.16885894536972046)]

@@ -158,13 +158,12 @@ class DataLoader:
         return _DatasetKind.Iterable if self._stream else _DatasetKind.Map
 
     def __iter__(self) -> Iterator[Any]:
-        seed = draw_seed(self.generator)
         if not self.num_workers:
             return _SingleProcessDataLoaderIter(self)
         if not self.persistent_workers:
-            return _MultiProcessingDataLoaderIter(self, seed)
+            return _MultiProcessingDataLoaderIter(self)
         if self._iterator is None or self._iterator.closed:
-            self._iterator = _MultiProcessingDataLoaderIter(self, seed)
+            self._iterator = _MultiProcessingDataLoaderIter(self)
         else:
             self._iterator.restart()
         return self._iterator
@@ -186,6 +185,10 @@ class _BaseDataLoaderIter:
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
+        # The sampler begins before the seed is drawn: one that draws in its `__iter__`, and not at
+        # its first index, has the generator first, as in PyTorch.
+        self._indices = iter(loader._index_sampler)
+        self._base_seed = draw_seed(loader.generator)
 
     def __iter__(self) -> Any:
         return self
@@ -199,7 +202,6 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        self._indices = iter(loader._index_sampler)
         self._fetch = Fetcher(loader.dataset, loader.collate_fn, loader._auto_collation,
                               loader.drop_last, loader._dataset_kind == _DatasetKind.Iterable)
 
@@ -210,7 +212,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over the data with workers; a persistent one is restarted for the next pass."""
 
-    def __init__(self, loader: Any, seed: int | None = None) -> None:
+    def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         self._in_order = loader.in_order
         self._timeout, self._persistent = loader.timeout or None, loader.persistent_workers
@@ -220,7 +222,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         plan = WorkerPlan(loader.dataset, loader.collate_fn, loader._auto_collation,
                           loader.drop_last, loader._dataset_kind == _DatasetKind.Iterable,
                           loader.worker_init_fn, 0, loader.num_workers,
-                          draw_seed(loader.generator) if seed is None else seed)
+                          self._base_seed)
         self._pool = WorkerPool(plan, start_context(loader.multiprocessing_context))
         self._close = weakref.finalize(self, self._pool.shutdown)
         self._begin()
