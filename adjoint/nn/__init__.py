@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any as _Any
 
 from adjoint.base.errors import missing as _missing
 from adjoint.nn import functional, grad, init, modules, parallel, utils
@@ -216,7 +216,7 @@ __all__ = [
 _absent = _missing("adjoint.nn")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name == "attention":         # few programs choose a kernel of attention
         return importlib.import_module("adjoint.nn.attention")
     return _absent(name)

@@ -312,8 +312,8 @@ def _laid_out(t: Tensor, layout: Any, name: str, fill: Any) -> Tensor:
 def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
     """A tensor of zeros of shape `size`."""
-    dtype = of_out(dtype, out)
-    made = make(shape_of(size), _dtype(dtype, default_dtype()), 0, device, requires_grad)
+    dtype = _dtype(of_out(dtype, out), default_dtype())
+    made = make(shape_of(size), dtype, 0, device, requires_grad)
     if layout is not None and layout is not strided:
         return _laid_out(made, layout, "zeros", 0)
     return finish_made(out, made)
@@ -323,8 +323,8 @@ def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
 def ones(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:
     """A tensor of ones of shape `size`."""
-    dtype = of_out(dtype, out)
-    made = make(shape_of(size), _dtype(dtype, default_dtype()), 1, device, requires_grad)
+    dtype = _dtype(of_out(dtype, out), default_dtype())
+    made = make(shape_of(size), dtype, 1, device, requires_grad)
     if layout is not None and layout is not strided:
         return _laid_out(made, layout, "ones", 1)
     return finish_made(out, made)
@@ -352,8 +352,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     """A tensor of `fill_value` of shape `size`; its dtype follows the value."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
-    dtype = of_out(dtype, out)
-    return finish_made(out, make(shape_of((size,)), _dtype(dtype, default_of(kind)),
+    return finish_made(out, make(shape_of((size,)), _dtype(of_out(dtype, out), default_of(kind)),
                                  value, device, requires_grad))
 
 
@@ -455,8 +454,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange("
                             f"{start}, {end}, {step})")
     ints = all([isinstance(v, int) for v in (start, end, step)])
-    dtype = of_out(dtype, out)
-    kind = _dtype(dtype, default_of("i") if ints else default_dtype())
+    kind = _dtype(of_out(dtype, out), default_of("i") if ints else default_dtype())
     count = max(0, math.ceil((end - start) / step))
     if storage_less(device, (count,), kind):
         return finish_made(out, wrap(call(_counted, start, step, count, kind, ints,
@@ -489,8 +487,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
              layout: Any = None, device: Any = None, requires_grad: bool = False,
              pin_memory: bool = False) -> Tensor:
     """`steps` evenly spaced values from `start` to `end`, both included."""
-    dtype = of_out(dtype, out)
-    kind = _dtype(dtype, default_dtype())
+    kind = _dtype(of_out(dtype, out), default_dtype())
     if storage_less(device, (steps,), kind):
         return finish_made(out, wrap(call(spaced, start, end, steps, kind,
                                      otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
@@ -531,8 +528,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
              dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """base ** linspace(start, end, steps)."""
-    dtype = of_out(dtype, out)
-    kind = _dtype(dtype, default_dtype())
+    kind = _dtype(of_out(dtype, out), default_dtype())
     with np.errstate(all="ignore"):
         values = np.power(float(base), _even(start, end, steps, kind))
     return finish_made(out, wrap(values.astype(kind), requires_grad))
@@ -542,8 +538,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None,
         device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """Ones on the diagonal of an (n, m) matrix of zeros."""
-    dtype = of_out(dtype, out)
-    kind = _dtype(dtype, default_dtype())
+    kind = _dtype(of_out(dtype, out), default_dtype())
     for name, size in (("n", n), ("m", m)):
         if size is not None and size < 0:
             raise ArgumentError(f"{name} must be greater or equal to 0, got {size}")
