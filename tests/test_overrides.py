@@ -78,7 +78,7 @@ def test_results_keep_the_class() -> None:
     results = [m + 1, 1 + m, ad.ones(2) + m, ad.add(ad.ones(2), m), m.sum(), F.relu(m), m[0],
                ad.cat([m, m]), ad.stack([ad.ones(2), m]), ad.zeros_like(m), m.data, m.detach(),
                ad.nn.Linear(2, 3)(m), ad.max(m, 0).values, ad.ones(2).add(m), m.new_ones(2),
-               np.exp(m), m.T, m @ m, -m, m == m, *m.split(1), *m]
+               np.exp(m), Plain([[1.0]]).T, m @ m, -m, m == m, *m.split(1), *m]
     assert set(kinds(results)) == {"Plain"}
     assert type(m.shape) is ad.Size and type(m.tolist()) is list and type(m.numpy()) is np.ndarray
     assert type(ad.tensor([1.0])) is ad.Tensor
