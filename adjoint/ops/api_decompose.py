@@ -491,7 +491,7 @@ def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
 
 # ------------------------------------------------------------------ products
 @linalg(method=False)
-def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
+def multi_dot(tensors: Any, *, out: Any = None) -> Any:
     """Product of several matrices in the order with the fewest multiplications (T. Cormen et al.,
     "Introduction to algorithms", 15.2); the first and last may be vectors."""
     xs = list(tensors)
