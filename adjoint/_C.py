@@ -7,6 +7,8 @@ from adjoint.base.errors import missing as _missing
 from adjoint.core.intercept import disabled as _disabled_torch_function_impl
 from adjoint.core.tensor import Tensor as _Tensor
 from adjoint.core.trace import current_level as _current_level
+from adjoint.ops.decompose import LinAlgError as _LinAlgError
+from adjoint.ops.generator import Generator as Generator
 from adjoint.overrides import DisableTorchFunction as DisableTorchFunction
 from adjoint.overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
 
@@ -26,7 +28,8 @@ def _are_functorch_transforms_active() -> bool:
     return _current_level() > 0
 
 
-__all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "_disabled_torch_function_impl"]
+__all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator", "_LinAlgError",
+           "_disabled_torch_function_impl"]
 _NAMES = _missing("adjoint._C")
 
 

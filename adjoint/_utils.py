@@ -1,12 +1,16 @@
-"""`torch._utils`: lists of tensors as one vector and back, as code that sends gradients does it."""
+"""`torch._utils`: lists of tensors as one vector and back, as code that sends gradients does it;
+what plain pickles of PyTorch's tensors call."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from adjoint.base.errors import ArgumentError
 from adjoint.base.errors import missing as _missing
-from adjoint.core.tensor import Tensor
+from adjoint.core.tensor import Parameter, Tensor
 from adjoint.ops.api_join import cat
+from adjoint.ops.create import empty
+from adjoint.ops.device import device as Device
 
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
@@ -37,6 +41,64 @@ def _take_tensors(tensors: Sequence[Tensor], size_limit: int) -> Iterator[list[T
         waiting[t.dtype] = ([*have, t], size + more)
     for have, _ in waiting.values():
         yield have
+
+
+def _element_size(dtype: Any) -> int:
+    """Bytes of one element of a dtype; 1 for truth values.
+
+    >>> import adjoint as ad
+    >>> _element_size(ad.float64), _element_size(ad.bfloat16)
+    (8, 2)
+    """
+    return int(dtype.itemsize)
+
+
+def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+    """The number of a device: -1 for the CPU where it is allowed; there are no others here."""
+    if isinstance(device, str):
+        device = Device(device)
+    if isinstance(device, Device):
+        if device.type == "cpu" and not allow_cpu:
+            raise ArgumentError(f"Expected a non cpu device, but got: {device}")
+        return -1 if device.index is None else int(device.index)
+    if device is None and not optional:
+        raise ArgumentError("Expected a torch.device with a specified index or an integer, but "
+                            f"got:{device}")
+    return -1 if device is None else int(device)
+
+
+def _get_all_device_indices() -> list[int]:
+    """The numbers of the accelerators: none."""
+    return []
+
+
+def _get_available_device_type() -> None:
+    """The kind of accelerator: None."""
+
+
+def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Tensor:
+    """The tensor of these sizes and strides on a storage of numbers."""
+    made: Tensor = empty(0, dtype=storage.dtype).set_(storage, storage_offset, size, stride)
+    return made
+
+
+def _rebuild_tensor_v2(storage: Any, storage_offset: int, size: Any, stride: Any,
+                       requires_grad: bool, backward_hooks: Any, metadata: Any = None) -> Tensor:
+    """The same, as PyTorch's pickles ask for it since 0.4."""
+    return _rebuild_tensor(storage, storage_offset, size, stride).requires_grad_(requires_grad)
+
+
+def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:
+    """A parameter of these values."""
+    return Parameter(data, requires_grad)
+
+
+def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Any,
+                                  state: dict[str, Any]) -> Parameter:
+    """A parameter with the attributes that a program gave it."""
+    made = Parameter(data, requires_grad)
+    made.__dict__.update(state)
+    return made
 
 
 __all__ = ["_flatten_dense_tensors", "_take_tensors", "_unflatten_dense_tensors"]

@@ -24,11 +24,14 @@ _directory: list[str] = []
 
 def get_dir() -> str:
     """Where weights are kept: `set_dir`, or $TORCH_HOME/hub, or ~/.cache/torch/hub."""
-    if _directory:
-        return _directory[-1]
+    return _directory[-1] if _directory else str(Path(_get_torch_home()) / "hub")
+
+
+def _get_torch_home() -> str:
+    """The folder of caches: $TORCH_HOME, or ~/.cache/torch."""
     home = os.environ.get("TORCH_HOME") or str(
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch")
-    return str(Path(home).expanduser() / "hub")
+    return str(Path(home).expanduser())
 
 
 def set_dir(d: Any) -> None:

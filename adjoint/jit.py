@@ -6,10 +6,12 @@ one line. Programs run as Python.
 """
 from __future__ import annotations
 
+import builtins
 import importlib
 import warnings
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVar
+from types import UnionType
+from typing import Any, Final, NoReturn, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
@@ -23,6 +25,42 @@ from adjoint.core.tensor import Tensor
 T = TypeVar("T")
 __path__: list[str] = []               # a package, as there: `jit.annotations` is imported from it
 _missing = _missing_in("adjoint.jit")
+
+
+class TracerWarning(Warning):
+    """PyTorch's category for what a recorded program would miss; filters of programs name it."""
+
+
+class Error(RuntimeError):
+    """PyTorch's error of a compiled program; nothing here raises it."""
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:
+    """Whether `obj` is of a type that may say what its items are: `list[int]`, `dict[str, T]`,
+    `tuple[A, B]`, `Optional[T]`; all items are looked at.
+
+    >>> isinstance([1, 2], list[int]), isinstance([1, "a"], list[int])
+    (True, False)
+    """
+    if builtins.isinstance(target_type, tuple):
+        return any(isinstance(obj, t) for t in target_type)
+    origin, items = get_origin(target_type), get_args(target_type)
+    if origin is None:
+        return builtins.isinstance(obj, type(None) if target_type is None else target_type)
+    if origin in (Union, UnionType):
+        return any(isinstance(obj, t) for t in items)
+    if not builtins.isinstance(obj, origin):
+        return False
+    if origin is dict:
+        return all(isinstance(k, items[0]) and isinstance(v, items[1]) for k, v in obj.items())
+    if origin is tuple:
+        return len(obj) == len(items) and all(map(isinstance, obj, items))
+    return all(isinstance(x, items[0]) for x in obj)
+
+
+def optimize_for_inference(mod: T, other_methods: Any = None) -> T:
+    """`mod` itself: no program is recorded that could be rewritten."""
+    return mod
 
 
 def _absent(name: str, instead: str) -> NoReturn:
@@ -120,8 +158,8 @@ def trace(func: Any, example_inputs: Any = None, optimize: Any = None, check_tra
     if example_inputs is None and not named:
         raise ArgumentError("jit.trace: example_inputs or example_kwarg_inputs must be given")
     for operands in (example_inputs, *(check_inputs or ())):
-        operands = (() if operands is None else operands if isinstance(operands, tuple)
-                    else tuple(operands) if isinstance(operands, list) else (operands,))
+        operands = (() if operands is None else operands if builtins.isinstance(operands, tuple)
+                    else tuple(operands) if builtins.isinstance(operands, list) else (operands,))
         first = func(*operands, **named)
         if check_trace and not _alike(first, func(*operands, **named), check_tolerance):
             warnings.warn("jit.trace: two runs on the same example gave different results; is the "
@@ -133,7 +171,7 @@ def trace(func: Any, example_inputs: Any = None, optimize: Any = None, check_tra
 def _alike(a: Any, b: Any, tolerance: float) -> bool:
     pairs = list(zip(tree.tree_leaves(a), tree.tree_leaves(b), strict=True))
     arrays = [(x.detach().to(complex128).array, y.detach().to(complex128).array)
-              for x, y in pairs if isinstance(x, Tensor)]
+              for x, y in pairs if builtins.isinstance(x, Tensor)]
     return all(type(x) is MetaArray or np.allclose(x, y, tolerance, tolerance, equal_nan=True)
                for x, y in arrays)
 
@@ -167,6 +205,7 @@ def __getattr__(name: str) -> Any:
     return _missing(name)
 
 
-__all__ = ["Final", "annotate", "export", "freeze", "ignore", "interface", "is_scripting",
-           "is_tracing", "load", "save", "script", "script_if_tracing", "script_method", "trace",
-           "trace_module", "unused"]
+__all__ = ["Error", "Final", "TracerWarning", "annotate", "export", "freeze", "ignore",
+           "interface", "is_scripting", "is_tracing", "isinstance", "load",
+           "optimize_for_inference", "save", "script", "script_if_tracing", "script_method",
+           "trace", "trace_module", "unused"]

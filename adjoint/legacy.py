@@ -11,6 +11,9 @@ from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.ops.convert import LEGACY
 from adjoint.ops.create import legacy
+from adjoint.ops.device import sparse_coo
+from adjoint.ops.sparse import sparse_coo_tensor
+from adjoint.ops.sparse_tensor import SparseTensor
 
 
 class TypedTensor(type):
@@ -39,11 +42,51 @@ class TypedTensor(type):
         return f"<class 'torch.{cls.__name__}'>"
 
 
-globals().update({
-    name: TypedTensor(name, (), {
-        "element": dtype, "__module__": "adjoint",
-        "__doc__": f"PyTorch's older constructor of {dtype} tensors: sizes or data."})
-    for name, dtype in LEGACY.items()})
+class SparseTyped(TypedTensor):
+    """The class of `sparse.FloatTensor` and its like, as older graph programs make their matrix:
+    of indices, values and a shape, or of a shape alone."""
+
+    def __call__(cls, *args: Any, device: Any = None) -> Any:
+        given = "indices, values, shape" if len(args) == 3 else "indices, values"
+        data = len(args) > 1 and isinstance(args[0], Tensor)
+        warn(f"torch.sparse.SparseTensor({given if data else 'shape'}, *, device=) is deprecated.  "
+             f"Please use torch.sparse_coo_tensor({given if data else 'shape'}, dtype=, device=).")
+        if data:
+            return sparse_coo_tensor(*args, dtype=cls.dtype, device=device)
+        shape = tuple(args[0]) if args and not isinstance(args[0], int) else args
+        return sparse_coo_tensor(shape or (0,), dtype=cls.dtype, device=device)
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, SparseTensor) and x.layout is sparse_coo and x.dtype == cls.dtype
+
+    def __repr__(cls) -> str:
+        return f"<class 'torch.sparse.{cls.__name__}'>"
+
+
+class CudaTyped(TypedTensor):
+    """The class of `cuda.FloatTensor` and its like: nothing is an instance, making one raises."""
+
+    def __call__(cls, *args: Any, device: Any = None) -> Any:
+        raise TypeError(f"type torch.cuda.{cls.__name__} not available. Torch not compiled with "
+                        "CUDA enabled: use FloatTensor, or tensor(..., device='cpu')")
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return False
+
+    def __repr__(cls) -> str:
+        return f"<class 'torch.cuda.{cls.__name__}'>"
+
+
+def _of_kind(kind: type[TypedTensor], module: str, what: str) -> dict[str, Any]:
+    return {name: kind(name, (), {
+        "element": dtype, "__module__": module,
+        "__doc__": f"PyTorch's older constructor of {what}{dtype} tensors: sizes or data."})
+        for name, dtype in LEGACY.items()}
+
+
+SPARSE = _of_kind(SparseTyped, "adjoint.sparse", "sparse ")
+CUDA = _of_kind(CudaTyped, "adjoint.cuda", "CUDA ")
+globals().update(_of_kind(TypedTensor, "adjoint", ""))
 __all__ = [*LEGACY, "set_default_tensor_type", "typename"]
 
 

@@ -199,7 +199,7 @@ def tensor_repr(t: Tensor) -> str:
         elif array.size == 0 and array.dtype != default_dtype():
             suffix.append(f"dtype={t.dtype}")
     if t.grad_fn is not None:
-        suffix.append(f"grad_fn=<{t.grad_fn.name()}>")
+        suffix.append(f"grad_fn=<{type(t.grad_fn).__name__}>")
     elif t._rg:
         suffix.append("requires_grad=True")
     return prefix + around.format(_with_suffixes(f"{name}({body}", suffix) + ")")
@@ -223,7 +223,7 @@ def sparse_repr(t: Any) -> str:
         suffix.append(f"dtype={t.dtype}")
     suffix.append(f"layout={t.layout}")
     if t.grad_fn is not None:
-        suffix.append(f"grad_fn=<{t.grad_fn.name()}>")
+        suffix.append(f"grad_fn=<{type(t.grad_fn).__name__}>")
     elif t.requires_grad:
         suffix.append("requires_grad=True")
     if t.layout is sparse_coo:

@@ -11,13 +11,13 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import result_type
 from adjoint.base.errors import (
     ArgumentError,
-    AutogradError,
     DTypeError,
+    ExportError,
     NotSupported,
     ShapeError,
 )
 from adjoint.core.bind import plain_number
-from adjoint.core.modes import GRAD, state, warn
+from adjoint.core.modes import GRAD, state, warn, warn_once
 from adjoint.core.tensor import Tensor, expose, share_cell, wrap
 from adjoint.ops.public import FUNCTIONS, METHODS, planned, public, write_out
 
@@ -52,6 +52,9 @@ def _divmod(a: Any, b: Any) -> Any:
     return FUNCTIONS["floor_divide"](a, b), FUNCTIONS["remainder"](a, b)
 
 
+# functions of two operands whose first may be a number
+_NUMBER_FIRST = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "bitwise_and",
+                 "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"}
 _COMPOSED: dict[str, Callable[..., Any]] = {
     "cbrt": lambda x: FUNCTIONS["sign"](x) * FUNCTIONS["pow"](FUNCTIONS["abs"](x), 1 / 3),
     "modf": lambda x: (FUNCTIONS["frac"](x), FUNCTIONS["trunc"](x)), "divmod": _divmod,
@@ -83,7 +86,8 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     kwargs = {k: v for k, v in kwargs.items() if v is not None}
     if method == "__call__" and name is not None and name in FUNCTIONS and not kwargs:
         given = [_lift(x) for x in inputs]
-        result = FUNCTIONS[name](*(_as_tensors(given) if name in _TENSORS else given))
+        lifts = name in _TENSORS or not isinstance(given[0], Tensor) and name not in _NUMBER_FIRST
+        result = FUNCTIONS[name](*(_as_tensors(given) if lifts else given))
         if out is None:
             return result
         target = out[0] if isinstance(out, tuple) else out
@@ -134,7 +138,7 @@ def _down(x: Any) -> Any:
 def _dlpack(self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
             copy: bool | None = None) -> Any:
     if self._rg:
-        raise AutogradError("Can't export tensors that require gradient, use tensor.detach()")
+        raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
     if type(self.array) is MetaArray:
         raise ArgumentError("a meta tensor has no data to export through DLPack")
     if stream is not None:
@@ -183,8 +187,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 
 
 def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
-    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ArgumentError(f"array API version {api_version!r} is not supported; 2024.12 is")
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+        raise ArgumentError(f"array API version {api_version!r} is not supported; 2025.12 is")
     return importlib.import_module("adjoint.interop.array_api")
 
 
@@ -223,9 +227,6 @@ def attach() -> None:
             setattr(Tensor, name, operator)
 
 
-__all__ = ["attach", "from_dlpack"]
-
-
 # ------------------------------------------------------------------ Python's numbers
 def _real(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
@@ -240,8 +241,16 @@ def _real(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _scalar(name: str, convert: Callable[[Any], Any]) -> None:
     kind: Any = Tensor
+    told = name != "__int__"            # (a whole number has no gradient that could be missed)
 
     def method(self: Tensor) -> Any:
+        size = self.numel()
+        if size != 1:
+            raise ShapeError("only one element tensors can be converted to Python scalars, this "
+                             f"one has {size} (shape {list(self.shape)}); reduce it first")
+        if told and self._rg and state() & GRAD:
+            warn_once("Converting a tensor with requires_grad=True to a scalar may lead to "
+                      "unexpected behavior.\nConsider using tensor.detach() first.")
         return convert(kind.item(self))
     method.__name__ = name
     setattr(Tensor, name, method)
@@ -289,3 +298,6 @@ for _name, _prop in (("T", _transposed), ("mT", _swapped("mT", True)),
                      ("H", _conjugate(_swapped("H", False))),
                      ("mH", _conjugate(_swapped("mH", True)))):
     setattr(Tensor, _name, property(planned(_prop), doc=_prop.__doc__))
+
+
+__all__ = ["attach", "from_dlpack"]

@@ -6,6 +6,7 @@ import warnings
 from contextlib import ContextDecorator
 from typing import Any
 
+import adjoint.core.modes as modes
 from adjoint.base.errors import ArgumentError
 from adjoint.ops.device import device as _device
 
@@ -19,7 +20,6 @@ __all__ = [
 
 _precision = "highest"
 _debug = 0           # 0 default, 1 warn, 2 error: what deterministic algorithms are asked to do
-_warn_always = False
 _sparse_checks = False
 
 
@@ -68,14 +68,14 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_warn_always(b: bool) -> None:
-    """Accepted: warnings go through Python's `warnings`, whose filters decide."""
-    global _warn_always
-    _warn_always = bool(b)
+    """Whether what is told once in a process (`float` of a tensor that requires a gradient) is told
+    each time. All warnings go through Python's `warnings`, whose filters decide too."""
+    modes.warn_always[0] = bool(b)
 
 
 def is_warn_always_enabled() -> bool:
     """What `set_warn_always` was given."""
-    return _warn_always
+    return modes.warn_always[0]
 
 
 def set_flush_denormal(mode: bool) -> bool:

@@ -8,6 +8,10 @@
 """
 from __future__ import annotations
 
+import importlib as _importlib
+from typing import Any as _Any
+
+from adjoint.base.errors import missing as _missing
 from adjoint.ops.sparse import sampled_addmm as sampled_addmm
 from adjoint.ops.sparse import sparse_addmm as addmm
 from adjoint.ops.sparse import sparse_log_softmax as log_softmax
@@ -21,3 +25,9 @@ from adjoint.settings import check_sparse_tensor_invariants as check_sparse_tens
 
 __all__ = ["SparseTensor", "addmm", "as_sparse_gradcheck", "check_sparse_tensor_invariants",
            "log_softmax", "mm", "sampled_addmm", "softmax", "spdiags", "sum"]
+
+
+def __getattr__(name: str) -> _Any:
+    """The older constructors, `sparse.FloatTensor`, load when they are first used."""
+    found = name.endswith("Tensor") and _importlib.import_module("adjoint.legacy").SPARSE.get(name)
+    return found or _missing("adjoint.sparse")(name)

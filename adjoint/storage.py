@@ -1,6 +1,8 @@
 """The memory under a tensor, as programs ask for it: its address, its bytes, its elements."""
 from __future__ import annotations
 
+import importlib
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -298,5 +300,11 @@ NAMED = {name: _Named(name, (), {"element": kind, "__module__": "adjoint",
                                  "__doc__": f"Storages of {kind}: of a size, or of elements."})
          for name, kind in LEGACY.items()}
 globals().update({**NAMED, "Storage": NAMED["FloatStorage"]})
+
+
+def _load_from_bytes(b: bytes) -> Any:
+    """A storage from the bytes that PyTorch's plain pickles have for it: a small file of `save`."""
+    return importlib.import_module("adjoint.io").load(io.BytesIO(b), weights_only=False)
+
 
 __getattr__ = _missing("adjoint.storage")

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from adjoint.autograd import api
+from adjoint.autograd.late import duals
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact, of_numpy
@@ -136,7 +137,7 @@ def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = Non
              create_graph: bool = False, inputs: Any = None) -> None:
     """Accumulate the gradient of this tensor into the leaves (see `autograd.backward`)."""
     if self.level >= 1:
-        primal = api.primals(self, gradient)
+        primal = duals().primals(self, gradient)
         if primal is not None:
             api.backward([primal[0]], [primal[1]], retain_graph, create_graph, inputs=inputs)
             return

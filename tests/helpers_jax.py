@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 R = np.random.default_rng(0)
 VALUES: dict[str, np.ndarray] = {
@@ -45,6 +46,16 @@ def run(text: str, m: SimpleNamespace, **given: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return eval(text, {**m.names, **given})  # noqa: S307 (our own text)
+
+
+def refusals(text: str, ours: SimpleNamespace, theirs: SimpleNamespace) -> tuple[str, str]:
+    """What both say to an expression that JAX refuses; ours is of the builtin class of JAX's."""
+    with pytest.raises(Exception) as want:           # noqa: B017  (whichever JAX raises)
+        run(text, theirs)
+    kind = next(c for c in want.type.__mro__ if c.__module__ == "builtins")
+    with pytest.raises(kind) as got:
+        run(text, ours)
+    return str(got.value), str(want.value)
 
 
 def leaves(x: Any) -> list[Any]:

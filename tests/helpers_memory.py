@@ -6,8 +6,11 @@ without arguments and what it holds.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
+
+import adjoint as ad
 
 Build = Callable[..., tuple[Callable[[], Any], tuple[Any, ...]]]
 
@@ -197,3 +200,19 @@ def maml(torch: Any, ck: bool = False, scale: int = 1) -> Any:
 
 
 MODELS: dict[str, Build] = {f.__name__: f for f in (gpt, resnet, lstm, transformer, gan, maml)}
+
+
+def agree(step: Any, *args: Any) -> tuple[Any, Any]:
+    """Predict, then run under the ledger; all bytes must be equal."""
+    gc.collect()
+    gc.disable()
+    try:
+        predicted = ad.memory.predict(step, *args)
+        with ad.memory.track(step, *args) as measured:
+            step(*args)
+        assert predicted.timeline == measured.timeline
+        assert predicted.tops == measured.tops
+        assert predicted.before == measured.before
+        return predicted, measured
+    finally:
+        gc.enable()

@@ -477,3 +477,16 @@ def test_cuda_forms_warn_and_do_nothing():
         assert (x @ x).dtype == ad.float32
     with pytest.warns(UserWarning, match="not available"):
         assert ad.cuda.amp.GradScaler is GradScaler and not GradScaler().is_enabled()
+
+
+def test_attention_casts_operands_that_differ() -> None:
+    """PyTorch's list has it: float32 queries and keys beside bfloat16 values, float masks too."""
+    q = ad.randn(1, 2, 4, 8)
+    mask = ad.zeros(4, 4)
+    attend = ad.nn.functional.scaled_dot_product_attention
+    with ad.autocast("cpu", dtype=ad.bfloat16):
+        out = attend(q, q, q.bfloat16(), attn_mask=mask)
+    assert out.dtype == ad.bfloat16
+    assert (out.float() - attend(q, q, q)).abs().max() < 0.05
+    with pytest.raises(DTypeError, match="query, key, and value to have the same dtype"):
+        attend(q, q, q.bfloat16())

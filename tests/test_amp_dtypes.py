@@ -23,6 +23,9 @@ NO_COMPLEX = {"view_as_complex"}           # there is no complex dtype of 32 bit
 LOOSE = {"div", "addcdiv", "softmax_backward", "linear_scan"}
 
 
+REFUSED = {n for n in TABLE if any("h" in kinds for kinds in getattr(OPS[n], "refuses", ()))}
+
+
 def halves(args, dtype):
     return [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a
             for a in args]
@@ -45,7 +48,7 @@ def run(op, args, attrs, cts):
 
 
 @pytest.mark.row("F74")
-@pytest.mark.parametrize("name", sorted(set(TABLE) - WIDE_ONLY - NO_COMPLEX))
+@pytest.mark.parametrize("name", sorted(set(TABLE) - WIDE_ONLY - NO_COMPLEX - REFUSED))
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_every_op_in_16_bits_is_float32_rounded(name, kind):
     dtype = np.dtype(getattr(ml_dtypes, kind, None) or kind)
@@ -85,6 +88,40 @@ def test_every_op_in_16_bits_is_float32_rounded(name, kind):
             slack = 16 if name in LOOSE else 4     # a gradient is made of a few rounded values
             np.testing.assert_allclose(h, w, rtol=slack * EPS[kind],
                                        atol=slack * EPS[kind] * scale + 1e-7)
+
+
+@pytest.mark.row("F74")
+@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("kind", ["BFloat16", "Half"])
+def test_records_that_refuse_16_bits_say_so_in_pytorchs_words(name, kind):
+    dtype = np.dtype(ml_dtypes.bfloat16 if kind == "BFloat16" else np.float16)
+    args, attrs = TABLE[name][0]
+    kernel = next(words for kinds, words in OPS[name].refuses.items() if "h" in kinds)
+    with pytest.raises(NotImplementedError, match=f"^\"{kernel}\" not implemented for '{kind}'"):
+        bind(OPS[name], [wrap(a) for a in halves(args, dtype)], attrs)
+
+
+TWO_OPERANDS = {"gammainc", "gammaincc", "xlog1py", "xlogy", "zeta"}
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_special_functions_take_the_16_bits_that_pytorch_takes(kind):
+    """The same refusals in the same words, and where there is none, the dtype of the operand."""
+    torch = pytest.importorskip("torch")
+
+    def outcome(lib, name):
+        x, f = lib.full((3,), 0.5, dtype=getattr(lib, kind)), getattr(lib.special, name)
+        args = {"multigammaln": (x + 1, 1), "polygamma": (1, x), "softmax": (x, 0),
+                "log_softmax": (x, 0), "logsumexp": (x, 0)}.get(name)
+        try:
+            out = f(*args) if args else f(x, x) if name in TWO_OPERANDS else f(x)
+        except NotImplementedError as error:
+            return str(error).partition(";")[0]
+        return str(out.dtype).partition(".")[2]
+    names = [n for n in dir(torch.special) if hasattr(ad.special, n) and n[0] != "_"
+             and callable(getattr(torch.special, n)) and "polynomial" not in n]
+    assert len(names) > 35
+    assert {n: outcome(ad, n) for n in names} == {n: outcome(torch, n) for n in names}
 
 
 @pytest.mark.row("F101")
@@ -159,6 +196,15 @@ def test_without_ml_dtypes_bfloat16_says_what_to_install():
 
 
 F = ad.nn.functional
+
+
+def test_bfloat16_stays_in_the_sets_it_was_put_in():
+    """F74: its hash is the same before and after its first use, which loads its numbers."""
+    code = ("import adjoint as ad\n"
+            "held = {ad.bfloat16, ad.float32}; assert ad.bfloat16 in held\n"
+            "ad.ones(2, dtype=ad.bfloat16)\n"
+            "assert ad.bfloat16 in held and {ad.bfloat16: 1}[ad.ones(2).bfloat16().dtype]\n")
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])

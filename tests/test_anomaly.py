@@ -13,7 +13,8 @@ from adjoint.autograd import detect_anomaly
 from adjoint.autograd.anomaly import Anomaly, not_finite
 from adjoint.base.errors import AutogradError
 
-pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled",
+                                       "ignore:Error detected in")
 
 
 def caught(run: Any, **options: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 from helpers_engine import const, exact, leaf, only_ours, randoms, saved_by, values
 
 import adjoint as ad
+from adjoint.core.modes import Observer, watchers
 from adjoint.utils.checkpoint import checkpoint, checkpoint_sequential
 
 grad = ad.autograd.grad
@@ -35,6 +36,21 @@ class TestSameGradients:
         plain, saved = both(block, randoms(4, 3), randoms(3, 5, seed=1))
         for a, b in zip(plain, saved, strict=True):
             np.testing.assert_array_equal(a, b)
+
+    @pytest.mark.parametrize("region", [
+        lambda f, x: checkpoint(f, x, x, use_reentrant=False),
+        lambda f, x: checkpoint(f, x, b=x, use_reentrant=False),
+        lambda f, x: checkpoint(lambda a: f(a, x), x, use_reentrant=False),
+        lambda f, x: checkpoint(lambda a, b: checkpoint(f, a, b, use_reentrant=False), x, x,
+                                use_reentrant=False),
+    ], ids=["twice", "keyword", "closure", "nested"])
+    def test_one_tensor_in_two_places(self, region: Any) -> None:
+        """x * y with y = x saves as much as with another y, which it is when run again."""
+        x = leaf(randoms(3))
+        plain, kept = ((g := grad(y.sum(), x, create_graph=True)[0], grad(g.sum(), x)[0])
+                       for y in (((x * x).sin() + x), region(lambda a, b: (a * b).sin() + a, x)))
+        for a, b in zip(plain, kept, strict=True):
+            np.testing.assert_allclose(values(b), values(a), rtol=1e-12)
 
     def test_forward_value_is_the_same(self) -> None:
         x, w = leaf(randoms(4, 3)), leaf(randoms(3, 5, seed=1))
@@ -331,3 +347,59 @@ class TestSequential:
         functions = [lambda t: t.sin() for _ in range(9)]
         _, kept = saved_by(lambda: checkpoint_sequential(functions, 3, x, use_reentrant=False))
         assert sum(k.nbytes for k in kept) < 9 * 50 * 8
+
+
+@pytest.mark.parametrize("region", [
+    lambda x: x * x, lambda x: (x * x).sin(), lambda x: x @ x.T @ x])
+def test_a_region_is_run_again_once_where_a_node_saves_one_tensor_twice(region: Any) -> None:
+    runs: list[int] = []
+
+    def counted(x: Any) -> Any:
+        runs.append(1)
+        return region(x)
+    x = leaf(randoms(3, 3))
+    out = checkpoint(counted, x, use_reentrant=False).sum()
+    for times in (2, 3):
+        out.backward(retain_graph=True)
+        assert len(runs) == times
+    y = leaf(values(x))
+    (2 * region(y)).sum().backward()
+    exact(x.grad, values(y.grad))
+
+
+class _Computed(Observer):
+    """The names of the ops that are computed."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    inside = True
+
+    def computed(self, op: Any, args: Any, attrs: Any, outs: Any) -> None:
+        self.names.append(op.name)
+
+
+@pytest.mark.parametrize("last, missing", [
+    (lambda h, w: h @ w, {"matmul", "mm"}),
+    (lambda h, w: ad.nn.functional.linear(h, w), {"linear"}),
+    (lambda h, w: h.tanh(), set()),
+    (lambda h, w: (h @ w).sum(), {"matmul", "mm", "sum", "sum_all"})])
+def test_the_op_that_saves_only_operands_does_not_run_again_at_the_end(
+        last: Any, missing: set[str]) -> None:
+    """What backward reads of a region's last product are its operands: its result is not made
+    again. An op that keeps its result is."""
+    x, w = leaf(randoms(3, 3)), leaf(randoms(3, 3))
+    out = checkpoint(lambda x, w: last(x.exp(), w), x, w, use_reentrant=False).sum()
+    watch = _Computed()
+    held = watchers.push(watchers.observers, watch)
+    try:
+        out.backward()
+    finally:
+        watchers.pop(held)
+    assert "exp" in watch.names and not missing & set(watch.names)
+    assert missing or "tanh" in watch.names
+    y, v = leaf(values(x)), leaf(values(w))
+    last(y.exp(), v).sum().backward()
+    exact(x.grad, values(y.grad))
+    if missing:
+        exact(w.grad, values(v.grad))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_healthy import PROGRAMS
+from helpers_healthy_fields import PROGRAMS
 from helpers_loading import load
 
 import adjoint as ad

@@ -349,7 +349,7 @@ def test_callbacks_at_the_end_of_a_backward() -> None:
         engine.queue_callback(lambda: None)
 
 
-@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled", "ignore:Error detected in")
 class TestAnomaly:
     """F85."""
 

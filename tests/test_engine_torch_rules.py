@@ -297,3 +297,33 @@ def test_cotangents_of_grad_may_be_mapped() -> None:
     ad.testing.assert_close(x.grad, expected.expand(3))
     both = ad.func.vmap(lambda v: ad.autograd.grad((y.sum(), z), x, (None, v))[0])(ad.zeros(4, 2))
     assert both.tolist() == [[2.0, 4.0, 6.0]] * 4
+
+
+@pytest.mark.parametrize("name", ["int", "long", "short", "char", "byte", "bool"])
+def test_whole_numbers_have_no_gradient(name: str) -> None:
+    x = leaf(1.0, -2.5)
+    for y in (x, x * 1):
+        for _ in range(3):
+            found = getattr(y, name)()
+            assert not found.requires_grad and found.grad_fn is None
+            assert found.tolist() == getattr(y.detach(), name)().tolist()
+        assert not y.to(found.dtype).requires_grad and not y.type_as(found).requires_grad
+        assert not y.sum(dtype=found.dtype).requires_grad and y.to(ad.float32).requires_grad
+    assert not ad.func.vmap(lambda t: getattr(t, name)())(x.detach()).requires_grad
+
+
+def test_a_view_retains_the_gradient_of_what_it_is_now() -> None:
+    x = leaf(1.0, 1.0, 1.0)
+    base = x * 1
+    view = base[:2]
+    view.retain_grad()
+    base.retain_grad()
+    base.mul_(2)
+    (base.sum() + view.sum()).backward()
+    assert view.grad.tolist() == [1.0, 1.0] and base.grad.tolist() == [2.0, 2.0, 1.0]
+    assert x.grad.tolist() == [4.0, 4.0, 2.0]
+    view = (base := x * 1)[:2]
+    view.retain_grad()
+    view.mul_(3)
+    (base * 5).sum().backward()
+    assert view.retains_grad and view.grad is None     # what was read is the base

@@ -1,6 +1,7 @@
 """Rules for whole functions: custom_vjp, custom_jvp, straight_through (F54)."""
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import adjoint as ad
 from adjoint import func as af
+from adjoint.base.errors import StructureError
 
 V = np.array([0.4, -1.3, 2.1])
 T = np.array([1.0, 0.5, -2.0])
@@ -178,3 +180,36 @@ class TestStraightThrough:
     def test_shapes(self) -> None:
         with pytest.raises(ValueError, match="shape"):
             af.straight_through(lambda x: x.sum())(x0())
+
+
+def test_rules_of_trees_with_none() -> None:
+    """F54: a tree that has None in it, in the order of its own keys, with None where no derivative
+    is; a tree of another structure is refused."""
+    def scaled(tree: Any, x: Any) -> Any:
+        return {"b": tree["b"] * x, "none": None, "a": [tree["a"][0] * x, None]}
+    tree = {"a": [ad.tensor([1.0, 2.0]), None], "b": ad.tensor([3.0, 4.0]), "none": None}
+    f, g = ad.func.custom_vjp(scaled), ad.func.custom_jvp(scaled)
+    f.defvjp(lambda t, x: (scaled(t, x), x), lambda x, ct: (
+        {"b": ct["b"] * x * 2, "none": None, "a": [ct["a"][0] * x, None]}, None))
+    g.defjvp(lambda p, t: (g(*p), {"none": None, "a": [t[0]["a"][0] * p[1] * 3, None], "b": None}))
+
+    def total(h: Any) -> Any:
+        return lambda t: sum(v.sum() for v in ad.func.tree_leaves(h(t, ad.tensor(5.0))))
+    found = ad.func.grad(total(f))(tree)
+    assert found["none"] is None and found["a"][1] is None
+    assert found["a"][0].tolist() == [5.0, 5.0] and found["b"].tolist() == [10.0, 10.0]
+    found = ad.func.grad(total(g))(tree)
+    assert found["a"][0].tolist() == [15.0, 15.0] and found["b"].tolist() == [0.0, 0.0]
+    f.defvjp(lambda t, x: (scaled(t, x), x), lambda x, ct: ({"b": ct["b"], "c": ct["a"]}, x))
+    with pytest.raises(StructureError, match="a cotangent has 3 leaves, its argument 2"):
+        ad.func.grad(total(f))(tree)
+
+
+def test_defaultdict_is_a_tree() -> None:
+    """F54: as in PyTorch and JAX; what comes back makes the same defaults."""
+    point = defaultdict(list, x=[ad.tensor(2.0)], y=[ad.tensor(3.0), None])
+    found = ad.func.grad(lambda d: d["x"][0] ** 2 * d["y"][0])(point)
+    assert type(found) is defaultdict and found.default_factory is list
+    assert [v.item() for v in ad.func.tree_leaves(found)] == [12.0, 4.0]
+    both = ad.func.vmap(lambda d: d["x"] * 2)(defaultdict(int, x=ad.ones(2)))
+    assert both.tolist() == [2.0, 2.0]

@@ -428,3 +428,44 @@ def test_make_diagonal() -> None:
     check_grads(lambda v: anp.make_diagonal(v, axis1=-1, axis2=-2), modes=["rev"])(x)
     with pytest.raises(NotImplementedError, match="only supports offset=0"):
         anp.make_diagonal(x)
+
+
+def test_numpys_own_ufuncs_take_boxes() -> None:
+    x = np.array([0.5, 1.5, 2.5])
+    np.testing.assert_allclose(hips.grad(lambda v: anp.sum(np.sin(v)))(x), np.cos(x))
+    np.testing.assert_allclose(hips.grad(hips.grad(np.exp))(1.0), np.e)
+    np.testing.assert_allclose(hips.grad(lambda v: anp.sum(np.multiply(x, v) / v))(x), 0 * x)
+    np.testing.assert_allclose(hips.grad(lambda v: anp.sum(np.maximum(v, 1.0)))(x), [0, 1, 1])
+    np.testing.assert_array_equal(hips.grad(lambda v: anp.sum(anp.where(x > v, v, 2 * v)))(x),
+                                  [2, 2, 2])
+    with pytest.raises(TypeError):
+        hips.grad(lambda v: anp.sum(np.add(x, v, out=x)))(x)
+
+
+def test_the_largest_of_complex_numbers_and_their_order() -> None:
+    z = np.array([1 + 2j, 1 + 1j, -3j])
+    for f, place in ((anp.max, 0), (anp.min, 2), (anp.amax, 0)):
+        g = hips.grad(lambda v, f=f: anp.real(f(v)))(z)
+        np.testing.assert_array_equal(g, np.eye(3)[place])
+        assert f(z) == z[place]
+    g = hips.grad(lambda v: anp.real(anp.sum(anp.sort(v) * np.arange(3))))(z)
+    np.testing.assert_array_equal(g, [2, 1, 0])
+    two = np.array([[1j, 1j], [2, 3]])
+    g = hips.grad(lambda v: anp.real(anp.sum(anp.max(v, axis=1, keepdims=True))))(two)
+    np.testing.assert_array_equal(g, [[0.5, 0.5], [0, 1]])
+
+
+def test_order_of_a_graph() -> None:
+    """Each node comes once, after all that it is a parent of."""
+    from adjoint.hips.util import toposort
+    graph = {5: [4, 2, 2], 4: [1, 3], 3: [1, 0], 2: [3], 1: [0], 0: []}
+    found = list(toposort(5, graph.__getitem__))
+    assert sorted(found) == sorted(graph) and found[0] == 5
+    assert all(found.index(p) > found.index(n) for n in graph for p in graph[n])
+
+
+@pytest.mark.parametrize("argnum", [3, -2, (0, 3)])
+def test_a_position_without_argument_is_an_index_error(argnum: object) -> None:
+    from adjoint.hips import grad
+    with pytest.raises(IndexError, match="tuple index out of range: argnum is"):
+        grad(lambda x: x, argnum)(1.0)

@@ -509,3 +509,35 @@ class TestAssignment:
             y[3] = 1.0
         with pytest.raises(IndexError):
             _ = y[-4]
+
+
+class TestANewShapeWithViewsAlive:
+    """F23: a tensor with views takes a new shape in place, as Shampoo does it with gradients."""
+
+    def test_views_keep_their_shape_and_the_memory_is_one(self) -> None:
+        a = const([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+        row, flat, version = a[0], a.view(-1), a._version
+        a.transpose_(0, 1)
+        exact(a, [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]])
+        exact(row, [0.0, 1.0, 2.0])
+        row.add_(10.0)
+        exact(a, [[10.0, 3.0], [11.0, 4.0], [12.0, 5.0]])
+        a[2].zero_()
+        exact(flat, [10.0, 11.0, 0.0, 3.0, 4.0, 0.0])
+        assert a._version == flat._version == row._version > version + 2
+        exact(a.t_().squeeze_(), [[10.0, 11.0, 0.0], [3.0, 4.0, 0.0]])
+
+    def test_a_gradient_that_is_seen_elsewhere(self) -> None:
+        w = leaf([[1.0, 2.0, 3.0]])
+        (w * w).sum().backward()
+        view = w.grad.view(-1)
+        w.grad.t_()
+        exact(w.grad, [[2.0], [4.0], [6.0]])
+        exact(view, [2.0, 4.0, 6.0])
+
+    def test_with_history_it_is_refused_and_nothing_changes(self) -> None:
+        y = leaf([[1.0, 2.0]]) * 2.0
+        row = y[0]
+        with pytest.raises(RuntimeError, match="history refers to its shape"):
+            y.t_()
+        assert y.shape == (1, 2) and row.shape == (2,)

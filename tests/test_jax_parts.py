@@ -30,16 +30,15 @@ def test_absent_modules_can_be_imported(path: str) -> None:
 
 
 def test_absent_names() -> None:
-    from adjoint.jax._src.interpreters import batching
-    from adjoint.jax.extend.core import Primitive, primitives
-    from adjoint.jax.interpreters import ad
-    assert not isinstance(1, ad.Zero) and isinstance(primitives.add_p, Absent)
-    for f in (lambda: batching.primitive_batchers[1], lambda: jax.lax.mul_p.bind(1, 2),
-              lambda: list(ad.primitive_jvps), lambda: jax.core.eval_jaxpr(None, [])):
-        with pytest.raises(NotSupported, match="no program of them is made"):
+    from adjoint.jax._src.interpreters import partial_eval
+    from adjoint.jax.extend.core import TraceTag, primitives
+    assert isinstance(primitives.while_p, Absent)
+    for f in (lambda: partial_eval.dce_rules[1], lambda: jax.lax.while_p.bind(1, 2),
+              lambda: list(partial_eval.dce_rules), lambda: jax.core.eval_context()):
+        with pytest.raises(NotSupported, match="functions run as they are written"):
             f()
-    with pytest.raises(NotSupported, match="Primitive is not here"):
-        class Own(Primitive):   # type: ignore[misc, valid-type]  # (made to fail)
+    with pytest.raises(NotSupported, match="TraceTag is not here"):
+        class Own(TraceTag):   # type: ignore[misc, valid-type]  # (made to fail)
             pass
 
 

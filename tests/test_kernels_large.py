@@ -9,8 +9,8 @@ import pytest
 
 import adjoint as ad
 from adjoint.kernels import alloc, codegen, dropout, llvm, loops, norm, reduce, softmax, threads
-from adjoint.kernels.dropout_numpy import Mask
-from adjoint.kernels.expr import exp_, var
+from adjoint.kernels.dropout_numpy import drawn_mask
+from adjoint.kernels.expr import exp_, tanh_, var
 from adjoint.kernels.stream import Stream
 from adjoint.ops.accelerate import plus
 
@@ -57,7 +57,7 @@ def test_rows_around_the_cache_have_the_same_bits(both: Any, shape: Any, dtype: 
     _, mean, rstd = norm.layer_norm(x, w, b)
     both(lambda: norm.layer_norm_backward(ct, x, mean, rstd, w, bias=True))
     both(lambda: norm.rms_norm(x, w))
-    both(lambda: dropout.dropout(x, Mask(Stream(5), shape, 0.3), 1 / 0.7))
+    both(lambda: dropout.dropout(x, drawn_mask(Stream(5), shape, 0.3), shape, 1 / 0.7))
     target = np.arange(shape[0]) % shape[1]
     target[0] = -100
     _, lse, _ = softmax.cross_entropy(x, target)
@@ -82,6 +82,27 @@ def test_pointwise_around_the_cache_has_the_same_bits(both: Any, shape: Any, dty
     both(lambda: compute(x, row))
     both(lambda: compute(x, column))
     both(lambda: compute(x.T, x.T))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [70001, 1003])
+def test_two_vectors_a_turn_have_the_bits_of_one(dtype: Any, columns: int) -> None:
+    """Large arrays against their rows, which are computed alone."""
+    x, column = draw((70, columns), dtype), draw((70, 1), dtype, 1)
+    a, b = var("a"), var("b")
+    kernel = loops.pointwise("pairs", ["a", "b"], [tanh_(a) * exp_(b) + 0.5 * a])
+    assert kernel is not None
+    got = kernel(x, column)
+    for i in (0, 1, 69):
+        for lo, hi in ((0, 500), (columns - 501, columns)):
+            want = kernel(np.ascontiguousarray(x[i:i + 1, lo:hi]), column[i:i + 1])
+            assert got[i, lo:hi].tobytes() == want.tobytes()
+
+
+def test_functions_are_approximated_two_vectors_at_once_where_registers_are_many() -> None:
+    wide = llvm.vector_bits() == 512
+    assert codegen.pairs([exp_(var("a"))]) == wide
+    assert not codegen.pairs([var("a") * var("b") + 1.0])
 
 
 def test_the_threshold_follows_the_last_level_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adjoint.kernels import codegen, llvm, mathlib
+import adjoint as ad
+from adjoint.kernels import bessel, codegen, llvm, mathlib, special
 from adjoint.kernels.ir import Code, Value, vec
 from adjoint.testing import ulp
 from adjoint.testing.ulp import REFERENCE
@@ -247,3 +248,88 @@ def test_erfc_error() -> None:
     x = x.astype(np.float32)
     want = np.array([float(mpmath.erfc(float(v))) for v in x]).astype(np.longdouble)
     assert ulp_error(compiled("erfc", "float", 16)(x), want) <= 0.6
+
+
+RARE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "lgamma": (special.lgamma, lambda u: np.concatenate([20 * u - 5, np.exp(40 * u - 20), -u])),
+    "digamma": (special.digamma, lambda u: np.concatenate([20 * u - 5, np.exp(40 * u - 20), -u])),
+    "erfinv": (special.erfinv, lambda u: np.concatenate([2 * u - 1, np.exp(-60 * u)])),
+    "ndtri": (special.ndtri, lambda u: np.concatenate([u, np.exp(-80 * u)])),
+    "ndtr": (special.ndtr, lambda u: np.concatenate([8 * u - 4, -36 * u])),
+    "log_ndtr": (special.log_ndtr, lambda u: np.concatenate([8 * u - 4, -np.exp(20 * u)])),
+    "trigamma": (special.trigamma, lambda u: np.concatenate([20 * u - 5, np.exp(40 * u - 20)])),
+    **{name: (getattr(bessel, name), lambda u: np.concatenate([60 * u - 30, 700 * u]))
+       for name in ("i0", "i1", "i0e", "i1e")},
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_functions_that_c_lacks(name: str) -> None:
+    """Against the NumPy forms, which the tests of operations hold to stated values."""
+    reference, draw = RARE[name]
+    assert frozenset(RARE) == mathlib.RARE
+    x = np.concatenate([draw(np.random.default_rng(6).random(20000)), np.array(EDGES)])
+    with np.errstate(all="ignore"):
+        want = reference(x.astype(np.float32).astype(np.float64))
+        got = compiled(name, "float", 16)(x.astype(np.float32))
+        assert ulp_error(got, want.astype(np.longdouble)) <= 0.6
+        want, got = reference(x), compiled(name, "double", 8)(x)
+    finite = np.isfinite(want)
+    assert np.array_equal(got[~finite], want[~finite], equal_nan=True)
+    near = abs(got[finite] - want[finite]) <= 2e-14 * np.maximum(1, abs(want[finite]))
+    assert near.all()
+    zero = want == 0
+    assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("name", ["lgamma", "digamma", "trigamma", "erfinv", "ndtr", "i0", "i1",
+                                  "i0e", "i1e"])
+def test_functions_that_c_lacks_are_near_the_true_ones(name: str) -> None:
+    mpmath = pytest.importorskip("mpmath")
+    x = RARE[name][1](np.random.default_rng(7).random(300))
+    true = {"lgamma": lambda v: mpmath.loggamma(v).real, "ndtr": mpmath.ncdf,
+            "trigamma": lambda v: mpmath.psi(1, v), "i0": lambda v: mpmath.besseli(0, v),
+            "i1": lambda v: mpmath.besseli(1, v),
+            "i0e": lambda v: mpmath.besseli(0, v) * mpmath.exp(-abs(v)),
+            "i1e": lambda v: mpmath.besseli(1, v) * mpmath.exp(-abs(v))}
+    with mpmath.workdps(40):
+        want = np.array([float(true.get(name, getattr(mpmath, name, None))(float(v))) for v in x])
+    got = compiled(name, "double", 8)(x)
+    assert (abs(got - want) <= 2e-14 * np.maximum(1, abs(want))).all()
+    if name == "ndtr":
+        assert (abs(got - want) <= 1e-12 * want).all()
+
+
+def test_log_gamma_is_zero_at_one_and_two() -> None:
+    for value in (compiled("lgamma", "double", 8)(np.array([1.0, 2.0])),
+                  special.lgamma(np.array([1.0, 2.0]))):
+        assert value.tolist() == [0.0, 0.0]
+
+
+def test_digamma_and_its_slope_of_large_arrays_leave_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """polygamma(1, x), and the backward of digamma, run in the generated kernel."""
+    x = ad.linspace(-3.3, 30.0, 8192, dtype=ad.float64, requires_grad=True)
+    want = special.trigamma(x.detach().numpy())
+
+    def left(*_: Any) -> None:
+        raise AssertionError("computed by NumPy")
+    monkeypatch.setattr(special, "_polygamma64", left)
+    np.testing.assert_allclose(ad.polygamma(1, x.detach()).numpy(), want, rtol=1e-12)
+    ad.digamma(x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int16, np.int8, np.uint8])
+def test_remainders_of_many_integers_by_one_number(dtype: Any, monkeypatch: pytest.MonkeyPatch
+                                                   ) -> None:
+    """They are made of quotients, which NumPy computes several at a time; the ends included."""
+    ends = np.iinfo(dtype)
+    x = np.random.default_rng(8).integers(ends.min, ends.max, 8192, dtype=dtype, endpoint=True)
+    x[:2] = ends.min, ends.max
+    real, asked = np.floor_divide, []
+    monkeypatch.setattr(np, "floor_divide", lambda *a: asked.append(a) or real(*a))
+    for number in {7, 1, 100, ends.max, *([-7, -1, ends.min] if ends.min else [])}:
+        got = ad.remainder(ad.tensor(x), number).numpy()
+        assert got.dtype == dtype
+        assert got.tolist() == [v % int(number) for v in x.tolist()]
+    assert len(asked) == (7 if ends.min else 4)

@@ -13,7 +13,7 @@ import pytest
 import adjoint as ad  # noqa: F401 - puts the kernels behind the records
 import adjoint.nn  # noqa: F401
 from adjoint.kernels import llvm
-from adjoint.kernels.dropout_numpy import Mask
+from adjoint.kernels.dropout_numpy import drawn_mask
 from adjoint.kernels.stream import Stream
 from adjoint.ops import accelerate
 from adjoint.ops.accelerate import ACCELERATED
@@ -179,7 +179,7 @@ def embedding_backward(d: Draw, r: int, c: int) -> Sample:
 
 
 def dropout(d: Draw, r: int, c: int) -> Sample:
-    return [d(r, c)], {"mask": Mask(Stream(3), (r, c), 0.3), "scale": 1 / 0.7}
+    return [d(r, c), drawn_mask(Stream(3), (r, c), 0.3)], {"shape": (r, c), "scale": 1 / 0.7}
 
 
 def lstm_cell(d: Draw, r: int, c: int) -> Sample:
@@ -224,6 +224,14 @@ def linear(d: Draw, r: int, c: int) -> Sample:
 
 def mm(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c), d(c, 19)], {}
+
+
+def mm_left(d: Draw, r: int, c: int) -> Sample:
+    return [d(c, r), d(c, 19)], {}
+
+
+def mm_right(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(19, c)], {}
 
 
 def bmm(d: Draw, r: int, c: int) -> Sample:
@@ -272,7 +280,8 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "logsumexp": reduction, "lstm_cell": lstm_cell,
     "lstm_cell_backward": lstm_cell_backward,
     "gru_cell": gru_cell, "gru_cell_backward": gru_cell_backward, "lstm": lstm,
-    "lstm_backward": lstm_backward, "mm": mm, "bmm": bmm, "matmul": bmm, "linear": linear,
+    "lstm_backward": lstm_backward, "mm": mm, "mm_left": mm_left, "mm_right": mm_right,
+    "bmm": bmm, "matmul": bmm, "linear": linear,
     "to_dtype": to_dtype, "gather": gather, "index_select": index, "index": index,
     "contiguous": turned, "flip": flip, "prod": reduction, "linalg_vector_norm": norm,
     "count_nonzero": reduction, "cumsum": running, "cumprod": running, "cummax": running,

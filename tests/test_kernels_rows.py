@@ -17,7 +17,7 @@ from adjoint.kernels import (
     norm,
     softmax,
 )
-from adjoint.kernels.dropout_numpy import Mask
+from adjoint.kernels.dropout_numpy import drawn_mask
 from adjoint.kernels.stream import Stream
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
@@ -133,7 +133,7 @@ def test_what_row_kernels_leave_to_numpy() -> None:
     assert softmax.cross_entropy(x, np.array([0, 1, 2, -1])) is NotImplemented
     assert embedding.embedding(x, np.array([4])) is NotImplemented
     assert embedding.embedding(x, np.array([-1])) is NotImplemented
-    assert dropout.dropout(x.T, Mask(Stream(1), (6, 4), 0.5), 2.0) is NotImplemented
+    assert dropout.dropout(x.T, drawn_mask(Stream(1), (6, 4), 0.5), (6, 4), 2.0) is NotImplemented
     assert multi.sgd([x], [x.T.copy()[:2]], lr=1.0) is NotImplemented
     assert multi.norm([]) is NotImplemented
 
@@ -258,9 +258,9 @@ def test_batch_and_group_norm(shape: tuple[int, ...], affine: bool, kind: str) -
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_dropout_is_the_numpy_reference(size: int, dtype: Any) -> None:
     x = draw(size, dtype) + dtype(4)
-    masks = [Mask(Stream(12345), (size,), 0.3) for _ in range(2)]
-    got = dropout.dropout(x, masks[0], 1 / 0.7)
-    want = dropout_numpy.dropout_numpy(x, masks[1], 1 / 0.7)
+    bits = drawn_mask(Stream(12345), (size,), 0.3)
+    got = dropout.dropout(x, bits, (size,), 1 / 0.7)
+    want = dropout_numpy.dropout_numpy(x, bits, (size,), 1 / 0.7)
     assert np.array_equal(got == 0, want == 0)
     assert np.allclose(got, want, rtol=1e-3 if dtype == np.float16 else 1e-7)
 
@@ -268,18 +268,18 @@ def test_dropout_is_the_numpy_reference(size: int, dtype: Any) -> None:
 def test_dropout_statistics() -> None:
     x = np.ones(1 << 20, np.float32)
     stream = Stream(1)
-    mask, later = Mask(stream, x.shape, 0.1), Mask(stream, x.shape, 0.1)
-    y = dropout.dropout(x, mask, 1 / 0.9)
-    n = x.size
+    n, shape = x.size, x.shape
+
+    def dropped(stream: Stream, p: float, scale: float = 1.0) -> Any:
+        return dropout.dropout(x, drawn_mask(stream, shape, p), shape, scale)
+    y, later = dropped(stream, 0.1, 1 / 0.9), dropped(stream, 0.1)
     assert abs((y == 0).mean() - 0.1) < 5 * (0.09 / n) ** 0.5
     assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.9)}
-    assert (dropout.dropout(x, mask, 1 / 0.9) == y).all()        # made again from the state
-    for z in (dropout.dropout(x, Mask(Stream(2), x.shape, 0.1), 1.0),
-              dropout.dropout(x, later, 1.0), np.roll(y, 1), np.roll(y, 16), np.roll(y, 64)):
+    for z in (dropped(Stream(2), 0.1), later, np.roll(y, 1), np.roll(y, 16), np.roll(y, 64)):
         both = ((y == 0) & (z == 0)).mean()
         assert abs(both - 0.01) < 6 * (0.01 / n) ** 0.5
-    assert not dropout.dropout(x, Mask(stream, x.shape, 1.0), 1.0).any()
-    assert (dropout.dropout(x, Mask(stream, x.shape, 0.0), 1.0) == 1).all()
+    assert not dropped(stream, 1.0).any()
+    assert (dropped(stream, 0.0) == 1).all()
 
 
 # -- embedding -------------------------------------------------------------------------------

@@ -406,6 +406,19 @@ def test_products_bring_the_allocator(call: str) -> None:
 
 
 @needs_alloc
+@pytest.mark.parametrize("made", [
+    "ad.tensor(np.ones((600, 600), np.float32))", "ad.zeros(600, 600)", "ad.empty((600, 600))",
+    "ad.nn.Linear(600, 600).weight.detach()", "ad.randn(600, 600)"])
+def test_the_first_large_tensor_brings_the_allocator(made: str) -> None:
+    """Its memory begins on a cache line; small tensors do not load the compiler."""
+    code = ("import sys, numpy as np, adjoint as ad; small = ad.tensor([1.0, 2.0]) + ad.ones(2); "
+            "assert 'adjoint.kernels.alloc' not in sys.modules; "
+            f"first = {made}; from adjoint.kernels import alloc; "
+            "print(alloc.installed(), first.numpy().ctypes.data % 64)")
+    assert python(code).split() == ["True", "0"]
+
+
+@needs_alloc
 def test_freed_blocks_come_back_warm_and_aligned(allocator: Any) -> None:
     a = np.empty(1 << 20, np.uint8)
     where = a.ctypes.data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers_loading import load
+from helpers_memory import agree
 
 import adjoint as ad
 from adjoint import nn
@@ -25,22 +25,6 @@ needs_allocator = pytest.mark.skipif(not alloc.available(), reason="needs the co
 F = ad.nn.functional
 SCALE = ad.ones(300)
 HISTORY: list[Any] = []
-
-
-def agree(step: Any, *args: Any) -> tuple[Any, Any]:
-    """Predict, then run under the ledger; all bytes must be equal."""
-    gc.collect()
-    gc.disable()
-    try:
-        predicted = predict(step, *args)
-        with ad.memory.track(step, *args) as measured:
-            step(*args)
-        assert predicted.timeline == measured.timeline
-        assert predicted.tops == measured.tops
-        assert predicted.before == measured.before
-        return predicted, measured
-    finally:
-        gc.enable()
 
 
 class Carrying(nn.Module):
@@ -415,6 +399,10 @@ def test_trace_and_tables(tmp_path: Any) -> None:
         assert t.table(by).startswith("measured peak")
     assert "0.weight" in t.table("holder") and "test_memory_predict.py" in t.table("line")
     assert "0" in {e.module for e in t.entries}
+    rows = {r.what: r.bytes for r in t.rows("module")}
+    assert rows["0"] >= sum(4 * p.numel() for p in model.parameters())
+    walked = dict(zip(t.report.events, t.report.modules, strict=True))
+    assert walked["AddmmBackward0"] == "0" and walked["TanhBackward0"] == "1"
 
 
 @needs_allocator

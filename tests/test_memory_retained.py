@@ -162,3 +162,24 @@ def test_the_ledger_agrees() -> None:
     rows = {r.what: r.bytes for r in t.rows("role", len(t.events) - 1)}
     assert rows["saved residual"] == 3 * WIDE
     del losses, held
+
+
+@pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
+def test_bytes_that_only_cycles_held_are_told(no_collector: None) -> None:
+    class Keeper:
+        def __init__(self, w: Any) -> None:
+            self.me, self.loss = self, loss(w)
+
+    w = leaf()
+    ad.memory.leaks()                            # collects what came before
+    Keeper(w)
+    told = ad.memory.leaks()
+    assert told.startswith("no unfreed graph is alive\n  ") and "reference cycles" in told
+    assert "cycles" not in ad.memory.leaks()
+
+
+def test_losses_that_were_backed_with_a_kept_graph_are_not_called_unbacked() -> None:
+    w, losses = leaf(), []
+    losses.append(loss(w))
+    losses[0].backward(retain_graph=True)
+    assert "retain_graph=True" in retained()[0].advice

@@ -1,4 +1,4 @@
-"""Dropout: a mask that is computed again, never kept."""
+"""Dropout: a bit for each element is kept, and nothing else."""
 from __future__ import annotations
 
 import os
@@ -21,12 +21,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.mark.parametrize("f", [F.dropout, F.dropout1d, F.dropout2d, F.dropout3d])
 @pytest.mark.parametrize("dtype", [ad.float32, ad.float64, ad.float16, ad.bfloat16])
-def test_backward_uses_the_mask_of_forward_and_keeps_no_bytes(f: Any, dtype: Any) -> None:
+def test_backward_uses_the_mask_of_forward_and_keeps_its_bits(f: Any, dtype: Any) -> None:
     shape = {F.dropout1d: (4, 64, 3), F.dropout2d: (4, 64, 3, 5),
              F.dropout3d: (4, 64, 3, 2, 5)}.get(f, (33, 65))
     x = ad.ones(*shape, dtype=dtype, requires_grad=True)
     y = f(x, 0.5)
-    assert y.grad_fn is not None and y.grad_fn.saved is None
+    assert y.grad_fn is not None
+    drawn = x.numel() if f is F.dropout else shape[0] * shape[1]      # whole channels share one
+    assert sum(s.nbytes for s in y.grad_fn.saved or ()) == -(-drawn // 64) * 8
     y.backward(ad.ones_like(y))
     assert x.grad is not None
     np.testing.assert_array_equal(x.grad.float().numpy(), y.detach().float().numpy())
@@ -105,3 +107,17 @@ def test_statistics_of_the_mask() -> None:
     assert abs(kept.mean() - (1 - p)) < 5 * (p * (1 - p) / n) ** 0.5
     runs = kept[:-1] & kept[1:]
     assert abs(runs.mean() - (1 - p) ** 2) < 6 * (p / n) ** 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_floats_are_scaled_by_the_half_float_that_the_mask_holds(dtype: str) -> None:
+    kept = F.dropout(ad.full((64,), 3.0, dtype=getattr(ad, dtype)), 0.1)
+    scale = ad.tensor(1 / 0.9).to(getattr(ad, dtype))
+    assert set(kept.tolist()) == {0.0, (scale * 3.0).item()}
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(3), ad.manual_seed(3)
+    x = torch.randn(50)
+    theirs = torch.nn.functional.dropout(x.to(getattr(torch, dtype)), 0.3)
+    ad.randn(50)
+    ours = F.dropout(ad.from_numpy(x.numpy()).to(getattr(ad, dtype)), 0.3)
+    assert ours.tolist() == theirs.tolist()

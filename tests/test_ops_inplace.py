@@ -56,3 +56,54 @@ def test_a_clamp_without_bounds_is_refused(name):
     """In place too, and before anything is compared."""
     with pytest.raises(RuntimeError, match="At least one of 'min' or 'max' must not be None"):
         getattr(ad.ones(3), name)()
+
+
+@pytest.mark.parametrize("dtype", [ad.float32, ad.float64])
+def test_numbers_beside_three_operands_are_no_wider_than_the_target(dtype):
+    """In-place ops of small tensors without a gradient, again and again: once in Python, later by
+    machine code; the same bits as the ops that give a new tensor."""
+    a, b = ad.linspace(1.0, 2.0, 5, dtype=dtype), ad.linspace(-1.0, 3.0, 5, dtype=dtype)
+    for weight in (0.1, 0.7, -0.0, 1e-50, 2):
+        for _ in range(60):
+            x = a.clone()
+            assert x.lerp_(b, weight) is x
+            assert x.numpy().tobytes() == ad.lerp(a, b, weight).numpy().tobytes()
+            assert x._version == 1
+    x = ad.ones(3).addcmul_(ad.ones(3), ad.ones(3, dtype=ad.float64), value=0.5)
+    assert x.dtype == ad.float32 and x.tolist() == [1.5] * 3
+
+
+def test_three_operands_of_one_dtype_need_no_common_one(monkeypatch):
+    """Nothing is looked for that is known: the dtypes that `addcmul` and `lerp` refuse are not
+    those of three float32 arrays, with a number among them or without."""
+    from adjoint.ops import family
+    from adjoint.ops import pointwise as p
+
+    def fail(operands):
+        raise AssertionError("a common dtype was looked for")
+    monkeypatch.setattr(family, "result_type", fail)
+    a = np.ones(3, np.float32)
+    assert all(x is a for x in p.addcmul_op.op.prepare((a, a, a)))
+    first, second, weight = p.lerp_op.op.prepare((a, a, 0.5))
+    assert first is a and second is a and weight.dtype == a.dtype and weight == 0.5
+
+
+def test_lerp_takes_one_dtype():
+    f, d = ad.ones(2), ad.ones(2, dtype=ad.float64)
+    with pytest.raises(RuntimeError, match="expected dtype float for `end` but got dtype double"):
+        ad.lerp(f, d, 0.5)
+    with pytest.raises(RuntimeError, match="expected dtype double for `end` but got dtype float"):
+        d.lerp_(f, 0.5)
+    with pytest.raises(RuntimeError, match="expected dtype float for `weight` but got .*long int"):
+        f.lerp(f, ad.ones(2, dtype=ad.int64))
+    assert f.lerp(f, ad.tensor(0.5, dtype=ad.float64)).dtype == ad.float32
+    assert d.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("value", [1, 0.5])
+def test_addcdiv_divides_no_two_integers(value):
+    f, i = ad.ones(2), ad.ones(2, dtype=ad.int64)
+    for wrong in (lambda: ad.addcdiv(f, i, i, value=value), lambda: f.addcdiv_(i, i, value=value)):
+        with pytest.raises(RuntimeError, match="Integer division with addcdiv is no longer"):
+            wrong()
+    assert ad.addcdiv(f, i, f, value=value).tolist() == [1 + value] * 2

@@ -99,3 +99,27 @@ def test_variance_of_all_of_a_small_array(dtype: Any, keepdim: bool,
     got = ad.tensor(x).std(keepdim=keepdim)
     assert got.numpy().tobytes() == np.asarray(want).tobytes()
     assert tuple(got.shape) == want.shape
+
+
+@pytest.mark.parametrize("x", [
+    np.array([[3, -1, 3], [7, 3, -1]]), np.array([2**63 - 1, -2**63, 2**63 - 1]),
+    np.array([2**64 - 1, 2**64 - 3, 2**64 - 1], np.uint64), np.array([-128, 127, -128], np.int8),
+    np.array([250, 3, 250], np.uint8), np.array([True, False, True]), np.array([], np.int32),
+    np.array(5), np.array([2.5, -np.inf, 2.5, np.inf], np.float32), np.array([], np.float64)],
+    ids=lambda x: f"{x.dtype} {x.shape}")
+def test_distinct_elements(x: Any) -> None:
+    """Whole numbers near each other are counted, others sorted."""
+    values, back, many = ad.unique(ad.tensor(x), return_inverse=True, return_counts=True)
+    want = sorted(set(x.ravel().tolist()))
+    assert values.tolist() == want and values.numpy().dtype == x.dtype
+    assert many.tolist() == [int((x == v).sum()) for v in want]
+    assert tuple(back.shape) == x.shape
+    assert np.array_equal(values.numpy()[back.numpy()], x)
+    assert ad.unique(ad.tensor(x)).tolist() == want
+
+
+def test_every_nan_is_distinct() -> None:
+    values, back, many = ad.unique(ad.tensor([np.nan, 1.0, np.nan, 1.0]), return_inverse=True,
+                                   return_counts=True)
+    assert repr(values.tolist()) == "[1.0, nan, nan]" and many.tolist() == [2, 1, 1]
+    assert back.tolist() == [1, 0, 2, 0]

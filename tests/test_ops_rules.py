@@ -1,4 +1,6 @@
 """What holds beside the numbers: errors, dtypes, meta tensors, out=, node names, residuals."""
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -199,3 +201,20 @@ def test_max_norm_renormalizes_used_rows_only():
     w = ad.tensor([[3.0, 4.0], [6.0, 8.0]])
     F.embedding(ad.tensor([0]), w, max_norm=1.0)
     np.testing.assert_allclose(w.numpy(), [[0.6, 0.8], [6.0, 8.0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("number", [
+    0.1, -0.0, 0, 3, 2**53 - 1, 2**53 + 1, -7, 1e300, float("inf"), True])
+def test_numbers_among_arrays_of_one_dtype_take_it(dtype: Any, number: Any) -> None:
+    from adjoint.ops.family import promote
+    a, b = np.ones(3, dtype), np.ones((2, 1), dtype)
+    for at in range(3):
+        given: list[Any] = [a, b]
+        given.insert(at, number)
+        found = list(promote(given))
+        with np.errstate(over="ignore"):
+            wanted = np.asarray(number, dtype)
+        made = found.pop(at)
+        assert found[0] is a and found[1] is b
+        assert made.dtype == dtype and made.shape == () and made.tobytes() == wanted.tobytes()

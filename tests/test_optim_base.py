@@ -280,3 +280,19 @@ def test_all_torch_optimizers_are_here() -> None:
                       for lib in (optim, torch.optim))
         assert [(p.name, p.kind, p.default) for p in ours.values()] == [
             (p.name, p.kind, p.default) for p in peer.values()], name
+
+
+def test_an_optimizer_that_wraps_another_may_patch_its_step() -> None:
+    class Wrapping(ad.optim.Optimizer):
+        def __init__(self, inner: ad.optim.Optimizer) -> None:
+            self.inner, self.defaults, self.state = inner, inner.defaults, inner.state
+            self.param_groups = inner.param_groups
+            self._patch_step_function()
+
+        def step(self, closure: Any = None) -> Any:
+            return self.inner.step(closure)
+
+    w = ad.nn.Parameter(ad.ones(2))
+    w.grad = ad.ones(2)
+    Wrapping(ad.optim.SGD([w], lr=0.5)).step()
+    assert w.tolist() == [0.5, 0.5]

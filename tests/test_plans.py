@@ -209,7 +209,7 @@ def test_what_cannot_be_repeated_is_not(fresh: list[Any]) -> None:
     try:
         for dtype in (ad.float32, ad.float64) * 2:
             ad.set_default_dtype(dtype)
-            assert whole.softmax(0).dtype is dtype and whole.clamp(0.5, 2.5).dtype is dtype
+            assert whole.exp().dtype is dtype and whole.clamp(0.5, 2.5).dtype is dtype
     finally:
         ad.set_default_dtype(before)
 

@@ -6,12 +6,15 @@ import itertools
 import operator
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import adjoint as ad
+from adjoint.base.errors import ShapeError
+from adjoint.core.bind import compute
 from adjoint.io.errors import EmptyFileError
 
 SCALARS = [np.float64(2), np.float32(2), np.float16(2), np.int64(2), np.int32(2), np.uint8(2),
@@ -266,3 +269,19 @@ def test_no_warning_where_pytorch_has_none() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ad.arange(3)[ad.tensor([True, False, True])].tolist() == [0, 2]
+
+
+class Late(Exception):
+    """What a signal's handler may raise wherever the program is."""
+
+
+@pytest.mark.parametrize("error", [Late, TimeoutError, RuntimeWarning])
+def test_what_is_no_refusal_of_operands_goes_through(error: type[Exception]) -> None:
+    def impl(*_: Any) -> Any:
+        raise error("stop")
+    op: Any = SimpleNamespace(name="slow", prepare=None, impl=impl, infer=lambda *a: None)
+    with pytest.raises(error, match="^stop$"):
+        compute(op, [np.ones(2)], {})
+    op.impl = lambda *_: np.ones(2) + np.ones(3)
+    with pytest.raises(ShapeError, match="slow"):
+        compute(op, [np.ones(2)], {})

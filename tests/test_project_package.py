@@ -89,7 +89,7 @@ def test_import_loads_only_what_every_program_needs() -> None:
     code = ("import numpy, sys; before = set(sys.modules); import adjoint; "
             "print(*sorted(set(sys.modules) - before))")
     every = python(code).stdout.split()
-    assert not {"numpy.random", "difflib", "inspect"} & set(every)
+    assert not {"numpy.random", "difflib", "inspect", "dataclasses", "string"} & set(every)
     loaded = [m for m in every if m.startswith("adjoint")]
     late = ("adjoint.nn", "adjoint.optim", "adjoint.func", "adjoint.io", "adjoint.memory",
             "adjoint.utils.data", "adjoint.cli", "adjoint.kernels.llvm", "adjoint.kernels.choose",
@@ -99,10 +99,26 @@ def test_import_loads_only_what_every_program_needs() -> None:
 
 
 def test_pointwise_records_are_built_when_first_used() -> None:
-    """No expression is traced, differentiated or compiled by the import."""
-    code = ("import adjoint; from adjoint.core.op import OPS; "
-            "print(sum('expression' in vars(o) or 'rules' in vars(o) for o in OPS.values()))")
+    """No expression is traced, differentiated or compiled by the import, and no class of nodes
+    made."""
+    code = ("import adjoint; from adjoint.core.op import OPS; print(sum(bool("
+            "{'expression', 'rules', 'node_type', 'facts'} & {*vars(o)}) for o in OPS.values()))")
     assert int(python(code).stdout) <= 3
+
+
+def test_own_files_are_known_by_their_place() -> None:
+    from adjoint.base import provenance
+
+    assert provenance.inside[provenance.__file__] and provenance.inside["<adjoint rule>"]
+    assert not provenance.inside[__file__] and not provenance.inside["<string>"]
+    assert not provenance.inside[provenance.PACKAGE + "notes.txt"]
+
+
+def test_a_record_refuses_a_field_that_there_is_none_of() -> None:
+    from adjoint.core.op import Op
+
+    with pytest.raises(TypeError, match=r"twice: an op has no \['vpj'\]; it has .*'why'"):
+        Op("twice", impl=lambda x, /: x, infer=lambda x: x, vpj={})
 
 
 def test_version_is_said_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -385,3 +386,55 @@ def test_lists_of_tensors_as_one_vector() -> None:
              for limit in (1, 40, 1000)}           # as PyTorch groups them
     assert found == {1: [[6], [4], [3], [5], [100], [1]], 40: [[6, 4], [5], [100], [3, 1]],
                      1000: [[6, 4, 5, 100], [3, 1]]}
+
+
+def test_the_older_constructor_of_a_graph_s_matrix() -> None:
+    at, values = ad.tensor([[0, 1], [1, 0]]), ad.tensor([1.0, 2.0])
+    with pytest.warns(UserWarning, match="Please use torch.sparse_coo_tensor"):
+        matrix = ad.sparse.FloatTensor(at, values, ad.Size([2, 3]))
+    assert matrix.to_dense().tolist() == [[0.0, 1.0, 0.0], [2.0, 0.0, 0.0]]
+    assert isinstance(matrix, ad.sparse.FloatTensor) and matrix.type() == "torch.sparse.FloatTensor"
+    assert not isinstance(values, ad.sparse.FloatTensor | ad.cuda.FloatTensor)
+    with pytest.warns(UserWarning, match="sparse_coo_tensor"):
+        assert ad.sparse.DoubleTensor(2, 3).to_dense().tolist() == [[0.0] * 3] * 2
+    with pytest.raises(TypeError, match=r"type torch\.cuda\.FloatTensor not available"):
+        ad.cuda.FloatTensor([1.0])
+
+
+def test_contexts_of_libraries_decorate_functions() -> None:
+    from adjoint.utils import _contextlib
+
+    class counted(_contextlib._NoParamDecoratorContextManager):
+        inside = 0
+
+        def __enter__(self) -> None:
+            counted.inside += 1
+
+        def __exit__(self, *exc: object) -> None:
+            counted.inside -= 1
+
+    @counted
+    def depth(more: int) -> int:
+        return depth(more - 1) if more else counted.inside
+
+    assert depth(2) == 3 and counted.inside == 0
+    assert isinstance(ad.no_grad(), _contextlib._DecoratorContextManager)
+    assert _contextlib.context_decorator(counted(), lambda: counted.inside)() == 1
+
+
+def test_pytree_tells_the_class_of_a_node() -> None:
+    pair = namedtuple("pair", "a b")
+    kind = _pytree._get_node_type(pair(1, 2))
+    assert kind is namedtuple and kind in _pytree.SUPPORTED_NODES
+    assert _pytree._get_node_type({}) in _pytree.SUPPORTED_NODES
+    assert _pytree._get_node_type(1) not in _pytree.SUPPORTED_NODES
+
+
+def test_helpers_about_devices() -> None:
+    from adjoint import _utils
+
+    assert _utils._get_device_index(None, optional=True) == -1
+    assert _utils._get_device_index("cpu", allow_cpu=True) == -1
+    with pytest.raises(ValueError, match="Expected a non cpu device, but got: cpu"):
+        _utils._get_device_index("cpu")
+    assert _utils._get_all_device_indices() == [] and _utils._get_available_device_type() is None

@@ -208,3 +208,52 @@ def test_threads_share_a_generator() -> None:
         thread.join()
     want = ad.rand(240000, generator=ad.Generator().manual_seed(9), dtype=ad.float64).numpy()
     np.testing.assert_array_equal(np.sort(parts), np.sort(want))
+
+
+# ------------------------------------------------------------------ a few numbers at once
+_DRAWS = [lambda s: s.uniform((8,), F32), lambda s: s.uniform((3, 2), F64, -1.0, 2.5),
+          lambda s: s.normal((7,), F32, 0.3, 1.7), lambda s: s.normal((), F64),
+          lambda s: s.normal((20,), F64, 1.0, 2.0, single=True), lambda s: s.below(9, 0.4),
+          lambda s: s.integers((5,), -3, 100), lambda s: s.integers((2,), 2**62, 2**62 + 7),
+          lambda s: s.normal((4,), F64), lambda s: s.normal((0,), F64),
+          lambda s: s.uniform((0,), F32)]
+
+
+def test_a_few_numbers_are_those_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call of machine code for few numbers makes what NumPy and the C library make of the same
+    words, leaves the same state, and hands over the half of a pair."""
+    fast, slow = Stream(5), Stream(5)
+    monkeypatch.setattr(slow, "_few", lambda *args, **named: False)
+    for draw in _DRAWS * 30:
+        np.testing.assert_array_equal(draw(fast), draw(slow))
+    assert fast.hold() == slow.hold()
+
+
+def test_no_numbers_take_no_words() -> None:
+    for empty in (lambda: ad.rand(0), lambda: ad.randint(0, 2**40, (0,)), lambda: ad.randn(3, 0),
+                  lambda: ad.randint(0, 5, (0,)), lambda: ad.zeros(0).bernoulli_(0.5)):
+        ad.manual_seed(0)
+        ad.rand(2)
+        empty()
+        assert shown(ad.rand(2)) == [0.08847743272781372, 0.13203048706054688]
+
+
+@pytest.mark.skipif(not mersenne.available(), reason="the one call is of machine code")
+def test_a_few_numbers_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else touches the words."""
+    s = Stream(5)
+    s.words(1)
+
+    def fail(*args: Any, **named: Any) -> Any:
+        raise AssertionError("a draw of a few numbers went another way")
+    for name in ("raw", "_bulk", "pairs"):
+        monkeypatch.setattr(s, name, fail)
+    for draw in _DRAWS[:-2]:
+        draw(s)
+    x = ad.zeros(8)
+    g = ad.Generator()
+    ad.rand(1, generator=g)
+    monkeypatch.setattr(g.stream, "_bulk", fail)
+    version = x._version
+    assert 0.0 < float(x.uniform_(generator=g).min()) < 1.0
+    assert x._version == version + 1

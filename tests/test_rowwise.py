@@ -153,3 +153,18 @@ def test_ops_do_not_depend_on_it(dtype: Any) -> None:
                  lambda t: ad.linalg.vector_norm(t, dim=1)):
         many, few = call(x), call(x[:4].clone())
         assert np.array_equal(many[:4].numpy(), few.numpy())
+
+
+@pytest.mark.parametrize(("shape", "served"), [((64, 10), True), ((16, 8), True), ((4, 8), False)])
+def test_log_sum_exp_of_small_batches_is_one_kernel(
+        shape: tuple[int, ...], served: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits of a small batch: one call of the kernel over rows, where NumPy makes eight."""
+    from adjoint.ops import accelerate
+    asked = []
+    find = accelerate.generated
+    monkeypatch.setattr(accelerate, "generated", lambda n: (asked.append(n), find(n))[1])
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    got = ad.logsumexp(ad.tensor(x), -1).numpy()
+    assert (asked == ["logsumexp"]) == served
+    want = np.log(np.exp(x.astype(np.float64)).sum(-1))
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)

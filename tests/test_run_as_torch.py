@@ -269,3 +269,34 @@ def test_types_print_as_there(tmp_path: Path) -> None:
         "<class 'torch.nn.parameter.Parameter'>",
         "<class 'torch.Tensor'> torch.Size([2]) True",
         "<class '__main__.Mine'> torch.float32"], done.stderr
+
+
+ABSENT = '''
+import torch
+import torch.ao.quantization as tq
+from torch.distributed.autograd import context
+from torch.distributed.nn.functional import all_gather
+from torch.export import Dim, ExportedProgram
+from torch.nested._internal.nested_tensor import NestedTensor
+
+x = torch.ones(2)
+print(isinstance(x, (NestedTensor, ExportedProgram, torch.nested.nested_tensor)),
+      torch.distributed.autograd.is_available())
+for use in (lambda: Dim("batch"), lambda: torch.export.export(x, ()), lambda: all_gather(x),
+            lambda: tq.quantize_dynamic(x), lambda: torch.nested.nested_tensor([x])):
+    try:
+        use()
+    except NotImplementedError as error:
+        print(str(error).split(":")[0])
+'''
+
+
+def test_absent_parts_are_imported_and_refuse_to_be_used(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(ABSENT)
+    done = run(tmp_path, "--as-torch", "program.py")
+    assert done.returncode == 0, done.stderr
+    first, *refused = done.stdout.splitlines()
+    assert first == "False False" and len(refused) == 5
+    for name, line in zip(("Dim", "export", "all_gather", "quantize_dynamic", "nested_tensor"),
+                          refused, strict=True):
+        assert name in line

@@ -18,7 +18,8 @@ from adjoint.kernels import alloc
 from adjoint.memory import budget
 from adjoint.utils.checkpoint import checkpoint
 
-pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled",
+                                       "ignore:Error detected in")
 
 POINT = [0.0, 4.0, -1.0, 0.25]
 # function, its domain, what stands for operands outside of it

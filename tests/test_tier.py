@@ -106,3 +106,19 @@ def test_operations_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not tier.pays(tier.ENOUGH - 1)
     assert tier.pays()
     assert tier.pays(0)
+
+
+@needs_code
+def test_no_module_of_small_operations_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compiles at once: LLVM takes time with the instructions of a module."""
+    from adjoint.autograd import engine, plain
+    from adjoint.kernels import llvm
+    lines: dict[str, int] = {}
+    compiled = llvm.compile_spec
+
+    def counted(spec: Any, make: Any, **rest: Any) -> Any:
+        lines[rest["name"]] = make().count("\n")
+        return compiled(spec, make, **rest)
+    monkeypatch.setattr(llvm, "compile_spec", counted)
+    assert plain.walker(engine.LARGE, engine.WHOLE) is not None
+    assert 0 < lines["walk"] < 1400 and 0 < lines["arrange"] < 450

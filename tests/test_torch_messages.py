@@ -123,3 +123,56 @@ def test_strict(name: str, kind: str, two: bool, create_graph: bool) -> None:
     pairs = zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]
     for ours, theirs in pairs:
         assert ours.tolist() == theirs.tolist()
+
+
+_ROW = [1.0, 2.0, 3.0]
+BAD_CALLS = {                     # over t (the library), F (its functional), x (3,) and m (2, 3)
+    "F.conv1d(m[None], t.ones(1, 2, 2), stride=-1)": "non-positive stride is not supported",
+    "F.conv1d(m[None], t.ones(1, 2, 2), padding=-1)": "negative padding is not supported",
+    "F.conv1d(m[None], t.ones(1, 2, 2), dilation=-1)": "dilation should be greater than zero",
+    "F.conv1d(m[None], t.ones(1, 2))": "weight should have at least three dimensions",
+    "F.conv1d(m[None], t.ones(2, 2, 2), groups=3)": "expected weight to be at least 3 at dimension",
+    "F.conv1d(m[None], t.ones(1, 2, 2), padding='same', groups=0)":
+        "non-positive groups is not supported",
+    "F.max_pool1d(m, 0)": "kernel_size must be greater than zero",
+    "F.max_pool1d(m, 1, stride=0)": "stride must be greater than zero, but got 0",
+    "F.rms_norm(m, ())": "Expected normalized_shape to be at least 1-dimensional",
+    "F.rms_norm(m, (3,), t.ones(2))": "Expected weight to be of same shape as normalized_shape",
+    "F.linear_cross_entropy(m, t.ones(4), t.tensor([0, 1]))":
+        "expected linear_weight with dimensionality at least 2, got 1",
+    "F.linear_cross_entropy(m, t.ones(2, 4), t.tensor([0, 1]))":
+        "expected equal input and linear_weight last dimensions (in_features), got 3 and 4",
+    "F.linear_cross_entropy(m, t.ones(2, 3), t.tensor([0, 1]), linear_bias=x)":
+        "expected linear_bias shape (2,), got (3,)",
+    "F.multi_margin_loss(m, t.ones(2))": "expected scalar type Long but found Float",
+    "F.multi_margin_loss(m, t.tensor([0, 1]), weight=m)": "weight must be one-dimensional",
+    "F.triplet_margin_with_distance_loss(m, x, m)":
+        "The anchor, positive, and negative tensors are expected to have the same number of",
+    "t.movedim(m, (0, 0), (1, 0))": "movedim: repeated dim in `source` ([0, 0])",
+    "t.movedim(m, (0, 1), (1,))": "movedim: Invalid source or destination dims: source ([0, 1]",
+    "t.movedim(m, -6, 0)": "Dimension out of range (expected to be in range of [-2, 1]",
+    "t.take(x, t.tensor([0, 1, 2]), out=x)": "unsupported operation: some elements of the input",
+    "t.take(x, t.tensor([0, 1]), out=t.ones(1).expand(2))":
+        "unsupported operation: more than one element of the written-to tensor refers",
+    "t.cat([m, m], out=m)": "unsupported operation: ",
+    "t.eq(2, x)": "eq()",
+    "t.fmod(2, x)": "fmod()",
+    "t.gcd(t.tensor([4]), 2)": "gcd(): argument 'other' (position 2) must be Tensor, not int",
+    "t.multinomial(x, 1, out=t.ones(1))": "multinomial expects Long tensor out",
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("row", BAD_CALLS)
+def test_bad_calls_have_pytorchs_words(row: str) -> None:
+    """F15: the words, and the class that PyTorch raises."""
+    caught = []
+    for t in (torch, ad):
+        names = {"t": t, "F": t.nn.functional, "x": t.tensor(_ROW), "m": t.tensor([_ROW, _ROW])}
+        with pytest.raises((RuntimeError, ValueError, IndexError, TypeError)) as error:
+            eval(row, names)
+        caught.append(error.value)
+    for error_ in caught:
+        assert BAD_CALLS[row] in str(error_), error_
+    kinds = [k for k in (ValueError, IndexError, TypeError) if isinstance(caught[0], k)]
+    assert isinstance(caught[1], kinds[0] if kinds else RuntimeError)

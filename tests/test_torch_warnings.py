@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import adjoint as ad
+from adjoint.autograd import api
 
 torch = pytest.importorskip("torch")
 
@@ -41,6 +42,8 @@ F.upsample(t.ones(1, 1, 2, 2), scale_factor=2) | `nn.functional.upsample` is dep
 t.autograd.detect_anomaly() | Anomaly Detection has been enabled.
 t.nn.TransformerEncoder(t.nn.TransformerEncoderLayer(4, 2), 1) | enable_nested_tensor is True, but s
 t.nn.TransformerEncoder(t.nn.TransformerEncoderLayer(3, 3, batch_first=True), 1) | enable_nested_ten
+float(v.requires_grad_()[0]) | Converting a tensor with requires_grad=True to a scalar may lead to u
+complex(v.requires_grad_()[0]) | Converting a tensor with requires_grad=True to a scalar may lead to
 t.chain_matmul(x, x) | torch.chain_matmul is deprecated and will be removed in a future PyTorch rele
 """
 ROWS = [tuple(part.strip() for part in line.split(" | ")) for line in WARNS.strip().splitlines()]
@@ -52,15 +55,13 @@ def warned(t: Any, expression: str) -> list[warnings.WarningMessage]:
     frozen.flags.writeable = False
     space = {"t": t, "F": t.nn.functional, "x": t.ones(2, 2), "v": t.ones(2), "sq": t.ones(3, 3),
              "frozen": frozen}
-    if t is torch:
-        torch.set_warn_always(True)          # or only the first time in this process
+    t.set_warn_always(True)                  # or only the first time in this process
     try:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             exec(compile(expression, "program.py", "exec"), space)  # noqa: S102  # our own table
     finally:
-        if t is torch:
-            torch.set_warn_always(False)
+        t.set_warn_always(False)
     return found
 
 
@@ -99,3 +100,29 @@ def test_no_words_where_all_is_said() -> None:
     F.softmax(x, 1), F.mse_loss(x, x, reduction="sum"), ad.meshgrid(x[0], x[0], indexing="ij")
     ad.add(x, x, out=ad.empty(0)), ad.add(x, x, out=ad.empty(2, 2)), ad.ones(2).var()
     ad.ones(1).var(correction=0), x.copy_(x.to(ad.complex64)), x.to(ad.complex64).abs()
+
+
+def test_once_in_a_process() -> None:
+    def count(t: Any) -> int:
+        v = t.ones(1, requires_grad=True)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                float(v), float(v * v)
+            int(v), bool(v), v.item()
+            with t.no_grad():
+                float(v)
+        return len(found)
+    for t in (torch, ad):
+        t.set_warn_always(True)
+        assert count(t) == 4 and t.is_warn_always_enabled()
+        t.set_warn_always(False)
+        assert count(t) <= 1 and count(t) == 0       # (another test may have been first)
+
+
+def test_a_program_in_pytorch_s_place_is_told_of_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    expression = "t.autograd.backward(v.requires_grad_().sum(), create_graph=True, inputs=[v])"
+    assert not warned(ad, expression)                # nothing is kept in a cycle here
+    monkeypatch.setattr(api, "as_pytorch", [True])
+    (theirs,), (ours,) = (warned(t, expression) for t in (torch, ad))
+    assert str(theirs.message).startswith(str(ours.message)) and ours.category is UserWarning

@@ -15,6 +15,7 @@ import pytest
 from helpers_kernels import leaks_nothing
 
 import adjoint as ad
+import adjoint.nn.functional as F
 from adjoint.autograd import engine, sums
 from adjoint.autograd.plain import walker
 from adjoint.core.modes import Observer, watchers
@@ -386,6 +387,52 @@ def test_rules_that_are_called(dtype: Any, shape: Any, counter: Counter,
     before = counter.visited
     run()
     assert counter.visited - before > 24
+
+
+def recurrent(x: Any, w: Any) -> Any:
+    """A weight of several products, so large that they are added to its gradient in place; kernels
+    of operands that are used twice; outputs of one node."""
+    h, total = x, x * 0.0
+    for _ in range(4):
+        a, b = F.linear(h, w).chunk(2, 1)
+        total = total + ad.tanh(a) * ad.sigmoid(b)
+        h = ad.tanh(total)
+    return h
+
+
+def test_a_recurrent_program_never_leaves_machine_code(
+        counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for products that are added to a sum, kernels beside a sum, or ports."""
+    x, w = leaf((32, 128), 1), leaf((256, 128), 2)
+    visited: list[Any] = []
+    visit = engine.Backward.visit
+    monkeypatch.setattr(engine.Backward, "visit", lambda walk, node: (
+        visited.append(node.name()), visit(walk, node)))
+
+    def run() -> bytes:
+        w.grad = None
+        recurrent(x, w).sum().backward()
+        return w.grad.numpy().tobytes()
+    want = without(monkeypatch, run)
+    assert often(run) == want
+    visited.clear()
+    assert run() == want
+    assert not visited and counter.visited > 28
+
+
+def test_a_product_is_not_added_to_a_cotangent_of_two_operands(
+        counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum passes one array on to both of its operands; one of them then gets a product."""
+    x, w, v = leaf((128, 128), 1), leaf((128, 128), 2), leaf((128, 128), 3)
+
+    def run() -> list[bytes]:
+        w.grad = v.grad = None
+        product = x @ w
+        (product.sum() + ((w + v) * x).sum()).backward()
+        return [w.grad.numpy().tobytes(), v.grad.numpy().tobytes()]
+    want = without(monkeypatch, run)
+    assert want[1] == x.detach().numpy().tobytes()
+    assert often(run) == want and counter.visited
 
 
 def test_general_nodes_let_go_of_residuals(counter: Counter) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import adjoint as ad
+from adjoint.core import bind as binding
 from adjoint.core.modes import WATCH, Observer, state, watchers
 
 
@@ -133,3 +134,28 @@ def test_an_error_leaves_the_watch_as_it_was() -> None:
         assert state() & WATCH and [t[0] for t in seen.told] == ["before"]
         x * w
     assert not state() & WATCH and [t[0] for t in seen.told][1:] == ["before", "forward", "after"]
+
+
+@pytest.mark.skipif(binding.machine is None, reason="needs generated code")
+def test_an_op_that_is_only_told_of_runs_in_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Watched by an observer that changes nothing, a node is recorded as when nobody watches."""
+    recorded: list[str] = []
+    record = binding.record
+
+    def counted(op: Any, *rest: Any) -> Any:
+        recorded.append(op.name)
+        return record(op, *rest)
+    monkeypatch.setattr(binding, "record", counted)
+    x = ad.ones(3, 4, requires_grad=True)
+
+    def program() -> None:
+        for _ in range(3):
+            x.sum(dim=1).reshape(-1, 1).transpose(0, 1).cumsum(0)
+    program()
+    recorded.clear()
+    program()
+    alone = list(recorded)
+    recorded.clear()
+    with Watching(Look()):
+        program()
+    assert recorded == alone

@@ -6,7 +6,7 @@ each result at the speed of memory, so that it can stay on.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,7 @@ def not_finite(array: Any) -> str:
     return "inf" if np.isinf(array).any() else ""
 
 
-@dataclass(frozen=True)
-class Anomaly:
+class Anomaly(SimpleNamespace):
     """What an anomaly error is about, in its `about`: for programs that read errors.
 
     kind      "nan" or "inf"
@@ -69,6 +68,7 @@ class _Check(Observer):
         self.check_nan, self.check_inf = check_nan, check_inf
         self.check_forward = check_forward
         self.saved: Any = None
+        self.running: Any = None         # the node whose rules run
 
     def bad(self, array: Any) -> str:
         """"nan", "inf" or "", of what is looked for."""
@@ -102,11 +102,11 @@ class _Check(Observer):
 
     def before_backward(self, node: Any, ct: Any) -> None:
         """Hold the residuals, which are released before `backward` is told."""
-        self.saved = node.saved
+        self.saved, self.running = node.saved, node
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
         """After a node's rules have run."""
-        saved, self.saved = self.saved, None
+        saved, self.saved, self.running = self.saved, None, None
         if not self.check_nan and not self.check_inf:
             return
         for i, r in enumerate(results):
@@ -115,10 +115,19 @@ class _Check(Observer):
                 continue                               # the cotangent itself, looked at already
             kind = self.bad(array)
             if kind:
+                _tell(node)
                 cts = ct if isinstance(ct, (list, tuple)) else [ct]
                 given = [f"incoming gradient: {_stats(c)}" for c in cts if c is not None]
                 raise _error("backward", node.name(), (node.code, node.lasti), i, array, kind,
                              given + _residuals(node, saved))
+
+
+def _tell(node: Any) -> None:
+    """Warn which call made the node that fails, as PyTorch does."""
+    line = provenance.source_line(node.code, node.lasti)
+    at = f"  File \"{node.code.co_filename}\", line {provenance.line_of(node.code, node.lasti)}, " \
+         f"in {node.code.co_name}\n    {line}" if node.code else "  unknown place"
+    warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{at}")
 
 
 def _residuals(node: Any, saved: Any) -> list[str]:
@@ -156,7 +165,8 @@ def _error(phase: str, name: str, place: tuple[Any, int], i: int, array: Any, ki
             f"  first bad index {index} of {list(array.shape)}, {count} of {array.size} bad"
             + ("\n" + told if told else ""))
     return AutogradError(text, reason=kind, about=Anomaly(
-        kind, phase, name, where, index, tuple(array.shape), count, tuple(given)))
+        kind=kind, phase=phase, op=name, where=where, index=index, shape=tuple(array.shape),
+        count=count, operands=tuple(given)))
 
 
 class detect_anomaly:
@@ -167,11 +177,13 @@ class detect_anomaly:
     check_forward  also when an op gives one in forward, recorded or not
 
     The AutogradError tells the forward line, the first bad index, and the range, zeros and
-    non-finite values of everything the rule read; `error.about` is an `Anomaly`.
+    non-finite values of everything the rule read; `error.about` is an `Anomaly`. A warning before
+    it tells the forward call, as in PyTorch (the example keeps it silent).
 
+    >>> import warnings
     >>> import adjoint as ad
     >>> x = ad.tensor([4.0, 0.0], requires_grad=True)
-    >>> with ad.autograd.set_detect_anomaly(True):
+    >>> with warnings.catch_warnings(action="ignore"), ad.autograd.set_detect_anomaly(True):
     ...     (x.sqrt() * ad.tensor([1.0, 0.0])).sum().backward()
     Traceback (most recent call last):
     adjoint.base.errors.AutogradError: Function 'SqrtBackward0' returned nan values in its 0th ...
@@ -190,6 +202,9 @@ class detect_anomaly:
 
     def __exit__(self, *exc: object) -> None:
         watchers.pop(self._held.pop())
+        if exc[0] is not None and self.check.running is not None:
+            _tell(self.check.running)          # its rules raised
+        self.check.running = None
 
 
 class set_detect_anomaly(detect_anomaly):

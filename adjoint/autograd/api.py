@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.engine import walk
+from adjoint.autograd.late import duals
 from adjoint.autograd.modes import opened_at
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
-from adjoint.core.modes import WATCH, state, watchers
+from adjoint.core.modes import WATCH, as_pytorch, state, warn, warn_once, watchers
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import DISPATCHED, GradientEdge, Node, Port, Tensor, edge_of, wrap
 from adjoint.ops.shape import stack_op
@@ -97,6 +98,14 @@ def _stand_in(edge: GradientEdge) -> Tensor:
     return t
 
 
+# What PyTorch tells, and programs written for it may wait for; here the graph leaves no cycle.
+_CYCLE = ("Using backward() with create_graph=True will create a reference cycle between the "
+          "parameter and its gradient which can cause a memory leak. We recommend using "
+          "autograd.grad when creating the graph to avoid this. If you have to use this function, "
+          "make sure to reset the .grad fields of your parameters to None after use to break the "
+          "cycle and avoid the leak.")
+
+
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None,
              create_graph: bool = False, grad_variables: Any = None, inputs: Any = None) -> None:
     """Accumulate d sum(tensors · grad_tensors) into `.grad` of the leaves.
@@ -112,7 +121,14 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     >>> x.grad
     tensor([6.])
     """
-    grad_tensors = grad_variables if grad_tensors is None else grad_tensors
+    if grad_variables is not None:
+        warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning)
+        if grad_tensors is not None:
+            raise ArgumentError("`grad_tensors` and `grad_variables` (deprecated) arguments both "
+                                "passed to `backward()`. Please only use `grad_tensors`.")
+        grad_tensors = grad_variables
+    if create_graph and as_pytorch[0]:
+        warn_once(_CYCLE)
     keep = create_graph if retain_graph is None else retain_graph
     between = not create_graph and _between(tensors, grad_tensors)
     roots = _roots(tensors, grad_tensors, create_graph or between)
@@ -126,12 +142,6 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
                     accumulate=False, into=True, levels=between)
     for i, t in enumerate(targets):
         _accumulate(t, captured.get(i))
-
-
-def primals(*xs: Any) -> list[Any] | None:
-    """`forward_ad.primals`, which most programs never load."""
-    from adjoint.autograd import forward_ad
-    return forward_ad.primals(*xs)
 
 
 def _accumulate(t: Tensor, ct: Any) -> None:
@@ -155,7 +165,10 @@ def _capture(targets: Sequence[Any]) -> dict[Any, list[int]]:
                 e = ports.setdefault((e.node, e.index), e)
             places.setdefault(e, []).append(i)
             continue
-        if not isinstance(t, Tensor) or not t._rg:
+        if not isinstance(t, Tensor):
+            raise ArgumentError("all inputs have to be Tensors or GradientEdges, but got "
+                                f"{type(t).__name__}")
+        if not t._rg:
             raise AutogradError(f"One of the differentiated Tensors does not require grad "
                                 f"(input {i}, {_named(t)})")
         e = edge_of(t)
@@ -166,8 +179,6 @@ def _capture(targets: Sequence[Any]) -> dict[Any, list[int]]:
 
 
 def _named(t: Any) -> str:
-    if not isinstance(t, Tensor):
-        return type(t).__name__
     made = f", made by {t.grad_fn.name()} at {t.grad_fn.where()}" if t.grad_fn else ", a leaf"
     name = getattr(t, "name", None)
     label = f"{name!r}: " if isinstance(name, str) else ""
@@ -191,8 +202,9 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     (tensor(12., grad_fn=<MulBackward0>), tensor(12.))
     """
     if not only_inputs:
-        raise ArgumentError("only_inputs=False is not supported: use backward() to accumulate into "
-                            "the leaves")
+        warn("only_inputs argument is deprecated and is ignored now (defaults to True). To "
+             "accumulate gradient for other parts of the graph, please use "
+             "torch.autograd.backward.", FutureWarning)
     if materialize_grads and allow_unused is False:
         raise ArgumentError("Expected allow_unused to be True or not passed when "
                             "materialize_grads=True, but got: allow_unused=False.")
@@ -205,9 +217,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
                         bool(allow_unused) or materialize_grads, materialize_grads)
     if type(outputs) is not Tensor and any(isinstance(t, Tensor) and t.level
                                            for t in _as_tuple(outputs)):
-        from adjoint.autograd import forward_ad
         many = _as_tuple(outputs)
-        dual = forward_ad.pull_back(
+        dual = duals().pull_back(
             many, targets, (None,) * len(many) if grad_outputs is None else _as_tuple(grad_outputs),
             retain_graph=keep, create_graph=create_graph, allow_unused=allow_unused,
             materialize_grads=materialize_grads)

@@ -16,7 +16,7 @@ from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.autograd.modes import enable_grad
 from adjoint.base import provenance
 from adjoint.base.aval import Aval
-from adjoint.base.errors import AutogradError
+from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.core import autocast
 from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, state, watchers
@@ -84,12 +84,13 @@ class _Frame:
 class _Collect(saved_tensors_hooks):
     """Hooks of a recomputation: keep what the graph still needs, stop when that is all."""
 
-    once = True
-
     def __init__(self, frame: _Frame) -> None:
         self.frame, self.count, self.levels = frame, 0, frame.level
         super().__init__(lambda t: t, lambda t: t)
         self.last = max((i for i, h in enumerate(frame.holders) if h() is not None), default=-1)
+
+    def ends(self, more: int) -> bool:
+        return self.frame.early_stop and more > 0 and self.count + more > self.last
 
     def pack(self, saved: Any, node: Any) -> Any:
         frame, i = self.frame, self.count
@@ -142,8 +143,6 @@ def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
 
 class _Pack(saved_tensors_hooks):
     """Hooks of the forward: placeholders in place of residuals."""
-
-    once = True
 
     def __init__(self, frame: _Frame) -> None:
         self.frame, self.levels = frame, frame.level
@@ -269,13 +268,19 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     context_fn          () -> (context of forward, context of recomputation)
     Inside of transforms, and around them, it is the same: a vmap or jvp that has ended goes on
     while the function runs again.
-    `use_reentrant=True` is accepted and means the same: there is one implementation.
+    `use_reentrant=True` computes the same, in one implementation; it takes no keywords.
 
     >>> import adjoint as ad
     >>> x = ad.ones(3, requires_grad=True)
     >>> y = ad.utils.checkpoint.checkpoint(lambda t: t.exp().sin(), x, use_reentrant=False)
     >>> y.sum().backward()
     """
+    if use_reentrant and kwargs:
+        raise ArgumentError("Unexpected keyword arguments: " + ",".join(kwargs)
+                            + " (use_reentrant=False passes them to the function)")
+    if use_reentrant and (context_fn is not noop_context_fn or debug):
+        raise ArgumentError("Passing `context_fn` or `debug` is only supported when "
+                            "use_reentrant=False.")
     if not state() & GRAD:
         return function(*args, **kwargs)
     forward_context, again_context = context_fn()

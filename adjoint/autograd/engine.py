@@ -237,8 +237,8 @@ class Backward:
         else:
             free = (type(ct) in (ndarray, MetaArray) and ct.size >= WHOLE and _refs(ct) <= ALONE
                     and plan.over is not None and adding().free(self, node, ct))
-            results = retried(observers, self._call, node, ct, free, [], []) if observers \
-                else self._call(node, ct, free, [], None)
+            results = retried(observers, self._call, node, ct, free, [], []) if any([
+                o.inside for o in observers]) else self._call(node, ct, free, [], None)
         if plan is not None and (self.masks is not None or plan.op.chooses):
             read = tensor_of if self.create else value_of
             results = choices().screened(self, node, results, read, observers)

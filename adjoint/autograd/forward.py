@@ -33,6 +33,11 @@ class ForwardTensor(LevelTensor):
     def requires_grad(self, value: bool) -> None:
         Tensor.requires_grad.__set__(self, value)  # type: ignore[attr-defined]  # a property
 
+    def __repr__(self, **options: Any) -> str:
+        if not self.trace.dual:
+            return super().__repr__(**options)
+        return f"{repr(self.value)[:-1]}, tangent={self.tangent!r})"
+
 
 class Forward(Trace):
     """One call of `jvp`."""

@@ -28,7 +28,10 @@ class UnpackedDualTensor(NamedTuple):
 
 
 def enter_dual_level() -> int:
-    """Open a level; returns its number."""
+    """Open a level; returns its number. One at a time, as in PyTorch: `func.jvp` nests."""
+    if _open.get():
+        raise AutogradError("Nested forward mode AD is not supported at the moment: a dual level "
+                            "is open already; func.jvp may be nested")
     trace = Forward()
     trace.dual = True
     trace.__enter__()
@@ -85,8 +88,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
         raise AutogradError("Making a dual Tensor based on a Tensor that already has a forward "
                             f"gradient at the same level {len(_open.get()) - 1} is not supported.")
     if tuple(tensor.shape) != tuple(tangent.shape):
-        raise ShapeError(f"make_dual: the tangent has shape {list(tangent.shape)}, the primal "
-                         f"{list(tensor.shape)}; they must be equal")
+        raise ShapeError("Trying to set a forward gradient that has a different size than that of "
+                         "the original Tensor, this is not supported. Tensor is of size "
+                         f"{list(tensor.shape)} while the given forward gradient is of size "
+                         f"{list(tangent.shape)}.")
     return lend(trace.lift(tensor, tangent), tensor, tangent)
 
 

@@ -24,7 +24,7 @@ from adjoint.core import bind as dispatch
 from adjoint.core import modes
 from adjoint.core.bind import tensor_of
 from adjoint.core.inplace import rebase
-from adjoint.core.modes import GRAD, WATCH, state
+from adjoint.core.modes import GRAD, WATCH, state, warn
 from adjoint.core.tensor import (
     Cell,
     Port,
@@ -84,7 +84,11 @@ class FunctionCtx:
         node = self._node() if self._node is not None else None
         return self._to_save if node is None or node.saved is None else node.saved_tensors
 
-    saved_variables = saved_tensors
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The old name of `saved_tensors`."""
+        warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning)
+        return self.saved_tensors
 
     def name(self) -> str:
         """The node's name, as printed."""
@@ -95,9 +99,14 @@ class FunctionCtx:
 class FunctionNode(WideNode):
     """The node of a user's Function; attributes of its context are visible through it."""
 
-    __slots__ = ("ctx", "shapes")
+    __slots__ = ("ctx", "shapes", "tensors")
     function: Any = None
     op: Any = None
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """As of other nodes, of the arguments that are tensors."""
+        return tuple([f for f, t in zip(super().next_functions, self.tensors, strict=True) if t])
 
     def __getattr__(self, name: str) -> Any:
         if name in ("ctx", "saved", "plan"):
@@ -185,9 +194,14 @@ class Function(metaclass=_FunctionMeta):
     generate_vmap_rule = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise AutogradError(f"{type(self).__name__} should not be instantiated. Methods on autograd"
-                            " functions are all static, so you should invoke them on the class "
-                            "itself: call .apply()")
+        warn(f"{type(self)} should not be instantiated. Methods on autograd functions are all "
+             "static, so you should invoke them on the class itself: call .apply()",
+             DeprecationWarning)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise AutogradError("Legacy autograd function with non-static forward method is deprecated."
+                            f" Call {type(self).__name__}.apply(...) on the class, whose forward "
+                            "is a staticmethod(ctx, ...)")
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -266,7 +280,8 @@ def _apply(cls: Any, args: tuple[Any, ...], separate: bool,
     frame = provenance.user_frame(sys._getframe(2))
     node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
     mode = state()
-    wants = tuple(isinstance(a, Tensor) and a._rg for a in args)
+    node.tensors = tuple([isinstance(a, Tensor) for a in args])
+    wants = tuple([t and a._rg for a, t in zip(args, node.tensors, strict=True)])
     ctx.needs_input_grad = wants
     node.edges = tuple(edge_of(a) if w else None for a, w in zip(args, wants, strict=True))
     node.seq = next_sequence()
@@ -292,11 +307,12 @@ def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: 
     dirty = {id(t) for t in ctx._dirty}
     for t in ctx._dirty:
         if id(t) not in {id(o) for o in outs}:
-            raise AutogradError("A tensor that was marked dirty (mark_dirty) in "
-                                f"{cls.__name__}.forward must be returned by it")
+            raise AutogradError("Some elements marked as dirty during the forward method were not "
+                                "returned as output. The inputs that are modified inplace must all "
+                                f"be outputs of the Function (mark_dirty in {cls.__name__})")
         bump(t, f"{cls.__name__}.forward")
         if recording and t._rg and t.is_leaf and t._base is None:
-            raise AutogradError("a leaf Variable that requires grad is being used in an in-place "
+            raise AutogradError("a leaf Variable that requires grad has been used in an in-place "
                                 f"operation. ({cls.__name__}.forward marks it dirty)")
     node.ports = len(outs) if many else 0
     if not many and not isinstance(output, Tensor):
@@ -377,7 +393,7 @@ def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]
         node.saved = tuple(saved)
 
 
-class _Refuse(WideNode):
+class Error(WideNode):
     """A node that explains why it cannot be run."""
 
     __slots__ = ("text",)
@@ -410,7 +426,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refusing(t: Tensor, ctx: Any) -> Tensor:
-    node: Any = object.__new__(_Refuse)
+    node: Any = object.__new__(Error)
     node.plan = node.saved = None
     node.edges = ()
     node.shape, node.dtype = t.array.shape, t.array.dtype

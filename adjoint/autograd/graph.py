@@ -61,6 +61,10 @@ class saved_tensors_hooks:
     def __exit__(self, *exc: object) -> None:
         watchers.pop(self._held.pop())
 
+    def ends(self, more: int) -> bool:
+        """Whether `more` residuals are all that is wanted: `pack` raises at the last of them."""
+        return False
+
     def pack(self, saved: Any, node: Any) -> Any:
         """Called by dispatch for every residual that is a tensor."""
         if isinstance(saved, OutRef):
@@ -260,6 +264,10 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
                 fn([mine.get(k) for k in range(len(edges))])
         return hook
 
+    for i, t in enumerate(tensors):
+        if not t._rg:
+            raise AssertedAutogradError("Expected gradient function to be set: tensor "
+                                        f"{i} of register_multi_grad_hook does not require grad")
     handles = [t.register_hook(hook_for(i)) for i, t in enumerate(tensors)]
     edges = [edge_of(t) for t in tensors]
 

@@ -30,6 +30,12 @@ def adding() -> Any:
     return sums
 
 
+def duals() -> Any:
+    """Forward mode as a context, whose tensors `backward` and `grad` may meet."""
+    from adjoint.autograd import forward_ad  # loaded with the first level of dual tensors
+    return forward_ad
+
+
 def drawing() -> Any:
     """What walks where a graph is built or values of a transform flow, and nobody looks on."""
     from adjoint.autograd import draw  # loaded by the first such backward

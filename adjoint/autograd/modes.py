@@ -14,38 +14,14 @@ from typing import Any, TypeVar
 
 from adjoint.base import provenance
 from adjoint.core import modes
-from adjoint.core.modes import GRAD, INFERENCE, state
+from adjoint.core.modes import GRAD, INFERENCE, state, warn
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Mode:
-    """Base of the grad modes: enter and leave a change of state; decorate functions."""
-
-    set_bits = 0
-    clear_bits = 0
-
-    def __init__(self) -> None:
-        self._held: list[Any] = []
-
-    def __enter__(self) -> Any:
-        outer = state()
-        opener = sys._getframe(1)
-        if opener.f_code.co_filename == __file__:       # a decorated function's wrapper
-            opener = opener.f_back or opener
-        frame = provenance.user_frame(opener)
-        place = (frame.f_code, frame.f_lasti) if frame is not None else (None, 0)
-        self._held.append((modes.change(self.set_bits, self.clear_bits), outer, _places.get()))
-        if self.clear_bits & GRAD:
-            _places.set((type(self).__name__, place))
-            if frame is opener:         # not where a constructor fills its weights, say
-                _latest.set((type(self).__name__, place))
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        token, outer, place = self._held.pop()
-        modes.restore(token, outer)
-        _places.set(place)
+class Decorating:
+    """Base of contexts that decorate functions too: each call runs within a fresh context, each
+    step of a generator within one of its own."""
 
     def clone(self) -> Any:
         """A fresh context of the same kind: decorated functions may recurse."""
@@ -53,7 +29,9 @@ class _Mode:
 
     def __call__(self, function: F) -> F:
         if inspect.isclass(function):
-            raise TypeError(f"{type(self).__name__} decorates functions, not classes")
+            warn("Decorating classes is deprecated and will be disabled in future versions. You "
+                 "should only decorate functions or methods: decorate `__init__` and nothing else "
+                 f"for what @{type(self).__name__}() does here", FutureWarning)
         if inspect.isgeneratorfunction(function):
             return self._generator(function)  # type: ignore[return-value]  # same signature
 
@@ -93,6 +71,35 @@ class _Mode:
     def _close(self, generator: Generator[Any, Any, Any]) -> None:
         with self.clone():
             generator.close()
+
+
+class _Mode(Decorating):
+    """Base of the grad modes: enter and leave a change of state; decorate functions."""
+
+    set_bits = 0
+    clear_bits = 0
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def __enter__(self) -> Any:
+        outer = state()
+        opener = sys._getframe(1)
+        if opener.f_code.co_filename == __file__:       # a decorated function's wrapper
+            opener = opener.f_back or opener
+        frame = provenance.user_frame(opener)
+        place = (frame.f_code, frame.f_lasti) if frame is not None else (None, 0)
+        self._held.append((modes.change(self.set_bits, self.clear_bits), outer, _places.get()))
+        if self.clear_bits & GRAD:
+            _places.set((type(self).__name__, place))
+            if frame is opener:         # not where a constructor fills its weights, say
+                _latest.set((type(self).__name__, place))
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        token, outer, place = self._held.pop()
+        modes.restore(token, outer)
+        _places.set(place)
 
 
 _places: ContextVar[Any] = ContextVar("adjoint_no_grad_place", default=None)

@@ -2,18 +2,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+from adjoint.autograd.engine import Backward
+from adjoint.autograd.fit import fit_tensor
 from adjoint.autograd.graph import freed_message, saved_tensors_hooks
 from adjoint.base.aval import Aval
+from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import AutogradError
 from adjoint.core.bind import packed, tensor_of
-from adjoint.core.tensor import Kept, Node, OutRef, Packed, Tensor, wrap
+from adjoint.core.tensor import Kept, Node, OutRef, Packed, Size, Tensor, wrap
+from adjoint.ops.device import device
 
 # PyTorch's names of residuals that are called otherwise in our records.
 _SHOWN = {"a": "self", "x": "self", "b": "other", "out": "result", "input": "self"}
 _BY_NODE = {"MmBackward0": {"b": "mat2"}, "BmmBackward0": {"b": "mat2"},
-            "PowBackward0": {"b": "exponent"}}
+            "PowBackward0": {"b": "exponent"},
+            "ClampBackward0": {"low": "min", "high": "max"},
+            "ClampBackward1": {"low": "min", "high": "max"}}
 
 
 def _names(node: Node, key: str) -> tuple[str, str]:
@@ -98,21 +105,53 @@ def _node_getattr(self: Node, name: str) -> Any:
         for key, value in residuals(self).items():
             if wanted in _names(self, key):
                 return value
+            if isinstance(value, Aval) and wanted in [
+                    f"{n}_sym_sizes" for n in _names(self, key.removesuffix("_aval"))]:
+                return value.shape
         for key, value in self.attrs.items():
-            if wanted in (key, key.rstrip("s")):
+            if wanted in (*_names(self, key), key.rstrip("s")):
                 return value
     raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+def _input_metadata(self: Node) -> tuple[Any, ...]:
+    """Shape, dtype and device of what the node's backward is given: of its outputs."""
+    shapes = self.shape if self.ports else (self.shape,)
+    dtypes = self.dtype if self.ports else (self.dtype or self.plan.dtype,)
+    return tuple(SimpleNamespace(shape=Size(s), dtype=of_numpy(d), device=device("cpu"),
+                                 is_nested_tensor=False, is_cpp_nested_tensor=False)
+                 for s, d in zip(shapes, dtypes, strict=True) if s is not None)
+
+
+def _node_call(self: Node, *grads: Any) -> Any:
+    """What the node's backward gives for cotangents of its outputs; the graph stays as it is."""
+    n = max(self.ports, 1)
+    if len(grads) != n:
+        raise TypeError(f"{self.name()}: expected {n} arguments, got {len(grads)} instead")
+    for i, g in enumerate(grads):
+        if g is not None and not isinstance(g, Tensor):
+            raise TypeError(f"{self.name()}: argument {i} is not a Variable but a "
+                            f"{type(g).__name__}")
+    walk, ct = Backward(True, True, None, False), list(grads) if self.ports else grads[0]
+    found = [None] * len(self.edges) if not any([g is not None for g in grads]) else (
+        walk._call(self, ct, False, [], None) if self.plan is not None
+        else self.apply(walk, ct))  # type: ignore[attr-defined]  # a node without a plan has it
+    made = [None if c is None or e is None else fit_tensor(c, e)
+            for c, e in zip(found, self.edges, strict=True)]
+    return made[0] if len(made) == 1 else tuple(made)
 
 
 def _node_dir(self: Node) -> list[str]:
     names = set(object.__dir__(self))
     if self.plan is not None and type(self.saved) is tuple:
         names |= {"_saved_" + _names(self, n)[0] for n in self.plan.kept}
-        names |= {"_saved_" + a for a in self.attrs}
+        names |= {"_saved_" + _names(self, a)[0] for a in self.attrs}
+        names |= {"_raw_saved_" + _names(self, n)[0] for n in self.plan.kept}
     return sorted(names)
 
 
 for _name, _value in (("saved_tensors", property(_saved_tensors)),
                       ("_raw_saved_tensors", property(_raw_saved_tensors)),
+                      ("_input_metadata", property(_input_metadata)), ("__call__", _node_call),
                       ("__getattr__", _node_getattr), ("__dir__", _node_dir)):
     setattr(Node, _name, _value)

@@ -38,7 +38,8 @@ def walker(large: int, whole: int) -> Any:
                                                "kept", "grows", "dtype")}
     slots |= {"kept." + n: (Kept(leaf, 0, None), n) for n in ("tensor", "version")}
     slots |= {"leaf." + n: (end, n) for n in ("shape", "dtype")}
-    slots["port.node"] = (Port(node, 0, (), None), "node")
+    slots |= {"port." + n: (Port(node, 0, (), None), n) for n in ("node", "index", "shape",
+                                                                  "dtype")}
     return walk.walker({
         "tensor": Tensor, "parameter": Parameter, "plan_type": Plan, "ref": OutRef, "kept": Kept,
         "accumulate": AccumulateGrad, "port": Port, "large": large, "pair_node": PairNode,

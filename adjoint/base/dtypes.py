@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import DTypeError, NotSupported, instead_of
+from adjoint.base.errors import ArgumentError, DTypeError, NoKernel, NotSupported, instead_of
 
 
 class DType:
@@ -22,7 +22,8 @@ class DType:
     (4, True, 'adjoint.float32')
     """
 
-    __slots__ = ("name", "_dtype", "itemsize", "is_floating_point", "is_complex", "is_signed")
+    __slots__ = ("name", "_dtype", "itemsize", "is_floating_point", "is_complex", "is_signed",
+                 "_hash")
     namespace = "adjoint"
 
     def __init__(self, name: str, dtype: Any) -> None:
@@ -33,6 +34,7 @@ class DType:
         self.is_floating_point: bool = kind in "fV"
         self.is_complex: bool = kind == "c"
         self.is_signed: bool = kind not in "ub"
+        self._hash = hash(name if self._dtype is None else self._dtype)   # for life: sets of dtypes
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -60,7 +62,7 @@ class DType:
             return False
 
     def __hash__(self) -> int:
-        return hash(self._dtype) if self._dtype is not None else hash(self.name)
+        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_by_name, (self.name,))
@@ -351,8 +353,29 @@ class iinfo:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
 
-def lacking(words: str, dtype: np.dtype[Any]) -> NotSupported:
-    """The refusal of a dtype: PyTorch's sentence, or the name of its kernel in `words`."""
-    named = f"\"{words}\" not implemented for '{scalar_type(dtype)}'"
-    return NotSupported(f"{words if ' ' in words else named}; the operand has dtype "
-                        f"{of_numpy(dtype).name}")
+def lacking(words: str, dtype: np.dtype[Any]) -> NoKernel:
+    """The refusal of a dtype: PyTorch's sentence, the dtype in the place of {}, or the name of its
+    kernel in `words`."""
+    named = words if " " in words else f"\"{words}\" not implemented for '{{}}'"
+    return NoKernel(f"{named.replace('{}', scalar_type(dtype))}; the operand has dtype "
+                    f"{of_numpy(dtype).name}")
+
+
+def fitting(number: int, dtype: np.dtype[Any]) -> int:
+    """A Python integer as an integer dtype holds it: below 0 an unsigned one counts from its end,
+    as in PyTorch; beyond its ends it is refused."""
+    info = np.iinfo(dtype)
+    if info.min <= number <= info.max:
+        return number
+    if dtype.kind == "u" and -info.max <= number < 0:
+        return number + int(info.max) + 1
+    raise ArgumentError(f"value cannot be converted to type {cpp_type(dtype)} without overflow: "
+                        f"{number} does not lie between {info.min} and {info.max}")
+
+
+def is_of(dtype: np.dtype[Any], kinds: str) -> bool:
+    """Whether a dtype is of one of these kinds: those of NumPy (b, i, u, f, c), h for floats of 16
+    bits, s for signed integers of fewer than 64."""
+    kind = dtype.kind
+    return kind in kinds or ("h" in kinds and dtype.itemsize == 2 and kind in "fV") or (
+        "s" in kinds and dtype.itemsize < 8 and kind == "i")

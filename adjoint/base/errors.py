@@ -19,6 +19,7 @@ the same mistake, that too.
 """
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType as Module
@@ -71,6 +72,10 @@ class AutogradError(AdjointError, RuntimeError):
         self.reason, self.about = reason, about
 
 
+class ExportError(AutogradError, BufferError):
+    """A tensor cannot be handed to another library as it is."""
+
+
 class AssertedAutogradError(AutogradError, AssertionError):
     """A mistake about a graph that PyTorch checks by an assertion."""
 
@@ -89,6 +94,10 @@ class MetaError(AdjointError, NotImplementedError):
 
 class NotSupported(AdjointError, NotImplementedError):
     """The feature is known and deliberately not offered; the message says what to use."""
+
+
+class NoKernel(NotSupported, DTypeError):
+    """The operation is not computed for operands of this dtype."""
 
 
 class Absent:
@@ -136,8 +145,9 @@ class MissingName(AdjointError, AttributeError):
                 "PyTorch name and what there is of it")
 
 
-def missing(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module: raises `MissingName` for whatever is not in it.
+def missing(module: str, also: str = "") -> Callable[[str], Any]:
+    """The `__getattr__` of a module: raises `MissingName` for whatever is not in it, nor in
+    `__all__` of the module `also`, which is loaded when such a name is first wanted.
 
     >>> import adjoint as ad
     >>> ad.nn.Linera
@@ -149,6 +159,10 @@ def missing(module: str) -> Callable[[str], Any]:
         return sorted(own, key=lambda n: type(own[n]) is not Module)     # a class, not its module
 
     def __getattr__(name: str) -> Any:
+        if also and not name.startswith("__"):
+            names = importlib.import_module(also)
+            if name in names.__all__:
+                return getattr(names, name)
         raise MissingName(f"module {module!r}", name, known)
     return __getattr__
 

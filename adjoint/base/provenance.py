@@ -12,25 +12,25 @@ from types import CodeType, FrameType
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _own_files() -> set[str]:
-    """File names of this package's modules, and of the code it generates."""
-    found = {"<adjoint rule>"}
-    for folder, _, names in os.walk(PACKAGE):
-        found.update(os.path.join(folder, n) for n in names if n.endswith(".py"))
-    return found
+class _Files(dict[str, bool]):
+    """File name of a code object -> is it a module of this package, or code that it generates?"""
+
+    def __missing__(self, name: str) -> bool:
+        own = self[name] = name.startswith(PACKAGE) and name.endswith(".py")
+        return own
 
 
-inside = _own_files()
+inside = _Files({"<adjoint rule>": True})
 
 
 def is_own_code(code: CodeType) -> bool:
     """True for code of this package."""
-    return code.co_filename in inside
+    return inside[code.co_filename]
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The nearest frame outside of the package, from `frame` outwards."""
-    while frame is not None and frame.f_code.co_filename in inside:
+    while frame is not None and inside[frame.f_code.co_filename]:
         frame = frame.f_back
     return frame
 

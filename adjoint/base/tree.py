@@ -6,7 +6,7 @@ their own order, None is a tree without leaves.
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -68,6 +68,8 @@ def split(x: Any) -> tuple[Any, Any, Sequence[Any]] | None:
         return kind, None, x
     if kind in (dict, OrderedDict):
         return kind, tuple(x), tuple(x.values())
+    if kind is defaultdict:
+        return kind, (x.default_factory, tuple(x)), tuple(x.values())
     if kind in _REGISTRY:
         children, meta = _REGISTRY[kind][0](x)
         return kind, meta, tuple(children)
@@ -86,6 +88,8 @@ def _join(kind: Any, meta: Any, children: Sequence[Any]) -> Any:
         return kind(children)
     if kind in (dict, OrderedDict):
         return kind(zip(meta, children, strict=True))
+    if kind is defaultdict:
+        return kind(meta[0], zip(meta[1], children, strict=True))
     if kind in _REGISTRY:
         return _REGISTRY[kind][1](meta, children)
     if meta is None:
@@ -148,6 +152,35 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any,
 def tree_leaves(tree: Any) -> list[Any]:
     """The leaves in order."""
     return flatten(tree)[0]
+
+
+def beside(tree: Any, spec: Spec, parts: Split = split) -> list[Any] | None:
+    """What `tree` has for each leaf of `spec`: None for all leaves below a place where it has None
+    (no derivative there), and as the answer where it has another structure. Dicts go by key.
+
+    >>> beside({"b": 3, "a": None}, flatten({"a": (1, 2), "b": 3, "c": None})[1]) is None
+    True
+    >>> beside({"b": 3, "a": None, "c": None}, flatten({"a": (1, 2), "b": 3, "c": None})[1])
+    [None, None, 3]
+    """
+    out: list[Any] = []
+    return out if _match(tree, spec, out, parts) else None
+
+
+def _match(x: Any, s: Spec, out: list[Any], parts: Split) -> bool:
+    """Add what `x` has per leaf of `s`; False where the structures differ."""
+    if x is None or s.kind is None:
+        out.extend([x] * s.leaves)
+        return x is None or parts(x) is None
+    found = parts(x)
+    children = () if found is None else found[2]
+    if isinstance(x, dict) and s.kind in (dict, OrderedDict, defaultdict):
+        keys = s.meta[1] if s.kind is defaultdict else s.meta
+        if set(keys) != set(x):
+            return False
+        children = [x[k] for k in keys]
+    return found is not None and len(children) == len(s.children) and all(
+        [_match(c, child, out, parts) for c, child in zip(children, s.children, strict=True)])
 
 
 def broadcast_prefix(prefix: Any, spec: Spec, what: str) -> list[Any]:

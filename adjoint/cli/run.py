@@ -24,9 +24,11 @@ from typing import Any
 import adjoint
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import missing
+from adjoint.cli import homes
 from adjoint.cli.children import inherited
 from adjoint.cli.parser import Parser
-from adjoint.cli.served import KINDS, RENAMED
+from adjoint.cli.served import ABSENT, KINDS, RENAMED
+from adjoint.core import modes
 from adjoint.core.tensor import Cell, Tensor
 from adjoint.ops import aten
 from adjoint.testing import wheel
@@ -58,6 +60,8 @@ class _Kinds(importlib.abc.Loader):
     def create_module(self, spec: Any) -> ModuleType:
         module = ModuleType(spec.name, "Names of parts that are not here.")
         unknown = missing(spec.name)
+
+        vars(module)["is_available"] = lambda: False
 
         def named(name: str) -> Any:
             return unknown(name) if name.startswith("__") else vars(module).setdefault(
@@ -131,9 +135,8 @@ def serve_torch() -> None:
     _serve(_SERVED, RENAMED)
     sys.modules["torch"] = adjoint
     setattr(adjoint, "torch", adjoint)  # noqa: B010  # a name of this process, not of the package
-    for shown, module in ((adjoint.Tensor, "torch"), (adjoint.Size, "torch"), (DType, "torch"),
-                         (adjoint.device, "torch"), (adjoint.nn.Parameter, "torch.nn.parameter")):
-        shown.__module__ = module             # what printing `type(x)` shows
+    homes.move_in()
+    modes.as_pytorch[0] = True
     DType.__name__ = DType.__qualname__ = "dtype"
     adjoint.__name__ = DType.namespace = "torch"
     adjoint.__version__ = adjoint.version.__version__ = (
@@ -150,6 +153,8 @@ def serve_program() -> None:
     serve_torch()
     for name, stand_in in (*ABSENT_DTYPES.items(), *((n, kind(n)) for n in _FILES)):
         vars(adjoint).setdefault(name, stand_in)
+    for name in ABSENT:
+        vars(adjoint).setdefault(name, importlib.import_module(f"torch.{name}"))
     setattr(adjoint, "finfo", LimitsOf)  # noqa: B010  # of these dtypes too
     setattr(adjoint.ops, "aten", OrAbsent(aten))  # noqa: B010  # as `torch` above
     Cell.data_counts = False

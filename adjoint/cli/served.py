@@ -22,12 +22,15 @@ RENAMED = {
     "torch.distributed.elastic": "adjoint.distributed.elastic",
     "torch.distributed.elastic.multiprocessing": "adjoint.distributed.elastic",
     "torch.distributed.elastic.multiprocessing.errors": "adjoint.distributed.elastic",
+    "torch._tensor": "adjoint.tensor",
     "torch._tensor_str": "adjoint.printing",
     "torch._subclasses.fake_tensor": "adjoint._subclasses",
     "torch.fx.proxy": "adjoint.fx.tracer",
     "torch.fx._symbolic_trace": "adjoint.fx.tracer",
     "torch.fx.experimental": "adjoint.fx",
     "torch.fx.experimental.proxy_tensor": "adjoint._subclasses",
+    "torch.distributions.exp_family": "adjoint.distributions.distribution",
+    "torch.autograd.profiler_util": "adjoint.profiler.events",
     "torch.jit.annotations": "typing",
     "torch.utils.data._utils.collate": "adjoint.utils.data.collate",
     "torch.utils.data._utils.worker": "adjoint.utils.data.worker",
@@ -48,9 +51,16 @@ RENAMED = {
     "torchvision.transforms.v2.functional": "adjoint.vision.transforms.functional",
 }
 
-# Parts for machines of many devices, with all that is in them. Programs import names from there to
-# ask what they have (`isinstance(model, FullyShardedDataParallel)`): each is a class that nothing
-# here is an instance of, and making one, or calling it as the function that it may be, raises.
-KINDS = tuple(f"torch.distributed.{name}" for name in (
+# Parts that are not here (for machines of many devices, compilers, quantized and nested tensors),
+# with all that is in them. Programs import names from there to ask what they have
+# (`isinstance(model, FullyShardedDataParallel)`): each is a class that nothing here is an instance
+# of, and making one, or calling it as the function that it may be, raises.
+ABSENT = ("ao", "classes", "export", "nested", "package", "quantization")   # attributes of `torch`
+KINDS = (*(f"torch.distributed.{name}" for name in (
     "_composable", "_functional_collectives", "_shard", "_tensor.experimental", "algorithms",
-    "checkpoint", "device_mesh", "fsdp", "tensor._utils", "tensor.experimental", "tensor.parallel"))
+    "autograd", "checkpoint", "device_mesh", "fsdp", "launcher", "nn", "pipelining",
+    "tensor._utils", "tensor.experimental", "tensor.parallel")),
+    *(f"torch.{name}" for name in (
+        *ABSENT, "_guards", "cuda.profiler", "fx.experimental.symbolic_shapes", "monitor",
+        "nn.intrinsic", "nn.qat", "nn.quantizable", "nn.quantized", "utils.bundled_inputs",
+        "utils.data.datapipes", "utils.mobile_optimizer")))

@@ -18,6 +18,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
+from adjoint.base.dtypes import lacking, result_type
 from adjoint.base.errors import AdjointError, AutogradError, DTypeError, ShapeError
 from adjoint.core.autocast import operands as autocast_operands
 from adjoint.core.modes import AUTOCAST, GRAD, INFERENCE, WATCH, change, restore, state, watchers
@@ -47,6 +48,10 @@ generic = np.generic
 _getframe = sys._getframe
 
 
+# What NumPy raises about operands that it cannot take. All else goes through: memory that was
+# refused, warnings that were made errors, what a signal's handler raises to stop the program.
+REFUSALS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError,
+            NotImplementedError)
 machine: Any = None      # `bind` in machine code; None from it: not its business
 
 
@@ -116,12 +121,16 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
         arrays.clear()
         return _bind_told(op, args, attrs, mode, observers, quick)
     plan = op.plan(needs) if needs and mode & GRAD else None
-    called = None if op.own is None else op.own.plan_as_called(args, needs)
+    called = None
+    if op.own is not None and not mode & AUTOCAST:     # (there the callers hand over to `bind`)
+        called = op.own.plan_as_called(args, needs)
     settled = args
     if called is not None:            # the same memory and bits as when nobody watches
         settled = called[0]
         arrays[:] = [a.array if isinstance(a, Tensor) else a for a in settled]
         plan = plan and called[1]
+    if plan is not None and plan.wanted and watchers.hooks.get():
+        _hand_over(op, plan, settled)
     outs: Any = None
     for observer in observers:
         supplied = observer.supply(op, args, attrs)
@@ -148,16 +157,21 @@ def _bind_told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], mode: int,
     """An op that runs as when nobody watches, and is told of afterwards."""
     token = change(clear_bits=WATCH)
     try:
-        result = (bind(op, args, attrs, quick) if op.own is None else op.own.function(*args))
+        result = (bind(op, args, attrs, quick or op.thrift is None) if op.own is None
+                  else op.own.function(*args))
     finally:
         restore(token, mode)
-    made = result if op.multi else (result,)
-    edges = [t._edge.node if type(t._edge) is Port else t._edge for t in made]
-    node = next((e for e in edges if e is not None), None)
-    for observer in observers if node is not None else ():
-        observer.forward(node, args, made)
+    if op.multi:
+        made = result
+        edges = [t._edge.node if type(t._edge) is Port else t._edge for t in made]
+        first, node = edges[0] if edges else None, next((e for e in edges if e is not None), None)
+    else:
+        made, first = (result,), result._edge
+        node = first = first.node if type(first) is Port else first
     for observer in observers:
-        observer.after(op, args, attrs, made, edges[0] if edges else None)
+        if node is not None:
+            observer.forward(node, args, made)
+        observer.after(op, args, attrs, made, first)
     return result
 
 
@@ -284,9 +298,9 @@ def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
         arrays = op.prepare(arrays)
     try:
         out = op.impl(*arrays, **attrs)
-    except (AdjointError, MemoryError):
+    except AdjointError:
         raise
-    except Exception as error:
+    except REFUSALS as error:
         raise _refusal(op, arrays, attrs, error) from error
     if type(out) is not tuple:
         return (out if type(out) is ndarray or not wrapped else np.asarray(out),)
@@ -302,6 +316,9 @@ def _refusal(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any], error: Exc
         return told
     except Exception:               # the rule could not even be asked
         pass
+    if isinstance(error, TypeError) and str(error).startswith("ufunc"):     # no loop for the dtype
+        present = [a for a in arrays if a is not None]
+        return lacking(f"{op.name}_cpu", result_type(present))
     kind = DTypeError if isinstance(error, TypeError) else ShapeError
     shapes = ", ".join("None" if a is None else repr(aval_of(a)) for a in arrays)
     return kind(f"{op.name}({shapes}): {error}")
@@ -364,6 +381,22 @@ def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
     if mode & WATCH:
         watch(node, args, made)
     return tuple(made) if op.multi else made[0]
+
+
+def _hand_over(op: Op, plan: Plan, args: Sequence[Any]) -> None:
+    """Give a hook that needs nothing beyond this op's operands those, before the op is computed:
+    it ends the program there (the recomputation of a checkpoint)."""
+    hook = watchers.hooks.get()[-1]
+    if not hook.ends(len(plan.sources)) or any([kind not in ("in", "aval")
+                                                for kind, _ in plan.sources]):
+        return
+    node: Any = op.node_type()
+    node.plan = plan
+    frame = provenance.user_frame(_getframe(3))
+    node.code, node.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
+    _save(node, plan, args, (), op.thrift)
+    if hook.ends(len([s for s in node.saved if isinstance(s, (Tensor, Kept))])):
+        pack_all(node)
 
 
 def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...],

@@ -29,6 +29,7 @@ from adjoint.core.tensor import (
     INFERENCE_CELL,
     Cell,
     OutRef,
+    Parameter,
     Tensor,
     counter,
     edge_of,
@@ -42,6 +43,7 @@ ndarray = np.ndarray
 _getframe = sys._getframe
 _asarray = np.asarray
 _inside = provenance.inside
+PLAIN = {Tensor, Parameter}      # what the templates and the machine code take for tensors
 
 
 class _Scalars(dict[Any, Any]):
@@ -74,6 +76,7 @@ SCALARS32, SCALARS64 = _Scalars(F32), _Scalars(F64)
 def _one(raw: Any) -> Any:
     """`raw` for single elements: of 0-d operands NumPy makes a scalar object, which would have to
     be made an array again, unless it is told to make an array (since 2.3)."""
+    raw = getattr(raw, "__wrapped__", raw)        # (one element lies in one way)
     told = isinstance(raw, np.ufunc) and np.lib.NumpyVersion(np.__version__) >= "2.3.0"
     return partial(raw, out=...) if told else raw
 
@@ -96,7 +99,7 @@ class Own:
                  "plans32", "plans64", "function", "machine", "write", "make")
 
     def __init__(self, op: Op, build: Callable[[], tuple[Any, ...]]) -> None:
-        self.op, self.build, self.node_type = op, build, op.node_type
+        self.op, self.build = op, build
         self.raw32 = self.raw64 = self._first
         self.ends32 = self.ends64 = (self._first, self._first)
         self.limit = 1 << 62
@@ -111,6 +114,7 @@ class Own:
         """Stands in for the raw functions until they exist."""
         (self.raw32, large32, self.limit), (self.raw64, large64, _), self.plans32, self.plans64, \
             self.make = self.build()
+        self.node_type = self.op.node_type
         single = self.limit > 1
         self.ends32 = (_one(self.raw32) if single else large32, large32)
         self.ends64 = (_one(self.raw64) if single else large64, large64)
@@ -148,24 +152,24 @@ class Own:
         return (self.ends32 if dtype is F32 else self.ends64)[n > 1](*arrays)
 
     def operands(self, a: Any, b: Any, mode: int) -> Any:
-        """The pairs that are not two tensors, or are under `inference_mode`: (a, b, arrays, dtype,
-        needs) for a tensor and a number, the raw result for two arrays, None for what `bind` has to
-        sort out."""
+        """The pairs that are not two exact tensors, or are under `inference_mode`: (a, b, arrays,
+        dtype, needs) for tensors, parameters and numbers, the raw result for two arrays, None for
+        what `bind` has to sort out."""
         if mode > GRAD:
             if mode != INFERENCE:
                 return None
             mode = 0
-            if type(a) is Tensor and type(b) is Tensor:
-                dtype = a.array.dtype
-                return (a, b, a.array, b.array, dtype, 0) if dtype is b.array.dtype else None
             if isinstance(a, LevelTensor) or isinstance(b, LevelTensor):
                 return None
-        if type(a) is Tensor and type(b) in (float, int):
+        if type(a) in PLAIN and type(b) in PLAIN:
+            dtype, needs = a.array.dtype, mode and (1 if a._rg else 0) | (2 if b._rg else 0)
+            return (a, b, a.array, b.array, dtype, needs) if dtype is b.array.dtype else None
+        if type(a) in PLAIN and type(b) in (float, int):
             dtype = a.array.dtype
             if dtype is F32 or dtype is F64:
                 b = SCALARS32[b] if dtype is F32 else SCALARS64[b]
                 return a, b, a.array, b, dtype, mode if a._rg else 0
-        elif type(b) is Tensor and type(a) in (float, int):
+        elif type(b) in PLAIN and type(a) in (float, int):
             dtype = b.array.dtype
             if dtype is F32 or dtype is F64:
                 a = SCALARS32[a] if dtype is F32 else SCALARS64[a]
@@ -202,7 +206,7 @@ class Own:
         scalars = SCALARS32 if dtype is F32 else SCALARS64
         settled = []
         for x in args:
-            if type(x) is Tensor and x.array.dtype is dtype:
+            if type(x) in PLAIN and x.array.dtype is dtype:
                 settled.append(x)
             elif type(x) in (float, int):
                 settled.append(scalars[x])
@@ -217,7 +221,8 @@ class Own:
 def _unary(x: Any, own: Any = None) -> Any:
     """Template of ops of one operand."""
     mode = state()
-    if type(x) is not Tensor or mode > GRAD and mode != INFERENCE:
+    if (type(x) is not Tensor and type(x) is not Parameter
+            or mode > GRAD and mode != INFERENCE):
         if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
             return own.run(x.dtype, x)
         if mode <= GRAD and isinstance(x, LevelTensor) and x.trace.alive and not (
@@ -262,7 +267,7 @@ def _unary(x: Any, own: Any = None) -> Any:
     node.shape, node.seq = od.shape, next(counter)
     f: Any = _getframe(1)
     code = f.f_code
-    while code.co_filename in _inside:
+    while _inside[code.co_filename]:
         f = f.f_back
         code = f.f_code
     node.code, node.lasti = code, f.f_lasti
@@ -325,7 +330,7 @@ def _binary(a: Any, b: Any, own: Any = None) -> Any:
     node.shape, node.seq = od.shape, next(counter)
     f: Any = _getframe(1)
     code = f.f_code
-    while code.co_filename in _inside:
+    while _inside[code.co_filename]:
         f = f.f_back
         code = f.f_code
     node.code, node.lasti = code, f.f_lasti

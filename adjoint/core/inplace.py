@@ -18,7 +18,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
-from adjoint.base.dtypes import F32, category, is_inexact, scalar_type
+from adjoint.base.dtypes import F32, F64, category, is_inexact, scalar_type
 from adjoint.base.errors import (
     AdjointError,
     AutogradError,
@@ -104,24 +104,32 @@ def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
     if type(array) is not np.ndarray or not array.flags.carray or (
             mode and base is not None and base._rg):
         return False
+    dtype, number, alike = array.dtype, False, True
     for a in args:
         kind = type(a)
         if kind is Tensor or kind is Parameter:
-            if mode and a._rg or type(a.array) is not np.ndarray:
+            there = a.array
+            if mode and a._rg or type(there) is not np.ndarray:
                 return False
+            alike = alike and there.dtype is dtype
         elif kind is float or kind is int:
             if own is not None:                         # machine code knows numbers seen before
-                (SCALARS32 if array.dtype is F32 else SCALARS64)[a]
+                (SCALARS32 if dtype is F32 else SCALARS64)[a]
+            number = number or kind is float
         elif kind is not np.ndarray:
             return False
     made = None
     if own is not None:
         made = own.machine(*args) if own.machine is not None else None
     elif op_.inplace is None:
-        made = bind(op_, tuple(args), attrs)
-    if type(made) is Tensor and made.array.shape == array.shape and (
-            made.array.dtype is array.dtype):
-        array[...] = made.array
+        held = args
+        if number and alike and (dtype is F32 or dtype is F64):      # nothing to promote then
+            known = SCALARS32 if dtype is F32 else SCALARS64
+            held = [known[a] if type(a) is float else a for a in args]
+        made = bind(op_, tuple(held), attrs)
+    out = made.array if type(made) is Tensor else None
+    if out is not None and out.shape == array.shape and out.dtype is dtype:
+        array[...] = out
     else:
         _written(op_, array, [a.array if isinstance(a, Tensor) else a for a in args], attrs, label)
     if touch(target, label) is None:
@@ -342,14 +350,14 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
                 f"operation.\n  at {provenance.here(sys._getframe(1))}\n"
                 "  fix: clone the leaf first, or update it under `with no_grad():`")
         if target._creation == "multi":
-            name = target.grad_fn.name() if target.grad_fn is not None else "a multi-output view"
+            name = target.grad_fn.forward_name if target.grad_fn else "a multi-output view"
             raise AutogradError(
                 f"Output {target.output_nr} of {name} is a view and is being modified inplace. "
                 "This view is the output of a function that returns multiple views. Such "
                 "functions do not allow the output views to be modified inplace. You should "
                 "replace the inplace operation by an out-of-place one.")
         if target._creation == "function":
-            name = target.grad_fn.name() if target.grad_fn is not None else "a custom Function"
+            name = target.grad_fn.forward_name if target.grad_fn else "a custom Function"
             raise AutogradError(
                 f"Output {target.output_nr} of {name} is a view and is being modified inplace. "
                 "This view was created inside a custom Function (or because an input was returned "
@@ -507,6 +515,8 @@ def refresh_views(root: Tensor, skip: Tensor | None) -> None:
                 continue
             stand_in = shadow_edge(root)
             fresh = replay(stand_in, kid._steps)
+            if kid._retains and fresh._rg:
+                _move(kid, fresh._edge)
             kid._edge, kid._rg = fresh._edge, fresh._rg
     finally:
         modes.restore(token, mode)

@@ -173,6 +173,22 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=depth)
 
 
+said: set[str] = set()          # by `warn_once`, in this process
+warn_always = [False]           # `set_warn_always`: `warn_once` warns each time
+
+
+as_pytorch = [False]            # it runs as `torch`: programs may wait for its warnings
+
+
+def warn_once(message: str) -> None:
+    """`warn` at the first time in this process."""
+    if warn_always[0]:
+        warn(message)
+    elif message not in said:
+        said.add(message)
+        warn(message)
+
+
 MISTAKES = (AttributeError, ValueError, IndexError)     # what an argument of a wrong type leads to
 
 

@@ -112,6 +112,9 @@ def take_full_path(node: Any) -> None:
         node.plan = plan.variant(fast=None)
 
 
+_WRITTEN_OUT = {"AccumulateGrad", "CopySlices"}     # nodes that no op's name stands for
+
+
 class GraphNode:
     """What every node of the graph answers: an op's `Node`, a leaf's `AccumulateGrad`."""
 
@@ -121,8 +124,14 @@ class GraphNode:
     _metadata: Any = None
 
     def name(self) -> str:
-        """The node's name, as printed."""
-        return type(self).__name__
+        """The node's name, as PyTorch has it in its messages."""
+        name = type(self).__name__
+        return f"torch::autograd::{name}" if name in _WRITTEN_OUT else name
+
+    @property
+    def forward_name(self) -> str:
+        """The name of the function that the node is the backward of: Split, for SplitBackward0."""
+        return type(self).__name__.rstrip("0123456789").removesuffix("Backward")
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -294,10 +303,6 @@ class AccumulateGrad(GraphNode):
         self._leaf = weakref.ref(leaf)
         self.shape = leaf.array.shape
         self.dtype = leaf.array.dtype
-
-    def name(self) -> str:
-        """The node's name, as PyTorch has it in its messages."""
-        return "torch::autograd::AccumulateGrad"
 
     @property
     def variable(self) -> Tensor | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -36,7 +35,6 @@ Key = str | tuple[str, ...]
 OPS: dict[str, Op] = {}
 
 
-@dataclass(eq=False)
 class Op:
     """One operation. Use `op(...)` to declare one and get the function that runs it.
 
@@ -55,11 +53,11 @@ class Op:
     name: str
     impl: Rule
     infer: Rule
-    vjp: Mapping[Key, Rule] = field(default_factory=dict)
-    jvp: Mapping[Key, Rule | None] = field(default_factory=dict)
+    vjp: Mapping[Key, Rule]
+    jvp: Mapping[Key, Rule | None]
     batch: Rule | None = None
-    cost: Rule = lambda *avals, **attrs: 0
-    why: Mapping[str, str] = field(default_factory=dict)
+    cost: Rule = staticmethod(lambda *avals, **attrs: 0)
+    why: Mapping[str, str] = {}
     show: str = ""
     node: str = ""                       # what grad_fn prints; "<Name>Backward0" when empty
     outs: tuple[str, ...] = ("out",)
@@ -77,29 +75,47 @@ class Op:
     scalar: Any = None                   # kernels.expr expression, for the pointwise family
     domain: Any = None                   # sample inputs for the law table: () -> [(args, attrs)]
     doc: str = ""
-    _exposed: Any = field(default=None, repr=False)
+    _exposed: Any = None
 
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, impl: Rule, infer: Rule, vjp: Mapping[Any, Rule] | None = None,
+                 jvp: Mapping[Any, Rule | None] | None = None, batch: Rule | None = None,
+                 **fields: Any) -> None:
+        self.name, self.impl, self.infer = name, impl, infer
+        self.vjp, self.jvp, self.batch = vjp or {}, jvp or {}, batch
+        if not fields.keys() <= FIELDS:
+            raise TypeError(f"{name}: an op has no {sorted(fields.keys() - FIELDS)}; it has "
+                            f"{sorted(FIELDS)}")
+        vars(self).update(fields)
         self.operands, self.attrs, self.variadic = parameters(self.impl)
         self.multi = len(self.outs) + len(self.hidden) > 1 or self.variadic_out
         if not self.node:
-            title = "".join(w[:1].upper() + w[1:] for w in self.name.split("_"))
+            title = "".join(w[:1].upper() + w[1:] for w in name.split("_"))
             self.node = f"{title}Backward0"
-        short = self.unrolled and len(self.operands) <= 2 and not self.attrs
-        base = PairNode if short else OpNode
-        self.node_type: type[Node] = type(self.node, (base,), {"__slots__": (), "op": self})
+        # nodes are `OpNode`s
+        self.wide = not self.unrolled or len(self.operands) > 2 or bool(self.attrs)
         self.plans: dict[int, Plan] = {}
-        self.wide = not short                # nodes are `OpNode`s
-        self.settle()
+        self.pushes: dict[int, tuple[Push, ...]] = {}
+        self._small: tuple[Rule | None, int] = None, 0
 
-    def settle(self, small: Rule | None = None, limit: int = 0) -> None:
-        """Write down what dispatch asks for at every call, in one piece. `small` is what `impl`
-        comes to where no operand has `limit` elements."""
+    def settle(self, small: Rule, limit: int) -> None:
+        """`small` is what `impl` comes to where no operand has `limit` elements."""
+        self._small = small, limit
+        self._before = vars(self).pop("facts", None)    # (which a call that runs may be reading)
+
+    @cached_property
+    def node_type(self) -> type[Node]:
+        """The class of its nodes; few programs need that of every op."""
+        base = OpNode if self.wide else PairNode
+        return type(self.node, (base,), {
+            "__slots__": (), "op": self, "__module__": "builtins"})     # prints as PyTorch's
+
+    @cached_property
+    def facts(self) -> tuple[Any, ...]:
+        """What dispatch asks for at every call, in one piece."""
         flows = None if self.differentiable is None else tuple(
             o in self.differentiable for o in self.outs)
-        self.facts = (self.multi, self.view, self.wide, self.plans, self.node_type,
-                      len(self.hidden), flows, small, limit)
-        self.pushes: dict[int, tuple[Push, ...]] = {}
+        return (self.multi, self.view, self.wide, self.plans, self.node_type, len(self.hidden),
+                flows, *self._small)
 
     @cached_property
     def compact(self) -> tuple[dict[tuple[str, ...], Rule | None], ...]:
@@ -114,7 +130,7 @@ class Op:
     unrolled = False             # called through the templates of core/callers.py
     often = False                # as good as called several times: see ops/family.py, `_general`
     own: Any = None                      # callers.Own of a pointwise op of one or two operands
-    call: Any = field(default=None, init=False, repr=False)
+    call: Any = None
 
     @property
     def legal(self) -> set[str]:
@@ -163,10 +179,11 @@ class Op:
                 lifted.__signature__ = inspect.signature(rule)  # type: ignore[attr-defined]
                 # (so that the residuals are read off as from the rule itself)
                 return lifted
-            self._exposed = replace(
-                self, outs=(*self.outs, *self.hidden), hidden=(),
+            own = {k: v for k, v in vars(self).items() if k in FIELDS}
+            self._exposed = type(self)(**own | dict(
+                outs=(*self.outs, *self.hidden), hidden=(), jvp=self.jvp,
                 vjp={k: first(r) for k, r in self.vjp.items()},
-                differentiable=self.differentiable or self.outs)
+                differentiable=self.differentiable or self.outs))
             self._exposed.call = function_of(self._exposed)
         return self._exposed
 
@@ -187,6 +204,9 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+
+FIELDS = frozenset(Op.__annotations__) - {"own", "call", "_exposed"}
 
 
 def _tuples(table: Mapping[Any, Rule | None]) -> dict[tuple[str, ...], Rule | None]:
@@ -440,31 +460,33 @@ class Plan:
     def pull(self, ct: Any, vals: list[Any], attrs: Mapping[str, Any], n: int,
              sums: Sequence[Any] | None = None) -> list[Any]:
         """`run`, quickly where that is done again and again."""
-        if sums is not None and any([s is not None for s in sums]):
-            return self.run(ct, vals, attrs, n, sums)
         rules = self.rules or self.choice
         if rules is None:
             self.uses += 1
             if self.uses < OFTEN or self.op.variadic and self.groups[0].wants:
-                return self.run(ct, vals, attrs, n)
+                return self.run(ct, vals, attrs, n, sums)
             rules = self._written_out(n)
             if self.op.chooses:                  # (machine code would not ask where it leads)
                 self.choice = rules
             else:
                 self.rules = rules
-        found: list[Any] = rules(ct, vals, attrs)
+        found: list[Any] = rules(ct, vals, attrs) if sums is None else rules(ct, vals, attrs, sums)
         return found
 
     def _written_out(self, n: int) -> Rule:
-        """The calls of the rules as one function (ct, values, attributes) -> cotangents; values go
-        as in `run`."""
-        space: dict[str, Any] = {"wanted": self._wants(n)}
-        lines, out = ["def rules(c, v, k):"], ["None"] * n
+        """The calls of the rules as one function (ct, values, attributes, sums) -> cotangents;
+        values go as in `run`. There is no parameter for sums where no rule can add to one."""
+        space: dict[str, Any] = {"wanted": self._wants(n), "nothing": (None,) * n}
+        lines, out = ["def rules(c, v, k, s=nothing):" if self.grows else "def rules(c, v, k):"], \
+            ["None"] * n
         for i, g in enumerate(self.groups):
-            space[f"rule{i}"] = g.rule
-            values = ["c", *("wanted" if p < 0 else f"v[{p}]" for p in g.positions),
-                      *(f"{a}=k[{a!r}]" for a in g.attrs)]
-            call = f"rule{i}({', '.join(values)})"
+            space[f"rule{i}"], space[f"grow{i}"] = g.rule, g.grow
+            values = ["c", *("wanted" if p < 0 else f"v[{p}]" for p in g.positions)]
+            call = f"rule{i}({', '.join([*values, *(f'{a}=k[{a!r}]' for a in g.attrs)])})"
+            if g.grow is not None:
+                have = f"s[{g.targets[0]}]"
+                call = (f"None if {have} is not None and grow{i}({have}, {', '.join(values)}) "
+                        f"else {call}")
             if g.targets == (-1,):                   # one cotangent for each of any number
                 lines.append(f"    return list({call})")
                 break

@@ -177,13 +177,16 @@ def _expected(p: inspect.Parameter, value: Any, first: bool) -> str:
     kind = type(default) if default is not p.empty else _KINDS.get(str(p.annotation))
     if kind is bool:
         return "" if type(value).__name__ in ("bool", "bool_") else "bool"
+    if kind is str and p.annotation == "Any":       # a word or a number, as `ord` of norms
+        return ""
     if kind is str:
         wrong = not isinstance(value, str) and (value is not None or default is p.empty)
         return "str" if wrong else ""
     if kind is int:
         plain = (str, bytes, dict) if default is not p.empty else (
             str, bytes, dict, list, float, type(None))
-        return "int" if many or isinstance(value, plain) else ""
+        word = isinstance(value, str) and _WORDS.search(p.name)
+        return "int" if not word and (many or isinstance(value, plain)) else ""
     if kind is float:
         return "float" if many or isinstance(value, (str, bytes, dict, list, tuple)) else ""
     if first or p.name in _TENSORS:
@@ -206,6 +209,8 @@ def blamed(f: Callable[..., Any], args: Any, kwargs: Any) -> DTypeError | None:
     except (TypeError, ValueError):
         return None
     for i, (name, value) in enumerate(given.items()):
+        if name == "source" and "destination" in signature.parameters:      # of axes
+            continue
         p = signature.parameters[name]
         if p.kind is p.VAR_POSITIONAL and p.name == "tensors":
             wrong = [k for k, x in enumerate(value) if isinstance(x, (str, int, float, type(None)))]

@@ -46,9 +46,9 @@ def _message(saved: Any, expected: int, cell: Any, node: Any) -> str:
     saved = saved.tensor if type(saved) is Kept else saved
     kind = _LEGACY.get(of_numpy(array.dtype).name, "Tensor")
     if type(saved) is OutRef:
-        origin = f", which is output {saved.index} of {node.name()},"
+        origin = f", which is output {saved.index} of {node.forward_name},"
     elif isinstance(saved, Tensor) and saved.grad_fn is not None:
-        origin = f", which is output {saved.output_nr} of {saved.grad_fn.name()},"
+        origin = f", which is output {saved.output_nr} of {saved.grad_fn.forward_name},"
     else:
         origin = ""
     silent = cell.version == expected

@@ -216,4 +216,7 @@ class CUDAGraph(_OfDevice):
 def __getattr__(name: str) -> Any:
     if name == "amp":
         return importlib.import_module("adjoint.cuda.amp")
+    if name.endswith("Tensor") and (
+            found := importlib.import_module("adjoint.legacy").CUDA.get(name)):
+        return found
     return _missing("adjoint.cuda")(name)

@@ -6,9 +6,11 @@ when the result depends on other tensors that require a gradient.
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -63,11 +65,18 @@ def fresh(t: Tensor) -> Tensor:
         if depth:
             new._born = depth
     new._rg = True
+    _made[edge_of(new)] = next(_numbers)
     return new
 
 
-def foreign_leaves(roots: Sequence[Any], own: set[Any]) -> bool:
-    """True if the graph below `roots` reaches a variable that is not one of `own`."""
+# When a transform made a variable of its own (see `foreign_leaves`).
+_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_numbers = itertools.count()
+
+
+def foreign_leaves(roots: Sequence[Any], own: set[Any], began: int) -> bool:
+    """True if the graph below `roots` reaches a variable that somebody may still ask for: not one
+    of `own`, nor of a transform that ran within this one, after `began`."""
     seen: set[Any] = set()
     stack = [r.node if type(r) is Port else r for r in roots]
     while stack:
@@ -76,7 +85,9 @@ def foreign_leaves(roots: Sequence[Any], own: set[Any]) -> bool:
             continue
         seen.add(node)
         if type(node) is AccumulateGrad:
-            return True
+            if _made.get(node, -1) < began:
+                return True
+            continue
         stack.extend(e.node if type(e) is Port else e for e in node.edges if e is not None)
     return False
 
@@ -91,7 +102,7 @@ class Pull:
         self.still: dict[int, Any] = {}      # place among the leaves -> gradient of an integer
         self.sources: list[Tensor] = []
         self.variables: list[Tensor] = []
-        full = list(args)
+        full, began = list(args), next(_numbers)
         self.specs: list[Spec] = []
         for i in argnums:
             if not -len(args) <= i < len(args):
@@ -121,7 +132,8 @@ class Pull:
                       for o in self.outputs]
         own = {e.node if type(e) is Port else e for e in map(edge_of, self.variables)}
         roots = [e for e in self.edges if e is not None]
-        self.open = any(t._rg for t in self.sources) or foreign_leaves(roots, own)
+        self.open = any(t._rg for t in self.sources) or foreign_leaves(
+            roots, own, began)
 
     def plain(self, x: Any) -> Any:
         """An output for the caller: without the tape of this call, unless an outer one goes on."""

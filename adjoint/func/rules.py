@@ -18,7 +18,7 @@ from adjoint.autograd.function import Function, run_function
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, StructureError
-from adjoint.base.tree import Spec, flatten, unflatten
+from adjoint.base.tree import Spec, beside, flatten, unflatten
 from adjoint.core.inplace import zeros_of
 from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
@@ -65,16 +65,22 @@ def as_value(derivative: Any, like: Any) -> Any:
     return tensor(derivative, dtype=like.dtype)
 
 
+def _count(tree: Any) -> int:
+    """Number of leaves, None among them."""
+    return len(flatten(tree, lambda x: x is None)[0])
+
+
 def _tangents(found: Any, what: str) -> tuple[Any, ...]:
     """The tangents of (outputs, tangents) as a rule gave them, checked against the outputs."""
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise StructureError(f"{what}: the custom_jvp rule must return a pair, output and tangent, "
                              f"got {found!r:.80}")
     outs, spec = flatten(found[0])
-    tangents, given = flatten(found[1], lambda x: x is None)
-    if len(tangents) != len(outs):
+    tangents = beside(found[1], spec)
+    if tangents is None:
         raise StructureError(f"{what}: the tangent that the custom_jvp rule returned has "
-                             f"{given.leaves} leaves, the output {spec.leaves}")
+                             f"{_count(found[1])} leaves, the output {spec.leaves}; they must be "
+                             "trees of one structure, with None where nothing moves")
     for t, o in zip(tangents, outs, strict=True):
         if t is not None and np.shape(t) not in (np.shape(o), ()):
             raise StructureError(f"{what}: the custom_jvp rule returned a tangent of shape "
@@ -143,10 +149,11 @@ class Call:
             if ct is None:
                 full += [None] * spec.leaves
                 continue
-            leaves, found = flatten(ct, lambda x: x is None)
-            if len(leaves) != spec.leaves:
-                raise StructureError(f"{what}: a cotangent has {found.leaves} leaves, its argument "
-                                     f"{spec.leaves}")
+            leaves = beside(ct, spec)
+            if leaves is None:
+                raise StructureError(f"{what}: a cotangent has {_count(ct)} leaves, its argument "
+                                     f"{spec.leaves}; they must be trees of one structure, with "
+                                     "None where nothing flows")
             full += leaves
         return tuple(as_value(full[i], self.leaves[i]) for i in self.places)
 
@@ -236,6 +243,8 @@ def call_rule(rule: Rule, tensors: Sequence[Any], record: bool = True) -> tuple[
             primals, tangents, strict=True)])
         return tuple(trace.lift(o, t) if is_variable(o) else o
                      for o, t in zip(outs, pushed, strict=True))
+    if not isinstance(trace, Batch):                 # a run on symbols
+        return tuple(rule.run(*tensors))
     values, mask = zip(*[trace.parts(t) for t in tensors], strict=True)
     if rule.native and not any(v.level or v._rg for v in values):
         return tuple(rule.run(*tensors))

@@ -188,7 +188,8 @@ class Tracer(TracerBase):
 
     def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
         """True for the modules of `nn` but Sequential, whose insides are of no interest."""
-        return type(m).__module__.startswith("adjoint.nn") and not isinstance(m, nn.Sequential)
+        ours = type(m).__module__.startswith(("adjoint.nn", "torch.nn"))
+        return ours and not isinstance(m, nn.Sequential)
 
     def path_of_module(self, mod: Any) -> str:
         """The name under which the root has a module; NameError if it has not."""

@@ -49,7 +49,7 @@ class Box:
     """An array under a transform. `_value` is the plain array of it."""
 
     __slots__ = ("tensor",)
-    __array_ufunc__ = None            # NumPy's arrays leave `array * box` to the box
+    __array_ufunc__: Any = None       # NumPy's arrays leave `array * box` to the box
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -222,10 +222,18 @@ def leaves_of(x: Any) -> Any:
 
 
 # ------------------------------------------------------------------ arrays
+_of_ufunc = cache(arithmetic)
+
+
 class ArrayBox(Box):
     """NumPy's array interface on a box."""
 
     __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or "out" in kwargs:
+            return NotImplemented
+        return _of_ufunc(ufunc)(*inputs, **kwargs)
 
     @property
     def shape(self) -> tuple[int, ...]:

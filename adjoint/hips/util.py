@@ -1,11 +1,12 @@
 """Small tools for argument lists, and operators over functions of many arguments."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
+from operator import attrgetter
 from typing import Any
 
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, IndexOutOfRange
 
 F = Callable[..., Any]
 
@@ -68,8 +69,8 @@ def unary_to_nary(operator: F) -> F:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if any(not -len(args) <= i < len(args) for i in nums):
-                raise ArgumentError(f"argnum is {argnum}, but the function was called with "
-                                    f"{len(args)} positional arguments")
+                raise IndexOutOfRange(f"tuple index out of range: argnum is {argnum}, but the "
+                                      f"function was called with {len(args)} positional arguments")
 
             def unary(x: Any) -> Any:
                 return fun(*subvals(args, zip(nums, (x,) if single else x, strict=True)), **kwargs)
@@ -79,4 +80,29 @@ def unary_to_nary(operator: F) -> F:
     return outer
 
 
-__all__ = ["get_doc", "get_name", "subval", "subvals", "unary_to_nary", "wrap_nary_f"]
+def toposort(end_node: Any, parents: F = attrgetter("parents")) -> Iterator[Any]:
+    """The nodes of a graph from its end, each after all that it is a parent of.
+
+    >>> graph = {"y": ["a", "b"], "a": ["x"], "b": ["a"], "x": []}
+    >>> list(toposort("y", graph.get))
+    ['y', 'b', 'a', 'x']
+    """
+    waiting: dict[Any, int] = {}            # by how many children that have not come yet
+    stack = [end_node]
+    while stack:
+        node = stack.pop()
+        seen = node in waiting
+        waiting[node] = waiting.get(node, 0) + 1
+        if not seen:
+            stack.extend(parents(node))
+    ready = [end_node]
+    while ready:
+        node = ready.pop()
+        yield node
+        for p in parents(node):
+            waiting[p] -= 1
+            if not waiting[p]:
+                ready.append(p)
+
+
+__all__ = ["get_doc", "get_name", "subval", "subvals", "toposort", "unary_to_nary", "wrap_nary_f"]

@@ -278,7 +278,7 @@ def _user_end(trace: TracebackType | None) -> Place:
     place = NOWHERE
     while trace is not None:
         code = trace.tb_frame.f_code
-        if code.co_filename not in provenance.inside:
+        if not provenance.inside[code.co_filename]:
             place = code, trace.tb_lasti
         trace = trace.tb_next
     return place

@@ -133,7 +133,7 @@ class Known:
         within = None
         for cls, part in reversed(self.owners):
             code = getattr(cls.__init__, "__code__", None)
-            if code is None or code.co_filename in provenance.inside:
+            if code is None or provenance.inside[code.co_filename]:
                 continue
             it = code.co_varnames[0]                      # `self`, as a rule
             for line in sorted({n for _, _, n in code.co_lines() if n is not None}):

@@ -331,9 +331,9 @@ class Underflow(Check):
                              f"became 0, {row[1]} normal")
 
 
-_PRODUCTS = frozenset({"mul", "div", "mm", "matmul", "linear", "bmm", "addmm", "mse_loss", "square",
-                       "mse_loss_each", "convolution", "mean", "mean_all", "softmax",
-                       "log_softmax", "to_dtype"})
+_PRODUCTS = frozenset({"mul", "div", "mm", "mm_left", "mm_right", "matmul", "linear", "bmm",
+                       "addmm", "mse_loss", "square", "mse_loss_each", "convolution", "mean",
+                       "mean_all", "softmax", "log_softmax", "to_dtype"})
 
 
 def _range(x: Any) -> str:

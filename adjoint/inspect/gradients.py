@@ -352,7 +352,8 @@ def _stopped(node: Any) -> Reason:
                        "look at the condition, the bounds or the mask")
     if np.dtype(np.float16) in (node.dtype, getattr(node.plan, "dtype", None)):
         return _reason("underflow", place, f"{at} in float16", "scale the loss")
-    if name in ("linear", "matmul", "mm", "mul", "bmm", "addmm", "convolution", "embedding"):
+    if name in ("linear", "matmul", "mm", "mm_left", "mm_right", "mul", "bmm", "addmm",
+                "convolution", "embedding"):
         return _reason("zero weights", place, f"{at}: what it multiplies with is zero",
                        "initialize at random; look at the other operand of this line")
     return _reason("zero slope", place, at, "look at the operands of this line")

@@ -544,7 +544,7 @@ def _raised(error: BaseException) -> FrameType | None:
     """The innermost user frame of a traceback."""
     found, at = None, error.__traceback__
     while at is not None:
-        if at.tb_frame.f_code.co_filename not in provenance.inside:
+        if not provenance.inside[at.tb_frame.f_code.co_filename]:
             found = at.tb_frame
         at = at.tb_next
     return found

@@ -1,8 +1,8 @@
-"""The Python array API standard, 2024.12: what `tensor.__array_namespace__()` returns.
+"""The Python array API standard, 2025.12: what `tensor.__array_namespace__()` returns.
 
 Names, argument order and defaults are the standard's (axis, keepdims, correction=0); the functions
 are this package's, so that gradients pass. With the extensions `linalg` and `fft`.
-Source: https://data-apis.org/array-api/2024.12/
+Source: https://data-apis.org/array-api/2025.12/
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base import dtypes as _d
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.interop import array_api_fft as fft  # noqa: F401 - an extension
 from adjoint.interop import array_api_linalg as linalg
@@ -26,7 +26,7 @@ from adjoint.interop.array_api_linalg import vecdot as vecdot
 from adjoint.ops.device import device as _device
 from adjoint.protocols import from_dlpack as from_dlpack
 
-__array_api_version__ = "2024.12"
+__array_api_version__ = "2025.12"
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 bool, int8, int16, int32, int64 = _d.bool_, _d.int8, _d.int16, _d.int32, _d.int64
 uint8, uint16, uint32, uint64 = _d.uint8, _d.uint16, _d.uint32, _d.uint64
@@ -40,7 +40,7 @@ _ONE = {"abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh":
         "floor": "floor", "imag": "imag", "isfinite": "isfinite", "isinf": "isinf",
         "isnan": "isnan", "log": "log", "log1p": "log1p", "log2": "log2", "log10": "log10",
         "logical_not": "logical_not", "negative": "neg", "real": "real",
-        "reciprocal": "reciprocal", "round": "round", "sign": "sgn", "signbit": "signbit",
+        "reciprocal": "reciprocal", "sign": "sgn", "signbit": "signbit",
         "sin": "sin", "sinh": "sinh", "square": "square", "sqrt": "sqrt", "tan": "tan",
         "tanh": "tanh", "trunc": "trunc"}
 _TWO = {"add": "add", "atan2": "atan2", "bitwise_and": "bitwise_and",
@@ -61,11 +61,16 @@ def _unary(name: str, ours: str) -> Any:
     return f
 
 
+def joint(*operands: Any) -> list[Any]:
+    """Operands in the dtype that theirs promote to, whatever their shapes; numbers take the
+    arrays' dtype (type promotion of the standard)."""
+    dtype = result_type(*operands)
+    return [x.to(dtype) if isinstance(x, Tensor) else asarray(x, dtype=dtype) for x in operands]
+
+
 def _binary(name: str, ours: str) -> Any:
     def f(x1: Any, x2: Any, /) -> Any:
-        if not isinstance(x1, Tensor):
-            x1 = asarray(x1, dtype=None if isinstance(x1, (int, float, complex)) else x2.dtype)
-        return F(ours)(x1, x2)
+        return F(ours)(*joint(x1, x2))
     f.__name__, f.__doc__ = name, f"`{ours}` of pairs of elements."
     return f
 
@@ -76,7 +81,7 @@ globals().update({n: _binary(n, o) for n, o in _TWO.items()})
 
 def nextafter(x1: Any, x2: Any, /) -> Any:
     """The next number after x1 towards x2; without a derivative."""
-    return wrap(np.nextafter(x1.detach().numpy(), x2.detach().numpy()))
+    return wrap(np.nextafter(*[x.detach().numpy() for x in joint(x1, x2)]))
 
 
 def positive(x: Any, /) -> Any:
@@ -84,9 +89,19 @@ def positive(x: Any, /) -> Any:
     return x.clone()
 
 
+def round(x: Any, /) -> Any:
+    """The nearest whole number, even at a tie; of both parts of a complex one."""
+    if x.is_complex():
+        return F("complex")(F("round")(x.real), F("round")(x.imag))
+    return F("round")(x)
+
+
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
-    """Elements limited to [min, max]."""
-    return x if min is None and max is None else F("clamp")(x, min, max)
+    """Elements limited to [min, max], in the dtype of x; the bounds broadcast."""
+    if min is None and max is None:
+        return x.clone()
+    low, high = (b if b is None else asarray(b, dtype=x.dtype) for b in (min, max))
+    return F("clamp")(x, low, high)
 
 
 # ------------------------------------------------------------------ creation
@@ -190,10 +205,9 @@ def astype(x: Any, dtype: Any, /, *, copy: Any = True, device: Any = None) -> An
 def can_cast(from_: Any, to: Any, /) -> Any:
     """True if promotion leads from one dtype to the other."""
     source = from_.dtype if isinstance(from_, Tensor) else from_
-    try:
-        return result_type(source, to) == to
-    except DTypeError:
-        return False
+    kinds = [k for k in ("bool", "integral", ("real floating", "complex floating"))
+             if isdtype(source, k)]
+    return isdtype(to, kinds[0]) and result_type(source, to) == to
 
 
 def result_type(*arrays_and_dtypes: Any) -> Any:
@@ -304,7 +318,12 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
 
 def where(condition: Any, x1: Any, x2: Any, /) -> Any:
     """x1 where the condition holds, else x2."""
-    return F("where")(condition, x1, x2)
+    return F("where")(condition, *joint(x1, x2))
+
+
+def isin(x1: Any, x2: Any, /, *, invert: Any = False) -> Any:
+    """True where an element of x1 is among those of x2."""
+    return F("isin")(*joint(x1, x2), invert=invert)
 
 
 def sort(x: Any, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Any:
@@ -351,6 +370,11 @@ def unique_values(x: Any, /) -> Any:
 def broadcast_arrays(*arrays: Any) -> list[Any]:
     """Arrays of one shape."""
     return list(F("broadcast_tensors")(*arrays))
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that shapes broadcast to."""
+    return tuple(F("broadcast_shapes")(*shapes))
 
 
 def broadcast_to(x: Any, /, shape: Any) -> Any:
@@ -430,7 +454,13 @@ def tile(x: Any, repetitions: Any, /) -> Any:
 # ------------------------------------------------------------------ statistics
 def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Any:
     """Sum over axes."""
-    return _over("sum", x, axis, keepdims, dtype=dtype)
+    return _over("sum", x, axis, keepdims, dtype=_wide(x, dtype))
+
+
+def _wide(x: Any, dtype: Any) -> Any:
+    """The dtype of sums and products: integers take 64 bits and keep their kind."""
+    return dtype or (uint64 if isdtype(x.dtype, "unsigned integer") else int64
+                     if isdtype(x.dtype, ("integral", "bool")) else x.dtype)
 
 
 def mean(x: Any, /, *, axis: Any = None, keepdims: Any = False) -> Any:
@@ -440,12 +470,10 @@ def mean(x: Any, /, *, axis: Any = None, keepdims: Any = False) -> Any:
 
 def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Any:
     """Product over axes."""
-    if axis is None or isinstance(axis, tuple):
-        axes = range(x.ndim) if axis is None else axis
-        for a in sorted((a % x.ndim for a in axes), reverse=True):
-            x = F("prod")(x, a, keepdims, dtype=dtype)
-        return x if x.ndim or not axes else x
-    return F("prod")(x, axis, keepdims, dtype=dtype)
+    x = x.to(_wide(x, dtype))
+    for a in sorted((a % x.ndim for a in _axes(x, axis)), reverse=True):
+        x = F("prod")(x, a, keepdims, dtype=x.dtype)
+    return x
 
 
 def max(x: Any, /, *, axis: Any = None, keepdims: Any = False) -> Any:
@@ -470,19 +498,23 @@ def std(x: Any, /, *, axis: Any = None, correction: Any = 0.0, keepdims: Any = F
 
 def all(x: Any, /, *, axis: Any = None, keepdims: Any = False) -> Any:
     """True where every element is."""
-    return _over("all", x, axis, keepdims)
+    return _over("all", x.to(_d.bool_), axis, keepdims)
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: Any = False) -> Any:
     """True where one element is."""
-    return _over("any", x, axis, keepdims)
+    return _over("any", x.to(_d.bool_), axis, keepdims)
+
+
+def _axes(x: Any, axis: Any) -> tuple[int, ...]:
+    return tuple(range(x.ndim)) if axis is None else (axis,) if isinstance(axis, int) else axis
 
 
 def _over(name: str, x: Any, axis: Any, keepdims: Any, **options: Any) -> Any:
-    axes = tuple(range(x.ndim)) if axis is None else (axis,) if isinstance(axis, int) else axis
-    if not axes and x.ndim:
-        raise ArgumentError(f"{name}: an empty tuple of axes is not supported")
-    return F(name)(x, dim=tuple(axes), keepdim=keepdims, **options)
+    axes = _axes(x, axis)
+    if axes or not x.ndim:
+        return F(name)(x, dim=axes, keepdim=keepdims, **options)
+    return F(name)(x.unsqueeze(-1), dim=(-1,), keepdim=False, **options)    # over no axis at all
 
 
 def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None,
@@ -501,7 +533,7 @@ def _running(name: str, start: int, x: Any, axis: Any, dtype: Any, initial: Any)
     if axis is None and x.ndim != 1:
         raise ArgumentError(f"{name}: axis is needed for {x.ndim}-d arrays")
     d = (axis or 0) % x.ndim
-    out = F(name)(x, d, dtype=dtype)
+    out = F(name)(x, d, dtype=_wide(x, dtype))
     if not initial:
         return out
     shape = (*x.shape[:d], 1, *x.shape[d + 1:])
@@ -513,16 +545,15 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     return F("diff")(x, n, axis, prepend, append)
 
 
-__all__ = sorted({
-    *_ONE, *_TWO, *linalg.SHARED, "__array_namespace_info__", "all", "any", "arange", "argmax",
-    "argmin", "argsort", "asarray", "astype", "bool", "broadcast_arrays", "broadcast_to",
-    "can_cast", "clip", "complex128", "complex64", "concat", "count_nonzero", "cumulative_prod",
-    "cumulative_sum", "diff", "e", "empty", "empty_like", "expand_dims", "eye", "fft", "finfo",
-    "flip", "float32", "float64", "from_dlpack", "full", "full_like", "iinfo", "inf", "int16",
-    "int32", "int64", "int8", "isdtype", "linalg", "linspace", "matmul", "matrix_transpose", "max",
-    "mean", "meshgrid", "min", "moveaxis", "nan", "newaxis", "nextafter", "nonzero", "ones",
-    "ones_like", "permute_dims", "pi", "positive", "prod", "repeat", "reshape", "result_type",
-    "roll", "searchsorted", "sort", "squeeze", "stack", "std", "sum", "take", "take_along_axis",
-    "tensordot", "tile", "tril", "triu", "uint16", "uint32", "uint64", "uint8", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where",
-    "zeros", "zeros_like"})
+__all__ = sorted({*_ONE, *_TWO, *linalg.SHARED, "__array_namespace_info__", "all", "any", "arange",
+    "argmax", "argmin", "argsort", "asarray", "astype", "bool", "broadcast_arrays",
+    "broadcast_shapes", "broadcast_to", "can_cast", "clip", "complex128", "complex64", "concat",
+    "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "e", "empty", "empty_like",
+    "expand_dims", "eye", "fft", "finfo", "flip", "float32", "float64", "from_dlpack", "full",
+    "full_like", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isin", "linalg",
+    "linspace", "matmul", "matrix_transpose", "max", "mean", "meshgrid", "min", "moveaxis", "nan",
+    "newaxis", "nextafter", "nonzero", "ones", "ones_like", "permute_dims", "pi", "positive",
+    "prod", "repeat", "reshape", "result_type", "roll", "round", "searchsorted", "sort", "squeeze",
+    "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile", "tril", "triu",
+    "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse",
+    "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like"})

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from adjoint.base import dtypes as _d
 from adjoint.base.errors import ArgumentError
 from adjoint.ops.api_decompose import LINALG
 from adjoint.ops.public import FUNCTIONS
@@ -15,9 +16,15 @@ def F(name: str) -> Any:
     return FUNCTIONS[name]
 
 
+def _joint(x1: Any, x2: Any) -> tuple[Any, Any]:
+    """Both in the dtype that theirs promote to."""
+    dtype = _d.of_numpy(_d.promote_dtypes(x1.dtype.dtype, x2.dtype.dtype))
+    return x1.to(dtype), x2.to(dtype)
+
+
 def matmul(x1: Any, x2: Any, /) -> Any:
     """Matrix product."""
-    return F("matmul")(x1, x2)
+    return F("matmul")(*_joint(x1, x2))
 
 
 def matrix_transpose(x: Any, /) -> Any:
@@ -27,12 +34,15 @@ def matrix_transpose(x: Any, /) -> Any:
 
 def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
     """Sum of products over axes of both."""
-    return F("tensordot")(x1, x2, axes)
+    return F("tensordot")(*_joint(x1, x2), axes)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """Sum of conj(x1)·x2 along an axis."""
-    return LINALG["vecdot"](x1, x2, dim=axis)
+    x1, x2 = _joint(x1, x2)
+    if x1.is_floating_point() or x1.is_complex():
+        return LINALG["vecdot"](x1, x2, dim=axis)
+    return F("sum")(F("mul")(x1, x2), axis).to(x1.dtype)
 
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Any:
@@ -42,7 +52,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Any:
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """Cross product of vectors of three elements."""
-    return F("cross")(x1, x2, axis)
+    return F("cross")(*_joint(x1, x2), axis)
 
 
 def det(x: Any, /) -> Any:
@@ -53,6 +63,16 @@ def det(x: Any, /) -> Any:
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
     """Diagonals of the last two axes."""
     return F("diagonal")(x, offset, -2, -1)
+
+
+def eig(x: Any, /) -> Any:
+    """(eigenvalues, eigenvectors), complex, of square matrices."""
+    return LINALG["eig"](x)
+
+
+def eigvals(x: Any, /) -> Any:
+    """Eigenvalues, complex, of square matrices."""
+    return LINALG["eigvals"](x)
 
 
 def eigh(x: Any, /) -> Any:
@@ -87,7 +107,7 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Any:
 
 def outer(x1: Any, x2: Any, /) -> Any:
     """Products of all pairs of two vectors."""
-    return F("outer")(x1, x2)
+    return F("outer")(*_joint(x1, x2))
 
 
 def pinv(x: Any, /, *, rtol: Any = None) -> Any:
@@ -107,6 +127,7 @@ def slogdet(x: Any, /) -> Any:
 
 def solve(x1: Any, x2: Any, /) -> Any:
     """X with x1·X = x2; x2 is a vector only if it has one axis."""
+    x1, x2 = _joint(x1, x2)
     if x2.ndim == 1:
         return LINALG["solve"](x1, x2.unsqueeze(-1)).squeeze(-1)
     lead = F("broadcast_shapes")(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
@@ -136,6 +157,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     return LINALG["vector_norm"](x, ord, axis, keepdims)
 
 
-__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul",
-           "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr",
-           "slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm"]
+__all__ = ["cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv",
+           "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "outer",
+           "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot",
+           "vector_norm"]

@@ -7,8 +7,8 @@ emitted here. Source of the opcodes: `Lib/pickletools.py` of CPython.
 from __future__ import annotations
 
 import copyreg
+import importlib
 import struct
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, get_origin
@@ -245,7 +245,10 @@ def _module_of(obj: Any, name: str) -> str:
 def _locate(obj: Any) -> Global:
     """Where a class or function can be imported from; refuses local ones, like pickle."""
     module, name = _module_of(obj, obj.__qualname__), obj.__qualname__
-    found: Any = sys.modules.get(module)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError:
+        found = None
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is not obj or "." in name:

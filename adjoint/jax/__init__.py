@@ -2,7 +2,7 @@
 
 `import adjoint.jax as jax`, or `adjoint run --as-jax program.py`, which serves these modules as
 `jax` to a program written for it. Functions run as they are written, each time: `jit` compiles
-nothing, so what needs a program (make_jaxpr, lowering to text) raises.
+nothing. `make_jaxpr` records the program of a function on request; lowering to text raises.
 
 >>> import adjoint.jax as jax
 >>> import adjoint.jax.numpy as jnp
@@ -88,9 +88,11 @@ from adjoint.jax._api import (
 )
 from adjoint.jax._array import METHODS as _METHODS
 from adjoint.jax._array import Array, ShapeDtypeStruct
+from adjoint.jax._dtypes import FLAGS as _FLAGS
 from adjoint.jax._dtypes import config
 from adjoint.jax._rules import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from adjoint.jax._transforms import (
+    fwd_and_bwd,
     grad,
     hessian,
     jacfwd,
@@ -107,6 +109,10 @@ from adjoint.jax.sharding import NamedSharding, make_array_from_callback, make_m
 from adjoint.jax.sharding import PartitionSpec as P
 
 remat = checkpoint
+for _flag in ("allow_f16_reductions array_garbage_collection_guard no_execution no_tracing "
+              "thread_guard transfer_guard_device_to_device transfer_guard_device_to_host "
+              "transfer_guard_host_to_device").split():
+    globals()[_flag] = _FLAGS[_flag]
 _METHODS["device"] = lambda x: devices()[0]
 _METHODS["sharding"] = lambda x: sharding.SingleDeviceSharding()
 __version__, __version_info__ = version.__version__, version.__version_info__
@@ -120,7 +126,8 @@ __all__ = [
     "device_count", "device_get", "device_put", "devices", "disable_jit", "dtypes",
     "effects_barrier", "enable_checks", "enable_custom_prng", "enable_x64",
     "ensure_compile_time_eval", "errors", "eval_shape", "experimental", "explain_cache_misses",
-    "flatten_util", "float0", "grad", "hessian", "host_count", "host_id", "image", "jacfwd",
+    "flatten_util", "float0", "fwd_and_bwd", "grad", "hessian", "host_count", "host_id", "image",
+    "jacfwd",
     "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key", "linear_transpose", "linearize",
     "live_arrays", "local_device_count", "local_devices", "log_compiles",
     "make_array_from_callback", "make_jaxpr", "make_mesh", "monitoring", "named_call",

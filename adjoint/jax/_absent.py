@@ -12,8 +12,8 @@ from typing import Any
 from adjoint.base.errors import Absent
 from adjoint.base.errors import missing as _missing
 
-_PROGRAM = ("functions run as they are written here, and no program of them is made that a tracer "
-            "or an interpreter could follow; adjoint.inspect shows the ops of a result")
+_PROGRAM = ("functions run as they are written here; jax.make_jaxpr gives the program of one, and "
+            "jax.core.eval_jaxpr runs it, but nothing inside traces by programs")
 _DEVICES = "there is one device here, the CPU of this process"
 _BINARY = "nothing is compiled or exported here: functions run as they are written"
 _SPARSE = ("there are no sparse arrays under JAX's names; adjoint.sparse has those of PyTorch's, "
@@ -37,8 +37,11 @@ MODULES: dict[str, tuple[str, str]] = {
     "extend": (_PROGRAM, ""),
     "extend.backend": (_DEVICES, "backends clear_backends get_backend:_lib.get_backend "
                        "get_default_device register_backend_factory"),
-    "extend.core": (_PROGRAM, "ClosedJaxpr Jaxpr JaxprEqn Literal Primitive Token TraceTag Var "
-                    "array_types jaxpr_as_fun mapped_aval unmapped_aval"),
+    "extend.core": (_PROGRAM, "ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
+                    "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal Var:_jaxpr.Var "
+                    "Primitive:_primitive.Primitive Token TraceTag array_types "
+                    "jaxpr_as_fun:_jaxpr.jaxpr_as_fun "
+                    "mapped_aval:_interpret.mapped_aval unmapped_aval:_interpret.unmapped_aval"),
     "extend.core.primitives": (_PROGRAM, "*_p"),
     "extend.ifrt_programs": (_BINARY, "ifrt_programs"),
     "extend.linear_util": (_PROGRAM, "StoreException WrappedFun cache merge_linear_aux "
@@ -105,34 +108,48 @@ MODULES: dict[str, tuple[str, str]] = {
     "ffi": (_BINARY, "build_ffi_lowering_function ffi_call ffi_lowering include_dir pycapsule "
             "register_ffi_target register_ffi_target_as_batch_partitionable register_ffi_type"),
     "interpreters": (_PROGRAM, ""),
-    "interpreters.ad": (_PROGRAM, "JVPTrace JVPTracer UndefinedPrimal Zero add_jaxvals "
-                        "add_jaxvals_p add_tangents defbilinear defjvp defjvp2 deflinear deflinear2"
-                        " get_primitive_transpose instantiate_zeros is_undefined_primal jvp "
-                        "linearize primitive_jvps primitive_transposes zeros_like_aval"),
-    "interpreters.batching": (_PROGRAM, "axis_primitive_batchers bdim_at_front broadcast "
-                              "defbroadcasting defreducer defvectorized fancy_primitive_batchers "
-                              "primitive_batchers register_vmappable unregister_vmappable"),
+    "interpreters.ad": (_PROGRAM, "JVPTrace JVPTracer UndefinedPrimal:_primitive.UndefinedPrimal "
+                        "Zero:_primitive.Zero add_jaxvals:_interpret.add_jaxvals add_jaxvals_p "
+                        "add_tangents:_interpret.add_tangents defbilinear:_interpret.defbilinear "
+                        "defjvp:_interpret.defjvp defjvp2:_interpret.defjvp2 "
+                        "deflinear:_interpret.deflinear deflinear2:_interpret.deflinear2 "
+                        "get_primitive_transpose:_interpret.get_primitive_transpose "
+                        "instantiate_zeros:_primitive.instantiate_zeros "
+                        "is_undefined_primal:_interpret.is_undefined_primal jvp linearize "
+                        "primitive_jvps:_interpret.primitive_jvps "
+                        "primitive_transposes:_interpret.primitive_transposes "
+                        "zeros_like_aval:_interpret.zeros_like_aval"),
+    "interpreters.batching": (_PROGRAM, ""
+                              "axis_primitive_batchers:_interpret.axis_primitive_batchers "
+                              "bdim_at_front:_interpret.bdim_at_front "
+                              "broadcast:_interpret.broadcast "
+                              "defbroadcasting:_interpret.defbroadcasting "
+                              "defreducer:_interpret.defreducer "
+                              "defvectorized:_interpret.defvectorized "
+                              "fancy_primitive_batchers:_interpret.fancy_primitive_batchers "
+                              "primitive_batchers:_interpret.primitive_batchers "
+                              "register_vmappable unregister_vmappable "
+                              "moveaxis:_interpret.moveaxis not_mapped:_interpret.not_mapped"),
     "interpreters.mlir": (_BINARY, "LoweringRule LoweringRuleContext ModuleContext "
                           "aval_to_ir_type aval_to_ir_types core_call_lowering dtype_to_ir_type "
-                          "emit_python_callback ir ir_constant lower_fun lower_jaxpr_to_module "
-                          "make_ir_context module_to_bytecode module_to_string "
-                          "register_constant_handler register_lowering"),
+                          "emit_python_callback ir ir_constant lower_fun:_interpret.lower_fun "
+                          "lower_jaxpr_to_module make_ir_context module_to_bytecode "
+                          "module_to_string register_constant_handler "
+                          "register_lowering:_interpret.register_lowering"),
     "interpreters.partial_eval": (_PROGRAM, "DynamicJaxprTracer JaxprTracer PartialVal Val "
                                   "custom_partial_eval_rules dce_jaxpr dce_jaxpr_call_rule "
                                   "dce_jaxpr_closed_call_rule dce_jaxpr_consts dce_rules "
                                   "partial_eval_jaxpr_custom_rules trace_to_jaxpr_dynamic "
                                   "trace_to_jaxpr_nounits"),
     "interpreters.pxla": (_BINARY, "create_compile_options"),
-    "interpreters.xla": (_BINARY, "Backend apply_primitive canonicalize_dtype_handlers"),
+    "interpreters.xla": (_BINARY, "Backend apply_primitive:_interpret.apply_primitive "
+                         "canonicalize_dtype_handlers"),
     "lib": (_BINARY, "xla_bridge xla_client xla_extension"),
     "profiler": ("adjoint.profiler has PyTorch's", "ProfileData ProfileOptions StepTraceAnnotation "
                  "TraceAnnotation annotate_function device_memory_profile "
                  "save_device_memory_profile start_server start_trace stop_server stop_trace "
                  "trace"),
     "ref": (_REFS, "AbstractRef Ref addupdate empty_ref free_ref freeze get new_ref set swap"),
-    "scipy.interpolate": (_OTHER, "RegularGridInterpolator"),
-    "scipy.spatial": (_OTHER, ""),
-    "scipy.spatial.transform": (_OTHER, "Rotation Slerp"),
 }
 # names that modules with other contents lack, by the module
 NAMES: dict[str, tuple[str, str]] = {
@@ -140,10 +157,12 @@ NAMES: dict[str, tuple[str, str]] = {
          "reshard set_mesh shard_map smap"),
     "ad_checkpoint": (_PROGRAM, "Offloadable Recompute Saveable print_saved_residuals "
                       "saved_residuals"),
-    "core": (_PROGRAM, "AbstractValue Atom ClosedJaxpr Jaxpr JaxprEqn Literal ParamDict Primitive "
-             "Trace Value Var eval_context eval_jaxpr jaxpr_as_fun"),
+    "core": (_PROGRAM, "AbstractValue Atom ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
+             "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal ParamDict Var:_jaxpr.Var "
+             "Primitive:_primitive.Primitive Trace Value eval_context "
+             "eval_jaxpr:_jaxpr.eval_jaxpr jaxpr_as_fun:_jaxpr.jaxpr_as_fun"),
     "custom_derivatives": (_PROGRAM, "CustomVJPPrimal SymbolicZero custom_jvp_call_p "
-                           "custom_vjp_call_p custom_vjp_primal_tree_values linear_call "
+                           "custom_vjp_call_p custom_vjp_primal_tree_values "
                            "zero_from_primal"),
     "debug": (_DEVICES, "inspect_array_sharding visualize_array_sharding visualize_sharding"),
     "lax": (_PROGRAM, "*_p"),
@@ -163,6 +182,11 @@ def _row(path: str, why: str, names: str) -> Any:
     def found(name: str) -> Any:
         if name not in there and not (name.endswith("_p") and "*_p" in there):
             return other(name)
+        if name.endswith("_p") and "*_p" in there:
+            from adjoint.jax._primitive import known
+            made = known(name)
+            if made is not None:
+                return made
         place, _, own = there.get(name, "").rpartition(".")
         if not own:
             return Absent(f"{public}.{name}", why)

@@ -28,7 +28,7 @@ from adjoint.jax._dtypes import FLAGS, config
 from adjoint.jax._flat import Hidden, Leaves, in_range, is_key, leaf, outputs
 from adjoint.jax._keys import KEY, KeyArray
 from adjoint.jax._table import finite
-from adjoint.jax._trace import in_the_open, traced
+from adjoint.jax._trace import RUN, in_the_open, traced
 from adjoint.jax.tree_util import flat, keystr, tree_leaves_with_path, tree_map
 
 F = Callable[..., Any]
@@ -103,6 +103,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if config.values["jax_disable_jit"]:
             return self.fun(*args, **kwargs)
+        if RUN.recording is not None and (made := self._recorded(args, kwargs)) is not None:
+            return made[0]
         with traced():
             given, named = self._given(args, kwargs)
             found = self.fun(*given, **named)
@@ -128,6 +130,19 @@ class Jitted:
             named[k] = v if k in self.names else _arrays(v, self.fun, k)
         return given, named
 
+    def _recorded(self, args: Any, kwargs: Any) -> Any:
+        """The call as an equation of the program that is being recorded, or None."""
+        with traced():
+            given, named = self._given(args, kwargs)
+        moving = ([a for i, a in enumerate(given) if i not in self.nums],
+                  {k: v for k, v in named.items() if k not in self.names})
+
+        def run(tree: Any) -> Any:
+            rest = iter(tree[0])
+            return self.fun(*[a if i in self.nums else next(rest) for i, a in enumerate(given)],
+                            **{k: tree[1].get(k, v) for k, v in named.items()})
+        return RUN.recording.jit(getattr(self.fun, "__name__", "fun"), run, Leaves(moving))
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
 
@@ -152,8 +167,15 @@ class Lowered:
     """What `jit(f).lower(...)` gives. There is no program in it: `compile()` is the function."""
 
     def __init__(self, run: Jitted, args: Any, kwargs: Any) -> None:
-        self.run = run
+        self.run, self._given = run, (args, kwargs)
         self.out_info = run.eval_shape(*args, **kwargs)
+
+    @property
+    def jaxpr(self) -> Any:
+        """The program of the function."""
+        args, kwargs = self._given
+        from adjoint.jax._record import make_jaxpr
+        return make_jaxpr(self.run.fun, tuple(self.run.nums))(*args, **kwargs)
 
     def compile(self, *_: Any, **__: Any) -> Jitted:
         """The function."""
@@ -165,8 +187,8 @@ class Lowered:
 
     def as_text(self, *_: Any, **__: Any) -> str:
         """NotSupported: no program is made."""
-        raise NotSupported("jit(f).lower(...).as_text(): functions run as they are written here, "
-                           "and no program of them is made")
+        raise NotSupported("jit(f).lower(...).as_text(): nothing is compiled here, functions run "
+                           "as they are written; jax.make_jaxpr(f)(...) gives the program of one")
 
 
 def _arrays(tree: Any, fun: F, at: int | str) -> Any:
@@ -320,17 +342,10 @@ def shapes_of(branch: F, given: Leaves) -> Leaves | None:
     return cells.pop() if len(cells) > before else None
 
 
-def make_jaxpr(fun: F, *_: Any, **__: Any) -> F:
-    """NotSupported: functions are not traced to programs here."""
-    if not callable(fun):
-        raise TypeError(f"Expected a callable value, got {fun!r}: make_jaxpr takes a function")
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        raise NotSupported(
-            f"make_jaxpr({getattr(fun, '__name__', fun)}): functions run as they are written, and "
-            "no jaxpr is made of them; adjoint.inspect.explain shows the ops of a result, and "
-            "jax.eval_shape its shapes")
-    return run
+def make_jaxpr(fun: F, *args: Any, **kwargs: Any) -> F:
+    """The program of a function, by arguments of the types it is for: see `_record.make_jaxpr`."""
+    from adjoint.jax._record import make_jaxpr
+    return make_jaxpr(fun, *args, **kwargs)
 
 
 # ------------------------------------------------------------------ recomputing

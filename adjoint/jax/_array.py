@@ -355,7 +355,7 @@ def base_of(x: Array) -> Any:
 
 def value_of(x: Array) -> Any:
     """The values as a NumPy array. The arrays of a program cannot be written to."""
-    value = base_of(x).array.view()
+    value = np.asarray(base_of(x).array).view()
     value.flags.writeable = False
     return value
 
@@ -487,7 +487,7 @@ def convert(t: Any, dtype: np.dtype[Any]) -> Any:
     """A tensor in another dtype; complex values lose their imaginary part."""
     if t.array.dtype.kind == "c" and dtype.kind not in "cb":
         t = t.real
-    if dtype.kind in "iu" and is_inexact(t.array.dtype):
+    if dtype.kind in "iu" and is_inexact(t.array.dtype) and RUN.recording is None:
         return _whole(t, dtype)
     return t.to(dtype)
 

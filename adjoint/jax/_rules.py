@@ -10,12 +10,13 @@ import numpy as np
 
 from adjoint import func as _func
 from adjoint.base.dtypes import is_inexact
-from adjoint.base.tree import unflatten
+from adjoint.base.tree import beside, unflatten
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, describe, make, moves
 from adjoint.jax._flat import FLOAT0, Leaves, conjugate, is_key, leaf, zeros
+from adjoint.jax._trace import RUN
 from adjoint.jax.errors import UnexpectedTracerError
-from adjoint.jax.tree_util import PyTreeDef, flat
+from adjoint.jax.tree_util import PyTreeDef, flat, split
 
 F = Callable[..., Any]
 
@@ -116,6 +117,13 @@ def _tangent(t: Any, like: Any) -> Any:
     return make(t, like.weak_type)
 
 
+def _recorded(kind: str, f: _Ruled, call: _Called, **rules: Any) -> Any:
+    """The call as an equation of the program that is being recorded, or None."""
+    if RUN.recording is None or f.nondiff_argnums:
+        return None
+    return RUN.recording.ruled(kind, f, lambda tree: f.fun(*tree), call.given, **rules)
+
+
 class custom_jvp(_Ruled):
     """A function whose forward rule is written by hand: `f.defjvp(rule)`, or `f.defjvps(...)`.
 
@@ -157,6 +165,9 @@ class custom_jvp(_Ruled):
                                  "defjvp.")
         call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
         _arguments_only(self.__name__, self.fun, call)
+        made = _recorded("custom_jvp_call", self, call, jvp=self.rule)
+        if made is not None:
+            return made[0]
         run = _func.custom_jvp(lambda *ts: call.outputs(self.fun(*call.all(ts))))
 
         def rule(primals: Any, tangents: Any) -> Any:
@@ -225,6 +236,9 @@ class custom_vjp(_Ruled):
                                  "defvjp.")
         call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
         _arguments_only(self.__name__, self.fun, call)
+        made = _recorded("custom_vjp_call", self, call, fwd=self.fwd, bwd=self.bwd)
+        if made is not None:
+            return made[0]
         run = _func.custom_vjp(lambda *ts: call.outputs(self.fun(*call.all(ts))))
 
         def fwd(*ts: Any) -> Any:
@@ -276,13 +290,12 @@ def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
                         f"{PyTreeDef(spec)} for primal input structure {given.treedef}.")
     out: list[Any] = []
     for ct, s in zip(found, given.spec.children, strict=True):
-        parts, own = flat(ct, lambda x: x is None)
-        if ct is None:
-            parts = [None] * s.leaves
-        elif len(parts) != s.leaves:
+        parts = beside(ct, s, split)
+        if parts is None:
             raise TypeError("Custom VJP bwd rule must produce an output with the same container "
                             "(pytree) structure as the args tuple of the primal function, but got "
-                            f"{PyTreeDef(own)} for an argument of structure {PyTreeDef(s)}.")
+                            f"{PyTreeDef(flat(ct)[1])} for an argument of structure "
+                            f"{PyTreeDef(s)}.")
         out += parts
     made: list[Any] = []
     for c, a in zip(out, given.arrays, strict=True):
@@ -310,6 +323,28 @@ def custom_gradient(fun: F) -> Any:
         return found if isinstance(found, tuple) else (found,)
     wrapped.defvjp(fwd, bwd)
     return wrapped
+
+
+def linear_call(fun: F, fun_transpose: F, residual_args: Any, linear_args: Any) -> Any:
+    """`fun(residual_args, linear_args)`, linear in the second, with `fun_transpose(residual_args,
+    ct)` as its transpose.
+
+    >>> from adjoint import jax
+    >>> from adjoint.jax.custom_derivatives import linear_call
+    >>> jax.grad(lambda x: linear_call(lambda r, v: v / r, lambda r, ct: ct / r, 4.0, x))(1.0)
+    Array(0.25, dtype=float32, weak_type=True)
+    """
+    kept = Leaves(residual_args)
+    if any(map(moves, kept.tensors)):
+        raise NotImplementedError("linear_call: a derivative in residual_args; it is linear in "
+                                  "linear_args alone")
+
+    @custom_vjp
+    def run(linear: Any) -> Any:
+        return fun(residual_args, linear)
+    run.defvjp(lambda linear: (fun(residual_args, linear), None),
+               lambda _, ct: (fun_transpose(residual_args, ct),))
+    return run(linear_args)
 
 
 def closure_convert(fun: F, *example_args: Any) -> Any:

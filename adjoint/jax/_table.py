@@ -74,6 +74,24 @@ def entering(table: dict[str, F], module: str = "adjoint.jax.numpy") -> Callable
     return enter
 
 
+def ordered(name: str) -> Any:
+    """The comparison or choice of tensors, with complex numbers in the order of their real parts,
+    then of the imaginary ones: JAX orders them, PyTorch does not."""
+    def before(x: Any, y: Any, same: str) -> Any:
+        return T["where"](x.real == y.real, T[same](x.imag, y.imag), x.real < y.real)
+
+    def run(x: Any, y: Any) -> Any:
+        if name in ("eq", "ne") or not (x.is_complex() or y.is_complex()):
+            return T[name](x, y)
+        if name in ("lt", "le"):
+            return before(x, y, name)
+        if name in ("gt", "ge"):
+            return before(y, x, {"gt": "lt", "ge": "le"}[name])
+        first = before(y, x, "le") if "max" in name else before(x, y, "le")
+        return T["where"](T["isnan"](y if name[0] == "f" else x) | first, x, y)
+    return run
+
+
 def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = False,
                 kind: str = "same", module: str = "adjoint.jax.numpy") -> F:
     """A function of broadcast operands that are brought to their common dtype.
@@ -156,4 +174,4 @@ def is_weak(x: Any) -> bool:
 
 
 __all__ = ["T", "broadcast", "elementwise", "entering", "floating", "is_weak", "lowered", "named",
-           "no_out", "operands", "raised", "tensor_of"]
+           "no_out", "operands", "ordered", "raised", "tensor_of"]

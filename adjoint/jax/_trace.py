@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from adjoint.jax._dtypes import config
 
@@ -21,11 +22,12 @@ class Trace:
 
 
 class _Running(threading.local):
-    """The innermost trace of this thread, and how many pull-backs run: they meet arrays of traces
-    that are over."""
+    """The innermost trace of this thread, how many pull-backs run (they meet arrays of traces that
+    are over), and the innermost run that records a program."""
 
     trace: Trace | None = None
     pulls = 0
+    recording: Any = None
 
 
 RUN = _Running()

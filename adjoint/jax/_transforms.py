@@ -27,7 +27,14 @@ from adjoint.jax._flat import (
     source_of,
 )
 from adjoint.jax._trace import pulling, traced
-from adjoint.jax.tree_util import PyTreeDef, flat, prefix_leaves, structures_differ, tree_map
+from adjoint.jax.tree_util import (
+    Partial,
+    PyTreeDef,
+    flat,
+    prefix_leaves,
+    structures_differ,
+    tree_map,
+)
 
 F = Callable[..., Any]
 
@@ -189,6 +196,34 @@ def vjp(fun: F, *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any]
         given = [_cotangent(c, o) for c, o in zip(leaves, out.arrays, strict=True)]
         return moving.gather(p.pull(given))
     return (p.value, pull, p.aux) if has_aux else (p.value, pull)
+
+
+def fwd_and_bwd(fun: F, argnums: Any, has_aux: bool = False, jitted: bool = True
+                ) -> tuple[F, F]:
+    """(fwd, bwd): `fwd(*args)` is (output, residuals), or (output, residuals, aux), and
+    `bwd(residuals, cotangent)` the cotangents of the arguments `argnums`.
+
+    >>> from adjoint import jax
+    >>> fwd, bwd = jax.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
+    >>> out, residuals = fwd(2.0, 3.0)
+    >>> [float(ct) for ct in bwd(residuals, 1.0)]
+    [3.0, 2.0]
+    """
+    callable_or_error(fun, "fwd_and_bwd")
+
+    def fwd(*args: Any) -> Any:
+        nums, single = _numbers(argnums, args)
+        moving = [i % len(args) for i in nums]
+
+        def inner(*given: Any) -> Any:
+            full = list(args)
+            for i, v in zip(moving, given, strict=True):
+                full[i] = v
+            return fun(*full)
+        found = vjp(inner, *[args[i] for i in moving], has_aux=has_aux)
+        pull = found[1]
+        return found[0], Partial((lambda ct: pull(ct)[0]) if single else pull), *found[2:]
+    return fwd, lambda residuals, ct: residuals(ct)
 
 
 def _cotangent(c: Any, o: Any) -> Any:
@@ -511,5 +546,5 @@ def _placed(t: Any, place: Any, inside: Any) -> Any:
     return t if place == 0 else t.permute(*range(1, place + 1), 0, *range(place + 1, t.ndim))
 
 
-__all__ = ["Array", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose",
-           "linearize", "value_and_grad", "vjp", "vmap"]
+__all__ = ["Array", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp",
+           "linear_transpose", "linearize", "value_and_grad", "vjp", "vmap"]

@@ -37,12 +37,6 @@ def split(x: Any) -> tuple[Any, Any, Sequence[Any]] | None:
     return _base.split(x)
 
 
-if not _base.is_registered(defaultdict):
-    _base.register_node(
-        defaultdict, lambda d: (tuple(d.values()), (d.default_factory, tuple(d))),
-        lambda meta, xs: defaultdict(meta[0], zip(meta[1], xs, strict=True)))
-
-
 def flat(tree: Any, is_leaf: F | None = None) -> tuple[list[Any], _base.Spec]:
     """(leaves, structure) in JAX's order."""
     return _base.flatten(tree, is_leaf, split)
@@ -216,6 +210,26 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: F | None = None) -
 def is_tree_node(x: Any) -> bool:
     """True for what is no leaf."""
     return split(x) is not None
+
+
+def flatten_one_level(tree: Any) -> tuple[Any, Any]:
+    """(children, what else there is) of a node; ValueError for a leaf."""
+    found = split(tree)
+    if found is None:
+        raise ValueError(f"can't tree-flatten type: {type(tree)}")
+    kind, meta, children = found
+    if kind is list or kind is tuple:
+        return children, None
+    return tuple(children), meta
+
+
+def flatten_one_level_with_keys(tree: Any) -> tuple[Any, Any]:
+    """The same, each child after its key."""
+    children, meta = flatten_one_level(tree)
+    found = split(tree)
+    assert found is not None
+    keys = _keys(tree, found[0], found[1], len(children))
+    return tuple(zip(keys, children, strict=True)), meta
 
 
 def tree_all(tree: Any, *, is_leaf: F | None = None) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from adjoint.kernels.ir import Code, Value
-from adjoint.kernels.objects_ir import Writer
+from adjoint.kernels.objects_ir import Writer, declare
 from adjoint.kernels.rules_ir import ENV
 
 ORDER, ENDS, ROOTS = range(3)
@@ -120,6 +120,14 @@ put:
   ret ptr %top
 }
 """
+
+
+def text(offsets: Mapping[str, int]) -> str:
+    """The IR."""
+    code = Code()
+    declare(code, ENV)
+    Arrange(code, offsets).emit()
+    return code.text() + HEAP
 
 
 class Arrange:

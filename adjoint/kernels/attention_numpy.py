@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +27,7 @@ _NO_KEY = np.uint32(0)
 _M1, _M2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
 
 
-@dataclass(frozen=True, slots=True)
-class Attend:
+class Attend(NamedTuple):
     """What modifies the scores: `scale`, a causal limit, a mask `(B, H, S, T)` view, and dropout.
 
     A boolean mask keeps where True; a float mask is added. `seed` selects the dropout pattern,

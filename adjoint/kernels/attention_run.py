@@ -6,7 +6,6 @@ import ctypes
 import functools
 import math
 import struct
-from dataclasses import replace
 
 import numpy as np
 
@@ -133,7 +132,7 @@ def _in_turn(spec: Attend, k: Array, v: Array) -> list[slice]:
 
 
 def _part(spec: Attend, at: slice) -> Attend:
-    return spec if spec.mask is None else replace(spec, mask=spec.mask[at])
+    return spec if spec.mask is None else spec._replace(mask=spec.mask[at])
 
 
 def forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:

@@ -16,25 +16,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adjoint.kernels import expr as ex
 from adjoint.kernels.expr import Expr, compile_numpy, sigmoid_, tanh_, var
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, eq=False)
 class Cell:
     """`operands`: name -> its parts; `outs`: name -> expression over the parts."""
 
-    name: str
-    operands: dict[str, tuple[str, ...]]
-    outs: dict[str, Expr]
+    def __init__(self, name: str, operands: dict[str, tuple[str, ...]], outs: dict[str, Expr]
+                 ) -> None:
+        self.name, self.operands, self.outs = name, operands, outs
 
     @functools.cached_property
     def parts(self) -> list[str]:

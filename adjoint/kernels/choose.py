@@ -20,7 +20,7 @@ the rest keyword-only; `->` what comes back):
 | group_norm_backward | `(ct, x, groups, mean, rstd, weight)` |
 | batch_norm | `(x, weight, bias, mean=, var=, eps=) -> (y, mean, rstd, var)` |
 | batch_norm_backward | `(ct, x, mean, rstd, weight, training=) -> (cx, cweight, cbias)` |
-| dropout | `(x, mask, scale) -> y`; the backward is the same call on ct |
+| dropout | `(x, bits, shape, scale) -> y`; the backward is the same call on ct |
 | lstm_cell; its backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c) -> (cgates, cc)` |
 | gru_cell; gru_cell_backward | `(from_x, from_h, h) -> (h,)`; `(ch, from_x, from_h, h) -> three` |
 | lstm; lstm_backward | a sequence: see `cells_numpy` |
@@ -41,6 +41,7 @@ the rest keyword-only; `->` what comes back):
 | where, masked_fill | `(c, a, b, out=None) -> y` |
 | to_dtype | `(x, dtype) -> y` between float32, 16-bit floats and bytes |
 | clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
+| allocator | `() -> whether arrays come from it`: it begins with whatever is asked for first |
 
 `hybrid` is what the pointwise family builds its functions with: NumPy below a size, generated
 code above.
@@ -88,6 +89,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),
     **{n: ("loops", "where") for n in ("where", "masked_fill")}, "plus": ("loops", "plus"),
     "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
+    "allocator": ("alloc", "install"),
 }
 _PLACES = ("pick", "add", "put", "within", "locate")
 _REDUCTIONS = {"sum": "add", "sum_all": "add", "mean": "mean", "mean_all": "mean", "amax": "max",
@@ -178,9 +180,9 @@ def _weight(exprs: Sequence[Expr]) -> int:
 
 
 def _minimum(weight: int) -> int:
-    """The size from which the call of a generated kernel costs less than those of NumPy; for
-    functions that NumPy lacks that is any size."""
-    return 1 if weight >= 16 else max(64, 16384 // weight ** 2)
+    """The size from which the call of a generated kernel costs less than those of NumPy (of an
+    operand that is a view, a half or less); for functions that NumPy lacks that is any size."""
+    return 1 if weight >= 16 else max(64, min(4096, 16384 // weight ** 2))
 
 
 def _calls(name: str) -> int:
@@ -189,7 +191,7 @@ def _calls(name: str) -> int:
         return 1
     if name == "erfc":
         return 8        # NumPy computes it in float64; the kernels have libm's, an ULP off
-    return 16 if name in ("erf", "erfinv", "lgamma", "digamma") else 3
+    return 16 if name == "erf" else 3
 
 
 class _Hybrid:

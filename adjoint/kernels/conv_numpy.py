@@ -15,8 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -28,8 +27,7 @@ Padding = int | Sequence[int | tuple[int, int]]
 WORKSPACE_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ConvSpec:
+class ConvSpec(NamedTuple):
     """The sizes of one convolution: everything that follows from shapes and attributes.
 
     `lo` and `hi` are the padding before and after each spatial dimension; `out` is the spatial

@@ -31,12 +31,11 @@ def _emit(source: str, target: str, stream: bool, frame: Frame) -> None:
     x, y = frame.array(0), frame.array(1)
 
     def chunk(c: Value, _: list[Value]) -> list[Value]:
-        def turn(j: Value, mask: Value | None, around: bool) -> list[Value]:
+        def turn(j: Value, mask: Value | None, around: bool, _: int) -> None:
             p = f.at(x, source, j)
             v = (f.cast("uitofp", f.load(p, vec(n, "i8"), mask=mask), vec(n, "float"))
                  if source == "i8" else codegen.load(f, p, source, n, mask=mask))
             codegen.store(f, v, f.at(y, target, j), target, mask=mask, stream=around)
-            return []
         lo = c * _BLOCK
         codegen.streaming_loop(f, lo, f.intrinsic("smin", lo + _BLOCK, size), n,
                                [y] if stream else [], turn)

@@ -1,6 +1,6 @@
 """Dropout in one pass over the elements, given a bit for each.
 
-The backward pass calls `dropout` on the cotangent with the same mask, which makes its bits again.
+The backward pass calls `dropout` on the cotangent with the same bits.
 """
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from adjoint.kernels import codegen, llvm, threads
 from adjoint.kernels.codegen import Frame
-from adjoint.kernels.dropout_numpy import Mask
 from adjoint.kernels.ir import Value, vec
 from adjoint.kernels.loops import geometry
 
@@ -78,30 +77,31 @@ def _shape(count: int) -> tuple[Any, int]:
     return geometry([-(-blocks // group), group, blocks, count])
 
 
-def dropout(x: Array, mask: Mask, scale: float) -> Any:
+def dropout(x: Array, bits: Array, shape: tuple[int, ...], scale: float) -> Any:
     """x * scale where the mask keeps an element, 0 elsewhere.
 
     Args:
         x: C-contiguous, float, of the mask's shape.
+        bits: what `dropout_numpy.drawn_mask` gives for `shape`.
 
     Returns:
         A new array, or NotImplemented where strides or dtype do not fit (then
         `dropout_numpy` gives the same numbers).
 
-    >>> from adjoint.kernels.dropout_numpy import dropout_numpy
+    >>> from adjoint.kernels.dropout_numpy import drawn_mask, dropout_numpy
     >>> from adjoint.kernels.stream import Stream
-    >>> x, mask = np.ones(1000, np.float32), Mask(Stream(3), (1000,), 0.5)
-    >>> y = dropout(x, mask, 2.0)
-    >>> y is NotImplemented or bool((y == dropout_numpy(x, mask, 2.0)).all())
+    >>> x, bits = np.ones(1000, np.float32), drawn_mask(Stream(3), (1000,), 0.5)
+    >>> y = dropout(x, bits, (1000,), 2.0)
+    >>> y is NotImplemented or bool((y == dropout_numpy(x, bits, (1000,), 2.0)).all())
     True
     """
-    if type(x) is not np.ndarray or not x.flags.carray or x.size == 0 or x.shape != mask.shape:
+    if type(x) is not np.ndarray or not x.flags.carray or x.size == 0 or x.shape != shape:
         return NotImplemented
     entry = _compiled(x.dtype, False)
-    if entry is None:
+    if entry is None or not bits.flags.carray:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
     if codegen.streams(x.nbytes) and out.ctypes.data % 64 == 0:
         entry = _compiled(x.dtype, True)
-    entry(threads.entry(), _shape(x.size)[1], x, mask.bits(), out, scale)
+    entry(threads.entry(), _shape(x.size)[1], x, bits, out, scale)
     return out

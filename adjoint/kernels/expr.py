@@ -7,6 +7,7 @@ expressions are one object, so common subexpressions are computed once.
 """
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import math
@@ -281,7 +282,8 @@ FUNCTIONS: dict[str, Fn] = {
     "erfc": Fn(special.erfc, (lambda x, o: -_2_SQRTPI * exp_(-(x * x)),), 20, "erfc({})"),
     "erfinv": Fn(special.erfinv, (lambda x, o: (1 / _2_SQRTPI) * exp_(o * o),), 40, "erfinv({})"),
     "lgamma": Fn(special.lgamma, (lambda x, o: digamma_(x),), 40, "lgamma({})"),
-    "digamma": Fn(special.digamma, (lambda x, o: call("polygamma", 1, x),), 40, "digamma({})"),
+    "digamma": Fn(special.digamma, (lambda x, o: call("trigamma", x),), 40, "digamma({})"),
+    "trigamma": Fn(special.trigamma, (lambda x, o: call("polygamma", 2, x),), 60, "ψ^(1)({})"),
     "polygamma": Fn(lambda n, x: special.polygamma(int(n), x),
                     (None, lambda n, x, o: call("polygamma", n + 1, x)), 60, "ψ^({})({})"),
     "erfcx": Fn(special.erfcx, (lambda x, o: 2.0 * x * o - _2_SQRTPI,), 30, "erfcx({})"),
@@ -525,23 +527,44 @@ def _emit(exprs: Sequence[Expr | None], dtype: np.dtype[Any] | None, params: Seq
     return lines, ["None" if e is None else names[e] for e in exprs], scope
 
 
+@functools.cache
+def _settle() -> Callable[..., Any]:
+    """What lays a result as its operands lie; few programs come to it."""
+    from adjoint.kernels.order import ordered
+    return ordered
+
+
+def ordering(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f`, a function of arrays element by element, with results that lie as its operands do."""
+    def run(*args: Any, **attrs: Any) -> Any:
+        out = f(*args, **attrs)
+        for a in args:
+            if type(a) is np.ndarray and not a.flags.c_contiguous:
+                return _settle()(out, args)
+        return out
+    run.__wrapped__ = f  # type: ignore[attr-defined]  # a function takes attributes
+    return run
+
+
 def compile_numpy(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
                   keyword: Sequence[str] = (), dtype: np.dtype[Any] | None = None,
                   single: bool = True) -> Callable[..., Any]:
     """A Python function of arrays that evaluates `exprs` with NumPy calls.
 
-    A lone ufunc over the parameters in order is returned itself, without a frame around it.
+    A lone ufunc of one parameter is returned itself, without a frame around it; a result of several
+    lies in memory as the operands say (`kernels/order.py`), gradients (`single` is false) as NumPy
+    lays them: they are made far more often than operands of mixed orders meet.
     """
     lines, results, scope = _emit(exprs, dtype, params, keyword)
     if single and not keyword and len(lines) == 1:
         e: Any = exprs[0]
         raw = FUNCTIONS[e.fn].numpy
         if isinstance(raw, np.ufunc) and [a.value for a in e.args] == list(params):
-            return raw
+            return raw if len(params) == 1 else ordering(raw)
     head = ", ".join([*params, *(["*", *keyword] if keyword else [])])
     tail = results[0] if single else f"({', '.join(results)},)"
     text = "\n".join([f"def {name}({head}):", *lines, f"    return {tail}"])
     scope["__name__"] = __name__           # the package's filter of warnings goes by it
     exec(compile(text, f"<adjoint expr {name}>", "exec"), scope)
     function: Callable[..., Any] = scope[name]
-    return function
+    return ordering(function) if params and single else function

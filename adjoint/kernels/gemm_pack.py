@@ -8,6 +8,7 @@ from typing import Any
 
 from .gemm_emit import BYTES, Emit, lane_mask, load_wide, shaped, transpose_block
 
+AHEAD = 256     # bytes: rows are so many, and end so soon, that the CPU does not foresee them
 HEAD = ("ptr noalias %dst, ptr noalias %p, i64 %across, i64 %along, i64 %valid, i64 %depth, "
         "i64 %width")
 
@@ -39,6 +40,7 @@ class Pack:
     def write(self) -> None:
         """The whole function: three ways to read, by which stride is one element."""
         e, size = self.e, BYTES[self.src]
+        e.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         with e.function(f"internal void @{self.name}({HEAD})", "#1"):
             beside = e.cmp("eq", "%across", size)
             full = e.both(
@@ -112,6 +114,8 @@ class Pack:
 
                 def row(i: str, k: str = k, first: str = first, mask: str | None = mask) -> str:
                     r = e.at("%p", e.mul(e.min(e.add(first, i), last), "%across"))
+                    ahead = e.at(e.at(r, k, self.src), AHEAD)
+                    e.run("llvm.prefetch.p0", f"ptr {ahead}", "i32 0", "i32 3", "i32 1")
                     return load_wide(e, self.src, self.acc, n, e.at(r, k, self.src), mask)
 
                 def put(j: str, value: str, target: str = target) -> None:

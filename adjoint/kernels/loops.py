@@ -21,10 +21,12 @@ from adjoint.kernels import codegen, launch, llvm, threads
 from adjoint.kernels.codegen import BOOL, Frame
 from adjoint.kernels.expr import Expr, var, where_
 from adjoint.kernels.ir import Function, Value, vec
+from adjoint.kernels.order import broadcast_strides, empty, walking_order
 
 Array = NDArray[Any]
 _BLOCK = 16384          # elements of a chunk
 _LINE = 256             # elements that a row needs for its stores to go around the cache
+_TOGETHER = 2           # vectors a turn of approximated functions of large arrays
 _MAX_OUTER = 7
 _MAX_PLANS = 4096
 
@@ -70,13 +72,6 @@ def layout(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Layout
     return Layout(tuple(dims[:-1]), dims[-1], by_operand)
 
 
-def broadcast_strides(a: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of `a` broadcast to `shape` (0 along the axes it is repeated over)."""
-    lead = len(shape) - a.ndim
-    return (0,) * lead + tuple(0 if size == 1 else s
-                               for size, s in zip(a.shape, a.strides, strict=True))
-
-
 def geometry(words: Sequence[int]) -> tuple[Any, int]:
     """The words in memory, and its address (valid while it lives)."""
     memory = launch.words_of(words)
@@ -120,7 +115,7 @@ class Pointwise:
         if plan is None or (out is not None and not all(
                 [o is None or o.flags.writeable for o in out])):
             return NotImplemented
-        outs = [_empty(plan.shape, plan.order, d) if o is None else o
+        outs = [empty(plan.shape, plan.order, d) if o is None else o
                 for o, d in zip(out or [None] * len(plan.dtypes), plan.dtypes, strict=True)]
         operands = [a for a in args if type(a) is np.ndarray]
         scalars = [a for a in args if type(a) is not np.ndarray]
@@ -167,7 +162,7 @@ class Pointwise:
     def _fit(self, args: Sequence[Any], arrays: list[Array], outs: Sequence[Array | None],
              shape: tuple[int, ...], dtype: np.dtype[Any],
              dtypes: tuple[np.dtype[Any], ...]) -> _Plan | None:
-        order = _walking_order([o for o in outs if o is not None] or arrays, shape)
+        order = walking_order([o for o in outs if o is not None] or arrays, shape)
         axes = order if order is not None else tuple(range(len(shape)))
         walked = tuple(shape[i] for i in axes)
         strides = [tuple(broadcast_strides(a, shape)[i] for i in axes) for a in arrays]
@@ -191,11 +186,12 @@ class Pointwise:
         names = [p for p, a in zip(self.params, args, strict=True) if type(a) is np.ndarray]
         scalars = [p for p, a in zip(self.params, args, strict=True) if type(a) is not np.ndarray]
         scalars += self.keyword
-        big = lay.inner >= _LINE and codegen.streams(
-            int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        size = int(np.prod(shape, dtype=np.int64))
+        big = lay.inner >= _LINE and codegen.streams(size * dtype.itemsize)
         around = tuple(big and o is None for o in outs)
+        together = _TOGETHER if size > 2 * _BLOCK and codegen.pairs(self.exprs) else 1
         job = _Job(self.exprs, names, scalars, [s[0] for s in stored], modes, len(lay.outer),
-                   (codegen.storage(dtype) or ("", ""))[1], around)
+                   (codegen.storage(dtype) or ("", ""))[1], around, together)
         spec = (self._text, ",".join([*names, "|", *scalars]), repr(job[2:]))
         name = f"pointwise.{self.name}"
         body = codegen.body(name, spec, job.emit, len(stored))
@@ -268,29 +264,12 @@ def _truth_valued(exprs: Sequence[Expr]) -> tuple[bool, ...]:
     return tuple(e.fn in truth or isinstance(e.value, bool) for e in exprs)
 
 
-def _walking_order(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Axes from slowest to fastest of the first operand that fills `shape`; None for C order."""
-    full = next((a for a in arrays if a.shape == shape), None)
-    if full is None or full.flags.c_contiguous:
-        return None
-    steps = full.strides
-    order = tuple(sorted(range(len(shape)), key=lambda i: (shape[i] != 1 and -abs(steps[i]), i)))
-    return None if order == tuple(range(len(shape))) else order
-
-
 def _dense(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     out = []
     for size in reversed(shape):
         out.append(itemsize)
         itemsize *= size
     return tuple(reversed(out))
-
-
-def _empty(shape: tuple[int, ...], order: tuple[int, ...] | None, dtype: np.dtype[Any]) -> Array:
-    if order is None:
-        return np.empty(shape, dtype)
-    inverse = sorted(range(len(order)), key=order.__getitem__)
-    return np.empty([shape[i] for i in order], dtype).transpose(inverse)
 
 
 def _words(lay: Layout) -> list[int]:
@@ -321,6 +300,7 @@ class _Job(NamedTuple):
     outer: int
     register: str
     around: tuple[bool, ...]         # the results that are written around the cache
+    together: int                    # vectors that are computed on in turns
 
     def emit(self, frame: Frame) -> None:
         f = frame.f
@@ -332,8 +312,8 @@ class _Job(NamedTuple):
         pointers = [frame.array(k) for k in range(len(self.stored))]
         _, blocks, block, group, rows, inner = (frame.geometry(i) for i in range(6))
         n = codegen.width(self.register)
-        env = {name: f.splat(frame.real(i, self.register), n)
-               for i, name in enumerate(self.scalars)}
+        env = {wide: {name: f.splat(frame.real(i, self.register), wide)
+                      for i, name in enumerate(self.scalars)} for wide in {n, n * self.together}}
 
         def rows_of(above: Value, i0: Value, i1: Value, j0: Value, j1: Value) -> None:
             """Rows i0 to i1 - 1 along the innermost outer axis."""
@@ -343,7 +323,8 @@ class _Job(NamedTuple):
             def one(i: Value, _: list[Value]) -> list[Value]:
                 here = [f.at(p, "i8", i * s[-2]) if outer else p
                         for p, s in zip(starts, steps, strict=True)]
-                self._row(f, here, [s[-1] for s in steps], dict(env), j0, j1, n)
+                self._row(f, here, [s[-1] for s in steps],
+                          {wide: dict(values) for wide, values in env.items()}, j0, j1, n)
                 return []
             f.loop(i0, i1, 1, [], one)
 
@@ -374,23 +355,25 @@ class _Job(NamedTuple):
         if any(self.around):
             codegen.fence(f)
 
-    def _row(self, f: Function, starts: list[Value], steps: list[Value], env: dict[str, Value],
-             j0: Value, j1: Value, n: int) -> None:
+    def _row(self, f: Function, starts: list[Value], steps: list[Value],
+             env: dict[int, dict[str, Value]], j0: Value, j1: Value, n: int) -> None:
+        """Columns j0 to j1 - 1; `env` has the constants along the row by the lanes they fill."""
         inputs = len(self.names)
         for k, name in enumerate(self.names):
             if self.modes[k] == "s":
-                env[name] = f.splat(codegen.load_scalar(f, starts[k], self.stored[k]), n)
+                one = codegen.load_scalar(f, starts[k], self.stored[k])
+                for wide, values in env.items():
+                    values[name] = f.splat(one, wide)
 
-        def body(j: Value, mask: Value | None, stream: bool) -> list[Value]:
-            values = self._values(f, starts, steps, env, j, j1, mask, n)
+        def body(j: Value, mask: Value | None, stream: bool, wide: int) -> None:
+            values = self._values(f, starts, steps, env[wide], j, j1, mask, wide)
             for k, (v, around) in enumerate(zip(values, self.around, strict=True), inputs):
-                v = f.splat(v, n) if v.ty in ("i1", self.register) else v
+                v = f.splat(v, wide) if v.ty in ("i1", self.register) else v
                 codegen.store(f, v, f.at(starts[k], self.stored[k], j), self.stored[k],
                               mask=mask, stream=stream and around)
-            return []
 
         streamed = [p for p, around in zip(starts[inputs:], self.around, strict=True) if around]
-        codegen.streaming_loop(f, j0, j1, n, streamed, body)
+        codegen.streaming_loop(f, j0, j1, n, streamed, body, self.together)
 
     def _values(self, f: Function, starts: list[Value], steps: list[Value],
                 env: dict[str, Value], j: Value, end: Value, mask: Value | None,

@@ -13,6 +13,7 @@ pow and inverse trigonometric functions) lanes go to the C library one by one.
 """
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 
@@ -86,20 +87,29 @@ def apply(f: Function, name: str, *args: Value) -> Value:
     ty = args[0].ty
     full = f"math_{name}_{suffix(ty)}"
     if not f.code.has(full):
-        make = _FUNCTIONS.get(name)
-        if make is None and element(ty) == "float":
-            make = _SINGLE.get(name)
-        if make is None and name not in LIBM:
-            raise KeyError(name)
+        make = _made(name, element(ty))
         g = f.code.function(full, [(ty, f"x{i}") for i in range(len(args))], returns=ty,
                             attributes="alwaysinline" if make else "noinline", internal=True)
         g.ret(make(g, *g.args) if make else by_lane(g, name, *g.args))
     return f.call(full, ty, *args)
 
 
+def _made(name: str, base: str) -> Emit | None:
+    """What emits the function for floats of that width; None for the C library's."""
+    make = _FUNCTIONS.get(name)
+    if make is None and base == "float":
+        make = _SINGLE.get(name)
+    if make is None and name in RARE:
+        make = importlib.import_module("adjoint.kernels.rare_ir").FUNCTIONS[name]
+        return _in_double(make) if base == "float" else make
+    if make is None and name not in LIBM:
+        raise KeyError(name)
+    return make
+
+
 def names() -> frozenset[str]:
     """Every function that `apply` knows."""
-    return frozenset(_FUNCTIONS) | LIBM
+    return frozenset(_FUNCTIONS) | LIBM | RARE
 
 
 def _int(ty: str) -> str:
@@ -126,7 +136,11 @@ def _scale(f: Function, x: Value, n: Value, raw: Value) -> Value:
 
     `raw` = n plus the magic constant, whose low bits hold n.
     """
-    base = element(x.ty)
+    base, whole = element(x.ty), lanes(x.ty)
+    if llvm.vector_bits() == 512 and (whole, base) in ((32, "float"), (16, "double")):
+        parts = [[f.shuffle(v, v, range(at, at + whole // 2)) for v in (x, n, raw)]
+                 for at in (0, whole // 2)]
+        return f.shuffle(_scale(f, *parts[0]), _scale(f, *parts[1]), range(whole))
     if llvm.vector_bits() == 512 and (lanes(x.ty), base) in ((16, "float"), (8, "double")):
         kind, mask = ("ps", "i16") if base == "float" else ("pd", "i8")
         name = f"llvm.x86.avx512.mask.scalef.{kind}.512"
@@ -316,13 +330,17 @@ def _rational(f: Function, x: Value, top: Sequence[float], bottom: Sequence[floa
 def _cody(f: Function, a: Value) -> tuple[Value, Value]:
     """(erf(a) where a is below 0.46875, 1 - erf(a) where it is not) for 0 <= a."""
     near = a * _rational(f, a * a, special._A, special._B)
+    square = a * a
+    e = apply(f, "exp_negative", -square)
+    return near, (e - e * f.fma(a, a, -square)) * scaled_tail(f, a)
+
+
+def scaled_tail(f: Function, a: Value) -> Value:
+    """exp(a^2) erfc(a) for a > 0.46875."""
     mid = _rational(f, a, special._C, special._D)
     z = 1.0 / (a * a)
     far = (special._SQRPI - z * _rational(f, z, special._P, special._Q)) / a
-    tail = f.select(a.compare("olt", 4.0), mid, far)
-    square = a * a
-    e = apply(f, "exp_negative", -square)
-    return near, (e - e * f.fma(a, a, -square)) * tail
+    return f.select(a.compare("olt", 4.0), mid, far)
 
 
 def _erf64(f: Function, x: Value) -> Value:
@@ -332,8 +350,9 @@ def _erf64(f: Function, x: Value) -> Value:
     return _like(f, f.select(a.compare("olt", 0.46875), near, 1.0 - rest), x)
 
 
-def _erfc(f: Function, x: Value) -> Value:
-    a = _clamp(f, _abs(f, x), 0.0, 12.0)
+def erfc_wide(f: Function, x: Value) -> Value:
+    """1 - erf(x) of float64."""
+    a = _clamp(f, _abs(f, x), 0.0, 28.0)
     near, rest = _cody(f, a)
     y = f.select(a.compare("olt", 0.46875), 1.0 - near, rest)
     return f.select(x.compare("olt", 0.0), 2.0 - y, y)
@@ -374,11 +393,12 @@ def _slow_lanes(f: Function, where: Value, name: str, y: Value, *args: Value) ->
                             returns=args[0].ty, attributes="noinline", internal=True)
         g.ret(by_lane(g, name, *g.args))
     any_ = where if lanes(where.ty) == 1 else f.emit(
-        "i1", f"call i1 @{_or_name(f, where.ty)}({where.ty} {where.ref})")
+        "i1", f"call i1 @{any_name(f, where.ty)}({where.ty} {where.ref})")
     return f.when(any_, lambda: [f.select(where, f.call(full, y.ty, *args), y)], [y])[0]
 
 
-def _or_name(f: Function, ty: str) -> str:
+def any_name(f: Function, ty: str) -> str:
+    """The name of what tells whether any lane of a mask holds."""
     name = f"llvm.vector.reduce.or.{suffix(ty)}"
     f.code.declare(name, f"declare i1 @{name}({ty})")
     return name
@@ -440,20 +460,12 @@ def _pow32(f: Function, x: Value, y: Value) -> Value:
     return f.select(one, f.const(x.ty, 1.0), z)
 
 
-def _rsqrt(f: Function, x: Value) -> Value:
-    return 1.0 / f.intrinsic("sqrt", x)
-
-
 def _in_double(make: Emit) -> Emit:
     """A float32 function computed by `make` in float64 and rounded once."""
     def emit(f: Function, *xs: Value) -> Value:
         wide = vec(lanes(xs[0].ty), "double")
         return f.cast("fptrunc", make(f, *(f.cast("fpext", x, wide) for x in xs)), xs[0].ty)
     return emit
-
-
-def _tan(f: Function, x: Value) -> Value:
-    return apply(f, "sin", x) / apply(f, "cos", x)
 
 
 def _sinh(f: Function, x: Value) -> Value:
@@ -564,8 +576,8 @@ _FUNCTIONS: dict[str, Emit] = {
     "exp": _exp, "exp_negative": _exp_negative, "exp2": _exp2, "expm1": _expm1, "log": _log,
     "log1p": _log1p, "log2": _times_log(1 / math.log(2)), "log10": _times_log(1 / math.log(10)),
     "sigmoid": _sigmoid, "tanh": _tanh, "erf": _erf, "sin": _trig(0, "sin"),
-    "cos": _trig(1, "cos"), "pow": _pow, "rsqrt": _rsqrt, "logsigmoid": _logsigmoid,
-    "fmod": _fmod,
+    "cos": _trig(1, "cos"), "pow": _pow, "logsigmoid": _logsigmoid, "fmod": _fmod,
+    "rsqrt": lambda f, x: 1.0 / f.intrinsic("sqrt", x),
     "sqrt": lambda f, x: f.intrinsic("sqrt", x), "abs": _abs,
     "reciprocal": lambda f, x: 1.0 / x,
     "floor": lambda f, x: f.intrinsic("floor", x), "ceil": lambda f, x: f.intrinsic("ceil", x),
@@ -576,9 +588,12 @@ _FUNCTIONS: dict[str, Emit] = {
     "minimum": lambda f, x, y: f.intrinsic("minimum", x, y),
 }
 _SINGLE: dict[str, Emit] = {       # float32 alone; the C library has the others
-    "tan": _in_double(_tan), "sinh": _in_double(_sinh), "cosh": _in_double(_cosh),
+    "tan": _in_double(lambda f, x: apply(f, "sin", x) / apply(f, "cos", x)),
+    "sinh": _in_double(_sinh), "cosh": _in_double(_cosh),
     "asinh": _in_double(_asinh), "acosh": _in_double(_acosh), "atanh": _in_double(_atanh),
-    "hypot": _in_double(_hypot), "erfc": _in_double(_erfc), "asin": _asin, "acos": _acos,
+    "hypot": _in_double(_hypot), "erfc": _in_double(erfc_wide), "asin": _asin, "acos": _acos,
     "atan": _atan, "atan2": _atan2,
 }
+RARE = frozenset(       # (loaded when used)
+    "lgamma digamma trigamma erfinv ndtri ndtr log_ndtr i0 i1 i0e i1e".split())
 LIBM = frozenset("tan asin acos atan sinh cosh asinh acosh atanh erfc atan2 hypot fmod".split())

@@ -8,6 +8,7 @@ flags) is made while they are in registers.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -151,44 +152,142 @@ def blocks(kind: str, state: Array, out: Array, count: int, *, carry: int | None
 
 
 # ------------------------------------------------------------------ a few numbers
-def _emit_few(kind: str, frame: Frame) -> None:
-    """words and place, out; integers: how many; reals: start, width, end."""
-    f, x, out = frame.f, frame.array(0), frame.array(1)
-    place = f.at(x, "i32", N)
-    used = f.cast("zext", f.load(place, "i32"), "i64")
-    per, ty = (2 if kind == "double" else 1), "float" if kind == "float" else "double"
+class _Few:
+    """The generator of `few`. words and place, out, held; integers: how many, and two of the kind;
+    reals: three of the kind."""
 
-    def word(k: Value) -> Value:
-        return _temper(f.load(f.at(x, "i32", used + k), "i32"))
+    def __init__(self, kind: str, frame: Frame) -> None:
+        self.frame, self.f = frame, frame.f
+        self.kind, _, ty = kind.partition(" ")
+        self.ty = ty or kind
+        self.x, self.out = frame.array(0), frame.array(1)
+        self.place = self.f.at(self.x, "i32", N)
+        self.used = self.f.cast("zext", self.f.load(self.place, "i32"), "i64")
 
-    def one(k: Value, _: list[Value]) -> list[Value]:
-        if kind == "words":
-            f.store(word(k), f.at(out, "i32", k))
+    def emit(self) -> None:
+        f, n = self.f, self.frame.integer(0)
+        one = {"words": self._word_of, "float": self._float, "double": self._double,
+               "below": self._below, "range": self._range, "normal": self._pair}[self.kind]
+        per, count = (2 if self.kind in ("double", "below") else 1), n
+        if self.kind == "normal":
+            per, count = 4, (n - self.frame.integer(1) + 1) >> 1
+            self._waiting()
+
+        def step(k: Value, _: list[Value]) -> list[Value]:
+            one(k)
             return []
-        start, width, stop = (frame.real(i, ty) for i in (0, 1, 2))
-        if kind == "float":
-            u = f.cast("sitofp", word(k) & 0xFFFFFF, ty) * f.const(ty, 2.0**-24)
-        else:
-            upper, lower = (f.cast("zext", word(k * 2 + i), "i64") for i in (0, 1))
-            u = f.cast("sitofp", ((upper << 32) | lower) & _PAIR, ty) * f.const(ty, 2.0**-53)
+        f.loop(f.i64(0), count, 1, [], step)
+        f.store(f.cast("trunc", self.used + count * per, "i32"), self.place)
+
+    def _word(self, k: Value) -> Value:
+        return _temper(self.f.load(self.f.at(self.x, "i32", self.used + k), "i32"))
+
+    def _bits(self, k: Value) -> Value:
+        """Number k of 53 bits."""
+        upper, lower = (self.f.cast("zext", self._word(k * 2 + i), "i64") for i in (0, 1))
+        return ((upper << 32) | lower) & _PAIR
+
+    def _unit(self, k: Value) -> Value:
+        """Number k of [0, 1), in float64."""
+        return self.f.cast("sitofp", self._bits(k), "double") * self.f.const("double", 2.0**-53)
+
+    def _word_of(self, k: Value) -> None:
+        self.f.store(self._word(k), self.f.at(self.out, "i32", k))
+
+    def _float(self, k: Value) -> None:
+        u = self.f.cast("sitofp", self._word(k) & 0xFFFFFF, "float")
+        self._scaled(u * self.f.const("float", 2.0**-24), k)
+
+    def _double(self, k: Value) -> None:
+        self._scaled(self._unit(k), k)
+
+    def _scaled(self, u: Value, k: Value) -> None:
+        """Times a width, plus a start; what rounds to the end is the start."""
+        f = self.f
+        start, width, stop = (self.frame.real(i, self.ty) for i in (0, 1, 2))
         v = f.fma(u, width, start)
-        f.store(f.select(v.compare("oeq", stop), start, v), f.at(out, ty, k))
-        return []
-    n = frame.integer(0)
-    f.loop(f.i64(0), n, 1, [], one)
-    f.store(f.cast("trunc", used + n * per, "i32"), place)
+        f.store(f.select(v.compare("oeq", stop), start, v), f.at(self.out, self.ty, k))
+
+    def _below(self, k: Value) -> None:
+        """Whether it is below a limit."""
+        flag = self._bits(k).compare("slt", self.frame.integer(1))
+        self.f.store(self.f.cast("zext", flag, "i8"), self.f.at(self.out, "i8", k))
+
+    def _range(self, k: Value) -> None:
+        """The remainder by a width, and a start."""
+        word = self.f.cast("zext", self._word(k), "i64")
+        self.f.store(self.frame.integer(1) + word % self.frame.integer(2),
+                     self.f.at(self.out, "i64", k))
+
+    # Normal numbers: mean and deviation; how many wait (one or none), which is held.
+    def _pair(self, k: Value) -> None:
+        """Two numbers, of the C library's functions; the last one of all may have no place."""
+        f = self.f
+        log, sin, cos = (functools.partial(self._library, name) for name in ("log1p", "sin", "cos"))
+        u1, u2 = self._unit(k * 2), self._unit(k * 2 + 1)
+        r = f.intrinsic("sqrt", log(-u2) * f.const("double", -2.0))
+        angle = u1 * f.const("double", 2 * math.pi)
+        place = self.frame.integer(1) + k * 2
+        self._put(r * cos(angle), place)
+        other = r * sin(angle)
+        f.store(other, self.frame.array(2))
+
+        def second() -> list[Value]:
+            self._put(other, place + 1)
+            return []
+        f.when((place + 1).compare("slt", self.frame.integer(0)), second)
+
+    def _waiting(self) -> None:
+        """The number that waited comes first."""
+        def first() -> list[Value]:
+            self._put(self.f.load(self.frame.array(2), "double"), self.f.i64(0))
+            return []
+        self.f.when(self.frame.integer(1).compare("eq", 1), first)
+
+    def _put(self, v: Value, k: Value) -> None:
+        f = self.f
+        v = f.fma(v, self.frame.real(1), self.frame.real(0))
+        f.store(f.cast("fptrunc", v, "float") if self.ty == "float" else v,
+                f.at(self.out, self.ty, k))
+
+    def _library(self, name: str, v: Value) -> Value:
+        self.f.code.declare(name, f"declare double @{name}(double)")
+        return self.f.call(name, "double", v)
 
 
-@functools.lru_cache(maxsize=4)
-def _few(kind: str) -> Any:
-    return codegen.build("few", (kind,), functools.partial(_emit_few, kind), arrays=2, integers=1,
-                         reals=3)
+@functools.cache
+def _few(kind: str) -> tuple[Any, Any]:
+    """The entry, and the geometry of one chunk."""
+    return codegen.build("few", (kind,), lambda frame: _Few(kind, frame).emit(), arrays=3,
+                         integers=3, reals=3), _one()[1]
 
 
-def few(kind: str, memory: Array, out: Array, reals: tuple[float, float, float]) -> None:
-    """As `blocks`, for numbers whose words are there already. `memory`: 624 words, and how many of
-    them were used, which moves on."""
-    _few(kind)(threads.entry(), _one()[1], memory, out, out.size, *reals)
+@functools.cache
+def normals() -> bool:
+    """Whether `few` makes normal numbers: of the C library's functions, by name."""
+    if not available():
+        return False
+    from llvmlite import binding
+    return all(binding.address_of_symbol(name) for name in ("log1p", "sin", "cos"))
+
+
+_HELD = np.frombuffer(bytearray(8), np.float64)      # where no number waits
+
+
+def few(kind: str, memory: Array, out: Array, integers: tuple[int, int] = (0, 0),
+        reals: tuple[float, float, float] = (0.0, 1.0, 1.0), held: Array = _HELD) -> None:
+    """Numbers whose words are there already. `memory`: 624 words, and how many of them were used,
+    which moves on.
+
+    Args:
+        kind: what `blocks` makes, or
+            "below": bools, whether numbers of 53 bits are below the first integer;
+            "range": int64, the first integer and the remainder of a word by the second;
+            "normal float", "normal double": of the mean and the deviation that `reals` begins
+            with. The first integer says whether `held` comes first, where the last number then is.
+    """
+    entry, one = _few(kind)
+    entry(threads.entry(), one, memory, out, held, out.size, *integers, *reals)
 
 
 # ------------------------------------------------------------------ a bit for each number
@@ -246,37 +345,35 @@ def _flagging(odd: bool) -> Any:
 
 
 def _emit_shift(frame: Frame) -> None:
-    """bits; integers: the first bit, below 8, and the bytes. Move it to the front, in place."""
-    f, bits = frame.f, frame.array(0)
+    """bits, out; integers: the first bit, below 8, and the bytes, which are whole words."""
+    f, bits, out = frame.f, frame.array(0), frame.array(1)
 
     def eight(k: Value, _: list[Value]) -> list[Value]:
         low, high = (f.load(f.at(bits, "i64", k + d), "i64", align=1) for d in (0, 1))
-        f.store(f.intrinsic("fshr", high, low, frame.integer(0)), f.at(bits, "i64", k), align=1)
+        f.store(f.intrinsic("fshr", high, low, frame.integer(0)), f.at(out, "i64", k))
         return []
     f.loop(f.i64(0), frame.integer(1) >> 3, 1, [], eight)
 
 
 @functools.cache
 def _shift() -> Any:
-    return codegen.build("shift", (), _emit_shift, arrays=1, integers=2)
+    return codegen.build("shift", (), _emit_shift, arrays=2, integers=2)
 
 
 def bits(state: Array, used: int, n: int, limit: int) -> tuple[Array, int]:
     """A bit for each of the next `n` numbers of 53 bits, whether it is below the limit: the lowest
-    first, as many bytes as whole 64s have, in memory that is not NumPy's, where it would count as
-    the user's. Also, how many words of the state are used then.
+    first, as many bytes as whole 64s have. Also, how many words of the state are used then.
 
     Args:
         state: as for `blocks`; `used` words of it were drawn.
     """
     end, size = used + 2 * n, -(-n // 64) * 8
     count, first = -(-end // N), (used + 1) // 2
-    held = np.frombuffer(bytearray(max(count * _BYTES, first // 8 + size) + 8), np.uint8)
+    whole = bytearray(max(count * _BYTES, first // 8 + size) + 8)      # no memory that is counted
+    held, out = np.frombuffer(whole, np.uint8), np.empty(size, np.uint8)
     _flagging(used % 2 == 1)(threads.entry(), _one()[1], state, held, count, limit)
-    found = held[first // 8:]
-    if first % 8:
-        _shift()(threads.entry(), _one()[1], found, first % 8, size)
-    return found[:size], end - (count - 1) * N
+    _shift()(threads.entry(), _one()[1], held[first // 8:], out, first % 8, size)
+    return out, end - (count - 1) * N
 
 
 # ------------------------------------------------------------------ shuffling

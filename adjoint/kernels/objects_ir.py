@@ -143,18 +143,20 @@ class Writer:
         write to it unseen."""
         return self.same(self.got(cell, "touched", failed), self.env("false"))
 
-    def fits(self, shape: Value, array: Value, otherwise: str) -> None:
-        """Go on where `shape` is a tuple of exactly the array's sizes, else to that block."""
+    def fits(self, shape: Value, array: Value, otherwise: str, kind: str = "Tuple") -> None:
+        """Go on where `shape` is a tuple (`kind`: a list) of exactly the array's sizes, else to
+        that block."""
         f = self.f
         self.need(self.differs(shape, self.null), otherwise)
-        self.need(self.has(shape, "type", self.env("tuple")), otherwise)
+        self.need(self.has(shape, "type", self.env(kind.lower())), otherwise)
         nd = self.rank(array)
-        rank = f.call("PyTuple_Size", "i64", shape)
+        rank = f.call(f"Py{kind}_Size", "i64", shape)
         self.need(f.emit("i1", f"icmp eq i64 {rank.ref}, {nd.ref}"), otherwise)
         dims = self.field(array, "dims")
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            want = f.call("PyLong_AsLongLong", "i64", f.call("PyTuple_GetItem", "ptr", shape, i))
+            n = f.call(f"Py{kind}_GetItem", "ptr", shape, i)
+            want = f.call("PyLong_AsLongLong", "i64", n)
             have = f.load(f.at(dims, "i64", i), "i64")
             self.need(f.emit("i1", f"icmp eq i64 {want.ref}, {have.ref}"), otherwise)
             return []

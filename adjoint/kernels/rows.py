@@ -139,9 +139,8 @@ class Rows:
         """Run `body(j, mask, stream)` along the row; stores to `stream` pointers may stream."""
         self._streams = self._streams or bool(stream)
 
-        def run(j: Value, mask: Value | None, streaming: bool) -> list[Value]:
+        def run(j: Value, mask: Value | None, streaming: bool, _: int) -> None:
             body(j, mask, streaming)
-            return []
         codegen.streaming_loop(self.f, self.f.i64(0), self.columns, self.n, stream, run)
 
 

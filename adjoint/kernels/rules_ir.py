@@ -9,32 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from adjoint.kernels.ir import Code, Value
+from adjoint.kernels.ir import Code, Function, Value
 from adjoint.kernels.objects_ir import Writer
 
 ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumulate", "port",
        "tuple", "none", "true", "false", "touched", "exposed", "version", "plus", "large",
        "whole", "pair_node", "op_node", "aval_type", "float", "int", "bool", "off", "hooked",
-       "ports", "list", "edges")
+       "ports", "list", "edges", "refs")
 Body = Callable[[Value, Value, Value], None]
 ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, FITTED = range(8)       # arguments of `walk`
 
 
-class Rules:
-    """A walk under construction. Its blocks: "stop" returns the index of the node, which is as it
-    was; "failed" returns NULL. Both give back what is held at `found` and `vals`."""
+class Steps:
+    """A function under construction; its block "failed" returns with an exception set."""
 
+    f: Function
+    w: Writer
     args: list[Value]
     operands: Value
-    found: Value
-    vals: Value
-
-    def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
-        self.f = code.function("walk", [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
-                               returns="ptr")
-        self.w = Writer(self.f, offsets, ENV)
-        code.declare("PyList_Append", "declare i32 @PyList_Append(ptr, ptr)")
-        self.at = offsets
 
     def good(self, status: Value) -> None:
         """Go on unless a C function reported an error."""
@@ -54,11 +46,202 @@ class Rules:
         """Call a Python function for what it does."""
         self.w.drop(self.result(function, *operands))
 
+    def fits_port(self, edge: Value, c: Value, otherwise: str) -> None:
+        """Go on where an array has shape and dtype of a port."""
+        w = self.w
+        w.fits(w.field(edge, "port.shape"), c, otherwise, "List")
+        w.need(w.has(c, "descr", w.field(edge, "port.dtype")), otherwise)
+
+
+class Residual(Steps):
+    """`ptr residual(ptr saved, i1 general)`: the array of a residual that nothing was written to;
+    in `general` also what is no array: a number, a shape with its dtype, several of those. NULL,
+    as a rule without an exception, where there is none."""
+
+    def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
+        f = self.f = code.function("residual", [("ptr", "saved"), ("i1", "general")],
+                                   returns="ptr", internal=True)
+        w = self.w = Writer(f, offsets, ENV)
+        f.ret(self._value(*f.args))
+        f.start("stop")
+        f.ret(w.null)
+        f.start("failed")
+        f.ret(w.null)
+
+    def _is_constant(self, saved: Value) -> Value:
+        """Whether a residual is an array, or no residual at all, or a tuple of such."""
+        f, w = self.f, self.w
+
+        def all_of() -> Value:
+            def one(i: Value, fine: list[Value]) -> list[Value]:
+                item = f.call("PyTuple_GetItem", "ptr", saved, i)
+                return [fine[0] & (w.has(item, "type", w.env("aval_type"))
+                                   | w.same(item, w.none))]
+            n = f.call("PyTuple_Size", "i64", saved)
+            return f.loop(f.i64(0), n, 1, [f.const("i1", True)], one)[0]
+
+        def single() -> Value:
+            kind = w.field(saved, "type")
+            good = w.same(saved, w.none)
+            for name in ("array_type", "aval_type", "float", "int", "bool"):
+                good = good | w.same(kind, w.env(name))
+            return good
+        return w.either(w.has(saved, "type", w.env("tuple")), all_of, single)
+
+    def _value(self, saved: Value, general: Value) -> Value:
+        f, w = self.f, self.w
+        w.need(w.differs(saved, w.null), "stop")
+        kind = w.field(saved, "type")
+        tensor, ref, rest, kept, other, array, done = (
+            f.label(n) for n in ("tensor", "ref", "rest", "kept", "other", "array", "value"))
+        whole_tensor = w.same(kind, w.env("tensor")) | w.same(kind, w.env("parameter"))
+        f.branch(whole_tensor, tensor, rest)
+        f.start(tensor)
+        w.need(w.has(saved, "_cell", w.none), "stop")
+        of_tensor, block_tensor = w.field(saved, "array"), f.block
+        f.goto(done)
+        f.start(rest)
+        f.branch(w.same(kind, w.env("ref")), ref, other)
+        f.start(ref)
+        w.need(w.untouched(w.field(saved, "ref.cell"), "failed"), "stop")
+        of_ref, block_ref = w.field(saved, "ref.array"), f.block
+        f.goto(done)
+        f.start(other)
+        f.branch(w.same(kind, w.env("kept")), kept, array)
+        f.start(kept)
+        whole = w.field(saved, "kept.tensor")
+        w.need(w.has(whole, "type", w.env("tensor")) | w.has(whole, "type", w.env("parameter")),
+               "stop")
+        cell = w.field(whole, "_cell")
+        now = w.got(cell, "version", "failed")
+        w.need(w.same(now, w.field(saved, "kept.version")), "stop")
+        w.need(w.same(w.got(cell, "exposed", "failed"), w.env("false")), "stop")
+        of_kept, block_kept = w.field(whole, "array"), f.block
+        f.goto(done)
+        f.start(array)
+        w.need(w.either(general, partial(self._is_constant, saved),
+                        lambda: w.same(kind, w.env("array_type"))), "stop")
+        block_array = f.block
+        f.goto(done)
+        f.start(done)
+        return f.phi("ptr", [(of_tensor, block_tensor), (of_ref, block_ref),
+                             (of_kept, block_kept), (saved, block_array)])
+
+
+class Send(Steps):
+    """`i32 send(ptr cts, ptr deliver, ptr edge, ptr ct, i64 size, i1 fits)`: adds a cotangent to
+    what an edge has got so far, negative with an exception; `fits`: its shape is the edge's."""
+
+    def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
+        f = self.f = code.function("send", [
+            ("ptr", "cts"), ("ptr", "deliver"), ("ptr", "edge"), ("ptr", "ct"), ("i64", "size"),
+            ("i1", "fits")], returns="i32", internal=True)
+        w = self.w = Writer(f, offsets, ENV)
+        self.cts, self.deliver, edge, ct, size, fits = f.args
+        self.operands = f.emit("ptr", "alloca [2 x ptr], align 8")
+        odd, port, plain, old, new = (f.label(n) for n in ("odd", "port", "plain", "old", "new"))
+        w.need(w.has(ct, "type", w.env("array_type")), odd)
+        f.branch(w.has(edge, "type", w.env("port")), port, plain)
+        f.start(port)
+        f.branch(fits, old, new)
+        f.start(new)
+        self.fits_port(edge, ct, odd)
+        f.goto(old)
+        f.start(old)
+        self._to_port(edge, ct, odd)
+        f.start(plain)
+        old, new = f.label("old"), f.label("new")
+        f.branch(fits, old, new)
+        f.start(new)
+        w.fits(w.shape_of(edge), ct, odd)
+        f.goto(old)
+        f.start(old)
+        self._add(edge, ct, size, odd)
+        f.start("done")
+        f.ret(f.const("i32", 0))
+        f.start("failed")
+        f.ret(f.const("i32", -1))
+
+    def _to_port(self, edge: Value, ct: Value, odd: str) -> None:
+        """Put the first cotangent of one of several outputs beside that of another, and go to
+        "done"; the very first of a node, and further ones, are for the block `odd`."""
+        f, w = self.f, self.w
+        have = f.call("PyDict_GetItemWithError", "ptr", self.cts, w.field(edge, "port.node"))
+        w.need(w.differs(have, w.null), odd)
+        w.need(w.has(have, "type", w.env("list")), odd)
+        index = f.call("PyLong_AsLongLong", "i64", w.field(edge, "port.index"))
+        w.need(w.same(f.call("PyList_GetItem", "ptr", have, index), w.none), odd)
+        w.hold(ct)
+        f.call("PyList_SetItem", "i32", have, index, ct)
+        f.goto("done")
+
+    def _add(self, edge: Value, ct: Value, size: Value, odd: str) -> None:
+        """Add a cotangent that fits to what an edge has got so far, and go to "done"; the block
+        `odd`, which begins here, has the engine do it."""
+        f, w = self.f, self.w
+        store, join = f.label("store"), f.label("join")
+        have = f.call("PyDict_GetItemWithError", "ptr", self.cts, edge)
+        f.branch(w.same(have, w.null), store, join)
+        f.start(store)
+        self.good(f.call("PyDict_SetItem", "i32", self.cts, edge, ct))
+        f.goto("done")
+        f.start(join)
+        w.need(w.has(have, "type", w.env("array_type")), odd)
+        large = f.call("PyLong_AsLongLong", "i64", w.env("large"))
+        w.need(f.emit("i1", f"icmp slt i64 {size.ref}, {large.ref}"), odd)
+        f.store(have, self.operands)
+        f.store(ct, f.at(self.operands, "ptr", 1))
+        total = f.call("PyObject_Vectorcall", "ptr", w.env("plus"), self.operands, f.i64(2), w.null)
+        w.need(w.differs(total, w.null), "failed")
+        status = f.call("PyDict_SetItem", "i32", self.cts, edge, total)
+        w.drop(total)
+        self.good(status)
+        f.goto("done")
+        f.start(odd)
+        self.call(self.deliver, edge, ct)
+        f.goto("done")
+
+
+class Rules(Steps):
+    """A walk under construction. Its blocks: "stop" returns the index of the node, which is as it
+    was; "failed" returns NULL. Both give back what is held at `found` and `vals`."""
+
+    found: Value
+    vals: Value
+    count: Value
+
+    def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
+        code.declare("PyList_Append", "declare i32 @PyList_Append(ptr, ptr)")
+        Residual(code, offsets)
+        Send(code, offsets)
+        self.f = code.function("walk", [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
+                               returns="ptr")
+        self.w = Writer(self.f, offsets, ENV)
+        self.at = offsets
+
     def give_back(self, place: Value) -> None:
         """Drop what is held at a place of the stack, if anything is."""
         thing = self.f.load(place, "ptr")
         self.f.store(self.w.null, place)
         self.w.when(self.w.differs(thing, self.w.null), partial(self.w.drop, thing))
+
+    def value(self, saved: Value, *, general: bool = False) -> Value:
+        """What `residual` says; "stop" where there is nothing."""
+        f, w = self.f, self.w
+        found = f.call("residual", "ptr", saved, f.const("i1", general))
+        none, read = f.label("none"), f.label("value")
+        f.branch(w.same(found, w.null), none, read)
+        f.start(none)
+        error = f.call("PyErr_Occurred", "ptr")
+        f.branch(w.same(error, w.null), "stop", "failed")
+        f.start(read)
+        return found
+
+    def send(self, edge: Value, ct: Value, size: Value, fits: bool) -> None:
+        """Add a cotangent to what an edge has got so far."""
+        f = self.f
+        self.good(f.call("send", "i32", self.args[CTS], self.args[DELIVER], edge, ct, size,
+                         f.const("i1", fits)))
 
     def _parent(self, node: Value) -> Value:
         """The class that a node's class derives from."""
@@ -77,14 +260,17 @@ class Rules:
                         lambda: self._some(ct)), "stop")
         edges, saved = w.field(node, "edges"), w.field(node, "saved")
         n = f.call("PyTuple_Size", "i64", edges)
-        w.when(w.has(plan, "plan.grows", w.env("true")), lambda: self._no_sums(edges, n))
+        f.store(f.i64(3), self.count)
+        w.when(w.has(plan, "plan.grows", w.env("true")), lambda: self._begun(edges, n))
         self._read(saved)
         self._mark(node, plan, saved)
         w.hold(ct)
         self.good(f.call("PyDict_DelItem", "i32", self.args[CTS], node))
-        found = f.call("PyObject_Vectorcall", "ptr", rules, self._three(
-            ct, f.load(self.vals, "ptr"), w.field(node, "attrs")), f.i64(3), w.null)
+        found = f.call("PyObject_Vectorcall", "ptr", rules, self._laid(
+            ct, f.load(self.vals, "ptr"), w.field(node, "attrs"), f.load(self.found, "ptr")),
+            f.load(self.count, "i64"), w.null)
         self.give_back(self.vals)
+        self.give_back(self.found)
         self._spread(edges, n, found, ct)
 
     def _some(self, cts: Value) -> Value:
@@ -97,26 +283,42 @@ class Rules:
         return f.loop(f.i64(0), f.call("PyList_Size", "i64", cts), 1, [f.const("i1", False)],
                       one)[0]
 
-    def _three(self, *operands: Value) -> Value:
+    def _laid(self, *operands: Value) -> Value:
         for k, o in enumerate(operands):
             self.f.store(o, self.f.at(self.operands, "ptr", k))
         return self.operands
 
-    def _no_sums(self, edges: Value, n: Value) -> None:
-        """Stop where a rule could add to a large sum that has begun."""
+    def _begun(self, edges: Value, n: Value) -> None:
+        """`found`: a list of the large sums that have begun where the cotangents go, which rules
+        may add to, and None for the others; it is the fourth operand of such rules."""
         f, w = self.f, self.w
         large = f.call("PyLong_AsLongLong", "i64", w.env("large"))
+        sums = self._list(n)
+        f.store(sums, self.found)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
+            w.hold(w.none)
+            f.call("PyList_SetItem", "i32", sums, i, w.none)
             have = f.call("PyDict_GetItemWithError", "ptr", self.args[CTS],
                           f.call("PyTuple_GetItem", "ptr", edges, i))
-
-            def small() -> None:
-                w.need(w.has(have, "type", w.env("array_type")), "stop")
-                w.need(f.call("elements", "i64", have).compare("slt", large), "stop")
-            w.when(w.differs(have, w.null), small)
+            some = f.label("sum")
+            done = f.label("no_sum")
+            f.branch(w.differs(have, w.null), some, done)
+            f.start(some)
+            w.need(w.has(have, "type", w.env("array_type")), "stop")
+            w.need(f.call("elements", "i64", have).compare("sge", large), done)
+            w.need(w.has(have, "base", w.null), done)
+            held = self.result(w.env("refs"), have)          # by the dict alone
+            alone = f.call("PyLong_AsLongLong", "i64", held).compare("eq", 1)
+            w.drop(held)
+            w.need(alone, done)
+            w.hold(have)
+            f.call("PyList_SetItem", "i32", sums, i, have)
+            f.goto(done)
+            f.start(done)
             return []
         f.loop(f.i64(0), n, 1, [], one)
+        f.store(f.i64(4), self.count)
 
     def _read(self, saved: Value) -> None:
         """`vals`: a list of what the rules read."""
@@ -157,65 +359,6 @@ class Rules:
         held = f.call("PyTuple_Size", "i64", w.field(plan, "plan.kept")).compare("ne", 0)
         w.when(held & w.differs(mark, w.none) & w.differs(saved, w.none), replace)
 
-    def _is_constant(self, saved: Value) -> Value:
-        """Whether a residual is an array, or no residual at all, or a tuple of such."""
-        f, w = self.f, self.w
-
-        def all_of() -> Value:
-            def one(i: Value, fine: list[Value]) -> list[Value]:
-                item = f.call("PyTuple_GetItem", "ptr", saved, i)
-                return [fine[0] & (w.has(item, "type", w.env("aval_type"))
-                                   | w.same(item, w.none))]
-            n = f.call("PyTuple_Size", "i64", saved)
-            return f.loop(f.i64(0), n, 1, [f.const("i1", True)], one)[0]
-
-        def single() -> Value:
-            kind = w.field(saved, "type")
-            good = w.same(saved, w.none)
-            for name in ("array_type", "aval_type", "float", "int", "bool"):
-                good = good | w.same(kind, w.env(name))
-            return good
-        return w.either(w.has(saved, "type", w.env("tuple")), all_of, single)
-
-    def value(self, saved: Value, *, general: bool = False) -> Value:
-        """The array of a residual that nothing was written to; in `general` also what is no
-        array: a number, a shape with its dtype, several of those."""
-        f, w = self.f, self.w
-        w.need(w.differs(saved, w.null), "stop")
-        kind = w.field(saved, "type")
-        tensor, ref, rest, kept, other, array, done = (
-            f.label(n) for n in ("tensor", "ref", "rest", "kept", "other", "array", "value"))
-        whole_tensor = w.same(kind, w.env("tensor")) | w.same(kind, w.env("parameter"))
-        f.branch(whole_tensor, tensor, rest)
-        f.start(tensor)
-        w.need(w.has(saved, "_cell", w.none), "stop")
-        of_tensor, block_tensor = w.field(saved, "array"), f.block
-        f.goto(done)
-        f.start(rest)
-        f.branch(w.same(kind, w.env("ref")), ref, other)
-        f.start(ref)
-        w.need(w.untouched(w.field(saved, "ref.cell"), "failed"), "stop")
-        of_ref, block_ref = w.field(saved, "ref.array"), f.block
-        f.goto(done)
-        f.start(other)
-        f.branch(w.same(kind, w.env("kept")), kept, array)
-        f.start(kept)
-        whole = w.field(saved, "kept.tensor")
-        w.need(w.has(whole, "type", w.env("tensor")) | w.has(whole, "type", w.env("parameter")),
-               "stop")
-        cell = w.field(whole, "_cell")
-        now = w.got(cell, "version", "failed")
-        w.need(w.same(now, w.field(saved, "kept.version")), "stop")
-        w.need(w.same(w.got(cell, "exposed", "failed"), w.env("false")), "stop")
-        of_kept, block_kept = w.field(whole, "array"), f.block
-        f.goto(done)
-        f.start(array)
-        w.need(self._is_constant(saved) if general else w.same(kind, w.env("array_type")), "stop")
-        block_array = f.block
-        f.goto(done)
-        f.start(done)
-        return f.phi("ptr", [(of_tensor, block_tensor), (of_ref, block_ref),
-                             (of_kept, block_kept), (saved, block_array)])
     # -- what rules gave --------------------------------------------------------------------
     def _spread(self, edges: Value, n: Value, found: Value, ct: Value) -> None:
         """Add what rules gave for `ct`, of which a reference is ours, to what the edges have."""
@@ -255,9 +398,14 @@ class Rules:
 
     def _fits(self, edge: Value, c: Value, unfit: str) -> None:
         """Go on where a cotangent has shape and dtype of the edge."""
-        w = self.w
+        f, w = self.f, self.w
         w.need(w.has(c, "type", w.env("array_type")), unfit)
-        w.need(w.differs(w.field(edge, "type"), w.env("port")), unfit)
+        port, plain, good = f.label("port"), f.label("plain"), f.label("fits")
+        f.branch(w.has(edge, "type", w.env("port")), port, plain)
+        f.start(port)
+        self.fits_port(edge, c, unfit)
+        f.goto(good)
+        f.start(plain)
         w.fits(w.shape_of(edge), c, unfit)
 
         def wide() -> Value:
@@ -270,41 +418,15 @@ class Rules:
         dtype = w.either(w.has(edge, "type", w.env("accumulate")),
                          partial(w.field, edge, "leaf.dtype"), node)
         w.need(w.has(c, "descr", dtype), unfit)
+        f.goto(good)
+        f.start(good)
 
     def _take(self, found: Value, i: Value, edge: Value, c: Value) -> None:
         """Add a cotangent, which nobody holds afterwards but the sum."""
         f, w = self.f, self.w
-        done, odd = f.label("delivered"), f.label("odd")
         w.hold(c)
         f.store(c, self.vals)
         w.hold(w.none)
         f.call("PyList_SetItem", "i32", found, i, w.none)
-        self.add(edge, c, f.call("elements", "i64", c), done, odd)
-        f.start(done)
+        self.send(edge, c, f.call("elements", "i64", c), True)
         self.give_back(self.vals)
-
-    def add(self, edge: Value, ct: Value, size: Value, done: str, odd: str) -> None:
-        """Add a cotangent that fits to what an edge has got so far, and go to `done`; the block
-        `odd`, which begins here, has the engine do it."""
-        f, w = self.f, self.w
-        store, join = f.label("store"), f.label("join")
-        have = f.call("PyDict_GetItemWithError", "ptr", self.args[CTS], edge)
-        f.branch(w.same(have, w.null), store, join)
-        f.start(store)
-        self.good(f.call("PyDict_SetItem", "i32", self.args[CTS], edge, ct))
-        f.goto(done)
-        f.start(join)
-        w.need(w.has(have, "type", w.env("array_type")), odd)
-        large = f.call("PyLong_AsLongLong", "i64", w.env("large"))
-        w.need(f.emit("i1", f"icmp slt i64 {size.ref}, {large.ref}"), odd)
-        f.store(have, self.operands)
-        f.store(ct, f.at(self.operands, "ptr", 1))
-        total = f.call("PyObject_Vectorcall", "ptr", w.env("plus"), self.operands, f.i64(2), w.null)
-        w.need(w.differs(total, w.null), "failed")
-        status = f.call("PyDict_SetItem", "i32", self.args[CTS], edge, total)
-        w.drop(total)
-        self.good(status)
-        f.goto(done)
-        f.start(odd)
-        self.call(self.args[DELIVER], edge, ct)
-        f.goto(done)

@@ -12,16 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adjoint.kernels.stream import F32, F64, Stream, Tape, fused
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, Any]
 
 
 def exponential(s: Stream, shape: Any, rate: float) -> Array:
     """Exponential numbers, float64."""
-    return np.asarray(-1.0 / rate * np.log1p(-s.uniform(shape, F64)))
+    u = s.uniform(shape, F64)
+    np.log1p(np.negative(u, out=u), out=u)
+    return np.multiply(u, -1.0 / rate, out=u)
 
 
 def geometric(s: Stream, shape: Any, p: float) -> Array:
@@ -81,8 +82,8 @@ def picks(s: Stream, rows: Array, n: int) -> Array:
     edges[:, -1:] = 1
     u = s.uniform((len(rows), n), F64)
     out = np.empty(u.shape, np.int64)
-    for e, v, found in zip(edges.astype(F64), u, out, strict=True):
-        found[:] = np.searchsorted(e, v)
+    for i, (e, v) in enumerate(zip(edges.astype(F64), u, strict=True)):
+        out[i] = np.searchsorted(e, v)
     return out
 
 

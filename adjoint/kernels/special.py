@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, Any]
 
 _A = (1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2,
       3.77485237685302021e2, 3.20937758913846947e3)
@@ -120,6 +119,7 @@ def _lgamma64(x: Array) -> Array:
         mirrored = np.log(np.pi / np.abs(np.sin(np.pi * frac))) - body
     pole = reflect & (x == np.floor(x))
     out = np.where(reflect, mirrored, body)
+    out = np.where((x == 1.0) | (x == 2.0), 0.0, out)
     out = np.where(pole | np.isinf(x), np.inf, out)
     return np.where(np.isnan(x), x, out)
 
@@ -177,18 +177,24 @@ def _polygamma64(n: int, x: Array) -> Array:
     return (acc + out) * (-1.0) ** (n + 1)
 
 
+def _trigamma64(x: Array) -> Array:
+    reflect = x < 0.5
+    body = _polygamma64(1, np.where(reflect, 1.0 - x, x))
+    mirrored = (np.pi / np.sin(np.pi * (x - np.round(x)))) ** 2 - body
+    return np.where(reflect, mirrored, body)
+
+
+def trigamma(x: Any) -> Any:
+    """The derivative of digamma, elementwise."""
+    with np.errstate(all="ignore"):
+        return through_float64(_trigamma64, x)
+
+
 def polygamma(n: int, x: Any) -> Any:
     """The n-th derivative of digamma, elementwise, n >= 0; x > 0 for n >= 2."""
-    if n == 0:
-        return digamma(x)
+    if n < 2:
+        return trigamma(x) if n else digamma(x)
     with np.errstate(all="ignore"):
-        if n == 1:
-            def trigamma(v: Array) -> Array:
-                reflect = v < 0.5
-                body = _polygamma64(1, np.where(reflect, 1.0 - v, v))
-                mirrored = (np.pi / np.sin(np.pi * (v - np.round(v)))) ** 2 - body
-                return np.where(reflect, mirrored, body)
-            return through_float64(trigamma, x)
         return through_float64(lambda v: _polygamma64(n, v), x)
 
 
@@ -325,7 +331,10 @@ def rsqrt(x: Any) -> Any:
 
 def absolute_sign(x: Any) -> Any:
     """The sign of a real value, x/|x| of a complex one, 0 at 0."""
-    return np.array(x) if _kind(x) == "b" else np.sign(x)
+    if _kind(x) != "c":
+        return np.array(x) if _kind(x) == "b" else np.sign(x)
+    with np.errstate(all="ignore"):         # NumPy's sign has a direction at infinity
+        return np.where(x == 0, x, x / np.absolute(x))
 
 
 def xlogy(x: Any, y: Any) -> Any:

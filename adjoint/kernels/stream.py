@@ -18,14 +18,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, Any]
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 _LOW53 = np.uint64(2**53 - 1)
 _N = 624                 # words of a block
 _BULK = 1500             # words from which a call of machine code pays
+_FEW = 256               # numbers that are made of the words of one block
 _WIDE = 2**28            # ranges of integers from here on take two words a number
+_NORMAL = {F32: "normal float", F64: "normal double"}
 _TAPE = 512              # doubles drawn ahead for what takes them one by one
 
 
@@ -54,6 +55,7 @@ class Stream:
         self._lock = threading.RLock()                       # for the length of one draw
         self._seen = b""
         self._scratch = np.frombuffer(bytearray(4 * (_N + 16)), np.uint32)
+        self._half = np.frombuffer(bytearray(8), np.float64)     # for machine code: `next_double`
         self.seed(seed)
 
     @functools.cached_property
@@ -128,12 +130,17 @@ class Stream:
         """
         if n * 2 >= _BULK and _code().available():
             return np.unpackbits(self.bits(n, p), count=n, bitorder="little").view(np.bool_)
-        return (_paired(self.words(2 * n)) & _LOW53) < np.uint64(math.ceil(p * 2.0**53))
+        limit = math.ceil(p * 2.0**53)
+        if n < _FEW:
+            out = np.empty(n, np.bool_)
+            if self._few("below", out, 2 * n, (limit, 0)):
+                return out
+        return (_paired(self.words(2 * n)) & _LOW53) < np.uint64(limit)
 
     def bits(self, n: int, p: float) -> Array:
         """`below` as bits (uint8), the lowest first, up to a multiple of 64 of them."""
         if not _code().available():
-            out = np.frombuffer(bytearray(-(-n // 64) * 8), np.uint8)
+            out = np.zeros(-(-n // 64) * 8, np.uint8)
             out[:-(-n // 8)] = np.packbits(self.below(n, p), bitorder="little")
             return out
         with self._lock:
@@ -145,9 +152,18 @@ class Stream:
         return out
 
     def uniform(self, shape: Any, dtype: np.dtype[Any], low: float = 0.0,
-                high: float = 1.0) -> Array:
-        """Uniform numbers; 16-bit floats are float32 rounded."""
+                high: float = 1.0, out: Array | None = None) -> Array:
+        """Uniform numbers; 16-bit floats are float32 rounded. A few lie in `out` then, if given,
+        which is in C order."""
         n = math.prod(shape)
+        if n < _FEW and (dtype is F32 or dtype is F64):
+            out = np.empty(shape, dtype) if out is None else out
+            if dtype is F32:
+                done = self._few("float", out, n, reals=_singles(float(low), float(high)))
+            else:
+                done = self._few("double", out, 2 * n, reals=(low, high - low, high))
+            if done:
+                return out
         if dtype == F64:
             found = self._bulk("double", n, F64, lambda w: _open(
                 fused(_real(w), high - low, low), low, high), reals=(low, high - low, high))
@@ -159,6 +175,19 @@ class Stream:
                 found = _open(found.astype(dtype), low, high)
         return found.reshape(shape)
 
+    def _few(self, kind: str, out: Array, words: int, integers: tuple[int, int] = (0, 0),
+             reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> bool:
+        """Fill `out` by one call of machine code, where so many words are left of the block; False,
+        with nothing done, where they are not."""
+        if not _machine():
+            return False
+        with self._lock:
+            memory = self._memory
+            if words > _N - memory.item(_N):
+                return False
+            _code().few(kind, memory, out, integers, reals, self._half)
+        return True
+
     def _bulk(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
               reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> Array:
         """`n` numbers; `made` makes them of words in NumPy where there is no whole block."""
@@ -166,9 +195,9 @@ class Stream:
         with self._lock:
             if not _code().available():
                 return made(self.raw(n * per)).astype(dtype, copy=False)
-            if 0 < n * per <= _N - int(self._memory[_N]):
+            if n * per <= _N - int(self._memory[_N]):
                 out = np.empty(n, dtype)
-                _code().few(kind, self._memory, out, reals)
+                _code().few(kind, self._memory, out, reals=reals)
                 return out
             if per == 1:
                 return self._in_place(kind, np.empty(n, dtype), reals)
@@ -180,7 +209,7 @@ class Stream:
         """`_blocks` of numbers of one word, with no memory but the result's."""
         done = _N - int(self._memory[_N])
         if done:
-            _code().few(kind, self._memory, out[:done], reals)
+            _code().few(kind, self._memory, out[:done], reals=reals)
         count = (out.size - done) // _N
         if count:
             self._scratch[:_N] = self._memory[:_N]
@@ -190,7 +219,7 @@ class Stream:
         if done < out.size:
             self._bits.random_raw()                          # makes the next block
             self._memory[_N] = 0
-            _code().few(kind, self._memory, out[done:], reals)
+            _code().few(kind, self._memory, out[done:], reals=reals)
         return out
 
     def _blocks(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
@@ -215,10 +244,15 @@ class Stream:
 
     # ------------------------------------------------------------------ normal numbers
     def normal(self, shape: Any, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0, *,
-               single: bool = False) -> Array:
-        """Normal numbers; `single` where PyTorch draws them one by one although there are many."""
+               single: bool = False, out: Array | None = None) -> Array:
+        """Normal numbers; `single` where PyTorch draws them one by one although there are many.
+        `out` as for `uniform`."""
         n = math.prod(shape)
         if n < 16 or single:
+            if 0 < n < _FEW and (dtype is F32 or dtype is F64):
+                out = np.empty(shape, dtype) if out is None else out
+                if self._few_normal(out, n, mean, std):
+                    return out
             with self._lock:
                 one_by_one = self.pairs(n)
             return fused(one_by_one, std, mean).astype(dtype).reshape(shape)
@@ -233,6 +267,19 @@ class Stream:
             _pairs().fill(last, mean, std)
             held[-16:] = last
         return held.reshape(shape).astype(dtype, copy=False)
+
+    def _few_normal(self, out: Array, n: int, mean: float, std: float) -> bool:
+        """`_few` of normal numbers one after the other."""
+        with self._lock:
+            waits = int(self.next_double is not None)
+            if waits:
+                self._half[0] = self.next_double
+            words = 4 * ((n - waits + 1) // 2)
+            if not _code().normals() or not self._few(_NORMAL[out.dtype], out, words, (waits, 0),
+                                                      (mean, std, 0.0)):
+                return False
+            self.next_double = self._half.item() if (n - waits) % 2 else None
+        return True
 
     def pairs(self, n: int) -> Array:
         """`n` normal numbers of float64 one after the other; half a pair waits for the next call.
@@ -260,6 +307,9 @@ class Stream:
         elif width >= _WIDE:
             drawn = self.long(n) % np.uint64(width)
         else:
+            out = np.empty(shape, np.int64)
+            if n < _FEW and -2**63 <= low < 2**63 and self._few("range", out, n, (low, width)):
+                return out
             drawn = (self.words(n) % np.uint32(width)).astype(np.uint64)
         return (drawn + np.uint64(low % 2**64)).view(np.int64).reshape(shape)
 
@@ -346,6 +396,11 @@ def _fused32(x: Array, a: Any, b: Any) -> Array:
 def _code() -> Any:
     """Imported when first used: programs that draw nothing need no compiler."""
     return importlib.import_module("adjoint.kernels.mersenne")
+
+
+@functools.cache
+def _machine() -> bool:
+    return bool(_code().available())
 
 
 @functools.cache

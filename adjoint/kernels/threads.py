@@ -30,7 +30,9 @@ from adjoint.base.errors import ArgumentError
 from adjoint.kernels import llvm
 
 _FUTEX = {"x86_64": 202, "AMD64": 202, "aarch64": 98, "arm64": 98}
-_SPIN = 3000
+# Rounds of waiting before a worker sleeps (some 200 us): programs of operations of tens of
+# microseconds leave gaps of that length, and waking a worker costs as much as one of their products
+_SPIN = 12000
 _LIGHT = 32      # light chunks (some microseconds each) below which the caller stays alone
 # Byte offsets in the shared state; each word that is written often has a cache line of its own.
 _LOCK, _SEQ, _SLEEPERS, _STATE, _FN, _ARGS, _TOTAL, _NEXT, _STOP, _LIMIT = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.kernels import builtin, direct, rules_ir, walk_ir
+from adjoint.kernels import arrange_ir, builtin, direct, rules_ir, walk_ir
 from adjoint.kernels.calls import Slots, link
 from adjoint.kernels.expr import var
 
@@ -20,11 +20,16 @@ def walker(objects: Mapping[str, Any], slots: Slots
     `arrange(order, ends, roots)`; None where there is no generated code. The arguments
     say what nodes and tensors look like: see `calls.link`."""
     names = {n: sys.intern(n) for n in ("hooked", "ports", "edges")}
-    objects = {"plus": _plus(), "bool": bool, "list": list, **names, **objects}
-    module = link("walk", walk_ir.text, rules_ir.ENV, objects, slots)
-    if module is None:
-        return None
-    walk, arrange = (builtin.make(n, module.address(n), ()) for n in ("walk", "arrange"))
+    objects = {"plus": _plus(), "refs": sys.getrefcount, "bool": bool, "list": list, **names,
+               **objects}
+    # two modules, because both functions in one take longer to compile than a kernel may
+    made = []
+    for name, text in (("walk", walk_ir.text), ("arrange", arrange_ir.text)):
+        module = link(name, text, rules_ir.ENV, objects, slots)
+        if module is None:
+            return None
+        made.append(builtin.make(name, module.address(name), ()))
+    walk, arrange = made
     return walk, arrange
 
 

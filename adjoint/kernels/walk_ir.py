@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from adjoint.kernels.arrange_ir import HEAP, Arrange
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.objects_ir import ELEMENTS, declare
 from adjoint.kernels.rules_ir import CTS, ENV, LAST, LEAVES, MARK, ORDER, START, Rules
@@ -32,8 +31,7 @@ def text(offsets: Mapping[str, int]) -> str:
     code = Code()
     declare(code, ENV)
     _Walk(code, offsets).emit()
-    Arrange(code, offsets).emit()
-    return code.text() + ELEMENTS.format(**offsets) + HEAP
+    return code.text() + ELEMENTS.format(**offsets)
 
 
 class _Walk(Rules):
@@ -62,7 +60,8 @@ class _Walk(Rules):
         f.store(f.load(self.index, "i64") + 1, self.index)
         f.goto("head")
         f.start("stop")
-        self.give_back(self.vals)
+        for place in (self.found, self.vals):
+            self.give_back(place)
         f.ret(f.call("PyLong_FromLongLong", "ptr", f.load(self.index, "i64")))
         f.start("failed")
         for place in (self.found, self.vals):
@@ -121,7 +120,10 @@ class _Walk(Rules):
             wanted, done = f.label("wanted"), f.label("delivered")
             f.branch(w.same(e, w.none), done, wanted)
             f.start(wanted)
-            self._deliver(e, f.call("PyTuple_GetItem", "ptr", found, f.i64(k)), size, done)
+            ct = f.call("PyTuple_GetItem", "ptr", found, f.i64(k))
+            w.need(w.differs(ct, w.null), "failed")
+            self.send(e, ct, size, False)
+            f.goto(done)
             f.start(done)
         f.store(w.null, self.found)
         w.drop(found)
@@ -166,15 +168,18 @@ class _Walk(Rules):
         return edges
 
     def _alone(self, edges: list[Value], size: Value, limit: Value) -> None:
-        """Stop at a large node whose edges lead to one place, or to sums that have begun, or whose
-        cotangent may give its memory on."""
+        """Stop at a node of a kernel whose edges lead to one place, and at a large one whose edges
+        lead to sums that have begun, or whose cotangent may give its memory on."""
         f, w = self.f, self.w
-        great, done = f.label("great"), f.label("alone")
-        f.branch(size.compare("slt", limit), done, great)
+        kernel, great, done = f.label("kernel"), f.label("great"), f.label("alone")
+        f.branch(size.compare("slt", limit), done, kernel)
+        f.start(kernel)
+        w.need(w.differs(edges[0], edges[1]) | w.same(edges[0], w.none), "stop")
+        large = f.call("PyLong_AsLongLong", "i64", w.env("large"))
+        f.branch(size.compare("slt", large), done, great)    # (nothing smaller is added to)
         f.start(great)
         whole = f.call("PyLong_AsLongLong", "i64", w.env("whole"))
         w.need(size.compare("slt", whole), "stop")
-        w.need(w.differs(edges[0], edges[1]) | w.same(edges[0], w.none), "stop")
         for e in edges:
             held = f.call("PyDict_Contains", "i32", self.args[CTS], e)
             self.good(held)
@@ -195,13 +200,3 @@ class _Walk(Rules):
             w.drop(old)
             w.when(w.differs(second, w.null), lambda: w.drop(second))
         w.when(gone, replace)
-
-    def _deliver(self, edge: Value, ct: Value, size: Value, done: str) -> None:
-        """Add a cotangent to what an edge has got so far."""
-        f, w = self.f, self.w
-        w.need(w.differs(ct, w.null), "failed")
-        odd = f.label("odd")
-        w.need(w.has(ct, "type", w.env("array_type")), odd)
-        w.need(w.differs(w.field(edge, "type"), w.env("port")), odd)
-        w.fits(w.shape_of(edge), ct, odd)
-        self.add(edge, ct, size, done, odd)

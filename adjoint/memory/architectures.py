@@ -118,9 +118,10 @@ def _attention(flash: bool, dropout: bool) -> list[Saved]:
             Saved("softmax", "probabilities", "a*s*s*b", "e", "scores", True, True)
         )
         if dropout:
-            rows.append(
-                Saved("matmul", "dropped probabilities", "a*s*s*b", "e", "scores", True, True)
-            )
+            rows += [
+                Saved("dropout", "mask", "a*s*s*b", "1/8", "scores", True, True),
+                Saved("matmul", "dropped probabilities", "a*s*s*b", "e", "scores", True, True),
+            ]
     rows.append(Saved("output linear", "attention result", "s*b*a*d", split=True))
     return rows
 
@@ -138,8 +139,8 @@ def transformer_block(
 ) -> tuple[Saved, ...]:
     """Rows of one pre-norm block; post-norm keeps the same numbers of the same sizes.
 
-    Dropout keeps no mask (it is made again from the generator's state); of dense attention
-    it keeps the dropped copy of the probabilities, which the product with v reads.
+    Dropout keeps a bit for each element (tiled attention none: it draws its mask again); of
+    dense attention also the dropped copy of the probabilities, which the product with v reads.
 
     >>> sum(row.elements == "s*b*f" for row in transformer_block(glu=True))
     4
@@ -147,6 +148,8 @@ def transformer_block(
     rows = [*_norm("norm 1", rms)]
     rows.append(Saved("q, k, v linear", "norm 1 result", "s*b*h", lean=False))
     rows += _attention(flash, dropout)
+    if dropout:
+        rows += [Saved(f"dropout {i}", "mask", "s*b*h", "1/8", "dropout") for i in (1, 2)]
     rows += _norm("norm 2", rms)
     rows.append(Saved("mlp in linear", "norm 2 result", "s*b*h", group="mlp", lean=False))
     if glu:
@@ -366,17 +369,23 @@ def names() -> list[str]:
     return list(_MAKERS)
 
 
+def _bare(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
 def architecture(name: str) -> Architecture:
-    """Look up an architecture by name (case does not matter).
+    """Look up an architecture by name; case, dashes, underscores and dots do not matter.
 
     Raises `ArgumentError` listing the names.
 
     >>> architecture("GPT2").symbols["h"]
     768
+    >>> architecture("resnet50").name
+    'resnet-50'
     """
-    key = name.strip().lower().replace("_", "-")
-    key = {"gpt-2": "gpt2", "gpt-3": "gpt3-175b", "gpt3": "gpt3-175b", "mt-nlg": "mt-nlg-530b",
-           "llama-70b": "llama-3.1-70b", "llama-7b": "llama-2-7b"}.get(key, key)
+    key = _bare(name)
+    key = {"gpt3": "gpt3-175b", "mtnlg": "mt-nlg-530b", "llama70b": "llama-3.1-70b",
+           "llama7b": "llama-2-7b"}.get(key, {_bare(k): k for k in _MAKERS}.get(key, key))
     if key not in _MAKERS:
         raise ArgumentError(
             f"architecture: {name!r} is not known; the names are {', '.join(_MAKERS)}"

@@ -8,6 +8,7 @@ to have it back, per byte and time until it is needed (the heuristic of Kirisame
 from __future__ import annotations
 
 import heapq
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.autograd.graph import saved_tensors_hooks
-from adjoint.base.aval import Aval, MetaArray, aval_of
+from adjoint.base import provenance
 from adjoint.base.errors import ArgumentError
 from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import Observer, watchers
@@ -29,6 +30,7 @@ from adjoint.core.tensor import (
     wrap,
 )
 from adjoint.kernels import alloc
+from adjoint.memory import needs
 from adjoint.memory.lineage import (
     Handle,
     Layout,
@@ -41,12 +43,13 @@ from adjoint.memory.lineage import (
 )
 from adjoint.memory.planner import BudgetError
 from adjoint.memory.repeats import Going, Repeats
-from adjoint.memory.sizes import parse_bytes
+from adjoint.memory.sizes import machine_memory, parse_bytes
 from adjoint.memory.spill import SpillError, SpillFile
 
 SMALL = 256          # bytes; smaller residuals stay where they are
 MANY = 256          # storages from which on one ranking serves several times
 MARGIN = 1 << 18     # bytes left free below the budget, for what is too small to be refused
+BEYOND = 16          # a step that does not fit is measured up to this part of the machine's memory
 
 
 class BudgetReport(NamedTuple):
@@ -88,7 +91,8 @@ class budget(saved_tensors_hooks, Observer):
     Everything that NumPy has allocated in the process counts: parameters, gradients, data and the
     temporaries of kernels (where the counting allocator is missing, see `kernels.alloc`: what ops
     and backward rules return). Gradients are those without a budget, bit for bit. `BudgetError`
-    (also a MemoryError) says which op did not fit, and the least budget known to be needed.
+    (also a MemoryError) says which op did not fit and names the least budget that is enough: to
+    find it, the step is run to the end of its backward, and only then is the error raised.
 
     >>> import adjoint as ad
     >>> x = ad.ones(4, 4, requires_grad=True)
@@ -120,6 +124,7 @@ class budget(saved_tensors_hooks, Observer):
         self._exact = False
         self._outer_limit = 0
         self._least = 0
+        self._failed = ""           # how a step failed that runs on to be measured
         self._ranked: list[tuple[float, int, Storage]] = []
         self._stale = 0
         self._peak = self._dropped = self._spilled = self._runs = 0
@@ -134,6 +139,7 @@ class budget(saved_tensors_hooks, Observer):
         if self._active == 1:
             self._walks.clear()
             self._frame = self._last = None
+            self._failed = ""
             self._outer_limit = alloc.set_limit(self._room())
             self._shrink(0)
             alloc.mark()
@@ -148,8 +154,10 @@ class budget(saved_tensors_hooks, Observer):
         watchers.pop(self._held.pop())
         super().__exit__(*exc)
         error = exc[1]
+        if error is None and not self._active:
+            self._tell()
         if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
-            raise self._error(self.live() + _asked(error), _asked(error)) from error
+            raise self._error(self.live() + needs.asked(error), needs.asked(error)) from error
 
     def _margin(self) -> int:
         return min(MARGIN, self.limit // 64)
@@ -185,10 +193,10 @@ class budget(saved_tensors_hooks, Observer):
 
     # ------------------------------------------------------------------ ops
     def before(self, op: Any, args: Any, attrs: Any) -> None:
-        key = _key(op.name, args)
+        key = needs.key(op.name, args)
         need = self._needs.get(key)
         if need is None:
-            need = _guess(op, args, attrs)
+            need = needs.guess(op, args, attrs)
         if self._last is not None:
             before, start = self._last
             self._gaps[before] = max(self._used(start), self._gaps.get(before, 0))
@@ -224,7 +232,7 @@ class budget(saved_tensors_hooks, Observer):
         seconds = time.perf_counter() - frame.begun
         written = any(t is a for t in made for a in args)
         record = None
-        if node is not None and not written and _plain(args) and _plain(made):
+        if node is not None and not written and needs.plain(args) and needs.plain(made):
             self._now = node.seq
             record = self._record(op, args, attrs, made, node, seconds, need)
         if self._repeats is not None:
@@ -324,7 +332,7 @@ class budget(saved_tensors_hooks, Observer):
         with self.lock:
             held = [self._fetch(h.storage) for h in handles]    # until the rules have read it
             need = self._needs.get(key)
-            self._shrink(_guess_backward(node) if need is None else need)
+            self._shrink(needs.guess_backward(node) if need is None else need)
         self._within()
         self._frame = _Running(key, self._mark(), self.lineage.live)
         self._frame.held, self._frame.storages = held, [h.storage for h in handles]
@@ -356,6 +364,8 @@ class budget(saved_tensors_hooks, Observer):
             self._walks.pop()
         if walk.keep or self._walks:
             return
+        if sys.exc_info()[1] is None:
+            self._tell()
         with self.lock:
             self.lineage.cut([s for s in list(self.lineage.table.values())
                               if s.record is not None and not s.handles])
@@ -367,18 +377,21 @@ class budget(saved_tensors_hooks, Observer):
         """Drop or spill until `need` more bytes fit, or nothing is left to give."""
         if not self._active:
             return
+        if self._failed:
+            self.give(1 << 62)
+            return
         over = self.live() + need - (self.limit - self._margin())
         if over <= 0:
             return
         freed = self.give(over)
         if freed < over and not self._exact:
             if self.live() + need > self.limit:
-                raise self._error(self.live() + need, need)
+                self._fail(self.live() + need, need)
 
     def _within(self) -> None:
         """The allocator serves small requests beyond the limit; that ends here."""
-        if self._active and self.live() > self.limit:
-            raise self._error(self.live(), 0)
+        if self._active and self.live() > self.limit and not self._failed:
+            self._fail(self.live(), 0)
 
     def give(self, over: int) -> int:
         """Free at least `over` bytes if possible, the cheapest first; returns how many."""
@@ -475,16 +488,52 @@ class budget(saved_tensors_hooks, Observer):
         """The allocator said no: make room for what was asked, or explain."""
         if isinstance(error, BudgetError) or not self._active:
             return False
-        asked = _asked(error) or self.limit // 64
+        asked = needs.asked(error) or self.limit // 64
         most = (alloc.marked() if self._exact else self.live()) + asked
         with self.lock:
             if self.give(max(most - self.limit, asked)):
                 return True
-        raise self._error(most, asked) from None
+        self._fail(most, asked)
+        return True
+
+    def _fail(self, most: int, asked: int) -> None:
+        """Where `asked` bytes bring the live bytes to `most`, and nothing is left to give up: let
+        the step run to the end of its backward beyond the limit, so that the error can name a
+        budget that is enough for all of it; raise at once where that takes the machine's memory,
+        or passes an enclosing budget."""
+        top = self._beyond()
+        if self._failed or self._outer_limit or most > top:
+            raise self._error(most, asked) from None
+        frame = provenance.user_frame(sys._getframe(1))
+        where = provenance.locate(frame.f_code, frame.f_lasti) if frame else ""
+        what = f"{self._frame.key[0]} " if self._frame is not None else ""
+        self._failed = (f"budget: {self.limit:,} bytes do not suffice: {asked:,} more were asked "
+                        f"for by {what}at {where}, where {most - asked:,} were in use and nothing "
+                        f"was left to drop or spill{self._disk}")
+        alloc.set_limit(top)
+
+    def _beyond(self) -> int:
+        return max(2 * self.limit, machine_memory() // BEYOND)
+
+    def _tell(self) -> None:
+        """Raise for a step that did not fit, with what it needed."""
+        if not self._failed:
+            return
+        self._note_peak()
+        words, self._failed = self._failed, ""
+        if self._active:
+            alloc.set_limit(self.limit)
+        self._least = max(self._least, _with_margin(self._peak))
+        raise BudgetError(
+            f"{words}; run to the end of its backward holding as little as it can, the step needed "
+            f"{self._peak:,}: a budget of {self._least:,} bytes is enough for it\n  what stays: "
+            "parameters, gradients, what the program itself holds, and what the op that runs reads "
+            "and makes\n  fix: a larger budget, a smaller batch, or fewer values held by the "
+            "program", self._least)
 
     def _error(self, most: int, asked: int) -> BudgetError:
         """What to raise where `asked` bytes would have brought the live bytes to `most`."""
-        self._least = max(self._least, most + min(MARGIN, most // 63 + 1))   # and its margin
+        self._least = max(self._least, _with_margin(most))
         return BudgetError(
             f"budget: {self.limit:,} bytes do not suffice: {asked:,} more are asked for where "
             f"{most - asked:,} are in use and nothing is left to drop or spill{self._disk}; a "
@@ -529,56 +578,9 @@ class lean(budget):
                 self._dropped += s.nbytes
 
 
-def _asked(error: Any) -> int:
-    """Bytes of the request that NumPy was refused."""
-    try:
-        shape, dtype = error.args
-        return int(np.prod(shape, dtype=np.int64)) * int(dtype.itemsize)
-    except (AttributeError, TypeError, ValueError):
-        return 0
-
-
-def _plain(values: Any) -> bool:
-    """Whether these are arrays and tensors with memory, outside of transforms."""
-    return all(not isinstance(v, Tensor) or (not v.level and type(v.array) is np.ndarray)
-               for v in values) and not any(isinstance(v, MetaArray) for v in values)
-
-
-def _shape(a: Any) -> Any:
-    if isinstance(a, Tensor):
-        return tuple(a.shape), a.array.dtype if not a.level else None
-    return (a.shape, a.dtype) if isinstance(a, np.ndarray) else None
-
-
-def _key(name: str, args: Any) -> Any:
-    return name, tuple([_shape(a) for a in args])
-
-
-def _guess(op: Any, args: Any, attrs: Any) -> int:
-    """Bytes an op will ask for, before it was ever seen: those of its results."""
-    if op.view or not _plain(args):
-        return 0
-    try:
-        arrays = [a.array if isinstance(a, Tensor) else a for a in args]
-        if op.prepare is not None:
-            arrays = op.prepare(arrays)
-        made = op.infer(*(None if a is None else aval_of(a) for a in arrays), **attrs)
-    except Exception:  # the op itself will say what is wrong with its operands
-        return 0
-    return sum(_size(a) for a in (made if type(made) in (tuple, list) else (made,)))
-
-
-def _size(a: Aval) -> int:
-    return int(np.prod(a.shape, dtype=np.int64)) * int(a.dtype.itemsize)
-
-
-def _guess_backward(node: Any) -> int:
-    """Bytes the rules of a node will ask for: a cotangent per operand, and one more."""
-    sizes = [0]
-    for e in node.edges:
-        if e is not None and e.shape is not None and not getattr(e, "ports", 0):
-            sizes.append(8 * int(np.prod(tuple(e.shape), dtype=np.int64)) // 2)
-    return sum(sizes) + max(sizes)
+def _with_margin(most: int) -> int:
+    """The budget under which `most` bytes may be alive."""
+    return most + min(MARGIN, most // 63 + 1)
 
 
 def _handles(node: Any, owner: budget) -> list[Handle]:

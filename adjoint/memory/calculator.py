@@ -421,7 +421,7 @@ def _why(group: str, arch: Architecture, options: Options, rows: tuple[Saved, ..
         )
     if group in ("dropout", "scores"):
         reasons.append(
-            "dropout keeps no masks: they are made again from the generator's state, 2.5 KB each"
+            "masks of dropout are a bit for each element, in the formula a byte"
             if arch.dropout else
             "no dropout: no masks" + " and no dropped copy" * (group == "scores")
         )

@@ -105,23 +105,31 @@ class Ledger(Observer):
         self.entries: list[Entry] = []
         self._by_id: dict[int, Entry] = {}
         self._nodes: dict[int, _Saver] = {}
+        self._paths: dict[int, str] = {}        # node, by its identity -> module that it is of
         self._named: set[int] = set()
         self._walking = 0
         self.running = False
 
     # ------------------------------------------------------------------ events
-    def mark(self, name: str) -> None:
+    def mark(self, name: str, module: str = "") -> None:
         """End an event: the bytes now, and the most since the last."""
         stack = _modules()
         live, top = self.meter.mark()
-        self.marks.append((name, stack[-1][0] if stack else "", live, top, perf_counter()))
+        self.marks.append((name, stack[-1][0] if stack else module, live, top, perf_counter()))
 
-    def note(self, array: Any, op: str, role: str = "", node: Any = None) -> Entry | None:
+    def note(self, array: Any, op: str, role: str = "", node: Any = None, module: str = ""
+             ) -> Entry | None:
         """Enter the storage behind `array` if it is new."""
+        known = self._by_id
+        entry = known.get(id(array))
+        if entry is None and array.base is not None:
+            entry = known.get(id(array.base))
+        if entry is not None:                # (most calls end here: nothing else is asked)
+            return entry
         storage = array if type(array) is ndarray and array.base is None else storage_of(array)
         if storage is None:
             return None
-        entry = self._by_id.get(id(storage))
+        entry = known.get(id(storage))
         if entry is not None:
             return entry
         entry = Entry(storage, self._gone)
@@ -131,7 +139,9 @@ class Ledger(Observer):
         if self.running:
             stack = _modules()
             if stack:
-                entry.module = stack[-1][0]
+                module = stack[-1][0]
+            if module:
+                entry.module = module
             code = getattr(node, "code", None)
             if code is not None:
                 entry.code, entry.lasti = code, node.lasti
@@ -139,7 +149,7 @@ class Ledger(Observer):
                 frame = provenance.user_frame(sys._getframe(2))
                 if frame is not None:
                     entry.code, entry.lasti = frame.f_code, frame.f_lasti
-        self._by_id[entry.key] = entry
+        known[entry.key] = entry
         self.entries.append(entry)
         return entry
 
@@ -168,8 +178,7 @@ class Ledger(Observer):
         for a in args:
             if isinstance(a, Tensor) and not a.level:
                 array = a.array
-                plain = type(array) is ndarray and array.base is None
-                if id(array if plain else storage_of(array)) not in known:
+                if id(array) not in known and id(array.base) not in known:
                     self.own(a, _role_of(a))
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
@@ -178,18 +187,20 @@ class Ledger(Observer):
         self.mark(op.name)
 
     def forward(self, node: Any, args: Any, made: Any) -> None:
-        saved = node.saved
+        stack, saved = _modules(), node.saved
+        self._paths[id(node)] = stack[-1][0] if stack else ""
         if saved is None or type(saved) is Freed:
             return
         name = node.plan.op.name if node.plan is not None else node.name()
         kept: list[Entry] = []
+        known, place = self._by_id, None
         for array in arrays_of(saved):
-            entry = self.note(array, name, "", node)
+            entry = known.get(id(array)) or self.note(array, name, "", node)
             if entry is not None:
                 if not entry.savers:
                     if entry.saved == FOREVER:
                         entry.saved = len(self.marks)
-                    entry.saver = node.name(), node.code, node.lasti
+                    entry.saver = place = place or (node.name(), node.code, node.lasti)
                     entry.released = FOREVER
                 entry.savers += 1
                 kept.append(entry)
@@ -214,11 +225,11 @@ class Ledger(Observer):
             saver = self._nodes.get(id(node))
             if saver is not None:
                 self._release(saver)
-        name = node.name()
+        name, module = node.name(), self._paths.get(id(node), "")
         for c in results:
             if c is not None:
-                self.note(c.array if isinstance(c, Tensor) else c, name, "temporary", node)
-        self.mark(name)
+                self.note(c.array if isinstance(c, Tensor) else c, name, "temporary", node, module)
+        self.mark(name, module)
 
     def accumulated(self, leaf: Any) -> None:
         grad = leaf._grad

@@ -121,8 +121,9 @@ class Reach:
 
     def _methods(self, kind: type) -> Iterator[Any]:
         for k in kind.__mro__:
+            top = k.__module__.split(".")[0]
             if (sys.modules.get(k.__module__) is None
-                    or k.__module__.split(".")[0] in ("adjoint", *sys.stdlib_module_names)):
+                    or top in ("adjoint", "torch", *sys.stdlib_module_names)):
                 continue
             for value in vars(k).values():
                 inner = getattr(value, "__func__", value)
@@ -139,7 +140,7 @@ class Reach:
             self._cells.append((cell, content))
             yield content
         yield from (f.__defaults__, f.__kwdefaults__, vars(f))
-        if f.__code__.co_filename in provenance.inside:
+        if provenance.inside[f.__code__.co_filename]:
             return
         names = set(_names(f.__code__))
         for name in names & f.__globals__.keys():

@@ -131,7 +131,7 @@ def probe(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
           metas: list[MetaArray]) -> Program:
     """Run `fn` on scratch arrays until two runs agree on what they took: the first may fill
     caches that the package keeps (plans, tables, choices by measurement)."""
-    if fn is compute:
+    if fn is compute or fn is _written:
         args[0].often = True     # what it is to become takes other memory than what it begins as
     token, books = rehearsal.set(None), account.set(None)
     try:

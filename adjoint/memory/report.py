@@ -105,7 +105,7 @@ class Report:
         event = self.peak_event if at is None else at
         keys: dict[str, Callable[[Entry], str]] = {
             "role": lambda e: e.role_at(event), "op": lambda e: e.op or e.role_at(event),
-            "module": lambda e: e.module or "(no module)", "line": Entry.where,
+            "module": _module, "line": Entry.where,
             "holder": lambda e: e.holder(event), "storage": lambda e: _storage(e, event)}
         if by not in keys:
             raise ArgumentError(f"rows: by={by!r}; it is one of {', '.join(keys)}")
@@ -196,6 +196,14 @@ class Report:
     def __repr__(self) -> str:
         peak, live = format_bytes(self.peak), format_bytes(self.live)
         return f"<{self.kind} memory: peak {peak}, live {live}>"
+
+
+def _module(e: Entry) -> str:
+    """The module that made it; of a parameter or its gradient the one that it belongs to."""
+    path, _, last = e.name.removeprefix(".grad of ").rpartition(".")
+    if e.role in ("parameter", "gradient") and last.isidentifier():
+        return path or "(the outermost module)"
+    return e.module or "(no module)"
 
 
 def _storage(e: Entry, at: int) -> str:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from adjoint.base import provenance
 from adjoint.base.text import format_bytes
 from adjoint.core.tensor import AccumulateGrad, Freed, Node, Port, Tensor
+from adjoint.kernels import alloc
 from adjoint.memory.ledger import arrays_of, bytes_of, storage_of
 
 _DEPTH = 6          # links followed between a result and a name
@@ -93,18 +94,24 @@ def retained() -> list[Retained]:
 
 def leaks() -> str:
     """`retained()` as text, with the total; the storages that several results share count once.
+    Also how many bytes only reference cycles held, which are gone after this call.
 
     >>> import adjoint as ad
     >>> w = ad.ones(1000, requires_grad=True)
     >>> total = (w * w).sum(); total.backward()
-    >>> print(leaks())
+    >>> print(leaks().splitlines()[0])
     no unfreed graph is alive
     """
-    found = retained()
-    if not found:
-        return "no unfreed graph is alive"
-    lines = [f"{len(found)} unfreed graph{'s' * (len(found) > 1)} alive"]
-    return "\n".join([*lines, *(f"  {r}" for r in found)])
+    held = alloc.live()
+    found = retained()                 # (collects first)
+    held -= alloc.live()
+    lines = [f"{len(found)} unfreed graph{'s' * (len(found) > 1)} alive" if found else
+             "no unfreed graph is alive", *(f"  {r}" for r in found)]
+    if held > 0:
+        lines.append(f"  {format_bytes(held)} were held by reference cycles, until the collection "
+                     "that this report begins with\n    an object that leads to itself and to "
+                     "these arrays: break the cycle, or keep .detach() in it")
+    return "\n".join(lines)
 
 
 def _node(edge: Any) -> Any:
@@ -143,7 +150,7 @@ def _named_objects(wanted: set[int]) -> dict[int, str]:
     for frame in sys._current_frames().values():
         walker: FrameType | None = frame
         while walker is not None:
-            if walker.f_code.co_filename not in provenance.inside:
+            if not provenance.inside[walker.f_code.co_filename]:
                 _search(walker, found, wanted)
             walker = walker.f_back
     return found
@@ -282,8 +289,9 @@ def _owner(attributes: dict[Any, Any]) -> Any:
 def _advice(t: Any, path: str) -> str:
     name = t.grad_fn.name()
     if t.numel() == 1 and ("[" in path):
-        return ("a list of losses that were never backed: append loss.item() or loss.detach(), or "
-                "call backward() on each")
+        return ("a list of losses whose graphs nothing has freed (no backward(), or one with "
+                "retain_graph=True): append loss.item() or loss.detach(), or call backward() on "
+                "each")
     if t.numel() == 1 and name.startswith("Add"):
         return ("a running sum keeps the graph of every term: add loss.item() (or loss.detach()), "
                 "or call backward() per step")

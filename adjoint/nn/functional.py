@@ -177,4 +177,4 @@ __all__ = [
     "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d_with_indices",
     "adaptive_max_pool3d_with_indices",
 ]
-__getattr__ = _missing("adjoint.nn.functional")
+__getattr__ = _missing("adjoint.nn.functional", "adjoint.nn._names")

@@ -17,7 +17,6 @@ from adjoint.ops import api_scatter as api_scatter
 from adjoint.ops import api_shape as api_shape
 from adjoint.ops import api_small as api_small
 from adjoint.ops import api_sort as api_sort
-from adjoint.ops import api_split as api_split
 from adjoint.ops import arrange as arrange
 from adjoint.ops import attention as attention
 from adjoint.ops import batch_norm as batch_norm
@@ -45,6 +44,7 @@ from adjoint.ops import norm as norm
 from adjoint.ops import pointwise as pointwise
 from adjoint.ops import pool as pool
 from adjoint.ops import random as random
+from adjoint.ops import ranges as ranges
 from adjoint.ops import recurrent as recurrent
 from adjoint.ops import reduce as reduce
 from adjoint.ops import shape as shape

@@ -345,8 +345,8 @@ def _masked_fill(k: Any, x: Any, mask: Any, v: Any) -> Any:
 
 
 @following(1)
-def _dropout(k: Any, x: Any, *, mask: Any, scale: float) -> Any:
-    return k(x, mask, scale)
+def _dropout(k: Any, x: Any, bits: Any, *, shape: tuple[int, ...], scale: float) -> Any:
+    return k(x, bits, shape, scale)
 
 
 def _convert(k: Any, x: Any, *, dtype: Any) -> Any:
@@ -485,6 +485,7 @@ def install() -> None:
     if not ON:
         return
     remaking.quick = True
+    accelerate(OPS["logsumexp"], _logsumexp, _TINY)
     for name, adapter in (
             ("softmax", _softmax), ("log_softmax", _softmax),
             ("softmax_backward", _softmax_backward),
@@ -493,7 +494,7 @@ def install() -> None:
             ("batch_norm", _batch_norm), ("batch_norm_given", _batch_norm_given),
             ("group_norm", _group_norm), ("rms_norm", _rms_norm),
             ("unindex", _unindex), ("sum", _reduce), ("sum_all", _reduce), ("mean", _reduce),
-            ("mean_all", _reduce), ("logsumexp", _logsumexp)):
+            ("mean_all", _reduce)):
         accelerate(OPS[name], adapter)
     _arrays()
     _losses()
@@ -507,6 +508,8 @@ def install() -> None:
     accelerate(activation._glu_kernel.op, _glu, activation.FEW // 2)
     _recurrent()
     _product("mm", _pair)
+    _product("mm_left", lambda a, b: _pair(a.T, b))
+    _product("mm_right", lambda a, b: _pair(a, b.T))
     _product("bmm", _pair)
     _product("matmul", _pair)
     _product("linear", _linear)

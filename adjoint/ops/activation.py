@@ -26,11 +26,13 @@ from adjoint.ops.api_common import (
     narrowed,
     need,
     need_float,
+    need_kernel,
     numel,
     one_dim,
     raw,
     wide,
 )
+from adjoint.ops.pointwise import TWO_BOOLEANS
 from adjoint.ops.public import public, typed
 from adjoint.ops.random import drawn
 from adjoint.ops.shape import cat_op, reshape, split_op
@@ -115,6 +117,7 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     """Leaky ReLU whose slope is drawn from [lower, upper] per element in training, else their mean.
     """
     need("rrelu", input)
+    need_kernel("rrelu_with_noise_out_cpu", "biuc", input)
     if lower > upper:
         raise ArgumentError(f"Lower bound should be less than or equal to the upper bound, got "
                             f"{lower} and {upper}")
@@ -174,6 +177,7 @@ def logsigmoid(input: Any, *, out: Any = None) -> Any:
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0,
              inplace: bool = False) -> Any:
     """x between min_val and max_val, those outside."""
+    need_kernel("Bool inputs not supported for hardtanh", "b", input)
     if min_val > max_val:
         raise ArgumentError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
     if dtype_of(input).kind in "iu":
@@ -208,6 +212,7 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
 
 def tanhshrink(input: Any) -> Any:
     """x - tanh(x)."""
+    need_kernel(TWO_BOOLEANS, "b", input)
     return p.sub(input, p.tanh(input))
 
 
@@ -279,6 +284,7 @@ glu_op: Any = op(
 
 def glu(input: Any, dim: int = -1) -> Any:
     """a·σ(b) of the halves a, b along `dim`."""
+    need_kernel("glu_cpu", "biuc", input)
     if not len(input.shape):
         raise ShapeError("glu does not support 0-dimensional tensors")
     d = one_dim(input, dim)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import I64, promote_dtypes, scalar_type, to_numpy
+from adjoint.base.dtypes import I64, lacking, promote_dtypes, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import warn
@@ -19,6 +19,7 @@ from adjoint.ops.api_common import (
     finish,
     finish_same,
     need,
+    need_kernel,
     need_rank,
     numel,
     one_dim,
@@ -117,6 +118,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
 @in_float32
 def trace(input: Any) -> Any:
     """The sum of the diagonal of a matrix."""
+    need_kernel("trace", "b", input)
     if len(input.shape) != 2:
         raise ShapeError("trace: expected a matrix, but got tensor with dim "
                          f"{len(input.shape)}")
@@ -224,7 +226,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
                          f"repeats.size(0) = {counts.size} and input.size({d}) = {n}")
     if counts.size and counts.min() < 0:
         raise ArgumentError("repeats can not be negative")
-    times: Any = counts.reshape(-1) if counts.size > 1 else int(counts.reshape(-1)[0])
+    times: Any = int(counts.reshape(-1)[0]) if counts.size == 1 else counts.reshape(-1)
     at = np.repeat(np.arange(n), times)
     return index_op(x, at, dims=(d,))
 
@@ -282,8 +284,10 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
 
 
 def _triangle(f: Any, row: int, col: int, offset: int, dtype: Any) -> Any:
-    found = np.stack(f(row, offset, col))
-    return wrap(found.astype(I64 if dtype is None else to_numpy(dtype)))
+    kind = I64 if dtype is None else to_numpy(dtype)
+    if kind.kind != "i" or kind.itemsize < 4:
+        raise lacking(f"{f.__name__}", kind)
+    return wrap(np.stack(f(row, offset, col)).astype(kind))
 
 
 @public(method=False)
@@ -341,6 +345,10 @@ def kron(input: Any, other: Any, *, out: Any = None) -> Any:
     return finish(out, reshape(mul(left, right), shape))
 
 
+_tensordot_out = exactly("tensordot: Expected the output tensor to have dtype {want}, but got an "
+                         "output tensor with dtype {have}")
+
+
 @public(method=False)
 @typed
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
@@ -363,8 +371,11 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
         db = tuple(one_dim(b, d) for d in second)
     for i, j in zip(da, db, strict=False):          # a contracted axis of size 1 broadcasts
         if a.shape[i] != b.shape[j]:
-            a = sum_op(a, dim=(i,), keepdim=True) if b.shape[j] == 1 else a
-            b = sum_op(b, dim=(j,), keepdim=True) if a.shape[i] == 1 else b
+            kinds = dtype_of(a), dtype_of(b)
+            if b.shape[j] == 1:
+                a = cast_to(sum_op(a, dim=(i,), keepdim=True), kinds[0])
+            elif a.shape[i] == 1:
+                b = cast_to(sum_op(b, dim=(j,), keepdim=True), kinds[1])
     if len(da) != len(db) or any(a.shape[i] != b.shape[j] for i, j in zip(da, db, strict=True)):
         raise ShapeError(f"tensordot: contracted dimensions need to match, but first has size "
                          f"{[a.shape[i] for i in da]} in dims {list(da)} and second has size "
@@ -375,9 +386,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     left = reshape(permute_op(a, dims=(*ra, *da)), (math.prod(a.shape[d] for d in ra), inner))
     right = reshape(permute_op(b, dims=(*db, *rb)), (inner, math.prod(b.shape[d] for d in rb)))
     shape = (*(a.shape[d] for d in ra), *(b.shape[d] for d in rb))
-    return exactly("tensordot: Expected the output tensor to have dtype {want}, but got an "
-                   "output tensor with dtype {have}")(
-        out, reshape(matmul_op(left, right), shape))
+    return _tensordot_out(out, reshape(matmul_op(left, right), shape))
 
 
 @public()
@@ -415,6 +424,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0,
     Large Euclidean distances go through a matrix product, which never holds (n, m, d).
     """
     need("cdist", x1, x2)
+    need_kernel("cdist only supports floating-point dtypes, X1 got: {}", "biuc", x1)
     if x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
                          f"{x2.shape[-1]}")
@@ -429,6 +439,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0,
         from adjoint.ops.pointwise import le, where_op
         zero = le(square, 0.0)
         return where_op(zero, 0.0, sqrt(where_op(zero, 1.0, clamp_min(square, low=0.0))))
+    need_kernel("cdist", "h", x1)
     gap = sub(unsqueeze_op(x1, dim=len(x1.shape) - 1), unsqueeze_op(x2, dim=len(x2.shape) - 2))
     return norm_op(gap, p=float(p), dim=(len(gap.shape) - 1,), keepdim=False)
 
@@ -440,6 +451,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
 
     fweights count how often a column was observed, aweights how much it matters.
     """
+    need_kernel("cov(): bool dtype is not supported for input", "b", input)
     from adjoint.ops.pointwise import div
     if len(input.shape) > 2:
         raise ShapeError("cov(): expected input to have two or fewer dimensions but got an input "

@@ -17,8 +17,10 @@ from adjoint.base.dtypes import (
     default_dtype,
     is_bfloat16,
     is_inexact,
+    is_of,
     lacking,
     of_numpy,
+    result_type,
     scalar_type,
     to_numpy,
 )
@@ -70,11 +72,34 @@ def need_tensors(name: str, *operands: Any, numbers: bool = False) -> None:
                              f"not {type(x).__name__}; {instead_of(x)}")
 
 
-def need_real(kernel: str, x: Any, kinds: str = "c") -> None:
-    """Refuse dtypes of these kinds, with the words of `base.dtypes.lacking`."""
-    dtype = dtype_of(x)
-    if dtype.kind in kinds:
-        raise lacking(kernel, dtype)
+def need_kernel(words: str, kinds: str, *xs: Any) -> None:
+    """Refuse operands whose common dtype is of these kinds (`base.dtypes.is_of`), for which PyTorch
+    has no kernel, with the words of `base.dtypes.lacking`."""
+    if len(xs) == 1 and type(xs[0]) is Tensor:
+        dtype = xs[0].array.dtype
+    elif len(xs) == 1 or any(getattr(x, "level", 0) for x in xs):
+        dtype = dtype_of(next((x for x in xs if isinstance(x, Tensor)), xs[0]))
+    else:
+        dtype = result_type([raw(x) for x in xs])
+    if dtype is not F32 and dtype is not F64 and is_of(dtype, kinds):
+        raise lacking(words, dtype)
+
+
+def apart(out: Any, *operands: Any) -> None:
+    """Refuse an `out=` in whose memory several of its elements lie, or elements of an operand."""
+    for o in out if isinstance(out, (tuple, list)) else (out,):
+        to = raw(o)
+        if not isinstance(to, np.ndarray):
+            continue
+        if any(n > 1 and not step for n, step in zip(to.shape, to.strides, strict=True)):
+            raise ArgumentError("unsupported operation: more than one element of the written-to "
+                                "tensor refers to a single memory location. Please clone() the "
+                                "tensor before performing the operation.")
+        if any(o is x or isinstance(raw(x), np.ndarray) and np.may_share_memory(to, raw(x))
+               for x in operands):
+            raise ArgumentError("unsupported operation: some elements of the input tensor and the "
+                                "written-to tensor refer to a single memory location. Please "
+                                "clone() the tensor before performing the operation.")
 
 
 def need_rank(name: str, *wanted: tuple[Any, int]) -> None:
@@ -141,8 +166,9 @@ def cast_to(x: Any, dtype: Any) -> Any:
     wanted = dtype if isinstance(dtype, np.dtype) else to_numpy(dtype)
     if dtype_of(x) == wanted:
         return x
-    from adjoint.ops.pointwise import cast
-    return cast(x, dtype=wanted)
+    from adjoint.ops.pointwise import cast, cast_whole
+    whole = getattr(x, "_rg", False) and not is_inexact(wanted)
+    return (cast_whole if whole else cast)(x, dtype=wanted)
 
 
 def floating(x: Any) -> Any:

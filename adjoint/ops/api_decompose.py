@@ -25,6 +25,7 @@ from adjoint.ops.api_common import (
     many_dims,
     need,
     need_float,
+    need_kernel,
     numel,
     one_dim,
     raw,
@@ -429,7 +430,19 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
     need("linalg.vector_norm", x)
     x = cast_to(x, dtype)
     need_float("linalg.vector_norm", x)
-    return finish_same(out, norm_op(x, p=float(ord), dim=many_dims(x, dim), keepdim=keepdim))
+    dims = many_dims(x, dim)
+    if (ord < 0 or ord == math.inf) and not all(x.shape[d] for d in dims):
+        where = ("an empty tensor because" if dim is None else "the dimension "
+                 f"{next(d for d in dims if not x.shape[d])} because this dimension is empty and")
+        raise ArgumentError(f"linalg.vector_norm cannot compute the {ord} norm on {where} the "
+                            f"operation does not have an identity; the operand is {list(x.shape)}")
+    return finish_same(out, norm_op(x, p=float(ord), dim=dims, keepdim=keepdim))
+
+
+def _largest(x: Any, *, dim: tuple[int], keepdim: bool) -> Any:
+    """The maximum of what is not negative: 0 of nothing."""
+    f = amax_op if x.shape[dim[0]] else sum_op
+    return f(x, dim=dim, keepdim=keepdim)
 
 
 _norm_out = exactly("linalg.matrix_norm expected out tensor dtype {want} but got: {have}")
@@ -449,7 +462,7 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
         rest = [d for d in range(len(x.shape)) if d not in (a, b)]
         s = svd_op(permute_op(x, dims=(*rest, a, b)))[1]
         last = (len(s.shape) - 1,)
-        f = sum_op if ord == "nuc" else amax_op if ord == 2 else amin_op
+        f = sum_op if ord == "nuc" else _largest if ord == 2 else amin_op
         found = f(s, dim=last, keepdim=False)
         if keepdim:
             found = reshape(found, tuple(1 if d in (a, b) else n for d, n in enumerate(x.shape)))
@@ -458,7 +471,7 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
         raise ArgumentError(f"linalg.matrix_norm: Order {ord} not supported.")
     inner, outer = (a, b) if abs(ord) == 1 else (b, a)
     sums = sum_op(abs_op(x), dim=(inner,), keepdim=True)
-    f = amax_op if ord > 0 else amin_op
+    f = _largest if ord > 0 else amin_op
     found = f(sums, dim=(outer,), keepdim=True)
     return _norm_out(out,
                      found if keepdim else squeeze_op(found, dims=tuple(sorted((a, b)))))
@@ -495,6 +508,7 @@ def multi_dot(tensors: Any, *, out: Any = None) -> Any:
     """Product of several matrices in the order with the fewest multiplications (T. Cormen et al.,
     "Introduction to algorithms", 15.2); the first and last may be vectors."""
     xs = list(tensors)
+    need_kernel("addmm_impl_cpu_", "b", xs[0])
     if len(xs) < 2:
         raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(xs)}")
     first, last = len(xs[0].shape) == 1, len(xs[-1].shape) == 1
@@ -540,6 +554,8 @@ def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
 @linalg(method=False)
 def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
     """Σ conj(x)·y along an axis."""
+    need_kernel("linalg.vecdot: Expected a floating point or complex tensor as input. Got {}",
+                "biu", x)
     x, y = lowered(x, y)
     product = mul(conj(x), y)
     return finish_same(out, sum_op(product, dim=(one_dim(product, dim),), keepdim=False))
@@ -548,6 +564,8 @@ def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
 @linalg(method=False)
 def vander(x: Any, *, N: Any = None) -> Any:
     """Powers 0..N-1 of the elements of the last axis, as rows."""
+    need_kernel("linalg.vander supports floating point, complex, and integer tensors, but got {}",
+                "bh", x)
     from adjoint.ops.pointwise import pow_op
     if not len(x.shape):
         x = reshape(x, (1,))
@@ -560,6 +578,8 @@ def vander(x: Any, *, N: Any = None) -> Any:
 @linalg()
 def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
     """X with tensordot(A, X, X.ndim) = B."""
+    need_kernel("linalg.solve: Expected a floating point or complex tensor as input. Got {}", "biu",
+                A)
     if dims is not None:
         moved = [one_dim(A, d) for d in dims]
         A = permute_op(A, dims=(*(d for d in range(len(A.shape)) if d not in moved), *moved))

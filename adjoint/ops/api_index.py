@@ -15,6 +15,7 @@ from adjoint.core.modes import GRAD, state
 from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
+    apart,
     box,
     dtype_of,
     exactly,
@@ -435,17 +436,21 @@ def masked_fill_(self: Any, mask: Any, value: Any) -> Any:
                    name="masked_fill_")
 
 
+_select_out = exactly("masked_select(): self and result must have the same scalar type")
+
+
 @public()
 def masked_select(input: Any, mask: Any, *, out: Any = None) -> Any:
     """The elements where the mask is True, as a vector (the operands broadcast)."""
     need("masked_select", input)
     mask = _mask_of("masked_select", mask)
+    if out is not None:
+        apart(out, input, mask)
     shape = broadcast_shapes("masked_select", *(aval_of_value(t) for t in (input, mask)))
     chosen = np.broadcast_to(value(mask, "masked_select"), shape)
     x = input if tuple(input.shape) == shape else expand_op(input, shape=shape)
     flat = reshape(x, (int(np.prod(shape)),))
-    return exactly("masked_select(): self and result must have the same scalar type")(
-        out, index_op(flat, np.flatnonzero(chosen), dims=(0,)))
+    return _select_out(out, index_op(flat, np.flatnonzero(chosen), dims=(0,)))
 
 
 @public(method=True)
@@ -541,6 +546,17 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     same = eq(unsqueeze_op(tensor, dim=len(tensor.shape)),
               np.arange(num_classes))
     return cast(c_clone(same), dtype=I64)
+
+
+@public(method=False)
+def unravel_index(indices: Any, shape: Any) -> Any:
+    """Coordinates of positions in a flat tensor of that shape."""
+    size = (shape,) if isinstance(shape, int) else tuple(shape)
+    if dtype_of(indices).kind not in "iu":
+        raise DTypeError("expected 'indices' to be integer dtype, but got "
+                         f"{of_numpy(dtype_of(indices))}")
+    found = np.unravel_index(np.asarray(raw(indices)), size)
+    return tuple(box(indices, np.asarray(f, np.int64)) for f in found)
 
 
 __all__ = ["getitem", "setitem"]

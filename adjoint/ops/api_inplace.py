@@ -8,13 +8,17 @@ hands them to `older`.
 from __future__ import annotations
 
 import functools
+import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from adjoint.base.errors import AutogradError, NotSupported
+import numpy as np
+
+from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
 from adjoint.core.inplace import inplace, reshape_level
 from adjoint.core.modes import GRAD, state
-from adjoint.core.tensor import Tensor, bump, edge_of, wrap
+from adjoint.core.tensor import Tensor, bump, edge_of, share_cell, wrap
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import box, older, raw
 from adjoint.ops.api_index import setitem
@@ -76,19 +80,28 @@ def add_(self: Tensor, other: Any, *more: Any, alpha: Any = 1) -> Any:
     return inplace(p.add_scaled.op, self, (other,), {"alpha": alpha}, name="add_")
 
 
-def _with_value(name: str, f: Callable[..., Any], formula: str) -> None:
+def _no_integers(tensor1: Any, tensor2: Any) -> None:
+    if all([isinstance(t, Tensor) and t.array.dtype.kind in "biu" for t in (tensor1, tensor2)]):
+        raise DTypeError(p.NO_INTEGER_DIVISION)
+
+
+def _with_value(name: str, f: Callable[..., Any], formula: str, check: Any = None) -> None:
     record = f.op  # type: ignore[attr-defined]  # op functions carry their record
 
     def function(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1,
                  out: Any = None) -> Any:
         if more:
             return older(function, ("value",), input, tensor1, tensor2, *more, out=out)
+        if check is not None:
+            check(tensor1, tensor2)
         result = f(input, tensor1, tensor2, value=value)
         return result if out is None else write_out(out, result)
 
     def method(self: Tensor, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) -> Any:
         if more:
             return older(method, ("value",), self, tensor1, tensor2, *more)
+        if check is not None:
+            check(tensor1, tensor2)
         return inplace(record, self, (tensor1, tensor2), {"value": value}, name=name + "_")
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{formula}, elementwise."
@@ -99,18 +112,30 @@ def _with_value(name: str, f: Callable[..., Any], formula: str) -> None:
 
 
 _with_value("addcmul", p.addcmul_op, "input + value * tensor1 * tensor2")
-_with_value("addcdiv", p.addcdiv_op, "input + value * tensor1 / tensor2")
+_with_value("addcdiv", p.addcdiv_op, "input + value * tensor1 / tensor2", _no_integers)
 
 
 # ------------------------------------------------------------------ shapes
+def _step_aside(self: Any, kids: list[Any]) -> None:
+    """Another object for the same value becomes the root of the views; `self` is one of them."""
+    root: Any = wrap(self.array)
+    root._cell, root._kids = share_cell(self), [*self._kids, weakref.ref(self)]
+    for kid in kids:
+        kid._base = root
+    self._base, self._steps, self._kids = root, (), None
+
+
 def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     """`self` becomes what `view(self)` is: the same memory, another shape, a longer history."""
     if self._rg and self.is_leaf and state() & GRAD:
         raise AutogradError("a leaf Variable that requires grad is being used in an in-place "
                             f"operation ({name}).")
-    if self._kids and any(k() is not None for k in self._kids):
+    kids = [kid for ref in self._kids or () if (kid := ref()) is not None]
+    if kids and (self.level or self._rg or any(kid._rg for kid in kids)):
         raise NotSupported(f"{name}: the tensor has views, whose history refers to its shape; use "
                            f"{name.rstrip('_')} and keep the result")
+    if kids:
+        _step_aside(self, kids)
     if self.level:
         reshape_level(self, lambda t: view(t, *args))
         return self
@@ -178,3 +203,24 @@ def fill_diagonal_(self: Any, fill_value: Any, wrap: bool = False) -> Any:
     where = tuple(box(self, i) for i in np.unravel_index(at, shape))
     setitem(self, where, fill_value)
     return self
+
+
+@public("resize_", function=False)
+def resize_(self: Any, *sizes: Any, memory_format: Any = None) -> Any:
+    """Another shape in place; elements are kept in order, new ones are 0."""
+    shape = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    if self.requires_grad:
+        raise ArgumentError("cannot resize variables that require grad")
+    old = self.array.reshape(-1)
+    new = np.zeros(math.prod(shape), old.dtype)
+    k = min(old.size, new.size)
+    new[:k] = old[:k]
+    self.array = new.reshape(shape)
+    bump(self, "resize_")
+    return self
+
+
+@public("resize_as_", function=False)
+def resize_as_(self: Any, other: Any) -> Any:
+    """`resize_` to another tensor's shape."""
+    return resize_(self, tuple(other.shape))

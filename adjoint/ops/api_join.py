@@ -1,6 +1,7 @@
 """Public functions that join, split and repeat."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from adjoint.base.dtypes import promote_dtypes
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
+    apart,
     cast_to,
     dtype_of,
     finish,
@@ -64,6 +66,8 @@ def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: Any = None) -> Any
     adjoint.Size([3, 3])
     """
     xs = _several("cat", tensors)
+    if out is not None:
+        apart(out, *xs)
     if any(tuple(x.shape) != (0,) for x in xs):     # an empty vector fits anywhere, as in PyTorch
         xs = [x for x in xs if tuple(x.shape) != (0,)]
     if not xs[0].shape:
@@ -315,3 +319,29 @@ def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     """
     reps = sizes(given(args, dims), "tile(): argument 'dims'")
     return repeat_op(input, reps=(1,) * (len(input.shape) - len(reps)) + reps)
+
+
+def _splitter(name: str, least: int, axis: Callable[[int], int]) -> None:
+    def f(input: Any, indices_or_sections: Any) -> Any:
+        rank = len(input.shape)
+        if rank < least:
+            raise ShapeError(f"torch.{name} requires a tensor with at least {least} dimension, but "
+                             f"got a tensor with {rank} dimensions!")
+        d = axis(rank)
+        if isinstance(indices_or_sections, int) and indices_or_sections < 0:
+            raise ArgumentError(f"torch.{name}: number of sections must be larger than 0, got "
+                                f"{indices_or_sections}")
+        if isinstance(indices_or_sections, int) and (
+                not indices_or_sections or input.shape[d] % indices_or_sections):
+            raise ArgumentError(f"torch.{name} attempted to split along dimension {d}, but the size"
+                                f" of the dimension {input.shape[d]} is not divisible by the "
+                                f"split_size {indices_or_sections}!")
+        return tensor_split(input, indices_or_sections, d)
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = "`tensor_split` along an axis that the rank decides."
+    public(name)(f)
+
+
+_splitter("hsplit", 1, lambda rank: 0 if rank == 1 else 1)
+_splitter("vsplit", 2, lambda rank: 0)
+_splitter("dsplit", 3, lambda rank: 2)

@@ -16,6 +16,7 @@ from adjoint.ops.api_common import (
     finish,
     finish_same,
     need,
+    need_kernel,
     need_rank,
     older,
     same_dtype,
@@ -58,6 +59,8 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
         if product is not None:
             return finish(out, product(input, other))
     need("matmul", input, other)
+    need_kernel("dot" if len(input.shape) == len(other.shape) == 1 else "addmm_impl_cpu_", "b",
+                input)
     return finish_same(out, _matmul(input, other))
 
 
@@ -100,6 +103,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
         if product is not None:
             return finish(out, product(input, mat2))
     need("mm", input, mat2)
+    need_kernel("addmm_impl_cpu_", "b", input)
     need_rank("mm", (input, 2), (mat2, 2))
     return finish_same(out, mm_op(input, mat2))
 
@@ -114,6 +118,7 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     adjoint.Size([5, 2, 4])
     """
     need("bmm", input, mat2)
+    need_kernel("bmm", "b", input)
     need_rank("bmm", (input, 3), (mat2, 3))
     return finish_same(out, bmm_op(input, mat2))
 
@@ -132,6 +137,7 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
         if product is not None:
             return finish(out, product(input, vec))
     need("mv", input, vec)
+    need_kernel("addmv_impl_cpu", "b", input)
     need_rank("mv", (input, 2), (vec, 1))
     return finish_same(out, mv_op(input, vec))
 
@@ -146,6 +152,7 @@ def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
     tensor(7.)
     """
     need("dot", input, tensor)
+    need_kernel("dot", "b", input)
     need_rank("dot", (input, 1), (tensor, 1))
     return _dot_out(out, dot_op(input, tensor))
 
@@ -159,6 +166,7 @@ def vdot(input: Any, other: Any, *, out: Any = None) -> Any:
     tensor(7.)
     """
     need("vdot", input, other)
+    need_kernel("dot", "b", input)
     need_rank("vdot", (input, 1), (other, 1))
     return _dot_out(out, dot_op(conj(input), other))
 
@@ -173,6 +181,7 @@ def inner(input: Any, other: Any, *, out: Any = None) -> Any:
     adjoint.Size([2, 4])
     """
     need("inner", input, other)
+    need_kernel("dot", "b", input)
     if not len(input.shape) or not len(other.shape):
         return finish(out, mul(input, other))
     if input.shape[-1] != other.shape[-1]:
@@ -230,6 +239,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *more: Any, beta: Any = 1,
     if more:
         return older(addmm, _FACTORS, input, mat1, mat2, *more, out=out)
     need("addmm", input, mat1, mat2)
+    need_kernel("addmm_impl_cpu_", "b", input)
     beta, alpha = _weights(beta, alpha, input)
     same_dtype("addmm", input, mat1, mat2)
     return finish_same(out, addmm_op(input, mat1, mat2, beta=beta, alpha=alpha))
@@ -248,6 +258,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
     if more:
         return older(baddbmm, _FACTORS, input, batch1, batch2, *more, out=out)
     need("baddbmm", input, batch1, batch2)
+    need_kernel("baddbmm", "b", input)
     beta, alpha = _weights(beta, alpha, input)
     same_dtype("baddbmm", input, batch1, batch2)
     return finish_same(out, baddbmm_op(input, batch1, batch2, beta=beta, alpha=alpha))
@@ -266,6 +277,7 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
     if more:
         return older(addbmm, _FACTORS, input, batch1, batch2, *more, out=out)
     need("addbmm", input, batch1, batch2)
+    need_kernel("addmm_impl_cpu_", "b", input)
     beta, alpha = _weights(beta, alpha, input)
     total = scaled(sum_op(bmm_op(batch1, batch2), dim=(0,), keepdim=False), alpha)
     return finish_same(out, total if beta == 0 else add(scaled(input, beta), total))
@@ -283,6 +295,7 @@ def addmv(input: Any, mat: Any, vec: Any, *more: Any, beta: Any = 1,
     if more:
         return older(addmv, _FACTORS, input, mat, vec, *more, out=out)
     need("addmv", input, mat, vec)
+    need_kernel("addmv_impl_cpu", "b", input)
     beta, alpha = _weights(beta, alpha, input)
     product = scaled(mv_op(mat, vec), alpha)
     return finish_same(out, product if beta == 0 else add(scaled(input, beta), product))
@@ -334,6 +347,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any
     adjoint.Size([5, 2])
     """
     need("linear", input, weight)
+    need_kernel("addmm_impl_cpu_", "b", input)
     if len(weight.shape) == 1:
         made = _matmul(input, weight)
         return finish(out, made if bias is None else add(made, bias))

@@ -200,4 +200,30 @@ INDEXED = with_indices()
 public("adaptive_max_pool1d", method=False, replace=True)(      # at the top level: the pair
     INDEXED["adaptive_max_pool1d_with_indices"])
 public("max_pool1d_with_indices", method=False)(INDEXED["max_pool1d_with_indices"])
+
+
+@public(method=False)
+def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
+    """`nn.functional.pad` with a constant."""
+    from adjoint.ops.vision import pad as pad_
+    return pad_(input, pad, "constant", value)
+
+
+@public(method=False)
+def native_layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any,
+                      eps: float) -> Any:
+    """(layer norm, mean, 1/std)."""
+    from adjoint.ops.norm import layer_norm
+    from adjoint.ops.pointwise import rsqrt
+    from adjoint.ops.reduce import mean_op
+    out = layer_norm(input, normalized_shape, weight, bias, eps)
+    rank = len(input.shape)
+    dims = tuple(range(rank - len(normalized_shape), rank))
+    mean = mean_op(input, dim=dims, keepdim=True)
+    from adjoint.ops.moments import var_op
+    rstd = rsqrt(add(var_op(input, dim=dims, correction=0, keepdim=True), eps))
+    from adjoint.ops.cross_entropy import stopped
+    return out, stopped(mean), stopped(rstd)
+
+
 __all__ = ["INDEXED"]

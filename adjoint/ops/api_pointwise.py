@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import (
+    BOOL,
     F64,
     category,
+    cpp_type,
     is_inexact,
+    lacking,
     result_type,
     scalar_type,
     to_numpy,
@@ -19,7 +22,14 @@ from adjoint.base.errors import ArgumentError, DTypeError, instead_of
 from adjoint.core.inplace import inplace
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
-from adjoint.ops.api_common import exactly, finish, finish_kept, need_tensors, no_zeros
+from adjoint.ops.api_common import (
+    exactly,
+    finish,
+    finish_kept,
+    need_kernel,
+    need_tensors,
+    no_zeros,
+)
 from adjoint.ops.public import METHODS, planned, public, typed, write_out
 from adjoint.ops.shape import clone_op
 
@@ -150,6 +160,8 @@ def true_divide(input: Any, other: Any, *, out: Any = None) -> Any:
 
 def _rounded(a: Any, b: Any, mode: str) -> Any:
     joint = category(result_type([_raw(a), _raw(b)]))
+    if not joint:
+        raise lacking(f"div_{mode}_cpu", BOOL)
     if joint <= 1:
         no_zeros("div", b, a)
     if joint <= 2 and mode == "floor":
@@ -173,6 +185,7 @@ def floor_divide(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
     """input modulo other with the sign of `other` (Python's %)."""
+    need_kernel("remainder_cpu", "b", input, other)
     no_zeros("remainder", other, input)
     return finish(out, p.remainder_op(input, other))
 
@@ -180,6 +193,8 @@ def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def fmod(input: Any, other: Any, *, out: Any = None) -> Any:
     """The remainder of division with the sign of `input` (C's fmod)."""
+    need_tensors("fmod", input)
+    need_kernel("fmod_cpu", "b", input, other)
     no_zeros("fmod", other, input)
     return finish(out, p.fmod(input, other))
 
@@ -225,11 +240,20 @@ def _need_others(label: str, *operands: Any) -> None:
     need_tensors(label, *operands)
 
 
+# whose first operand may be a number where the second is a tensor
+_EITHER = ("xlogy", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift",
+           "bitwise_right_shift")
+
+
 def _binary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
             inplace_too: bool = False, numbers: bool = True) -> None:
+    first = name not in _EITHER
+
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
         if type(input) is not Tensor or type(other) is not Tensor:
             need_tensors(name, input, other, numbers=numbers)
+            if isinstance(input, NUMBER) and (first or isinstance(other, NUMBER)):
+                need_tensors(name, input)
         result = f(input, other)
         return result if out is None else write_out(out, result)
     function.__name__ = function.__qualname__ = name
@@ -250,7 +274,7 @@ for _name, _f, _aliases in (
         ("lt", p.lt, ("less",)), ("le", p.le, ("less_equal",)), ("gt", p.gt, ("greater",)),
         ("ge", p.ge, ("greater_equal",)), ("eq", p.eq, ()), ("ne", p.ne, ("not_equal",))):
     _binary(_name, _f, _aliases, inplace_too=True, numbers=_name not in (
-        "atan2", "hypot", "logical_and", "logical_or", "logical_xor"))
+        "atan2", "hypot", "logical_and", "logical_or", "logical_xor", "gcd", "lcm"))
 for _name, _f in (("minimum", p.minimum), ("maximum", p.maximum), ("fmin", p.fmin),
                   ("fmax", p.fmax)):
     _binary(_name, _f, numbers=False)
@@ -270,9 +294,23 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     return self.copy_(div(clone_op(self), other, rounding_mode=rounding_mode))
 
 
+def _like_input(input: Any, end: Any, weight: Any) -> None:
+    """Refuse tensors for `lerp` that are not of the dtype of `input`, as PyTorch does; a weight
+    without axes counts as a number."""
+    if not isinstance(input, Tensor):
+        return
+    for name, x in (("end", end), ("weight", weight)):
+        if isinstance(x, Tensor) and x.array.dtype != input.array.dtype and (
+                x is end or x.array.shape):
+            raise DTypeError(f"expected dtype {cpp_type(input.array.dtype)} for `{name}` but got "
+                             f"dtype {cpp_type(x.array.dtype)}: convert it")
+
+
 @public()
 def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
     """input + weight * (end - input), elementwise."""
+    need_kernel("lerp_kernel_scalar", "biu", input, end)
+    _like_input(input, end, weight)
     result = p.lerp_op(input, end, weight)
     return result if out is None else write_out(out, result)
 
@@ -280,6 +318,7 @@ def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
 @public(function=False, name="lerp_")
 def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
     """In-place form of `lerp`."""
+    _like_input(self, end, weight)
     return inplace(p.lerp_op.op, self, (end, weight), name="lerp_")
 
 
@@ -289,7 +328,13 @@ def _bounds(name: str, low: Any, high: Any) -> tuple[Any, Any]:
     if low is None and high is None:
         raise ArgumentError("torch.clamp: At least one of 'min' or 'max' must not be None: "
                             f"{name}() got neither")
-    return _bound(low), _bound(high)
+    low, high = _bound(low), _bound(high)
+    if len({isinstance(b, Tensor) for b in (low, high) if b is not None}) == 2:
+        raise DTypeError(
+            f"{name}() received an invalid combination of arguments - got (Tensor, "
+            f"{type(low).__name__}, {type(high).__name__}); min and max are both tensors or both "
+            "numbers: write torch.tensor(...) around the number")
+    return low, high
 
 
 def _bound(x: Any) -> Any:
@@ -302,11 +347,8 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> A
     """input, limited to [min, max]; bounds are numbers or tensors. The slope at a bound is 1."""
     low, high = _bounds("clamp", min, max)
     if isinstance(low, Tensor) or isinstance(high, Tensor):
-        result = input
-        if low is not None:
-            result = p.where_op(p.lt(result, low), low, result)
-        if high is not None:
-            result = p.where_op(p.gt(result, high), high, result)
+        result = (p.clamp_most(input, high) if low is None else p.clamp_least(input, low)
+                  if high is None else p.clamp_between(input, low, high))
     elif high is None:
         result = p.clamp_min(_floating(input, low), low=low)
     elif low is None:
@@ -327,7 +369,11 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """In-place form of `clamp`."""
     low, high = _bounds("clamp_", min, max)
     if isinstance(low, Tensor) or isinstance(high, Tensor):
-        return self.copy_(clamp(self, low, high))
+        if low is None:
+            return inplace(p.clamp_most.op, self, (high,), name="clamp_")
+        if high is None:
+            return inplace(p.clamp_least.op, self, (low,), name="clamp_")
+        return inplace(p.clamp_between.op, self, (low, high), name="clamp_")
     if low is not None and high is not None:
         return inplace(p.clamp_op.op, self, (), {"low": low, "high": high}, name="clamp_")
     if low is not None:
@@ -365,6 +411,7 @@ def round_(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
     if decimals == 0:
         result = p.round_op(input)
     else:                                        # by whole powers of ten, which are exact
+        need_kernel("round_cpu", "biu", input)
         scale = 10.0 ** abs(decimals)
         there, back = (p.mul, p.div) if decimals > 0 else (p.div, p.mul)
         result = back(p.round_op(there(input, scale)), scale)
@@ -424,7 +471,9 @@ def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
 def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
     """log(exp(input) + exp(other)) without overflow."""
     need_tensors("logaddexp", input, other)
-    top = p.maximum(input, other)
+    need_kernel("logaddexp_cpu", "biu", input, other)
+    parts = (p.real_part(x) if is_complex_like(x) else x for x in (input, other))
+    top = p.maximum(*parts)
     safe = p.where_op(p.isinf(top), 0.0, top.detach())
     total = p.add(p.exp(p.sub(input, safe)), p.exp(p.sub(other, safe)))
     empty = p.eq(total, 0.0)                     # both operands are -inf, and stay so
@@ -436,6 +485,7 @@ def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
 def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
     """log2(2^input + 2^other) without overflow."""
     need_tensors("logaddexp2", input, other)
+    need_kernel("logaddexp2_cpu", "biuc", input, other)
     ln2 = math.log(2)
     return finish(out, p.div(logaddexp(p.mul(input, ln2), p.mul(other, ln2)), ln2))
 
@@ -485,6 +535,9 @@ def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
 @typed
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     """abs * exp(i * angle)."""
+    need_kernel("Expected both inputs to be Half, Float or Double tensors but got {} and {}",
+                "biu", abs)
+    need_kernel("polar_cpu", "h", abs)
     return finish(out, complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle))))
 
 

@@ -21,7 +21,7 @@ from adjoint.ops.api_common import (
     many_dims,
     need,
     need_float,
-    need_real,
+    need_kernel,
     need_tensors,
     numel,
     one_dim,
@@ -67,8 +67,10 @@ def sum_(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     need("sum", input)
     x = cast_to(input, dtype)
     if dim is None and not keepdim:
-        return finish(out, sum_all_op(x, dim=many_dims(x, None), keepdim=False))
-    return finish(out, sum_op(x, dim=many_dims(x, dim), keepdim=keepdim))
+        made = sum_all_op(x, dim=many_dims(x, None), keepdim=False)
+    else:
+        made = sum_op(x, dim=many_dims(x, dim), keepdim=keepdim)
+    return finish(out, made if dtype is None else cast_to(made, dtype))
 
 
 @public()
@@ -98,9 +100,10 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
            out: Any = None) -> Any:
     """Sum with nan taken as 0."""
-    need_real("nansum on CPU does not support complex inputs", input)
+    need_kernel("nansum on CPU does not support complex inputs", "c", input)
     x = cast_to(input, dtype)
-    return sum_(where_op(isnan(x), 0, x) if is_inexact(dtype_of(x)) else x, dim, keepdim, out=out)
+    x = where_op(isnan(x), 0, x) if is_inexact(dtype_of(x)) else x
+    return sum_(x, dim, keepdim, dtype=dtype, out=out)
 
 
 @public()
@@ -211,8 +214,8 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 def _extreme(name: str, input: Any, dim: Any, keepdim: bool, out: Any, ops: Any) -> Any:
     every, along, pair, kind = ops
     need(name, input)
-    need_real(f"{name}_all" if dim is None else f"{name}imum not implemented for complex tensors."
-              if isinstance(dim, Tensor) else f"{name}_cpu", input)
+    need_kernel(f"{name}_all" if dim is None else f"{name}imum not implemented for complex tensors."
+                if isinstance(dim, Tensor) else f"{name}_cpu", "c", input)
     if dim is None:
         if not numel(input):
             raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for "
@@ -261,7 +264,7 @@ _extreme_out = exactly("Expected the dtype for input and out to match, but got {
 def amax(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
     """The largest value over axes; ties share the gradient evenly."""
     need("amax", input)
-    need_real("max_values_cpu", input)
+    need_kernel("max_values_cpu", "c", input)
     return _extreme_out(out, amax_op(input, dim=many_dims(input, dim), keepdim=keepdim))
 
 
@@ -270,7 +273,7 @@ def amax(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -
 def amin(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Any:
     """The smallest value over axes; ties share the gradient evenly."""
     need("amin", input)
-    need_real("min_values_cpu", input)
+    need_kernel("min_values_cpu", "c", input)
     return _extreme_out(out, amin_op(input, dim=many_dims(input, dim), keepdim=keepdim))
 
 
@@ -278,7 +281,7 @@ def amin(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -
 def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> Any:
     """(smallest, largest) over all axes or one."""
     need("aminmax", input)
-    need_real("aminmax_cpu", input)
+    need_kernel("aminmax_cpu", "c", input)
     if dim is not None:
         one_dim(input, dim)
     dims = many_dims(input, dim)
@@ -296,8 +299,8 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
     tensor(1)
     """
     need("argmax", input)
-    need_real("argmax(): does not support complex input", input)
-    need_real("argmax(): does not support bool input", input, "b")
+    need_kernel("argmax(): does not support complex input", "c", input)
+    need_kernel("argmax(): does not support bool input", "b", input)
     if dim is None and not numel(input):
         raise IndexOutOfRange("argmax(): Expected reduction dim to be specified for input.numel() "
                               "== 0. Specify the reduction dim with the 'dim' argument.")
@@ -310,8 +313,8 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
 def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """Index of the smallest value, of the flattened tensor or along `dim`."""
     need("argmin", input)
-    need_real("argmin(): does not support complex input", input)
-    need_real("argmin(): does not support bool input", input, "b")
+    need_kernel("argmin(): does not support complex input", "c", input)
+    need_kernel("argmin(): does not support bool input", "b", input)
     if dim is None and not numel(input):
         raise IndexOutOfRange("argmin(): Expected reduction dim to be specified for input.numel() "
                               "== 0. Specify the reduction dim with the 'dim' argument.")
@@ -396,6 +399,8 @@ def dist(input: Any, other: Any, p: float = 2) -> Any:
 @typed
 def renorm(input: Any, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Any:
     """Slices along `dim`, scaled down to the p-norm `maxnorm` where theirs is larger."""
+    need_kernel("linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}",
+                "biu", input)
     from adjoint.ops.pointwise import div, gt, mul
     if len(input.shape) < 2:
         raise ArgumentError(f"renorm: input needs at least 2 dimensions, got {len(input.shape)} "

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import promoted
 from adjoint.core.inplace import inplace
 from adjoint.ops.api_common import (
+    apart,
     box,
     cast_to,
     choice,
@@ -19,6 +21,7 @@ from adjoint.ops.api_common import (
     finish,
     finish_same,
     need,
+    need_kernel,
     numel,
     one_dim,
     raw,
@@ -38,7 +41,7 @@ from adjoint.ops.gather import (
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
 from adjoint.ops.public import planned, public, typed
-from adjoint.ops.shape import clone_op, expand_op, reshape
+from adjoint.ops.shape import clone_op, expand_op, permute_op, reshape
 
 
 # ------------------------------------------------------------------ along one axis
@@ -61,6 +64,8 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: 
             [4, 3]])
     """
     need("gather", input)
+    if out is not None:
+        apart(out, input, index)
     d = one_dim(input, dim)
     index = _index_of("gather", index)
     if len(input.shape) and numel(index):
@@ -182,6 +187,8 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
             [3, 5]])
     """
     need("index_select", input)
+    if out is not None:
+        apart(out, input, index)
     if not len(input.shape):
         wrapped_index("index_select", index, 1)
         return finish(out, reshape(input, ()))
@@ -197,6 +204,8 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
 def take(input: Any, index: Any, *, out: Any = None) -> Any:
     """Elements of the flattened tensor, in the shape of `index`."""
     need("take", input)
+    if out is not None:
+        apart(out, input, index)
     index = _index_of("take", index)
     flat = reshape(input, (numel(input),))
     lin = positions((numel(input),), Parsed((FULL,), (0,), [index]))
@@ -384,6 +393,9 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
     tensor([2., 0.])
     """
     choice("scatter_reduce", "reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
+    if reduce != "sum" and reduce != "prod":
+        need_kernel(f"scatter_gather_tensor_cpu_reduce_{reduce}", "b" if reduce == "mean" else "c",
+                    input)
     op_, d, index, src = _scatter("scatter_reduce", input, dim, index, src, None, True)
     if not len(input.shape):
         one = scatter_reduce(reshape(input, (1,)), 0, reshape(index, (-1,)), reshape(src, (-1,)),
@@ -429,6 +441,7 @@ def scatter_reduce_(self: Any, dim: int, index: Any, src: Any, reduce: str, *,
 def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
                  include_self: bool = True, out: Any = None) -> Any:
     """A copy of `input` with source[i] reduced into slice index[i] along dim."""
+    need_kernel("index_func_", "bc", input)
     d = one_dim(input, dim)
     shape = (*(1,) * d, -1, *(1,) * (len(input.shape) - d - 1))
     wide = expand_op(reshape(index, shape), shape=tuple(source.shape))
@@ -480,6 +493,24 @@ def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: An
     d = one_dim(input, dim)
     cut = slice(*slice(start, end, step).indices(input.shape[d]))
     return finish_same(out, slice_put_op(input, src, index=(*(FULL,) * d, cut)))
+
+
+@public()
+@typed
+def as_strided_scatter(input: Any, src: Any, size: Any, stride: Any,
+                       storage_offset: Any = None) -> Any:
+    """A copy of `input` with `src` written to a strided view of it."""
+    from adjoint.ops.api_arrange import in_memory_order
+    from adjoint.ops.arrange import strided_places
+    from adjoint.ops.index import index_put_op
+    at = strided_places(tuple(size), tuple(stride), int(storage_offset or 0))
+    if at.size and at.max() >= math.prod(input.shape):
+        raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)} reach "
+                         f"element {at.max()} of a tensor of {math.prod(input.shape)} elements")
+    whole, order = in_memory_order(input)
+    flat = reshape(whole, (math.prod(input.shape),))
+    made = reshape(index_put_op(flat, at, src, dims=(0,), accumulate=False), tuple(whole.shape))
+    return made if whole is input else permute_op(made, dims=tuple(np.argsort(order).tolist()))
 
 
 __all__ = ["gather", "index_select", "scatter", "scatter_reduce", "take"]

@@ -333,9 +333,13 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     adjoint.Size([3, 5, 2])
     """
     n = len(input.shape)
+    given = [[x] if isinstance(x, int) else list(x) for x in (source, destination)]
+    for what, dims in zip(("source", "destination"), given, strict=True):
+        if len({d % n for d in dims if n and -n <= d < n}) < len(dims) == len(
+                [d for d in dims if -n <= d < n]):
+            raise ArgumentError(f"movedim: repeated dim in `{what}` ({dims})")
     src, dst = normalize_dims(source, n), normalize_dims(destination, n)
     if len(src) != len(dst):
-        given = [[x] if isinstance(x, int) else list(x) for x in (source, destination)]
         raise ArgumentError(f"movedim: Invalid source or destination dims: source ({given[0]} dims)"
                             f" should contain the same number of dims as destination ({given[1]} "
                             "dims)")

@@ -35,6 +35,7 @@ from adjoint.ops.api_common import (
     finish,
     finish_same,
     need,
+    need_kernel,
     need_tensors,
     numel,
     raw,
@@ -86,10 +87,17 @@ _question("is_neg", lambda x: False, "False: negation is computed, not noted.")
 _question("is_distributed", lambda x: False, "False.")
 _question("is_signed", lambda x: of_numpy(dtype_of(x)).is_signed, "True for signed dtypes.")
 _question("is_inference", lambda x: x.is_inference(), "True for tensors made in inference_mode.")
-_question("isposinf", lambda x: FUNCTIONS["isinf"](x) if not is_inexact(dtype_of(x))
-          else eq(x, math.inf), "Where elements are +inf.")
-_question("isneginf", lambda x: FUNCTIONS["isinf"](x) if not is_inexact(dtype_of(x))
-          else eq(x, -math.inf), "Where elements are -inf.")
+
+
+def _infinite(name: str, sign: float) -> Any:
+    def answer(x: Any) -> Any:
+        need_kernel(f"{name} does not support complex inputs.", "c", x)
+        return eq(x, sign) if is_inexact(dtype_of(x)) else FUNCTIONS["isinf"](x)
+    return answer
+
+
+_question("isposinf", _infinite("isposinf", math.inf), "Where elements are +inf.")
+_question("isneginf", _infinite("isneginf", -math.inf), "Where elements are -inf.")
 _question("isreal", lambda x: eq(FUNCTIONS["imag"](x), 0.0) if dtype_of(x).kind == "c"
           else FUNCTIONS["ones_like"](x, dtype=BOOL), "Where the imaginary part is 0.")
 public(method=False)(numel)
@@ -171,12 +179,6 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
 
 
 
-def _need_real(name: str, x: Any) -> None:
-    need(name, x)
-    if dtype_of(x).kind == "c":
-        raise DTypeError(f"{name} is not supported for complex tensors.")
-
-
 @public()
 def sinc(input: Any, *, out: Any = None) -> Any:
     """sin(pi x) / (pi x), 1 at 0."""
@@ -189,15 +191,18 @@ def sinc(input: Any, *, out: Any = None) -> Any:
 @public()
 def deg2rad(input: Any, *, out: Any = None) -> Any:
     """Degrees to radians."""
-    _need_real("deg2rad", input)
+    need_kernel("deg2rad is not supported for complex tensors.", "c", input)
     return finish(out, mul(input, math.pi / 180))
 
 
 @public()
 def rad2deg(input: Any, *, out: Any = None) -> Any:
     """Radians to degrees."""
-    _need_real("rad2deg", input)
+    need_kernel("rad2deg is not supported for complex tensors.", "c", input)
     return finish(out, mul(input, 180 / math.pi))
+
+
+_finite_out = exactly("nan_to_num: dtype of out: {have} should be same as input: {want}")
 
 
 @public()
@@ -205,15 +210,14 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
                neginf: float | None = None, *, out: Any = None) -> Any:
     """NaN and infinities replaced by finite numbers; the gradient there is 0."""
     need("nan_to_num", input)
-    into = exactly("nan_to_num: dtype of out: {have} should be same as input: {want}")
     info = finfo(dtype_of(input)) if is_float(dtype_of(input)) else None
     if info is None:
-        return into(out, clone_op(input))
+        return _finite_out(out, clone_op(input))
     top = float(info.max) if posinf is None else posinf
     low = float(info.min) if neginf is None else neginf
     result = where_op(isnan(input), float(nan or 0.0), input)
     result = where_op(eq(input, math.inf), top, result)
-    return into(out, where_op(eq(input, -math.inf), low, result))
+    return _finite_out(out, where_op(eq(input, -math.inf), low, result))
 
 
 @public()
@@ -570,6 +574,7 @@ Histogramdd = result("histogramdd", "hist bin_edges", "Result of `histogramdd`."
 def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
                 density: bool = False) -> Any:
     """Counts of points (rows of the last axis) in a grid of bins; (hist, bin_edges)."""
+    need_kernel("histogramdd", "biuc", input)
     points = value(input, "histogramdd")
     if points.ndim < 2:
         raise ShapeError("histogramdd: input tensor should have at least 2 dimensions, got shape "

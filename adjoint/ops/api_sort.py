@@ -11,6 +11,7 @@ from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.op import op
 from adjoint.ops.api_common import (
+    apart,
     box,
     cast_to,
     dtype_of,
@@ -20,7 +21,7 @@ from adjoint.ops.api_common import (
     finish_same,
     floating,
     need,
-    need_real,
+    need_kernel,
     numel,
     one_dim,
     raw,
@@ -32,7 +33,15 @@ from adjoint.ops.gather import gather_op
 from adjoint.ops.pointwise import logical_xor, sub
 from adjoint.ops.public import planned, public, typed
 from adjoint.ops.shape import batch_loop, narrow_op, reshape
-from adjoint.ops.sort import kthvalue_op, median_op, mode_op, nanmedian_op, sort_op, topk_op
+from adjoint.ops.sort import (
+    distinct,
+    kthvalue_op,
+    median_op,
+    mode_op,
+    nanmedian_op,
+    sort_op,
+    topk_op,
+)
 
 SortResult = result("sort", "values indices")
 TopkResult = result("topk", "values indices")
@@ -54,7 +63,7 @@ def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = 
     tensor([1., 2., 3.])
     """
     need("sort", input)
-    need_real(" Sort does not support complex dtypes on CPU", input)
+    need_kernel(" Sort does not support complex dtypes on CPU", "c", input)
     d = one_dim(input, dim)
     return finish_same(out, SortResult(*sort_op(input, dim=d, descending=bool(descending))))
 
@@ -81,6 +90,8 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
     tensor([1, 2])
     """
     need("topk", input)
+    need_kernel(" topk does not support complex dtypes on CPU", "c", input)
+    need_kernel("topk does not support bool dtypes on CPU", "b", input)
     d = one_dim(input, dim)
     n = input.shape[d] if len(input.shape) else 1
     if not 0 <= k <= n:
@@ -104,6 +115,9 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False, *, out: A
     >>> ad.kthvalue(ad.tensor([3.0, 1.0, 2.0]), 2).values
     tensor(2.)
     """
+    need_kernel("kthvalue_cpu", "bc", input)
+    if out is not None:
+        apart(out, input)
     n = input.shape[one_dim(input, dim)] if len(input.shape) else 1
     if not 1 <= k <= n:
         raise ArgumentError(f"kthvalue(): selected number k out of range for dimension {dim}: k = "
@@ -126,14 +140,14 @@ def median(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
     >>> ad.median(ad.tensor([3.0, 1.0, 2.0, 4.0]))
     tensor(2.)
     """
-    need_real("median_cpu", input, "bc")
+    need_kernel("median_cpu", "bc", input)
     return _middle(MedianResult, median_op, input, dim, keepdim, out)
 
 
 @public()
 def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """`median` of what is not nan."""
-    need_real("median_cpu", input, "bc")
+    need_kernel("median_cpu", "bc", input)
     return _middle(NanmedianResult, nanmedian_op, input, dim, keepdim, out)
 
 
@@ -141,7 +155,7 @@ def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = 
 @typed
 def mode(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """(value, index) of the most frequent element along an axis; the smallest of several."""
-    need_real("mode_cpu", input)
+    need_kernel("mode_cpu", "c", input)
     return _one(ModeResult, mode_op, input, dim, keepdim, out)
 
 
@@ -150,9 +164,9 @@ def _inverse_counts(found: Any, input: Any, inverse: bool, counts: bool) -> Any:
     values, back, many = found
     out = [box(input, values)]
     if inverse:
-        out.append(box(input, back.astype(np.int64)))
+        out.append(box(input, back.astype(np.int64, copy=False)))
     if counts:
-        out.append(box(input, many.astype(np.int64)))
+        out.append(box(input, many.astype(np.int64, copy=False)))
     return out[0] if len(out) == 1 else tuple(out)
 
 
@@ -167,11 +181,15 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
     tensor([1, 3])
     """
     need("unique", input)
-    need_real("unique", input)
+    need_kernel("unique", "c", input)
     x = value(input, "unique")
-    axis = None if dim is None else one_dim(input, dim)
-    values, back, many = np.unique(x, return_inverse=True, return_counts=True, axis=axis)
-    back = back.reshape(x.shape if axis is None else (x.shape[axis],))
+    if dim is None:
+        values, back, many = distinct(x, return_inverse, return_counts)
+        back = None if back is None else back.reshape(x.shape)
+    else:
+        axis = one_dim(input, dim)
+        values, back, many = np.unique(x, return_inverse=True, return_counts=True, axis=axis)
+        back = back.reshape(x.shape[axis])
     return _inverse_counts((values, back, many), input, return_inverse, return_counts)
 
 
@@ -180,6 +198,7 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
 def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False,
                        dim: Any = None) -> Any:
     """The elements (or slices along dim) that differ from the one before."""
+    need_kernel("unique", "c", input)
     x = value(input, "unique_consecutive")
     d = None if dim is None else one_dim(input, dim)
     rows = x.reshape(-1, 1) if d is None else np.moveaxis(x, d, 0).reshape(
@@ -205,6 +224,7 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     >>> ad.searchsorted(ad.tensor([1, 3, 5]), ad.tensor([3, 4]))
     tensor([1, 2])
     """
+    need_kernel("searchsorted_out_cpu", "b", sorted_sequence)
     seq = sorted_sequence
     if sorter is not None:
         seq = gather_op(seq, sorter, dim=len(seq.shape) - 1)
@@ -250,6 +270,7 @@ place_op: Any = op(
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False,
               out: Any = None) -> Any:
     """Which bucket each element falls into."""
+    need_kernel("searchsorted_out_cpu", "b", boundaries)
     if len(boundaries.shape) != 1:
         raise ShapeError("boundaries tensor must be 1 dimension, but got "
                          f"dim({len(boundaries.shape)})")
@@ -284,6 +305,7 @@ _counts_out = exactly("torch.histogram: input tensor and hist tensor should have
 @typed
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
     """Counts of elements in `bins` equal bins from min to max (the data's where they are equal)."""
+    need_kernel("histogram_cpu", "biuc", input)
     x = value(input, "histc").reshape(-1)
     low, high = (x.min(), x.max()) if min == max and x.size else (min, max)
     if low == high:
@@ -297,6 +319,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: A
 def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None,
               density: bool = False, out: Any = None) -> Any:
     """(counts, edges) of a histogram."""
+    need_kernel("histogramdd", "biuhc", input)
     x = value(input, "histogram")
     edges = bins if isinstance(bins, int) else np.asarray(raw(bins))
     counts, at = np.histogram(x.reshape(-1), edges, range, density=density,
@@ -313,6 +336,7 @@ HistogramResult = result("histogram", "hist bin_edges")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
          invert: bool = False, out: Any = None) -> Any:
     """True where an element is one of `test_elements`."""
+    need_kernel("Unsupported input type encountered for isin(): {}", "bc", elements, test_elements)
     return finish_same(out, isin_op(elements, test_elements, invert=bool(invert)))
 
 
@@ -327,7 +351,8 @@ isin_op: Any = op(
 def _cumulative(op_: Any, input: Any, dim: Any, dtype: Any, out: Any) -> Any:
     need(op_.__name__, input)
     x = cast_to(input, dtype)
-    return finish(out, op_(x, dim=one_dim(x, dim)))
+    made = op_(x, dim=one_dim(x, dim))
+    return finish(out, made if dtype is None else cast_to(made, dtype))
 
 
 @public()
@@ -363,18 +388,21 @@ def cumprod_(self: Any, dim: int, *, dtype: Any = None) -> Any:
 @public()
 def logcumsumexp(input: Any, dim: int, *, out: Any = None) -> Any:
     """Running log Σ exp along an axis."""
+    need_kernel("logcumsumexp_out_cpu", "biu", input)
     return _cumulative(logcumsumexp_op, floating(input), dim, None, out)
 
 
 @public()
 def cummax(input: Any, dim: int, *, out: Any = None) -> Any:
     """(running maximum, its index) along an axis."""
+    need_kernel("cummax_cpu", "c", input)
     return finish_kind(out, CummaxResult(*cummax_op(input, dim=one_dim(input, dim))))
 
 
 @public()
 def cummin(input: Any, dim: int, *, out: Any = None) -> Any:
     """(running minimum, its index) along an axis."""
+    need_kernel("cummin_cpu", "c", input)
     return finish_kind(out, CumminResult(*cummin_op(input, dim=one_dim(input, dim))))
 
 
@@ -406,21 +434,46 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     return finish(out, x)
 
 
+def _strips(y: Any, x: Any, dx: float, d: int) -> Any:
+    """The areas between neighbouring samples along axis d."""
+    from adjoint.ops.pointwise import add, mul
+    k = y.shape[d] - 1
+    mean = mul(add(narrow_op(y, dim=d, start=0, length=k),
+                   narrow_op(y, dim=d, start=1, length=k)), 0.5)
+    if x is None:
+        return mul(mean, dx)
+    step = diff(x, dim=0 if len(x.shape) == 1 else d - len(y.shape) + len(x.shape))
+    if len(x.shape) == 1:
+        step = reshape(step, (k, *(1,) * (len(y.shape) - d - 1)))
+    return mul(mean, step)
+
+
 @public(method=False)
 @typed
 def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     """The integral of samples by the trapezoid rule."""
-    from adjoint.ops.pointwise import add, mul
+    need_kernel("trapezoid: received a bool input for `x` or `y`, but bool is not supported", "b",
+                y)
     from adjoint.ops.reduce import sum_op
     d = one_dim(y, dim)
-    k = y.shape[d] - 1
-    mean = mul(add(narrow_op(y, dim=d, start=0, length=k),
-                   narrow_op(y, dim=d, start=1, length=k)), 0.5)
-    step = dx if x is None else diff(x, dim=-1 if len(x.shape) == 1 and d == len(y.shape) - 1
-                                     else d if len(x.shape) > 1 else 0)
-    if x is not None and len(x.shape) == 1 and d != len(y.shape) - 1:
-        step = reshape(step, (k, *(1,) * (len(y.shape) - d - 1)))
-    return sum_op(mul(mean, step), dim=(d,), keepdim=False)
+    return sum_op(_strips(y, x, dx, d), dim=(d,), keepdim=False)
+
+
+@public(method=False)
+@typed
+def trapz(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
+    """`trapezoid` under its older name."""
+    return trapezoid(y, x, dx=dx, dim=dim)
+
+
+@public(method=False)
+@typed
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
+    """Running integrals of samples by the trapezoid rule."""
+    need_kernel("cumulative_trapezoid: received a bool input for `x` or `y`, but bool is not "
+                "supported", "b", y)
+    d = one_dim(y, dim)
+    return cumsum_op(_strips(y, x, dx, d), dim=d)
 
 
 __all__ = ["cumsum", "diff", "median", "sort", "topk", "unique"]

@@ -10,15 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import BOOL, F32, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.autocast import lowered
 from adjoint.core.bind import bind
 from adjoint.core.modes import not_replayed
 from adjoint.core.op import Op, op
+from adjoint.core.rehearsal import call
 from adjoint.kernels import attention as raw_attention
 from adjoint.kernels import attention_numpy
-from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, need
+from adjoint.ops.api_common import (
+    cast_to,
+    dtype_of,
+    is_recorded,
+    kernel,
+    need,
+    need_kernel,
+)
 from adjoint.ops.dropout import dropout as dropped
 from adjoint.ops.generator import source
 from adjoint.ops.linalg import matmul_op
@@ -120,8 +129,14 @@ def _empty_rows(bias: Any) -> Any:
     return (np.asarray(bias) == -np.inf).all(-1, keepdims=True)
 
 
+def _some_empty_row(bias: Any) -> bool:
+    return bool(_empty_rows(bias).any())
+
+
 def _has_empty_rows(bias: Any) -> bool:
-    return isinstance(bias, np.ndarray) and bool(_empty_rows(bias).any())
+    if type(bias) is MetaArray:
+        return bool(call(_some_empty_row, bias, otherwise=lambda: False))
+    return isinstance(bias, np.ndarray) and _some_empty_row(bias)
 
 
 def _aval(x: Any) -> Aval:
@@ -257,7 +272,10 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     >>> ad.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).shape
     adjoint.Size([1, 1, 2, 4])
     """
+    query, key, value, attn_mask = lowered(query, key, value, attn_mask)
     _check(query, key, value, enable_gqa)
+    need_kernel("expected scalar type Float but found {}", "biu", query)
+    need_kernel("softmax_lastdim_kernel_impl", "c", query)
     if is_causal and attn_mask is not None:
         raise ArgumentError("scaled_dot_product_attention: Explicit attn_mask should not be set "
                             "when is_causal=True")

@@ -18,7 +18,17 @@ from adjoint.core.modes import GRAD, change, restore, state
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump
-from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
+from adjoint.ops.api_common import (
+    cast_to,
+    dtype_of,
+    is_recorded,
+    kernel,
+    narrowed,
+    need,
+    need_kernel,
+    raw,
+    wide,
+)
 from adjoint.ops.device import following
 from adjoint.ops.pointwise import add, div, mul, neg, pow_op, rsqrt, sub
 from adjoint.ops.public import typed
@@ -224,6 +234,9 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     adjoint.Size([2, 1])
     """
     need("batch_norm", input)
+    need_kernel("batch_norm", "biuc", input)
+    if not math.prod(input.shape) and len(input.shape) < 2:
+        return mul(input, 1.0)                      # nothing to normalize, as in PyTorch
     check_channels("batch_norm", input, running_mean, running_var, weight, bias)
     if eps < 0 or training and not eps:
         raise ArgumentError("batch_norm eps must be "
@@ -306,6 +319,7 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
 
     Source: A. Krizhevsky et al., "ImageNet classification" (2012), section 3.3.
     """
+    need_kernel("avg_pool2d", "busc", input)
     from adjoint.ops.api_shape import in_format_of
     from adjoint.ops.pool import avg_pool_op
     if len(input.shape) < 3:
@@ -327,6 +341,8 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
 def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
               out: Any = None) -> Any:
     """x/max(‖x‖, eps) along `dim`."""
+    need_kernel("linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}",
+                "biu", input)
     from adjoint.ops.api_common import finish, many_dims
     from adjoint.ops.moments import norm_op
     from adjoint.ops.pointwise import clamp_min

@@ -16,7 +16,12 @@ from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as raw_conv
 from adjoint.kernels.conv_numpy import per_dim
-from adjoint.ops.api_common import dtype_of, need, need_rank
+from adjoint.ops.api_common import (
+    dtype_of,
+    need,
+    need_kernel,
+    need_rank,
+)
 from adjoint.ops.device import following
 from adjoint.ops.linalg import conj
 from adjoint.ops.public import planned, public, typed
@@ -164,13 +169,20 @@ conv_weight_op: Any = op(
 def _check(name: str, x: Any, w: Any, bias: Any, dims: int, groups: int, out_axis: int) -> None:
     need(name, x, argument="input")
     need(name, w, argument="weight")
+    if groups < 1:
+        raise ArgumentError(f"{name}: non-positive groups is not supported, got {groups}")
+    if len(w.shape) < 3:
+        raise ShapeError(f"{name}: weight should have at least three dimensions, got "
+                         f"{list(w.shape)}")
     if len(w.shape) != dims + 2:
-        raise ShapeError(f"{name}: expected a {dims + 2}-d weight, got {list(w.shape)}")
+        raise ShapeError(f"{name}: expected a {dims + 2}-d weight, got {list(w.shape)}; Expected "
+                         f"{len(w.shape)}-dimensional input for {len(w.shape)}-dimensional weight")
     if len(x.shape) not in (dims + 1, dims + 2):
         raise ShapeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to "
                          f"{name}, but got input of size: {list(x.shape)}")
-    if groups < 1:
-        raise ArgumentError(f"{name}: non-positive groups is not supported, got {groups}")
+    if w.shape[0] < groups:
+        raise ShapeError(f"Given groups={groups}, expected weight to be at least {groups} at "
+                         f"dimension 0, but got weight of size {list(w.shape)} instead ({name})")
     for t in (w, bias):
         if t is not None and dtype_of(t) != dtype_of(x):
             raise DTypeError(f"{name}: Input type ({of_numpy(dtype_of(x)).name}) and weight or bias"
@@ -190,12 +202,18 @@ def _check(name: str, x: Any, w: Any, bias: Any, dims: int, groups: int, out_axi
                          f"{list(bias.shape)}")
 
 
+_TOO_LOW = {"stride": "non-positive stride is not supported",
+            "padding": "negative padding is not supported",
+            "dilation": "dilation should be greater than zero"}
+
+
 def _steps(name: str, what: str, value: Any, dims: int, low: int) -> Shape:
     given = per_dim(value, dims)
     if len(given) != dims:
         raise ArgumentError(f"{name}: expected {what} to be an int or {dims} ints, got {value}")
     if min(given) < low:
-        raise ArgumentError(f"{name}: {what} must be at least {low}, got {value}")
+        raise ArgumentError(f"{name}: {_TOO_LOW.get(what, what)}, got {what}={value}, which must "
+                            f"be at least {low}")
     return given
 
 
@@ -216,8 +234,13 @@ def _pads(name: str, padding: Any, w: Any, stride: Shape, dilation: Shape, dims:
 def _conv(name: str, dims: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any,
           dilation: Any, groups: int) -> Any:
     input, weight, bias = lowered(input, weight, bias)
-    _check(name, input, weight, bias, dims, groups, 0)
     step, gap = _steps(name, "stride", stride, dims, 1), _steps(name, "dilation", dilation, dims, 1)
+    if not isinstance(padding, str):
+        _steps(name, "padding", padding, dims, 0)
+    _check(name, input, weight, bias, dims, groups, 0)
+    need_kernel(f"slow_conv{max(dims, 2)}d_cpu", "b", input)
+    if max(gap) > 1:
+        need_kernel("slow_conv_dilated<>", "us", input)
     pads = _pads(name, padding, weight, step, gap, dims)
     single = len(input.shape) == dims + 1
     x = unsqueeze_op(input, dim=0) if single else input
@@ -264,6 +287,7 @@ def _transposed(name: str, dims: int, input: Any, weight: Any, bias: Any, stride
     from adjoint.ops.pointwise import add
     input, weight, bias = lowered(input, weight, bias)
     _check(name, input, weight, bias, dims, groups, 1)
+    need_kernel(f"slow_conv_transpose{max(dims, 2)}d_out_cpu", "bus", input)
     step, gap = _steps(name, "stride", stride, dims, 1), _steps(name, "dilation", dilation, dims, 1)
     pad = _steps(name, "padding", padding, dims, 0)
     extra = _steps(name, "output_padding", output_padding, dims, 0)

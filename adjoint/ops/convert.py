@@ -13,6 +13,7 @@ from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import op
 from adjoint.core.tensor import OWN, Tensor, wrap
+from adjoint.ops.api_common import cast_to
 from adjoint.ops.create import device_name, legacy
 from adjoint.ops.device import check, preserve_format
 from adjoint.ops.pointwise import cast
@@ -71,7 +72,7 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
         copy = bool(rest[1])
     t = self if device is None else _move(self, check(device))
     if dtype is not None and t.dtype.dtype != to_numpy(dtype):
-        t = cast(t, dtype=to_numpy(dtype))
+        t = cast_to(t, dtype)
     copy = copy and t is self
     if memory_format is not None and memory_format is not preserve_format:
         from adjoint.ops.api_shape import in_format

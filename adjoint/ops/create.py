@@ -1,7 +1,6 @@
-"""Factory functions: tensors from data, constants and ranges."""
+"""Factory functions: tensors from data, constants."""
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -9,21 +8,22 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray, inverse
-from adjoint.base.dtypes import F32, default_dtype, default_of, is_inexact, of_numpy, to_numpy
+from adjoint.base.dtypes import default_dtype, default_of, fitting, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError, StructureError
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish_made, of_out
-from adjoint.ops.device import check, memory_order, preserve_format, storage_less, strided
-from adjoint.ops.public import METHODS, other_names, public, typed
+from adjoint.ops.device import check, memory_order, preserve_format, room, storage_less, strided
+from adjoint.ops.public import METHODS, other_names, public
 from adjoint.ops.shape import clone_op
 
 
 def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
     """`f(2, 3)`, `f((2, 3))` and `f(Size)` all mean one shape."""
-    if all([type(a) is int and a >= 0 for a in args]):
-        return tuple(args)
+    given: Sequence[Any] = args[0] if len(args) == 1 and type(args[0]) is tuple else args
+    if all([type(a) is int and a >= 0 for a in given]):
+        return tuple(given)
     if len(args) == 1 and not isinstance(args[0], (int, np.integer)):
         only = args[0]
         args = only.tolist() if isinstance(only, (Tensor, np.ndarray)) else tuple(only)
@@ -80,7 +80,8 @@ def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:
         made = np.empty(shape, dtype)
         made.fill(fill)
         return made
-    return np.full(shape, fill, dtype)
+    whole = type(fill) is int and dtype.kind in "iu"
+    return np.full(shape, fitting(fill, dtype) if whole else fill, dtype)
 
 
 def _dtype(dtype: Any, fallback: np.dtype[Any]) -> np.dtype[Any]:
@@ -95,6 +96,7 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     if isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
         of_numpy(array.dtype)
+        room(array.shape)
         return np.array(array, _dtype(dtype, array.dtype.newbyteorder("=")))
     if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
         return _from_data(np.asarray(data), dtype)
@@ -338,7 +340,7 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
     dtype = of_out(dtype, out)
     shape, order = shape_of(size), None
     if memory_format is not None:
-        memory_format.fits(Aval(shape, F32))
+        memory_format.fits(Aval(shape, default_dtype()))
         order = memory_format.axes
     made = make(shape, _dtype(dtype, default_dtype()), None, device, requires_grad, order)
     if layout is not None and layout is not strided:
@@ -423,132 +425,6 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
                   requires_grad=requires_grad)
 
 
-# ------------------------------------------------------------------ ranges
-def _number(x: Any) -> Any:
-    return x.item() if isinstance(x, (Tensor, np.generic)) else x
-
-
-@public(method=False)
-def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None,
-           layout: Any = None, device: Any = None, requires_grad: bool = False,
-           pin_memory: bool = False) -> Tensor:
-    """start, start + step, ... below `end`; int64 when all three are ints.
-
-    >>> import adjoint as ad
-    >>> ad.arange(1, 4)
-    tensor([1, 2, 3])
-    """
-    start, end, step = _number(start), _number(end), _number(step)
-    if end is None:
-        start, end = 0, start
-    if step == 0:
-        raise ArgumentError("step must be nonzero")
-    for v in (start, end):
-        if isinstance(v, float) and not math.isfinite(v):
-            raise ArgumentError(f"unsupported range: {start} -> {end}")
-    if dtype is not None and not is_inexact(to_numpy(dtype)):
-        start, end, step = int(start), int(end), int(step)      # as PyTorch counts them
-        if step == 0:
-            raise ArgumentError("step must be nonzero")
-    if (end - start) * step < 0:
-        raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange("
-                            f"{start}, {end}, {step})")
-    ints = all([isinstance(v, int) for v in (start, end, step)])
-    kind = _dtype(of_out(dtype, out), default_of("i") if ints else default_dtype())
-    count = max(0, math.ceil((end - start) / step))
-    if storage_less(device, (count,), kind):
-        return finish_made(out, wrap(call(_counted, start, step, count, kind, ints,
-                                     otherwise=lambda: MetaArray((count,), kind)), requires_grad))
-    return finish_made(out, wrap(_counted(start, step, count, kind, ints), requires_grad))
-
-
-def _counted(start: Any, step: Any, count: int, kind: Any, ints: bool) -> Any:
-    if ints:
-        end = start + (count - 1) * step + (1 if step > 0 else -1)
-        made = np.arange(start, end, step, dtype=np.int64)
-        return made if kind == np.int64 else made.astype(kind)
-    return (start + np.arange(count, dtype=np.float64) * step).astype(kind)
-
-
-@public(method=False, name="range")
-def range_(start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Tensor:
-    """start, start + step, ... up to and including `end`."""
-    warn("torch.range is deprecated and will be removed in a future release because its behavior "
-         "is inconsistent with Python's range builtin. Instead, use torch.arange, which produces "
-         "values in [start, end).")
-    count = int(math.floor((end - start) / step)) + 1
-    kwargs.setdefault("dtype", default_dtype())
-    return arange(0, count, **kwargs) * step + start
-
-
-@public(method=False)
-@typed
-def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None,
-             layout: Any = None, device: Any = None, requires_grad: bool = False,
-             pin_memory: bool = False) -> Tensor:
-    """`steps` evenly spaced values from `start` to `end`, both included."""
-    kind = _dtype(of_out(dtype, out), default_dtype())
-    if storage_less(device, (steps,), kind):
-        return finish_made(out, wrap(call(spaced, start, end, steps, kind,
-                                     otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
-    return finish_made(out, wrap(spaced(start, end, steps, kind), requires_grad))
-
-
-def spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """What linspace gives, as an array.
-
-    float32 and float64 to PyTorch's last bit: counted from the nearer end, the step rounded to the
-    dtype, one rounding after it. So -1 to 1 is its own mirror image, and the identity of
-    affine_grid meets the pixels where it does in PyTorch.
-    """
-    if kind not in (np.float32, np.float64) or steps < 2:
-        return _even(start, end, steps, kind).astype(kind)
-    first, last = kind.type(_number(start)), kind.type(_number(end))
-    step, place = np.longdouble((last - first) / kind.type(steps - 1)), np.arange(steps)
-    return np.where(place < steps // 2, first + step * place,
-                    last - step * (steps - 1 - place)).astype(kind)
-
-
-def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Evenly spaced values; between integers (as PyTorch takes the ends) for an integer dtype."""
-    if steps < 0:
-        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
-    start, end = _number(start), _number(end)
-    if is_inexact(kind):
-        return np.linspace(start, end, steps)
-    start, end, place = int(start), int(end), np.arange(steps)
-    step = (end - start) / max(steps - 1, 1)
-    return np.where((place < steps // 2) | (steps == 1), start + step * place,
-                    end - step * (steps - 1 - place))
-
-
-@public(method=False)
-@typed
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None,
-             dtype: Any = None, layout: Any = None, device: Any = None,
-             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
-    """base ** linspace(start, end, steps)."""
-    kind = _dtype(of_out(dtype, out), default_dtype())
-    with np.errstate(all="ignore"):
-        values = np.power(float(base), _even(start, end, steps, kind))
-    return finish_made(out, wrap(values.astype(kind), requires_grad))
-
-
-@public(method=False)
-def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None,
-        device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
-    """Ones on the diagonal of an (n, m) matrix of zeros."""
-    kind = _dtype(of_out(dtype, out), default_dtype())
-    for name, size in (("n", n), ("m", m)):
-        if size is not None and size < 0:
-            raise ArgumentError(f"{name} must be greater or equal to 0, got {size}")
-    if storage_less(device, (n, n if m is None else m), kind):
-        made = call(np.eye, n, m, 0, kind,
-                    otherwise=lambda: MetaArray((n, n if m is None else m), kind))
-        return finish_made(out, wrap(made, requires_grad))
-    return finish_made(out, wrap(np.eye(n, m, dtype=kind), requires_grad))
-
-
 # ------------------------------------------------------------------ copies and constructors
 @public()
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
@@ -594,5 +470,5 @@ def inexact(t: Tensor) -> bool:
     return is_inexact(t.array.dtype)
 
 
-__all__ = ["arange", "as_tensor", "bump", "clone", "detach", "empty", "eye", "from_numpy", "full",
-           "linspace", "logspace", "make", "ones", "shape_of", "tensor", "zeros"]
+__all__ = ["as_tensor", "bump", "clone", "detach", "empty", "from_numpy", "full", "make", "ones",
+           "shape_of", "tensor", "zeros"]

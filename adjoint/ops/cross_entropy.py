@@ -26,6 +26,7 @@ from adjoint.ops.api_common import (
     is_recorded,
     kernel,
     narrowed,
+    need_kernel,
     row_blocks,
     same_dtype,
     wide,
@@ -536,6 +537,7 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Any
     >>> ad.nn.functional.cross_entropy(ad.zeros(1, 2), ad.tensor([0]))
     tensor(0.6931)
     """
+    need_kernel("log_softmax_lastdim_kernel_impl", "biuc", input)
     reduction = legacy_reduction(size_average, reduce, reduction)
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -575,6 +577,7 @@ def nll_loss(input: Any, target: Any, weight: Any = None, size_average: Any = No
     >>> ad.nn.functional.nll_loss(ad.tensor([[-1.0, -2.0]]), ad.tensor([1]))
     tensor(2.)
     """
+    need_kernel("nll_loss_out_frame", "biuc", input)
     reduction = legacy_reduction(size_average, reduce, reduction)
     check_reduction(reduction)
     _check_classes("nll_loss", input, target, weight)

@@ -15,7 +15,14 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
-from adjoint.ops.api_common import dtype_of, is_recorded, kernel, need, raw
+from adjoint.ops.api_common import (
+    dtype_of,
+    is_recorded,
+    kernel,
+    need,
+    need_kernel,
+    raw,
+)
 from adjoint.ops.family import through_float32
 from adjoint.ops.gather import gather_op
 from adjoint.ops.index import unindex_op
@@ -221,6 +228,7 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
     >>> ad.nn.functional.ctc_loss(even, ad.tensor([[1]]), (2,), (1,))    # 3 of 4 paths spell "1"
     tensor(0.2877)
     """
+    need_kernel("ctc_loss_cpu", "h", log_probs)
     need("ctc_loss", log_probs)
     need("ctc_loss", targets, argument="targets")
     single = len(log_probs.shape) == 2

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import AdjointError, DTypeError, ShapeError
+from adjoint.base.errors import AdjointError, NoKernel, ShapeError
 from adjoint.core.inplace import zeros_of
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, raw
@@ -63,7 +63,7 @@ def needs_width(name: str) -> dict[str, Any]:
     def prepare(arrays: Any) -> Any:
         for a in arrays:
             if a.dtype.itemsize == 2 and a.dtype.kind in "fV":
-                raise DTypeError(f"linalg.{name} is not implemented for {a.dtype.name} (operand "
+                raise NoKernel(f"linalg.{name} is not implemented for {a.dtype.name} (operand "
                                  f"{list(a.shape)}): cast it, x.float(), or open an autocast")
         return arrays
     return {"prepare": prepare, "autocast": "wide"}

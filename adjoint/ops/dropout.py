@@ -1,11 +1,11 @@
-"""The dropout family. No mask is kept for backward: it is made again from the state that the
-generator had (see `kernels/dropout_numpy.py`).
+"""The dropout family. Of the mask a bit for each element is kept for backward
+(see `kernels/dropout_numpy.py`).
 """
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,35 +17,46 @@ from adjoint.core.modes import warn
 from adjoint.core.op import Op, op
 from adjoint.core.tensor import wrap
 from adjoint.core.trace import mapping
-from adjoint.kernels.dropout_numpy import Mask, dropout_numpy, kept_scale
+from adjoint.kernels.dropout_numpy import drawn_mask, dropout_numpy, kept_scale, mask_bytes
 from adjoint.kernels.stream import Stream
-from adjoint.ops.api_common import dtype_of, need, raw
+from adjoint.ops.api_common import (
+    dtype_of,
+    need,
+    need_kernel,
+    raw,
+)
 from adjoint.ops.device import following, memory_order
 from adjoint.ops.generator import source
 from adjoint.ops.pointwise import add, mul
 from adjoint.ops.public import public, typed
+from adjoint.ops.shape import batch_loop
 
 Shape = tuple[int, ...]
+BYTE = np.dtype(np.uint8)
 
 
 @following(0)
-def _impl(x: Any, /, *, mask: Mask, scale: float) -> Any:
-    return dropout_numpy(x, mask, scale)
+def _impl(x: Any, bits: Any, /, *, shape: Shape, scale: float) -> Any:
+    return dropout_numpy(x, bits, shape, scale)
 
 
 def _batch(op_: Op, args: Sequence[Any], batched: Sequence[bool], attrs: Mapping[str, Any]) -> Any:
     """One mask for all examples: its shape lines up with the trailing axes."""
-    return bind(op_, args, attrs)
+    return batch_loop(op_, args, batched, attrs) if batched[1] else bind(op_, args, attrs)
+
+
+def _domain() -> list[Any]:
+    x = np.linspace(-2, 2, 6).reshape(2, 3)
+    return [((x, drawn_mask(Stream(3), s, 0.5)), {"shape": s, "scale": 2.0})
+            for s in ((2, 3), (2, 1))]
 
 
 dropout_op: Any = op(
-    "dropout", impl=_impl, infer=lambda x, *, mask, scale: Aval(x.shape, x.dtype),
-    vjp={"x": lambda ct, *, mask, scale: _apply(ct, mask, scale)},
-    jvp={"x": lambda t, *, mask, scale: _apply(t, mask, scale)},
-    batch=_batch, cost=lambda x, **_: 2 * x.size, node="NativeDropoutBackward0",
-    domain=lambda: [((np.linspace(-2, 2, 6).reshape(2, 3),),
-                     {"mask": Mask(Stream(3), s, 0.5), "scale": 2.0})
-                    for s in ((2, 3), (2, 1))])
+    "dropout", impl=_impl, infer=lambda x, bits, *, shape, scale: Aval(x.shape, x.dtype),
+    vjp={"x": lambda ct, bits, *, shape, scale: _apply(ct, bits, shape, scale)},
+    jvp={"x": lambda t, bits, *, shape, scale: _apply(t, bits, shape, scale)},
+    batch=_batch, cost=lambda x, bits, **_: 2 * x.size, node="NativeDropoutBackward0",
+    domain=_domain, why={"bits": "which elements were kept: a bit for each"})
 
 
 def _maps() -> list[Any]:
@@ -61,13 +72,13 @@ def _maps() -> list[Any]:
     return found
 
 
-def _apply(x: Any, mask: Any, scale: float) -> Any:
+def _apply(x: Any, bits: Any, shape: Shape, scale: float) -> Any:
     """The op; the axes that a mask has more than x are those of the vmaps that run here."""
-    more = len(mask.shape) - len(x.shape)
+    more = len(shape) - len(x.shape)
     for trace in _maps()[-more:] if more > 0 else ():
         if not _mapped(x, trace):
             x = mul(x, trace.lift(wrap(np.ones((trace.size, *(1,) * len(x.shape)), dtype_of(x)))))
-    return dropout_op(x, mask=mask, scale=scale)
+    return dropout_op(x, bits, shape=shape, scale=scale)
 
 
 def _mapped(x: Any, trace: Any) -> bool:
@@ -84,28 +95,17 @@ def _mask_shape(shape: Shape) -> Shape:
     return (*[t.size if t.randomness == "different" else 1 for t in _maps()], *shape)
 
 
-class _Unseen(NamedTuple):
-    """The mask of an array without storage: nothing is drawn, all is dropped."""
-
-    shape: Shape
-
-    def bits(self) -> Any:
-        return np.frombuffer(bytearray(-(-math.prod(self.shape) // 64) * 8), np.uint8)
-
-    def keep(self) -> Any:
-        return np.zeros(self.shape, bool)
-
-
-def _drawn(input: Any, p: float, shape: Shape) -> Mask | _Unseen:
-    """A mask of that shape, drawn in the order in which the elements lie in memory."""
+def _drawn(input: Any, p: float, shape: Shape) -> tuple[Any, Shape]:
+    """A mask of that shape, drawn in the order in which the elements lie in memory, and its shape.
+    For an array without storage nothing is drawn."""
     array = raw(input)
     whole = _mask_shape(shape)
     if isinstance(array, MetaArray) and not input.level:
-        return _Unseen(whole)
+        return MetaArray((mask_bytes(whole),), BYTE), whole
     axes = None
     if type(array) is np.ndarray and array.shape == whole:
         axes = memory_order(array)
-    return Mask(source(), whole, float(p), axes)
+    return drawn_mask(source(), whole, float(p), axes), whole
 
 
 def _checked(name: str, input: Any, p: float) -> None:
@@ -117,13 +117,15 @@ def _checked(name: str, input: Any, p: float) -> None:
 def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape: Shape) -> Any:
     if not training or p == 0 or not math.prod(input.shape):
         return input
+    need_kernel("bernoulli_scalar_cpu_", "c", input)
     if dtype_of(input).kind in "iub":
         raise DTypeError(f"{name}(): result type Float can't be cast to the input's integer dtype")
-    mask = _drawn(input, p, shape)
+    bits, whole = _drawn(input, p, shape)
+    scale = kept_scale(p, dtype_of(input))
     if in_place:
-        return inplace(dropout_op.op, input, (), {"mask": mask, "scale": kept_scale(p)},
+        return inplace(dropout_op.op, input, (bits,), {"shape": whole, "scale": scale},
                        name="dropout_")
-    return _apply(input, mask, kept_scale(p))
+    return _apply(input, bits, whole, scale)
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -187,15 +189,17 @@ def _alpha(input: Any, p: float, training: bool, shape: tuple[int, ...]) -> Any:
     """
     if not training or p == 0:
         return input
+    need_kernel("result type Float can't be cast to the desired output type {}", "biu", input)
+    need_kernel("bernoulli_scalar_cpu_", "c", input)
     if p == 1:
         return mul(input, 0.0)
     a = 1.0 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
-    mask = _drawn(input, p, shape)
-    kept = _apply(input, mask, a)
-    if not isinstance(mask, Mask):
+    bits, whole = _drawn(input, p, shape)
+    kept = _apply(input, bits, whole, a)
+    if type(bits) is not np.ndarray:
         return kept
-    ones = np.ones(mask.shape[-len(input.shape):], dtype_of(input))
-    shift = mul(add(_apply(ones, mask, 1.0), -1.0), ALPHA * a)
+    ones = np.ones(whole[-len(input.shape):], dtype_of(input))
+    shift = mul(add(_apply(ones, bits, whole, 1.0), -1.0), ALPHA * a)
     return add(kept, add(shift, ALPHA * a * p))
 
 

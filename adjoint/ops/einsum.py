@@ -6,11 +6,17 @@ operands it frees, then its multiplications: intermediate memory weighs before a
 from __future__ import annotations
 
 import math
-import string
 from typing import Any
 
+from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, ShapeError
-from adjoint.ops.api_common import need, same_dtype
+from adjoint.core.intercept import TOLD
+from adjoint.ops.api_common import (
+    cast_to,
+    dtype_of,
+    need,
+    same_dtype,
+)
 from adjoint.ops.arrange import diagonal_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import mul
@@ -18,7 +24,7 @@ from adjoint.ops.public import planned, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import permute_op, reshape
 
-LETTERS = string.ascii_letters
+LETTERS = "".join(map(chr, (*range(97, 123), *range(65, 91))))     # a-z, A-Z
 
 
 def _parse(equation: str, operands: list[Any]) -> tuple[list[str], str]:
@@ -113,6 +119,8 @@ def _pair(ta: str, a: Any, tb: str, b: Any, keep: set[str]) -> tuple[str, Any]:
     inner = [c for c in both if c not in keep]
     ta, a = _reduce(ta, a, keep | set(both))
     tb, b = _reduce(tb, b, keep | set(both))
+    if dtype_of(a) != dtype_of(b):                  # one was summed, in int64
+        a, b = cast_to(a, I64), cast_to(b, I64)
     rows = [c for c in ta if c not in both]
     cols = [c for c in tb if c not in both]
     if not inner and (not rows or not cols):
@@ -160,6 +168,15 @@ def _best(terms: list[str], output: str, size: dict[str, int]) -> tuple[int, int
     return best[2], best[3]
 
 
+def _flat(args: Any) -> Any:
+    """The operands one by one: as PyTorch tells them, none is a list."""
+    listed = len(args) == 2 and isinstance(args[1], (list, tuple))
+    return (args[0], *args[1]) if listed else args
+
+
+TOLD["einsum"] = _flat
+
+
 @public(method=False)
 @planned
 def einsum(equation: Any, *operands: Any) -> Any:
@@ -174,8 +191,7 @@ def einsum(equation: Any, *operands: Any) -> Any:
     """
     if not isinstance(equation, str):
         equation, operands = _from_sublists((equation, *operands))
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
+    _, *operands = _flat((equation, *operands))
     if not operands:
         raise ArgumentError("einsum(): must provide at least one operand")
     need("einsum", *operands, argument="operands")

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -24,12 +24,14 @@ from adjoint.base.dtypes import (
     F64,
     DType,
     default_dtype,
+    fitting,
     is_inexact,
+    is_of,
     lacking,
     result_type,
     wrapped,
 )
-from adjoint.base.errors import DTypeError, ShapeError, instead_of
+from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.base.provenance import is_own_code
 from adjoint.base.tier import pays
 from adjoint.core import bind as general
@@ -87,19 +89,26 @@ def broadcast_shapes(name: str, *avals: Aval) -> tuple[int, ...]:
 def promote(arrays: Sequence[Any], floating: bool = False) -> Sequence[Any]:
     """Operands cast to one dtype by PyTorch's rule; Python numbers become 0-d arrays."""
     first = getattr(arrays[0], "dtype", None)
-    if len(arrays) == 2:                              # an array and a number, in either order
-        a, b = arrays
-        if type(a) is np.ndarray and type(b) is float and (first is F32 or first is F64):
-            return [a, (SCALARS32 if first is F32 else SCALARS64)[b]]
-        if type(b) is np.ndarray and type(a) is float and (b.dtype is F32 or b.dtype is F64):
-            return [(SCALARS32 if b.dtype is F32 else SCALARS64)[a], b]
+    if len(arrays) == 2 and type(arrays[1]) is float and type(arrays[0]) is np.ndarray and (
+            first is F32 or first is F64):                       # most calls with a number
+        return [arrays[0], (SCALARS32 if first is F32 else SCALARS64)[arrays[1]]]
     if first is not None and (not floating or first.kind in "fcV"):
         for a in arrays:                    # (a generator would cost more than most ops)
             dtype = getattr(a, "dtype", None)
-            if dtype is not first and dtype != first:
+            if dtype is not first and (dtype is None or dtype != first):
                 break
         else:
             return arrays
+    kind: Any = None
+    for a in arrays:                        # arrays of one dtype, and numbers
+        if type(a) is np.ndarray and (kind is None or a.dtype is kind):
+            kind = a.dtype
+        elif type(a) is not float and (type(a) is not int or not -2**53 < a < 2**53):
+            break
+    else:
+        if kind is F32 or kind is F64:
+            known = SCALARS32 if kind is F32 else SCALARS64
+            return [a if type(a) is np.ndarray else known[a] for a in arrays]
     present = [a for a in arrays if a is not None]
     dtype = result_type(present)
     if floating and not is_inexact(dtype):
@@ -327,6 +336,8 @@ def _typed(values: dict[str, Any], arrays: Sequence[Any]) -> dict[str, Any]:
     """Number attributes in the dtype of the operands: the product of two Python floats would
     otherwise become a float64 that raises the result."""
     dtype = getattr(arrays[0], "dtype", None)
+    if values and dtype is not None and dtype.kind in "iu":
+        return {k: fitting(v, dtype) if type(v) is int else v for k, v in values.items()}
     if not values or dtype is None or dtype.kind not in "fc" or dtype.itemsize < 4:
         return values
     known = SCALARS32 if dtype is F32 else SCALARS64 if dtype is F64 else None
@@ -340,6 +351,8 @@ class PointwiseOp(Op):
 
     unrolled = True
     source: tuple[Any, ...]     # (expression or lambda, given slopes, dtype kind)
+    refuses: Mapping[str, str] = {}             # kinds of dtypes -> words; see `pointwise`
+    many: Callable[..., Any] | None = None      # NumPy's form of large arrays, if another is faster
 
     @cached_property
     def expression(self) -> Expr:
@@ -354,10 +367,9 @@ class PointwiseOp(Op):
             return {}, {}, {}
         return _rules(self.name, self.expression, self.operands, self.attrs, self.source[1])
 
+    # fields of the record, computed here
     vjp = property(lambda self: self.rules[0], lambda self, _: None)
-    # (fields of the dataclass, computed here)
     jvp = property(lambda self: self.rules[1], lambda self, _: None)
-    # (likewise)
     scalar = property(lambda self: self.expression, lambda self, _: None)
 
 
@@ -377,12 +389,11 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
         return raw[0](*arrays, **values)
 
     impl.parameters = (operands, attrs, False)  # type: ignore[attr-defined]  # read by Op
-    def cost(*avals: Any, **_: Any) -> int:
-        return ex.flops(op.expression) * math.prod(broadcast_shapes(name, *avals))
-
-    op = PointwiseOp(name, impl, _infer(name, kind, no_booleans), batch=batch_broadcast,
-                     prepare=_prepare(kind, refuses), cost=cost, elementwise=True, **fields)
-    op.source = (e, given, kind)
+    op = PointwiseOp(
+        name, impl, _infer(name, kind, no_booleans), batch=batch_broadcast,
+        prepare=preparing(kind, refuses), elementwise=True, cost=lambda *avals, **_:
+        ex.flops(op.expression) * math.prod(broadcast_shapes(name, *avals)), **fields)
+    op.source, op.refuses = (e, given, kind), refuses or {}
     if attrs or len(operands) > 2:
         function: Any = function_of(op)
     else:
@@ -399,6 +410,7 @@ def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
     small, large, limit, _ = raw_functions(op.name, operands, [op.expression], None, keyword=attrs,
                                            through=through_float32)
     half = through_float32(small)
+    many = half if op.many is None else through_float32(op.many)
 
     def general(*arrays: Any, **values: Any) -> Any:
         return half(*arrays, **_typed(values, arrays))
@@ -413,7 +425,7 @@ def _general(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...]
             if len(found) == 1 and _generates(next(iter(found)), size >= limit):
                 return large(*arrays, **_typed(values, arrays))
         if size >= limit:
-            return half(*arrays, **_typed(values, arrays))
+            return many(*arrays, **_typed(values, arrays))
         if few is None:
             calls += 1
             if calls < SEVERAL and not op.often:
@@ -460,22 +472,21 @@ def _few(op: PointwiseOp, operands: tuple[str, ...], attrs: tuple[str, ...],
     return made
 
 
-def _prepare(kind: str, refuses: Mapping[str, str] | None) -> Callable[..., Any]:
+def preparing(kind: str, refuses: Mapping[str, str] | None) -> Callable[..., Any]:
     floating = kind == "float"
     if refuses is not None:
         def checked(arrays: Sequence[Any]) -> Sequence[Any]:
             first = getattr(arrays[0], "dtype", None)
-            if (first is F32 or first is F64) and len(arrays) == 1:
-                return arrays
+            if (first is F32 or first is F64) and all([            # none of them is refused
+                    type(a) is float or getattr(a, "dtype", None) is first for a in arrays]):
+                return promote(arrays, floating)
             given = result_type([a for a in arrays if a is not None])
             for kinds, words in refuses.items():
-                if given.kind in kinds:
+                if is_of(given, kinds):
                     raise lacking(words, given)
             return promote(arrays, floating)
         return checked
-    if floating:
-        return lambda arrays: promote(arrays, floating=True)
-    return promote
+    return partial(promote, floating=True) if floating else promote
 
 
 def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
@@ -573,24 +584,12 @@ def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | No
             "bool": a comparison.
     slope   operand -> slope expression of operands and ``out``; None: not differentiable in it.
     no_booleans  the words of the refusal, where NumPy does not compute it for booleans.
-    refuses      kinds of dtypes (letters of `dtype.kind`) that PyTorch refuses -> its words, or the
-                 kernel that its words name.
+    refuses      kinds of dtypes (`base.dtypes.is_of`) -> PyTorch's words, or its kernel's name.
 
     >>> import adjoint as ad
     >>> ad.ops.pointwise.mul(ad.tensor([2.0]), ad.tensor([3.0]))
     tensor([6.])
     """
-    code = f.__code__
-    n = code.co_argcount
+    code, n = f.__code__, f.__code__.co_argcount
     operands, attrs = code.co_varnames[:n], code.co_varnames[n:n + code.co_kwonlyargcount]
-    return _build(name, operands, attrs, f, slope or {}, fields, kind, True, no_booleans,
-                  refuses)
-    # (a function with a record)
-
-
-def need_tensor(name: str, *xs: Any) -> None:
-    """Refuse what is neither a tensor, an array nor a number."""
-    for x in xs:
-        if not isinstance(x, (Tensor, np.ndarray, np.generic, *NUMBER)):
-            raise DTypeError(f"{name}(): expected a tensor or a number, got {type(x).__name__}; "
-                             f"{instead_of(x)}")
+    return _build(name, operands, attrs, f, slope or {}, fields, kind, True, no_booleans, refuses)

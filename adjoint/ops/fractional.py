@@ -13,7 +13,13 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.kernels.conv_numpy import per_dim
-from adjoint.ops.api_common import box, dtype_of, need, raw
+from adjoint.ops.api_common import (
+    box,
+    dtype_of,
+    need,
+    need_kernel,
+    raw,
+)
 from adjoint.ops.gather import gather_op
 from adjoint.ops.public import FUNCTIONS
 from adjoint.ops.reduce import argmax_op
@@ -65,6 +71,7 @@ def _declare(n: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def pool(input: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
              return_indices: bool = False, _random_samples: Any = None) -> Any:
         need(name, input)
+        need_kernel(f"fractional_max_pool{n}d_out_frame", "biuc", input)
         if len(input.shape) not in (n + 1, n + 2):
             raise ShapeError(f"{name}: expected (C, *) or (N, C, *) with {n} axes after C, got "
                              f"{list(input.shape)}")

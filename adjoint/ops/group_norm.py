@@ -14,7 +14,17 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, finfo
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
-from adjoint.ops.api_common import cast_to, dtype_of, is_recorded, kernel, narrowed, need, raw, wide
+from adjoint.ops.api_common import (
+    cast_to,
+    dtype_of,
+    is_recorded,
+    kernel,
+    narrowed,
+    need,
+    need_kernel,
+    raw,
+    wide,
+)
 from adjoint.ops.batch_norm import batch_norm, check_channels, column, track
 from adjoint.ops.device import following, in_order
 from adjoint.ops.linalg import conj
@@ -152,6 +162,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     adjoint.Size([1, 2, 1])
     """
     need("group_norm", input)
+    need_kernel("GroupNormKernelImpl", "biuc", input)
     check_channels("group_norm", input, weight, bias)
     c = input.shape[1]
     if num_groups < 1 or c % num_groups:
@@ -169,6 +180,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
                   momentum: float = 0.1, eps: float = 1e-5) -> Any:
     """Normalizes every channel of every example of (N, C, ...)."""
     need("instance_norm", input)
+    need_kernel("batch_norm", "biuc", input)
     check_channels("instance_norm", input, weight, bias)
     if not in_order(raw(input)):
         from adjoint.ops.api_shape import contiguous_copy
@@ -282,7 +294,13 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = N
     tensor([ 1., -1.])
     """
     need("rms_norm", input)
+    need_kernel("rms_norm", "biu", input)
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape:
+        raise ShapeError("rms_norm: Expected normalized_shape to be at least 1-dimensional")
+    if weight is not None and tuple(weight.shape) != shape:
+        raise ShapeError("Expected weight to be of same shape as normalized_shape, but got weight "
+                         f"of shape {list(weight.shape)} and normalized_shape = {list(shape)}")
     if tuple(input.shape)[-len(shape):] != shape:
         raise ShapeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, "
                          f"{', '.join(map(str, shape))}], but got input of size"

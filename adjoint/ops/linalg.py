@@ -12,8 +12,10 @@ from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import F32, F64, of_numpy, scalar_type
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind, remade
+from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.op import Op, op
 from adjoint.core.rehearsal import call, current
+from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import dtype_of
 from adjoint.ops.family import batch_broadcast, generated, through_float32
 from adjoint.ops.pointwise import conj_op, mul
@@ -27,6 +29,8 @@ from adjoint.ops.shape import (
     transpose_op,
     unsqueeze_op,
 )
+
+ndarray = np.ndarray
 
 
 def conj(x: Any) -> Any:
@@ -99,20 +103,39 @@ def _batch_mm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any
     return reshape(mm_op(reshape(a, (n * rows, inner)), b), (n, rows, b.shape[1]))
 
 
-class ProductRule:
-    """A rule whose cotangent is the product of two matrices, `factors(ct, *residuals)`: it can be
-    added to what other nodes sent to the same operand while it is computed."""
+def product(a: Any, b: Any, *, left: bool = False, right: bool = False) -> Any:
+    """The product of two matrices, the one named as its conjugate transpose. Of real tensors that
+    is one node; dispatch modes are told of the transpose too, as PyTorch's are."""
+    if not (isinstance(a, Tensor) or isinstance(b, Tensor)) or dtype_of(a).kind == "c" or (
+            state() & WATCH and watchers.modes.get()):
+        return mm_op(*_turned(a, b, left, right))
+    return (left_op if left else right_op if right else mm_op)(a, b)
 
-    def __init__(self, factors: Any) -> None:
-        self.factors = factors
+
+def _turned(a: Any, b: Any, left: bool, right: bool) -> tuple[Any, Any]:
+    return _adjoint(a) if left else a, _adjoint(b) if right else b
+
+
+def _adjoint(x: Any) -> Any:
+    return conj(x.T if type(x) is ndarray else t_op(x))      # (no op for a view of an array)
+
+
+class ProductRule:
+    """A rule whose cotangent is the product of two matrices, `factors(ct, *residuals)`, of which
+    one may be meant transposed (see `product`): it can be added to what other nodes sent to the
+    same operand while it is computed."""
+
+    def __init__(self, factors: Any, left: bool = False, right: bool = False) -> None:
+        self.factors, self.left, self.right = factors, left, right
         self.__signature__ = inspect.signature(factors)
 
     def __call__(self, *values: Any) -> Any:
-        return mm_op(*self.factors(*values))
+        return product(*self.factors(*values), left=self.left, right=self.right)
 
     def grow(self, total: Any, *values: Any) -> bool:
         """total += the product, for raw arrays of one dtype; False where that is not so."""
         a, b = self.factors(*values)
+        a, b = _turned(a, b, self.left, self.right)
         add_product = generated("add_product")
         if add_product is None or not (total.dtype is a.dtype is b.dtype) or total.shape != (
                 a.shape[0], b.shape[1]):
@@ -128,9 +151,41 @@ class ProductRule:
 WHY = {"a": "db = aᴴ·ct", "b": "da = ct·bᴴ"}
 mm_op: Any = op(
     "mm", show="{a} @ {b}", impl=lambda a, b, /: _matmul(a, b), infer=_mm_infer, autocast="lower",
-    vjp={"a": ProductRule(lambda ct, b: (ct, conj(t_op(b)))),
-         "b": ProductRule(lambda ct, a: (conj(t_op(a)), ct))},
+    vjp={"a": ProductRule(lambda ct, b: (ct, b), right=True),
+         "b": ProductRule(lambda ct, a: (a, ct), left=True)},
     jvp={"a": None, "b": None}, batch=_batch_mm, cost=_flops, why=WHY)
+
+
+def _turned_aval(x: Aval) -> Aval:
+    return Aval(x.shape[::-1], x.dtype)
+
+
+def _batch_turned(left: bool) -> Any:
+    def batch(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+        a, b = args
+        if not left and not batched[1]:          # the rows of all examples at once
+            n, rows, inner = a.shape
+            return reshape(right_op(reshape(a, (n * rows, inner)), b), (n, rows, b.shape[0]))
+        pair = (mT(a), b) if left else (a, mT(b))
+        return _batch_mm(mm_op.op, pair, batched, attrs)
+    return batch
+
+
+# What derivatives of products are, and theirs again: the three are closed under `vjp`. Real only.
+left_op: Any = op(
+    "mm_left", show="{a}ᵀ @ {b}", impl=lambda a, b, /: _matmul(a.T, b), node="MmBackward0",
+    infer=lambda a, b: _mm_infer(_turned_aval(a), b), autocast="lower",
+    vjp={"a": ProductRule(lambda ct, b: (b, ct), right=True),
+         "b": ProductRule(lambda ct, a: (a, ct))},
+    jvp={"a": None, "b": None}, batch=_batch_turned(True), cost=_flops,
+    why={"a": "db = a·ct", "b": "da = b·ctᵀ"})
+right_op: Any = op(
+    "mm_right", show="{a} @ {b}ᵀ", impl=lambda a, b, /: _matmul(a, b.T), node="MmBackward0",
+    infer=lambda a, b: _mm_infer(a, _turned_aval(b)), autocast="lower",
+    vjp={"a": ProductRule(lambda ct, b: (ct, b)),
+         "b": ProductRule(lambda ct, a: (ct, a), left=True)},
+    jvp={"a": None, "b": None}, batch=_batch_turned(False),
+    cost=lambda a, b: 2 * a.size * b.shape[0], why={"a": "db = ctᵀ·a", "b": "da = ct·b"})
 
 
 def _bmm_infer(a: Aval, b: Aval) -> Aval:
@@ -191,12 +246,13 @@ def outer_of(a: Any, b: Any) -> Any:
     return mul(unsqueeze_op(a, dim=len(a.shape)), unsqueeze_op(b, dim=len(b.shape) - 1))
 
 
-def _mv_infer(a: Aval, v: Aval) -> Aval:
-    if a.ndim != 2 or v.ndim != 1 or a.shape[1] != v.shape[0]:
-        raise ShapeError(f"mv: size mismatch, got input {list(a.shape)}, vec {list(v.shape)}: a "
-                         "matrix (n, m) and a vector (m,) are needed")
-    _same("mv", a, v)
-    return Aval((a.shape[0],), a.dtype)
+def _vector_product(name: str, a: Aval, v: Aval, inner: int) -> Aval:
+    """A matrix and a vector along its axis `inner`."""
+    if a.ndim != 2 or v.ndim != 1 or a.shape[inner] != v.shape[0]:
+        raise ShapeError(f"{name}: size mismatch, got input {list(a.shape)}, vec {list(v.shape)}: "
+                         f"a matrix (n, m) and a vector ({'nm'[inner]},) are needed")
+    _same(name, a, v)
+    return Aval((a.shape[1 - inner],), a.dtype)
 
 
 def _batch_mv(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
@@ -212,18 +268,11 @@ def _batch_mv(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 
 
 mv_op: Any = op(
-    "mv", show="{a} @ {v}", impl=lambda a, v, /: _matmul(a, v), infer=_mv_infer,
+    "mv", show="{a} @ {v}", impl=lambda a, v, /: _matmul(a, v),
+    infer=lambda a, v: _vector_product("mv", a, v, 1),
     vjp={"a": lambda ct, v: outer_of(ct, conj(v)), "v": lambda ct, a: mv_op(conj(t_op(a)), ct)},
     jvp={"a": None, "v": None}, batch=_batch_mv, cost=lambda a, v: 2 * a.size,
     why={"a": "dv = aᴴ·ct", "v": "da = ct ⊗ v"})
-
-
-def _vm_infer(v: Aval, a: Aval) -> Aval:
-    if a.ndim != 2 or v.ndim != 1 or a.shape[0] != v.shape[0]:
-        raise ShapeError(f"vm: size mismatch, got vec {list(v.shape)}, input {list(a.shape)}: a "
-                         "vector (n,) and a matrix (n, m) are needed")
-    _same("vm", v, a)
-    return Aval((a.shape[1],), v.dtype)
 
 
 def _batch_vm(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
@@ -237,7 +286,8 @@ def _batch_vm(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 
 # A row of a batch times a matrix: one op of a transform where an axis in front would take three.
 vm_op: Any = op(
-    "vm", show="{v} @ {a}", impl=lambda v, a, /: _matmul(v, a), infer=_vm_infer,
+    "vm", show="{v} @ {a}", impl=lambda v, a, /: _matmul(v, a),
+    infer=lambda v, a: _vector_product("vm", a, v, 0),
     vjp={"v": lambda ct, a: mv_op(conj(a), ct), "a": lambda ct, v: outer_of(conj(v), ct)},
     jvp={"v": None, "a": None}, batch=_batch_vm, cost=lambda v, a: 2 * a.size,
     why={"v": "da = v ⊗ ct", "a": "dv = a·ct"})
@@ -328,7 +378,8 @@ def _batch_linear(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
 linear_op: Any = op(
     "linear", show="{x} @ {weight}ᵀ[ + {bias}]", impl=_linear_checked, infer=_linear_infer,
     autocast="lower", node="AddmmBackward0", thrift=remade,
-    vjp={"x": _linear_dx, "weight": ProductRule(lambda ct, x: (t_op(_rows(ct)), conj(_rows(x)))),
+    vjp={"x": _linear_dx,
+         "weight": ProductRule(lambda ct, x: (conj(_rows(ct)), conj(_rows(x))), left=True),
          "bias": lambda ct: sum_op(_rows(ct), dim=(0,), keepdim=False)},
     jvp={"x": lambda t, weight: linear_op(t, weight, None),
          "weight": lambda t, x: linear_op(x, t, None),
@@ -409,6 +460,6 @@ def _declare_addmm(name: str) -> Any:
 
 addmm_op: Any = _declare_addmm("addmm")
 baddbmm_op: Any = _declare_addmm("baddbmm")
-__all__ = ["MetaArray", "addmm_op", "baddbmm_op", "bmm_op", "conj", "dot_op", "linear_op", "mH",
-           "matmul_op", "mm_op", "mv_op", "outer_of", "scaled", "select_op", "transpose_op",
-           "vm_op"]
+__all__ = ["MetaArray", "addmm_op", "baddbmm_op", "bmm_op", "conj", "dot_op", "left_op",
+           "linear_op", "mH", "matmul_op", "mm_op", "mv_op", "outer_of", "right_op", "scaled",
+           "select_op", "transpose_op", "vm_op"]

@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import F32
-from adjoint.base.errors import ShapeError
+from adjoint.base.dtypes import (
+    F32,
+    is_inexact,
+)
+from adjoint.base.errors import (
+    ArgumentError,
+    ShapeError,
+)
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, is_recorded, kernel, narrowed, need, same_dtype, wide
@@ -152,6 +158,27 @@ linear_cross_entropy_op: Any = op(
          "lse": "one number per row, for exp(logits - lse)", "target": "which class each row is"})
 
 
+def _check_linear(x: Any, w: Any, bias: Any) -> None:
+    shape, outs = tuple(x.shape), tuple(w.shape[:-1])
+    if len(shape) not in (1, 2):
+        raise ShapeError("linear_cross_entropy: expected input with dimensionality 1 or 2, got "
+                         f"{len(shape)}")
+    if not outs:
+        raise ShapeError("linear_cross_entropy: expected linear_weight with dimensionality at least"
+                         f" 2, got {len(w.shape)}")
+    if shape[-1] != w.shape[-1]:
+        raise ShapeError("linear_cross_entropy: expected equal input and linear_weight last "
+                         f"dimensions (in_features), got {shape[-1]} and {w.shape[-1]}, "
+                         "respectively")
+    if len(outs) > 1 and len(shape) < 2:
+        raise ShapeError(f"K-dimensional loss defined by linear_weight shape {tuple(w.shape)} "
+                         f"requires batched input, (N, {w.shape[-1]}), got unbatched input with "
+                         f"shape {shape}")
+    if bias is not None and tuple(bias.shape) != outs:
+        raise ShapeError(f"linear_cross_entropy: expected linear_bias shape {outs}, got "
+                         f"{tuple(bias.shape)}")
+
+
 @in_float32
 def linear_cross_entropy(input: Any, linear_weight: Any, target: Any, *, linear_bias: Any = None,
                          weight: Any = None, reduction: str = "mean", ignore_index: Any = None,
@@ -168,17 +195,15 @@ def linear_cross_entropy(input: Any, linear_weight: Any, target: Any, *, linear_
     """
     need("linear_cross_entropy", input, linear_weight, target)
     check_reduction(reduction)
+    _check_linear(input, linear_weight, linear_bias)
+    if ignore_index is not None and is_inexact(dtype_of(target)):
+        raise ArgumentError("ignore_index cannot be specified when target contains probabilities")
     ignore = -100 if ignore_index is None else ignore_index
     simple = (len(input.shape) == 2 and len(linear_weight.shape) == 2 and len(target.shape) == 1
               and dtype_of(target).kind in "iu" and input.shape[0] == target.shape[0]
               and input.shape[1] == linear_weight.shape[1] and math.prod(linear_weight.shape))
     if not simple:
         outs = tuple(linear_weight.shape[:-1])
-        if len(outs) > 1 and len(input.shape) < 2:
-            raise ShapeError("K-dimensional loss defined by linear_weight shape "
-                             f"{list(linear_weight.shape)} requires batched input, "
-                             f"[N, {linear_weight.shape[-1]}], got unbatched input with shape "
-                             f"{list(input.shape)}")
         flat = reshape(linear_weight, (math.prod(outs), linear_weight.shape[-1]))
         bias = None if linear_bias is None else reshape(linear_bias, (math.prod(outs),))
         logits = linear(input, flat, bias)

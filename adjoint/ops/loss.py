@@ -11,14 +11,26 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import I64, of_numpy
+from adjoint.base.dtypes import (
+    I64,
+    of_numpy,
+    scalar_type,
+)
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, sqrt_, var, where_
-from adjoint.ops.api_common import dtype_of, fill_like, narrowed, need, raw, wide
+from adjoint.ops.api_common import (
+    dtype_of,
+    fill_like,
+    narrowed,
+    need,
+    need_kernel,
+    raw,
+    wide,
+)
 from adjoint.ops.cross_entropy import (
     check_reduction,
     legacy_reduction,
@@ -30,6 +42,7 @@ from adjoint.ops.family import broadcast_shapes, derived_op, generated, pointwis
 from adjoint.ops.gather import MANY, gather_op, scatter_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
+    TWO_BOOLEANS,
     abs_op,
     add,
     cast,
@@ -137,6 +150,8 @@ def _paired(name: str, unweighted: Callable[..., Any]) -> Callable[..., Any]:
              reduction: str = "mean", weight: Any = None) -> Any:
         reduction = _start(name, (input, target), size_average, reduce, reduction)
         _size_warning(name, input, target)
+        if name == "mse_loss":
+            need_kernel("mse_cpu", "biuc", input, target)
         if weight is None:
             return unweighted(reduction, input, target)
         found = mul(unweighted("none", input, target), weight)
@@ -165,6 +180,7 @@ def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: An
                    reduction: str = "mean", beta: float = 1.0) -> Any:
     """Quadratic below |x - y| = beta, linear above, reduced."""
     reduction = _start("smooth_l1_loss", (input, target), size_average, reduce, reduction)
+    need_kernel("smooth_l1_cpu", "biuc", input, target)
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     _size_warning("smooth_l1_loss", input, target)
@@ -179,6 +195,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
                weight: Any = None) -> Any:
     """Quadratic up to |x - y| = delta, linear above with slope delta, reduced."""
     reduction = _start("huber_loss", (input, target), None, None, reduction)
+    need_kernel("huber_cpu", "biuc", input, target)
     if not isinstance(delta, (int, float)):
         raise TypeError(f"delta must be a float or int, got: {type(delta)}")
     if delta <= 0:
@@ -193,6 +210,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
                          reduce: Any = None, reduction: str = "mean") -> Any:
     """-(y log p + (1-y) log(1-p)) of probabilities p in [0, 1]; logarithms are cut at -100."""
     reduction = _start("binary_cross_entropy", (input, target), size_average, reduce, reduction)
+    need_kernel("binary_cross_entropy", "biuc", input)
     if tuple(input.shape) != tuple(target.shape):
         raise ShapeError(f"Using a target size ({list(target.shape)}) that is different to the "
                          f"input size ({list(input.shape)}) is deprecated. Please ensure they have "
@@ -218,6 +236,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     """Binary cross entropy of σ(input), without overflow; `pos_weight` multiplies the y term."""
     name = "binary_cross_entropy_with_logits"
     reduction = _start(name, (input, target), size_average, reduce, reduction)
+    need_kernel("log_sigmoid_cpu", "biuc", input)
     if tuple(input.shape) != tuple(target.shape):
         raise ShapeError(f"Target size ({list(target.shape)}) must be the same as input size "
                          f"({list(input.shape)})")
@@ -268,9 +287,11 @@ def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool
 def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6,
                       reduction: str = "mean") -> Any:
     """½(log var + (x - y)²/var); var is kept above eps, which its gradient does not see."""
+    need_kernel("result type Float can't be cast to the desired output type {}", "biu", input)
     check_reduction(reduction)
     if isinstance(var, (int, float)):
         var = np.full(tuple(input.shape), var, dtype_of(input))
+    need_kernel("lt_cpu", "c", var)
     if tuple(var.shape) != tuple(input.shape):
         if tuple(input.shape[:-1]) == tuple(var.shape):
             var = unsqueeze_op(var, dim=len(var.shape))
@@ -294,6 +315,7 @@ def soft_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: 
                      reduction: str = "mean") -> Any:
     """log(1 + exp(-y·x)), reduced."""
     reduction = _start("soft_margin_loss", (input, target), size_average, reduce, reduction)
+    need_kernel("result type Float can't be cast to the desired output type {}", "biu", input)
     return losses(soft_margin_op, reduction, input, target)
 
 
@@ -328,6 +350,7 @@ def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
     """Mean over classes of the binary cross entropy of σ(x)."""
     reduction = _start("multilabel_soft_margin_loss", (input, target), size_average, reduce,
                        reduction)
+    need_kernel("log_sigmoid_cpu", "biuc", input)
     found = bce_logits_op(input, target)
     if weight is not None:
         found = mul(found, weight)
@@ -350,6 +373,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
                       reduction: str = "mean") -> Any:
     """Σ over classes i ≠ y of max(0, margin - x[y] + x[i])ᵖ / C."""
     reduction = _start("multi_margin_loss", (input, target), size_average, reduce, reduction)
+    need_kernel("multi_margin_loss_cpu_kernel", "biuhc", input)
     if p not in (1, 2):
         raise ArgumentError("only p == 1 and p == 2 supported")
     single = len(input.shape) < 2
@@ -361,6 +385,13 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
                          f"[{x.shape[0]}], but got {list(target.shape)}. Input has shape "
                          f"{list(input.shape)}.")
     n, classes = x.shape
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise ShapeError("multi_margin_loss: " + ("weight must be one-dimensional" if len(
+            weight.shape) != 1 else "inconsistent weight size, expected "
+            f"{classes} but got {list(weight.shape)}"))
+    if dtype_of(target) != I64:
+        raise DTypeError("expected scalar type Long but found "
+                         f"{scalar_type(dtype_of(target))} (target of multi_margin_loss)")
     if p == 1 and weight is None and n and classes and 0 <= t.min() and t.max() < classes:
         rows = multi_margin_op(x, t[:, 0], margin=float(margin))
         return reduced(reshape(rows, ()) if single else rows, reduction)
@@ -380,6 +411,7 @@ def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, re
                            reduction: str = "mean") -> Any:
     """Σ over target classes j and others i of max(0, 1 - (x[j] - x[i])) / C; targets end at -1."""
     reduction = _start("multilabel_margin_loss", (input, target), size_average, reduce, reduction)
+    need_kernel("multilabel_margin_loss_forward_out_frame", "biuhc", input)
     single = len(input.shape) < 2
     x = _of_classes(input)
     if math.prod(target.shape) != math.prod(x.shape):
@@ -451,6 +483,8 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     tensor([1.])
     """
     need("cosine_similarity", x1, x2)
+    need_kernel("expected common dtype to be floating point, yet common dtype is {}", "biuc",
+                x1, x2)
     rank = max(len(x1.shape), len(x2.shape))
     if not rank:
         return reshape(cosine_similarity(reshape(x1, (1,)), reshape(x2, (1,)), 0, eps), ())
@@ -465,6 +499,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6,
                       keepdim: bool = False) -> Any:
     """The p-norm of x1 - x2 + eps over the last axis."""
+    need_kernel(TWO_BOOLEANS, "b", x1)
     gap = gap_op(x1, x2, eps=float(eps))
     return norm_op(gap, p=float(p), dim=(len(gap.shape) - 1,), keepdim=keepdim)
 
@@ -476,6 +511,7 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     """1 - cos where y = 1, max(0, cos - margin) where y = -1."""
     reduction = _start("cosine_embedding_loss", (input1, input2, target), size_average, reduce,
                        reduction)
+    need_kernel("clamp is not supported for complex types", "c", input1)
     d = len(input1.shape) - 1
     if len(target.shape) != d:
         raise ShapeError(f"cosine_embedding_loss: {d}-d target expected for {d + 1}-d inputs, got "
@@ -498,12 +534,6 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
     if margin <= 0:
         raise ArgumentError(f"triplet_margin_loss: margin must be greater than 0, got {margin}")
 
-    ranks = [len(x.shape) for x in (anchor, positive, negative)]
-    if len(set(ranks)) > 1:
-        raise ShapeError("The anchor, positive, and negative tensors are expected to have the same "
-                         "number of dimensions, but got: anchor {}D, positive {}D, and negative {}D"
-                         " inputs".format(*ranks))
-
     def distance(a: Any, b: Any) -> Any:
         return pairwise_distance(a, b, p, eps)
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
@@ -512,6 +542,11 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
 def _triplet(a: Any, pos: Any, other: Any, distance: Callable[..., Any], margin: float, swap: bool,
              reduction: str) -> Any:
     from adjoint.ops.pointwise import minimum
+    ranks = [len(x.shape) for x in (a, pos, other)]
+    if len(set(ranks)) > 1:
+        raise ShapeError("The anchor, positive, and negative tensors are expected to have the same "
+                         "number of dimensions, but got: anchor {}D, positive {}D, and negative {}D"
+                         " inputs".format(*ranks))
     near, far = distance(a, pos), distance(a, other)
     if swap:
         far = minimum(far, distance(pos, other))

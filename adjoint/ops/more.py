@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
@@ -18,6 +18,7 @@ from adjoint.ops.api_common import (
     floating,
     many_dims,
     need_float,
+    need_kernel,
     numel,
     one_dim,
     raw,
@@ -29,6 +30,7 @@ from adjoint.ops.fourier import FFT
 from adjoint.ops.gather import gather_op
 from adjoint.ops.index import unindex_op
 from adjoint.ops.pointwise import (
+    TWO_BOOLEANS,
     add,
     cast,
     ceil,
@@ -77,6 +79,7 @@ def sum_to_size(input: Any, *size: Any) -> Any:
 @public()
 def positive(input: Any) -> Any:
     """The operand itself."""
+    need_kernel("The `+` operator, on a bool tensor is not supported.", "b", input)
     return input
 
 
@@ -97,7 +100,7 @@ for _view in ("expand", "diagonal", "permute", "transpose", "t", "squeeze", "uns
               "split_with_sizes"):
     _copied(_view + "_copy", FUNCTIONS[_view])
 _copied("unfold_copy", METHODS["unfold"])
-_copied("alias_copy", positive)
+_copied("alias_copy", lambda input: input)
 _copied("view_copy", lambda input, size: reshape(input, tuple(size)))
 public("unsafe_chunk")(FUNCTIONS["chunk"])
 public("unsafe_split")(FUNCTIONS["split"])
@@ -111,6 +114,7 @@ def _quantiles(name: str, input: Any, q: Any, dim: Any, keepdim: bool, how: str,
     """Quantiles of rows in order: between two neighbours, found by rank, so that the gradient
     reaches both and, where q is a tensor, the rank."""
     need_float(name, input)
+    need_kernel("quantile() input tensor must be either float or double dtype", "h", input)
     choice(name, "interpolation", how, ("linear", "lower", "higher", "midpoint", "nearest"))
     if isinstance(q, Tensor):
         same_dtype(name, input, q)
@@ -155,6 +159,11 @@ def _quantiles(name: str, input: Any, q: Any, dim: Any, keepdim: bool, how: str,
     return reshape(movedim(found, -1, 0), (asked.shape[0], *kept))
 
 
+_quantile_out, _nanquantile_out = (
+    exactly(f"{name}() out tensor must be same dtype as the input tensor")
+    for name in ("quantile", "nanquantile"))
+
+
 @public()
 @in_float32
 @typed
@@ -166,7 +175,7 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
     >>> ad.quantile(ad.tensor([0.0, 1.0, 2.0]), 0.25)
     tensor(0.5000)
     """
-    return exactly("quantile() out tensor must be same dtype as the input tensor")(
+    return _quantile_out(
         out, _quantiles("quantile", input, q, dim, keepdim, interpolation, False))
 
 
@@ -176,7 +185,7 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
 def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
                 interpolation: str = "linear", out: Any = None) -> Any:
     """`quantile` of what is not nan, row by row."""
-    return exactly("nanquantile() out tensor must be same dtype as the input tensor")(
+    return _nanquantile_out(
         out, _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True))
 
 
@@ -220,6 +229,8 @@ def _one_gradient(x: Any, d: int, step: Any, edge_order: int) -> Any:
 @typed
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
     """Finite differences of samples along axes: central inside, one-sided at the edges."""
+    need_kernel(TWO_BOOLEANS, "b", input)
+    need_kernel("torch.gradient does not support uint8 input.", "u", input)
     dims = many_dims(input, dim)
     spacing = 1 if spacing is None else spacing
     if isinstance(spacing, (list, tuple)):
@@ -261,6 +272,8 @@ def stft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None,
          center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
          onesided: Any = None, return_complex: Any = None, align_to_window: Any = None) -> Any:
     """Short-time Fourier transform of (L,) or (B, L): complex (..., frequencies, frames)."""
+    need_kernel("stft: expected a tensor of floating point or complex values, got {}", "iu", input)
+    need_kernel("reflection_pad1d", "b", input)
     if window is None:
         warn(_NO_WINDOW)
     real = dtype_of(input).kind != "c" and (window is None or dtype_of(window).kind != "c")
@@ -299,6 +312,9 @@ def istft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None
           window: Any = None, center: bool = True, normalized: bool = False, onesided: Any = None,
           length: Any = None, return_complex: bool = False) -> Any:
     """The signal of least squared error whose `stft` is the input (D. Griffin, J. Lim, 1984)."""
+    if dtype_of(input).kind != "c":
+        raise DTypeError("istft requires a complex-valued input tensor matching the output from "
+                         f"stft with return_complex=True. Got {dtype_of(input)}")
     if window is None:
         warn(_NO_WINDOW)
     hop = n_fft // 4 if hop_length is None else hop_length

@@ -9,7 +9,12 @@ import numpy as np
 from adjoint.base.dtypes import BOOL
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32
-from adjoint.ops.api_common import dtype_of, need, raw
+from adjoint.ops.api_common import (
+    dtype_of,
+    need,
+    need_kernel,
+    raw,
+)
 from adjoint.ops.api_linalg import linear
 from adjoint.ops.attention import scaled_dot_product_attention
 from adjoint.ops.dropout import dropout
@@ -37,6 +42,7 @@ from adjoint.ops.softmax import softmax_op
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """y[k] = x1ᵀ·W[k]·x2 + b[k]: (..., i), (..., j), weight (k, i, j) -> (..., k)."""
     need("bilinear", input1, input2, weight)
+    need_kernel("bmm", "b", input1)
     k, i, j = weight.shape
     if input1.shape[-1] != i or input2.shape[-1] != j:
         raise ShapeError(f"bilinear(): input1 size {input1.shape[-1]} and input2 size "
@@ -53,6 +59,7 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
 @in_float32
 def pdist(input: Any, p: float = 2.0) -> Any:
     """The p-norm distances of all pairs of rows i < j."""
+    need_kernel("pdist only supports floating-point dtypes", "biuc", input)
     if len(input.shape) != 2:
         raise ShapeError(f"pdist only supports 2D tensors, got: {len(input.shape)}D")
     n = input.shape[0]
@@ -79,19 +86,9 @@ def _bags(index: Any, offsets: Any, include_last: bool) -> tuple[Any, int]:
     return np.searchsorted(at[:bags], np.arange(index.size), "right") - 1, bags
 
 
-@typed
-def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = None,
-                  norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
-                  sparse: bool = False, per_sample_weights: Any = None,
-                  include_last_offset: bool = False, padding_idx: Any = None) -> Any:
-    """Sums, means or maxima of bags of embedding rows.
-
-    input (B, L): a bag per row; or (N,) with `offsets` (B,) where bags begin. Rows at
-    `padding_idx` do not count. per_sample_weights only with mode "sum". `sparse=True` makes the
-    gradient of `weight` a sparse tensor of the rows that were read, as in `embedding`; not with
-    mode "max".
-    """
-    need("embedding_bag", input, weight)
+def _bag_index(input: Any, offsets: Any, mode: str, sparse: bool, scale_grad_by_freq: bool,
+               per_sample_weights: Any) -> Any:
+    """The indices of `embedding_bag` as an array; what does not fit together is refused."""
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError("mode has to be one of sum, mean or max")
     if mode == "max" and (sparse or scale_grad_by_freq):
@@ -115,6 +112,25 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
         raise ArgumentError("embedding_bag: If per_sample_weights "
                             f"({tuple(per_sample_weights.shape)}) is not None, then it must have "
                             f"the same shape as the input ({index.shape})")
+    return index
+
+
+@typed
+def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = None,
+                  norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
+                  sparse: bool = False, per_sample_weights: Any = None,
+                  include_last_offset: bool = False, padding_idx: Any = None) -> Any:
+    """Sums, means or maxima of bags of embedding rows.
+
+    input (B, L): a bag per row; or (N,) with `offsets` (B,) where bags begin. Rows at
+    `padding_idx` do not count. per_sample_weights only with mode "sum". `sparse=True` makes the
+    gradient of `weight` a sparse tensor of the rows that were read, as in `embedding`; not with
+    mode "max".
+    """
+    need("embedding_bag", input, weight)
+    need_kernel("Expected tensor for argument #1 'weight' to have one of the following scalar "
+                "types: Half, BFloat16, Float, Double; but got {} instead", "biuc", weight)
+    index = _bag_index(input, offsets, mode, sparse, scale_grad_by_freq, per_sample_weights)
     if index.ndim == 2 and index.size and padding_idx is None and mode != "max":    # equal bags
         rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
         if per_sample_weights is not None:

@@ -22,6 +22,7 @@ from adjoint.ops.api_common import (
     kernel,
     narrowed,
     need,
+    need_kernel,
     row_blocks,
     wide,
 )
@@ -285,6 +286,7 @@ def layer_norm(input: Any, normalized_shape: tuple[int, ...] | list[int], weight
     tensor([-1.0000,  1.0000])
     """
     need("layer_norm", input)
+    need_kernel("LayerNormKernelImpl", "biuc", input)
     shape = tuple(int(n) for n in normalized_shape) if not isinstance(
         normalized_shape, int) else (normalized_shape,)
     check_normalized("layer_norm", input, shape, weight, bias)

@@ -3,12 +3,13 @@ those of docs/subgradients.md."""
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import BOOL
+from adjoint.base.dtypes import BOOL, F32, F64, lacking
 from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.kernels import expr as ex
@@ -36,13 +37,21 @@ from adjoint.kernels.expr import (
     trunc_,
     where_,
 )
-from adjoint.ops.family import batch_broadcast, broadcast_shapes, is_complex, pointwise, promote
+from adjoint.ops.family import (
+    batch_broadcast,
+    broadcast_shapes,
+    is_complex,
+    pointwise,
+    preparing,
+    promote,
+    raw_functions,
+)
 
 # ------------------------------------------------------------------ arithmetic
 add = pointwise("add", lambda a, b: a + b)
-sub = pointwise("sub", lambda a, b: a - b, no_booleans=(
-    "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
-    "`logical_xor()` operator instead."))
+TWO_BOOLEANS = ("Subtraction, the `-` operator, with two bool tensors is not supported. Use the "
+                "`^` or `logical_xor()` operator instead.")
+sub = pointwise("sub", lambda a, b: a - b, no_booleans=TWO_BOOLEANS)
 mul = pointwise("mul", lambda a, b: a * b, why={"a": "db = ct·a", "b": "da = ct·b"})
 div = pointwise("div", lambda a, b: a / b, kind="float",
                 slope={"b": lambda a, b: -(a / b) / b},   # not from out: it may be written to
@@ -52,14 +61,36 @@ neg = pointwise("neg", lambda x: -x, no_booleans=(
     "mask, use the `~` or `logical_not()` operator instead."))
 pow_op = pointwise("pow", lambda a, b: a ** b,
                    why={"a": "da = ct·b·a^(b-1)", "b": "both slopes need the exponent",
-                        "out": "db = ct·out·log(a)"})
-fmod = pointwise("fmod", lambda a, b: fmod_(a, b))
-remainder_op = pointwise("remainder", lambda a, b: mod_(a, b))
-floor_divide_op = pointwise("floor_divide", lambda a, b: ex.floordiv_(a, b), node="DivBackward2")
+                        "out": "db = ct·out·log(a)"}, refuses={"b": "pow"})
+fmod = pointwise("fmod", lambda a, b: fmod_(a, b), refuses={"b": "fmod_cpu"})
+remainder_op = pointwise("remainder", lambda a, b: mod_(a, b), refuses={"b": "remainder_cpu"})
+
+
+def _remainders(a: Any, b: Any) -> Any:
+    """The remainders of many: NumPy divides integers by one number several at a time, but does not
+    so take remainders."""
+    if a.dtype.kind in "iu" and getattr(b, "ndim", 0) == 0:
+        with np.errstate(over="ignore"):            # of the least number divided by -1
+            out = np.floor_divide(a, b)
+            return np.subtract(a, np.multiply(out, b, out=out), out=out)
+    return np.mod(a, b)
+
+
+_record: Any = remainder_op.op
+_record.many = _remainders
+floor_divide_op = pointwise("floor_divide", lambda a, b: ex.floordiv_(a, b), node="DivBackward2",
+                            refuses={"b": "div_floor_cpu"})
 square = pointwise("square", lambda x: x * x, node="PowBackward0")
-lerp_op = pointwise("lerp", lambda a, b, w: a + w * (b - a), node="LerpBackward1")
-addcmul_op = pointwise("addcmul", lambda x, a, b, *, value: x + value * a * b)
-addcdiv_op = pointwise("addcdiv", lambda x, a, b, *, value: x + value * (a / b), kind="float")
+lerp_op = pointwise("lerp", lambda a, b, w: a + w * (b - a), node="LerpBackward1",
+                    refuses={"biu": "lerp_kernel_scalar"})
+addcmul_op = pointwise("addcmul", lambda x, a, b, *, value: x + value * a * b,
+                       refuses={"b": "addcmul_cpu_out"})
+NO_INTEGER_DIVISION = (
+    "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will "
+    "perform a true division of tensor1 and tensor2. Convert to floats.")
+addcdiv_op = pointwise(
+    "addcdiv", lambda x, a, b, *, value: x + value * (a / b), kind="float",
+    refuses={"biu": NO_INTEGER_DIVISION})
 add_scaled = pointwise("add_scaled", lambda a, b, *, alpha: a + alpha * b, node="AddBackward0")
 sub_scaled = pointwise("sub_scaled", lambda a, b, *, alpha: a - alpha * b, node="SubBackward0")
 
@@ -91,7 +122,7 @@ asinh = pointwise("asinh", lambda x: ex.asinh_(x), kind="float")
 acosh = pointwise("acosh", lambda x: ex.acosh_(x), kind="float")
 atanh = pointwise("atanh", lambda x: ex.atanh_(x), kind="float")
 atan2 = pointwise("atan2", lambda a, b: atan2_(a, b), kind="float")
-hypot = pointwise("hypot", lambda a, b: hypot_(a, b), kind="float")
+hypot = pointwise("hypot", lambda a, b: hypot_(a, b), kind="float", refuses={"biu": "hypot_cpu"})
 sigmoid = pointwise("sigmoid", lambda x: sigmoid_(x), kind="float",
                     slope={"x": lambda out: out * (1 - out)}, why={"out": "σ' = out·(1-out)"})
 logit_op = pointwise("logit", lambda x: log_(x / (1 - x)), kind="float",
@@ -105,38 +136,63 @@ lgamma = pointwise("lgamma", lambda x: ex.lgamma_(x), kind="float", refuses={"c"
 digamma = pointwise("digamma", lambda x: ex.digamma_(x), kind="float", refuses={"c": "digamma"})
 
 
+_polygammas = ex.ordering(special.polygamma)
+_xlogy = ex.ordering(special.xlogy)
+_where = ex.ordering(np.where)
+
+
 def _polygamma_infer(x: Aval, *, n: int) -> Aval:
     return x
 
 
+def _polygamma(x: Any, /, *, n: int) -> Any:
+    if n == 1 and x.dtype in (F32, F64):           # the slope of digamma has a kernel
+        small, large, limit, _ = _trigamma()
+        return (large if x.size >= limit else small)(x)
+    return _polygammas(n, x)
+
+
+@cache
+def _trigamma() -> Any:
+    return raw_functions("trigamma", ("x",), [ex.call("trigamma", ex.var("x"))], None)
+
+
 polygamma_op = op(
-    "polygamma", impl=lambda x, /, *, n: special.polygamma(n, x), infer=_polygamma_infer,
+    "polygamma", impl=_polygamma, infer=_polygamma_infer,
     vjp={"x": lambda ct, x, *, n: mul(ct, polygamma_op(x, n=n + 1))},
     jvp={"x": lambda t, x, *, n: mul(t, polygamma_op(x, n=n + 1))},
-    batch=batch_broadcast, prepare=lambda arrays: promote(arrays, floating=True),
+    batch=batch_broadcast, prepare=preparing("float", {"c": "polygamma"}),
     cost=lambda x, **_: 60 * x.size, why={"x": "the next derivative of ψ at x"})
 xlogy_op = op(
-    "xlogy", impl=lambda a, b, /: special.xlogy(a, b),
+    "xlogy", impl=lambda a, b, /: _xlogy(a, b),
     infer=lambda a, b: Aval(broadcast_shapes("xlogy", a, b), a.dtype),
     vjp={"a": lambda ct, a, b: mul(ct, where_op(both_zero(a, b), 0.0, log(b))),
          "b": lambda ct, a, b: mul(ct, div(a, b))},
     jvp={"a": lambda t, a, b: mul(t, where_op(both_zero(a, b), 0.0, log(b))),
          "b": lambda t, a, b: mul(t, div(a, b))},
-    batch=batch_broadcast, prepare=lambda arrays: promote(arrays, floating=True),
+    batch=batch_broadcast, prepare=preparing("float", {"c": "xlogy_cpu"}),
     cost=lambda a, b: 10 * a.size, elementwise=True,
     why={"a": "db = ct·a/b", "b": "da = ct·log b"})
 both_zero = pointwise("both_zero", lambda a, b: a.eq(0) & (b <= 0), kind="bool")
 tied = pointwise("tied", lambda a, b: a.eq(b) | (ex.isnan_(a) & ex.isnan_(b)), kind="bool")
 
 # ------------------------------------------------------------------ rounding and signs
+def _absolute(x: Any) -> Any:
+    if x.dtype is BOOL:
+        raise lacking("abs_cpu", BOOL)
+    return np.absolute(x)
+
+
 abs_op = op(
-    "abs", impl=lambda x, /: np.absolute(x),
+    "abs", impl=lambda x, /: _absolute(x),
     infer=lambda x: Aval(x.shape, _real(x.dtype)),
     vjp={"x": lambda ct, x: mul(ct, sgn(x))},
     jvp={"x": lambda t, x: real_part(mul(t, conj_op(sgn(x))))},
     batch=batch_broadcast, cost=lambda x: x.size, elementwise=True,
     why={"x": "|x|' = sign(x), 0 at 0"})
-sign = pointwise("sign", lambda x: sign_(x))
+sign = pointwise("sign", lambda x: sign_(x), refuses={
+    "c": "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
+         "torch.sgn instead."})
 sgn = op(
     "sgn", impl=lambda x, /: special.absolute_sign(x), infer=lambda x: x,
     vjp={"x": lambda ct, x: _sgn_rule(ct, x)}, jvp={"x": lambda t, x: _sgn_rule(t, x)},
@@ -151,22 +207,46 @@ frac = pointwise("frac", lambda x: x - trunc_(x), slope={"x": lambda: 1.0},
 copysign_op = pointwise("copysign", lambda a, b: copysign_(a, b), kind="float")
 
 # ------------------------------------------------------------------ choice and comparison
-minimum = pointwise("minimum", lambda a, b: minimum_(a, b))
-maximum = pointwise("maximum", lambda a, b: maximum_(a, b))
-fmax = pointwise("fmax", lambda a, b: where_(ex.isnan_(b), a, where_(a >= b, a, b)))
-fmin = pointwise("fmin", lambda a, b: where_(ex.isnan_(b), a, where_(a <= b, a, b)))
+_NO_CLAMP = {"c": "clamp is not supported for complex types"}
+minimum = pointwise("minimum", lambda a, b: minimum_(a, b),
+                    refuses={"c": "minimum not implemented for complex tensors."})
+maximum = pointwise("maximum", lambda a, b: maximum_(a, b),
+                    refuses={"c": "maximum not implemented for complex tensors."})
+fmax = pointwise("fmax", lambda a, b: where_(ex.isnan_(b), a, where_(a >= b, a, b)),
+                 refuses={"c": "fmax not implemented for complex tensors."})
+fmin = pointwise("fmin", lambda a, b: where_(ex.isnan_(b), a, where_(a <= b, a, b)),
+                 refuses={"c": "fmin not implemented for complex tensors."})
 clamp_min = pointwise("clamp_min", lambda x, *, low: maximum_(x, low), node="ClampBackward1",
+                      refuses=_NO_CLAMP,
                       slope={"x": lambda x, *, low: where_(x >= low, 1.0, 0.0)})
 clamp_max = pointwise("clamp_max", lambda x, *, high: minimum_(x, high), node="ClampBackward1",
+                      refuses=_NO_CLAMP,
                       slope={"x": lambda x, *, high: where_(x <= high, 1.0, 0.0)})
 clamp_op = pointwise("clamp", lambda x, *, low, high: minimum_(maximum_(x, low), high),
-                     node="ClampBackward1",
+                     node="ClampBackward1", refuses=_NO_CLAMP,
                      slope={"x": lambda x, *, low, high: where_((x >= low) & (x <= high),
                                                                 1.0, 0.0)})
-lt = pointwise("lt", lambda a, b: a < b, kind="bool")
-le = pointwise("le", lambda a, b: a <= b, kind="bool")
-gt = pointwise("gt", lambda a, b: a > b, kind="bool")
-ge = pointwise("ge", lambda a, b: a >= b, kind="bool")
+# Bounds that are tensors: a bound takes the cotangent where it won, an empty interval is `high`.
+clamp_least = pointwise(
+    "clamp_least", lambda x, low: maximum_(x, low), node="ClampBackward0",
+    refuses=_NO_CLAMP,
+    slope={"x": lambda x, low: where_(x >= low, 1.0, 0.0),
+           "low": lambda x, low: where_(x < low, 1.0, 0.0)})
+clamp_most = pointwise(
+    "clamp_most", lambda x, high: minimum_(x, high), node="ClampBackward0",
+    refuses=_NO_CLAMP,
+    slope={"x": lambda x, high: where_(x <= high, 1.0, 0.0),
+           "high": lambda x, high: where_(x > high, 1.0, 0.0)})
+clamp_between = pointwise(
+    "clamp_between", lambda x, low, high: minimum_(maximum_(x, low), high), node="ClampBackward0",
+    refuses=_NO_CLAMP,
+    slope={"x": lambda x, low, high: where_((x >= low) & (x <= high), 1.0, 0.0),
+           "low": lambda x, low, high: where_((low < high) & (x < low), 1.0, 0.0),
+           "high": lambda x, low, high: where_((low > high) | (x > high), 1.0, 0.0)})
+lt = pointwise("lt", lambda a, b: a < b, kind="bool", refuses={"c": "lt_cpu"})
+le = pointwise("le", lambda a, b: a <= b, kind="bool", refuses={"c": "le_cpu"})
+gt = pointwise("gt", lambda a, b: a > b, kind="bool", refuses={"c": "gt_cpu"})
+ge = pointwise("ge", lambda a, b: a >= b, kind="bool", refuses={"c": "ge_cpu"})
 eq = pointwise("eq", lambda a, b: a.eq(b), kind="bool")
 ne = pointwise("ne", lambda a, b: a.ne(b), kind="bool")
 logical_and = pointwise("logical_and", lambda a, b: a & b, kind="bool")
@@ -180,7 +260,7 @@ def _where_prepare(arrays: Any) -> Any:
 
 
 where_op = op(
-    "where", impl=lambda c, a, b, /: np.where(c, a, b),
+    "where", impl=lambda c, a, b, /: _where(c, a, b),
     infer=lambda c, a, b: Aval(broadcast_shapes("where", c, a, b), a.dtype),
     vjp={"a": lambda ct, c: where_op(c, ct, 0.0), "b": lambda ct, c: where_op(c, 0.0, ct)},
     jvp={"a": lambda t, c: where_op(c, t, 0.0), "b": lambda t, c: where_op(c, 0.0, t)},
@@ -191,6 +271,7 @@ where_op = op(
 # ------------------------------------------------------------------ activations
 relu = pointwise("relu", lambda x: maximum_(x, 0),
                  slope={"x": lambda out: where_(out > 0, 1.0, 0.0)},
+                 refuses={"b": "Boolean inputs not supported for relu", **_NO_CLAMP},
                  why={"out": "out > 0 exactly where x > 0, so x itself may be freed"})
 SQRT1_2, GELU_C = math.sqrt(0.5), math.sqrt(2 / math.pi)
 gelu_erf = pointwise("gelu", lambda x: 0.5 * x * (1 + ex.erf_(x * SQRT1_2)), kind="float",
@@ -219,6 +300,7 @@ logsigmoid = pointwise("logsigmoid", lambda x: ex.logsigmoid_(x), kind="float",
                        node="LogSigmoidBackward0", slope={"x": lambda x: sigmoid_(-x)},
                        refuses={"biuc": "log_sigmoid_cpu"})
 hardtanh_op = pointwise("hardtanh", lambda x, *, low, high: minimum_(maximum_(x, low), high),
+                        refuses=_NO_CLAMP,
                         slope={"x": lambda x, *, low, high: where_((x > low) & (x < high),
                                                                    1.0, 0.0)})
 hardswish = pointwise(
@@ -243,9 +325,9 @@ softshrink_op = pointwise("softshrink", lambda x, *, lambd: where_(
 hardshrink_op = pointwise("hardshrink", lambda x, *, lambd: where_(
     (x > lambd) | (x < -lambd), x, 0.0), refuses={"biuc": "hardshrink_cpu"})
 threshold_op = pointwise("threshold", lambda x, *, threshold, value: where_(
-    x > threshold, x, value))
+    x > threshold, x, value), refuses={"bc": "threshold_cpu"})
 prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x), autocast="lower",
-                     node="PreluKernelBackward0")
+                     node="PreluKernelBackward0", refuses={"c": "prelu_cpu"})
 
 
 # ------------------------------------------------------------------ complex numbers
@@ -316,18 +398,25 @@ cast = op("to_dtype", show="{x}", elementwise=True, impl=_cast_impl,
           vjp={"x": _cast_vjp}, jvp={"x": None}, batch=batch_broadcast, cost=lambda x, **_: 0,
           node="ToCopyBackward0")
 
+# The same to a dtype that has no gradient.
+cast_whole = op("to_whole", show="{x}", elementwise=True, impl=_cast_impl,
+                infer=lambda x, *, dtype: Aval(x.shape, dtype), batch=batch_broadcast)
+
 
 # ------------------------------------------------------------------ integers
-def _bitwise(name: str, f: Any) -> Any:
+def _bitwise(name: str, f: Any, refuses: Any = None) -> Any:
     return op(name, impl=f, infer=lambda a, b: Aval(broadcast_shapes(name, a, b), a.dtype),
-              batch=batch_broadcast, prepare=promote, cost=lambda a, b: a.size)
+              batch=batch_broadcast, prepare=preparing("promote", refuses),
+              cost=lambda a, b: a.size)
 
 
 bitwise_and = _bitwise("bitwise_and", lambda a, b, /: np.bitwise_and(a, b))
 bitwise_or = _bitwise("bitwise_or", lambda a, b, /: np.bitwise_or(a, b))
 bitwise_xor = _bitwise("bitwise_xor", lambda a, b, /: np.bitwise_xor(a, b))
-left_shift = _bitwise("bitwise_left_shift", lambda a, b, /: np.left_shift(a, b))
-right_shift = _bitwise("bitwise_right_shift", lambda a, b, /: np.right_shift(a, b))
+left_shift = _bitwise("bitwise_left_shift", lambda a, b, /: np.left_shift(a, b),
+                      {"b": "lshift_cpu"})
+right_shift = _bitwise("bitwise_right_shift", lambda a, b, /: np.right_shift(a, b),
+                       {"b": "rshift_cpu"})
 gcd_op = _bitwise("gcd", lambda a, b, /: np.gcd(a, b))
 lcm_op = _bitwise("lcm", lambda a, b, /: np.lcm(a, b))
 bitwise_not = op("bitwise_not", impl=lambda x, /: np.invert(x), infer=lambda x: x,

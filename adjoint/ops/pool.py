@@ -17,7 +17,12 @@ from adjoint.core.op import Op, op
 from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.kernels.expr import sqrt_, var
-from adjoint.ops.api_common import finish_same, need, raw
+from adjoint.ops.api_common import (
+    finish_same,
+    need,
+    need_kernel,
+    raw,
+)
 from adjoint.ops.api_shape import in_format_of
 from adjoint.ops.device import following
 from adjoint.ops.family import derived_op
@@ -155,6 +160,9 @@ def _window(name: str, kernel: Any, stride: Any, padding: Any, dims: int,
     for what, given in (("kernel_size", w), ("stride", s), ("padding", p)):
         if len(given) != dims:
             raise ArgumentError(f"{name}: {what} must be an int or {dims} ints, got {given}")
+    if name == "max_pool1d" and min(*w, *s) < 1:
+        what, low = ("stride", s[0]) if w[0] > 0 else ("kernel_size", w[0])
+        raise ArgumentError(f"max_pool1d() {what} must be greater than zero, but got {low}")
     if min(w) < 1 or min(s) < 1:
         raise ArgumentError(f"{name}: kernel size and stride should be greater than zero, got "
                             f"{w} and {s}")
@@ -176,6 +184,7 @@ def _max(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
          ceil_mode: bool, return_indices: bool) -> Any:
     w, s, p = _window(name, kernel, stride, padding, dims)
     x, single = _ready(name, input, dims)
+    need_kernel(f"max_pool{max(dims, 2)}d", "c", x)
     d = per_dim(dilation, dims)
     if min(d) < 1:
         raise ArgumentError(f"{name}: dilation must be greater than zero, but got {min(d)}")
@@ -191,6 +200,8 @@ def _avg(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
          ceil_mode: bool, include: bool, divisor: Any) -> Any:
     w, s, p = _window(name, kernel, stride, padding, dims)
     x, single = _ready(name, input, dims)
+    need_kernel("avg_pool3d_out_frame" if dims == 3 else "avg_pool2d",
+                "busch" if dims == 3 else "busc", x)
     if divisor == 0:
         raise ArgumentError("divisor must be not zero")
     _nonempty(name, x, tuple(k.pool_size(*z, 1, ceil_mode) for z in zip(
@@ -220,8 +231,12 @@ def _adaptive(name: str, dims: int, input: Any, size: Any, maximum: bool, indice
     wanted = _size(name, size, input, dims)
     if any(s is not None and s < 0 for s in wanted):
         raise ArgumentError(f"{name}: elements of output_size must be greater than or equal to 0 "
-                            f"but received {wanted}")
+                            f"but received {wanted} (Trying to create tensor with negative "
+                            f"dimension {min(s for s in wanted if s is not None)})")
     x, single = _ready(name, input, dims)
+    kernel = f"adaptive_{'max' if maximum else 'avg'}_pool{max(dims, 2)}d{'_cpu' * (dims == 3)}"
+    ones = not maximum and all(s == 1 for s in wanted)     # a mean, which complex numbers have
+    need_kernel(kernel, "biu" if ones else "biuc", x)
     record = adaptive_max_pool_op if maximum else adaptive_avg_op
     out = record(x, size=tuple(n if s is None else int(s) for s, n in zip(
         wanted, x.shape[2:], strict=True)))
@@ -316,6 +331,7 @@ def _asked_space(size: Shape, expected: Shape, stride: Shape) -> Shape:
 def _unpool(dims: int, input: Any, indices: Any, kernel: Any, stride: Any, padding: Any,
             size: Any) -> Any:
     x, single = _ready(f"max_unpool{dims}d", input, dims)
+    need_kernel(f"max_unpool{max(dims, 2)}d", "biu", x)
     if tuple(indices.shape) != tuple(input.shape):
         raise ShapeError(f"Expected shape of indices to be same as that of the input tensor "
                          f"({list(input.shape)}) but got indices tensor with shape: "

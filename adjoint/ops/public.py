@@ -6,7 +6,6 @@ and the package namespace read the registry, so that a name is written once.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from adjoint.core.inplace import assign
 from adjoint.core.modes import MISTAKES, blame, watchers
 from adjoint.core.tensor import Tensor
 
+_VARARGS = 4        # co_flags of the code object (inspect.CO_*)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -93,6 +93,23 @@ class Plans:
         return result
 
 
+def _written(f: Callable[..., Any]) -> Any:
+    """The function that wrappers stand around."""
+    while hasattr(f, "__wrapped__"):
+        f = f.__wrapped__
+    return f
+
+
+def _defaults(f: Callable[..., Any]) -> dict[str, Any]:
+    """The values that the parameters of a function have where they are not given, read off its
+    code: `inspect.signature` for all public functions takes as long as a fifth of the import."""
+    f = _written(f)
+    values: tuple[Any, ...] = f.__defaults__ or ()
+    n = f.__code__.co_argcount
+    return {**dict(zip(f.__code__.co_varnames[n - len(values):n], values, strict=True)),
+            **(f.__kwdefaults__ or {})}
+
+
 def typed(f: F) -> F:
     """`f`, which refuses keywords of a wrong type, and looks for them among the other arguments
     where it fails (`blame`). It costs a tenth of a microsecond: not for what small ops go through.
@@ -102,8 +119,7 @@ def typed(f: F) -> F:
     Traceback (most recent call last):
     adjoint.base.errors.DTypeError: unique(): argument 'sorted' must be bool, not str
     """
-    kinds = {n: type(p.default) for n, p in inspect.signature(f).parameters.items()
-             if type(p.default) in (bool, str)}
+    kinds = {n: type(v) for n, v in _defaults(f).items() if type(v) in (bool, str)}
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -164,7 +180,7 @@ def other_names(f: F, method: bool = False) -> F:
     if own is not None:                 # one frame for both: names matter where there is no plan
         own.function = other_names(own.function, method)
         return f
-    code = getattr(inspect.unwrap(f), "__code__", None)
+    code = getattr(_written(f), "__code__", None)
     if code is None:
         return f
     n = code.co_argcount + code.co_kwonlyargcount
@@ -172,7 +188,7 @@ def other_names(f: F, method: bool = False) -> F:
     theirs = {k: o for k, o in _THEIRS.items() if o in names and k not in names}
     if not method and names and names[0] in _FIRST and "input" not in names:
         theirs["input"] = names[0]
-    if code.co_flags & inspect.CO_VARARGS and code.co_varnames[n] == "size":
+    if code.co_flags & _VARARGS and code.co_varnames[n] == "size":
         theirs["size"] = _SPREAD
     if not theirs:
         return f

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray, inverse
-from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, scalar_type, to_numpy
+from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, lacking, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
+from adjoint.core import inplace as writes
 from adjoint.core.inplace import check_writable
 from adjoint.core.modes import about_to_write
 from adjoint.core.modes import state as mode_state
@@ -21,7 +22,13 @@ from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.core.trace import mapping
 from adjoint.kernels import samplers
 from adjoint.kernels.stream import F32, F64, Stream
-from adjoint.ops.api_common import exactly, finish, finish_made, of_out
+from adjoint.ops.api_common import (
+    exactly,
+    finish,
+    finish_made,
+    need_kernel,
+    of_out,
+)
 from adjoint.ops.create import device_name, order_like, shape_of
 from adjoint.ops.device import check, storage_less
 from adjoint.ops.generator import source
@@ -34,8 +41,10 @@ def drawn(shape: Sequence[int], draw: Draw, generator: Any = None) -> Tensor:
     """A tensor of `draw(stream, shape)`; inside of a vmap with randomness "different", of a draw
     per example."""
     stream = source(generator)
-    per_example: list[Any] = []
     trace = mapping.get()
+    if trace is None:
+        return wrap(draw(stream, shape))
+    per_example: list[Any] = []
     while trace is not None:
         if trace.randomness == "different":
             per_example.insert(0, trace)
@@ -51,7 +60,7 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
     if out is not None:
         dtype = of_out(dtype, out)
     kind = default_dtype() if dtype is None else to_numpy(dtype)
-    if kind.kind != "c" and not is_float(kind):
+    if kind is not F32 and kind.kind != "c" and not is_float(kind):
         raise DTypeError(f"random floats have no dtype {kind}: give a floating dtype")
 
     def make(stream: Stream, shape: Any) -> Any:
@@ -135,14 +144,15 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = No
     if low >= high:
         raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
                             f"to={high}")
-    kind = to_numpy(of_out(dtype, out) or I64)
+    kind = I64 if dtype is out is None else to_numpy(of_out(dtype, out) or I64)
     shape = shape_of((size,))
     if check(device) == "meta":
         return finish_made(out, wrap(MetaArray(shape, kind), requires_grad))
-    t = drawn(shape, lambda s, shape: s.integers(shape, low, high).astype(kind), generator)
+    t = drawn(shape, lambda s, shape: s.integers(shape, low, high).astype(kind, copy=False),
+              generator)
     if requires_grad:
         t.requires_grad = True
-    return finish_made(out, t)
+    return t if out is None else finish_made(out, t)
 
 
 @public(method=False)
@@ -228,9 +238,12 @@ def _flipped(generator: Any, array: Any, chance: Any) -> Any:
 
 
 def _flips(s: Stream, shape: Any, chance: Any) -> Any:
-    if np.ndim(chance) == 0 and not isinstance(chance, np.ndarray):
+    if type(chance) is float or np.ndim(chance) == 0 and not isinstance(chance, np.ndarray):
         return s.below(math.prod(shape), float(chance)).reshape(shape)
     return samplers.flips(s, chance)
+
+
+_multinomial_out = exactly("multinomial expects Long tensor out, got: {have}")
 
 
 @public()
@@ -238,12 +251,16 @@ def _flips(s: Stream, shape: Any, chance: Any) -> Any:
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
                 generator: Any = None, out: Any = None) -> Tensor:
     """Indices drawn with probability proportional to each row of `input` ((n,) or (m, n))."""
+    need_kernel("multinomial only supports floating-point dtypes for input, got: {}", "biuc", input)
     if input.level or mapping.get() is not None:
         return _multinomial_levels(input, num_samples, replacement, generator)
     weights = np.asarray(input.array, np.float64)
     if weights.ndim not in (1, 2):
         raise ArgumentError(f"prob_dist must be 1 or 2 dim, got shape {list(weights.shape)}")
     rows = np.atleast_2d(weights)
+    if isinstance(out, Tensor) and out.array.dtype != I64:
+        raise DTypeError("multinomial expects Long tensor out, got: "
+                         f"{scalar_type(out.array.dtype)}")
     if num_samples <= 0:
         raise ArgumentError("cannot sample n_sample <= 0 samples")
     if not np.isfinite(rows).all() or (rows < 0).any():
@@ -259,7 +276,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
         picks = samplers.picks(s, own, num_samples)
     else:
         picks = np.argsort(-samplers.race(s, own), 1, kind="stable")[:, :num_samples]
-    return exactly("multinomial expects Long tensor out, got: {have}")(
+    return _multinomial_out(
         out, wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples)))
 
 
@@ -316,12 +333,20 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
 
 
 # ------------------------------------------------------------------ in-place fills
-def fill_with(t: Tensor, draw: Draw, what: str, generator: Any = None) -> Tensor:
-    """Overwrite a tensor with drawn values; as any in-place op, but with no history."""
+def fill_with(t: Tensor, draw: Draw, what: str, generator: Any = None,
+              into: Draw | None = None) -> Tensor:
+    """Overwrite a tensor with drawn values; as any in-place op, but with no history. `into(stream,
+    array)` is `draw` that may use the array of a tensor in C order for its result."""
     if t.level or mapping.get() is not None:
         dtype = t.array.dtype
         return t.copy_(drawn(tuple(t.shape), lambda s, shape: np.asarray(
             draw(s, shape)).astype(dtype), generator))
+    if writes.touch(t, what) is not None:
+        array, s = t.array, source(generator)
+        made = draw(s, array.shape) if into is None else into(s, array)
+        if made is not array:
+            np.copyto(array, made, casting="unsafe")
+        return t
     check_writable(t, [t], mode_state())
     about_to_write(t)
     if type(t.array) is MetaArray:
@@ -343,17 +368,20 @@ def _copied(array: Any, draw: Draw, generator: Any) -> None:
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None,
              **named: Any) -> Tensor:
     """Fill with uniform numbers in [a, b)."""
-    a, b = named.get("from", a), named.get("to", b)
+    if named:
+        a, b = named.get("from", a), named.get("to", b)
     if a > b:
         raise ArgumentError(f"uniform_ expects to return a [from, to) range, but found from={a} > "
                             f"to={b}")
     kind = self.array.dtype
+    need_kernel("check_uniform_bounds", "biu", self)
 
     def draw(s: Stream, shape: Any) -> Any:
         if kind.kind == "c":
             return s.uniform((*shape, 2), _half(kind), a, b).view(kind)[..., 0]
         return s.uniform(shape, kind, a, b)
-    return fill_with(self, draw, "uniform_", generator)
+    return fill_with(self, draw, "uniform_", generator, None if kind.kind == "c" else
+                     lambda s, array: s.uniform(array.shape, kind, a, b, array))
 
 
 @public(function=False, name="normal_")
@@ -362,10 +390,12 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *,
     """Fill with normal numbers."""
     if std < 0:
         raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
+    need_kernel("normal_kernel_cpu", "biu", self)
     array = self.array
     single = type(array) is np.ndarray and not array.flags.c_contiguous
     return fill_with(self, lambda s, shape: _normal(s, shape, array.dtype, mean, std, single),
-                     "normal_", generator)
+                     "normal_", generator, None if array.dtype.kind == "c" else
+                     lambda s, array: s.normal(array.shape, array.dtype, mean, std, out=array))
 
 
 @public(function=False, name="random_")
@@ -408,6 +438,8 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 def _continuous(name: str, x: Tensor, scale: str, value: float) -> None:
     """Refuse a dtype without fractions, and a `scale` that is not positive."""
     if not is_float(x.array.dtype):
+        if name == "log_normal_":
+            raise lacking("log_normal_cpu", x.array.dtype)
         raise DTypeError(f"{name}: this is a continuous probability distribution. dtype must be a "
                          f"floating point but you specified {scalar_type(x.array.dtype)}")
     if not value > 0:
@@ -445,5 +477,6 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Fill with geometric numbers."""
     if not 0 < p < 1:
         raise ArgumentError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+    need_kernel("geometric_cpu", "bc", self)
     return fill_with(self, lambda s, shape: samplers.geometric(s, shape, p), "geometric_",
                      generator)

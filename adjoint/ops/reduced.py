@@ -118,7 +118,7 @@ class ReducedOp(Op):
                 {o: self._pushed(o) for o in self.each.jvp})
 
     vjp = property(lambda self: self.tables[0], lambda self, _: None)
-    # (fields of the dataclass, computed here)
+    # (fields of the record, computed here)
     jvp = property(lambda self: self.tables[1], lambda self, _: None)
     # (likewise)
 

@@ -16,7 +16,12 @@ from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
-from adjoint.ops.api_common import cast_to, dtype_of, need
+from adjoint.ops.api_common import (
+    cast_to,
+    dtype_of,
+    need,
+    need_kernel,
+)
 from adjoint.ops.device import following
 from adjoint.ops.family import through_float32
 from adjoint.ops.pointwise import clamp_op, round_op
@@ -264,6 +269,13 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
         raise NotSupported("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
                            f"{len(input.shape)}D) for the mode {mode}")
     _check_mode(mode, dims, align_corners, antialias)
+    need_kernel(f"compute_indices_weights_{mode.split('-')[0]}", "c", input)
+    if mode in ("nearest", "nearest-exact"):
+        need_kernel("compute_indices_weights_nearest", "bi", input)
+    elif mode in ("linear", "trilinear"):
+        need_kernel("compute_indices_weights_linear", "biu", input)
+    elif mode == "area":
+        need_kernel("adaptive_avg_pool2d", "biu", input)
     out, scales = _target(input, size, scale_factor, recompute_scale_factor)
     if recompute_scale_factor and size is not None:
         raise ArgumentError("recompute_scale_factor is not meaningful with an explicit size.")

@@ -17,9 +17,9 @@ from adjoint.ops.api_common import (
     cast_to,
     few,
     finish_same,
-    floating,
     narrowed,
     need,
+    need_kernel,
     one_dim,
     row_blocks,
     wide,
@@ -193,7 +193,9 @@ def _legacy_dim(ndim: int) -> int:
 
 def _prepared(name: str, input: Any, dim: Any, dtype: Any) -> tuple[Any, int]:
     need(name, input)
-    x = cast_to(input, dtype) if dtype is not None else floating(input)
+    if dtype is None:
+        need_kernel(f"{name}_lastdim_kernel_impl", "biuc", input)
+    x = cast_to(input, dtype) if dtype is not None else input
     return x, one_dim(x, dim)
 
 

@@ -25,6 +25,41 @@ def order(x: Any, dim: int, descending: bool) -> Any:
     return x.shape[dim] - 1 - x[back].argsort(dim, "stable")[back]
 
 
+def distinct(x: Any, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
+    """The different elements in order; if asked for, which of them each element is, and how often
+    each occurs. Every nan is different from all others."""
+    flat = x.reshape(-1)
+    if flat.dtype.kind in "iub" and flat.size:
+        low = flat.min()
+        if int(flat.max()) - int(low) <= 2 * flat.size:
+            return _tallied(flat, low, inverse)
+    at = flat.argsort(kind="stable") if inverse else None
+    ordered = flat[at] if inverse else np.sort(flat)
+    new = np.ones(flat.size, bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    starts = np.flatnonzero(new)
+    back = None
+    if inverse:
+        back = np.empty(flat.size, I64)
+        back[at] = np.cumsum(new) - 1
+    many = np.diff(starts, append=flat.size) if counts else None
+    return ordered[starts], back, many
+
+
+def _tallied(flat: Any, low: Any, inverse: bool) -> tuple[Any, Any, Any]:
+    """`distinct` of whole numbers that lie close to each other: counted, not sorted."""
+    if flat.dtype.kind == "u" and flat.itemsize == 8:
+        places = (flat - low).astype(I64)                    # (int64 has not all of them)
+    else:
+        places = flat.astype(I64) - int(low)
+    tally = np.bincount(places)
+    found = np.flatnonzero(tally)
+    values = (found.astype(flat.dtype) + low if flat.itemsize == 8
+              else (found + int(low)).astype(flat.dtype))
+    back = (np.cumsum(tally > 0) - 1)[places] if inverse else None
+    return values, back, tally[found]
+
+
 def _sort_impl(x: Any, /, *, dim: int, descending: bool) -> Any:
     if not x.ndim:
         return np.array(x), np.zeros((), np.int64)

@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
-from adjoint.ops.api_common import choice, need
+from adjoint.ops.api_common import (
+    choice,
+    need,
+    need_kernel,
+)
 from adjoint.ops.device import sparse_coo, sparse_csc, sparse_csr
 from adjoint.ops.index import index_op
 from adjoint.ops.pointwise import mul
@@ -37,6 +41,7 @@ def sparse_mm(mat1: Any, mat2: Any, reduce: str = "sum", *, out: Any = None) -> 
     if kind == "sum":
         found = sparse_matmul(mat1, mat2)
     else:
+        need_kernel("spmm_reduce_kernel", "biuc", mat2)
         if not isinstance(mat1, SparseTensor) or isinstance(mat2, SparseTensor):
             raise NotSupported(f"sparse.mm: reduce={reduce!r} takes a sparse and a dense matrix, "
                                f"got {type(mat1).__name__} and {type(mat2).__name__}")

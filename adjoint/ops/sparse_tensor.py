@@ -290,6 +290,8 @@ class SparseTensor(Tensor, own=True):
     def type(self, *args: Any, **kwargs: Any) -> Any:
         """With values of another type, or its name."""
         found = self._held.type(*args, **kwargs)
+        if isinstance(found, str) and self.is_sparse:
+            return found.replace("torch.", "torch.sparse.")
         return found if isinstance(found, str) else self._with(found)
 
     def zero_(self) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import Expr, call, log1p_, log_, where_
-from adjoint.ops.api_common import dtype_of, finish, need, need_tensors
+from adjoint.ops.api_common import dtype_of, finish, need, need_kernel, need_tensors
 from adjoint.ops.api_small import sinc
 from adjoint.ops.family import NUMBER, pointwise
 from adjoint.ops.pointwise import add, div, eq, lgamma, mul, sub, where_op
@@ -34,19 +34,21 @@ def _between(low: float, high: float, n: int = 1) -> Any:
     return samples
 
 
-def _one(name: str, low: float, high: float, node: str = "") -> Any:
+def _one(name: str, low: float, high: float, node: str = "", kernel: str = "",
+         refused: str = "ch") -> Any:
     return pointwise(name, lambda x: call(name, x), kind="float", node=node,
-                     domain=_between(low, high))
+                     domain=_between(low, high), refuses={refused: kernel or f"{name}_cpu"})
 
 
 erfcx = _one("erfcx", -2.0, 3.0, "SpecialErfcxBackward0")
-ndtr = _one("ndtr", -2.0, 2.0)
+ndtr = _one("ndtr", -2.0, 2.0, kernel="erf_vml_cpu", refused="c")
 log_ndtr = _one("log_ndtr", -4.0, 2.0, "SpecialLogNdtrBackward0")
 ndtri = _one("ndtri", 0.05, 0.95, "SpecialNdtriBackward0")
-i0 = _one("i0", 0.2, 3.0)
-i1, i0e, i1e = (_one(n.lower(), 0.2, 3.0, f"Special{n}Backward0") for n in ("I1", "I0E", "I1E"))
-k0, k1, k0e, k1e = (_one(n, 0.4, 3.0) for n in ("bessel_k0", "bessel_k1", "bessel_k0e",
-                                                "bessel_k1e"))
+i0 = _one("i0", 0.2, 3.0, kernel="i0_vml_cpu", refused="c")
+i1, i0e, i1e = (_one(n.lower(), 0.2, 3.0, f"Special{n}Backward0", refused="c")
+                for n in ("I1", "I0E", "I1E"))
+k0, k1, k0e, k1e = (_one(n, 0.4, 3.0, kernel=f"{'scaled_' * ('e' in n[7:])}modified_{n[:9]}_cpu")
+                    for n in ("bessel_k0", "bessel_k1", "bessel_k0e", "bessel_k1e"))
 j0, j1, y0, y1 = (_one(n, 0.4, 9.0) for n in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"))
 airy = _one("airy_ai", -6.0, 3.0)
 entr = pointwise("entr", lambda x: where_(x.eq(0), 0.0, where_(x < 0, -math.inf, -x * log_(x))),
@@ -63,11 +65,11 @@ xlog1py = pointwise("xlog1py", _xlog1py, kind="float", domain=_between(0.1, 2.0,
     "y": lambda x, y: x / (1.0 + y)}, node="SpecialXlog1PyBackward0", refuses={"c": "xlog1py_cpu"})
 zeta = pointwise("zeta", lambda s, q: call("zeta", s, q), kind="float",
                  domain=_between(1.5, 4.0, 2), slope={"s": None}, node="SpecialZetaBackward0",
-                 refuses={"c": "zeta_cpu"})
+                 refuses={"ch": "zeta_cpu"})
 gammainc = pointwise("gammainc", lambda a, x: call("gammainc", a, x), kind="float",
-                     domain=_between(0.3, 3.0, 2), by_value=True, refuses={"c": "igamma_cpu"})
+                     domain=_between(0.3, 3.0, 2), by_value=True, refuses={"biuc": "igamma_cpu"})
 gammaincc = pointwise("gammaincc", lambda a, x: call("gammaincc", a, x), kind="float",
-                      domain=_between(0.3, 3.0, 2), by_value=True, refuses={"c": "igammac_cpu"})
+                      domain=_between(0.3, 3.0, 2), by_value=True, refuses={"biuc": "igammac_cpu"})
 
 
 # ------------------------------------------------------------------ public
@@ -98,6 +100,14 @@ def _enter(name: str, f: Callable[..., Any], doc: str, own: str = "", two: bool 
         public(own + "_", function=False)(write)
 
 
+def _modified(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f` under another name, which takes fewer dtypes."""
+    def function(x: Any) -> Any:
+        need_kernel(f"{name}_cpu", "ch", x)
+        return f(x)
+    return function
+
+
 for _name, _f, _doc in (
         ("erfcx", erfcx, "exp(x²)·erfc(x): the scaled complementary error function."),
         ("ndtr", ndtr, "The distribution function of the normal distribution."),
@@ -110,8 +120,10 @@ for _name, _f, _doc in (
         ("bessel_j0", j0, "The Bessel function J0."), ("bessel_j1", j1, "The Bessel function J1."),
         ("bessel_y0", y0, "The Bessel function Y0, x > 0."),
         ("bessel_y1", y1, "The Bessel function Y1, x > 0."),
-        ("modified_bessel_i0", i0, "The modified Bessel function I0."),
-        ("modified_bessel_i1", i1, "The modified Bessel function I1."),
+        ("modified_bessel_i0", _modified("modified_bessel_i0", i0),
+         "The modified Bessel function I0."),
+        ("modified_bessel_i1", _modified("modified_bessel_i1", i1),
+         "The modified Bessel function I1."),
         ("modified_bessel_k0", k0, "The modified Bessel function K0, x > 0."),
         ("modified_bessel_k1", k1, "The modified Bessel function K1, x > 0."),
         ("scaled_modified_bessel_k0", k0e, "exp(x)·K0(x), x > 0."),
@@ -130,6 +142,7 @@ _enter("gammaincc", gammaincc, "Q = 1 - P: the regularized upper incomplete gamm
 def spherical_bessel_j0(input: Any, *, out: Any = None) -> Any:
     """sin(x)/x, 1 at 0."""
     need("spherical_bessel_j0", input)
+    need_kernel("spherical_bessel_j0_cpu", "ch", input)
     return finish(out, sinc(div(input, math.pi)))
 
 
@@ -164,6 +177,8 @@ def _polynomial(name: str, first: Callable[[Any], Any], step: Callable[..., Any]
         else:
             degrees = n.detach() if dtype_of(n).kind in "biu" else n.detach().trunc()
             top = _highest(degrees)
+        if dtype_of(n if isinstance(input, NUMBER) else input).kind != "c":
+            need_kernel(f"{name}_cpu", "h", n if isinstance(input, NUMBER) else input)
         x = sub(mul(input, 2.0), 1.0) if shifted else mul(input, 1.0)
         last, now = mul(x, 0.0), add(mul(x, 0.0), 1.0)
         found = now if degrees is not n and isinstance(degrees, int) and top >= 0 else mul(now, 0.0)

@@ -13,9 +13,12 @@ from adjoint.core.autocast import in_float32, widened
 from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
-from adjoint.ops.api_common import dtype_of, need
+from adjoint.ops.api_common import (
+    dtype_of,
+    need,
+    need_kernel,
+)
 from adjoint.ops.api_shape import in_format_of
-from adjoint.ops.create import spaced
 from adjoint.ops.device import following
 from adjoint.ops.gather import gather_op
 from adjoint.ops.index import index_op, unindex_op
@@ -34,6 +37,7 @@ from adjoint.ops.pointwise import (
     where_op,
 )
 from adjoint.ops.public import public, typed
+from adjoint.ops.ranges import spaced
 from adjoint.ops.shape import (
     expand_op,
     narrow_op,
@@ -92,6 +96,8 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
         return _constant(input, pairs, 0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    if mode in ("reflect", "replicate"):
+        need_kernel(f"{mode.rstrip('e')}ion_pad{len(pad) // 2}d", "b", input)
     x = input if mode == "circular" else widened(input)[0]
     if mode == "circular" and any(min(p) < 0 for p in pairs):
         x = _constant(x, [(min(a, 0), min(b, 0)) for a, b in pairs], 0)
@@ -191,9 +197,9 @@ def _read(x: Any, corners: list[Any], space: Shape) -> Any:
     for at, n in zip(corners, space, strict=True):
         here = logical_and(ge(at, 0.0), le(at, n - 1.0))
         inside = here if inside is None else logical_and(inside, here)
-        safe = clamp_op(at, low=0.0, high=n - 1.0)
-        flat = safe if flat is None else add(mul(flat, float(n)), safe)
-    index = cast(flat, dtype=np.dtype(np.int64))
+        safe = cast(clamp_op(at, low=0.0, high=n - 1.0), dtype=np.dtype(np.int64))
+        flat = safe if flat is None else add(mul(flat, n), safe)     # floats have no such integers
+    index = flat
     n, c = x.shape[:2]
     p = index.shape[1]
     planes = reshape(x, (n, c, math.prod(space)))
@@ -209,6 +215,8 @@ def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str
     mode: bilinear, nearest or bicubic (4-d only); padding_mode: zeros, border or reflection.
     """
     need("grid_sample", input, grid)
+    need_kernel("grid_sampler_2d_cpu_kernel_impl", "biuc" if len(input.shape) == 4 else "biu",
+                input)
     align_corners = _corners("grid_sample", align_corners)
     dims = len(input.shape) - 2
     if dims not in (2, 3) or len(grid.shape) != dims + 2 or grid.shape[-1] != dims:
@@ -377,6 +385,7 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     adjoint.Size([1, 8, 4])
     """
     need("unfold", input)
+    need_kernel("im2col_out_cpu", "iu", input)
     single = len(input.shape) == 3
     x = unsqueeze_op(input, dim=0) if single else input
     if len(x.shape) != 4:

@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import finfo
 from adjoint.base.errors import NotSupported
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.optim.optimizer import (
     Closure,
@@ -50,7 +51,7 @@ class Adafactor(Optimizer):
         check(eps[0] is None or eps[0] >= 0, f"epsilon1 should be >= 0 but is: {eps[0]}")
         check(eps[1] >= 0, f"epsilon2 should be >= 0 but is: {eps[1]}")
         check(d >= 1.0, f"Clipping threshold d should be >= 1 but is: {d}")
-        check_modes("Adafactor", foreach)
+        check_modes(foreach)
         super().__init__(params, {
             "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d,
             "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize})
@@ -68,12 +69,12 @@ class Adafactor(Optimizer):
                 if not state:
                     _start(p, state)
                 step = advance(state["step"])
-                if type(p.array) is not MetaArray:
-                    grad: Any = p.grad
-                    moments = {k: v.array for k, v in state.items() if k != "step"}
-                    adafactor(p.array, grad.array, moments, step=step, lr=number(group["lr"]),
-                              beta2_decay=group["beta2_decay"], eps=group["eps"], d=group["d"],
-                              weight_decay=group["weight_decay"], maximize=group["maximize"])
+                grad: Any = p.grad
+                moments = {k: v.array for k, v in state.items() if k != "step"}
+                rule = adafactor if type(p.array) is not MetaArray else _rehearsed
+                rule(p.array, grad.array, moments, step=step, lr=number(group["lr"]),
+                     beta2_decay=group["beta2_decay"], eps=group["eps"], d=group["d"],
+                     weight_decay=group["weight_decay"], maximize=group["maximize"])
                 bump(p, "Adafactor.step")
         return loss
 
@@ -87,6 +88,11 @@ def _start(p: Tensor, state: dict[str, Any]) -> None:
         state["row_var"], state["col_var"] = wrap(make(rows, dtype)), wrap(make(cols, dtype))
     else:
         state["variance"] = zeros_like(p)
+
+
+def _rehearsed(*arrays: Any, **numbers: Any) -> None:
+    """`adafactor` of arrays without storage: what it holds on the way."""
+    call(adafactor, *arrays, otherwise=tuple, **numbers)
 
 
 def adafactor(p: Any, g: Any, moments: dict[str, Any], *, step: float, lr: float,

@@ -8,6 +8,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import NotSupported
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import bump
 from adjoint.optim.optimizer import (
     Closure,
@@ -75,14 +76,19 @@ class Muon(Optimizer):
                 if "momentum_buffer" not in state:
                     state["momentum_buffer"] = zeros_like(p)
                 grad: Any = p.grad
-                if type(p.array) is not MetaArray:
-                    muon(p.array, grad.array, state["momentum_buffer"].array,
-                         lr=number(group["lr"]), weight_decay=group["weight_decay"],
-                         momentum=group["momentum"], nesterov=group["nesterov"],
-                         coefficients=group["ns_coefficients"], eps=group["eps"],
-                         steps=group["ns_steps"], adjust=group["adjust_lr_fn"])
+                arrays = p.array, grad.array, state["momentum_buffer"].array
+                rule = muon if type(p.array) is not MetaArray else _rehearsed
+                rule(*arrays, lr=number(group["lr"]), weight_decay=group["weight_decay"],
+                     momentum=group["momentum"], nesterov=group["nesterov"],
+                     coefficients=group["ns_coefficients"], eps=group["eps"],
+                     steps=group["ns_steps"], adjust=group["adjust_lr_fn"])
                 bump(p, "Muon.step")
         return loss
+
+
+def _rehearsed(*arrays: Any, **numbers: Any) -> None:
+    """`muon` of arrays without storage: what it holds on the way."""
+    call(muon, *arrays, otherwise=tuple, **numbers)
 
 
 def muon(p: Any, g: Any, buf: Any, *, lr: float, weight_decay: float, momentum: float,

@@ -38,7 +38,7 @@ class Adadelta(Optimizer):
                  ) -> None:
         check_common(lr, weight_decay, eps)
         check(0.0 <= rho <= 1.0, f"Invalid rho value: {rho}")
-        check_modes("Adadelta", foreach, differentiable=differentiable)
+        check_modes(foreach, differentiable=differentiable)
         super().__init__(params, {
             "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay,
             "maximize": maximize, "capturable": capturable, "foreach": foreach,

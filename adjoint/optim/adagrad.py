@@ -43,7 +43,7 @@ class Adagrad(Optimizer):
         check(lr_decay >= 0.0, f"Invalid lr_decay value: {lr_decay}")
         check(initial_accumulator_value >= 0.0,
               f"Invalid initial_accumulator_value value: {initial_accumulator_value}")
-        check_modes("Adagrad", foreach, fused, differentiable)
+        check_modes(foreach, fused, differentiable)
         super().__init__(params, {
             "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
             "initial_accumulator_value": initial_accumulator_value,

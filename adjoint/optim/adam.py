@@ -44,7 +44,7 @@ class Adam(Optimizer):
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False,
                  fused: bool | None = None, decoupled_weight_decay: bool = False) -> None:
         check_common(lr, weight_decay, eps, betas)
-        check_modes(type(self).__name__, foreach, fused, differentiable)
+        check_modes(foreach, fused, differentiable)
         check(len({isinstance(b, Tensor) for b in betas}) == 1,
               f"betas must be either both floats or both Tensors, got {betas}")
         for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):

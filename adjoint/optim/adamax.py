@@ -36,7 +36,7 @@ class Adamax(Optimizer):
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, capturable: bool = False) -> None:
         check_common(lr, weight_decay, eps, betas)
-        check_modes("Adamax", foreach, differentiable=differentiable)
+        check_modes(foreach, differentiable=differentiable)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
             "foreach": foreach, "maximize": maximize,

@@ -39,7 +39,7 @@ class ASGD(Optimizer):
                  foreach: bool | None = None, maximize: bool = False,
                  differentiable: bool = False, capturable: bool = False) -> None:
         check_common(lr, weight_decay)
-        check_modes("ASGD", foreach, differentiable=differentiable)
+        check_modes(foreach, differentiable=differentiable)
         super().__init__(params, {
             "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0,
             "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize,

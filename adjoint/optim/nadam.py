@@ -40,7 +40,7 @@ class NAdam(Optimizer):
                  ) -> None:
         check_common(lr, weight_decay, eps, betas)
         check(momentum_decay >= 0.0, f"Invalid momentum_decay value: {momentum_decay}")
-        check_modes("NAdam", foreach, differentiable=differentiable)
+        check_modes(foreach, differentiable=differentiable)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
             "momentum_decay": momentum_decay,

@@ -18,6 +18,7 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_float
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
+from adjoint.base.errors import missing as _missing
 from adjoint.core.modes import WATCH, about_to_write, state, watchers
 from adjoint.core.rehearsal import call
 from adjoint.core.rehearsal import current as rehearsal
@@ -140,6 +141,9 @@ class Optimizer:
         step = cls.__dict__.get("step")
         if callable(step) and not getattr(step, "hooked", False):
             cls.step = _with_hooks(step)  # type: ignore[method-assign]  # once per class
+
+    def _patch_step_function(self) -> None:
+        """Does nothing: `step` runs hooks from the class on. Wrapping optimizers call it."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
@@ -515,7 +519,7 @@ def check_common(lr: Any, weight_decay: Any = 0, eps: float = 0.0,
     check(number(weight_decay) >= 0.0, f"Invalid weight_decay value: {weight_decay}")
 
 
-def check_modes(name: str, foreach: bool | None = None, fused: bool | None = None,
+def check_modes(foreach: bool | None = None, fused: bool | None = None,
                 differentiable: bool = False) -> None:
     """``foreach``, ``fused`` and ``capturable`` change nothing here; ``differentiable`` records
     the step, so that one can differentiate through training."""
@@ -523,3 +527,6 @@ def check_modes(name: str, foreach: bool | None = None, fused: bool | None = Non
         raise ArgumentError("`fused` does not support `differentiable`")
     if fused and foreach:
         raise ArgumentError("`fused` and `foreach` cannot be `True` together.")
+
+
+__getattr__ = _missing("adjoint.optim.optimizer", "adjoint.optim._names")

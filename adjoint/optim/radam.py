@@ -37,7 +37,7 @@ class RAdam(Optimizer):
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False) -> None:
         check_common(lr, weight_decay, eps, betas)
-        check_modes("RAdam", foreach, differentiable=differentiable)
+        check_modes(foreach, differentiable=differentiable)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
             "maximize": maximize, "foreach": foreach, "capturable": capturable,

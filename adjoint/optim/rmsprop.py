@@ -40,7 +40,7 @@ class RMSprop(Optimizer):
         check_common(lr, weight_decay, eps)
         check(momentum >= 0.0, f"Invalid momentum value: {momentum}")
         check(alpha >= 0.0, f"Invalid alpha value: {alpha}")
-        check_modes("RMSprop", foreach, differentiable=differentiable)
+        check_modes(foreach, differentiable=differentiable)
         super().__init__(params, {
             "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps,
             "centered": centered, "weight_decay": weight_decay,

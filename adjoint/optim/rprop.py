@@ -39,7 +39,7 @@ class Rprop(Optimizer):
                  differentiable: bool = False) -> None:
         check_common(lr)
         check(0.0 < etas[0] < 1.0 < etas[1], f"Invalid eta values: {etas[0]}, {etas[1]}")
-        check_modes("Rprop", foreach, differentiable=differentiable)
+        check_modes(foreach, differentiable=differentiable)
         super().__init__(params, {
             "lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach,
             "maximize": maximize, "differentiable": differentiable,

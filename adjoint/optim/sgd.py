@@ -46,7 +46,7 @@ class SGD(Optimizer):
         check_common(0, weight_decay)
         check(not nesterov or (momentum > 0 and dampening == 0),
               "Nesterov momentum requires a momentum and zero dampening")
-        check_modes("SGD", foreach, fused, differentiable)
+        check_modes(foreach, fused, differentiable)
         super().__init__(params, {
             "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
             "nesterov": nesterov, "maximize": maximize, "foreach": foreach,

@@ -23,8 +23,8 @@ from adjoint.profiler.events import Event
 
 F = TypeVar("F", bound=Callable[..., Any])
 _now = time.perf_counter_ns
-_PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "mv", "vm", "dot", "addmm", "baddbmm",
-                       "convolution", "mul"})
+_PRODUCTS = frozenset({"linear", "matmul", "mm", "mm_left", "mm_right", "bmm", "mv", "vm", "dot",
+                       "addmm", "baddbmm", "convolution", "mul"})
 
 
 class Recorder(Observer):

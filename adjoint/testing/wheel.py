@@ -119,7 +119,8 @@ def stand_in(package: ModuleType) -> None:
     for where, names in ANSWERS.items():
         module = _module(package, where)
         for name, value in names.items():
-            if name in REPLACED or not hasattr(module, name):
+            found = getattr(module, name, Unmade)
+            if name in REPLACED or isinstance(found, type) and issubclass(found, Unmade):
                 setattr(module, name, value)
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from adjoint.base.errors import MissingName
 
-_PARTS = ("_python_dispatch", "_pytree", "benchmark", "checkpoint", "cpp_extension", "data",
-          "dlpack", "flop_counter", "hooks", "model_zoo", "plot", "serialization",
+_PARTS = ("_contextlib", "_python_dispatch", "_pytree", "benchmark", "checkpoint", "cpp_extension",
+          "data", "dlpack", "flop_counter", "hooks", "model_zoo", "plot", "serialization",
           "tensorboard")
 
 

@@ -11,7 +11,7 @@ and registered classes are nodes; their walk is that of `base.tree`.
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ _NAMED = NodeDef(
     lambda x: ([(GetAttrKey(n), v) for n, v in zip(x._fields, x, strict=True)], type(x)))
 SUPPORTED_NODES: dict[Any, NodeDef] = {
     list: _sequence(list), tuple: _sequence(tuple), dict: _mapping(dict),
-    OrderedDict: _mapping(OrderedDict),
+    OrderedDict: _mapping(OrderedDict), namedtuple: _NAMED,
     deque: NodeDef(deque, lambda x: (list(x), x.maxlen), deque, _sequence(deque)[3]),
     defaultdict: NodeDef(
         defaultdict, lambda x: (list(x.values()), [x.default_factory, list(x)]),
@@ -152,6 +152,17 @@ def _node_of(x: Any) -> NodeDef | None:
     if found is None and is_namedtuple_instance(x):
         return _NAMED
     return found
+
+
+def _get_node_type(tree: Any) -> Any:
+    """The class under which `SUPPORTED_NODES` has an object: namedtuple's for all of its kind."""
+    return namedtuple if is_namedtuple_instance(tree) else type(tree)
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    """True for results of several parts (`torch.return_types`) and the like of `os.stat()`."""
+    kind = type(obj)
+    return tuple in kind.__bases__ and isinstance(getattr(kind, "n_sequence_fields", None), int)
 
 
 def is_namedtuple_instance(obj: Any) -> bool:

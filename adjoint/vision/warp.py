@@ -11,7 +11,8 @@ import numpy as np
 from adjoint.core.tensor import Tensor
 from adjoint.nn import functional as F
 from adjoint.ops.api_join import stack
-from adjoint.ops.create import linspace, ones, ones_like, tensor
+from adjoint.ops.create import ones, ones_like, tensor
+from adjoint.ops.ranges import linspace
 
 Matrix = list[float]                     # six numbers: the two rows of an affine map
 

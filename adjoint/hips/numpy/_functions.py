@@ -1,6 +1,7 @@
 """Functions whose arguments NumPy's protocols do not look into: lists, numbers, shapes."""
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,28 @@ class _Joined:
 r_, c_ = _Joined(np.r_, False), _Joined(np.c_, True)
 
 
+def _lexical(name: str, real: Any) -> Any:
+    """`max`, `min` or `sort`, which NumPy has of complex numbers too: by the real part, then the
+    imaginary one. Equal largest ones share a gradient."""
+    plain = getattr(np, name)
+
+    @wraps(plain)
+    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        if not holds_box(a) or not iscomplexobj(a):
+            return real(a, *args, **kwargs)
+        last = -1 if name == "sort" else None
+        x, axis = asarray(a), args[0] if args else kwargs.get("axis", last)
+        value = np.asarray(getval(x))
+        if name == "sort":
+            if axis is None:
+                x, value, axis = ravel(x), value.ravel(), 0
+            return of_numpy("take_along_axis")(x, np.argsort(value, axis), axis)
+        top = value == plain(value, axis, keepdims=True)
+        share = top / top.sum(axis, keepdims=True)
+        return of_numpy("sum")(x * share, axis=axis, keepdims=kwargs.get("keepdims", False))
+    return run
+
+
 def of_numpy(name: str) -> Any:
     """NumPy's object of that name; a function is made to take boxes."""
     theirs, ours = getattr(np, name), anp.ours.get(name)
@@ -120,7 +143,8 @@ def of_numpy(name: str) -> Any:
     def run(a: Any, *args: Any, **kwargs: Any) -> Any:
         return (ours or theirs)(anp.array(a) if isinstance(a, (list, tuple)) else a, *args,
                                 **kwargs)
-    return on_arrays(theirs, run)
+    found = on_arrays(theirs, run)
+    return _lexical(name, found) if name in ("max", "min", "amax", "amin", "sort") else found
 
 
 __all__ = ["array", "asarray", "astype", "c_", "concatenate", "full", "iscomplexobj", "isrealobj",

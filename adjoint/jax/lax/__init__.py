@@ -23,6 +23,25 @@ from adjoint.jax.lax._control import (
     switch,
     while_loop,
 )
+from adjoint.jax.lax._rest import (
+    AccuracyMode,
+    RaggedDotDimensionNumbers,
+    RandomAlgorithm,
+    Tolerance,
+    after_all,
+    broadcast_like,
+    composite,
+    conv_general_dilated_local,
+    create_token,
+    dce_sink,
+    platform_dependent,
+    ragged_dot,
+    ragged_dot_general,
+    reduce_window_shape_tuple,
+    rng_uniform,
+    shape_as_value,
+    stage,
+)
 from adjoint.jax.numpy._create import NAMES as _C
 from adjoint.jax.numpy._select import NAMES as _S
 from adjoint.jax.numpy._shape import NAMES as _M
@@ -198,9 +217,13 @@ def igamma_grad_a(a: _Any, x: _Any) -> _Any:
     return jvp(lambda v: gammainc(v, x), (first,), (first * 0 + 1,))[1]
 
 
-__all__ = ["FftType", "GatherScatterMode", "Precision", "RoundingMethod", "all_gather",
-           "all_to_all", "associative_scan", "axis_index", "axis_size", "cond",
-           "custom_linear_solve", "custom_root", "fori_loop", "linalg", "map", "pmax", "pmean",
-           "pmin", "ppermute", "pshuffle", "psum", "psum_scatter", "pswapaxes", "scan",
+__all__ = ["AccuracyMode", "FftType", "GatherScatterMode", "Precision",
+           "RaggedDotDimensionNumbers", "RandomAlgorithm", "RoundingMethod", "Tolerance",
+           "after_all", "all_gather", "all_to_all", "associative_scan", "axis_index",
+           "axis_size", "broadcast_like", "composite", "cond", "conv_general_dilated_local",
+           "create_token", "custom_linear_solve", "custom_root", "dce_sink", "fori_loop",
+           "linalg", "map", "platform_dependent", "pmax", "pmean", "pmin", "ppermute",
+           "pshuffle", "psum", "psum_scatter", "pswapaxes", "ragged_dot", "ragged_dot_general",
+           "reduce_window_shape_tuple", "rng_uniform", "scan", "shape_as_value", "stage",
            "stop_gradient", "switch", "while_loop", "with_sharding_constraint"]
 __getattr__ = _lacking("lax")

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from adjoint import func as _func
 from adjoint.core.tensor import wrap
 from adjoint.func import control as _control
 from adjoint.jax._array import (
+    METHODS,
     as_array,
     convert,
     describe,
@@ -23,7 +24,7 @@ from adjoint.jax._array import (
 )
 from adjoint.jax._dtypes import lattice
 from adjoint.jax._flat import Leaves, is_key, leaf, outputs
-from adjoint.jax._trace import traced
+from adjoint.jax._trace import RUN, traced
 from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.tree_util import (
     PyTreeDef,
@@ -59,14 +60,19 @@ def _same(init: Leaves, out: Leaves, what: str, name: str) -> None:
                         f"pytree structure, but they differ:\n\nThe input carry {name}{where} "
                         f"and the carry output differ there: {gap}.\n\nReturn a carry of the "
                         f"structure of the input: {init.treedef}, not {out.treedef}.")
-    for k, (a, b) in enumerate(zip(init.arrays, out.arrays, strict=True)):
+    for path, a, b in _unlike(init, out):
+        raise TypeError(f"{what} body function carry input and carry output must have equal "
+                        f"types, but they differ:\n\nThe input carry "
+                        f"{'component ' if path else ''}{name}{path} has type {describe(a)} "
+                        f"but the corresponding output carry component has type {describe(b)}, "
+                        f"so the {_which(a, b)} do not match.")
+
+
+def _unlike(mine: Leaves, other: Leaves) -> Iterator[tuple[str, Any, Any]]:
+    """Where two trees of one structure differ in shape or dtype: the path, and both arrays."""
+    for k, (a, b) in enumerate(zip(mine.arrays, other.arrays, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            path = keystr(tree_leaves_with_path(init.tree(init.tensors))[k][0])
-            raise TypeError(f"{what} body function carry input and carry output must have equal "
-                            f"types, but they differ:\n\nThe input carry "
-                            f"{'component ' if path else ''}{name}{path} has type {describe(a)} "
-                            f"but the corresponding output carry component has type {describe(b)}, "
-                            f"so the {_which(a, b)} do not match.")
+            yield keystr(tree_leaves_with_path(mine.tree(mine.tensors))[k][0]), a, b
 
 
 def _which(a: Any, b: Any) -> str:
@@ -125,7 +131,10 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
     count = int(length) if length is not None else sizes.pop()
     for _ in range(4):
         try:
-            last, ys = _func.scan(body, carry.tensors, rows.tensors, count, reverse)
+            made = RUN.recording and RUN.recording.loop(
+                body, carry, rows, lambda: [*out["carry"].arrays, *out["y"].arrays], length=count,
+                reverse=reverse, unroll=unroll)
+            last, ys = made or _func.scan(body, carry.tensors, rows.tensors, count, reverse)
             break
         except _Again:
             continue
@@ -173,7 +182,8 @@ def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
         return out.tensors
     for _ in range(4):
         try:
-            return state.tree(_func.while_loop(test, body, state.tensors))
+            return state.tree(RUN.recording.repeat(test, body, state) if RUN.recording else
+                              _func.while_loop(test, body, state.tensors))
         except _Again:
             continue
     raise TypeError("while_loop: the types of the carry do not settle")
@@ -198,7 +208,10 @@ def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any
         if x.shape != ():
             raise TypeError("cond_fun must return a boolean scalar, but got bounds of fori_loop "
                             f"of types {describe(low)} and {describe(high)} compare to none")
-    if is_mapped(low) or is_mapped(high):
+    if RUN.recording and not (is_hidden(low) or is_hidden(high)):
+        return scan(lambda s, _: ((s[0] + 1, body_fun(*s)), None), (low, init_val), None,
+                    max(0, int(value_of(high)) - int(value_of(low))))[0][1]
+    if is_mapped(low) or is_mapped(high) or RUN.recording:
         start = (low + 0 * high, init_val)
         return while_loop(lambda s: s[0] < high, lambda s: (s[0] + 1, body_fun(*s)), start)[1]
     what = "while_loop" if is_hidden(low) or is_hidden(high) else "scan"
@@ -245,13 +258,11 @@ def _agree(outs: Sequence[tuple[str, Leaves]], what: str) -> None:
                             f"differ:\n\n{first} output{where} and {name} output{where}: "
                             f"{gap}.\n\nRevise {first} and/or {name} so that they have the "
                             "same pytree structure.")
-        for k, (a, b) in enumerate(zip(mine.arrays, other.arrays, strict=True)):
-            if (a.shape, a.dtype) != (b.shape, b.dtype):
-                path = keystr(tree_leaves_with_path(other.tree(other.tensors))[k][0])
-                raise TypeError(f"{what} branches must have equal output types but they differ."
-                                f"\n\nThe output of {first}{' at path ' * bool(path)}{path} "
-                                f"has type {describe(a)} but the corresponding output of {name} "
-                                f"has type {describe(b)}, so the {_which(a, b)} do not match.")
+        for path, a, b in _unlike(mine, other):
+            raise TypeError(f"{what} branches must have equal output types but they differ."
+                            f"\n\nThe output of {first}{' at path ' * bool(path)}{path} "
+                            f"has type {describe(a)} but the corresponding output of {name} "
+                            f"has type {describe(b)}, so the {_which(a, b)} do not match.")
 
 
 def _other(branch: F, given: Leaves) -> Leaves | None:
@@ -309,7 +320,10 @@ def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = Non
 
 def _choose(what: str, flag: Any, index: Any, funs: Sequence[F], operands: Any) -> Any:
     runs, given, outs, ran = _branches(what, funs, operands)
-    if flag is not None:
+    if RUN.recording:
+        at = METHODS["clip"](index, 0, len(funs) - 1) if flag is None else flag.astype("int32")
+        found = RUN.recording.choose(at.tensor, runs if flag is None else runs[::-1], given, outs)
+    elif flag is not None:
         found = _control.cond(flag.tensor, runs[0], runs[1], *given.tensors)
     else:
         found = _control.switch(index.tensor, runs, *given.tensors)
@@ -356,8 +370,13 @@ def associative_scan(fn: F, elems: Any, reverse: bool = False, axis: int = 0) ->
 
 def stop_gradient(x: Any) -> Any:
     """A tree of values cut from every derivative."""
-    return tree_map(lambda v: v if is_key(v) else make(
-        as_array(v).tensor.detach(), as_array(v).weak_type), x)
+    def stop(v: Any) -> Any:
+        if is_key(v):
+            return v
+        a = as_array(v)
+        t = a.tensor.detach()
+        return make(RUN.recording.stopped(t) if RUN.recording else t, a.weak_type)
+    return tree_map(stop, x)
 
 
 def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: bool = False) -> Any:

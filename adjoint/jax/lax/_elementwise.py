@@ -10,7 +10,12 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, checked, describe, inside, make, pair_of, to_tensor
 from adjoint.jax._dtypes import as_dtype, issubdtype
-from adjoint.jax._table import T, broadcast, named
+from adjoint.jax._table import (
+    T,
+    broadcast,
+    named,
+    ordered,
+)
 from adjoint.jax.numpy._elementwise import NAMES as _J
 from adjoint.jax.numpy._elementwise import arctan2, cube_root, integer_power, whole_parts
 from adjoint.ops.special import SPECIAL
@@ -106,15 +111,15 @@ enter("conj", lambda x: (x if x.is_complex() else T["complex"](x, x * 0)).conj()
 enter("add", lambda x, y: x + y)
 enter("sub", lambda x, y: x - y)
 enter("mul", lambda x, y: x * y)
-enter("max", T["maximum"])
-enter("min", T["minimum"])
+enter("max", ordered("maximum"))
+enter("min", ordered("minimum"))
 enter("atan2", arctan2)
 enter("nextafter", T["nextafter"])
 enter("igamma", T["igamma"])
 enter("igammac", T["igammac"])
 enter("zeta", SPECIAL["zeta"])
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    enter(_name, T[_name], truth=True)
+    enter(_name, ordered(_name) if _name[0] in "lg" else T[_name], truth=True)
 for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
                    ("bitwise_xor", "bitwise_xor"), ("bitwise_not", "bitwise_not")):
     enter(_name, T[_op])

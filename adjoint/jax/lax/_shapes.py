@@ -18,6 +18,7 @@ from adjoint.jax.numpy._create import NAMES as _C
 from adjoint.jax.numpy._reduce import NAMES as _R
 from adjoint.jax.numpy._select import NAMES as _S
 from adjoint.jax.numpy._shape import NAMES as _H
+from adjoint.ops.cumulative import cummax_op, cummin_op
 
 I64 = np.dtype(np.int64)
 
@@ -479,8 +480,8 @@ def _scanner(name: str, run: Any) -> Any:
 
 cumsum = _scanner("cumsum", lambda t, d: T["cumsum"](t, d))
 cumprod = _scanner("cumprod", lambda t, d: T["cumprod"](t, d))
-cummax = _scanner("cummax", lambda t, d: T["cummax"](t, d)[0])
-cummin = _scanner("cummin", lambda t, d: T["cummin"](t, d)[0])
+cummax = _scanner("cummax", lambda t, d: cummax_op(t, dim=d)[0])
+cummin = _scanner("cummin", lambda t, d: cummin_op(t, dim=d)[0])
 cumlogsumexp = _scanner("cumlogsumexp", lambda t, d: T["logcumsumexp"](t, d))
 
 

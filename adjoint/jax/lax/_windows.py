@@ -11,7 +11,10 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import ShapeDtypeStruct, as_array, convert, make
 from adjoint.jax._dtypes import as_dtype
-from adjoint.jax._table import T
+from adjoint.jax._table import (
+    T,
+    ordered,
+)
 from adjoint.jax.lax import _shapes
 from adjoint.jax.lax._elementwise import NAMES as _E
 from adjoint.jax.lax._elementwise import strict
@@ -262,8 +265,8 @@ def reduce_window(operand: Any, init_value: Any, computation: Any, window_dimens
     start = as_array(init_value).tensor.to(x.dtype)
     rows = _windows(x.tensor, start, window, strides, [tuple(p) for p in padding], up, down)
     known = {"add": lambda t: t.sum(-1).to(x.dtype) + start,
-             "max": lambda t: T["maximum"](T["amax"](t, -1), start),
-             "min": lambda t: T["minimum"](T["amin"](t, -1), start),
+             "max": lambda t: ordered("maximum")(T["amax"](t, -1), start),
+             "min": lambda t: ordered("minimum")(T["amin"](t, -1), start),
              "mul": lambda t: T["prod"](t, -1).to(x.dtype) * start}
     fold = known.get(next((k for k in known if computation is _E[k] or getattr(
         computation, "__name__", "") == {"add": "add", "max": "maximum", "min": "minimum",

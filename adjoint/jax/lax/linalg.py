@@ -1,6 +1,7 @@
 """`jax.lax.linalg`: decompositions with JAX's signatures."""
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import numpy as _np
@@ -13,6 +14,14 @@ from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
+from adjoint.jax.lax._decompose import (
+    cholesky_update,
+    hessenberg,
+    ormqr,
+    qdwh,
+    schur,
+    tridiagonal,
+)
 from adjoint.jax.numpy import linalg as _linalg
 from adjoint.ops.api_decompose import LINALG as _LINALG
 
@@ -117,4 +126,30 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
     return _make(_LINALG["solve"](matrix, y))
 
 
+class EigImplementation(enum.Enum):
+    """Which code computes eigenvalues; here LAPACK's does."""
+
+    CUSOLVER = "cusolver"
+    MAGMA = "magma"
+    LAPACK = "lapack"
+
+
+class EighImplementation(enum.Enum):
+    """Which method computes those of symmetric matrices; here LAPACK's does."""
+
+    QR = "qr"
+    JACOBI = "jacobi"
+    QDWH = "qdwh"
+
+
+class SvdAlgorithm(enum.Enum):
+    """Which method computes singular values; here LAPACK's does."""
+
+    DEFAULT = "default"
+    QR = "QR"
+    JACOBI = "Jacobi"
+    POLAR = "polar"
+
+
+__all__ = ["cholesky_update", "hessenberg", "ormqr", "qdwh", "schur", "tridiagonal"]
 __getattr__ = _lacking("lax.linalg")

@@ -1,6 +1,7 @@
 """Arrays from values, shapes and ranges."""
 from __future__ import annotations
 
+import math
 import operator
 import warnings
 from typing import Any
@@ -19,7 +20,8 @@ from adjoint.jax._array import (
     pair_of,
 )
 from adjoint.jax._dtypes import ScalarType, as_dtype, canonical, default_dtype
-from adjoint.jax._table import T, is_weak
+from adjoint.jax._table import T, is_weak, named
+from adjoint.jax._trace import RUN
 
 
 def asked(dtype: Any, what: str) -> Any:
@@ -118,10 +120,17 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return found
 
 
+def _everywhere(shape: Any, value: Any, dtype: Any) -> Any:
+    """The tensor of one value."""
+    if RUN.recording is not None:
+        return RUN.recording.filled(shape, value, dtype)
+    return wrap(np.full(shape, value, dtype))
+
+
 def _filled(name: str, value: float) -> Any:
     def run(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
         to = asked(dtype, name) or default_dtype("float")
-        return make(wrap(np.full(_shape(shape), value, to)))
+        return make(_everywhere(_shape(shape), value, to))
     run.__name__ = name
     run.__doc__ = f"`jax.numpy.{name}`."
     return run
@@ -146,7 +155,7 @@ def _like(name: str, value: Any) -> Any:
                                      asked(dtype, name) or a.dtype)))
         x = as_array(a, name)
         to = asked(dtype, name) or x.dtype
-        return make(wrap(np.full(x.shape if shape is None else _shape(shape), value, to)),
+        return make(_everywhere(x.shape if shape is None else _shape(shape), value, to),
                     x.weak_type and dtype is None)
     run.__name__ = name
     run.__doc__ = f"`jax.numpy.{name}`."
@@ -197,6 +206,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
                          for w, v in zip(words, given, strict=False)]
     if stop is None and step is not None:
         return make(wrap(np.arange(0, values[0], values[1]).astype(to)))
+    if RUN.recording is not None and len(values) == 1:
+        return make(RUN.recording.counted(max(0, math.ceil(values[0])), to))
     return make(wrap(np.arange(*values).astype(to)))
 
 
@@ -252,6 +263,21 @@ def copy(a: Any, order: Any = None) -> Any:
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
     """`jax.numpy.frombuffer`."""
     return array(np.frombuffer(buffer, as_dtype(dtype), count, offset))
+
+
+def _impure(name: str) -> Any:
+    def run(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(
+            f"jnp.{name}() is not implemented because it may be non-pure and thus unsafe for use "
+            "with JIT and other JAX transformations. Consider using "
+            f"jnp.asarray(np.{name}(...)) instead, although care should be taken if np.{name} is "
+            "used within jax transformations because of its potential side-effect of consuming "
+            "what it reads.")
+    run.__doc__ = f"NotImplementedError: `jnp.asarray(np.{name}(...))` in its place."
+    return named(run, name, "adjoint.jax.numpy")
+
+
+fromfile, fromiter = _impure("fromfile"), _impure("fromiter")
 
 
 def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
@@ -313,6 +339,7 @@ def isrealobj(x: Any) -> bool:
 
 NAMES: dict[str, Any] = {f.__name__: f for f in (
     array, asarray, zeros, ones, empty, full, zeros_like, ones_like, empty_like, full_like, eye,
-    identity, tri, arange, linspace, logspace, geomspace, copy, frombuffer, fromfunction, indices,
-    meshgrid, bartlett, blackman, hamming, hanning, kaiser, isscalar, iscomplexobj, isrealobj)}
+    identity, tri, arange, linspace, logspace, geomspace, copy, frombuffer, fromfile,
+    fromfunction, fromiter, indices, meshgrid, bartlett, blackman, hamming, hanning, kaiser,
+    isscalar, iscomplexobj, isrealobj)}
 __all__ = ["NAMES", "asked"]

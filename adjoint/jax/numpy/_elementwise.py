@@ -10,7 +10,16 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, checked, convert, describe, joined, make
 from adjoint.jax._dtypes import as_dtype, config, default_dtype
-from adjoint.jax._table import T, elementwise, floating, is_weak, named, no_out, same_ranks
+from adjoint.jax._table import (
+    T,
+    elementwise,
+    floating,
+    is_weak,
+    named,
+    no_out,
+    ordered,
+    same_ranks,
+)
 from adjoint.jax.numpy._create import NAMES as _C
 
 NAMES: dict[str, Any] = {}           # the functions of this module, by their public names
@@ -148,10 +157,8 @@ enter(lambda x, y: x * y if x.array.dtype.kind != "b" else T["logical_and"](x, y
 enter(_floor_divide, "floor_divide", numeric=True)
 enter(_remainder, "remainder mod", numeric=True)
 enter(_fmod, "fmod", numeric=True)
-enter(T["maximum"], "maximum")
-enter(T["minimum"], "minimum")
-enter(T["fmax"], "fmax")
-enter(T["fmin"], "fmin")
+for _name in ("maximum", "minimum", "fmax", "fmin"):
+    enter(ordered(_name), _name)
 for _name in ("gcd", "lcm"):
     enter(_of_kinds(_name, "iu", f"Arguments to jax.numpy.{_name} must be integers."), _name,
           kind="all")
@@ -168,7 +175,7 @@ enter(T["bitwise_right_shift"], "right_shift bitwise_right_shift", numeric=True)
 for _names in ("eq:equal", "ne:not_equal", "lt:less", "le:less_equal", "gt:greater",
                "ge:greater_equal"):
     _op, _name = _names.split(":")
-    enter(T[_op], _name)
+    enter(ordered(_op), _name)
 for _name in "logical_and logical_or logical_xor".split():
     enter(T[_name], _name, kind="all")
 enter(T["logical_not"], "logical_not")

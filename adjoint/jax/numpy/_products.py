@@ -126,20 +126,36 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None,
     return _result(found.to(x.array.dtype), weak, preferred_element_type)
 
 
+def _written(subscripts: Any, operands: Any) -> tuple[str, Any]:
+    """Subscripts as text, and the operands, where they were given as lists of axes."""
+    if isinstance(subscripts, str):
+        return subscripts, operands
+    given = (subscripts, *operands)
+    arrays, lists = given[:len(given) // 2 * 2:2], given[1::2]
+    last = given[-1] if len(given) % 2 else None
+
+    def text(axes: Any) -> str:
+        return "".join("..." if i is Ellipsis else chr(ord("a") + i if i < 26 else
+                                                       ord("A") + i - 26) for i in axes)
+    return ",".join(map(text, lists)) + ("" if last is None else "->" + text(last)), arrays
+
+
+@_enter("einsum_path")
+def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> tuple[Any, Any]:
+    """(the order of contraction, how it is printed), as NumPy finds it."""
+    text, arrays = _written(subscripts, operands)
+    shapes = [as_array(a).shape for a in arrays]
+    views = [np.broadcast_to(np.float32(0), s) for s in shapes]
+    how = "greedy" if isinstance(optimize, str) and optimize != "optimal" else optimize
+    path, text = np.einsum_path(text, *views, optimize=how)
+    return list(path[1:]), text
+
+
 @_enter("einsum")
 def einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = "auto",
            precision: Any = None, preferred_element_type: Any = None, **_: Any) -> Any:
     """`jax.numpy.einsum`, with a string or with lists of axes."""
-    if not isinstance(subscripts, str):
-        given = (subscripts, *operands)
-        arrays, lists = given[:len(given) // 2 * 2:2], given[1::2]
-        last = given[-1] if len(given) % 2 else None
-
-        def text(axes: Any) -> str:
-            return "".join("..." if i is Ellipsis else chr(ord("a") + i if i < 26 else
-                                                           ord("A") + i - 26) for i in axes)
-        subscripts = ",".join(map(text, lists)) + ("" if last is None else "->" + text(last))
-        operands = arrays
+    subscripts, operands = _written(subscripts, operands)
     wanted = subscripts.split("->")[0].count(",") + 1
     if wanted != len(operands):
         raise ValueError(f"Number of einsum subscripts, {wanted}, must be equal to the number of "

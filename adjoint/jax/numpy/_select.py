@@ -235,6 +235,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
                          "['left', 'right'].")
     (seq, x), _ = joined("searchsorted", (a, v))
+    if seq.array.dtype.kind == "b":
+        seq, x = seq.to(np.dtype(np.uint8)), x.to(np.dtype(np.uint8))
     if sorter is not None:
         seq = T["gather"](seq, 0, as_array(sorter).tensor.to(np.dtype(np.int64)))
     return make(T["searchsorted"](seq.detach(), x.detach(), side=side).to(np.dtype(np.int32)))

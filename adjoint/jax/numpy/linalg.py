@@ -97,7 +97,12 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """`jax.numpy.linalg.qr`."""
+    """`jax.numpy.linalg.qr`; mode "raw" gives (reflectors, taus), the first transposed."""
+    if mode not in ("reduced", "complete", "r", "raw"):
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+    if mode == "raw":
+        packed, taus = _T["geqrf"](_floating(a, "qr"))
+        return _make(packed.transpose(-1, -2)), _make(taus)
     q, r = _LINALG["qr"](_floating(a, "qr"), mode)
     return _make(r) if mode == "r" else QRResult(_make(q), _make(r))
 

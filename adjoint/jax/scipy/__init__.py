@@ -4,15 +4,17 @@ from adjoint.jax.scipy import (
     cluster,
     fft,
     integrate,
+    interpolate,
     linalg,
     ndimage,
     optimize,
     signal,
     sparse,
+    spatial,
     special,
     stats,
 )
 
-__all__ = ["cluster", "fft", "integrate", "linalg", "ndimage", "optimize", "signal", "sparse",
-           "special", "stats"]
+__all__ = ["cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
+           "sparse", "spatial", "special", "stats"]
 __getattr__ = _missing("adjoint.jax.scipy")

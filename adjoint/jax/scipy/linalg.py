@@ -31,6 +31,17 @@ from adjoint.jax.scipy._matrices import (
     pascal,
     solve_sylvester,
 )
+from adjoint.jax.scipy._schur import (
+    eigh_tridiagonal,
+    funm,
+    hessenberg,
+    polar,
+    qr,
+    qr_multiply,
+    rsf2csf,
+    schur,
+    sqrtm,
+)
 from adjoint.ops.api_decompose import LINALG as _LINALG
 
 _n: Any = _jnp
@@ -70,20 +81,14 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -
     return tuple(found) if compute_uv else found
 
 
-def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
-       pivoting: bool = False, check_finite: bool = True) -> Any:
-    """`jax.scipy.linalg.qr`."""
-    if pivoting:
-        raise NotImplementedError("qr with pivoting")
-    if mode == "r":
-        return (_l.qr(a, "r"),)
-    return tuple(_l.qr(a, "complete" if mode == "full" else "reduced"))
-
-
-def eigh(a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, **_: Any) -> Any:
+def eigh(a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False,
+         overwrite_a: bool = False, overwrite_b: bool = False, turbo: bool = True,
+         eigvals: Any = None, type: int = 1, check_finite: bool = True) -> Any:
     """`jax.scipy.linalg.eigh`."""
-    if b is not None:
-        raise NotImplementedError("Only the b=None case of eigh is implemented")
+    for name, given, only in (("b", b, None), ("type", type, 1), ("eigvals", eigvals, None)):
+        if given != only if name == "type" else given is not only:
+            dot = "" if name == "b" else "."
+            raise NotImplementedError(f"Only the {name}={only} case of eigh is implemented{dot}")
     w, v = _l.eigh(a)
     return w if eigvals_only else (w, v)
 
@@ -95,6 +100,9 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
     The derivative is that of a general matrix either way: what the factor reads of `a` is not
     taken for all of it.
     """
+    if assume_a not in ("gen", "sym", "her", "pos"):
+        raise ValueError("Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got "
+                         f"{assume_a!r}")
     if assume_a != "pos":
         return _l.solve(a, b)
     from adjoint.jax._rules import custom_vjp
@@ -118,7 +126,13 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
 def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False,
                      unit_diagonal: bool = False, **_: Any) -> Any:
     """x with op(a) x = b for a triangular matrix; trans 1, "T" transposes, 2, "C" conjugates."""
+    if trans not in (0, "N", 1, "T", 2, "C"):
+        raise ValueError(f"Invalid 'trans' value {trans}")
     (m, y), _w = _joined("solve_triangular", (a, b), floating=True)
+    core = y.shape[-1] if y.ndim == 1 else y.shape[-2]
+    if m.shape[-1] != core:
+        raise ValueError(f"inconsistent size for core dimension 'n': {core} vs {m.shape[-1]} on "
+                         "the operands of solve_triangular")
     if trans in (1, "T", 2, "C"):
         m, lower = m.transpose(-1, -2), not lower
         m = m.conj() if trans in (2, "C") and m.is_complex() else m
@@ -129,8 +143,15 @@ def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False,
 
 
 def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Any:
-    """The exponential of a matrix."""
-    return _make(_LINALG["matrix_exp"](_floating(A, "expm")))
+    """The exponential of a matrix; NaN where it is too large to be squared so few times."""
+    t = _floating(A, "expm")
+    if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
+        raise ValueError("Expected A to be a (batched) square matrix, got A.shape="
+                         f"{tuple(t.shape)}.")
+    limit = 5.4 if t.array.dtype.name in ("float64", "complex128") else 3.9
+    norm = _T["amax"](_T["abs"](t.detach()).sum(-2), -1) if t.shape[-1] else t.new_zeros(())
+    far = (norm > limit * 2.0 ** max_squarings)[..., None, None]
+    return _make(_T["where"](far, t.new_full((), float("nan")), _LINALG["matrix_exp"](t)))
 
 
 def lu_with_pivots(a: Any) -> Any:
@@ -157,6 +178,11 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, **_: Any) -> Any:
     (m, y), _w = _joined("lu_solve", (packed, b), floating=True)
     vector = y.ndim == 1
     y = y.unsqueeze(-1) if vector else y
+    if y.shape[-2] != m.shape[-1]:
+        raise ValueError(f"inconsistent size for core dimension 'n': {y.shape[-2]} vs "
+                         f"{m.shape[-1]} on the operands of lu_solve")
+    if trans == 1 and m.is_complex():            # (the transpose is the conjugate's adjoint)
+        m = m.conj()
     x = _LINALG["lu_solve"](m, (_as_array(pivots).tensor + 1).to(_np.dtype(_np.int32)), y,
                             adjoint=trans != 0)
     return _make(x.squeeze(-1) if vector else x)
@@ -171,17 +197,23 @@ def lu(a: Any, permute_l: bool = False, **_: Any) -> Any:
 
 def block_diag(*arrs: Any) -> Any:
     """Matrices along a diagonal."""
+    for i, a in enumerate(_as_array(v, "block_diag") for v in arrs):
+        if a.ndim > 2:
+            raise ValueError("Arguments to jax.scipy.linalg.block_diag must have at most 2 "
+                             f"dimensions, got {a} at argument {i}.")
     ts, _ = _joined("block_diag", arrs if arrs else ([],))
     return _make(_T["block_diag"](*[_T["atleast_2d"](t) for t in ts]))
 
 
 def toeplitz(c: Any, r: Any = None) -> Any:
     """A matrix with constant diagonals: first column c, first row r."""
-    col = _n.ravel(c)
-    row = _n.conj(col) if r is None else _n.ravel(r)
-    whole = _n.concatenate([col[::-1], row[1:]])
-    n, m = col.shape[0], row.shape[0]
-    return whole[_np.arange(n)[::-1, None] + _np.arange(m)[None, :]]
+    col = _n.atleast_1d(c)
+    row = _n.conj(col) if r is None else _n.atleast_1d(r)
+    lead = _np.broadcast_shapes(col.shape[:-1], row.shape[:-1])
+    n, m = col.shape[-1], row.shape[-1]
+    whole = _n.concatenate([_n.broadcast_to(col[..., ::-1], (*lead, n)),
+                            _n.broadcast_to(row[..., 1:], (*lead, m - 1))], -1)
+    return whole[..., _np.arange(n)[::-1, None] + _np.arange(m)[None, :]]
 
 
 def hilbert(n: int) -> Any:
@@ -190,23 +222,8 @@ def hilbert(n: int) -> Any:
     return _n.asarray(1 / (i[:, None] + i[None, :] + 1.0))
 
 
-def sqrtm(A: Any, blocksize: int = 1) -> Any:
-    """The principal square root, by eigenvectors."""
-    w, v = _l.eig(A)
-    return (v * _n.sqrt(w)[..., None, :]) @ _l.inv(v)
-
-
-def polar(a: Any, side: str = "right", **_: Any) -> Any:
-    """(unitary, positive) factors."""
-    u, s, vh = _l.svd(a, False)
-    unitary = u @ vh
-    if side == "right":
-        v = _n.conj(_n.matrix_transpose(vh))
-        return unitary, (v * s[..., None, :]) @ vh
-    return unitary, (u * s[..., None, :]) @ _n.conj(_n.matrix_transpose(u))
-
-
-__all__ = ["circulant", "companion", "convolution_matrix", "dft", "expm_frechet", "fiedler",
-           "fiedler_companion", "hadamard", "hankel", "helmert", "invhilbert", "invpascal",
-           "leslie", "pascal", "solve_sylvester"]
+__all__ = ["circulant", "companion", "convolution_matrix", "dft", "eigh_tridiagonal",
+           "expm_frechet", "fiedler", "fiedler_companion", "funm", "hadamard", "hankel", "helmert",
+           "hessenberg", "invhilbert", "invpascal", "leslie", "pascal", "polar", "qr",
+           "qr_multiply", "rsf2csf", "schur", "solve_sylvester", "sqrtm"]
 __getattr__ = _missing("adjoint.jax.scipy.linalg")

@@ -1,4 +1,4 @@
-"""`jax.scipy.signal`: convolutions."""
+"""`jax.scipy.signal`: convolutions and spectra."""
 from __future__ import annotations
 
 from typing import Any
@@ -7,6 +7,7 @@ from adjoint.base.errors import missing as _missing
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
 from adjoint.jax._table import T as _T
+from adjoint.jax.scipy._spectral import csd, detrend, istft, stft, welch
 
 
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None
@@ -44,4 +45,5 @@ def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", prec
 
 fftconvolve = convolve
 correlate2d = correlate
+__all__ = ["csd", "detrend", "istft", "stft", "welch"]
 __getattr__ = _missing("adjoint.jax.scipy.signal")

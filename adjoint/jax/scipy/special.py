@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as _onp
 
-from adjoint import func as _func
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap as _wrap
 from adjoint.jax import numpy as _jnp
@@ -18,43 +17,25 @@ from adjoint.jax._table import T as _T
 from adjoint.jax._table import elementwise as _elementwise
 from adjoint.jax._table import floating as _floating
 from adjoint.jax.nn import log_softmax, logsumexp, softmax
+from adjoint.jax.scipy._integrals import (
+    bessel_jn,
+    expn,
+    fresnel,
+    hyp1f1,
+    hyp2f1,
+    owens_t,
+    sici,
+    sph_harm_y,
+    wofz,
+)
+from adjoint.jax.scipy._values import SINGLES as _SINGLES
+from adjoint.jax.scipy._values import real as _real
+from adjoint.jax.scipy._values import scipys as _scipys
+from adjoint.jax.scipy._values import slope as _slope
+from adjoint.jax.scipy._values import theirs as _theirs
 from adjoint.ops.special import SPECIAL as _S
 
 _n: Any = _jnp
-
-
-def _real(name: str, run: Any, words: str = "", kinds: tuple[str, ...] = ()) -> Any:
-    """The function of real operands: TypeError for complex ones, or ValueError with `words`.
-
-    kinds  the dtypes that it takes, where these are not all floats
-    """
-    def call(*xs: Any) -> Any:
-        for x in xs:
-            if x.is_complex():
-                raise (ValueError(words) if words else TypeError(
-                    f"{name} does not accept dtype {x.array.dtype.name}. Accepted dtypes are "
-                    "subtypes of floating."))
-        return run(*xs)
-    found = _elementwise(name, call, floating=True, module=__name__,
-                         kind="strong" if kinds or name in _STRONG else "same")
-    return found if not kinds else _narrow(found, kinds)
-
-
-def _narrow(found: Any, kinds: tuple[str, ...]) -> Any:
-    """The function, with TypeError for an operand of another dtype than these."""
-    def call(x: Any, *args: Any) -> Any:
-        a = _as_array(x, found.__name__)
-        if a.dtype.name not in kinds:
-            raise TypeError(f"x.dtype={a.dtype.name} is not supported, see docstring for supported "
-                            "types.")
-        return found(a, *args)
-    call.__name__ = call.__qualname__ = found.__name__
-    call.__module__, call.__doc__ = found.__module__, found.__doc__
-    return call
-
-
-_SINGLES = ("float32", "float64")
-_STRONG = ("erfcx", "expi", "exp1", "spence")
 
 
 def _own(name: str, ours: str | None = None) -> Any:
@@ -218,54 +199,6 @@ def boxcox1p(x: Any, lmbda: Any) -> Any:
 
 
 # ------------------------------------------------------------------ incomplete functions
-def _values(name: str) -> Any:
-    """SciPy's function of arrays, computed in double precision."""
-    def run(*xs: Any) -> Any:
-        import scipy.special
-        f = getattr(scipy.special, name)
-        return f(*[x.astype(_onp.float64) for x in xs]).astype(xs[0].dtype)
-    return run
-
-
-def _slope(name: str, place: int) -> Any:
-    """The derivative in one argument by a central difference in double precision."""
-    def run(*xs: Any) -> Any:
-        import scipy.special
-        f, at = getattr(scipy.special, name), [x.astype(_onp.float64) for x in xs]
-        step = 1e-5 * _onp.maximum(abs(at[place]), 1e-2)
-
-        def moved(sign: float) -> Any:
-            return f(*[v + sign * step if i == place else v for i, v in enumerate(at)])
-        return ((moved(1) - moved(-1)) / (2 * step)).astype(xs[0].dtype)
-    return _func.from_callable(run, vectorized=True)
-
-
-def _theirs(name: str, *slopes: Any) -> Any:
-    """A function of SciPy's of broadcast operands; `slopes` are functions of tensors."""
-    value = _func.from_callable(_values(name), vectorized=True)
-
-    def whole(*given: Any) -> Any:
-        full = list(_T["broadcast_tensors"](*given))
-        places = [i for i, t in enumerate(full) if t._rg or t.level]   # the rest is constant
-
-        def filled(moving: Any) -> Any:
-            out = list(full)
-            for i, t in zip(places, moving, strict=True):
-                out[i] = t
-            return out
-        run = _func.custom_jvp(lambda *moving: value(*filled(moving)))
-
-        def rule(primals: Any, tangents: Any) -> Any:
-            shares = [slopes[i](*filled(primals)) * t for i, t in zip(places, tangents,
-                                                                      strict=True)]
-            return run(*primals), sum(shares[1:], shares[0])
-        run.defjvp(rule)
-        return run(*[full[i] for i in places])
-    return _real({"gammainc": "igamma", "gammaincc": "igammac"}.get(name, name), whole,
-                 f"{name} does not support complex-valued inputs." if name in _STRONG else "",
-                 _SINGLES if name == "spence" else ())
-
-
 def _gamma_density(a: Any, x: Any) -> Any:
     return _T["exp"](_S["xlogy"](a - 1, x) - x - _S["gammaln"](a))
 
@@ -275,9 +208,11 @@ def _beta_density(a: Any, b: Any, x: Any) -> Any:
     return _T["exp"](_S["xlogy"](a - 1, x) + _S["xlog1py"](b - 1, -x) - norm)
 
 
-gammainc = _theirs("gammainc", _slope("gammainc", 0), _gamma_density)
-gammaincc = _theirs("gammaincc", _slope("gammaincc", 0), lambda a, x: -_gamma_density(a, x))
-betainc = _theirs("betainc", _slope("betainc", 0), _slope("betainc", 1), _beta_density)
+gammainc = _theirs("gammainc", _slope(_scipys("gammainc"), 0), _gamma_density)
+gammaincc = _theirs("gammaincc", _slope(_scipys("gammaincc"), 0),
+                    lambda a, x: -_gamma_density(a, x))
+betainc = _theirs("betainc", _slope(_scipys("betainc"), 0), _slope(_scipys("betainc"), 1),
+                  _beta_density)
 expi = _theirs("expi", lambda x: _T["exp"](x) / x)
 exp1 = _theirs("exp1", lambda x: -_T["exp"](-x) / x)
 spence = _theirs("spence", lambda x: _T["where"](
@@ -292,5 +227,6 @@ def bernoulli(n: int) -> Any:
     return _n.asarray(scipy.special.bernoulli(int(n)).astype(_onp.float32))
 
 
-__all__ = ["log_softmax", "logsumexp", "softmax"]
+__all__ = ["bessel_jn", "expn", "fresnel", "hyp1f1", "hyp2f1", "log_softmax", "logsumexp",
+           "owens_t", "sici", "softmax", "sph_harm_y", "wofz"]
 __getattr__ = _missing("adjoint.jax.scipy.special")

@@ -149,6 +149,15 @@ class RNNBase(Module):
     def _flat_weights(self) -> list[Parameter]:
         return [getattr(self, name) for name in self._flat_weights_names]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """With the names and the list of weights that PyTorch's reader of whole modules wants."""
+        names = self._flat_weights_names
+        return self.__dict__ | {"_flat_weights_names": names,
+                                "_flat_weights": [getattr(self, n, None) for n in names]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({k: v for k, v in state.items() if not k.startswith("_flat_weight")})
+
     def _expected_hidden(self, batch: int) -> list[tuple[str, tuple[int, int, int]]]:
         n = self.num_layers * (2 if self.bidirectional else 1)
         h = (n, batch, self.proj_size or self.hidden_size)

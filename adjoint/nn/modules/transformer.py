@@ -8,6 +8,7 @@ from typing import Any
 
 import adjoint.nn.functional as F
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import missing as _missing
 from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.nn import _core
@@ -88,6 +89,9 @@ class TransformerEncoderLayer(Module):
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self.activation = _activation(activation)
+        kind = self.activation                   # PyTorch reads this number in whole modules
+        self.activation_relu_or_gelu = (1 if kind is F.relu or isinstance(kind, ReLU) else
+                                        2 if kind is F.gelu or isinstance(kind, GELU) else 0)
 
     def forward(self, src: Tensor, src_mask: Tensor | None = None,
                 src_key_padding_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
@@ -337,3 +341,6 @@ class Transformer(Module):
         [[0.0, -inf], [0.0, 0.0]]
         """
         return causal_mask(sz, device, dtype)
+
+
+__getattr__ = _missing("adjoint.nn.modules.transformer", "adjoint.nn._names")

@@ -12,7 +12,6 @@ from typing import Any
 from adjoint import nn
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
-from adjoint.nn import init
 from adjoint.vision.models.convnext import (
     ConvNeXt,
     convnext_base,
@@ -80,21 +79,7 @@ from adjoint.vision.models.vision_transformer import (
 )
 from adjoint.vision.models.weights import Weights
 from adjoint.vision.models.weights import no_weights as _no_weights
-
-
-def _initialise(model: nn.Module) -> None:
-    """He initialisation of convolutions (He et al. 2015), ones and zeros for norms."""
-    for m in model.modules():
-        if isinstance(m, nn.Conv2d):
-            init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
-            if m.bias is not None:
-                init.zeros_(m.bias)
-        elif isinstance(m, nn.BatchNorm2d):
-            init.ones_(m.weight)
-            init.zeros_(m.bias)
-        elif isinstance(m, nn.Linear):
-            init.normal_(m.weight, 0, 0.01)
-            init.zeros_(m.bias)
+from adjoint.vision.models.weights import start as _start
 
 
 class AlexNet(nn.Module):
@@ -140,7 +125,7 @@ class VGG(nn.Module):
             nn.Linear(512 * 49, 4096), nn.ReLU(True), nn.Dropout(dropout), nn.Linear(4096, 4096),
             nn.ReLU(True), nn.Dropout(dropout), nn.Linear(4096, num_classes))
         if init_weights:
-            _initialise(self)
+            _start(self)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.classifier(self.avgpool(self.features(x)).flatten(1))

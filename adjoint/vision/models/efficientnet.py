@@ -13,7 +13,7 @@ from adjoint.core.tensor import Tensor
 from adjoint.nn import init
 from adjoint.vision.layers import Conv2dNormActivation, SqueezeExcitation
 from adjoint.vision.models.mobilenetv2 import _make_divisible
-from adjoint.vision.models.weights import no_weights
+from adjoint.vision.models.weights import no_weights, start
 from adjoint.vision.ops import StochasticDepth
 
 Maker = Callable[..., nn.Module]
@@ -116,14 +116,8 @@ class EfficientNet(nn.Module):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(nn.Dropout(dropout, inplace=True),
                                         nn.Linear(last, num_classes))
-        for m in self.modules():
-            if isinstance(m, nn.Conv2d):
-                init.kaiming_normal_(m.weight, mode="fan_out")
-            elif isinstance(m, nn.Linear):
-                bound = 1.0 / math.sqrt(m.out_features)
-                init.uniform_(m.weight, -bound, bound)
-            if isinstance(m, (nn.Conv2d, nn.Linear)) and m.bias is not None:
-                init.zeros_(m.bias)
+        bound = 1.0 / math.sqrt(num_classes)
+        start(self, lambda weight: init.uniform_(weight, -bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.classifier(self.avgpool(self.features(x)).flatten(1))

@@ -8,9 +8,8 @@ from adjoint import nn
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.nn import functional as F
-from adjoint.nn import init
 from adjoint.vision.layers import Conv2dNormActivation
-from adjoint.vision.models.weights import no_weights
+from adjoint.vision.models.weights import no_weights, start
 
 
 def _make_divisible(v: float, divisor: int, min_value: int | None = None) -> int:
@@ -82,13 +81,7 @@ class MobileNetV2(nn.Module):
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Sequential(nn.Dropout(dropout),
                                         nn.Linear(self.last_channel, num_classes))
-        for m in self.modules():
-            if isinstance(m, nn.Conv2d):
-                init.kaiming_normal_(m.weight, mode="fan_out")
-            elif isinstance(m, nn.Linear):
-                init.normal_(m.weight, 0, 0.01)
-            if isinstance(m, (nn.Conv2d, nn.Linear)) and m.bias is not None:
-                init.zeros_(m.bias)
+        start(self)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.classifier(F.adaptive_avg_pool2d(self.features(x), (1, 1)).flatten(1))

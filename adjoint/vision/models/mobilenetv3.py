@@ -8,10 +8,9 @@ from typing import Any
 from adjoint import nn
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
-from adjoint.nn import init
 from adjoint.vision.layers import Conv2dNormActivation, SqueezeExcitation
 from adjoint.vision.models.mobilenetv2 import _make_divisible
-from adjoint.vision.models.weights import no_weights
+from adjoint.vision.models.weights import no_weights, start
 
 Maker = Callable[..., nn.Module]
 
@@ -89,13 +88,7 @@ class MobileNetV3(nn.Module):
         self.classifier = nn.Sequential(
             nn.Linear(6 * channels, last_channel), nn.Hardswish(inplace=True),
             nn.Dropout(dropout, inplace=True), nn.Linear(last_channel, num_classes))
-        for m in self.modules():
-            if isinstance(m, nn.Conv2d):
-                init.kaiming_normal_(m.weight, mode="fan_out")
-            elif isinstance(m, nn.Linear):
-                init.normal_(m.weight, 0, 0.01)
-            if isinstance(m, (nn.Conv2d, nn.Linear)) and m.bias is not None:
-                init.zeros_(m.bias)
+        start(self)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.classifier(self.avgpool(self.features(x)).flatten(1))

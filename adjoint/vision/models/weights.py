@@ -1,11 +1,14 @@
-"""The names of pretrained weights, which are never fetched."""
+"""The names of pretrained weights, which are never fetched, and the weights networks begin with."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from adjoint import nn
 from adjoint.base.errors import NotSupported
 from adjoint.core.tensor import Tensor
+from adjoint.nn import init
 
 
 class Weights(Enum):
@@ -38,4 +41,20 @@ def no_weights(name: str, weights: Any, pretrained: bool) -> None:
                            "local file: model.load_state_dict(adjoint.load(path))")
 
 
-__all__ = ["Weights", "no_weights"]
+def _small(weight: Tensor) -> Any:
+    return init.normal_(weight, 0, 0.01)
+
+
+def start(model: nn.Module, linear: Callable[[Tensor], Any] = _small) -> None:
+    """He initialisation of the convolutions (He et al. 2015), `linear` for the weights of linear
+    layers, zeros for the biases of both; norms begin as ones and zeros by themselves."""
+    for m in model.modules():
+        if isinstance(m, nn.Conv2d):
+            init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(m, nn.Linear):
+            linear(m.weight)
+        if isinstance(m, (nn.Conv2d, nn.Linear)) and m.bias is not None:
+            init.zeros_(m.bias)
+
+
+__all__ = ["Weights", "no_weights", "start"]

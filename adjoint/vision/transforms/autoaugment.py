@@ -10,8 +10,9 @@ from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.distributions import Dirichlet
 from adjoint.nn import Module
-from adjoint.ops.create import arange, full, linspace, tensor
+from adjoint.ops.create import full, tensor
 from adjoint.ops.random import rand, randint
+from adjoint.ops.ranges import arange, linspace
 from adjoint.vision.pixels import is_pillow, size_of
 from adjoint.vision.transforms import functional as F
 from adjoint.vision.transforms.draws import integer

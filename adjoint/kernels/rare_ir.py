@@ -1,0 +1,195 @@
+"""Functions that NumPy and the C library lack, as LLVM IR: log Gamma, its slopes, quantiles, I.
+
+The formulas are those of `kernels/special.py` and `kernels/bessel.py`, in float64; float32 is
+rounded once. The branches of the reference that few values take (arguments to reflect, far tails)
+run where a lane takes them.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from adjoint.kernels import bessel, mathlib, special
+from adjoint.kernels.ir import Function, Value, lanes
+
+_HALF_LOG_TAU = 0.9189385332046727418
+_ROOT_HALF = 0.70710678118654752440
+
+
+def _where_any(f: Function, mask: Value, y: Value, make: Callable[[], Value]) -> Value:
+    """`make()` in the lanes of `mask`, else `y`; nothing is computed where no lane is."""
+    some = mask if lanes(mask.ty) == 1 else f.emit(
+        "i1", f"call i1 @{mathlib.any_name(f, mask.ty)}({mask.ty} {mask.ref})")
+    return f.when(some, lambda: [f.select(mask, make(), y)], [y])[0]
+
+
+def _call(f: Function, name: str, x: Value) -> Value:
+    return mathlib.apply(f, name, x)
+
+
+def _from_whole(f: Function, x: Value) -> Value:
+    """pi times the distance to the nearest whole number."""
+    return (x - f.intrinsic("roundeven", x)) * math.pi
+
+
+def _mirror(f: Function, x: Value) -> tuple[Value, Value]:
+    """(x below 1/2, where formulas are reflected; 1 - x there, else x)."""
+    low = x.compare("olt", 0.5)
+    return low, f.select(low, 1.0 - x, x)
+
+
+def _lgamma(f: Function, x: Value) -> Value:
+    low, w = _mirror(f, x)
+    product = f.const(x.ty, 1.0)
+    for _ in range(8):
+        small = w.compare("olt", 8.0)
+        product = f.select(small, product * w, product)
+        w = f.select(small, w + 1.0, w)
+    inverse = 1.0 / w
+    series = f.poly(inverse * inverse, special._STIRLING[::-1])
+    y = (w - 0.5) * _call(f, "log", w) - w + _HALF_LOG_TAU + series * inverse
+    y = y - _call(f, "log", product)
+    inf = f.const(x.ty, math.inf)
+    y = f.select(w.compare("oeq", math.inf), inf, y)
+    y = f.select(x.compare("oeq", 1.0) | x.compare("oeq", 2.0), f.const(x.ty, 0.0), y)
+    whole = f.intrinsic("fabs", x).compare("oeq", math.inf) | (
+        x.compare("ole", 0.0) & x.compare("oeq", f.intrinsic("floor", x)))
+
+    def reflected() -> Value:
+        sine = f.intrinsic("fabs", _call(f, "sin", _from_whole(f, x)))
+        return _call(f, "log", math.pi / sine) - y
+    y = f.select(whole, inf, _where_any(f, low, y, reflected))
+    return f.select(x.compare("uno", x), x, y)
+
+
+def _digamma(f: Function, x: Value) -> Value:
+    low, w = _mirror(f, x)
+    top, bottom = f.const(x.ty, 0.0), f.const(x.ty, 1.0)     # the sum of 1 / w, as one fraction
+    for _ in range(10):
+        small = w.compare("olt", 10.0)
+        top = f.select(small, f.fma(top, w, bottom), top)
+        bottom = f.select(small, bottom * w, bottom)
+        w = f.select(small, w + 1.0, w)
+    inverse = 1.0 / w
+    square = inverse * inverse
+    y = _call(f, "log", w) - inverse * 0.5 + f.poly(square, special._DIGAMMA[::-1]) * square
+    y = y - top / bottom
+
+    def reflected() -> Value:
+        turned = _from_whole(f, x)
+        return y - _call(f, "cos", turned) * math.pi / _call(f, "sin", turned)
+    y = _where_any(f, low, y, reflected)
+    whole = x.compare("oeq", -math.inf) | (
+        low & x.compare("oeq", f.intrinsic("floor", x)))
+    y = f.select(whole, f.const(x.ty, math.nan), y)
+    y = f.select(x.compare("oeq", 0.0), f.intrinsic("copysign", f.const(x.ty, math.inf), -x), y)
+    return f.select(x.compare("uno", x), x, y)
+
+
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510,
+              43867 / 798, -174611 / 330)
+
+
+def _trigamma(f: Function, x: Value) -> Value:
+    low, w = _mirror(f, x)
+    top, bottom = f.const(x.ty, 0.0), f.const(x.ty, 1.0)     # the sum of 1 / w^2, as one fraction
+    for _ in range(10):
+        small = w.compare("olt", 10.0)
+        square = w * w
+        top = f.select(small, f.fma(top, square, bottom), top)
+        bottom = f.select(small, bottom * square, bottom)
+        w = f.select(small, w + 1.0, w)
+    inverse = 1.0 / w
+    square = inverse * inverse
+    series = f.poly(square, _BERNOULLI[::-1]) * square * inverse
+    y = top / bottom + (inverse + (square * 0.5 + series))
+
+    def reflected() -> Value:
+        root = math.pi / _call(f, "sin", _from_whole(f, x))
+        return root * root - y
+    return _where_any(f, low, y, reflected)
+
+
+def _modified(order: int, scaled: bool) -> Callable[[Function, Value], Value]:
+    """I of that order, times exp(-|x|) if scaled; see `bessel._modified`."""
+    near = [1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(40)]
+    far = [1.0]
+    for k in range(1, 29):
+        far.append(far[-1] * -(4.0 * order * order - (2 * k - 1) ** 2) / (8.0 * k))
+
+    def emit(f: Function, x: Value) -> Value:
+        y = f.intrinsic("fabs", x)
+        low = y.compare("ole", bessel.SERIES_TO)
+        close = f.select(low, y, f.const(x.ty, 0.0))
+        half = close * 0.5
+        out = f.poly(half * half, near[::-1])
+        if order:
+            out = out * half
+        if scaled:
+            out = out * _call(f, "exp", -close)
+
+        def outside() -> Value:
+            z = f.select(low, f.const(x.ty, 30.0), y)
+            high = f.poly(1.0 / z, far[::-1]) / f.intrinsic("sqrt", z * (2.0 * math.pi))
+            if scaled:
+                return high
+            e = _call(f, "exp", z * 0.5)                # exp(y) alone overflows too early
+            return f.select(z.compare("oeq", math.inf), z, high * e * e)
+        out = _where_any(f, low ^ True, out, outside)
+        return f.intrinsic("copysign", out, x) if order else out
+    return emit
+
+
+def _ratio(f: Function, table: tuple[tuple[float, ...], ...], x: Value) -> Value:
+    return f.poly(x, table[0]) / f.poly(x, table[1])
+
+
+def _quantile(f: Function, q: Value, tail: Value) -> Value:
+    """See `special._normal_quantile`."""
+    near = f.intrinsic("fabs", q).compare("ole", 0.425)
+    centre = q * _ratio(f, special._NEAR, 0.180625 - q * q)
+
+    def outside() -> Value:
+        r = f.intrinsic("sqrt", -_call(f, "log", f.select(near, f.const(q.ty, 0.1), tail)))
+        y = _ratio(f, special._MIDDLE, r - 1.6)
+        far = r.compare("ogt", 5.0)
+        y = _where_any(f, far, y, lambda: _ratio(f, special._FAR, r - 5.0))
+        y = f.select(tail.compare("oeq", 0.0), f.const(q.ty, math.inf), y)
+        return f.intrinsic("copysign", y, q)
+    return _where_any(f, near ^ True, centre, outside)
+
+
+def _erfinv(f: Function, x: Value) -> Value:
+    a = f.intrinsic("fabs", x)
+    inside = a.compare("ole", 1.0)
+    y = _quantile(f, x * 0.5, f.select(inside, (1.0 - a) * 0.5, f.const(x.ty, 0.5))) * _ROOT_HALF
+    return f.select(inside, y, f.const(x.ty, math.nan))
+
+
+def _ndtri(f: Function, p: Value) -> Value:
+    inside = p.compare("oge", 0.0) & p.compare("ole", 1.0)
+    p = f.select(inside, p, f.const(p.ty, 0.5))
+    rest = 1.0 - p
+    y = _quantile(f, p - 0.5, f.select(p.compare("olt", 0.5), p, rest))
+    return f.select(inside, y, f.const(p.ty, math.nan))
+
+
+def _ndtr(f: Function, x: Value) -> Value:
+    return mathlib.erfc_wide(f, x * -_ROOT_HALF) * 0.5
+
+
+def _log_ndtr(f: Function, x: Value) -> Value:
+    low = x.compare("olt", -1.0)
+    y = _call(f, "log1p", mathlib.erfc_wide(f, x * _ROOT_HALF) * -0.5)
+
+    def tail() -> Value:
+        under = f.select(low, x, f.const(x.ty, -2.0))
+        scaled = mathlib.scaled_tail(f, under * -_ROOT_HALF)
+        return _call(f, "log", scaled * 0.5) - under * under * 0.5
+    return _where_any(f, low, y, tail)
+
+
+FUNCTIONS: dict[str, Callable[..., Value]] = {
+    "lgamma": _lgamma, "digamma": _digamma, "erfinv": _erfinv, "ndtri": _ndtri, "ndtr": _ndtr,
+    "log_ndtr": _log_ndtr, "trigamma": _trigamma, "i0": _modified(0, False),
+    "i1": _modified(1, False), "i0e": _modified(0, True), "i1e": _modified(1, True)}

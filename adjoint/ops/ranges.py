@@ -1,0 +1,198 @@
+"""Ranges: arange, range, linspace, logspace; windows of signals; the identity matrix."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import default_dtype, default_of, is_inexact, scalar_type, to_numpy
+from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.core.modes import warn
+from adjoint.core.rehearsal import call
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.api_common import finish, finish_made, need_kernel, of_out
+from adjoint.ops.create import _dtype
+from adjoint.ops.device import storage_less
+from adjoint.ops.public import public, typed
+
+
+def _number(x: Any) -> Any:
+    return x.item() if isinstance(x, (Tensor, np.generic)) else x
+
+
+@public(method=False)
+def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None,
+           layout: Any = None, device: Any = None, requires_grad: bool = False,
+           pin_memory: bool = False) -> Tensor:
+    """start, start + step, ... below `end`; int64 when all three are ints.
+
+    >>> import adjoint as ad
+    >>> ad.arange(1, 4)
+    tensor([1, 2, 3])
+    """
+    start, end, step = _number(start), _number(end), _number(step)
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise ArgumentError("step must be nonzero")
+    for v in (start, end):
+        if isinstance(v, float) and not math.isfinite(v):
+            raise ArgumentError(f"unsupported range: {start} -> {end}")
+    if (end - start) * step < 0:
+        raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange("
+                            f"{start}, {end}, {step})")
+    whole = dtype is not None and not is_inexact(to_numpy(dtype))
+    if whole and to_numpy(dtype) == np.int64:       # counted in int64, others in float64 (PyTorch)
+        start, end, step = int(start), int(end), int(step)
+        if step == 0:
+            raise ArgumentError("step must be nonzero")
+    ints = all([isinstance(v, int) for v in (start, end, step)])
+    kind = _dtype(of_out(dtype, out), default_of("i") if ints else default_dtype())
+    if kind.kind in "bc":
+        need_kernel("arange_cpu", "bc", np.empty(0, kind))
+    count = max(0, math.ceil((end - start) / step))
+    if whole:
+        start, step, ints = int(start), int(step), True
+    if storage_less(device, (count,), kind):
+        return finish_made(out, wrap(call(_counted, start, step, count, kind, ints,
+                                     otherwise=lambda: MetaArray((count,), kind)), requires_grad))
+    return finish_made(out, wrap(_counted(start, step, count, kind, ints), requires_grad))
+
+
+def _counted(start: Any, step: Any, count: int, kind: Any, ints: bool) -> Any:
+    if ints and not step:                       # a step below 1 between whole numbers
+        return np.full(count, start, kind)
+    if ints:
+        end = start + (count - 1) * step + (1 if step > 0 else -1)
+        made = np.arange(start, end, step, dtype=np.int64)
+        return made if kind == np.int64 else made.astype(kind)
+    return (start + np.arange(count, dtype=np.float64) * step).astype(kind)
+
+
+@public(method=False, name="range")
+def range_(start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Tensor:
+    """start, start + step, ... up to and including `end`."""
+    warn("torch.range is deprecated and will be removed in a future release because its behavior "
+         "is inconsistent with Python's range builtin. Instead, use torch.arange, which produces "
+         "values in [start, end).")
+    count = int(math.floor((end - start) / step)) + 1
+    kwargs.setdefault("dtype", default_dtype())
+    return arange(0, count, **kwargs) * step + start
+
+
+@public(method=False)
+@typed
+def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None,
+             layout: Any = None, device: Any = None, requires_grad: bool = False,
+             pin_memory: bool = False) -> Tensor:
+    """`steps` evenly spaced values from `start` to `end`, both included."""
+    start, end = _number(start), _number(end)
+    kind = _between("linspace", start, end, of_out(dtype, out))
+    if storage_less(device, (steps,), kind):
+        return finish_made(out, wrap(call(spaced, start, end, steps, kind,
+                                     otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
+    return finish_made(out, wrap(spaced(start, end, steps, kind), requires_grad))
+
+
+def _between(name: str, start: Any, end: Any, dtype: Any) -> np.dtype[Any]:
+    """The dtype of values between two ends: a complex one where an end is."""
+    if not isinstance(start, complex) and not isinstance(end, complex):
+        return _dtype(dtype, default_dtype())
+    wanted = _dtype(None, default_of("c"))
+    if dtype is not None and to_numpy(dtype).kind != "c":
+        raise DTypeError(f"torch.{name}(): inferred dtype {scalar_type(wanted)} can't be safely "
+                         f"cast to passed dtype {scalar_type(to_numpy(dtype))}; pass a complex "
+                         "dtype, or the real parts of the ends")
+    return _dtype(dtype, wanted)
+
+
+def spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """What linspace gives, as an array.
+
+    float32 and float64 to PyTorch's last bit: counted from the nearer end, the step rounded to the
+    dtype, one rounding after it. So -1 to 1 is its own mirror image, and the identity of
+    affine_grid meets the pixels where it does in PyTorch.
+    """
+    if kind not in (np.float32, np.float64) or steps < 2:
+        return _even(start, end, steps, kind).astype(kind)
+    first, last = kind.type(_number(start)), kind.type(_number(end))
+    step, place = np.longdouble((last - first) / kind.type(steps - 1)), np.arange(steps)
+    return np.where(place < steps // 2, first + step * place,
+                    last - step * (steps - 1 - place)).astype(kind)
+
+
+def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Evenly spaced values; between integers (as PyTorch takes the ends) for an integer dtype."""
+    if steps < 0:
+        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
+    start, end = _number(start), _number(end)
+    if is_inexact(kind):
+        return np.linspace(start, end, steps)
+    start, end, place = int(start), int(end), np.arange(steps)
+    step = (end - start) / max(steps - 1, 1)
+    return np.where((place < steps // 2) | (steps == 1), start + step * place,
+                    end - step * (steps - 1 - place))
+
+
+@public(method=False)
+@typed
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None,
+             dtype: Any = None, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """base ** linspace(start, end, steps)."""
+    start, end = _number(start), _number(end)
+    kind = _between("logspace", start, end, of_out(dtype, out))
+    with np.errstate(all="ignore"):
+        values = np.power(float(base), _even(start, end, steps, kind))
+    return finish_made(out, wrap(values.astype(kind), requires_grad))
+
+
+@public(method=False)
+def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None,
+        device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """Ones on the diagonal of an (n, m) matrix of zeros."""
+    kind = _dtype(of_out(dtype, out), default_dtype())
+    for name, size in (("n", n), ("m", m)):
+        if size is not None and size < 0:
+            raise ArgumentError(f"{name} must be greater or equal to 0, got {size}")
+    if storage_less(device, (n, n if m is None else m), kind):
+        made = call(np.eye, n, m, 0, kind,
+                    otherwise=lambda: MetaArray((n, n if m is None else m), kind))
+        return finish_made(out, wrap(made, requires_grad))
+    return finish_made(out, wrap(np.eye(n, m, dtype=kind), requires_grad))
+
+
+# ------------------------------------------------------------------ windows of signals
+def _symmetric(n: int, periodic: bool) -> Any:
+    """Positions 0..n-1 over the length of a period."""
+    return np.arange(n) / max(n if periodic else n - 1, 1)
+
+
+def _enter_window(name: str, form: Callable[..., Any], *names: str, **defaults: float) -> None:
+    def f(window_length: int, periodic: bool = True, *args: Any, dtype: Any = None,
+          layout: Any = None, device: Any = None, requires_grad: bool = False,
+          out: Any = None, **kwargs: Any) -> Any:
+        kind = default_dtype() if dtype is None else to_numpy(dtype)
+        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        w = np.ones(1) if window_length == 1 else form(_symmetric(window_length, periodic),
+                                                       **given)
+        return finish(out, wrap(np.asarray(w, kind), requires_grad))
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = "A window of `window_length` samples; periodic for spectral analysis."
+    public(name, method=False)(f)
+
+
+_enter_window("hann_window", lambda t: 0.5 - 0.5 * np.cos(2 * np.pi * t))
+_enter_window("hamming_window", lambda t, alpha, beta: alpha - beta * np.cos(2 * np.pi * t),
+              "alpha", "beta", alpha=0.54, beta=0.46)
+_enter_window("blackman_window", lambda t: 0.42 - 0.5 * np.cos(2 * np.pi * t)
+              + 0.08 * np.cos(4 * np.pi * t))
+_enter_window("bartlett_window", lambda t: 1 - np.abs(2 * t - 1))
+_enter_window("kaiser_window", lambda t, beta: np.i0(
+    beta * np.sqrt(np.maximum(0, 1 - (2 * t - 1) ** 2))) / np.i0(beta), "beta", beta=12.0)
+
+
+__all__ = ["arange", "eye", "linspace", "logspace", "spaced"]

@@ -1,0 +1,108 @@
+"""Programs beside the models of `test_memory_exact`: predicted bytes are the measured ones, at
+every event, however often their ops have run before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers_memory import agree
+
+import adjoint as ad
+from adjoint import nn
+from adjoint.kernels import alloc
+
+pytestmark = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
+F = nn.functional
+
+
+@pytest.mark.parametrize("name", ["Muon", "Adafactor"])
+@pytest.mark.parametrize("shape", [(20, 40), (40, 20)])
+def test_what_an_update_rule_holds_on_the_way(name: str, shape: tuple[int, int]) -> None:
+    w = nn.Parameter(ad.ones(shape))
+    optimizer = getattr(ad.optim, name)([w], lr=1e-2)
+
+    def step() -> None:
+        w.square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for _ in range(3):
+        predicted, measured = agree(step)
+        assert predicted.exact
+        assert predicted.roles == measured.roles
+        most = predicted.events.index(f"{name}.step")
+        assert predicted.tops[most] - predicted.lives[most] > w.array.nbytes
+
+
+def test_a_mask_of_keys_and_dropout() -> None:
+    layer, x = nn.MultiheadAttention(16, 2, 0.1, batch_first=True), ad.randn(3, 9, 16)
+    padding = ad.zeros(3, 9, dtype=ad.bool)
+    padding[:, 7:] = True
+
+    def step() -> None:
+        out, _ = layer(x, x, x, key_padding_mask=padding, need_weights=False)
+        out.sum().backward()
+        layer.zero_grad()
+    for _ in range(2):
+        assert agree(step)[0].exact
+
+
+def test_an_in_place_op_that_is_called_many_times() -> None:
+    """An op of several operands becomes another function after fifty calls."""
+    averages, fresh = [ad.zeros(3, 5) for _ in range(70)], ad.ones(3, 5)
+
+    def step() -> None:
+        for a in averages:
+            a.lerp_(fresh, 0.01)
+    for _ in range(2):
+        agree(step)
+
+
+def _scaled(w: Any, x: Any) -> Any:
+    return w * (x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt())
+
+
+def _weighed(w: Any, x: Any) -> Any:
+    return x * w.exp() - w
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("layer", [_scaled, _weighed])
+def test_a_parameter_in_a_pointwise_op(layer: Callable[..., Any], autocast: bool) -> None:
+    """Broadcast, in Python's steps and, from some calls on, in machine code."""
+    weights = [nn.Parameter(ad.ones(48)) for _ in range(7)]
+    x = ad.randn(3, 17, 48)
+
+    def step() -> None:
+        with ad.autocast("cpu", enabled=autocast):
+            y = x
+            for w in weights:
+                y = y + layer(w, y).tanh()
+        y.sum().backward()
+        for w in weights:
+            w.grad = None
+    for _ in range(8):
+        agree(step)
+
+
+def test_a_decoder_with_rotated_keys_under_autocast() -> None:
+    """Queries and keys that were rotated are float32, values bfloat16: attention casts them."""
+    d, heads = 24, 2
+    maps = nn.ModuleList([nn.Linear(d, d, bias=False) for _ in range(3)])
+    angle = ad.outer(ad.arange(7.0), ad.arange(d // heads).float())
+    x = ad.randn(2, 7, d)
+
+    def rotated(t: Any) -> Any:
+        a, b = t.chunk(2, -1)
+        return t * angle.cos() + ad.cat((-b, a), -1) * angle.sin()
+
+    def step() -> None:
+        with ad.autocast("cpu", dtype=ad.bfloat16):
+            q, k, v = (m(x).view(2, 7, heads, d // heads).transpose(1, 2) for m in maps)
+            out = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
+        assert out.dtype == ad.bfloat16
+        out.float().square().mean().backward()
+        maps.zero_grad()
+    for _ in range(3):
+        agree(step)

@@ -1,0 +1,163 @@
+"""Dtypes for which PyTorch has no kernel are refused, in its words (F15)."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import adjoint as ad
+
+# expression over t (the library), F (its functional) and x, a (2, 4) tensor -> kinds, and what the
+# refusal begins with; {} is the dtype's name
+ROWS = {
+    "t.abs(x)": ("b", '"abs_cpu" not implemented for \'{}\''),
+    "t.sign(x)": ("c", "Unlike NumPy, torch.sign is not intended to support complex numbers."),
+    "t.hypot(x, x)": ("bi", '"hypot_cpu" not implemented for \'{}\''),
+    "t.fmod(x, x)": ("b", '"fmod_cpu" not implemented for \'{}\''),
+    "t.remainder(x, x)": ("b", '"remainder_cpu" not implemented for \'{}\''),
+    "x // x": ("b", '"div_floor_cpu" not implemented for \'{}\''),
+    "t.div(x, x, rounding_mode='trunc')": ("b", '"div_trunc_cpu" not implemented for \'{}\''),
+    "t.pow(x, x)": ("b", '"pow" not implemented for \'{}\''),
+    "t.addcmul(x, x, x)": ("b", '"addcmul_cpu_out" not implemented for \'{}\''),
+    "t.addcdiv(x, x, x)": ("bi", "Integer division with addcdiv is no longer supported"),
+    "t.lerp(x, x, 0.5)": ("i", '"lerp_kernel_scalar" not implemented for \'{}\''),
+    "t.maximum(x, x)": ("c", "maximum not implemented for complex tensors."),
+    "t.fmin(x, x)": ("c", "fmin not implemented for complex tensors."),
+    "t.clamp(x, 0, 1)": ("c", "clamp is not supported for complex types"),
+    "x < x": ("c", '"lt_cpu" not implemented for \'{}\''),
+    "x >= x": ("c", '"ge_cpu" not implemented for \'{}\''),
+    "x << x": ("b", '"lshift_cpu" not implemented for \'{}\''),
+    "F.relu(x)": ("b", "Boolean inputs not supported for relu"),
+    "F.hardtanh(x)": ("b", "Bool inputs not supported for hardtanh"),
+    "F.threshold(x, 0, 1)": ("c", '"threshold_cpu" not implemented for \'{}\''),
+    "F.glu(x)": ("i", '"glu_cpu" not implemented for \'{}\''),
+    "F.softmax(x, 1)": ("ic", '"softmax_lastdim_kernel_impl" not implemented for \'{}\''),
+    "t.special.erfcx(x)": ("ch", '"erfcx_cpu" not implemented for \'{}\''),
+    "t.special.bessel_j0(x)": ("ch", '"bessel_j0_cpu" not implemented for \'{}\''),
+    "t.special.chebyshev_polynomial_t(x, 2)": (
+        "h", '"chebyshev_polynomial_t_cpu" not implemented for \'{}\''),
+    "t.i0(x)": ("c", '"i0_vml_cpu" not implemented for \'{}\''),
+    "t.logaddexp(x, x)": ("i", '"logaddexp_cpu" not implemented for \'{}\''),
+    "t.mm(x, x.T)": ("b", '"addmm_impl_cpu_" not implemented for \'{}\''),
+    "x @ x.T": ("b", '"addmm_impl_cpu_" not implemented for \'{}\''),
+    "x[0] @ x[0]": ("b", '"dot" not implemented for \'{}\''),
+    "t.dot(x[0], x[0])": ("b", '"dot" not implemented for \'{}\''),
+    "F.linear(x, x)": ("b", '"addmm_impl_cpu_" not implemented for \'{}\''),
+    "t.trace(x)": ("b", '"trace" not implemented for \'{}\''),
+    "t.cov(x)": ("b", "cov(): bool dtype is not supported for input"),
+    "t.cdist(x, x)": ("bic", "cdist only supports floating-point dtypes, X1 got: {}"),
+    "t.topk(x, 1)": ("b", "topk does not support bool dtypes on CPU"),
+    "t.kthvalue(x, 1)": ("bc", '"kthvalue_cpu" not implemented for \'{}\''),
+    "t.histc(x)": ("i", '"histogram_cpu" not implemented for \'{}\''),
+    "t.isin(x, x)": ("bc", "Unsupported input type encountered for isin(): {}"),
+    "t.cummax(x, 0)": ("c", '"cummax_cpu" not implemented for \'{}\''),
+    "t.multinomial(x, 1)": ("ic", "multinomial only supports floating-point dtypes for input"),
+    "t.arange(3, dtype=x.dtype)": ("bc", '"arange_cpu" not implemented for \'{}\''),
+    "t.tril_indices(2, 2, dtype=x.dtype)": ("bhfc", '"tril_indices" not implemented for \'{}\''),
+    "F.normalize(x)": ("bi", "linalg.vector_norm: Expected a floating point or complex tensor"),
+    "F.cosine_similarity(x, x)": ("ic", "expected common dtype to be floating point, yet common"),
+    "F.layer_norm(x, (4,))": ("ic", '"LayerNormKernelImpl" not implemented for \'{}\''),
+    "F.batch_norm(x, None, None, training=True)": (
+        "ic", '"batch_norm" not implemented for \'{}\''),
+    "F.mse_loss(x, x)": ("ic", '"mse_cpu" not implemented for \'{}\''),
+    "F.huber_loss(x, x)": ("ic", '"huber_cpu" not implemented for \'{}\''),
+    "F.cross_entropy(x, t.tensor([0, 1]))": (
+        "ic", '"log_softmax_lastdim_kernel_impl" not implemented for \'{}\''),
+    "F.nll_loss(x, t.tensor([0, 1]))": ("ic", '"nll_loss_out_frame" not implemented for \'{}\''),
+    "F.adaptive_avg_pool1d(x, 2)": ("ic", '"adaptive_avg_pool2d" not implemented for \'{}\''),
+    "F.adaptive_max_pool1d(x, 2)": ("ic", '"adaptive_max_pool2d" not implemented for \'{}\''),
+    "F.avg_pool1d(x, 2)": ("sc", '"avg_pool2d" not implemented for \'{}\''),
+    "F.max_pool2d(x[None], 2)": ("c", '"max_pool2d" not implemented for \'{}\''),
+    "F.conv1d(x, x[None, :, :2])": ("b", '"slow_conv2d_cpu" not implemented for \'{}\''),
+    "F.conv_transpose1d(x, x[:, None])": (
+        "s", '"slow_conv_transpose2d_out_cpu" not implemented for \'{}\''),
+    "x & x": ("fc", '"bitwise_and_cpu" not implemented for \'{}\''),
+    "F.interpolate(x[None], 8)": (
+        "ic", '"compute_indices_weights_nearest" not implemented for \'{}\''),
+    "F.pad(x[None], (1, 1), 'reflect')": ("b", '"reflection_pad1d" not implemented for \'{}\''),
+    "F.scaled_dot_product_attention(*[x[None, None]] * 3)": (
+        "i", "expected scalar type Float but found {}"),
+    "x.clone().normal_()": ("i", '"normal_kernel_cpu" not implemented for \'{}\''),
+    "x.clone().uniform_()": ("i", '"check_uniform_bounds" not implemented for \'{}\''),
+}
+KINDS = {"b": ("bool", "Bool"), "i": ("int64", "Long"), "s": ("int32", "Int"),
+         "f": ("float32", "Float"), "h": ("float16", "Half"), "c": ("complex64", "ComplexFloat")}
+
+
+OVERFLOWS = {                     # over x of bytes, 5 and 200 -> PyTorch's answer, None: refused
+    "t.add(x, x, alpha=-3)": [246, 112],
+    "t.clamp(x, -1, 10)": [10, 10],
+    "t.clamp(x, max=300)": None,
+    "t.full_like(x, -9)": [247, 247],
+    "t.full((2,), 300, dtype=t.uint8)": None,
+    "t.addcmul(x, x, x, value=-2)": [211, 72],
+}
+
+
+@pytest.mark.parametrize("row", OVERFLOWS)
+def test_a_number_that_bytes_do_not_hold(row: str) -> None:
+    """F15: below 0 it counts from the end, beyond the end it is refused, as in PyTorch."""
+    def answer(library: Any) -> Any:
+        x = library.tensor([5, 200], dtype=library.uint8)
+        return eval(row, {"t": library, "x": x})
+    libraries = [ad]
+    try:
+        import torch
+        libraries.append(torch)
+    except ImportError:
+        pass
+    for library in libraries:
+        if OVERFLOWS[row] is None:
+            with pytest.raises(RuntimeError, match="cannot be converted to type .* without over"):
+                answer(library)
+        else:
+            assert answer(library).tolist() == OVERFLOWS[row]
+
+
+def test_what_halves_and_bytes_reach() -> None:
+    """F15: positions of samples are integers, not numbers of 16 bits; sums of bytes, which are
+    int64, meet bytes in products of several axes."""
+    image = ad.arange(2200.0).reshape(1, 1, 20, 110).half()
+    grid = ad.tensor([[[[1.0, 1.0], [-1.0, -1.0]]]])
+    found = ad.nn.functional.grid_sample(image, grid.half(), align_corners=True)
+    assert found.flatten().tolist() == image.flatten()[[-1, 0]].tolist()
+    a, b = ad.arange(6, dtype=ad.uint8).reshape(1, 2, 3), ad.arange(3, dtype=ad.uint8)
+    summed = ad.einsum("...ik, ...j -> ij", a, b)
+    assert summed.dtype == ad.int64 and summed.tolist() == [[0, 3, 6], [0, 12, 24]]
+    left, right = ad.ones(1, 1, 1, dtype=ad.uint8), ad.ones(2, 1, 2, dtype=ad.uint8)
+    product = ad.tensordot(left, right, dims=([0, 1], [2, 0]))
+    assert product.dtype == ad.uint8 and product.tolist() == [[4]]
+    assert ad.nn.functional.batch_norm(ad.ones(0), None, None, training=True).shape == (0,)
+
+
+def run(library: Any, row: str, dtype: str) -> Any:
+    x = library.tensor([[0, 1, 0, 1], [1, 0, 0, 1]], dtype=getattr(library, dtype))
+    return eval(row, {"t": library, "F": library.nn.functional, "x": x})
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("row", ROWS)
+def test_a_dtype_without_a_kernel_is_refused(row: str) -> None:
+    """F15: with the words of PyTorch, and with PyTorch's class of error."""
+    kinds, words = ROWS[row]
+    for kind in kinds:
+        dtype, name = KINDS[kind]
+        with pytest.raises(RuntimeError) as caught:
+            run(ad, row, dtype)
+        assert str(caught.value).strip().startswith(words.replace("{}", name)), (kind, caught.value)
+        try:
+            import torch
+        except ImportError:
+            continue
+        with pytest.raises(RuntimeError) as theirs:
+            run(torch, row, dtype)
+        assert str(theirs.value).strip().startswith(words.replace("{}", name)), (kind, theirs.value)
+        assert isinstance(caught.value, type(theirs.value))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("row", [r for r in ROWS if r[2] not in "<&"
+                                 and "f" not in ROWS[r][0]])
+def test_and_floats_are_taken(row: str) -> None:
+    """F15: what is refused is the dtype, not the call."""
+    run(ad, row, "float64")

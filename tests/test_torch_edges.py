@@ -1,0 +1,101 @@
+"""Edges of single functions, as in PyTorch: bounds that are nan, nothing to reduce, ranges."""
+import math
+
+import numpy as np
+import pytest
+
+import adjoint as ad
+
+nan, inf = math.nan, math.inf
+
+
+def values(t):
+    return [str(v) for v in t.tolist()]
+
+
+# ------------------------------------------------------------------ clamp between tensors
+def test_a_bound_that_is_nan_makes_nan():
+    x = ad.tensor([5.0, -6.0, nan])
+    assert values(x.clamp(max=ad.tensor([nan, -1.0, 0.0]))) == ["nan", "-6.0", "nan"]
+    assert values(x.clamp(ad.tensor([0.0, nan, 0.0]), ad.tensor([1.0, 1.0, 1.0]))) == [
+        "1.0", "nan", "nan"]
+
+
+@pytest.mark.parametrize("bounds, grads", [
+    (("low", "high"), ([0, 0, 0], [0, 0, 0], [0, 1, 1])), (("low", None), ([0, 1, 0], [1, 0, 1])),
+    ((None, "high"), ([1, 0, 1], None, [0, 1, 0]))])
+def test_bounds_take_the_cotangent_where_they_won(bounds, grads):
+    given = {"low": [2.0, 2, 5], "high": [2.0, 1, 4]}
+    x = ad.tensor([1.0, 2, 3], requires_grad=True)
+    ends = [None if b is None else ad.tensor(given[b], requires_grad=True) for b in bounds]
+    y = ad.clamp(x, *ends)
+    y.sum().backward()
+    assert type(y.grad_fn).__name__ == "ClampBackward0"
+    for leaf, want in zip((x, *ends), grads, strict=False):
+        assert leaf is None or leaf.grad.tolist() == want
+    assert not [n for n in dir(y.grad_fn) if n in ("_saved_low", "_saved_high")]
+
+
+def test_bounds_are_both_tensors_or_both_numbers():
+    with pytest.raises(TypeError, match=r"invalid combination of arguments - got \(Tensor, Tensor"):
+        ad.ones(2).clamp(ad.zeros(2), 1.0)
+
+
+# ------------------------------------------------------------------ nothing to reduce
+@pytest.mark.parametrize("order", [inf, 1, 2, "nuc", "fro"])
+def test_norms_of_matrices_without_elements_are_0(order):
+    assert ad.linalg.matrix_norm(ad.zeros(0, 3), order).item() == 0.0
+    assert ad.linalg.matrix_norm(ad.zeros(2, 3, 0), order).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("order", [-inf, -1, -2])
+def test_least_norms_of_nothing_are_refused(order):
+    with pytest.raises(IndexError, match="amin\\(\\): Expected reduction dim"):
+        ad.linalg.matrix_norm(ad.zeros(0, 0), order)
+    with pytest.raises(RuntimeError, match="cannot compute the .* norm on an empty tensor"):
+        ad.linalg.vector_norm(ad.zeros(0), order)
+    with pytest.raises(RuntimeError, match="norm on the dimension 1"):
+        ad.linalg.vector_norm(ad.zeros(3, 0), order, dim=-1)
+
+
+def test_nothing_repeated_is_nothing():
+    none = ad.zeros(0, dtype=ad.int64)
+    assert ad.repeat_interleave(ad.zeros(0), none).shape == (0,)
+    assert ad.repeat_interleave(ad.zeros(2, 0, 3), none, 1).shape == (2, 0, 3)
+
+
+def test_a_complex_infinity_has_no_sign():
+    got = ad.sgn(ad.tensor([complex(-inf, 0), 3 + 4j, 0j])).tolist()
+    assert math.isnan(got[0].real)
+    assert abs(got[1] - (0.6 + 0.8j)) < 1e-6 and got[2] == 0
+
+
+# ------------------------------------------------------------------ dtypes that are asked for
+@pytest.mark.parametrize("name", ["sum", "cumsum", "cumprod", "prod", "nansum"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+def test_reductions_keep_a_small_dtype_that_is_asked_for(name, dtype):
+    x = ad.tensor([100, 100, 100])
+    got = getattr(ad, name)(x, 0, dtype=getattr(ad, dtype))
+    with np.errstate(over="ignore"):
+        want = getattr(np, name)(x.numpy().astype(dtype), 0, dtype=dtype)
+    assert got.dtype == getattr(ad, dtype) and got.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("args, dtype, want", [
+    ((2.5,), "int32", [0, 1, 2]), ((2.5,), "int64", [0, 1]), ((0.5, 3, 1.5), "int32", [0, 1]),
+    ((1, 2.5, 0.5), "uint8", [1, 1, 1]), ((0, 4.9, 1.5), "int64", [0, 1, 2, 3])])
+def test_whole_ranges_between_fractions(args, dtype, want):
+    assert ad.arange(*args, dtype=getattr(ad, dtype)).tolist() == want
+
+
+def test_ranges_between_complex_numbers():
+    assert ad.linspace(0, 1 + 1j, 3).tolist() == [0, 0.5 + 0.5j, 1 + 1j]
+    assert ad.logspace(0, 1, 2).dtype == ad.float32
+    assert ad.logspace(0, 1j, 2).dtype == ad.complex64
+    with pytest.raises(RuntimeError, match="inferred dtype ComplexFloat can't be safely cast"):
+        ad.linspace(0, 1j, 3, dtype=ad.float32)
+
+
+def test_a_word_or_a_number_is_not_blamed():
+    with pytest.raises(IndexError, match="Expected reduction dim"):
+        ad.linalg.matrix_norm(ad.zeros(0, 0), -1.0)
