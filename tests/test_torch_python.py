@@ -112,6 +112,15 @@ def test_results_of_several_parts_have_their_classes_and_pickle() -> None:
         assert type(again) is type(result) and again[0].tolist() == result[0].tolist()
         assert type(copy.deepcopy(result)) is type(result)
         assert hasattr(torch.return_types, name)
+    kind = ad.return_types.max
+    a = kind(1, indices=2)
+    assert a == (1, 2) and (a.values, a.indices) == (1, 2) and a._asdict() == {
+        "values": 1, "indices": 2}
+    assert a._replace(values=3) == kind._make([3, 2]) and type(a._replace(values=3)) is kind
+    for wrong in (lambda: kind(1), lambda: kind(1, 2, 3), lambda: kind(1, 2, index=3),
+                  lambda: kind(1, values=2)):
+        with pytest.raises(ValueError, match=r"max\(values, indices\) got"):
+            wrong()
     with pytest.raises(AttributeError, match="return_types"):
         _ = ad.return_types.maxx
 

@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import math
-from collections import namedtuple
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -213,12 +213,34 @@ def _shown(self: Any) -> str:
     return f"{DType.namespace}.return_types.{type(self).__name__}(\n{fields})"
 
 
+def _new(cls: Any, *values: Any, **named: Any) -> Any:
+    rest = cls._fields[len(values):]
+    if named.keys() != set(rest) or len(values) > len(cls._fields):
+        raise ArgumentError(f"{cls.__name__}({', '.join(cls._fields)}) got {len(values)} values"
+                            + "".join(f", {n}=" for n in named))
+    return tuple.__new__(cls, (*values, *[named[n] for n in rest]))
+
+
+def _replaced(self: Any, **values: Any) -> Any:
+    fields = dict(zip(self._fields, self, strict=True))
+    return type(self)(**{**fields, **values})
+
+
+# What `namedtuple` compiles for each kind anew is the same for all of these.
+_SHARED: dict[str, Any] = {
+    "__module__": "adjoint.return_types", "__slots__": (), "__new__": _new, "__repr__": _shown,
+    "__getnewargs__": lambda self: tuple(self), "_make": classmethod(tuple.__new__),
+    "_asdict": lambda self: dict(zip(self._fields, self, strict=True)), "_replace": _replaced,
+    "_field_defaults": {}}
+
+
 def result(name: str, fields: str, doc: str = "") -> Any:
     """A named tuple like those of `torch.return_types`."""
-    kind = namedtuple(name, fields)  # type: ignore[misc]  # names are given as data
-    kind.__module__ = "adjoint.return_types"
-    setattr(kind, "__repr__", _shown)  # noqa: B010 - mypy takes an assignment for a mistake
-    kind.__doc__ = doc or f"Result of `{name}`: fields {fields}."
+    names = tuple(fields.replace(",", " ").split())
+    kind = type(name, (tuple,), {
+        **_SHARED, "_fields": names, "__match_args__": names,
+        "__doc__": doc or f"Result of `{name}`: fields {fields}.",
+        **{n: property(itemgetter(i)) for i, n in enumerate(names)}})
     RETURN_TYPES[name] = kind
     return kind
 

@@ -62,7 +62,6 @@ TriangularResult = result("triangular_solve", "solution cloned_coefficient")
 EighResult = result("linalg_eigh", "eigenvalues eigenvectors")
 EigResult = result("linalg_eig", "eigenvalues eigenvectors")
 SlogdetResult = result("linalg_slogdet", "sign logabsdet")
-TriangularResult = result("triangular_solve", "solution cloned_coefficient")
 LstsqResult = result("linalg_lstsq", "solution residuals rank singular_values")
 LINALG: dict[str, Callable[..., Any]] = {}
 F = TypeVar("F", bound=Callable[..., Any])
