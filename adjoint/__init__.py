@@ -9,46 +9,63 @@
 from __future__ import annotations
 
 import builtins as _builtins
+import gc as _gc
 import importlib as _importlib
 import math as _math
 import sys as _sys
 import warnings as _warnings
 from typing import Any as _Any
 
-from adjoint import autograd as autograd
-from adjoint import ops as ops
-from adjoint import protocols as _protocols
-from adjoint import tensor as _surface
-from adjoint.autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
-from adjoint.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
-from adjoint.autograd.anomaly import set_detect_anomaly as _set_detect_anomaly
-from adjoint.autograd.modes import enable_grad as enable_grad
-from adjoint.autograd.modes import inference_mode as inference_mode
-from adjoint.autograd.modes import is_grad_enabled as is_grad_enabled
-from adjoint.autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
-from adjoint.autograd.modes import no_grad as no_grad
-from adjoint.autograd.modes import set_grad_enabled as set_grad_enabled
-from adjoint.base import dtypes as _dtypes
-from adjoint.base.dtypes import DType as dtype
-from adjoint.base.dtypes import finfo as finfo
-from adjoint.base.dtypes import iinfo as iinfo
-from adjoint.base.errors import MissingName as _MissingName
-from adjoint.core import intercept as _intercept
-from adjoint.core.tensor import Parameter as Parameter
-from adjoint.core.tensor import Size as Size
-from adjoint.core.tensor import Tensor as Tensor
-from adjoint.ops import device as _devices
-from adjoint.ops import public as _public
-from adjoint.ops.device import device as device
-from adjoint.ops.device import get_default_device as get_default_device
-from adjoint.ops.device import layout as layout
-from adjoint.ops.device import memory_format as memory_format
-from adjoint.ops.device import set_default_device as set_default_device
-from adjoint.ops.generator import Generator as Generator
-from adjoint.ops.generator import default_generator as default_generator
-from adjoint.ops.generator import fork_rng as fork_rng
-from adjoint.printing import set_printoptions as set_printoptions
-from adjoint.version import __version__ as __version__
+# Nothing that is loaded here is garbage: to look for some on the way is a seventh of the time.
+_collects = _gc.isenabled()
+_gc.disable()
+try:
+    from adjoint import autograd as autograd
+    from adjoint import ops as ops
+    from adjoint import protocols as _protocols
+    from adjoint import tensor as _surface
+    from adjoint.autograd.anomaly import (
+        is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
+    )
+    from adjoint.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
+    from adjoint.autograd.anomaly import set_detect_anomaly as _set_detect_anomaly
+    from adjoint.autograd.modes import enable_grad as enable_grad
+    from adjoint.autograd.modes import inference_mode as inference_mode
+    from adjoint.autograd.modes import is_grad_enabled as is_grad_enabled
+    from adjoint.autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
+    from adjoint.autograd.modes import no_grad as no_grad
+    from adjoint.autograd.modes import set_grad_enabled as set_grad_enabled
+    from adjoint.base import dtypes as _dtypes
+    from adjoint.base.dtypes import DType as dtype
+    from adjoint.base.dtypes import finfo as finfo
+    from adjoint.base.dtypes import iinfo as iinfo
+    from adjoint.base.errors import MissingName as _MissingName
+    from adjoint.core import intercept as _intercept
+    from adjoint.core.tensor import Parameter as Parameter
+    from adjoint.core.tensor import Size as Size
+    from adjoint.core.tensor import Tensor as Tensor
+    from adjoint.ops import device as _devices
+    from adjoint.ops import public as _public
+    from adjoint.ops.device import device as device
+    from adjoint.ops.device import get_default_device as get_default_device
+    from adjoint.ops.device import layout as layout
+    from adjoint.ops.device import memory_format as memory_format
+    from adjoint.ops.device import set_default_device as set_default_device
+    from adjoint.ops.generator import Generator as Generator
+    from adjoint.ops.generator import default_generator as default_generator
+    from adjoint.ops.generator import fork_rng as fork_rng
+    from adjoint.printing import set_printoptions as set_printoptions
+    from adjoint.version import __version__ as __version__
+
+    ops.accelerate.install()
+    _surface.attach_registry()
+    _protocols.attach()
+finally:
+    if _collects:
+        if not _gc.get_freeze_count():      # what is new is old from now on, without a walk
+            _gc.freeze()
+            _gc.unfreeze()
+        _gc.enable()
 
 # NumPy warns where IEEE arithmetic overflows or divides by zero; users of a framework look at
 # the values instead. Only warnings raised from this package's own frames are silenced.
@@ -107,9 +124,6 @@ def can_cast(from_: _Any, to: _Any) -> _builtins.bool:
     return _dtypes.category(_dtypes.to_numpy(from_)) <= _dtypes.category(_dtypes.to_numpy(to))
 
 
-ops.accelerate.install()
-_surface.attach_registry()
-_protocols.attach()
 globals().update(_public.FUNCTIONS)
 
 _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",

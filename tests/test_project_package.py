@@ -98,6 +98,20 @@ def test_import_loads_only_what_every_program_needs() -> None:
     assert len(loaded) <= 111
 
 
+def test_import_asks_the_garbage_collector_for_nothing() -> None:
+    """What it loads is no garbage. The collector is left as it was: on, off, or with objects
+    that a program froze before it forks."""
+    code = ("import gc, numpy; {before}; passes = []; "
+            "gc.callbacks.append(lambda phase, info: passes.append(phase)); import adjoint; "
+            "print(gc.isenabled(), gc.get_freeze_count() > 0, passes[:1])")
+    for before, left in (("pass", "True False []"), ("gc.disable()", "False False []"),
+                         ("gc.freeze()", "True True ['start']")):     # the new is young then
+        assert python(code.format(before=before)).stdout == left + "\n"
+    broken = ("import gc, sys; sys.modules['numpy'] = None\ntry: import adjoint\n"
+              "except ImportError: print(gc.isenabled())")
+    assert python(broken).stdout == "True\n"
+
+
 def test_pointwise_records_are_built_when_first_used() -> None:
     """No expression is traced, differentiated or compiled by the import, and no class of nodes
     made."""
