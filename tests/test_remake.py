@@ -90,6 +90,57 @@ def test_what_is_kept_as_it_is() -> None:
     assert len(seen) == 3                                  # gelu's operand, its result, the weight
 
 
+@pytest.mark.parametrize("name", ["gelu", "silu", "relu", "tanh"])
+def test_dropout_of_an_activation_is_made_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From what the activation keeps, its operand or its result, and a bit per element."""
+    f, h, w = getattr(F, name), leaf(*SHAPE), leaf(8, SHAPE[1], seed=1)
+    found = []
+    for least in (remaking.least_bytes, 1 << 60):
+        monkeypatch.setattr(remaking, "least_bytes", least)
+        ad.manual_seed(3)
+        y = product(lambda h: F.dropout(f(h), 0.25), h, w)
+        assert packed(y) == (least < 1 << 60)
+        first = ad.autograd.grad(y.square().sum(), [h, w], create_graph=True)
+        again = ad.autograd.grad(sum(g.square().sum() for g in first), [h, w])
+        found.append([g.detach().numpy() for g in (y, *first, *again)])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_dropout_whose_operand_was_written_to_is_kept() -> None:
+    """What the activation keeps does not lead to it; nor is there an activation before."""
+    h, w = leaf(*SHAPE), leaf(8, SHAPE[1], seed=1)
+
+    def written(h: Any) -> Any:
+        x = F.gelu(h)
+        with ad.no_grad():
+            x.mul_(2.0)
+        return F.dropout(x, 0.25)
+    assert not packed(product(written, h, w))
+    assert not packed(product(lambda h: F.dropout(F.gelu(h).mul_(2.0), 0.25), h, w))
+    assert not packed(product(lambda h: F.dropout(F.gelu(h), 0.25, inplace=True), h, w))
+    assert not packed(product(lambda h: F.dropout(F.gelu(h), 0.25).mul_(2.0), h, w))
+    assert not packed(product(lambda h: F.dropout(h, 0.25), h, w))
+    assert not packed(product(lambda h: F.dropout(h + 1.0, 0.25), h, w))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1])
+def test_the_block_of_the_sources(p: float) -> None:
+    """Issue 5.7: width 512, 8 heads, float32: 52 bytes per position and feature at most, also with
+    dropout at its three places; predicted = kept, a bit for each element that may be dropped."""
+    ad.manual_seed(0)
+    layer = ad.nn.TransformerEncoderLayer(512, 8, dropout=p, activation="gelu", batch_first=True)
+    x = ad.randn(1, 384, 512, requires_grad=True)
+    held: list[Any] = []
+    report = predict(lambda: held.append(layer(x)))
+    with track(layer, x) as measured:
+        held.append(layer(x))
+    grown = measured.live - measured.before
+    assert report.exact and report.live - report.before == grown
+    assert grown == held[-1].nbytes + measured.saved
+    assert grown <= 52 * x.array.size
+
+
 def test_frozen_weight_and_second_backward() -> None:
     h, w = leaf(*SHAPE), leaf(8, SHAPE[1], seed=1)
     y = product(F.gelu, h, w.detach())

@@ -31,6 +31,7 @@ from adjoint.core.tensor import (
     Cell,
     Kept,
     Node,
+    OutRef,
     Packed,
     Port,
     Tensor,
@@ -488,8 +489,9 @@ def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
 # The activation keeps its own operand in any case, so its result costs nothing but a pass over
 # memory to have back, while keeping it costs as much as the operand. A record names `remade` as its
 # `thrift` to say so. Only large results of pointwise ops whose node keeps all of its operands
-# qualify, only where generated kernels make a pass over memory of the op, and only while no
-# saved-tensor hook wants to see residuals; the value has the same bits.
+# qualify, and of dropout on such a result, or on one that its own node keeps. Only where generated
+# kernels make a pass over memory of the op, and only while no saved-tensor hook wants to see
+# residuals; the value has the same bits.
 class Remaking:
     """When residuals are made again, and how: it stands where a saved-tensor hook would."""
 
@@ -521,21 +523,50 @@ def remade(t: Any) -> Packed | None:
     """
     if type(t) is not Tensor or not t._rg or not remaking.quick or not _large(t):
         return None
-    node = t._edge
-    if type(node) is Port or t._base is not None or getattr(node, "plan", None) is None:
-        return None
-    plan, saved = node.plan, node.saved
-    if plan.op.scalar is None or type(saved) is not tuple:
-        return None
-    if t._cell is not None and (t._cell.version or t._cell.exposed):
-        return None                                  # written to since, or by whom nobody sees
-    held = {i: s for (kind, i), s in zip(plan.sources, saved, strict=True) if kind == "in"}
-    operands = [held.get(i) for i in range(len(plan.op.operands))]
-    if any([type(s) is not Tensor and type(s) is not Kept for s in operands]):
+    if t._base is not None or _written(t._cell):
         return None
     if state() & WATCH and watchers.hooks.get():
         return None
+    return _again(t._edge, t._masks)
+
+
+def masking(t: Any, made: Any) -> None:
+    """Note that `made` is a mask on `t` as the node of `t` has given it, if it is."""
+    if _large(t) and type(t) is Tensor is type(made) and t._base is None and not _written(t._cell):
+        made._masks = made._rg
+
+
+def _written(cell: Cell | None) -> bool:
+    """Whether it was written to since it was made, or by whom nobody sees."""
+    return cell is not None and bool(cell.version or cell.exposed)
+
+
+def _again(node: Any, masks: bool) -> Packed | None:
+    """How to make the result of a node again of what the graph holds anyway; None where it cannot.
+    `masks`: operand 0 is what its own node gave."""
+    if type(node) is Port or getattr(node, "plan", None) is None:
+        return None
+    plan, saved = node.plan, node.saved
+    if type(saved) is not tuple or plan.op.scalar is None and not masks:
+        return None
+    held = {i: s for (kind, i), s in zip(plan.sources, saved, strict=True) if kind == "in"}
+    operands = [held.get(i) for i in range(len(plan.op.operands))]
+    if masks:
+        operands[0] = _result(node.edges[0])
+        if operands[0] is None:
+            return None
+    elif any([type(s) is not Tensor and type(s) is not Kept for s in operands]):
+        return None
     return Packed((node, operands), remaking, node, -1)
+
+
+def _result(node: Any) -> OutRef | Packed | None:
+    """The result of a node as it keeps it, or how to make it."""
+    plan = getattr(node, "plan", None)
+    if plan is not None and ("out", 0) in plan.sources and type(node.saved) is tuple:
+        kept = node.saved[plan.sources.index(("out", 0))]
+        return kept if type(kept) is OutRef and not _written(kept.cell) else None
+    return _again(node, False)
 
 
 def release(node: Any) -> None:
@@ -543,6 +574,6 @@ def release(node: Any) -> None:
     node.saved = None
 
 
-__all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "record",
-           "record_level", "packed", "unrecorded", "release", "retried", "tensor_of", "value_of",
-           "watch"]
+__all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "masking",
+           "packed", "record", "record_level", "release", "remade", "retried", "tensor_of",
+           "unrecorded", "value_of", "watch"]

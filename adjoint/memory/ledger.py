@@ -288,6 +288,9 @@ def arrays_of(saved: Any) -> list[Any]:
         kind = type(s)
         if kind is OutRef or kind is Kept:
             out.append(s.array)
+        elif kind is ndarray or kind is MetaArray:      # the bits of a mask
+            if s.base is None:
+                out.append(s)
         elif kind is tuple:
             out += arrays_of(s)
         elif isinstance(s, Tensor):

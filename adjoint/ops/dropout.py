@@ -11,7 +11,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
-from adjoint.core.bind import bind
+from adjoint.core.bind import bind, masking
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import warn
 from adjoint.core.op import Op, op
@@ -125,7 +125,9 @@ def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape
     if in_place:
         return inplace(dropout_op.op, input, (bits,), {"shape": whole, "scale": scale},
                        name="dropout_")
-    return _apply(input, bits, whole, scale)
+    made = _apply(input, bits, whole, scale)
+    masking(input, made)
+    return made
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
