@@ -35,7 +35,7 @@ class Meter:
     """A real run, from the allocator's counters; `before` bytes were alive when it began."""
 
     def __init__(self, before: int = 0) -> None:
-        self.before, self.start = before, restart()[0] - before
+        self.before, self.start, self.top = before, restart()[0] - before, 0
 
     def begin(self) -> None:
         """Count from here."""
@@ -48,10 +48,12 @@ class Meter:
     def mark(self) -> tuple[int, int]:
         """(alive now, most since the last mark)."""
         live, peak = restart()
-        return live - self.start, peak - self.start
+        top, self.top = max(self.top, peak - self.start), 0
+        return live - self.start, top
 
     def freed(self, nbytes: int) -> None:
-        """A storage that another allocator had made was freed."""
+        """A storage that another allocator had made was freed: until now it was there."""
+        self.top = max(self.top, restart()[1] - self.start)
         self.start += nbytes
 
 

@@ -80,7 +80,7 @@ def _run(reach: Reach, books: Books, step: Callable[[], Any]) -> tuple[Ledger, i
     try:
         books.meta += shadows.copied
         before = books.meta
-        enter(ledger, reach, shadows.tensors())
+        enter(ledger, reach, shadows.tensors(), shadows.nodes())
         books.begin()
         held = watchers.push(watchers.observers, ledger)
         step()
@@ -92,7 +92,7 @@ def _run(reach: Reach, books: Books, step: Callable[[], Any]) -> tuple[Ledger, i
     return ledger, before
 
 
-def enter(ledger: Ledger, reach: Reach, tensors: Iterable[Any]) -> None:
+def enter(ledger: Ledger, reach: Reach, tensors: Iterable[Any], nodes: Iterable[Any]) -> None:
     """Write down what is there when a run begins, with roles."""
     state = {id(t): f"{type(o).__name__}.{name}" for o in reach.optimizers
              for held in o.state.values() if isinstance(held, dict)
@@ -103,6 +103,8 @@ def enter(ledger: Ledger, reach: Reach, tensors: Iterable[Any]) -> None:
         ledger.own(t, _role_of(t))
         if t._grad is not None and not t._grad.level:
             ledger.own(t._grad, "gradient")
+    for node in nodes:
+        ledger.forward(node, (), ())
     for o in reach.optimizers:
         ledger.adopt(o)
     ledger.running = True

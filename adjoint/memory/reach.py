@@ -15,7 +15,7 @@ import functools
 import random
 import sys
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -24,14 +24,16 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
+from adjoint.core.held import ALONE, refs
 from adjoint.core.op import Op
 from adjoint.core.rehearsal import keeps_value
-from adjoint.core.tensor import Cell, Node, Tensor
-from adjoint.memory.ledger import bytes_of, storage_of
+from adjoint.core.tensor import AccumulateGrad, Cell, Node, Port, Tensor
+from adjoint.memory.graphs import Doubles, below
+from adjoint.memory.ledger import arrays_of, bytes_of, storage_of
 from adjoint.ops.generator import Generator, default_generator
 
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), np.ndarray, np.generic,
-          np.dtype, BuiltinFunctionType, CodeType, range, slice, MetaArray, Op, Node)
+          np.dtype, BuiltinFunctionType, CodeType, range, slice, MetaArray, Op)
 _CELL = ("version", "touched", "what", "code", "lasti", "exposed", "print")
 
 
@@ -40,6 +42,7 @@ class Reach:
 
     def __init__(self, *roots: Any) -> None:
         self.tensors: list[Any] = []
+        self.nodes: list[Any] = []                # of graphs that were recorded before
         self.optimizers: list[Any] = []
         self.rehearsing: list[Any] = []           # objects with raw arrays of their own
         self._containers: list[tuple[Any, Any]] = []
@@ -49,10 +52,16 @@ class Reach:
         self._seen: set[int] = set()
         self._pinned: set[int] = set()            # tensors that somebody holds for good
         self._hold: list[Any] = []                # ids stay taken while we look
+        self._kept: Counter[int] = Counter()      # tensors that nodes and views keep: by how many
+        self._met: set[int] = set()               # tensors found elsewhere
         for root in roots:
             self._pin(root)
         self._find(list(roots))
         self._hold.clear()
+        for t in self.tensors:                    # kept so, and by something not found?
+            if id(t) in self._kept and id(t) not in self._met and (
+                    refs(t) > ALONE + 1 + self._kept[id(t)]):
+                self._pin(t)
 
     def _pin(self, *children: Any) -> None:
         """The places where these stand cannot be changed, or are the caller's."""
@@ -66,15 +75,26 @@ class Reach:
                 continue
             self._seen.add(id(x))
             self._hold.append(x)
-            stack.extend(self._below(x))
+            found = list(self._below(x))
+            for t in found:
+                if isinstance(t, Tensor):
+                    if isinstance(x, Node) or isinstance(x, Tensor) and t is x._base:
+                        self._kept[id(t)] += 1
+                    else:
+                        self._met.add(id(t))
+            stack += found
 
     def _below(self, x: Any) -> Iterator[Any]:
         if isinstance(x, Tensor):
             if not x.level:
                 self.tensors.append(x)
             yield from vars(x).values()
-            if x._base is not None:
-                yield x._base
+            if x._edge is not None and not x.level:
+                yield x._edge.node if type(x._edge) is Port else x._edge
+        elif isinstance(x, (Node, AccumulateGrad)):
+            if isinstance(x, Node):
+                self.nodes.append(x)
+            yield from below(x)
         elif isinstance(x, dict):
             self._containers.append((x, dict(x)))
             self._pin(*x)
@@ -159,6 +179,8 @@ class Reach:
         """Storages of the tensors found, and of arrays that the objects found keep for themselves,
         by identity."""
         found = [storage_of(t.array) for t in self.tensors]
+        found += [storage_of(a) for n in self.nodes if type(n.saved) is tuple
+                  for a in arrays_of(n.saved)]
 
         def note(array: Any) -> Any:
             found.append(storage_of(array))
@@ -170,9 +192,12 @@ class Reach:
     # ------------------------------------------------------------------ storage-less and back
     def replaceable(self, t: Any) -> bool:
         """True if another tensor may stand in the places where `t` was found, so that dropping it
-        there frees its storage during the rehearsal."""
-        return (type(t) is Tensor and id(t) not in self._pinned and t._base is None
-                and not t._kids and not (t._rg and t.is_leaf))
+        there frees its storage during the rehearsal; of views and their base, all or none."""
+        base = t if t._base is None else t._base
+        kids = [kid for ref in base._kids or () if (kid := ref()) is not None]
+        return (t is base or any(kid is t for kid in kids)) and all(
+            type(x) is Tensor and id(x) in self._seen and id(x) not in self._pinned
+            and not (x._rg and x.is_leaf) for x in (base, *kids))
 
     def replace(self, stand_in: Any) -> None:
         """Put `stand_in(tensor)` (the tensor itself, or another) where tensors were found."""
@@ -233,10 +258,17 @@ class Shadows:
             self._tensors.append((t, (t.array, t._rg, t._edge, cell), dict(vars(t))))
             if reach.replaceable(t):
                 twins[id(t)] = self._stand_in(t)
+        for twin in twins.values():
+            if twin._base is not None:
+                twin._base = twins[id(twin._base)]
+            elif twin._kids:
+                alive = [kid for ref in twin._kids if (kid := ref()) is not None]
+                twin._kids = [weakref.ref(twins[id(kid)]) for kid in alive]
         reach.replace(lambda t: twins.get(id(t), t))
         for t in reach.tensors:
             if id(t) not in twins:
                 t.array = self.of(t.array, known=not t._rg)
+        self._nodes = self._doubles(twins) if reach.nodes else []
         self._twins: list[Any] = [weakref.ref(t) for t in twins.values()]
         self._twins += [weakref.ref(t) for t in reach.tensors if id(t) not in twins]
         self._cells = list(cells.values())
@@ -250,6 +282,18 @@ class Shadows:
             t = ref()
             if t is not None:
                 yield t
+
+    def nodes(self) -> Iterator[Any]:
+        """The nodes, recorded before, that the run sees."""
+        yield from (node for ref in self._nodes if (node := ref()) is not None)
+
+    def _doubles(self, twins: dict[int, Any]) -> list[Any]:
+        """Let what the run sees lead to doubles of the nodes that were found."""
+        doubles = Doubles(self.reach.nodes, lambda t: twins.get(id(t), t), self.of)
+        for t in self.reach.tensors:
+            seen = twins.get(id(t), t)
+            seen._edge = doubles.edge(seen._edge)
+        return [weakref.ref(double) for _, double in doubles.pairs]
 
     def _stand_in(self, t: Any) -> Any:
         twin: Any = object.__new__(Tensor)

@@ -8,7 +8,7 @@ from adjoint.base.errors import ArgumentError
 from adjoint.base.text import format_bytes
 from adjoint.core.modes import watchers
 from adjoint.core.rehearsal import rehearsal
-from adjoint.core.tensor import Tensor
+from adjoint.core.tensor import Node, Tensor
 from adjoint.kernels import alloc
 from adjoint.memory import meters
 from adjoint.memory.allocator import max_memory_allocated, memory_allocated
@@ -53,7 +53,7 @@ class track:
         storages = reach.storages()
         self._before = sum(bytes_of(s) for s in storages.values())
         self._ledger = ledger = Ledger(_Meter(self._before) if alloc.installed() else _Sum())
-        enter(ledger, reach, reach.tensors)
+        enter(ledger, reach, reach.tensors, reach.nodes)
         if not alloc.installed():
             ledger.meter.ledger = ledger
         for storage in storages.values():
@@ -134,6 +134,8 @@ def _everything() -> Reach:
         if issubclass(type(x), Tensor):            # (isinstance would ask lazy objects)
             if not x.level:
                 found.tensors.append(x)
+        elif issubclass(type(x), Node):
+            found.nodes.append(x)
         elif hasattr(type(x), "add_param_group") and hasattr(type(x), "zero_grad"):
             if isinstance(vars(x).get("param_groups"), list) and "state" in vars(x):
                 found.optimizers.append(x)
