@@ -451,6 +451,9 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if self.level == core.DISPATCHED:
         memo[id(self)] = self.clone().detach().requires_grad_(self._rg)
         return memo[id(self)]
+    if self.level:                      # a value of a transform: its derivative is copied too
+        memo[id(self)] = self.clone()
+        return memo[id(self)]
     t: Tensor = object.__new__(type(self))
     t.array = _copy_storage(self.array, memo)
     t._edge = t._cell = None

@@ -281,6 +281,27 @@ def test_functional_call_ties_weights() -> None:
     assert ad.func.functional_call(net, new, (x,), tie_weights=False).tolist() == [[6.0, 6.0]]
     with pytest.raises(ValueError, match="multiple values for keys"):
         ad.func.functional_call(net, {**new, "1.weight": ad.zeros(2, 2)}, (x,))
+    assert ad.func.functional_call(net, new, (x,), strict=True).tolist() == [[4.0, 4.0]]
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\): \['1.weight'\]"):
+        ad.func.functional_call(net, new, (x,), tie_weights=False, strict=True)
+
+
+def test_stacked_models_agree() -> None:
+    """What is frozen stays frozen, leaves of their own; models that differ are refused."""
+    nets = [ad.nn.Sequential(ad.nn.Linear(2, 2), ad.nn.BatchNorm1d(2)) for _ in range(3)]
+    for net in nets:
+        net[0].weight.requires_grad_(False)
+    params, buffers = ad.func.stack_module_state(nets)
+    assert {n: p.requires_grad for n, p in params.items()} == {
+        "0.weight": False, "0.bias": True, "1.weight": True, "1.bias": True}
+    assert all(p.is_leaf for p in (*params.values(), *buffers.values()))
+    assert buffers["1.num_batches_tracked"].tolist() == [0, 0, 0]
+    nets[1][0].weight.requires_grad_(True)
+    with pytest.raises(RuntimeError, match=r"0.weight from each model .*\[False, True, False\]"):
+        ad.func.stack_module_state(nets)
+    nets[2].eval()
+    with pytest.raises(RuntimeError, match="the same training/eval mode"):
+        ad.func.stack_module_state(nets)
 
 
 def test_cotangents_of_grad_may_be_mapped() -> None:

@@ -120,3 +120,23 @@ def test_hutchinson_estimates() -> None:
     # variance of one sample: 2 (|H|_F^2 - the diagonal's)
     spread = np.sqrt(2 * ((h ** 2).sum() - (np.diag(h) ** 2).sum()) / count)
     assert abs(trace.item() - np.trace(h)) < 4 * spread
+
+
+@pytest.mark.row("F61")
+def test_hutchinson_over_trees() -> None:
+    """`like` may be a tree, such as a model's parameters; the diagonal has its structure."""
+    like = {"w": ad.tensor(RNG.standard_normal((2, 3))), "b": [ad.tensor(RNG.standard_normal(4))]}
+
+    def quartic(p: Any) -> Any:
+        return (p["w"] ** 4).sum() + (p["b"][0] ** 3).sum()
+
+    def product(z: Any) -> Any:
+        return af.hvp(quartic, (like,), (z,))[1][0]
+    want = 12 * like["w"].numpy() ** 2, 6 * like["b"][0].numpy()
+    diagonal = af.hutchinson_diagonal(product, like, samples=1)
+    np.testing.assert_allclose(diagonal["w"].numpy(), want[0], rtol=1e-12)
+    np.testing.assert_allclose(diagonal["b"][0].numpy(), want[1], rtol=1e-12)
+    trace = af.hutchinson_trace(product, like, samples=3).item()
+    assert trace == pytest.approx(want[0].sum() + want[1].sum(), rel=1e-12)
+    with pytest.raises(ValueError, match="structure of `like`, got 1 leaves for 2"):
+        af.hutchinson_trace(lambda z: z["w"], like)

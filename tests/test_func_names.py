@@ -98,6 +98,59 @@ def test_randomness_modes(name: str) -> None:
         assert len(np.unique(same[:, 0], axis=0)) == 2
 
 
+@pytest.mark.parametrize("chunk", [None, 1, 2, 4])
+def test_parts_of_a_map_share_the_same_draws(chunk: int | None) -> None:
+    """F60: "same" is the same for all examples, also where they run in several parts; "different"
+    goes on drawing from part to part."""
+    def draw(v: Any) -> Any:
+        return v + ad.rand((), dtype=ad.float64)
+    ad.manual_seed(3)
+    once = ad.rand(4, dtype=ad.float64).numpy()
+    ad.manual_seed(3)
+    same = af.vmap(draw, randomness="same", chunk_size=chunk)(t(np.zeros(4))).numpy()
+    np.testing.assert_array_equal(same, np.full(4, once[0]))
+    ad.manual_seed(3)
+    own = af.vmap(draw, randomness="different", chunk_size=chunk)(t(np.zeros(4))).numpy()
+    np.testing.assert_array_equal(own, once)
+
+    def noisy(p: Any) -> Any:              # one mask for every column, of both leaves
+        return ad.nn.functional.dropout(p["a"] + p["b"])
+    ad.manual_seed(0)
+    columns = af.jacfwd(noisy, randomness="same", chunk_size=chunk)({"a": t(M), "b": t(M)})
+    mask = columns["a"].numpy().reshape(M.size, M.size)
+    assert set(np.unique(np.diag(mask))) == {0.0, 2.0}
+    np.testing.assert_array_equal(mask, np.diag(np.diag(mask)))
+    np.testing.assert_array_equal(columns["b"].numpy().reshape(M.size, M.size), mask)
+
+
+@pytest.mark.parametrize("name", ["vmap", "jacfwd", "jacrev", "jacobian"])
+def test_a_part_has_some_examples(name: str) -> None:
+    """The size of a part is refused where it is given, before anything runs."""
+    for size in (0, -2):
+        with pytest.raises(ValueError, match=f"{name}: chunk_size should be .* {size}"):
+            getattr(af, name)(ad.sin, chunk_size=size)
+
+
+def test_copies_keep_their_derivative() -> None:
+    """deepcopy of a value inside of a transform is a value of that transform; of one that has
+    escaped it raises as every use does."""
+    import copy
+    held = []
+
+    def h(v: Any) -> Any:
+        held.append(v)
+        w = copy.deepcopy([v, v])
+        assert w[0] is w[1] is not v
+        w[0].mul_(3.0)
+        return w[1] + v
+    x = t(V)
+    assert ad.allclose(af.vmap(h)(x), 4 * x)
+    assert ad.allclose(af.jvp(h, (x,), (x * x,))[1], 4 * x * x)
+    for kind, v in zip(("vmap", "jvp"), held, strict=True):
+        with pytest.raises(TypeError, match=f"{kind} called at .*test_func_names"):
+            copy.deepcopy(v)
+
+
 @pytest.mark.parametrize("name", ["bernoulli", "multinomial", "replacement", "poisson"])
 def test_draws_of_mapped_probabilities(name: str) -> None:
     """Every example's own distribution is drawn from, and nothing else."""

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.autograd.modes import no_grad
+from adjoint.base.errors import ArgumentError, StructureError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.push import jvp
 from adjoint.func.reverse import Pull, as_tensor, check_complex, grad, numbers
 from adjoint.func.vmap import vmap
-from adjoint.ops.generator import source
+from adjoint.ops.generator import rewind, source
 from adjoint.ops.shape import cat_op, reshape
 
 CHUNK = 1 << 10
@@ -34,6 +35,12 @@ def _basis(t: Tensor, size: int, start: int, rows: int) -> Tensor:
 
 def _zeros(t: Tensor, rows: int) -> Tensor:
     return wrap(np.zeros((rows, *t.shape), t.array.dtype))
+
+
+def _check_chunk(what: str, chunk_size: int | None) -> None:
+    if chunk_size is not None and chunk_size <= 0:
+        raise ArgumentError(f"{what}: chunk_size should be None or greater than 0, got "
+                            f"{chunk_size}")
 
 
 def _per_output(out_spec: Spec, blocks: Sequence[Sequence[Any]], specs: Sequence[Spec],
@@ -64,6 +71,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
             [0., 4.]])
     """
     nums, single = numbers(argnums)
+    _check_chunk("jacfwd", chunk_size)
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -85,6 +93,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
         columns: list[list[Any]] = []
         out_spec: Spec | None = None
         aux: Any = None
+        begin = rewind(randomness)
         for k, leaf in enumerate(leaves):
             parts: list[list[Any]] = []
             size = leaf.array.size
@@ -93,6 +102,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
                 rows = min(step, size - start)
                 seeds = [_basis(t, size, start, rows) if j == k else _zeros(t, rows)
                          for j, t in enumerate(leaves)]
+                begin()
                 found = vmap(along, randomness=randomness)(*seeds)
                 if has_aux:
                     found, aux = found
@@ -132,6 +142,7 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
             [0., 4.]])
     """
     nums, single = numbers(argnums)
+    _check_chunk("jacrev", chunk_size)
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -193,6 +204,8 @@ def jacobian(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = Fals
     >>> j, why = ad.func.jacobian(lambda x: x.sum(), explain=True)(ad.ones(3)); str(why)
     'reverse mode: 3 inputs > 1 outputs, so 1 passes'
     """
+    _check_chunk("jacobian", chunk_size)
+
     def main(*args: Any, **kwargs: Any) -> Any:
         return func(*args, **kwargs)[0] if has_aux else func(*args, **kwargs)
 
@@ -258,24 +271,43 @@ def fisher_product(log_likelihood: Callable[..., Any], primals: Any, tangents: A
     return tuple(p.regroup(p.back([push / out.shape[0]], keep=False)))
 
 
-def hutchinson_trace(matvec: Callable[[Any], Any], like: Tensor, samples: int = 16,
+def hutchinson_trace(matvec: Callable[[Any], Any], like: Any, samples: int = 16,
                      generator: Any = None) -> Any:
-    """An unbiased estimate of tr(A) from products A z with random signs z (Hutchinson 1990)."""
-    total: Any = 0.0
-    for _ in range(samples):
-        z = _signs(like, generator)
-        total = total + (z * matvec(z)).sum()
-    return total / samples
+    """An unbiased estimate of tr(A) from products A z with random signs z (Hutchinson 1990).
+
+    like  a tensor or a tree of tensors of the shapes that `matvec` takes and gives
+
+    >>> import adjoint as ad
+    >>> ad.func.hutchinson_trace(lambda z: 2.0 * z, ad.zeros(3), samples=1)
+    tensor(6.)
+    """
+    return sum(x.sum() for x in flatten(_mean(matvec, like, samples, generator))[0])
 
 
-def hutchinson_diagonal(matvec: Callable[[Any], Any], like: Tensor, samples: int = 16,
+def hutchinson_diagonal(matvec: Callable[[Any], Any], like: Any, samples: int = 16,
                         generator: Any = None) -> Any:
-    """An unbiased estimate of diag(A) (Bekas, Kokiopoulou, Saad 2007)."""
-    total: Any = 0.0
+    """An unbiased estimate of diag(A), shaped as `like` is, a tensor or a tree of them (Bekas,
+    Kokiopoulou, Saad 2007).
+
+    >>> import adjoint as ad
+    >>> ad.func.hutchinson_diagonal(lambda z: ad.arange(3) * z, ad.zeros(3), samples=1)
+    tensor([0., 1., 2.])
+    """
+    return _mean(matvec, like, samples, generator)
+
+
+def _mean(matvec: Callable[[Any], Any], like: Any, samples: int, generator: Any) -> Any:
+    """The mean of z * (A z), as a tree like `like`."""
+    leaves, spec = flatten(like)
+    totals: list[Any] = [0.0] * len(leaves)
     for _ in range(samples):
-        z = _signs(like, generator)
-        total = total + z * matvec(z)
-    return total / samples
+        zs = [_signs(x, generator) for x in leaves]
+        products, found = flatten(matvec(unflatten(list(zs), spec)))
+        if found != spec:
+            raise StructureError(f"hutchinson: the product must have the structure of `like`, got "
+                                 f"{found.leaves} leaves for {spec.leaves}")
+        totals = [t + z * p for t, z, p in zip(totals, zs, products, strict=True)]
+    return unflatten([t / samples for t in totals], spec)
 
 
 def _signs(like: Tensor, generator: Any) -> Any:

@@ -26,27 +26,27 @@ def _places(module: Any) -> dict[str, tuple[Any, str, str]]:
 def _swapped(module: Any, given: Mapping[str, Tensor], tie_weights: bool, strict: bool
              ) -> Iterator[None]:
     places = _places(module)
+    by_id: dict[int, list[str]] = {}            # one object under several names is tied
+    for key, (owner, table, name) in places.items():
+        by_id.setdefault(id(getattr(owner, table)[name]) if tie_weights else len(by_id), []
+                         ).append(key)
+    chosen = dict(given)
+    for names in by_id.values():                # tied names get the one value that is given
+        values = {id(given[n]): given[n] for n in names if n in given}
+        if len(values) > 1:
+            raise ArgumentError("functional_call got multiple values for keys "
+                                f"{[n for n in names if n in given]}, which are tied. Consider "
+                                "using tie_weights=False")
+        for value in values.values():
+            chosen.update((n, value) for n in names)
     unknown = [k for k in given if k not in places]
-    missing = [k for k in places if k not in given]
+    missing = [k for k in places if k not in chosen]
     if unknown and strict or strict and missing:
         raise ArgumentError(f"functional_call: Unexpected key(s): {unknown}. Missing key(s): "
                             f"{missing}.")
     if unknown:
         raise ArgumentError(f"functional_call: the module has no parameter or buffer named "
                             f"{unknown}; it has {list(places)}")
-    chosen = dict(given)
-    if tie_weights:  # one object under several names gets the one value that is given
-        by_id: dict[int, list[str]] = {}
-        for key, (owner, table, name) in places.items():
-            by_id.setdefault(id(getattr(owner, table)[name]), []).append(key)
-        for names in by_id.values():
-            values = {id(given[n]): given[n] for n in names if n in given}
-            if len(values) > 1:
-                raise ArgumentError("functional_call got multiple values for keys "
-                                    f"{[n for n in names if n in given]}, which are tied. Consider "
-                                    "using tie_weights=False")
-            for value in values.values():
-                chosen.update((n, value) for n in names)
     kept = []
     try:
         for key, value in chosen.items():
@@ -67,7 +67,8 @@ def functional_call(module: Any,
     """Call ``module`` with these tensors in place of its parameters and buffers.
 
     The module is as before afterwards, also after an error. ``args`` is a tuple, or one argument.
-    Tensors under tied names get the same value if ``tie_weights``; ``strict`` wants every name.
+    Tensors under tied names get the same value if ``tie_weights``; ``strict`` wants every name
+    (one of those that are tied).
     Raises ArgumentError for names that the module does not have.
 
     >>> import adjoint as ad
@@ -92,18 +93,38 @@ def functional_call(module: Any,
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(parameters, buffers) of several models of one architecture, stacked along a new first
-    axis: what `vmap(functional_call)` maps over."""
+    axis: what `vmap(functional_call)` maps over.
+
+    Leaves of their own, which require grad where the models' tensors do. Raises ArgumentError for
+    models of several classes or modes, or that disagree about what requires grad.
+
+    >>> import adjoint as ad
+    >>> params, _ = ad.func.stack_module_state([ad.nn.Linear(3, 2) for _ in range(4)])
+    >>> params["weight"].shape
+    adjoint.Size([4, 2, 3])
+    """
     if not models:
         raise ArgumentError("stack_module_state: Expected at least one model, got 0.")
     if len({type(m) for m in models}) > 1:
         raise ArgumentError("stack_module_state: Expected all models to be of the same class.")
-    params = {n: stack_op(*[dict(m.named_parameters())[n].detach() for m in models], dim=0)
-              for n, _ in models[0].named_parameters()}
-    for t in params.values():
-        t.requires_grad_()
-    buffers = {n: stack_op(*[dict(m.named_buffers())[n] for m in models], dim=0)
-               for n, _ in models[0].named_buffers()}
-    return params, buffers
+    if len({m.training for m in models}) > 1:
+        raise ArgumentError("stack_module_state: Expected all models to have the same "
+                            "training/eval mode.")
+    return (_stacked([dict(m.named_parameters()) for m in models]),
+            _stacked([dict(m.named_buffers()) for m in models]))
+
+
+def _stacked(states: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
+    """Per name: the values of all models, as leaves that require grad where the models' do."""
+    found = {}
+    for name, first in states[0].items():
+        if any(s[name].requires_grad != first.requires_grad for s in states):
+            raise ArgumentError(f"stack_module_state: Expected {name} from each model to have the "
+                                "same .requires_grad; got "
+                                f"{[s[name].requires_grad for s in states]}")
+        found[name] = stack_op(*[s[name].detach() for s in states], dim=0)
+        found[name].requires_grad_(first.requires_grad)
+    return found
 
 
 def skeleton(module: Any) -> Any:

@@ -14,6 +14,7 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.func.batch import Batch, BatchTensor
 from adjoint.ops.create import tensor
+from adjoint.ops.generator import rewind
 from adjoint.ops.shape import cat_op, expand_op, permute_op, unsqueeze_op
 
 
@@ -106,7 +107,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
                                 f"axis {axis_name!r} in parts, and its collectives see only one "
                                 "part; leave out chunk_size or axis_name")
         else:
-            outs, out_spec = _chunked(run, front, mask, named, size, chunk_size)
+            outs, out_spec = _chunked(run, front, mask, named, size, chunk_size, randomness)
         places = broadcast_prefix(out_dims, out_spec, "vmap: out_dims")
         return unflatten([_place(o, p, size) for o, p in zip(outs, places, strict=True)], out_spec)
     return mapped
@@ -146,10 +147,13 @@ def _tensor(x: Any) -> Any:
 
 
 def _chunked(run: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool],
-             named: Sequence[Any], size: int, step: int) -> tuple[list[Any], Any]:
+             named: Sequence[Any], size: int, step: int, randomness: str
+             ) -> tuple[list[Any], Any]:
     pieces: list[list[Any]] = []
     out_spec: Any = None
+    begin = rewind(randomness)
     for start in range(0, size, step):
+        begin()
         end = min(start + step, size)
         part = [x[start:end] if m else x for x, m in zip(front, mask, strict=True)]
         extra = [k[start:end] if isinstance(k, Tensor) else k for k in named]

@@ -6,7 +6,7 @@ of PyTorch's, so that a state saved there continues here and the other way round
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -174,6 +174,15 @@ def fork_rng(devices: Any = (), enabled: bool = True, **_: Any) -> Iterator[None
     finally:
         if enabled:
             set_rng_state(held)
+
+
+def rewind(randomness: str) -> Callable[[], None]:
+    """To be called before each part of a vmap that runs in parts: with "same", every part begins
+    where the default generator is now, so that all examples share the draws."""
+    if randomness != "same":
+        return lambda: None
+    held = get_rng_state()
+    return lambda: set_rng_state(held)
 
 
 def source(generator: Any = None) -> Stream:
