@@ -106,3 +106,50 @@ def test_a_decoder_with_rotated_keys_under_autocast() -> None:
         maps.zero_grad()
     for _ in range(3):
         agree(step)
+
+
+def _decoder() -> tuple[Any, Any]:
+    layer = nn.TransformerDecoderLayer(16, 2, 32, 0.1, batch_first=True)
+    return nn.TransformerDecoder(layer, 2), ad.randn(2, 5, 16)
+
+
+@pytest.mark.parametrize("made", ["before", "bool", "band", "in the step"])
+def test_whether_a_mask_is_the_causal_one(made: str) -> None:
+    """Numbers decide what attention keeps; those of masks are known where a step changes none."""
+    net, x = _decoder()
+    masks = {"before": ad.full((5, 5), -float("inf")).triu(1), "bool": ad.ones(5, 5).triu(1) > 0,
+             "band": ad.full((5, 5), -float("inf")).triu(2), "in the step": None}
+    mask = masks[made]
+
+    def step() -> None:
+        used = nn.Transformer.generate_square_subsequent_mask(5) if mask is None else mask
+        net(x, x, tgt_mask=used).sum().backward()
+        net.zero_grad()
+    for _ in range(2):
+        predicted, _ = agree(step)
+        assert predicted.exact
+
+
+def test_a_mask_whose_numbers_are_not_known_is_refused() -> None:
+    net, x = _decoder()
+    mask = ad.zeros(5, 5)
+
+    def step() -> None:
+        mask.fill_(-float("inf")).triu_(1)
+        net(x, x, tgt_mask=mask).sum().backward()
+    with pytest.raises(NotImplementedError, match=r"the mask \[5, 5\] is the causal one.*"
+                                                  r"pass is_causal="):
+        ad.memory.predict(step)
+    assert mask.tolist() == [[0.0] * 5] * 5
+    ad.memory.predict(lambda: net(x, x, tgt_mask=mask.triu(1), tgt_is_causal=True))
+
+
+def test_branches_that_a_choice_did_not_take_are_looked_at() -> None:
+    """Their cotangents are summed once, to see whether there is anything to drop."""
+    x, target = ad.randn(9, 6, requires_grad=True), ad.ones(9, 6)
+
+    def step() -> None:
+        F.hinge_embedding_loss(x, target).backward()
+        x.grad = None
+    for _ in range(2):
+        assert agree(step)[0].exact

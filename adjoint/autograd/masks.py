@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.anomaly import surely_finite
+from adjoint.base.aval import MetaArray
 from adjoint.core.bind import retried
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Port, Tensor
 from adjoint.ops.pointwise import where_op
 
@@ -101,6 +103,8 @@ def _apply(mask: Mask, c: Any, shape: Any) -> Any:
         for condition, taken in mask:
             c = where_op(condition, c, 0.0) if taken else where_op(condition, 0.0, c)
         return c
+    if type(c) is MetaArray and c.shape == shape:
+        call(surely_finite, c, otherwise=bool)          # (what looking takes)
     if not isinstance(c, np.ndarray) or c.shape != shape or surely_finite(c):
         return c
     c = c.copy()

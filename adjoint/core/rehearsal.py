@@ -37,3 +37,18 @@ def build(fn: Callable[..., Any], *args: Any) -> Any:
     """`fn(*args)`, whose memory the package keeps for all later calls: not the user's step's."""
     running = rehearsal.get()
     return fn(*args) if running is None else running.build(fn, args)
+
+
+def tell(tensor: Any, make: Callable[[], Any]) -> None:
+    """In a rehearsal: `make()` gives the numbers of `tensor`, for code of the package that branches
+    on them (`answer`), as long as nothing is written to it."""
+    running = rehearsal.get()
+    if running is not None:
+        running.tell(tensor, make)
+
+
+def answer(ask: Callable[[Any], bool], tensor: Any) -> bool | None:
+    """In a rehearsal: `ask` of the numbers of a storage-less tensor that was there before and to
+    which nothing was written, or of which they were told; None where they are not known."""
+    found: bool | None = rehearsal.get().answer(ask, tensor)
+    return found

@@ -62,14 +62,15 @@ def predict(step_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
         token = account.set(books)
         running = rehearsal.set(rehearser)
         try:
-            ledger, before = _run(reach, books, lambda: step_fn(*args, **kwargs))
+            ledger, before = _run(reach, rehearser, lambda: step_fn(*args, **kwargs))
         finally:
             rehearsal.reset(running)
             account.reset(token)
     return Report(ledger, before, rehearser.assumed, "predicted")
 
 
-def _run(reach: Reach, books: Books, step: Callable[[], Any]) -> tuple[Ledger, int]:
+def _run(reach: Reach, rehearser: Rehearsal, step: Callable[[], Any]) -> tuple[Ledger, int]:
+    books: Books = rehearser.books
     ledger = Ledger(books)
     outer = rehearsal.set(None)              # (the generators' states are real tensors)
     try:
@@ -80,6 +81,7 @@ def _run(reach: Reach, books: Books, step: Callable[[], Any]) -> tuple[Ledger, i
     try:
         books.meta += shadows.copied
         before = books.meta
+        shadows.tell(rehearser.tell)
         enter(ledger, reach, shadows.tensors(), shadows.nodes())
         books.begin()
         held = watchers.push(watchers.observers, ledger)

@@ -16,7 +16,7 @@ import random
 import sys
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -269,6 +269,7 @@ class Shadows:
             if id(t) not in twins:
                 t.array = self.of(t.array, known=not t._rg)
         self._nodes = self._doubles(twins) if reach.nodes else []
+        self._stood = [weakref.ref(twins.get(id(t), t)) for t in reach.tensors]
         self._twins: list[Any] = [weakref.ref(t) for t in twins.values()]
         self._twins += [weakref.ref(t) for t in reach.tensors if id(t) not in twins]
         self._cells = list(cells.values())
@@ -282,6 +283,13 @@ class Shadows:
             t = ref()
             if t is not None:
                 yield t
+
+    def tell(self, tell: Callable[[Any, Callable[[], Any]], None]) -> None:
+        """Tell which numbers the storage-less arrays of tensors that the run sees stand for."""
+        for ref, (_, (array, *_), _) in zip(self._stood, self._tensors, strict=True):
+            t = ref()
+            if t is not None and type(t.array) is MetaArray and type(array) is np.ndarray:
+                tell(t, functools.partial(np.asarray, array))
 
     def nodes(self) -> Iterator[Any]:
         """The nodes, recorded before, that the run sees."""

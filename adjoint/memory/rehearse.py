@@ -12,6 +12,7 @@ import functools
 import math
 import mmap
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -63,6 +64,8 @@ class Rehearsal:
     def __init__(self, books: Any) -> None:
         self.books = books
         self.assumed: dict[str, int] = {}  # op -> calls whose workspace is not known
+        # id -> tensor and its array (both weakly), its version, and what gives its numbers
+        self._told: dict[int, tuple[Any, Any, int, Callable[[], Any]]] = {}
 
     def compute(self, op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
                 wrapped: bool) -> tuple[Any, ...]:
@@ -100,6 +103,20 @@ class Rehearsal:
         made = fn(*args)
         self.books.outside(alloc.live_and_peak()[0] - before)
         return made
+
+    def tell(self, tensor: Any, make: Callable[[], Any]) -> None:
+        """`make()` gives the numbers of `tensor`, until something is written to it."""
+        self._told[id(tensor)] = (weakref.ref(tensor), weakref.ref(tensor.array),
+                                  tensor._version, make)
+
+    def answer(self, ask: Callable[[Any], bool], tensor: Any) -> bool | None:
+        """`ask` of the numbers of a tensor, which are not counted; None where not known."""
+        found = self._told.get(id(tensor))
+        if found is None:
+            return None
+        ref, array, version, make = found
+        same = ref() is tensor and array() is tensor.array and tensor._version == version
+        return bool(self.build(lambda: ask(make()), ())) if same else None
 
     def _note(self, what: Any) -> None:
         name = what.name if isinstance(what, Op) else getattr(what, "__name__", str(what))

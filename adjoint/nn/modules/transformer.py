@@ -4,12 +4,18 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 import adjoint.nn.functional as F
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.aval import MetaArray
+from adjoint.base.errors import ArgumentError, MetaError, ShapeError
 from adjoint.base.errors import missing as _missing
 from adjoint.core.modes import warn
+from adjoint.core.rehearsal import answer, call, tell
+from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import Tensor
 from adjoint.nn import _core
 from adjoint.nn.init import xavier_uniform_
@@ -45,7 +51,19 @@ def _activation(given: Activation) -> Callable[[Tensor], Tensor]:
 def causal_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
     """(size, size) with minus infinity above the diagonal and 0 elsewhere."""
     full: Tensor = _core.full((size, size), -math.inf, device=device, dtype=dtype).triu(1)
+    tell(full, partial(_causal, size))
     return full
+
+
+def _causal(size: int) -> Any:
+    """The causal mask as an array of float32."""
+    return np.triu(np.full((size, size), -math.inf, np.float32), 1)
+
+
+def _matches(mask: Any) -> bool:
+    """Whether a square array is the causal mask."""
+    wanted = _causal(len(mask))
+    return bool(((mask == wanted) if mask.dtype.kind != "b" else (mask == (wanted != 0))).all())
 
 
 def _is_causal(mask: Tensor | None, given: bool | None) -> bool:
@@ -53,10 +71,21 @@ def _is_causal(mask: Tensor | None, given: bool | None) -> bool:
     if given is not None or mask is None:
         return bool(given)
     array = mask.array
-    if mask.ndim != 2 or array.shape[0] != array.shape[1] or not hasattr(array, "tobytes"):
+    if mask.ndim != 2 or array.shape[0] != array.shape[1]:
         return False
-    wanted = causal_mask(array.shape[0]).array
-    return bool(((array == wanted) if array.dtype.kind != "b" else (array == (wanted != 0))).all())
+    if type(array) is not MetaArray:
+        return isinstance(array, np.ndarray) and _matches(array)
+    if rehearsal() is None:                    # device meta: nothing to compare
+        return False
+    call(_matches, array, otherwise=bool)      # (what comparing takes)
+    found = answer(_matches, mask)
+    if found is None:
+        raise MetaError(
+            f"predict(): whether the mask {list(array.shape)} is the causal one follows from "
+            "numbers that are not known here, and decides what attention keeps; pass is_causal= "
+            "(tgt_is_causal=), or make the mask before the step or by "
+            "Transformer.generate_square_subsequent_mask")
+    return found
 
 
 class TransformerEncoderLayer(Module):
