@@ -153,3 +153,37 @@ def test_branches_that_a_choice_did_not_take_are_looked_at() -> None:
         x.grad = None
     for _ in range(2):
         assert agree(step)[0].exact
+
+
+@pytest.mark.parametrize("make", [
+    lambda p: ad.optim.SparseAdam(p), lambda p: ad.optim.Adagrad(p),
+    lambda p: ad.optim.SGD(p, lr=0.1), lambda p: ad.optim.SGD(p, lr=0.1, momentum=0.9)],
+    ids=["SparseAdam", "Adagrad", "SGD", "momentum"])
+def test_sparse_gradients(make: Callable[..., Any]) -> None:
+    """Of a table with padding, twice in a step: two gradients are added. The one before is freed."""
+    table = nn.Embedding(200, 16, padding_idx=0, sparse=True)
+    index = ad.tensor([[1, 5], [0, 3]])
+    optimizer = make(list(table.parameters()))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        table(index).square().sum().backward()
+        table(index[:, 0]).exp().sum().backward()
+        optimizer.step()
+    for _ in range(3):
+        predicted, measured = agree(step)
+        assert predicted.exact
+        assert predicted.roles == measured.roles
+    assert table.weight.grad.is_sparse
+
+
+def test_a_sparse_matrix_that_was_there_before() -> None:
+    at = ad.tensor([[0, 1, 1, 2], [2, 0, 2, 1]])
+    matrix = ad.sparse_coo_tensor(at, ad.ones(4), (3, 3)).coalesce()
+    w = nn.Parameter(ad.randn(3, 5))
+
+    def step() -> None:
+        w.grad = None
+        (matrix @ w).tanh().sum().backward()
+    for _ in range(2):
+        assert agree(step)[0].exact

@@ -31,6 +31,7 @@ from adjoint.core.tensor import AccumulateGrad, Cell, Node, Port, Tensor
 from adjoint.memory.graphs import Doubles, below
 from adjoint.memory.ledger import arrays_of, bytes_of, storage_of
 from adjoint.ops.generator import Generator, default_generator
+from adjoint.ops.sparse_tensor import SparseTensor
 
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), np.ndarray, np.generic,
           np.dtype, BuiltinFunctionType, CodeType, range, slice, MetaArray, Op)
@@ -179,6 +180,7 @@ class Reach:
         """Storages of the tensors found, and of arrays that the objects found keep for themselves,
         by identity."""
         found = [storage_of(t.array) for t in self.tensors]
+        found += [storage_of(t._at) for t in self.tensors if type(t) is SparseTensor]
         found += [storage_of(a) for n in self.nodes if type(n.saved) is tuple
                   for a in arrays_of(n.saved)]
 
@@ -196,7 +198,7 @@ class Reach:
         base = t if t._base is None else t._base
         kids = [kid for ref in base._kids or () if (kid := ref()) is not None]
         return (t is base or any(kid is t for kid in kids)) and all(
-            type(x) is Tensor and id(x) in self._seen and id(x) not in self._pinned
+            type(x) in (Tensor, SparseTensor) and id(x) in self._seen and id(x) not in self._pinned
             and not (x._rg and x.is_leaf) for x in (base, *kids))
 
     def replace(self, stand_in: Any) -> None:
@@ -259,6 +261,9 @@ class Shadows:
             if reach.replaceable(t):
                 twins[id(t)] = self._stand_in(t)
         for twin in twins.values():
+            if type(twin) is SparseTensor:
+                twin._held = twins.get(id(twin._held), twin._held)
+                twin._at = self.of(twin._at, known=True)
             if twin._base is not None:
                 twin._base = twins[id(twin._base)]
             elif twin._kids:
@@ -304,7 +309,7 @@ class Shadows:
         return [weakref.ref(double) for _, double in doubles.pairs]
 
     def _stand_in(self, t: Any) -> Any:
-        twin: Any = object.__new__(Tensor)
+        twin: Any = object.__new__(type(t))
         twin.array, twin._rg, twin._edge, twin._cell = (
             self.of(t.array, known=not t._rg), t._rg, t._edge, t._cell)
         vars(twin).update(vars(t))

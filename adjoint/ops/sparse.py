@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.op import op
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.index import index_op, index_put_op
 from adjoint.ops.linalg import conj
@@ -298,9 +299,15 @@ def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1.0,
     return c._with(add(mul(c._held, beta), mul(dots, alpha)))
 
 
+def _copied(x: Any) -> Any:
+    if type(x) is not MetaArray:
+        return np.array(x)
+    return call(np.array, x, otherwise=lambda: MetaArray(x.shape, x.dtype))
+
+
 def embedding_gradient(ct: Any, index: Any, rows: int, padding_idx: int) -> Any:
     """The gradient of an embedding table: the rows that were read, uncoalesced."""
-    held = ct if isinstance(ct, Tensor) else wrap(np.array(ct))
+    held = ct if isinstance(ct, Tensor) else wrap(_copied(ct))
     width = held.shape[-1]
     at = np.asarray(index.array if isinstance(index, Tensor) else index).reshape(-1)
     held = reshape(held, (-1, width))

@@ -8,6 +8,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from operator import getitem, setitem
 from typing import Any
 
 import numpy as np
@@ -285,11 +286,14 @@ class Optimizer:
         grad = p.grad.coalesce()
         at = tuple(grad._indices().array)
         whole = [p.array, *(s.array for s in tensors)]
-        parts = [a[at] for a in whole]
+        parts = [_rows(a, at) for a in whole]
         run(rule, [parts[0], grad._values().detach().array, *parts[1:]], self._scratch, scratch,
             numbers)
         for a, part in zip(whole, parts, strict=True):
-            a[at] = part
+            if type(a) is MetaArray:
+                call(setitem, a, at, part, otherwise=tuple)
+            else:
+                a[at] = part
         self._written([(p, tensors)])
 
     def _together(self, name: str, work: Work, **numbers: Any) -> Work:
@@ -496,6 +500,14 @@ def check(ok: bool, message: str) -> None:
     """ArgumentError with ``message`` unless ``ok``."""
     if not ok:
         raise ArgumentError(message)
+
+
+def _rows(a: Any, at: Any) -> Any:
+    """Copies of the rows of an array; where it is storage-less, what they would take."""
+    if type(a) is not MetaArray:
+        return a[at]
+    return call(getitem, a, at,
+                otherwise=lambda: MetaArray((len(at[0]), *a.shape[len(at):]), a.dtype))
 
 
 def _columns(work: Work) -> list[list[Any]]:
