@@ -194,10 +194,10 @@ class Arrange:
         f.store(edges, self.edges)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            edge = f.call("PyTuple_GetItem", "ptr", edges, i)
+            edge = w.item(edges, i)
             w.when(w.differs(edge, w.none), lambda: self._edge(node, edge))
             return []
-        f.loop(f.i64(0), f.call("PyTuple_Size", "i64", edges), 1, [], one)
+        f.loop(f.i64(0), w.length(edges), 1, [], one)
         f.store(w.null, self.edges)
         w.drop(edges)
         f.goto(done)

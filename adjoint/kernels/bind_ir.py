@@ -8,14 +8,13 @@
 `views_ir` of each; None where they are not known. The result is None where it is not the code's
 business: an operand of a transform, without storage or of a foreign type, a state other than
 "gradients or none", residuals of unusual kinds; and where the op's function raised, so that `bind`
-can say in words what was wrong. What follows from the result, views and several outputs, is in
-`outputs_ir`.
+can say in words what was wrong. What follows from the result is in `outputs_ir` and `views_ir`.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from adjoint.kernels import outputs_ir, plans_ir, views_ir
+from adjoint.kernels import outputs_ir, views_ir
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.nodes_ir import place
 from adjoint.kernels.objects_ir import ELEMENTS, declare
@@ -24,11 +23,9 @@ from adjoint.kernels.outputs_ir import Outputs
 ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false", "none",
        "none_type", "float", "int", "bool", "tuple", "counter", "edge_of", "getframe", "is_inside",
        "cell", "ref", "kept", "inference", "inferring", "exposed", "version", "asarray", "aval_of",
-       "aval_type",
-       "make_view", "exception", "memory_error", "minus_one", "in", "out", "aval",
-       "avals",
+       "aval_type", "multi", "exception", "memory_error", "minus_one", "in", "out", "aval", "avals",
        # names of attributes
-       "impl", "prepare", "facts", "shape_name", "new", *outputs_ir.ENV, *plans_ir.ENV)
+       "impl", "prepare", "facts", "shape_name", "new", *outputs_ir.ENV, *views_ir.ENV)
 OP, OPERANDS, ATTRS = range(3)
 MOST = 60                # operands
 # places in `Op.facts`
@@ -43,7 +40,6 @@ def text(offsets: Mapping[str, int]) -> str:
     place(code, offsets, ENV)
     views_ir.emit(code, offsets, ENV)
     _Bind(code, offsets).emit()
-    plans_ir.emit(code, offsets, ENV)
     return code.text()
 
 
@@ -53,8 +49,8 @@ class _Bind(Outputs):
     def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
         super().__init__(code, offsets, ENV, "bind")
         f = self.f
-        self.temporaries = self.arrays, self.values, self.out, self.many = (
-            self.variable(), self.variable(), self.variable(), self.variable())
+        self.arrays, self.values, self.out, self.many = (self.variable() for _ in range(4))
+        self.temporaries += self.arrays, self.values, self.out, self.many
         self.needs, self.tensors = (f.emit("ptr", "alloca i64, align 8") for _ in range(2))
         self.plan = self.variable()
 
@@ -69,109 +65,137 @@ class _Bind(Outputs):
             f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(3))
         self.mode()
         w.need(w.has(self.operands, "type", w.env("tuple")), "other")
-        self.n = f.call("PyTuple_Size", "i64", self.operands)
+        self.n = w.length(self.operands)
         w.need(self.n.compare("sle", MOST), "other")
         self.facts = self._attribute(self.op, "facts")
         self._collect()
         self._choose()
         self._compute()
-        multi, single = f.label("multi"), f.label("single")
-        f.branch(self._fact_is(MULTI, "true"), multi, single)
-        f.start(single)
-        self._single()
-        f.start(multi)
-        self._several()
+        self.several = self._fact_is(MULTI, "true")
+        self._wrap()
+        self._record()
+        self._tie()
+        self._finish()
         self._raised()
         self.ends()
 
-    def _single(self) -> None:
-        """Return the one output."""
+    def _both(self, one: Callable[[], None], many: Callable[[], None]) -> None:
+        """What is done for one output, or for several."""
+        f = self.f
+        several, single, done = f.label("several"), f.label("single"), f.label("both")
+        f.branch(self.several, several, single)
+        for block, body in ((several, many), (single, one)):
+            f.start(block)
+            body()
+            f.goto(done)
+        f.start(done)
+
+    def _wrap(self) -> None:
+        """`made`: the tensor of the output, still empty; `many`: the tuple of several. What an op
+        gives for arrays is returned as it is."""
         f, w = self.f, self.w
+        multi, single, done = f.label("multi"), f.label("single"), f.label("wrapped")
+        f.branch(self.several, multi, single)
+        f.start(single)
         self._as_array()
         out = f.load(self.out, "ptr")
-        wrapped, bare_result = f.label("wrapped"), f.label("bare_result")
-        f.branch(self.raw, bare_result, wrapped)
-        f.start(bare_result)
-        w.hold(out)
-        self._leave(out)
-        f.start(wrapped)
+
+        def bare() -> None:
+            w.hold(out)
+            self.leave(out)
+        self._unless_raw(bare)
         made = self.alloc(w.env("tensor"), self.made)
         w.put(made, "array", out)
-        plan = f.load(self.plan, "ptr")
-        graph, bare, done = f.label("graph"), f.label("bare"), f.label("made")
-        f.branch(w.differs(plan, w.null), graph, bare)
-        f.start(bare)
-        self.unrecorded(made, self.cell)
+        block = f.block
         f.goto(done)
-        f.start(graph)
-        node = self._node(plan)
-        w.put(node, "shape", self.new("PyObject_GetAttr", out, w.env("shape_name")), owned=True)
-        w.put(node, "dtype", w.field(out, "descr"))
-        self._residuals(node, lambda at: self.output(made, out), plan)
-        self.cell_or_none(made)
-        self.stamp(node)
-        w.put(made, "_rg", w.env("true"))
-        w.put(made, "_edge", node, owned=True)
-        f.store(w.null, self.node)                      # it is the tensor's now
-        f.goto(done)
-        f.start(done)
-        view, tied = f.label("view"), f.label("tied")
-        f.branch(self._fact_is(VIEW, "true"), view, tied)
-        f.start(view)
-        self.tie(made, w.env("minus_one"), "")
-        f.goto(tied)
-        f.start(tied)
-        self._leave(made)
-
-    def _several(self) -> None:
-        """Return the outputs as a tuple."""
-        f, w = self.f, self.w
+        f.start(multi)
         outs = f.load(self.out, "ptr")
         w.need(w.has(outs, "type", w.env("tuple")), "other")
         hidden = f.call("PyLong_AsLongLong", "i64", self._fact(HIDDEN))
-        total = f.call("PyTuple_Size", "i64", outs)
+        total = w.length(outs)
         visible = f.emit("i64", f"sub i64 {total.ref}, {hidden.ref}")
-        wrapped, bare_result = f.label("wrapped"), f.label("bare_result")
-        f.branch(self.raw, bare_result, wrapped)
-        f.start(bare_result)
-        self._leave(self.new("PyTuple_GetSlice", outs, f.i64(0), visible))
-        f.start(wrapped)
+        self._unless_raw(lambda: self.leave(
+            self.new("PyTuple_GetSlice", outs, f.i64(0), visible)))
         self.tensors_of(outs, visible, total)
+        other = f.block
+        f.goto(done)
+        f.start(done)
+        self.visible = f.phi("i64", [(f.i64(1), block), (visible, other)])
+
+    def _unless_raw(self, leave: Callable[[], None]) -> None:
+        f = self.f
+        on, raw = f.label("tensors"), f.label("raw")
+        f.branch(self.raw, raw, on)
+        f.start(raw)
+        leave()
+        f.start(on)
+
+    def _record(self) -> None:
+        """Fill the tensors, with a node behind them where there is a plan."""
+        f, w = self.f, self.w
         plan = f.load(self.plan, "ptr")
-        graph, bare, done = f.label("graph"), f.label("bare"), f.label("made")
+        graph, bare, done = f.label("graph"), f.label("bare"), f.label("recorded")
         f.branch(w.differs(plan, w.null), graph, bare)
         f.start(bare)
-        self.each(visible, lambda i, t: self.unrecorded(t, self.cell))
+        self._both(lambda: self.unrecorded(f.load(self.made, "ptr"), self.cell),
+                   lambda: self.each(self.visible, lambda i, t: self.unrecorded(t, self.cell)))
         f.goto(done)
         f.start(graph)
         node = self._node(plan)
-        self.shapes(node, visible)
-        self._residuals(node, lambda at: self.one_of(outs, at, visible), plan)
+        out = f.load(self.out, "ptr")
+
+        def shape() -> None:
+            w.put(node, "shape", self.new("PyObject_GetAttr", out, w.env("shape_name")), owned=True)
+            w.put(node, "dtype", w.field(out, "descr"))
+        self._both(shape, lambda: self.shapes(node, self.visible))
+        self._residuals(node, lambda at: w.either(
+            self.several, lambda: self.one_of(out, at, self.visible),
+            lambda: self.output(f.load(self.made, "ptr"), out)), plan)
         self.stamp(node)
-        self.ports(node, visible, self._fact(FLOWS))
+
+        def tail() -> None:
+            made = f.load(self.made, "ptr")
+            self.cell_or_none(made)
+            w.put(made, "_rg", w.env("true"))
+            w.put(made, "_edge", node, owned=True)
+            f.store(w.null, self.node)                  # it is the tensor's now
+        self._both(tail, lambda: self.ports(node, self.visible, self._fact(FLOWS)))
         f.goto(done)
         f.start(done)
+
+    def _tie(self) -> None:
+        """Tie views to what they show."""
+        f, w = self.f, self.w
         view, tied = f.label("view"), f.label("tied")
         f.branch(self._fact_is(VIEW, "true"), view, tied)
         f.start(view)
-        self.each(visible, lambda i, t: self.tie(t, i, "multi"))
+
+        def numbered(i: Value, t: Value) -> None:
+            number = self.new("PyLong_FromLongLong", i)
+            w.drop(number)                              # it stays: they are at most `MOST`
+            self._tied(t, number, "multi")
+        self._both(lambda: self._tied(f.load(self.made, "ptr"), w.env("minus_one"), "none"),
+                   lambda: self.each(self.visible, numbered))
         f.goto(tied)
         f.start(tied)
-        made = f.load(self.many, "ptr")
-        f.store(w.null, self.many)
-        w.when(w.differs(f.load(self.node, "ptr"), w.null),
-               lambda: w.drop(f.load(self.node, "ptr")))
-        self._leave(made)
 
-    def _leave(self, result: Value) -> None:
-        """Return a result, and give back everything else."""
-        for held in self.temporaries:
-            self.give_back(held)
-        self.f.ret(result)
+    def _tied(self, made: Value, number: Value, creation: str) -> None:
+        f, w = self.f, self.w
+        done = f.call("tie", "i32", made, number, w.item(self.operands, 0), self.op, self.attrs,
+                      self.state, w.env(creation))
+        w.need(done.compare("ne", 0), "failed")
+
+    def _finish(self) -> None:
+        """Return the tensor, or the tuple."""
+        f, w = self.f, self.w
+        place = f.select(self.several, self.many, self.made)
+        result = f.load(place, "ptr")
+        f.store(w.null, place)
+        self.leave(result)
 
     def _fact(self, place: int) -> Value:
         """One of the op's facts."""
-        return self.f.call("PyTuple_GetItem", "ptr", self.facts, self.f.i64(place))
+        return self.w.item(self.facts, place)
 
     def _fact_is(self, place: int, what: str) -> Value:
         return self.w.same(self._fact(place), self.w.env(what))
@@ -202,7 +226,7 @@ class _Bind(Outputs):
         f.store(f.i64(0), self.tensors)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            a = f.call("PyTuple_GetItem", "ptr", self.operands, i)
+            a = w.item(self.operands, i)
             value = w.either(self.is_tensor(a), lambda: self._array(a, i), lambda: self._other(a))
 
             def add() -> None:
@@ -247,7 +271,7 @@ class _Bind(Outputs):
         w.drop(key)
         w.need(w.differs(plan, w.null), "other")
         w.need(self._fact_is(WIDE, "true"), "other")
-        wanted = f.call("PyTuple_Size", "i64", w.field(plan, "plan.wanted"))
+        wanted = w.length(w.field(plan, "plan.wanted"))
         recorded = f.label("recorded")
         f.branch(wanted.compare("ne", 0), recorded, done)
         f.start(recorded)
@@ -260,13 +284,12 @@ class _Bind(Outputs):
         """`body(number, kind, index of the operand or output)` for every residual of a plan."""
         f, w = self.f, self.w
         sources = w.field(plan, "plan.sources")
-        count = f.call("PyTuple_Size", "i64", sources)
+        count = w.length(sources)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            source = f.call("PyTuple_GetItem", "ptr", sources, i)
-            kind = f.call("PyTuple_GetItem", "ptr", source, f.i64(0))
-            at = f.call("PyLong_AsLongLong", "i64",
-                        f.call("PyTuple_GetItem", "ptr", source, f.i64(1)))
+            source = w.item(sources, i)
+            kind = w.item(source, 0)
+            at = f.call("PyLong_AsLongLong", "i64", w.item(source, 1))
             body(i, kind, at)
             return []
         f.loop(f.i64(0), count, 1, [], one)
@@ -277,7 +300,7 @@ class _Bind(Outputs):
         inside, rest, fine = f.label("operand"), f.label("rest"), f.label("fine")
         f.branch(w.same(kind, w.env("in")), inside, rest)
         f.start(inside)
-        a = f.call("PyTuple_GetItem", "ptr", self.operands, at)
+        a = w.item(self.operands, at)
         calm = w.either(self.is_tensor(a), lambda: self.calm(a), lambda: f.const("i1", True))
         w.need(calm, "other")
         f.goto(fine)
@@ -310,7 +333,7 @@ class _Bind(Outputs):
     def _shown(self) -> None:
         """`out`: the view whose place is known, or a tuple of several."""
         f, w = self.f, self.w
-        array = w.field(f.call("PyTuple_GetItem", "ptr", self.operands, f.i64(0)), "array")
+        array = w.field(w.item(self.operands, 0), "array")
         first = f.at(self.places, "i64", 1)
         many, one, done = f.label("many_shown"), f.label("one_shown"), f.label("all_shown")
         f.branch(self._fact_is(MULTI, "true"), many, one)
@@ -323,7 +346,7 @@ class _Bind(Outputs):
         f.store(outs, self.out)
 
         def view(i: Value, at: list[Value]) -> list[Value]:
-            f.call("PyTuple_SetItem", "i32", outs, i, self.new("shown", array, at[0]))
+            w.fill(outs, i, self.new("shown", array, at[0]))
             rank = f.load(f.at(at[0], "i64", 1), "i64")
             return [f.at(at[0], "i64", rank * 2 + 2)]
         f.loop(f.i64(0), count, 1, [first], view)
@@ -358,7 +381,7 @@ class _Bind(Outputs):
         limit = f.call("PyLong_AsLongLong", "i64", self._fact(LIMIT))
 
         def fits(i: Value, fine: list[Value]) -> list[Value]:
-            a = f.call("PyTuple_GetItem", "ptr", values, i)
+            a = w.item(values, i)
             few = w.either(w.has(a, "type", w.env("array_type")),
                            lambda: f.call("elements", "i64", a).compare("slt", limit),
                            lambda: f.const("i1", True))
@@ -399,9 +422,9 @@ class _Bind(Outputs):
         needs = f.load(self.needs, "i64")
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            a = f.call("PyTuple_GetItem", "ptr", self.operands, i)
+            a = w.item(self.operands, i)
             wanted = ((needs >> i) & 1).compare("ne", 0)
-            f.call("PyTuple_SetItem", "i32", edges, i,
+            w.fill(edges, i,
                    w.either(wanted, lambda: self.edge(a), self.nothing))
             return []
         f.loop(f.i64(0), self.n, 1, [], one)
@@ -411,7 +434,7 @@ class _Bind(Outputs):
         """The tuple of what the plan keeps; None for nothing. `output(i)` is a residual that is an
         output."""
         f, w = self.f, self.w
-        count = f.call("PyTuple_Size", "i64", w.field(plan, "plan.sources"))
+        count = w.length(w.field(plan, "plan.sources"))
         some, none, done = f.label("keep"), f.label("keep_nothing"), f.label("kept")
         f.branch(count.compare("ne", 0), some, none)
         f.start(none)
@@ -423,7 +446,7 @@ class _Bind(Outputs):
 
         def residual(i: Value, kind: Value, at: Value) -> None:
             def operand() -> Value:
-                return self.kept(f.call("PyTuple_GetItem", "ptr", self.operands, at))
+                return self.kept(w.item(self.operands, at))
 
             def outside() -> Value:
                 return w.either(w.same(kind, w.env("out")), lambda: output(at), shapes)
@@ -431,7 +454,7 @@ class _Bind(Outputs):
             def shapes() -> Value:
                 return w.either(w.same(kind, w.env("aval")), lambda: self._aval(at), self._avals)
             value = w.either(w.same(kind, w.env("in")), operand, outside)
-            f.call("PyTuple_SetItem", "i32", saved, i, value)
+            w.fill(saved, i, value)
         self._each_source(plan, residual)
         f.goto(done)
         f.start(done)
@@ -439,7 +462,7 @@ class _Bind(Outputs):
     def _aval(self, at: Value) -> Value:
         """Shape and dtype of an operand; None of None."""
         w = self.w
-        a = self.f.call("PyTuple_GetItem", "ptr", self.operands, at)
+        a = self.w.item(self.operands, at)
 
         def other() -> Value:
             return w.either(self.is_tensor(a), lambda: self._shape_and_dtype(w.field(a, "array")),
@@ -459,7 +482,7 @@ class _Bind(Outputs):
         avals = self.new("PyTuple_New", self.n)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            self.f.call("PyTuple_SetItem", "i32", avals, i, self._aval(i))
+            self.w.fill(avals, i, self._aval(i))
             return []
         self.f.loop(self.f.i64(0), self.n, 1, [], one)
         return avals

@@ -56,9 +56,9 @@ def words_of(thing: Any, count: int) -> list[int]:
 @functools.cache
 def offsets() -> dict[str, int] | None:
     """Where generated code finds the type of an object ("type"), the fields of an array, the items
-    of a tuple ("items"), the content of a bytes object ("bytes") and the class that a class derives
-    from ("parent"), in bytes from its address; None where that is not certain, or builtins cannot
-    be made.
+    of a tuple ("items") and their number ("length"), the content of a bytes object ("bytes") and
+    the class that a class derives from ("parent"), in bytes from its address; None where that is
+    not certain, or builtins cannot be made.
 
     >>> found = offsets()
     >>> found is None or {"data", "nd", "dims", "strides", "items", "type"} <= {*found}
@@ -87,12 +87,16 @@ def offsets() -> dict[str, int] | None:
     above = [i for i, w in enumerate(words_of(_Derived, struct.__basicsize__ // _WORD))
              if w == id(_Probe)]
     items = [i for i, w in enumerate(words_of(pair, 6)) if w == id(pair[0])]
+    several: tuple[object, ...] = (pair,) * 1013
+    length = [i for i, w in enumerate(words_of(several, items[0] if items else 0)) if w == 1013]
     start = ctypes.string_at(id(text), sys.getsizeof(text)).find(text)
-    if (pairs != [probe.shape, probe.strides] or start < 0 or len(items) != 1 or len(above) != 1
+    if (pairs != [probe.shape, probe.strides] or start < 0
+            or not len(items) == len(above) == len(length) == 1
+            or [words_of(t, 4)[length[0]] for t in (pair, text)] != [len(pair), len(text)]
             or words_of(pair, 6)[items[0] + 1] != id(pair[1])):
         return None
-    return {"type": _WORD, "items": items[0] * _WORD, "bytes": start, "parent": above[0] * _WORD,
-            **found}
+    return {"type": _WORD, "length": length[0] * _WORD, "items": items[0] * _WORD,
+            "bytes": start, "parent": above[0] * _WORD, **found}
 
 
 @functools.cache

@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adjoint.kernels import bind_ir, builtin, calls_ir, direct, launch, llvm, writes_ir
+from adjoint.kernels import (
+    bind_ir,
+    builtin,
+    calls_ir,
+    direct,
+    launch,
+    llvm,
+    plans_ir,
+    writes_ir,
+)
 
 Slots = Mapping[str, tuple[Any, str]]       # name in the generated code -> (an instance, slot)
 World = Callable[[], tuple[Mapping[str, Any], Slots]]       # the objects that code shares, slots
@@ -52,10 +61,11 @@ _held: list[Any] = []            # shared objects, for as long as the process li
 
 
 def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str],
-         objects: Mapping[str, Any], slots: Slots) -> llvm.Module | None:
+         objects: Mapping[str, Any], slots: Slots, **links: int) -> llvm.Module | None:
     """The module that `text` generates, ready to run; None where it cannot be had, or where an
     object does not look as expected. `objects` are those that the code shares, by the names in
-    `env`; the instances in `slots` show where their slots lie, and are of no use afterwards."""
+    `env`; the instances in `slots` show where their slots lie, and are of no use afterwards;
+    `links` are the addresses of functions of other modules that the code calls."""
     here, known = direct.machine(), builtin.offsets()
     if here is None or known is None:
         return None
@@ -68,7 +78,7 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
     node = slots["plan"][0]
     offsets |= {"size": type(node).__basicsize__, "head": builtin.head_of(node)}
     module = llvm.compile_spec((name, repr(sorted(offsets.items()))), lambda: text(offsets),
-                               name=name)
+                               name=name, links=links)
     address = ctypes.CFUNCTYPE(ctypes.c_void_p)(module.address("env_address"))()
     large = launch.machine()
     addresses = {"compute": here.attempt, "new": here.new,
@@ -143,15 +153,26 @@ def toucher(world: World) -> Callable[..., Any] | None:
 @functools.cache
 def _general(world: World) -> llvm.Module | None:
     """The module of what handles any op."""
-    words = ("impl prepare facts in out aval avals start stop step call ports _base _kids _steps "
-             "_creation no_grad multi")
+    words = "impl prepare facts in out aval avals ports _base _kids _steps _creation no_grad multi"
     names = {n: sys.intern(n) for n in words.split()}
     objects, slots = world()
     return link("bind", bind_ir.text, bind_ir.ENV, {
         **names, "shape_name": "shape", "none_type": type(None), "bool": bool,
         "asarray": np.asarray, "exception": Exception, "memory_error": MemoryError,
-        "minus_one": -1, "list": list, "str": str, "slice": slice,
-        "ellipsis_type": type(Ellipsis), **objects}, slots)
+        "minus_one": -1, **objects}, slots)
+
+
+@functools.cache
+def _plans(world: World) -> llvm.Module | None:
+    """The module of what replays public functions."""
+    general = _general(world)
+    if general is None:
+        return None
+    names = {n: sys.intern(n) for n in ("start", "stop", "step", "call")}
+    objects, slots = world()
+    return link("planned", plans_ir.text, plans_ir.ENV, {
+        **names, "none_type": type(None), "bool": bool, "list": list, "str": str, "slice": slice,
+        "ellipsis_type": type(Ellipsis), **objects}, slots, bind=general.address("bind"))
 
 
 def binder(world: World) -> Callable[..., Any] | None:
@@ -163,5 +184,5 @@ def binder(world: World) -> Callable[..., Any] | None:
 def replayer(world: World, plans: dict[Any, Any]) -> Callable[..., Any] | None:
     """`planned(positional, keywords)` over the plans of one function (`plans_ir`); None where
     nothing can be generated."""
-    module = _general(world)
+    module = _plans(world)
     return None if module is None else builtin.make("planned", module.address("planned"), plans)

@@ -314,7 +314,7 @@ class Call(Maker):
 
         def one(i: Value, _: list[Value]) -> list[Value]:
             size = self.new("PyLong_FromLongLong", f.load(f.at(dims, "i64", i), "i64"))
-            f.call("PyTuple_SetItem", "i32", shape, i, size)
+            w.fill(shape, i, size)
             return []
         f.loop(f.i64(0), nd, 1, [], one)
         f.goto(done)

@@ -201,7 +201,6 @@ _RUN = """
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare ptr @PyTuple_New(i64)
-declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyErr_Occurred()
 @_Py_NoneStruct = external global i8
@@ -515,7 +514,9 @@ hold:
   call void @Py_IncRef(ptr %object)
   br label %set
 set:
-  %ignored = call i32 @PyTuple_SetItem(ptr %box, i64 %r, ptr %object)
+  %pbox = getelementptr i8, ptr %box, i64 {items}
+  %pinto = getelementptr ptr, ptr %pbox, i64 %r
+  store ptr %object, ptr %pinto
   %r1 = add i64 %r, 1
   br label %pack
 done:

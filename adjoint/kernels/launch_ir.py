@@ -51,9 +51,7 @@ declare i64 @PyLong_AsLongLong(ptr)
 declare double @PyFloat_AsDouble(ptr)
 declare i32 @PyType_IsSubtype(ptr, ptr)
 declare ptr @PyBytes_AsString(ptr)
-declare ptr @PyTuple_GetItem(ptr, i64)
 declare ptr @PyTuple_New(i64)
-declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
@@ -185,7 +183,8 @@ define ptr @plan_try(ptr %self, ptr %args, i64 %count) {{
 entry:
   %slots = alloca [{slots} x i64], align 64
   %made = alloca [{slots} x ptr], align 64
-  %place = call ptr @PyTuple_GetItem(ptr %self, i64 0)
+  %pplace = getelementptr i8, ptr %self, i64 {items}
+  %place = load ptr, ptr %pplace
   %table = call ptr @PyLong_AsVoidPtr(ptr %place)
   %plans = load i64, ptr %table
   br label %candidate
@@ -368,7 +367,9 @@ filled:
   br label %set
 set:
   %object = phi ptr [@_Py_NoneStruct, %hole], [%got, %filled]
-  %ignored = call i32 @PyTuple_SetItem(ptr %box, i64 %r, ptr %object)
+  %pbox = getelementptr i8, ptr %box, i64 {items}
+  %pinto = getelementptr ptr, ptr %pbox, i64 %r
+  store ptr %object, ptr %pinto
   %r1 = add i64 %r, 1
   br label %pack
 done:

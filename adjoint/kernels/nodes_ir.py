@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from adjoint.kernels.ir import Code, Value
+from adjoint.kernels.ir import Code, Function, Value
 from adjoint.kernels.objects_ir import Writer
 
 SEEN = 256               # entries of the table of code objects: is it this package's own?
@@ -93,20 +93,50 @@ def _offset(w: Writer, number: Value, entry: Value) -> Value:
     return w.either(same & w.differs(before, w.null), again, first_time)
 
 
-class Maker:
+class Part:
+    """A function under construction that makes objects; its block "failed" returns with an
+    exception set."""
+
+    def __init__(self, f: Function, offsets: Mapping[str, int], env: Sequence[str]) -> None:
+        self.f = f
+        self.w = Writer(f, offsets, env)
+        self.at = offsets
+
+    def is_tensor(self, thing: Value) -> Value:
+        """Whether it is an exact tensor or parameter: a value of no transform."""
+        kind, w = self.w.field(thing, "type"), self.w
+        return w.same(kind, w.env("tensor")) | w.same(kind, w.env("parameter"))
+
+    def nothing(self) -> Value:
+        """None, as a new reference."""
+        self.w.hold(self.w.none)
+        return self.w.none
+
+    def new(self, name: str, *arguments: Value) -> Value:
+        """A new object from a C function; NULL is an error."""
+        made = self.f.call(name, "ptr", *arguments)
+        self.w.need(self.w.differs(made, self.w.null), "failed")
+        return made
+
+    def set(self, thing: Value, name: str, value: Value) -> None:
+        """Set an attribute."""
+        status = self.f.call("PyObject_SetAttr", "i32", thing, self.w.env(name), value)
+        self.w.need(status.compare("sge", 0), "failed")
+
+
+class Maker(Part):
     """A METH_FASTCALL function that makes a tensor and its node. It returns None, through the block
     "other", for what is not its business, and NULL, through "failed", where an exception is set;
-    what was made until then, in `made` and `node`, is given back, and so are `temporaries`."""
-
-    temporaries: tuple[Value, ...] = ()
+    what was made until then, in `made` and `node` and the other `temporaries`, is given back."""
 
     def __init__(self, code: Code, offsets: Mapping[str, int], env: Sequence[str],
                  name: str) -> None:
-        self.f = code.function(name, [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
-                               returns="ptr")
-        self.w = Writer(self.f, offsets, env)
-        self.at = offsets
+        self.temporaries: tuple[Value, ...]
+        super().__init__(code.function(name, [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
+                                       returns="ptr"), offsets, env)
         self.word, self.made, self.node, self.lasti = (self.variable() for _ in range(4))
+        self.temporaries = self.made, self.node
+        self.results: list[tuple[Value, str]] = []
 
     def variable(self) -> Value:
         """A place on the stack for a pointer, NULL at first."""
@@ -117,21 +147,30 @@ class Maker:
     def ends(self) -> None:
         """The blocks that every way out of the ordinary leads to."""
         f, w = self.f, self.w
-        for name in ("other", "failed"):
-            f.start(name)
-            for place in (self.made, self.node, *self.temporaries):
-                self.give_back(place)
-            f.ret(self.nothing() if name == "other" else w.null)
+        f.start("other")
+        nothing = self.nothing()
+        f.goto("leave")
+        f.start("failed")
+        f.goto("leave")
+        f.start("leave")
+        result = f.phi("ptr", [(nothing, "other"), (w.null, "failed"), *self.results])
+        self.release()
+        f.ret(result)
+
+    def release(self) -> None:
+        """Drop what is still held."""
+        for place in self.temporaries:
+            self.give_back(place)
+
+    def leave(self, result: Value) -> None:
+        """Return a result from the block "leave", and give back what is still held."""
+        self.results.append((result, self.f.block))
+        self.f.goto("leave")
 
     def give_back(self, place: Value) -> None:
         """Drop what is held at a place of the stack, if anything is."""
         thing = self.f.load(place, "ptr")
         self.w.when(self.w.differs(thing, self.w.null), partial(self.w.drop, thing))
-
-    def is_tensor(self, thing: Value) -> Value:
-        """Whether it is an exact tensor or parameter: a value of no transform."""
-        kind, w = self.w.field(thing, "type"), self.w
-        return w.same(kind, w.env("tensor")) | w.same(kind, w.env("parameter"))
 
     def mode(self) -> None:
         """`self.grad`: may a graph be built? `self.cell`: of new tensors without a graph. Any
@@ -204,11 +243,6 @@ class Maker:
             return known
         return w.either(w.same(known, w.none), leaf, other)
 
-    def nothing(self) -> Value:
-        """None, as a new reference."""
-        self.w.hold(self.w.none)
-        return self.w.none
-
     def alloc(self, type_: Value, place: Value, *drop: Value) -> Value:
         """An object with empty slots, noted at `place` for the way out of an error."""
         f, w = self.f, self.w
@@ -224,12 +258,6 @@ class Maker:
             w.need(w.differs(thing, w.null), "failed")
         f.store(thing, place)
         return thing
-
-    def new(self, name: str, *arguments: Value) -> Value:
-        """A new object from a C function; NULL is an error."""
-        made = self.f.call(name, "ptr", *arguments)
-        self.w.need(self.w.differs(made, self.w.null), "failed")
-        return made
 
     def stamp(self, node: Value) -> None:
         """Number and line of a node."""

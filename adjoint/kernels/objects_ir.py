@@ -20,12 +20,10 @@ _POINTERS = {
     "PyList_GetItem": "ptr, i64", "PyTuple_GetItem": "ptr, i64", "PyObject_GetAttr": "ptr, ptr",
     "PyList_New": "i64", "PySequence_Tuple": "ptr", "PyObject_Call": "ptr, ptr, ptr"}
 _INTEGERS = {"PyContextVar_Get": "ptr, ptr, ptr", "PyFrame_GetLasti": "ptr",
-             "PyTuple_SetItem": "ptr, i64, ptr", "PyDict_SetItem": "ptr, ptr, ptr",
-             "PyDict_DelItem": "ptr, ptr", "PyDict_Contains": "ptr, ptr",
-             "PyList_SetItem": "ptr, i64, ptr", "PyErr_ExceptionMatches": "ptr",
-             "PyObject_SetAttr": "ptr, ptr, ptr"}
-_WORDS = {"PyList_Size": "ptr", "PyDict_Size": "ptr", "PyTuple_Size": "ptr",
-          "PyLong_AsLongLong": "ptr"}
+             "PyDict_SetItem": "ptr, ptr, ptr", "PyDict_DelItem": "ptr, ptr",
+             "PyDict_Contains": "ptr, ptr", "PyList_SetItem": "ptr, i64, ptr",
+             "PyErr_ExceptionMatches": "ptr", "PyObject_SetAttr": "ptr, ptr, ptr"}
+_WORDS = {"PyList_Size": "ptr", "PyDict_Size": "ptr", "PyLong_AsLongLong": "ptr"}
 
 
 # How many elements an array has; for fields at the offsets of `builtin`.
@@ -115,6 +113,23 @@ class Writer:
         """The pointer in a field of an object."""
         return self.f.load(self.f.at(thing, "i8", self.at[name]), "ptr")
 
+    def item(self, items: Value, index: Value | int) -> Value:
+        """An item of a tuple that has so many, without a reference of ours."""
+        return self.f.load(self._place(items, index), "ptr")
+
+    def fill(self, items: Value, index: Value | int, value: Value) -> None:
+        """Fill an empty item of a new tuple, with the reference that we have."""
+        self.f.store(value, self._place(items, index))
+
+    def _place(self, items: Value, index: Value | int) -> Value:
+        if isinstance(index, int):
+            return self.f.at(items, "i8", self.at["items"] + 8 * index)
+        return self.f.at(self.f.at(items, "i8", self.at["items"]), "ptr", index)
+
+    def length(self, items: Value) -> Value:
+        """How many items a tuple has, or a bytes object bytes."""
+        return self.f.load(self.f.at(items, "i8", self.at["length"]), "i64")
+
     def put(self, thing: Value, name: str, value: Value, *, owned: bool = False) -> None:
         """Fill an empty slot; takes a reference unless it is given one."""
         if not owned:
@@ -150,12 +165,13 @@ class Writer:
         self.need(self.differs(shape, self.null), otherwise)
         self.need(self.has(shape, "type", self.env(kind.lower())), otherwise)
         nd = self.rank(array)
-        rank = f.call(f"Py{kind}_Size", "i64", shape)
+        tuples = kind == "Tuple"
+        rank = self.length(shape) if tuples else f.call("PyList_Size", "i64", shape)
         self.need(f.emit("i1", f"icmp eq i64 {rank.ref}, {nd.ref}"), otherwise)
         dims = self.field(array, "dims")
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            n = f.call(f"Py{kind}_GetItem", "ptr", shape, i)
+            n = self.item(shape, i) if tuples else f.call("PyList_GetItem", "ptr", shape, i)
             want = f.call("PyLong_AsLongLong", "i64", n)
             have = f.load(f.at(dims, "i64", i), "i64")
             self.need(f.emit("i1", f"icmp eq i64 {want.ref}, {have.ref}"), otherwise)

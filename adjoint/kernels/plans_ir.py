@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.nodes_ir import Maker
-from adjoint.kernels.objects_ir import Writer
+from adjoint.kernels.objects_ir import Writer, declare
 
-ENV = ("list", "str", "size", "slice", "ellipsis_type", "dtype_type", "start", "stop", "step",
-       "call")
+ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "none", "none_type",
+       "float", "int", "bool", "tuple", "inference", "inferring", "list", "str", "size", "slice",
+       "ellipsis_type", "dtype_type", "start", "stop", "step", "call")
 WORDS, DEEP = 384, 80                   # of the key; of one argument
 MOST, VALUES = 32, 64                   # tensors among the arguments; and results of ops
 PLANS = 1024                            # of one function
@@ -27,24 +28,29 @@ PLANS = 1024                            # of one function
 INT, FLOAT, NAME, TUPLE, LIST, SLICE, AGAIN, TENSOR = range(8)
 
 
-def declare(code: Code) -> None:
-    """The C functions that only this code uses."""
+def text(offsets: Mapping[str, int]) -> str:
+    """The IR; `bind` is linked to it."""
+    code = Code()
+    declare(code, ENV)
+    code.declare("bind", "declare ptr @bind(ptr, ptr, i64)")
     code.declare("PyFloat_AsDouble", "declare double @PyFloat_AsDouble(ptr)")
     code.declare("PyBytes_FromStringAndSize",
                  "declare ptr @PyBytes_FromStringAndSize(ptr, i64)")
-    code.declare("PyBytes_Size", "declare i64 @PyBytes_Size(ptr)")
     code.declare("PyDict_Next", "declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)")
     code.declare("PyDict_Clear", "declare void @PyDict_Clear(ptr)")
+    _Key(code, offsets).emit()
+    _Planned(code, offsets).emit()
+    return code.text()
 
 
 class _Key:
     """`i32 describe(item, words, values, counts)`: add an argument to the key, and the tensors in
     it to the values; 0 where it is of another kind. `counts` are those of words and of values."""
 
-    def __init__(self, code: Code, offsets: Mapping[str, int], env: tuple[str, ...]) -> None:
+    def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
         self.f = code.function("describe", [("ptr", "item"), ("ptr", "words"), ("ptr", "values"),
                                             ("ptr", "counts")], returns="i32", internal=True)
-        self.w = Writer(self.f, offsets, env)
+        self.w = Writer(self.f, offsets, ENV)
         self.item, self.words, self.values, self.counts = self.f.args
 
     def emit(self) -> None:
@@ -54,9 +60,9 @@ class _Key:
         self._when(("tensor", "parameter"), self._tensor)
         self._when(("int",), self._int)
         self._when(("none_type", "bool", "str", "ellipsis_type", "dtype_type"), self._name)
-        self._when(("tuple", "size"), lambda: self._items(TUPLE, "PyTuple"))
+        self._when(("tuple", "size"), lambda: self._items(TUPLE))
         self._when(("float",), self._float)
-        self._when(("list",), lambda: self._items(LIST, "PyList"))
+        self._when(("list",), lambda: self._items(LIST))
         self._when(("slice",), self._slice)
         f.goto("bad")
         f.start("bad")
@@ -157,14 +163,15 @@ class _Key:
         self._tag(NAME)
         self._push(self._address(self.item))
 
-    def _items(self, tag: int, kind: str) -> None:
-        f = self.f
-        n = f.call(f"{kind}_Size", "i64", self.item)
+    def _items(self, tag: int) -> None:
+        f, w = self.f, self.w
+        n = w.length(self.item) if tag == TUPLE else f.call("PyList_Size", "i64", self.item)
         self._tag(tag)
         self._push(n)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            self._inner(f.call(f"{kind}_GetItem", "ptr", self.item, i))
+            self._inner(w.item(self.item, i) if tag == TUPLE
+                        else f.call("PyList_GetItem", "ptr", self.item, i))
             return []
         f.loop(f.i64(0), n, 1, [], one)
 
@@ -185,8 +192,8 @@ class _Key:
 class _Planned(Maker):
     """The function."""
 
-    def __init__(self, code: Code, offsets: Mapping[str, int], env: tuple[str, ...]) -> None:
-        super().__init__(code, offsets, env, "planned")
+    def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
+        super().__init__(code, offsets, ENV, "planned")
         f = self.f
         self.key, self.plan, self.operands, self.result = (self.variable() for _ in range(4))
         self.temporaries = self.key, self.plan, self.operands, self.result
@@ -206,15 +213,15 @@ class _Planned(Maker):
         self._find()
         self._hold_values()
         plan = f.load(self.plan, "ptr")
-        steps = f.call("PyTuple_GetItem", "ptr", plan, f.i64(0))
-        count = f.call("PyTuple_Size", "i64", steps)
+        steps = self.w.item(plan, 0)
+        count = self.w.length(steps)
 
         def step(i: Value, _: list[Value]) -> list[Value]:
-            self._step(f.call("PyTuple_GetItem", "ptr", steps, i))
+            self._step(self.w.item(steps, i))
             return []
         f.loop(f.i64(0), count, 1, [], step)
         self._answer(plan)
-        self._ends()
+        self.ends()
 
     def _describe(self) -> None:
         f, w = self.f, self.w
@@ -283,7 +290,7 @@ class _Planned(Maker):
         that are not needed any more, where in its operand a view lies)."""
         f, w = self.f, self.w
         op, attrs, sources, constants, quick, dropped, places = (
-            f.call("PyTuple_GetItem", "ptr", step, f.i64(i)) for i in range(7))
+            w.item(step, i) for i in range(7))
         self._each_word(dropped, lambda i, k: self._forget(k))
         self._gather(sources, constants)
         operands = f.load(self.operands, "ptr")
@@ -322,10 +329,10 @@ class _Planned(Maker):
         many, one, done = f.label("many"), f.label("one"), f.label("appended")
         f.branch(w.has(made, "type", w.env("tuple")), many, one)
         f.start(many)
-        n = f.call("PyTuple_Size", "i64", made)
+        n = w.length(made)
 
         def item(i: Value, _: list[Value]) -> list[Value]:
-            value = f.call("PyTuple_GetItem", "ptr", made, i)
+            value = w.item(made, i)
             w.hold(value)
             self._keep(value)
             return []
@@ -353,16 +360,14 @@ class _Planned(Maker):
             def value() -> Value:
                 return f.load(f.at(self.values, "ptr", k), "ptr")
             found = value() if constants is None else w.either(
-                k.compare("sge", 0), value,
-                lambda: f.call("PyTuple_GetItem", "ptr", constants, f.i64(-1) - k))
+                k.compare("sge", 0), value, lambda: w.item(constants, f.i64(-1) - k))
             w.hold(found)
-            f.call("PyTuple_SetItem", "i32", made, i, found)
+            w.fill(made, i, found)
         self._each_word(sources, one)
 
     def _count(self, words: Value) -> Value:
         """How many 8-byte words there are in a bytes object."""
-        size = self.f.call("PyBytes_Size", "i64", words)
-        return self.f.emit("i64", f"lshr i64 {size.ref}, 3")
+        return self.w.length(words) >> 3
 
     def _each_word(self, words: Value, body: Callable[[Value, Value], None]) -> None:
         """`body(index, word)` for the 8-byte words of a bytes object."""
@@ -383,47 +388,25 @@ class _Planned(Maker):
     def _answer(self, plan: Value) -> None:
         """Return the value, or several as the function did."""
         f, w = self.f, self.w
-        sources, maker = (f.call("PyTuple_GetItem", "ptr", plan, f.i64(i)) for i in (1, 2))
+        sources, maker = (w.item(plan, i) for i in (1, 2))
         self._gather(sources)
         several, single = f.label("several"), f.label("single")
         f.branch(w.differs(maker, w.none), several, single)
         f.start(single)
-        value = f.call("PyTuple_GetItem", "ptr", f.load(self.operands, "ptr"), f.i64(0))
+        value = w.item(f.load(self.operands, "ptr"), 0)
         w.hold(value)
-        f.store(value, self.result)
-        f.goto("finish")
+        self.leave(value)
         f.start(several)
         made = f.call("PyObject_CallOneArg", "ptr", maker, f.load(self.operands, "ptr"))
         w.need(w.differs(made, w.null), "failed")
-        f.store(made, self.result)
-        f.goto("finish")
+        self.leave(made)
 
-    def _release(self) -> None:
-        """Drop the values."""
+    def release(self) -> None:
+        """Drop the values too."""
         f = self.f
 
         def one(i: Value, _: list[Value]) -> list[Value]:
             self.give_back(f.at(self.values, "ptr", i))
             return []
         f.loop(f.i64(0), f.load(self.held, "i64"), 1, [], one)
-
-    def _ends(self) -> None:
-        f, w = self.f, self.w
-        f.start("finish")
-        self._release()
-        for place in (self.key, self.plan, self.operands):
-            self.give_back(place)
-        f.ret(f.load(self.result, "ptr"))
-        for name in ("other", "failed"):
-            f.start(name)
-            self._release()
-            for place in self.temporaries:
-                self.give_back(place)
-            f.ret(self.nothing() if name == "other" else w.null)
-
-
-def emit(code: Code, offsets: Mapping[str, int], env: tuple[str, ...]) -> None:
-    """Add the functions to the module of `bind`."""
-    declare(code)
-    _Key(code, offsets, env).emit()
-    _Planned(code, offsets, env).emit()
+        super().release()

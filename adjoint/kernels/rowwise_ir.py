@@ -273,6 +273,6 @@ class _Rows:
         w.need(w.differs(box, w.null), "failed")
 
         def put(k: Value) -> None:
-            f.call("PyTuple_SetItem", "i32", box, k, result(k))
+            w.fill(box, k, result(k))
         self.each(f.i64(0), n, put)
         f.ret(box)

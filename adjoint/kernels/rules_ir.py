@@ -74,10 +74,10 @@ class Residual(Steps):
 
         def all_of() -> Value:
             def one(i: Value, fine: list[Value]) -> list[Value]:
-                item = f.call("PyTuple_GetItem", "ptr", saved, i)
+                item = w.item(saved, i)
                 return [fine[0] & (w.has(item, "type", w.env("aval_type"))
                                    | w.same(item, w.none))]
-            n = f.call("PyTuple_Size", "i64", saved)
+            n = w.length(saved)
             return f.loop(f.i64(0), n, 1, [f.const("i1", True)], one)[0]
 
         def single() -> Value:
@@ -259,7 +259,7 @@ class Rules(Steps):
         w.need(w.either(single, lambda: w.has(ct, "type", w.env("array_type")),
                         lambda: self._some(ct)), "stop")
         edges, saved = w.field(node, "edges"), w.field(node, "saved")
-        n = f.call("PyTuple_Size", "i64", edges)
+        n = w.length(edges)
         f.store(f.i64(3), self.count)
         w.when(w.has(plan, "plan.grows", w.env("true")), lambda: self._begun(edges, n))
         self._read(saved)
@@ -300,7 +300,7 @@ class Rules(Steps):
             w.hold(w.none)
             f.call("PyList_SetItem", "i32", sums, i, w.none)
             have = f.call("PyDict_GetItemWithError", "ptr", self.args[CTS],
-                          f.call("PyTuple_GetItem", "ptr", edges, i))
+                          w.item(edges, i))
             some = f.label("sum")
             done = f.label("no_sum")
             f.branch(w.differs(have, w.null), some, done)
@@ -330,12 +330,12 @@ class Rules(Steps):
         f.goto(done)
         f.start(some)
         w.need(w.has(saved, "type", w.env("tuple")), "stop")
-        n = f.call("PyTuple_Size", "i64", saved)
+        n = w.length(saved)
         vals = self._list(n)
         f.store(vals, self.vals)
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            value = self.value(f.call("PyTuple_GetItem", "ptr", saved, i), general=True)
+            value = self.value(w.item(saved, i), general=True)
             w.hold(value)
             f.call("PyList_SetItem", "i32", vals, i, value)
             return []
@@ -350,13 +350,13 @@ class Rules(Steps):
 
     def _mark(self, node: Value, plan: Value, saved: Value) -> None:
         """Put the mark in the place of residuals that hold memory, unless they are kept."""
-        f, w = self.f, self.w
+        w = self.w
         mark = self.args[MARK]
 
         def replace() -> None:
             w.put(node, "saved", mark)
             w.drop(saved)
-        held = f.call("PyTuple_Size", "i64", w.field(plan, "plan.kept")).compare("ne", 0)
+        held = w.length(w.field(plan, "plan.kept")).compare("ne", 0)
         w.when(held & w.differs(mark, w.none) & w.differs(saved, w.none), replace)
 
     # -- what rules gave --------------------------------------------------------------------
@@ -389,7 +389,7 @@ class Rules(Steps):
         f, w = self.f, self.w
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            e = f.call("PyTuple_GetItem", "ptr", edges, i)
+            e = w.item(edges, i)
             c = f.call("PyList_GetItem", "ptr", found, i)
             wanted = w.differs(e, w.none) & w.differs(c, w.none)
             w.when(wanted, lambda: body(i, e, c))

@@ -138,7 +138,7 @@ class _Walk(Rules):
         some, one, two, done = (f.label(n) for n in ("some", "one", "two", "read"))
         f.branch(w.same(first, w.none), done, some)
         f.start(some)
-        names = f.call("PyTuple_Size", "i64", w.field(plan, "plan.names"))
+        names = w.length(w.field(plan, "plan.names"))
         w.need(names.compare("sle", 2), "stop")
         f.store(self.value(first), f.at(self.operands, "ptr", 1))
         f.store(names + 1, self.count)

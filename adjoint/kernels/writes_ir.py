@@ -43,7 +43,7 @@ class _Write(Call):
     def emit(self) -> None:
         f, w = self.f, self.w
         self.code = self.variable()
-        self.temporaries = self.code, self.lasti
+        self.temporaries += self.code, self.lasti
         operands = self.begin(1)
         what = f.load(f.at(f.args[1], "ptr", self.arity), "ptr")
         w.need(self.grad | w.same(self.state, w.env("off")), "other")
@@ -71,12 +71,10 @@ class _Write(Call):
 
     def _counted(self, target: Value, what: Value) -> None:
         """Count the write, and return True."""
-        f, w = self.f, self.w
+        w = self.w
         self._count(target, what)
-        for held in (self.made, *self.temporaries):
-            self.give_back(held)
         w.hold(w.env("true"))
-        f.ret(w.env("true"))
+        self.leave(w.env("true"))
         self.ends()
 
     def _writable(self, target: Value, array: Value) -> None:
@@ -115,22 +113,18 @@ class _Write(Call):
         cell = w.field(target, "_cell")
         version = f.call("PyLong_AsLongLong", "i64", w.got(cell, "version", "failed")) + 1
         number = self.new("PyLong_FromLongLong", version)
-        self._set(cell, "version", number)
+        self.set(cell, "version", number)
         w.drop(number)
-        self._set(cell, "touched", w.env("true"))
-        self._set(cell, "what", what)
+        self.set(cell, "touched", w.env("true"))
+        self.set(cell, "what", what)
         code = f.call("place", "ptr", self.lasti)
         f.store(code, self.code)
 
         def known() -> None:
-            self._set(cell, "code_name", code)
-            self._set(cell, "lasti_name", f.load(self.lasti, "ptr"))
+            self.set(cell, "code_name", code)
+            self.set(cell, "lasti_name", f.load(self.lasti, "ptr"))
         w.when(w.differs(code, w.null), known)
         w.need(w.same(f.call("PyErr_Occurred", "ptr"), w.null), "failed")
-
-    def _set(self, thing: Value, name: str, value: Value) -> None:
-        done = self.f.call("PyObject_SetAttr", "i32", thing, self.w.env(name), value)
-        self.w.need(done.compare("eq", 0), "failed")
 
 
 class _Touch(_Write):
@@ -139,7 +133,7 @@ class _Touch(_Write):
     def emit(self) -> None:
         f, w = self.f, self.w
         self.code = self.variable()
-        self.temporaries = self.code, self.lasti
+        self.temporaries += self.code, self.lasti
         w.need(f.args[2].compare("eq", 2), "other")
         target, what = (f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(2))
         self.mode()
