@@ -91,7 +91,7 @@ def compile_times() -> dict[str, float]:
         "its backward": lambda: attention_grad_ir.backward_module(attention("", False), machine),
     }
     shared = (*conv_ir.conv_parts(spec, machine),
-              *attention_ir.attention_parts(attention("", False), machine))
+              *attention_grad_ir.backward_parts(attention("", False), machine))
     makers |= {f"({part.key[0]})": functools.partial(part.text, machine) for part in shared}
     found = {}
     for name, make in makers.items():

@@ -145,7 +145,7 @@ class TestFollow:
         y = ad.ones(3, requires_grad=True) * 2.0
         if not _generated(y):
             pytest.skip("needs generated code")
-        module: Any = calls._ops(family._pair)
+        module: Any = calls._nodes(family._pair)
         return int(module.address("follow"))
 
     def test_what_does_not_fit_is_left_alone(self) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 
-from .attention_ir import PITCH, SIDE, AttentionSpec, Kernel
-from .gemm_emit import Machine, fconst
-from .gemm_ir import GemmSpec, Tile, finish, micro
+from .attention_ir import PITCH, SIDE, AttentionSpec, Kernel, attention_parts
+from .gemm_emit import Emit, Machine, Part, fconst
+from .gemm_ir import GemmSpec, Tile, finish, micro, tile_for
 
 
 class Backward(Kernel):
@@ -22,10 +22,8 @@ class Backward(Kernel):
 
     def text(self) -> str:
         """The whole module."""
-        self.library()
         e = self.e
-        finish(e, GemmSpec("float", "float", "float"), self.tile)
-        micro(e, self.tile, "float", self.tile.mr, "micro_across", SIDE, 1)
+        e.use(backward_parts(self.spec, self.machine))
         self.deltas()
         self.slopes("slopes", False)
         self.slopes("slopes_masked", True)
@@ -337,6 +335,17 @@ class Backward(Kernel):
                     )  # fmt: skip
 
                 e.cond(whole, direct, staged)
+
+
+def backward_parts(spec: AttentionSpec, machine: Machine) -> tuple[Part, ...]:
+    """What the backward is linked to."""
+    tile = tile_for(machine, "float")
+
+    def across(e: Emit) -> None:
+        finish(e, GemmSpec("float", "float", "float"), tile)
+        micro(e, tile, "float", tile.mr, "micro_across", SIDE, 1)
+
+    return (*attention_parts(spec, machine), Part(("attention across",), across))
 
 
 def backward_module(spec: AttentionSpec, machine: Machine) -> str:

@@ -168,7 +168,8 @@ def row_keys(e: Emit, lanes: int) -> None:
 
 
 def attention_parts(spec: AttentionSpec, machine: Machine) -> tuple[Part, ...]:
-    """What both directions are linked to: packing, register tiles, keys of rows."""
+    """What both directions are linked to: packing, register tiles, keys of rows. (The backward to
+    one thing more: `attention_grad_ir.backward_parts`.)"""
     tile = tile_for(machine, "float")
 
     def tiles(e: Emit) -> None:
@@ -192,10 +193,6 @@ class Kernel:
         self.tile: Tile = tile_for(machine, "float")
         self.x = Vectors(self.e, self.tile.lanes)
         self.across = SIDE // self.tile.lanes  # vectors in a row of a tile
-
-    def library(self) -> None:
-        """The functions that both directions call."""
-        self.e.use(attention_parts(self.spec, self.machine))
 
     def args(self) -> dict[str, str]:
         """Load the argument block."""
@@ -293,7 +290,7 @@ class Forward(Kernel):
 
     def text(self) -> str:
         """The whole module."""
-        self.library()
+        self.e.use(attention_parts(self.spec, self.machine))
         self.highest("highest", False)
         self.highest("highest_masked", True)
         self.powers()

@@ -10,7 +10,7 @@ import struct
 import numpy as np
 
 from . import threads
-from .attention_grad_ir import backward_bytes, backward_module
+from .attention_grad_ir import backward_bytes, backward_module, backward_parts
 from .attention_ir import (
     ARGS,
     INDEX,
@@ -31,14 +31,11 @@ _NO_LIMIT = 1 << 30  # causal limit of attention that is not causal; positions s
 
 @functools.cache
 def _entry(which: str, spec: AttentionSpec) -> int:
-    def make() -> str:
-        if which == "forward":
-            return forward_module(spec, machine())
-        return backward_module(spec, machine())
-
+    module, parts = ((forward_module, attention_parts) if which == "forward"
+                     else (backward_module, backward_parts))
     key = ("attention", which, spec.mask, str(spec.dropout))
-    return compiled(key, make, name=f"attention {which}", symbol="attend",
-                    parts=attention_parts(spec, machine()))
+    return compiled(key, lambda: module(spec, machine()), name=f"attention {which}",
+                    symbol="attend", parts=parts(spec, machine()))
 
 
 def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:

@@ -95,9 +95,17 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
 
 
 @functools.cache
-def _ops(world: World) -> llvm.Module | None:
+def _ops(world: World, arity: int) -> llvm.Module | None:
+    """The module of ops of so many operands."""
     objects, slots = world()
-    module = link("calls", calls_ir.text, calls_ir.ENV, objects, slots)
+    return link(f"op{arity}", functools.partial(calls_ir.text, arity), calls_ir.ENV, objects, slots)
+
+
+@functools.cache
+def _nodes(world: World) -> llvm.Module | None:
+    """The module of what makes, follows and frees nodes."""
+    objects, slots = world()
+    module = link("nodes", calls_ir.nodes_text, calls_ir.ENV, objects, slots)
     if module is not None:
         node = slots["e0"][0]
         builtin.follow(objects["node"], module.address("follow"), node,
@@ -109,18 +117,18 @@ def caller(world: World, record: Record) -> Callable[..., Any] | None:
     """The builtin of one op; None where an operand's program or the generated code is missing."""
     if any(direct.program_of(f) is None for _, f, _, _, _ in record.dtypes):
         return None
-    module = _ops(world)
-    if module is None:
+    arity = 1 if len(record.dtypes[0][4]) == 2 else 2
+    module, nodes = _ops(world, arity), _nodes(world)
+    if module is None or nodes is None:
         return None
     words = [id(record.node_type), builtin.allocator(
-        record.node_type, module.address("node_alloc"), module.address("node_free"))]
+        record.node_type, nodes.address("node_alloc"), nodes.address("node_free"))]
     for dtype, f, large, numbers, plans in record.dtypes:
         table = launch.table_of(large)
         words += [id(dtype), id(f.__self__), 0 if table is None else id(table), id(numbers)]
         for plan, layout in plans:
             words += [0 if plan is None else id(plan), layout]
         words += [0, 0] * (4 - len(plans))
-    arity = 1 if len(record.dtypes[0][4]) == 2 else 2
     own = (struct.pack(f"{len(words)}Q", *words), record)
     return builtin.make("op", module.address(f"op{arity}"), own)
 

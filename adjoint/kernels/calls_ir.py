@@ -35,14 +35,21 @@ NODE_TYPE, ALLOC, DTYPES, DTYPE_WORDS = 0, 1, 2, 4 + 2 * 4
 NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, BOTH = range(6)      # layouts, as in core.op
 
 
-def text(offsets: Mapping[str, int]) -> str:
-    """The IR; `offsets` are those of `direct_ir` and of the slots of tensors and nodes."""
+def text(arity: int, offsets: Mapping[str, int]) -> str:
+    """The IR of `op1` or `op2`; `offsets` are those of `direct_ir` and of the slots of tensors and
+    nodes."""
     code = Code()
     declare(code, ENV)
     code.declare("PyFloat_AsDouble", "declare double @PyFloat_AsDouble(ptr)")
     place(code, offsets, ENV)
-    for arity in (1, 2):
-        Call(code, offsets, arity, f"op{arity}", ENV).emit()
+    Call(code, offsets, arity, f"op{arity}", ENV).emit()
+    return code.text()
+
+
+def nodes_text(offsets: Mapping[str, int]) -> str:
+    """The IR of `follow`, and of what makes and frees nodes (`weigh_ir`)."""
+    code = Code()
+    declare(code, ENV)
     _follow(code, offsets)
     weights = weigh_ir.declare(code, offsets["size"], offsets["head"])
     return code.text() + weights

@@ -46,7 +46,8 @@ def function(name: str) -> Callable[..., Any]:
     >>> got is None or got.tolist() == [[4.0, 5.0], [4.0, 5.0]]
     True
     """
-    made = builtin.generated("places", _text)
+    kind = next(k for k in (_Pick, _Add, _Put, _Within, _Locate) if k.name == name)
+    made = builtin.generated("places " + name, partial(_text, kind))
     if made is None:
         return _nothing
     module, new = made
@@ -54,13 +55,13 @@ def function(name: str) -> Callable[..., Any]:
     return builtin.make(name, module.address(name), own)
 
 
-def _text(offsets: Mapping[str, int]) -> str:
+def _text(kind: type[_Places], offsets: Mapping[str, int]) -> str:
+    """The module of one of them: a program seldom uses all."""
     code = Code()
     declare(code, ())
     code.declare("elements", ELEMENTS.format(**offsets))
     code.declare("memcpy", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-    for kind in (_Pick, _Add, _Put, _Within, _Locate):
-        kind(code, offsets).emit()
+    kind(code, offsets).emit()
     return code.text()
 
 
