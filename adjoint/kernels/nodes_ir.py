@@ -130,10 +130,10 @@ class Maker(Part):
     what was made until then, in `made` and `node` and the other `temporaries`, is given back."""
 
     def __init__(self, code: Code, offsets: Mapping[str, int], env: Sequence[str],
-                 name: str) -> None:
+                 name: str, attributes: str = "") -> None:
         self.temporaries: tuple[Value, ...]
         super().__init__(code.function(name, [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
-                                       returns="ptr"), offsets, env)
+                                       returns="ptr", attributes=attributes), offsets, env)
         self.word, self.made, self.node, self.lasti = (self.variable() for _ in range(4))
         self.temporaries = self.made, self.node
         self.results: list[tuple[Value, str]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from adjoint.kernels.ir import Code, Value
+from adjoint.kernels.ir import PLAIN, Code, Value
 from adjoint.kernels.nodes_ir import Maker
 
 ENV = ("port", "ports")
@@ -19,7 +19,7 @@ class Outputs(Maker):
 
     def __init__(self, code: Code, offsets: Mapping[str, int], env: Sequence[str],
                  name: str) -> None:
-        super().__init__(code, offsets, env, name)
+        super().__init__(code, offsets, env, name, PLAIN)
         for text in ("ptr @PySequence_List(ptr)", "ptr @PyTuple_GetSlice(ptr, i64, i64)"):
             code.declare(text.split("@")[1].split("(")[0], f"declare {text}")
 

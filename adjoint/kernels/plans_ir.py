@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from adjoint.kernels.ir import Code, Value
+from adjoint.kernels.ir import PLAIN, Code, Value
 from adjoint.kernels.nodes_ir import Maker
 from adjoint.kernels.objects_ir import Writer, declare
 
@@ -49,7 +49,8 @@ class _Key:
 
     def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
         self.f = code.function("describe", [("ptr", "item"), ("ptr", "words"), ("ptr", "values"),
-                                            ("ptr", "counts")], returns="i32", internal=True)
+                                            ("ptr", "counts")], returns="i32", internal=True,
+                               attributes=PLAIN)
         self.w = Writer(self.f, offsets, ENV)
         self.item, self.words, self.values, self.counts = self.f.args
 
@@ -193,7 +194,7 @@ class _Planned(Maker):
     """The function."""
 
     def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
-        super().__init__(code, offsets, ENV, "planned")
+        super().__init__(code, offsets, ENV, "planned", PLAIN)
         f = self.f
         self.key, self.plan, self.operands, self.result = (self.variable() for _ in range(4))
         self.temporaries = self.key, self.plan, self.operands, self.result

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from adjoint.kernels.ir import Code, Value
+from adjoint.kernels.ir import PLAIN, Code, Value
 from adjoint.kernels.nodes_ir import Part
 from adjoint.kernels.objects_ir import Writer
 
@@ -67,7 +67,7 @@ class _Tie(Part):
             code.declare(text.split("@")[1].split("(")[0], f"declare {text}")
         names = ("made", "number", "parent", "op", "attrs", "state", "creation")
         super().__init__(code.function("tie", [("ptr", n) for n in names], returns="i32",
-                                       internal=True), offsets, env)
+                                       internal=True, attributes=PLAIN), offsets, env)
         (self.made, self.number, self.parent, self.op, self.attrs, self.state,
          self.creation) = self.f.args
         self.six = self.f.emit("ptr", "alloca [6 x ptr], align 8")
