@@ -427,7 +427,7 @@ def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
 
 @member
 def __format__(self: Tensor, spec: str) -> str:
-    if self.level or isinstance(self.array, MetaArray) or self.shape != ():
+    if self.shape != () or (not spec if self.level else isinstance(self.array, MetaArray)):
         return object.__format__(self, spec)
     return format(item(self), spec)
 

@@ -151,6 +151,17 @@ def test_copies_keep_their_derivative() -> None:
             copy.deepcopy(v)
 
 
+def test_formatted_values() -> None:
+    """A format is a use of the value: fine where there is one, named where there are several."""
+    seen = []
+    af.jvp(lambda v: (seen.append(f"{v.sum():.2f}"), v)[1], (t(V),), (t(V),))
+    assert seen == [f"{V.sum():.2f}"]
+    af.vmap(lambda v: (seen.append(f"{v.sum()}"), v)[1])(t(M))       # for print, without a format
+    assert seen[1].startswith("BatchTensor")
+    with pytest.raises(TypeError, match=r"item\(\) was asked of .* at .*test_func_names"):
+        af.vmap(lambda v: v * len(f"{v.sum():.2f}"))(t(M))
+
+
 @pytest.mark.parametrize("name", ["bernoulli", "multinomial", "replacement", "poisson"])
 def test_draws_of_mapped_probabilities(name: str) -> None:
     """Every example's own distribution is drawn from, and nothing else."""
