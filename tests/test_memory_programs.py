@@ -160,7 +160,7 @@ def test_branches_that_a_choice_did_not_take_are_looked_at() -> None:
     lambda p: ad.optim.SGD(p, lr=0.1), lambda p: ad.optim.SGD(p, lr=0.1, momentum=0.9)],
     ids=["SparseAdam", "Adagrad", "SGD", "momentum"])
 def test_sparse_gradients(make: Callable[..., Any]) -> None:
-    """Of a table with padding, twice in a step: two gradients are added. The one before is freed."""
+    """Of a table with padding, read twice in a step: two gradients are added."""
     table = nn.Embedding(200, 16, padding_idx=0, sparse=True)
     index = ad.tensor([[1, 5], [0, 3]])
     optimizer = make(list(table.parameters()))
