@@ -2,7 +2,7 @@
 
 A call costs as much as a small kernel, so the steps of `core/bind.py` stand here in one piece: look
 at the operands, compute, make the tensor, make its node. The two templates below are copied per
-op; what differs between ops is their last parameter's default. Where there is generated code, small
+op; what differs between ops is what they close over. Where there is generated code, small
 plain operands take the same steps in machine code (`kernels/calls.py`), and only the rest comes
 here.
 """
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import copysign
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ from adjoint.core.tensor import (
 from adjoint.core.trace import LevelTensor
 
 ndarray = np.ndarray
-_getframe = sys._getframe
+_getframe: Any = sys._getframe
 _asarray = np.asarray
 _inside = provenance.inside
 PLAIN = {Tensor, Parameter}      # what the templates and the machine code take for tensors
@@ -96,7 +96,7 @@ class Own:
     at the first call. `ends*` are the functions for one element, and from `limit` elements on."""
 
     __slots__ = ("op", "build", "node_type", "raw32", "raw64", "ends32", "ends64", "limit",
-                 "plans32", "plans64", "function", "machine", "write", "make")
+                 "plans32", "plans64", "function", "python", "machine", "write", "make")
 
     def __init__(self, op: Op, build: Callable[[], tuple[Any, ...]]) -> None:
         self.op, self.build = op, build
@@ -106,6 +106,7 @@ class Own:
         self.plans32: Any = None
         self.plans64: Any = None
         self.function: Any = None
+        self.python: Any = None         # the same without machine code
         self.machine: Any = None        # the same steps in machine code, for small plain operands
         self.write: Any = self._write   # its in-place form: (operands, name) -> True, or None
         self.make: Any = None           # what makes the two
@@ -218,124 +219,126 @@ class Own:
         return settled, plans[needs] if len(args) > 1 else plans
 
 
-def _unary(x: Any, own: Any = None) -> Any:
-    """Template of ops of one operand."""
-    mode = state()
-    if (type(x) is not Tensor and type(x) is not Parameter
-            or mode > GRAD and mode != INFERENCE):
-        if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
-            return own.run(x.dtype, x)
-        if mode <= GRAD and isinstance(x, LevelTensor) and x.trace.alive and not (
-                mode and x._rg):
-            return x.trace.single(own.op, x)
-        return bind(own.op, (x,), {}, not isinstance(x, LevelTensor))
-    a = x.array
-    dtype, n = a.dtype, a.size
-    try:
-        if dtype is F32:
-            od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(a)
-            plan = own.plans32
-        elif dtype is F64:
-            od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(a)
-            plan = own.plans64
-        else:
+# Template of ops of one operand.
+def _unary(own: Any) -> Any:
+    def call(x: Any) -> Any:
+        mode = state()
+        if (type(x) is not Tensor and type(x) is not Parameter
+                or mode > GRAD and mode != INFERENCE):
+            if type(x) is ndarray and (x.dtype is F32 or x.dtype is F64):
+                return own.run(x.dtype, x)
+            if mode <= GRAD and isinstance(x, LevelTensor) and x.trace.alive and not (
+                    mode and x._rg):
+                return x.trace.single(own.op, x)
+            return bind(own.op, (x,), {}, not isinstance(x, LevelTensor))
+        a = x.array
+        dtype, n = a.dtype, a.size
+        try:
+            if dtype is F32:
+                od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(a)
+                plan = own.plans32
+            elif dtype is F64:
+                od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(a)
+                plan = own.plans64
+            else:
+                return bind(own.op, (x,), {})
+        except (TypeError, MetaError):
             return bind(own.op, (x,), {})
-    except (TypeError, MetaError):
-        return bind(own.op, (x,), {})
-    t = new_tensor()
-    t.array = od if type(od) is ndarray else _asarray(od)
-    t._cell = None if mode <= GRAD else INFERENCE_CELL
-    if not (x._rg and mode == GRAD and plan.wanted):
-        t._rg = False
-        t._edge = None
-        return t
-    node: Any = own.node_type()
-    node.plan = plan
-    e = x._edge
-    node.e0 = e if e is not None else edge_of(x)
-    layout = plan.layout
-    if layout == NOTHING:
-        node.s0 = None
-    elif layout == FIRST:
-        node.s0 = x if x._cell is None else keep(x, own.op.name)
-    elif layout == OUTPUT:
-        t._cell = cell = Cell()
-        ref = node.s0 = OutRef()
-        ref.array, ref.cell, ref.index, ref.version = t.array, cell, 0, 0
-    else:
-        node.saved = _residuals(plan, x, None, t, own)
-    node.shape, node.seq = od.shape, next(counter)
-    f: Any = _getframe(1)
-    code = f.f_code
-    while _inside[code.co_filename]:
-        f = f.f_back
-        code = f.f_code
-    node.code, node.lasti = code, f.f_lasti
-    t._rg = True
-    t._edge = node
-    return t
-
-
-def _binary(a: Any, b: Any, own: Any = None) -> Any:
-    """Template of ops of two operands."""
-    mode = state()
-    if type(a) is Tensor and type(b) is Tensor and mode <= GRAD:
-        ad, bd = a.array, b.array
-        if (dtype := ad.dtype) is not bd.dtype:
-            return bind(own.op, (a, b), {})
-        needs = (3 if b._rg else 1) if a._rg else 2 if b._rg else 0
-    else:
-        found = own.operands(a, b, mode)
-        if type(found) is not tuple:
-            return _strangers(own.op, a, b) if found is None else found
-        a, b, ad, bd, dtype, needs = found
-    try:
-        n = ad.size
-        if n != bd.size or n < own.limit <= n * n:
-            n = elements(ad, bd, own.limit)
-        if dtype is F32:
-            od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(ad, bd)
-            plans = own.plans32
-        elif dtype is F64:
-            od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(ad, bd)
-            plans = own.plans64
+        t = new_tensor()
+        t.array = od if type(od) is ndarray else _asarray(od)
+        t._cell = None if mode <= GRAD else INFERENCE_CELL
+        if not (x._rg and mode == GRAD and plan.wanted):
+            t._rg = False
+            t._edge = None
+            return t
+        node: Any = own.node_type()
+        node.plan = plan
+        e = x._edge
+        node.e0 = e if e is not None else edge_of(x)
+        layout = plan.layout
+        if layout == NOTHING:
+            node.s0 = None
+        elif layout == FIRST:
+            node.s0 = x if x._cell is None else keep(x, own.op.name)
+        elif layout == OUTPUT:
+            t._cell = cell = Cell()
+            ref = node.s0 = OutRef()
+            ref.array, ref.cell, ref.index, ref.version = t.array, cell, 0, 0
         else:
-            return bind(own.op, (a, b), {})
-    except (TypeError, ValueError, MetaError):
-        return bind(own.op, (a, b), {})
-    t = new_tensor()
-    t.array = od if type(od) is ndarray else _asarray(od)
-    t._cell = None if mode <= GRAD else INFERENCE_CELL
-    if not needs or not mode or (plan := plans[needs]) is None:
-        t._rg, t._edge = False, None
+            node.saved = _residuals(plan, x, None, t, own)
+        node.shape, node.seq = od.shape, next(counter)
+        code = (f := _getframe(1)).f_code
+        while _inside[code.co_filename]:
+            f = f.f_back
+            code = f.f_code
+        node.code, node.lasti = code, f.f_lasti
+        t._rg = True
+        t._edge = node
         return t
-    node: Any = own.node_type()
-    node.plan = plan
-    if needs == 3:
-        ea, eb = a._edge, b._edge
-        node.e0 = ea if ea is not None else edge_of(a)
-        node.e1 = eb if eb is not None else edge_of(b)
-    else:
-        node.e0, node.e1 = (edge_of(a), None) if needs == 1 else (None, edge_of(b))
-    layout = plan.layout
-    if layout == NOTHING:
-        node.s0 = None
-    elif layout == SECOND or layout == FIRST:
-        s = b if layout == SECOND else a
-        node.s0 = s if type(s) is ndarray or s._cell is None else keep(s, own.op.name)
-    elif layout in (SWAPPED, BOTH) and needs == 3 and a._cell is None is b._cell:
-        node.s0, node.s1 = (b, a) if layout == SWAPPED else (a, b)
-    else:
-        node.saved = _residuals(plan, a, b, t, own)
-    node.shape, node.seq = od.shape, next(counter)
-    f: Any = _getframe(1)
-    code = f.f_code
-    while _inside[code.co_filename]:
-        f = f.f_back
-        code = f.f_code
-    node.code, node.lasti = code, f.f_lasti
-    t._rg, t._edge = True, node
-    return t
+    return call
+
+
+# Template of ops of two operands.
+def _binary(own: Any) -> Any:
+    def call(a: Any, b: Any) -> Any:
+        mode = state()
+        if type(a) is Tensor and type(b) is Tensor and mode <= GRAD:
+            ad, bd = a.array, b.array
+            if (dtype := ad.dtype) is not bd.dtype:
+                return bind(own.op, (a, b), {})
+            needs = (3 if b._rg else 1) if a._rg else 2 if b._rg else 0
+        else:
+            found = own.operands(a, b, mode)
+            if type(found) is not tuple:
+                return _strangers(own.op, a, b) if found is None else found
+            a, b, ad, bd, dtype, needs = found
+        try:
+            n = ad.size
+            if n != bd.size or n < own.limit <= n * n:
+                n = elements(ad, bd, own.limit)
+            if dtype is F32:
+                od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(ad, bd)
+                plans = own.plans32
+            elif dtype is F64:
+                od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(ad, bd)
+                plans = own.plans64
+            else:
+                return bind(own.op, (a, b), {})
+        except (TypeError, ValueError, MetaError):
+            return bind(own.op, (a, b), {})
+        t = new_tensor()
+        t.array = od if type(od) is ndarray else _asarray(od)
+        t._cell = None if mode <= GRAD else INFERENCE_CELL
+        if not needs or not mode or (plan := plans[needs]) is None:
+            t._rg, t._edge = False, None
+            return t
+        node: Any = own.node_type()
+        node.plan = plan
+        if needs == 3:
+            ea, eb = a._edge, b._edge
+            node.e0 = ea if ea is not None else edge_of(a)
+            node.e1 = eb if eb is not None else edge_of(b)
+        else:
+            node.e0, node.e1 = (edge_of(a), None) if needs == 1 else (None, edge_of(b))
+        layout = plan.layout
+        if layout == NOTHING:
+            node.s0 = None
+        elif layout == SECOND or layout == FIRST:
+            s = b if layout == SECOND else a
+            node.s0 = s if type(s) is ndarray or s._cell is None else keep(s, own.op.name)
+        elif layout in (SWAPPED, BOTH) and needs == 3 and a._cell is None is b._cell:
+            node.s0, node.s1 = (b, a) if layout == SWAPPED else (a, b)
+        else:
+            node.saved = _residuals(plan, a, b, t, own)
+        node.shape, node.seq = od.shape, next(counter)
+        code = (f := _getframe(1)).f_code
+        while _inside[code.co_filename]:
+            f = f.f_back
+            code = f.f_code
+        node.code, node.lasti = code, f.f_lasti
+        t._rg, t._edge = True, node
+        return t
+    return call
 
 
 _KNOWN = (Tensor, ndarray, np.generic, bool, int, float, complex)
@@ -352,20 +355,24 @@ def _strangers(op: Any, a: Any, b: Any) -> Any:
     return bind(op, (a, b), {}, False)
 
 
-def _unary_first(x: Any, own: Any = None) -> Any:
+def _unary_first(own: Any) -> Any:
     """Template of ops of one operand that machine code does where it can."""
-    made = own.machine(x)
-    return made if made is not None else _unary(x, own)
+    def call(x: Any) -> Any:
+        made = own.machine(x)
+        return made if made is not None else own.python(x)
+    return call
 
 
-def _binary_first(a: Any, b: Any, own: Any = None) -> Any:
+def _binary_first(own: Any) -> Any:
     """Template of ops of two operands that machine code does where it can."""
-    made = own.machine(a, b)
-    return made if made is not None else _binary(a, b, own)
+    def call(a: Any, b: Any) -> Any:
+        made = own.machine(a, b)
+        return made if made is not None else own.python(a, b)
+    return call
 
 
-_machine_first = {_unary.__code__: _unary_first.__code__,
-                  _binary.__code__: _binary_first.__code__}
+_machine_first = {_unary(None).__code__: _unary_first(None).__code__,
+                  _binary(None).__code__: _binary_first(None).__code__}
 _python_only = {first: only for only, first in _machine_first.items()}
 
 
@@ -388,5 +395,5 @@ def caller(op: Op, build: Callable[[], tuple[Any, ...]]) -> tuple[Own, Callable[
     op's machine code of an `Own`, or None."""
     template = _unary if len(op.operands) == 1 else _binary
     own = Own(op, build)
-    own.function = FunctionType(template.__code__, globals(), op.name, (own,))
+    own.function, own.python = template(own), template(own)
     return own, own.function

@@ -181,9 +181,10 @@ def install(f: FunctionType, asks_classes: bool = True, public: Any = None,
         return
     if original is None:
         original = copied(f)
-        own = f.__defaults__[-1] if f.__defaults__ else None
-        if isinstance(own, Own):              # it changes the code of its function when it is used
-            own.function = original
+        if f.__code__.co_freevars == ("own",):      # `Own` changes the code of its function
+            own = f.__closure__[0].cell_contents    # type: ignore[index]  # there is one
+            if isinstance(own, Own):
+                own.function = original
     free = len(f.__code__.co_freevars)
     f.__wrapped__ = original  # type: ignore[attr-defined]  # read by inspect and by core.op
     f.__code__ = _template(free).replace(co_name=f.__name__)
