@@ -214,6 +214,8 @@ def _shown(self: Any) -> str:
 
 
 def _new(cls: Any, *values: Any, **named: Any) -> Any:
+    if not named and len(values) == len(cls._fields):
+        return tuple.__new__(cls, values)
     rest = cls._fields[len(values):]
     if named.keys() != set(rest) or len(values) > len(cls._fields):
         raise ArgumentError(f"{cls.__name__}({', '.join(cls._fields)}) got {len(values)} values"
