@@ -226,7 +226,40 @@ class TestCopies:
         np.testing.assert_array_equal(ad.autograd.grad(z, x)[0].numpy(), want[0])
 
 
+@pytest.mark.parametrize("place", PLACES, ids=["disk", "no prefetch", "one at a time", "too small",
+                                               "cpu", "zlib"])
+def test_a_write_between_two_residuals(place: Any) -> None:
+    """One block of memory with two contents: each residual is what its op read."""
+    x = leaf(0)
+    with place():
+        h = x * 1.0
+        before = h.sin()
+        h.mul_(2)
+        after = h.sin()
+    want = 2 * np.cos(2 * x.detach().numpy())
+    np.testing.assert_allclose(ad.autograd.grad(after.sum(), x, retain_graph=True)[0].numpy(),
+                               want, rtol=1e-5, atol=1e-6)
+    if place is ad.memory.saved_on_cpu:       # a copy: writes to the original do not matter
+        np.testing.assert_allclose(ad.autograd.grad(before.sum(), x)[0].numpy(),
+                                   np.cos(x.detach().numpy()), rtol=1e-5, atol=1e-6)
+    else:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            before.sum().backward()
+
+
 class TestCompression:
+    @counting
+    def test_what_several_residuals_show_is_stored_once(self) -> None:
+        alloc.install()
+        x, w = leaf(0), leaf(1, 128, 128)
+        x.tanh() @ w                                     # (kernels are made at their first call)
+        live = alloc.live()
+        with ad.memory.compressed("int8", measure=False) as held:
+            y = x.tanh() @ w
+        bytes_of_one = 256 * 128 + 256 * 128 // 64 * 4
+        assert alloc.live() - live == y.nbytes + bytes_of_one
+        assert sum(loss.residuals for loss in held.report().values()) == 2
+
     @pytest.mark.parametrize(("dtype", "smaller", "near"), [
         ("bf16", 1.99, 2**-8), ("fp16", 1.99, 2**-10), ("int8", 3.7, 0.02), ("int4", 6.9, 0.3)])
     def test_size_and_error(self, dtype: str, smaller: float, near: float) -> None:

@@ -13,15 +13,17 @@ import numpy as np
 
 from adjoint.base.dtypes import is_float
 from adjoint.base.errors import ArgumentError
-from adjoint.memory.offload import _Elsewhere, _slot
+from adjoint.memory.offload import _Elsewhere, _Made, _slot
 
 GROUP = 64            # numbers that share a scale in int8 and int4
+Code = tuple[Any, ...]
 
 
 class Loss(NamedTuple):
     """What compression did to the residuals of one kind of node.
 
-    residuals: how many; before, after: bytes; worst: largest absolute error; relative: root mean
+    residuals: how many; before, after: bytes (of each of them; an array that several show is
+    stored once); worst: largest absolute error; relative: root mean
     square of the error over that of the values.
     """
 
@@ -30,6 +32,15 @@ class Loss(NamedTuple):
     after: int
     worst: float
     relative: float
+
+
+class _Stored:
+    """A code, which several residuals may share."""
+
+    __slots__ = ("code", "__weakref__")
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
 
 
 class _Sums:
@@ -72,34 +83,38 @@ class compressed(_Elsewhere):
                                 "'int4' or 'zlib'")
         self.dtype, self.measure = dtype, measure
         self._sums: dict[str, _Sums] = {}
+        self._stored = _Made()
 
     def __enter__(self) -> compressed:  # type: ignore[override]  # the hooks' own returns nothing
         super().__enter__()
         return self
 
     def put(self, array: Any, owner: Any, cell: Any, version: int, node: Any) -> Any:
-        code = encode(array, self.dtype)
+        what = (version, array.__array_interface__["data"][0], array.shape, array.strides,
+                array.dtype)
+        stored = self._stored.find(owner, what)
         sums = self._sums.setdefault(node.name(), _Sums())
         sums.count += 1
+        if stored is None:
+            stored = _Stored(encode(array, self.dtype))
+            self._stored.keep(owner, what, stored)
         sums.before += array.nbytes
-        sums.after += sum(p.nbytes if isinstance(p, np.ndarray) else len(p) for p in code[1:])
-        if self.measure and code[0] in ("bf16", "fp16", "int8", "int4"):
-            error = decode(code, array.shape, array.dtype).astype(np.float64) - array
+        sums.after += sum(p.nbytes if isinstance(p, np.ndarray) else len(p)
+                          for p in stored.code[1:])
+        if self.measure and stored.code[0] in ("bf16", "fp16", "int8", "int4"):
+            error = decode(stored.code, array.shape, array.dtype).astype(np.float64) - array
             sums.worst = max(sums.worst, float(np.abs(error).max(initial=0.0)))
             sums.error += float(np.vdot(error, error))
             sums.power += float(np.vdot(array, array))
-        return _slot(array, owner, cell, version), code, array.shape, array.dtype
+        return _slot(array, owner, cell, version), stored, array.shape, array.dtype
 
     def get(self, value: Any) -> Any:
-        _, code, shape, dtype = value
-        return decode(code, shape, dtype)
+        _, stored, shape, dtype = value
+        return decode(stored.code, shape, dtype)
 
     def report(self) -> dict[str, Loss]:
         """What was lost, by the name of the node that saved."""
         return {name: sums.loss() for name, sums in self._sums.items()}
-
-
-Code = tuple[Any, ...]
 
 
 def encode(array: Any, dtype: str) -> Code:

@@ -58,6 +58,24 @@ class _Elsewhere(saved_tensors_hooks):
         raise NotImplementedError
 
 
+class _Made:
+    """What was made of arrays, while it lives: one of its kind per array and content. `what` tells
+    the contents of one array apart (the version: a write may come between two residuals)."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Any, Any, Any]] = {}
+
+    def find(self, owner: Any, what: Any) -> Any:
+        """What was made of that content; None where nothing was, or it is gone."""
+        held = self._of.get(id(owner))
+        return held[2]() if held is not None and held[0]() is owner and held[1] == what else None
+
+    def keep(self, owner: Any, what: Any, made: Any) -> None:
+        """Remember what was made."""
+        at, of = id(owner), self._of
+        of[at] = weakref.ref(owner, lambda _: of.pop(at, None)), what, weakref.ref(made)
+
+
 class _Entry:
     """One block of memory on its way to the file, there, or back."""
 
@@ -100,7 +118,7 @@ class saved_on_disk(_Elsewhere):
         self.file = SpillFile(dir)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="adjoint-disk")
         weakref.finalize(self, self._pool.shutdown, wait=False)
-        self._entries: dict[int, tuple[Any, Any]] = {}       # id(owner) -> (ref, ref of entry)
+        self._entries = _Made()
         self._order: list[weakref.ref[_Entry]] = []
         self._places: weakref.WeakKeyDictionary[_Entry, int] = weakref.WeakKeyDictionary()
         self._waiting = 0
@@ -109,20 +127,15 @@ class saved_on_disk(_Elsewhere):
 
     def put(self, array: Any, owner: Any, cell: Any, version: int, node: Any) -> Any:
         self._complain()
-        entry = self._entry(owner)
+        entry = self._entries.find(owner, version)
         if entry is None:
             entry = _Entry(owner)
-            at, me = id(owner), weakref.ref(entry)
-            self._entries[at] = (weakref.ref(owner, lambda _: self._entries.pop(at, None)), me)
+            self._entries.keep(owner, version, entry)
             self._places[entry] = len(self._order)
-            self._order.append(me)
+            self._order.append(weakref.ref(entry))
             if not self._failure:
                 self._start(entry, owner.nbytes)
         return _slot(array, owner, cell, version), entry
-
-    def _entry(self, owner: Any) -> _Entry | None:
-        held = self._entries.get(id(owner))
-        return held[1]() if held is not None and held[0]() is owner else None
 
     def _start(self, entry: _Entry, nbytes: int) -> None:
         with self._room:
@@ -221,16 +234,13 @@ class saved_on_cpu(_Elsewhere):
 
     def __init__(self, pin_memory: bool = False) -> None:
         super().__init__(0)
-        self._copies: dict[int, tuple[Any, Any]] = {}
+        self._copies = _Made()
 
     def put(self, array: Any, owner: Any, cell: Any, version: int, node: Any) -> Any:
-        held = self._copies.get(id(owner))
-        copy = held[1]() if held is not None and held[0]() is owner else None
+        copy = self._copies.find(owner, version)
         if copy is None:
             copy = _Entry(owner.copy("K"))
-            at = id(owner)
-            self._copies[at] = (weakref.ref(owner, lambda _: self._copies.pop(at, None)),
-                                weakref.ref(copy))
+            self._copies.keep(owner, version, copy)
         return _slot(array, owner, cell, version), copy
 
     def get(self, value: Any) -> Any:
