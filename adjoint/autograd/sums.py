@@ -1,5 +1,6 @@
 """Cotangents in memory that is there already: added to what has arrived, in the pass that computes
-them, or written over the cotangent that they are computed from."""
+them, or written over the cotangent that they are computed from; and cotangents that are summed for
+a row that was added (a bias) in the pass that computes them."""
 from __future__ import annotations
 
 from typing import Any
@@ -28,15 +29,44 @@ def free(walk: Any, node: Any, ct: Any) -> bool:
 def placed(walk: Any, node: Any, ct: Any, vals: list[Any], over: bool) -> list[Any] | None:
     """Cotangents of a large pointwise node that take no memory of their own, or one of two that
     does: `added`, else the only one in the memory of `ct`, if `over` allows that; None where there
-    is neither."""
+    is neither. None in their place where they went further: see `_through`."""
     plan = node.plan
     found = added(walk, node, ct, vals) if plan.into is not None else None
-    if found is not None or not over or plan.over is None:
+    over = over and plan.over is not None
+    if found is None and plan.down is not None and _through(walk, node, ct, vals, over):
+        return [None]
+    if found is not None or not over:
         return found
     if type(ct) is np.ndarray:
         return list(plan.over(ct, *vals))
     made = call(plan.over, ct, *vals, otherwise=_refused)
     return None if made is NotImplemented else list(made)
+
+
+def _through(walk: Any, node: Any, ct: Any, vals: list[Any], over: bool) -> bool:
+    """Where the only operand of `node` is x + row, made right before it, bring x and the row their
+    cotangents at once, the row's summed while x's is computed; False where that cannot be. Nothing
+    else reaches the node of x + row after this (it is the next), so it has nothing left to do."""
+    e: Any = node.edges[0] if len(node.edges) == 1 else None
+    plan = getattr(e, "plan", None)
+    if (plan is None or plan.op.name != "add" or e.seq + 1 != node.seq or e.hooked or e in walk.cts
+            or walk.special or state() & WATCH or _shown(walk, node) or type(ct) is not np.ndarray):
+        return False
+    alike = [x is not None and (x.dtype or x.plan.dtype) == ct.dtype for x in e.edges]
+    shapes = [tuple(x.shape) if x is not None else () for x in e.edges]
+    rows = [s == ct.shape[-1:] for s in shapes]
+    if not all(alike) or sorted(rows) != [False, True] or ct.shape not in shapes:
+        return False
+    made = node.plan.down(ct, *vals, over=over)
+    if made is NotImplemented:
+        return False
+    parts = list(reversed(made)) if rows[0] else list(made)
+    del made
+    for i, x in enumerate(e.edges):
+        part, parts[i] = parts[i], None
+        walk._add(x, part)
+        del part
+    return True
 
 
 def begun(walk: Any, node: Any) -> list[Any] | None:

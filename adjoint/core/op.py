@@ -346,11 +346,12 @@ class Plan:
     fast    optional: (ct, *vals) -> tuple of cotangents per operand, on raw arrays of `dtype`
     into    optional: `fast` that adds to arrays: (ct, *vals, out=, same=), see `choose.Adding`
     over    optional: `fast` for large arrays, the only cotangent in the memory of `ct`
+    down    optional: that and its sum down the columns: (ct, *vals, over=), see `columns.Columns`
     """
 
     __slots__ = ("op", "needs", "names", "kept", "groups", "fast", "sources", "wanted", "pick",
                  "grows", "keeps_out", "keeps_a", "keeps_b", "dtype", "large", "limit", "pair",
-                 "layout", "into", "over", "rules", "choice", "uses", "born", "variants")
+                 "layout", "into", "over", "down", "rules", "choice", "uses", "born", "variants")
     _post_hooks = _pre_hooks = _tensor_hooks = _retain = _metadata = None   # see `alone`
     hooked = False
 
@@ -363,6 +364,7 @@ class Plan:
         self.limit = 1 << 62
         self.into: Rule | None = None
         self.over: Rule | None = None
+        self.down: Rule | None = None
         self.pick: Rule | None = None
         self.rules: Rule | None = None   # `run` written out, once the plan was used often
         self.choice: Rule | None = None  # the same of an op that chooses

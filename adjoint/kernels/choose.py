@@ -310,6 +310,19 @@ class Adding:
         return kernel, places
 
 
+def down(name: str, params: Sequence[str], expr: Expr) -> Kernel:
+    """A rule of one cotangent that sums it down the columns as well: `columns.Columns`, made when
+    it is first called."""
+    @functools.cache
+    def rule() -> Kernel:
+        made: Kernel = _module("columns").Columns(name, params, expr)
+        return made
+
+    def call(*operands: Any, over: bool) -> Any:
+        return rule()(*operands, over=over)
+    return call
+
+
 def _with_gaps(f: Kernel, exprs: Sequence[Expr | None]) -> Kernel:
     """Put None where there was no expression."""
     holes = [e is None for e in exprs]

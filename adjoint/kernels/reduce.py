@@ -108,22 +108,22 @@ class Reduce:
         axes = _axes(axis, len(shape))
         if kinds is None or axes is None or 0 in shape:
             return None
-        form = _form(shape, axes, [broadcast_strides(a, shape) for a in args])
+        form = form_of(shape, axes, [broadcast_strides(a, shape) for a in args])
         if form is None:
             return None
         return self._build(args, form, dtype, kinds[1], shape, axes)
 
-    def _build(self, args: Sequence[Any], form: _Form, dtype: np.dtype[Any], register: str,
+    def _build(self, args: Sequence[Any], form: Form, dtype: np.dtype[Any], register: str,
                shape: tuple[int, ...], axes: frozenset[int]) -> _Plan:
         stored = [(codegen.storage(a.dtype) or ("", ""))[0] for a in args]
         modes = "".join("s" if s[-1] == 0 else "c" if s[-1] == a.itemsize else "g"
                         for s, a in zip(form.strides, args, strict=True))
-        job = _Job(self.exprs, self.how, self.params, self.keyword, stored, modes,
+        job = Job(self.exprs, self.how, self.params, self.keyword, stored, modes,
                    len(form.kept), len(form.reduced), form.by_row, register)
         entry = codegen.build(f"reduce.{self.name}", (self._text, repr(job[1:])), job.emit,
                               arrays=len(args) + len(self.exprs), reals=len(self.keyword))
         wide = np.dtype(np.float64)
-        words, address = geometry(_words(form))
+        words, address = geometry(words_of(form))
         segments = int(words[1])
         kept = tuple(n for i, n in enumerate(shape) if i not in axes)
         keep = tuple(1 if i in axes else n for i, n in enumerate(shape))
@@ -132,7 +132,7 @@ class Reduce:
                      dtype, wide, count)
 
 
-class _Form(NamedTuple):
+class Form(NamedTuple):
     kept: tuple[int, ...]
     reduced: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]     # per operand: kept..., reduced..., innermost again
@@ -155,8 +155,8 @@ def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> frozenset[int] | Non
     return frozenset(a % ndim for a in chosen)
 
 
-def _form(shape: tuple[int, ...], axes: frozenset[int],
-          strides: Sequence[tuple[int, ...]]) -> _Form | None:
+def form_of(shape: tuple[int, ...], axes: frozenset[int],
+          strides: Sequence[tuple[int, ...]]) -> Form | None:
     """Merge neighbouring axes of one kind; the innermost axis decides the form."""
     order = sorted(range(len(shape)), key=lambda i: -abs(strides[0][i]) if shape[i] > 1 else 0)
     if any(s == 0 for s in strides[0]) or len(strides) > 1:
@@ -181,7 +181,7 @@ def _form(shape: tuple[int, ...], axes: frozenset[int],
         return None
     by_row = merged[-1][0]
     steps = [m[2] for m in (*kept, *reduced, merged[-1])]
-    return _Form(tuple(m[1] for m in kept), tuple(m[1] for m in reduced),
+    return Form(tuple(m[1] for m in kept), tuple(m[1] for m in reduced),
                  tuple(zip(*steps, strict=True)), by_row)
 
 
@@ -189,7 +189,7 @@ def _even(outer: tuple[int, ...], inner: tuple[int, ...], size: int) -> bool:
     return all(a == b * size for a, b in zip(outer, inner, strict=True))
 
 
-def _words(form: _Form) -> list[int]:
+def words_of(form: Form) -> list[int]:
     """[chunks, segments, blocks, rows per segment, rows, inner segment, inner, kept count, ...].
 
     Row form: rows are the outer reduced axes, a segment is a range of them, or, where there are
@@ -223,7 +223,7 @@ def _words(form: _Form) -> list[int]:
             *form.kept, *form.reduced, *(s for operand in form.strides for s in operand)]
 
 
-class _Job(NamedTuple):
+class Job(NamedTuple):
     """What determines the text of a reduction kernel."""
 
     exprs: tuple[Expr, ...]
@@ -236,6 +236,7 @@ class _Job(NamedTuple):
     reduced: int
     by_row: bool
     register: str
+    stores: str = ""        # "cached", "around" (the cache): the only expression is stored as well
 
     def emit(self, frame: Frame) -> None:
         f = frame.f
@@ -270,6 +271,8 @@ class _Job(NamedTuple):
             f.loop(start, stop, 1, [], one)
             return []
         f.loop(frame.first, frame.end, 1, [], chunk)
+        if self.stores == "around":
+            codegen.fence(f)
 
     # -- the innermost axis is reduced ----------------------------------------------------
     def _row(self, frame: Frame, words: list[Value], dims: list[Value],
@@ -332,7 +335,7 @@ class _Job(NamedTuple):
                 n: int) -> list[Value]:
         scope = dict(env)
         for name, kind, mode, p, s in zip(self.names, self.stored, self.modes, here, steps,
-                                          strict=True):
+                                          strict=False):       # (one more where it stores)
             if mode == "c":
                 scope[name] = codegen.load(f, f.at(p, kind, j), kind, n, mask=mask)
             elif mode == "g":
@@ -417,6 +420,9 @@ class _Job(NamedTuple):
                         self._fetch(f, row, j)
                     values = [self._values(f, row, inner_steps, env, j, c1, mask, n)
                               for row in here]
+                    for row, (v, *_) in zip(here, values, strict=True) if self.stores else ():
+                        codegen.store(f, v, f.at(row[-1], self.stored[-1], j), self.stored[-1],
+                                      mask=mask, stream=self.stores == "around")
                     for i, (h, out) in enumerate(zip(self.how, outs, strict=True)):
                         q = f.at(out, "double", j)
                         total = f.load(q, wide, mask=mask)
@@ -433,7 +439,7 @@ class _Job(NamedTuple):
 
     def _fetch(self, f: Function, row: list[Value], j: Value) -> None:
         """Have columns of a later row fetched: CPUs do not foresee where eight rows go on."""
-        for kind, mode, p in zip(self.stored, self.modes, row, strict=True):
+        for _, kind, mode, p in zip(self.names, self.stored, self.modes, row, strict=False):
             if mode == "c":
                 f.fetch(f.at(p, kind, j))
 

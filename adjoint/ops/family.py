@@ -283,6 +283,8 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
         f"{op.name}_backward", [g, *plan.names], cts, dtype, single=False)
     if GENERATED and len(cts) <= 2:
         plan.into = _kernels().Adding(f"{op.name}_backward", [g, *plan.names], cts)
+    if GENERATED and len(cts) == 1:
+        plan.down = _kernels().down(f"{op.name}_backward", [g, *plan.names], cts[0])
     return plan
 
 
