@@ -296,3 +296,15 @@ def test_an_optimizer_that_wraps_another_may_patch_its_step() -> None:
     w.grad = ad.ones(2)
     Wrapping(ad.optim.SGD([w], lr=0.5)).step()
     assert w.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RMSprop"])
+def test_capturable_is_refused_by_the_step(name: str) -> None:
+    """As on any CPU: before the first gradient it is only a setting."""
+    w = ad.nn.Parameter(ad.ones(2))
+    opt = getattr(optim, name)([w], capturable=True)
+    opt.step()
+    w.grad = ad.ones(2)
+    with pytest.raises(AssertionError, match="must be on supported devices.*capturable=False"):
+        opt.step()
+    assert w.tolist() == [1.0, 1.0]

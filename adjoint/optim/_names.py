@@ -23,7 +23,7 @@ DeviceDict = dict[Any, Tensor]
 StateDict = dict[str, Any]
 _MODES = ("maximize (bool, optional): step uphill",
           "foreach (bool, optional): changes nothing here",
-          "capturable (bool, optional): changes nothing here",
+          "capturable (bool, optional): refused by step: no device here captures it",
           "differentiable (bool, optional): record the step, so that one can differentiate through "
           "it", "fused (bool, optional): changes nothing here",
           "params (iterable): parameters, or dicts of parameter groups")

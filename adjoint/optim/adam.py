@@ -28,8 +28,8 @@ class Adam(Optimizer):
 
     ``m += (1 - beta1)(g - m)``, ``v = beta2 v + (1 - beta2) g^2``,
     ``p -= lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)``. ``amsgrad`` divides by the
-    largest v so far; ``decoupled_weight_decay`` makes it AdamW. ``foreach``, ``fused`` and
-    ``capturable`` are accepted and change nothing.
+    largest v so far; ``decoupled_weight_decay`` makes it AdamW. ``foreach`` and ``fused``
+    change nothing; ``capturable`` is refused by the step, as on any CPU.
 
     >>> import adjoint as ad
     >>> w = ad.nn.Parameter(ad.tensor([1.0]))

@@ -18,7 +18,7 @@ from adjoint.autograd.modes import enable_grad
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_float
-from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
+from adjoint.base.errors import ArgumentError, AssertedError, DTypeError, NotSupported, ShapeError
 from adjoint.base.errors import missing as _missing
 from adjoint.core.modes import WATCH, about_to_write, state, watchers
 from adjoint.core.rehearsal import call
@@ -253,6 +253,10 @@ class Optimizer:
         if group.get("fused") and not all(is_float(p.array.dtype) for p in out):
             raise DTypeError("`fused=True` requires all the params to be floating point Tensors: "
                              f"{type(self).__name__} got {[str(p.dtype) for p in out]}")
+        if out and group.get("capturable") and not group.get("fused"):
+            raise AssertedError("If capturable=True, params and state_steps must be on supported "
+                                "devices: ['cuda', 'xpu', 'hpu', 'privateuseone'], but those of "
+                                f"{type(self).__name__} are on the CPU: leave capturable=False")
         return out
 
     def _begin(self, closure: Closure | None) -> tuple[Any, list[tuple[dict[str, Any],
@@ -533,8 +537,8 @@ def check_common(lr: Any, weight_decay: Any = 0, eps: float = 0.0,
 
 def check_modes(foreach: bool | None = None, fused: bool | None = None,
                 differentiable: bool = False) -> None:
-    """``foreach``, ``fused`` and ``capturable`` change nothing here; ``differentiable`` records
-    the step, so that one can differentiate through training."""
+    """``foreach`` and ``fused`` change nothing here; ``differentiable`` records the step, so that
+    one can differentiate through training."""
     if fused and differentiable:
         raise ArgumentError("`fused` does not support `differentiable`")
     if fused and foreach:

@@ -9,10 +9,8 @@ from adjoint.optim.optimizer import (
     Closure,
     Optimizer,
     ParamsT,
-    advance,
     check,
     check_common,
-    counter,
     number,
     zeros_like,
 )
@@ -58,9 +56,10 @@ class SparseAdam(Optimizer):
             for p in params:
                 state = self.state[p]
                 if not state:
-                    state["step"] = counter()
+                    state["step"] = 0                           # (PyTorch saves an int)
                     state["exp_avg"], state["exp_avg_sq"] = zeros_like(p), zeros_like(p)
-                step = advance(state["step"])
+                state["step"] += 1
+                step = number(state["step"])
                 # here eps is added to the root before its bias is corrected
                 self._update_rows(
                     _rules.adam, p, [state["exp_avg"], state["exp_avg_sq"]], 2,
