@@ -14,5 +14,6 @@ Device = _device | str | int | None
 FileLike = str | os.PathLike[str] | IO[bytes]
 Storage = Any
 _dtype = DType
+_size = Size | list[int] | tuple[int, ...]
 _int, _float, _bool, _complex = int, float, bool, complex
 __all__ = ["Device", "FileLike", "Number", "Size", "Storage", "Tensor"]

@@ -1,7 +1,6 @@
 """Public indexing: `x[...]`, `x[...] = v`, gather, scatter and their kin."""
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from adjoint.base.dtypes import F32, F64, I64, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace
-from adjoint.core.modes import GRAD, state
+from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
@@ -67,7 +66,7 @@ def _as_array(item: Any) -> Any:
     if _is_array(item):
         return item
     try:
-        found = np.array([raw(i) for i in item] if isinstance(item, list) else item)
+        found = np.array([raw(i) for i in item] if isinstance(item, (list, tuple)) else item)
     except ValueError:
         raise IndexOutOfRange(f"an index list must be rectangular, got {item!r}") from None
     return found.astype(I64) if not found.size else found
@@ -96,12 +95,26 @@ def _width(item: Any) -> int:
 def _as_mask(item: Any) -> Any:
     """Bytes are truth values, as in PyTorch (which warns); one truth value is a bool."""
     if dtype_of(item) == np.uint8:
-        warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype "
-                      "torch.bool instead.", UserWarning, stacklevel=4)
+        warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+             "instead.")
         item = value(item, "indexing with a boolean mask").astype(np.bool_)
     if item.shape or _kind(item) != "b":
         return item
     return bool(value(item, "indexing with a boolean mask"))
+
+
+def _meant_as_tuple(index: Any) -> bool:
+    """Whether a list is one index per axis: PyTorch's rule, which was NumPy's until 1.23. It is
+    where an item could not be a position itself and the list is short."""
+    if type(index) is not list or len(index) >= 32:
+        return False
+    if not any(i is None or i is Ellipsis or isinstance(i, (slice, list, tuple, range))
+               or _is_array(i) for i in index):
+        return False
+    warn("Using a non-tuple sequence for multidimensional indexing is deprecated and will be "
+         "changed in pytorch 2.9; use x[tuple(seq)] for one index per axis, or x[tensor(seq)] for "
+         "an array of positions.")
+    return True
 
 
 def parse(shape: tuple[int, ...], index: Any) -> Parsed:
@@ -109,7 +122,7 @@ def parse(shape: tuple[int, ...], index: Any) -> Parsed:
     plain = _plain(shape, index if type(index) is tuple else (index,))
     if plain is not None:
         return Parsed(plain, (), [])
-    items = list(index) if isinstance(index, tuple) else [index]
+    items = list(index) if isinstance(index, tuple) or _meant_as_tuple(index) else [index]
     used, gap = 0, -1
     for k, item in enumerate(items):
         kind = type(item)
@@ -120,7 +133,7 @@ def parse(shape: tuple[int, ...], index: Any) -> Parsed:
                 raise IndexOutOfRange("an index can have only one ellipsis ('...')")
             gap = k
         elif item is not None:
-            if isinstance(item, (list, range)):
+            if isinstance(item, (list, tuple, range)):
                 items[k] = item = _as_array(item)
             if _is_array(item) and dtype_of(item).char in "?B":
                 items[k] = item = _as_mask(item)

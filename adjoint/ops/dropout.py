@@ -160,7 +160,7 @@ def _channels(name: str, input: Any, p: float, training: bool, in_place: bool,
     elif name == "dropout2d" and n == 3:
         warn("dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D "
              "dropout behavior is desired, of (N, C, L); use dropout1d")
-    lead = 1 if n == unbatched and n in ranks else 2
+    lead = 1 if n <= unbatched else 2
     shape = (*input.shape[:lead], *(1,) * (n - lead))
     return _drop(name, input, p, training, in_place, shape)
 

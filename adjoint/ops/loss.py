@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from adjoint.base.dtypes import (
 )
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
-from adjoint.core.modes import not_replayed
+from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.kernels.expr import abs_, exp_, log1p_, log_, maximum_, sqrt_, var, where_
@@ -125,12 +124,11 @@ def _start(name: str, xs: tuple[Any, ...], size_average: Any, reduce: Any, reduc
     return reduction
 
 
-def _size_warning(name: str, input: Any, target: Any) -> None:
+def _size_warning(input: Any, target: Any) -> None:
     if tuple(input.shape) != tuple(target.shape):
-        not_replayed()
-        warnings.warn(f"Using a target size ({list(target.shape)}) that is different to the input "
-                      f"size ({list(input.shape)}). This will likely lead to incorrect results due "
-                      f"to broadcasting ({name}).", UserWarning, stacklevel=3)
+        warn(f"Using a target size (torch.Size({list(target.shape)})) that is different to the "
+             f"input size (torch.Size({list(input.shape)})). This will likely lead to incorrect "
+             "results due to broadcasting. Please ensure they have the same size.")
 
 
 def _distance(x: Any, y: Any) -> Any:
@@ -149,7 +147,7 @@ def _paired(name: str, unweighted: Callable[..., Any]) -> Callable[..., Any]:
     def loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
              reduction: str = "mean", weight: Any = None) -> Any:
         reduction = _start(name, (input, target), size_average, reduce, reduction)
-        _size_warning(name, input, target)
+        _size_warning(input, target)
         if name == "mse_loss":
             need_kernel("mse_cpu", "biuc", input, target)
         if weight is None:
@@ -183,7 +181,7 @@ def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: An
     need_kernel("smooth_l1_cpu", "biuc", input, target)
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
-    _size_warning("smooth_l1_loss", input, target)
+    _size_warning(input, target)
     if beta == 0:
         return reduced(_distance(input, target), reduction)
     return losses(smooth_l1_op, reduction, input, target, beta=float(beta))
@@ -201,7 +199,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
     if delta <= 0:
         raise ArgumentError(f"huber_loss does not support non-positive values for delta, got "
                             f"{delta}")
-    _size_warning("huber_loss", input, target)
+    _size_warning(input, target)
     return losses(huber_op, reduction, input, target, weight=weight, delta=float(delta))
 
 
@@ -254,9 +252,9 @@ def kl_div(input: Any, target: Any, size_average: Any = None, reduce: Any = None
     reduction = _start("kl_div", (input, target), size_average, reduce,
                        "sum" if batch else reduction)
     if reduction == "mean":
-        warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the "
-                      "support size.'batchmean' divides only by the batch size, and aligns with the"
-                      " KL math definition.", UserWarning, stacklevel=2)
+        warn("reduction: 'mean' divides the total loss by both the batch size and the support "
+             "size.'batchmean' divides only by the batch size, and aligns with the KL math "
+             "definition.")
     if log_target:
         found = mul(exp(target), sub(target, input))
     else:

@@ -29,6 +29,7 @@ from adjoint.ops.pointwise import (
     clamp_op,
     floor,
     ge,
+    hardtanh_op,
     le,
     logical_and,
     mul,
@@ -182,11 +183,12 @@ def _reflect(x: Any, low: float, high: float) -> Any:
 
 
 def _place(x: Any, n: int, padding: str, align: bool) -> Any:
+    """Positions moved inside; the borders themselves pass no gradient on, as in PyTorch."""
     if padding == "border":
-        return clamp_op(x, low=0.0, high=n - 1.0)
+        return hardtanh_op(x, low=0.0, high=n - 1.0)
     if padding == "reflection":
         x = _reflect(x, 0.0, n - 1.0) if align else _reflect(x, -0.5, n - 0.5)
-        return clamp_op(x, low=0.0, high=n - 1.0)
+        return hardtanh_op(x, low=0.0, high=n - 1.0)
     return x
 
 

@@ -50,9 +50,7 @@ class SequentialLR(LRScheduler):
         i = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[i]
         if i > 0 and self._milestones[i - 1] == self.last_epoch:
-            with warnings.catch_warnings():  # starting at step 0 is meant here
-                warnings.filterwarnings("ignore", message=EPOCH_DEPRECATION_WARNING[:30])
-                scheduler.step(0)
+            scheduler._advance(0)
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()

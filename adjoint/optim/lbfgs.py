@@ -84,7 +84,7 @@ class LBFGS(Optimizer):
     def _evaluate(self, closure: Callable[[], Any], start: list[Any], t: float, d: Any
                   ) -> tuple[float, Any]:
         self._move(start, d, t)
-        loss = float(closure())
+        loss = number(closure())
         grad = self._gather()
         self._move(start, d, 0.0)
         return loss, grad
@@ -108,7 +108,7 @@ class LBFGS(Optimizer):
         grad = self._gather()
         if _largest(grad) <= group["tolerance_grad"]:
             return first
-        run = _Run(state, float(first), grad)
+        run = _Run(state, number(first), grad)
         evaluations, n = 1, 0
         while n < group["max_iter"]:
             n += 1
@@ -143,7 +143,7 @@ class LBFGS(Optimizer):
         self._move(start, run.d, run.t)
         if last:  # nobody would look at the gradient of the last point
             return 0
-        run.loss = float(self._loss(closure))
+        run.loss = number(self._loss(closure))
         run.grad = self._gather()
         return 1
 

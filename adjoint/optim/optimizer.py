@@ -166,8 +166,8 @@ class Optimizer:
         return text + ")"
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group: {"params": tensors, setting: value, ...}; settings left out are the
-        defaults. Raises before the optimizer changes."""
+        """Add a group: {"params": tensors, setting: value, ...}. It becomes the group itself:
+        settings left out are added to it. Raises before it or the optimizer changes."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         given = param_group["params"]
@@ -203,7 +203,8 @@ class Optimizer:
             raise ArgumentError("all optimizer param groups should be with/without names. cannot "
                                 f"add param group {'without' if names is None else 'with'} names "
                                 "to the optimizer")
-        self.param_groups.append(group)
+        param_group.update(group)               # the caller's own dictionary, as in PyTorch
+        self.param_groups.append(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients: set them to None, or fill them with zeros."""

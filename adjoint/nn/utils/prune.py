@@ -227,7 +227,7 @@ class RandomUnstructured(_Lowest):
     """Prunes random elements: ``amount`` of them, or that fraction."""
 
     def _scores(self, t: Tensor) -> Tensor:
-        return _F["rand_like"](t)
+        return -_F["rand_like"](t)      # those of the largest numbers go, as in PyTorch
 
 
 class _Slices(BasePruningMethod):
