@@ -55,23 +55,41 @@ def _transpose(size: int, outer: int, frame: Frame) -> None:
     strips, na, nb, ya, xb = (frame.geometry(i) for i in range(1, 6))
     dims, *steps = ([frame.geometry(6 + k * outer + i) for i in range(outer)] for k in range(3))
     ty, n = f"i{8 * size}", _SIDE[size]
+    row = vec(n, ty)
+    lanes = f.splat(f.i64(0), n) + f.iota(n)
+    staged = [f.emit("ptr", f"alloca [{n} x {row}], align 64") for _ in range(2)]
 
-    def tile(x: Value, y: Value, a0: Value, b0: Value, whole: bool) -> None:
-        lanes = f.splat(f.i64(0), n) + f.iota(n)
-        in_a = None if whole else lanes.compare("slt", f.splat(na - a0, n))
-        in_b = None if whole else lanes.compare("slt", f.splat(nb - b0, n))
-        rows = []
-        for i in range(n):
-            at = b0 + i if whole else f.intrinsic("smin", b0 + i, nb - 1)
-            rows.append(f.load(f.at(f.at(x, "i8", at * xb), ty, a0), vec(n, ty), align=size,
-                               mask=in_a))
-        for i, row in enumerate(turned(f, rows)):
-            if whole:
-                f.store(row, f.at(f.at(y, "i8", (a0 + i) * ya), ty, b0), align=size)
-                continue
-            inside = (a0 + i).compare("slt", na)
-            mask = f.select(f.splat(inside, n), in_b or lanes, f.const(vec(n, "i1"), False))
-            f.store(row, f.at(f.at(y, "i8", (a0 + i) * ya), ty, b0), align=size, mask=mask)
+    def rows(source: Value, source_step: Value, target: Value, target_step: Value, wide: Value,
+             high: Value) -> None:
+        """Copy that part of a tile."""
+        mask = lanes.compare("slt", f.splat(wide, n))
+
+        def one(i: Value, _: list[Value]) -> list[Value]:
+            v = f.load(f.at(source, "i8", i * source_step), row, align=size, mask=mask)
+            f.store(v, f.at(target, "i8", i * target_step), align=size, mask=mask)
+            return []
+        f.loop(f.i64(0), high, 1, [], one)
+
+    def tile(x: Value, y: Value, a0: Value, b0: Value) -> None:
+        """Copy the tile at (a0, b0); one that ends with its axes by way of the stack."""
+        wide, high = (f.intrinsic("smin", end - at, f.i64(n))
+                      for end, at in ((na, a0), (nb, b0)))
+        part = (wide & high).compare("ne", n)            # (neither is more than n, a power of two)
+        source, target = f.at(f.at(x, "i8", b0 * xb), ty, a0), f.at(f.at(y, "i8", a0 * ya), ty, b0)
+        packed = f.i64(n * size)
+
+        def stage() -> list[Value]:
+            rows(source, xb, staged[0], packed, wide, high)
+            return [staged[0], packed, staged[1], packed]
+        p, p_step, q, q_step = f.when(part, stage, [source, xb, target, ya])
+        found = turned(f, [f.load(f.at(p, "i8", p_step * i), row, align=size) for i in range(n)])
+        for i, v in enumerate(found):
+            f.store(v, f.at(q, "i8", q_step * i), align=size)
+
+        def unstage() -> list[Value]:
+            rows(staged[1], packed, target, ya, high, wide)
+            return []
+        f.when(part, unstage)
 
     def chunk(c: Value, _: list[Value]) -> list[Value]:
         r, lo = c / strips, (c % strips) * _STRIP
@@ -81,14 +99,7 @@ def _transpose(size: int, outer: int, frame: Frame) -> None:
 
         def column(a0: Value, _: list[Value]) -> list[Value]:
             def along(b0: Value, _: list[Value]) -> list[Value]:
-                inside = (a0 + n).compare("sle", na) & (b0 + n).compare("sle", nb)
-                yes, no, done = f.label("whole"), f.label("part"), f.label("done")
-                f.branch(inside, yes, no)
-                for label, whole in ((yes, True), (no, False)):
-                    f.start(label)
-                    tile(x, y, a0, b0, whole)
-                    f.goto(done)
-                f.start(done)
+                tile(x, y, a0, b0)
                 return []
             return f.loop(lo, hi, n, [], along)
         return f.loop(f.i64(0), na, n, [], column)
