@@ -181,3 +181,27 @@ def test_reductions_return_arrays_of_their_own() -> None:
     assert kernel is not None
     total, = kernel(draw((512, 300)), axis=0)
     assert total.base is None and total.shape == (300,)
+
+
+def test_the_cotangent_of_a_difference_is_handed_on() -> None:
+    """Of (ct, -ct) only the second is computed; the user's own array is not made a gradient."""
+    x, y = ad.tensor(draw((300, 400))), ad.tensor(draw((300, 400), seed=1))
+    x.requires_grad_(), y.requires_grad_()
+    z, ct = x - y, ad.tensor(draw((300, 400), seed=2))
+    assert z.grad_fn is not None
+    rule = z.grad_fn.plan.large
+    made = rule(ct.numpy())
+    assert made[0] is not made[1] and np.shares_memory(made[0], ct.numpy())
+    assert made[1].tobytes() == (-ct.numpy()).tobytes()
+    z.backward(ct, retain_graph=True)
+    assert x.grad is not None and y.grad is not None
+    assert not np.shares_memory(x.grad.numpy(), ct.numpy())
+    want = ct.numpy().copy()
+    z.backward(ct)                   # adds to both; what was handed on is not written to
+    assert ct.numpy().tobytes() == want.tobytes()
+    assert x.grad.numpy().tobytes() == (2 * want).tobytes()
+    assert y.grad.numpy().tobytes() == (-2 * want).tobytes()
+    ((x - y) * (x - y)).sum().backward()
+    both = 2 * (x.detach().numpy() - y.detach().numpy())
+    np.testing.assert_allclose(x.grad.numpy(), 2 * want + both, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(y.grad.numpy(), -2 * want - both, rtol=1e-5, atol=1e-5)

@@ -333,6 +333,14 @@ def _with_gaps(f: Kernel, exprs: Sequence[Expr | None]) -> Kernel:
     return call
 
 
+def _handing(f: Kernel, passed: Sequence[bool]) -> Kernel:
+    """Put the first operand where it is a result."""
+    def call(first: Any, *args: Any, **attrs: Any) -> tuple[Any, ...]:
+        values = f(first, *args, **attrs)
+        return tuple([first if p else v for p, v in zip(passed, values, strict=True)])
+    return call
+
+
 def report() -> dict[str, Any]:
     """What is in use here: for `doctor env` and bug reports.
 
@@ -364,14 +372,17 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
     """(small, large, minimum, over): the two functions that `hybrid` chooses from, for callers that
     look at the size themselves; `large` pays from `minimum` elements of the largest operand, and
     computes with NumPy where there is no generated code, `through` what is given. `over` is `large`
-    with the only result in the memory of the first operand, where that can be."""
+    with the only result in the memory of the first operand, where that can be. A result that is
+    the first operand is that, not a copy, of several."""
+    passed = [not single and e is not None and (e.fn, e.value) == ("var", params[0]) for e in exprs]
+    whole, exprs = exprs, [None if p else e for e, p in zip(exprs, passed, strict=True)]
     present = [e for e in exprs if e is not None]
-    small = compile_numpy(name, params, exprs, keyword=keyword, dtype=dtype, single=single)
+    small = compile_numpy(name, params, whole, keyword=keyword, dtype=dtype, single=single)
     weight = _weight(present)
     minimum = _minimum(weight) if weight else _NOTHING
     if dtype is not None and not keyword:
         direct = _module("direct")
-        found = direct.program(params, exprs, dtype, single)
+        found = direct.program(params, whole, dtype, single)
         if found is not None:
             minimum = max(minimum, min(found.limit, _DIRECT_LIMIT) + 1)
             small = direct.function(found, small, minimum - 1)
@@ -387,5 +398,5 @@ def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
         run.returns = [-1 if e is None else next(places) for e in exprs]
         run.table = _module("launch").Table(name, large)
         large = run.table.call
-        over = run.over if len(present) == 1 and not single else None
-    return small, large, minimum, over
+        over = run.over if len(present) == 1 and not single and not any(passed) else None
+    return small, _handing(large, passed) if any(passed) else large, minimum, over
