@@ -48,6 +48,7 @@ from adjoint.ops import pointwise as p
 from adjoint.ops.create import device_name
 from adjoint.ops.device import device as device_type
 from adjoint.ops.public import METHODS
+from adjoint.ops.shape import integer
 from adjoint.printing import tensor_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -211,6 +212,7 @@ def size(self: Tensor, dim: int | None = None) -> Any:
     if dim is None:
         return shape
     n = len(shape)
+    dim = integer(dim, "size(): argument 'dim'")
     if not -n <= dim < n:
         raise IndexOutOfRange(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, "
                               f"{max(n, 1) - 1}], but got {dim})")
@@ -234,7 +236,10 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
         out = tuple(reversed(steps))
     else:
         out = tuple(s // self.array.itemsize for s in self.array.strides)
-    return out if dim is None else out[dim]
+    if dim is None:
+        return out
+    self.size(dim)                          # refuses what is no axis
+    return out[dim]
 
 
 @member
@@ -387,22 +392,22 @@ def __bool__(self: Tensor) -> bool:
 def __index__(self: Tensor) -> int:
     array = values_of(self, "index")
     if array.size != 1 or array.dtype.kind not in "iub":
-        raise TypeError("only integer tensors of a single element can be converted to an index, "
-                        f"this one is {self.dtype} {list(array.shape)}")
+        raise DTypeError("only integer tensors of a single element can be converted to an index, "
+                         f"this one is {self.dtype} {list(array.shape)}")
     return int(array.reshape(-1)[0])
 
 
 @member
 def __len__(self: Tensor) -> int:
     if not self.shape:
-        raise TypeError("len() of a 0-d tensor")
+        raise DTypeError("len() of a 0-d tensor")
     return tuple.__getitem__(self.shape, 0)
 
 
 @member
 def __iter__(self: Tensor) -> Iterator[Tensor]:
     if not self.shape:
-        raise TypeError("iteration over a 0-d tensor")
+        raise DTypeError("iteration over a 0-d tensor")
     return iter(self.unbind(0))
 
 

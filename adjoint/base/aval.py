@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base import provenance
-from adjoint.base.errors import MetaError
+from adjoint.base.errors import DTypeError, MetaError
 
 
 class Aval:
@@ -154,5 +154,8 @@ def aval_of(x: Any) -> Aval:
     if isinstance(x, Aval):
         return Aval(x.shape, x.dtype)
     if not isinstance(x, (np.ndarray, np.generic)):
-        x = np.asarray(x)
+        try:
+            x = np.asarray(x)
+        except ValueError as error:             # lists of unequal lengths
+            raise DTypeError(f"{type(x).__name__} is no operand: {error}") from None
     return Aval(x.shape, x.dtype)

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, DTypeError, NoKernel, NotSupported, instead_of
+from adjoint.base.errors import (
+    AdjointError,
+    ArgumentError,
+    DTypeError,
+    NoKernel,
+    NotSupported,
+    instead_of,
+)
 
 
 class DType:
@@ -174,7 +181,13 @@ def to_numpy(dtype: Any) -> np.dtype[Any]:
         return dtype.dtype
     if isinstance(dtype, str) and dtype in _OF_NAME:
         return _OF_NAME[dtype].dtype
-    return of_numpy(np.dtype(dtype)).dtype
+    try:
+        return of_numpy(np.dtype(dtype)).dtype
+    except (TypeError, ValueError) as error:
+        if isinstance(error, AdjointError):
+            raise
+        raise DTypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}: "
+                         f"{error}") from None
 
 
 _default = [F32]
@@ -201,6 +214,9 @@ def wrapped(number: Any, dtype: np.dtype[Any]) -> Any:
     except OverflowError:
         low, size = int(np.iinfo(dtype).min), 1 << 8 * dtype.itemsize
         return np.asarray((int(number) - low) % size + low, dtype)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"expected a number as an operand, got {type(number).__name__}: "
+                         f"{error}") from None
 
 
 def default_of(category: str) -> np.dtype[Any]:

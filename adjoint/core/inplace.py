@@ -422,6 +422,8 @@ def check_fit(array: Any, out: Any, label: str) -> None:
     if out.shape != array.shape:
         raise ShapeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape "
                          f"{list(out.shape)} ({label}: an in-place op cannot grow its tensor)")
+    if out.dtype.kind in "OSUMm":
+        raise DTypeError(f"{label}: an array of {out.dtype} is no operand: it holds no numbers")
     if category(out.dtype) > category(array.dtype):
         raise DTypeError(f"result type {scalar_type(out.dtype)} can't be cast to the desired "
                          f"output type {scalar_type(array.dtype)} ({label})")

@@ -189,12 +189,22 @@ def warn_once(message: str) -> None:
         warn(message)
 
 
-MISTAKES = (AttributeError, ValueError, IndexError)     # what an argument of a wrong type leads to
+# What an argument of a wrong type or value leads to somewhere inside.
+MISTAKES = (AttributeError, ValueError, IndexError, TypeError, KeyError, OverflowError,
+            ZeroDivisionError)
 
 
 def blame(f: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Where a call failed: raise the refusal of an argument of a wrong type, if there is one."""
-    from adjoint.core.schema import blamed  # failing calls alone need it
+    """Where a call failed: raise the refusal of an argument of a wrong type, if there is one, or
+    what the failure is called in our tree, unless it is of it or of code that is not ours."""
+    from adjoint.core.schema import blamed, retold  # failing calls alone need them
+    error = sys.exception()
+    tb: Any = error and error.__traceback__
+    if isinstance(error, TypeError) and (tb.tb_next is None or "argument '" in str(error)):
+        return                          # Python refused the call as such, or it is said already
     better = blamed(f, args, kwargs)
     if better is not None:
         raise better from None
+    told = retold(f, args, kwargs, error)
+    if told is not None:
+        raise told from error

@@ -2,15 +2,20 @@
 annotations and read back as a signature."""
 from __future__ import annotations
 
+import dis
 import inspect
+import os
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from adjoint.base.dtypes import DType
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange
+from adjoint.base.provenance import is_own_code
 from adjoint.core.tensor import Tensor
 
 _SCALARS: dict[Any, str] = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool",
@@ -227,4 +232,56 @@ def blamed(f: Callable[..., Any], args: Any, kwargs: Any) -> DTypeError | None:
     return None
 
 
-__all__ = ["blamed", "infer_schema", "parsed"]
+_HOME = os.path.dirname(os.__file__)
+_NUMPY = os.path.dirname(np.__file__)
+_TREE = ((TypeError, DTypeError), (AttributeError, DTypeError), (IndexError, IndexOutOfRange),
+         (Exception, ArgumentError))
+
+
+def _foreign(code: types.CodeType) -> bool:
+    """Whether code is neither ours nor NumPy's nor of Python's library: a callback's."""
+    name = code.co_filename
+    return not (is_own_code(code) or name.startswith((_NUMPY, "<frozen"))
+                or name.startswith(_HOME) and "site-packages" not in name)
+
+
+def _shown(value: Any) -> str:
+    """An argument as errors show it."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        dtype = getattr(value.dtype, "name", value.dtype)
+        return f"{type(value).__name__} {dtype} {list(value.shape)}"
+    text = repr(value) if isinstance(value, (int, float, complex, str, bytes)) else ""
+    return f"{type(value).__name__} {text}".rstrip() if len(text) < 30 else type(value).__name__
+
+
+def retold(f: Callable[..., Any], args: Any, kwargs: Any,
+           error: BaseException | None) -> Exception | None:
+    """What to raise in the place of an exception that NumPy or our own insides made of arguments
+    which do not fit: the same in our tree, with the call. None where it is of our tree, where
+    Python refused the call itself, and where code that is not ours is on the way.
+
+    >>> import adjoint as ad
+    >>> ad.narrow(ad.ones(2), 0, (), 1)
+    Traceback (most recent call last):
+    adjoint.base.errors.DTypeError: narrow(): ...; called with (Tensor float32 [2], int 0, ...
+    """
+    tb = error.__traceback__ if error is not None else None
+    if tb is None or type(error).__module__.split(".")[0] not in (
+            "builtins", "numpy") or isinstance(error, np.linalg.LinAlgError):
+        return None
+    while tb is not None:
+        if _foreign(tb.tb_frame.f_code):
+            return None
+        code, place, tb = tb.tb_frame.f_code, tb.tb_lasti, tb.tb_next
+    kind = next(ours for theirs, ours in _TREE if isinstance(error, theirs))
+    if is_own_code(code) and code.co_code[place] == dis.opmap["RAISE_VARARGS"]:
+        return kind(str(error))                             # our own words
+    given = ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
+    taken = [str(p).partition(":")[0].partition("=")[0]
+             for p in inspect.signature(f).parameters.values()]
+    name = f.__name__ if f.__name__.startswith("__") else f.__name__.rstrip("_")
+    said = str(error).removeprefix(f"{f.__name__}() ")
+    return kind(f"{name}(): {said}; called with ({given}) where ({', '.join(taken)}) are taken")
+
+
+__all__ = ["blamed", "infer_schema", "parsed", "retold"]

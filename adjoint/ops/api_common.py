@@ -149,7 +149,7 @@ def one_dim(x: Any, dim: Any) -> int:
     """`dim` in [0, ndim)."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise DTypeError(f"dim must be an int, not {type(dim).__name__}")
-    return normalize_dim(dim.__index__(), len(x.shape))
+    return normalize_dim(dim if type(dim) is int else integer(dim, "dim"), len(x.shape))
 
 
 def many_dims(x: Any, dim: Any) -> Shape:
@@ -255,6 +255,9 @@ def finish(out: Any, answer: Any) -> Any:
     if out is None:
         return answer
     if isinstance(answer, tuple):
+        if not isinstance(out, (tuple, list)) or len(out) != len(answer):
+            raise DTypeError(f"argument 'out' must be tuple of {len(answer)} Tensors, not "
+                             f"{type(out).__name__}")
         written = [finish(o, a) for o, a in zip(out, answer, strict=True)]
         return type(answer)(*written) if hasattr(answer, "_fields") else tuple(written)
     return write_out(out, answer)

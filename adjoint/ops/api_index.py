@@ -332,7 +332,7 @@ def _assigned(x: Any, index: Any, v: Any) -> bool:
     return True
 
 
-@public("__setitem__", function=False)
+@public("__setitem__", function=False, quick=True)
 def setitem(input: Any, index: Any, v: Any) -> None:
     """``x[index] = v``, in place; `v` broadcasts and is cast to x's dtype."""
     if _assigned(input, index, v):
@@ -439,7 +439,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     return masked_fill_op(input, _mask_of("masked_fill", mask), _fill_value("masked_fill", value))
 
 
-@public("masked_fill_", function=False)
+@public("masked_fill_", function=False, quick=True)
 def masked_fill_(self: Any, mask: Any, value: Any) -> Any:
     """In-place `masked_fill`."""
     if type(mask) is Tensor and mask.array.dtype == np.bool_ and _assigned(self, mask, value):

@@ -28,7 +28,7 @@ from adjoint.ops.shape import clone_op
 
 
 # ------------------------------------------------------------------ sums with a factor
-@public()
+@public(quick=True)
 def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input + alpha * other, elementwise, with broadcasting.
 
@@ -42,7 +42,7 @@ def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> 
     return result if out is None else write_out(out, result)
 
 
-@public(aliases=("subtract",))
+@public(aliases=("subtract",), quick=True)
 def sub(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input - alpha * other, elementwise, with broadcasting."""
     if more:
@@ -54,13 +54,13 @@ def sub(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> 
     return result if out is None else write_out(out, result)
 
 
-@public()
+@public(quick=True)
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     """other - alpha * input, elementwise."""
     return sub(other, input, alpha=alpha)
 
 
-@public(function=False, aliases=("subtract_",), name="sub_")
+@public(function=False, aliases=("subtract_",), name="sub_", quick=True)
 def sub_(self: Tensor, other: Any, *more: Any, alpha: Any = 1) -> Any:
     """self -= alpha * other."""
     if more:
@@ -70,7 +70,7 @@ def sub_(self: Tensor, other: Any, *more: Any, alpha: Any = 1) -> Any:
     return inplace(p.sub_scaled.op, self, (other,), {"alpha": alpha}, name="sub_")
 
 
-@public(function=False, name="add_")
+@public(function=False, name="add_", quick=True)
 def add_(self: Tensor, other: Any, *more: Any, alpha: Any = 1) -> Any:
     """self += alpha * other."""
     if more:
@@ -107,7 +107,7 @@ def _with_value(name: str, f: Callable[..., Any], formula: str, check: Any = Non
     function.__doc__ = f"{formula}, elementwise."
     method.__name__ = method.__qualname__ = name + "_"
     method.__doc__ = f"In-place form of `{name}`."
-    public(name)(function)
+    public(name, quick=True)(function)
     METHODS[name + "_"] = method
 
 
@@ -157,7 +157,7 @@ def _declare_shapes() -> None:
             return reshaped(self, name + "_", functools.partial(FUNCTIONS[name], **kwargs), *args)
         f.__name__ = f.__qualname__ = name + "_"
         f.__doc__ = f"In-place `{name}`: the tensor itself takes the new shape."
-        public(name + "_", function=False)(f)
+        public(name + "_", function=False, quick=True)(f)
     for name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims"):
         declare(name)
 

@@ -57,8 +57,8 @@ def _document(f: Any, what: str) -> None:
 
 def _need_tensor(name: str, x: Any) -> None:
     if not isinstance(x, (Tensor, np.ndarray, np.generic)):
-        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not "
-                        f"{type(x).__name__}; {instead_of(x)}")
+        raise DTypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not "
+                         f"{type(x).__name__}; {instead_of(x)}")
 
 
 # whose kernels write the dtype of the operand and convert nothing
@@ -76,7 +76,7 @@ def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
         return result if out is None else into(out, result)
     function.__name__ = function.__qualname__ = name
     _document(function, name)
-    public(name, aliases=aliases, method=bool(aliases))(function)
+    public(name, aliases=aliases, method=bool(aliases), quick=True)(function)
     if not aliases:
         METHODS[name] = f
     for n in (name, *aliases):
@@ -102,7 +102,7 @@ def _inplace(label: str, f: Callable[..., Any],
     if label in ("relu_", "exp_", "sqrt_", "sigmoid_", "tanh_", "sin_", "cos_", "neg_", "abs_",
                  "floor_", "ceil_", "round_", "trunc_", "log_", "reciprocal_", "rsqrt_",
                  "square_"):
-        public(label, method=False)(method)
+        public(label, method=False, quick=True)(method)
 
 
 def square_of(x: Any) -> Any:
@@ -132,14 +132,14 @@ for _name, _f in (("isnan", p.isnan), ("isinf", p.isinf), ("isfinite", p.isfinit
 
 
 # ------------------------------------------------------------------ arithmetic
-@public(aliases=("multiply",))
+@public(aliases=("multiply",), quick=True)
 def mul(input: Any, other: Any, *, out: Any = None) -> Any:
     """input * other, elementwise, with broadcasting."""
     result = p.mul(input, other)
     return result if out is None else write_out(out, result)
 
 
-@public(aliases=("divide",))
+@public(aliases=("divide",), quick=True)
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
     """input / other, elementwise; `rounding_mode` None (true division), "trunc" or "floor"."""
     if rounding_mode is None:
@@ -152,7 +152,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
     return result if out is None else write_out(out, result)
 
 
-@public()
+@public(quick=True)
 def true_divide(input: Any, other: Any, *, out: Any = None) -> Any:
     """input / other, elementwise, never rounded."""
     return div(input, other, out=out)
@@ -258,7 +258,7 @@ def _binary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
         return result if out is None else write_out(out, result)
     function.__name__ = function.__qualname__ = name
     _document(function, name)
-    public(name, aliases=aliases)(function)
+    public(name, aliases=aliases, quick=True)(function)
     if inplace_too:
         for n in (name, *aliases):
             _inplace(n + "_", f, check=None if numbers else _need_others)
@@ -306,7 +306,7 @@ def _like_input(input: Any, end: Any, weight: Any) -> None:
                              f"dtype {cpp_type(x.array.dtype)}: convert it")
 
 
-@public()
+@public(quick=True)
 def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
     """input + weight * (end - input), elementwise."""
     need_kernel("lerp_kernel_scalar", "biu", input, end)
@@ -315,7 +315,7 @@ def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
     return result if out is None else write_out(out, result)
 
 
-@public(function=False, name="lerp_")
+@public(function=False, name="lerp_", quick=True)
 def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
     """In-place form of `lerp`."""
     _like_input(self, end, weight)
@@ -338,6 +338,9 @@ def _bounds(name: str, low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def _bound(x: Any) -> Any:
+    if isinstance(x, np.ndarray) and x.size != 1:
+        raise DTypeError(f"min and max are tensors or numbers, not an array {list(x.shape)}; write "
+                         "torch.from_numpy(...) around it")
     return x.item() if isinstance(x, (np.ndarray, np.generic)) else x
 
 
@@ -364,7 +367,7 @@ def _floating(x: Any, *bounds: Any) -> Any:
     return p.cast(x, dtype=dtype) if isinstance(x, Tensor) and dtype != dtype_of(x) else x
 
 
-@public(name="clamp_", function=False, aliases=("clip_",))
+@public(name="clamp_", function=False, aliases=("clip_",), quick=True)
 def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """In-place form of `clamp`."""
     low, high = _bounds("clamp_", min, max)
@@ -381,25 +384,25 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return inplace(p.clamp_max.op, self, (), {"high": high}, name="clamp_")
 
 
-@public(name="clamp_min")
+@public(name="clamp_min", quick=True)
 def clamp_min(input: Any, min: Any, *, out: Any = None) -> Any:
     """max(input, min), elementwise."""
     return clamp(input, min=min, out=out)
 
 
-@public(name="clamp_max")
+@public(name="clamp_max", quick=True)
 def clamp_max(input: Any, max: Any, *, out: Any = None) -> Any:
     """min(input, max), elementwise."""
     return clamp(input, max=max, out=out)
 
 
-@public(name="clamp_min_", function=False)
+@public(name="clamp_min_", function=False, quick=True)
 def clamp_min_(self: Tensor, min: Any) -> Tensor:
     """In-place form of `clamp_min`."""
     return clamp_(self, min=min)
 
 
-@public(name="clamp_max_", function=False)
+@public(name="clamp_max_", function=False, quick=True)
 def clamp_max_(self: Tensor, max: Any) -> Tensor:
     """In-place form of `clamp_max`."""
     return clamp_(self, max=max)
@@ -446,7 +449,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
     return _where_out(out, result)
 
 
-@public(name="where", function=False)
+@public(name="where", function=False, quick=True)
 def where_method(self: Any, condition: Any, other: Any) -> Any:
     """This tensor where `condition` holds, else `other`."""
     return where(condition, self, other)
@@ -541,19 +544,19 @@ def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     return finish(out, complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle))))
 
 
-@public(method=False)
+@public(method=False, quick=True)
 def is_tensor(obj: Any) -> bool:
     """True for tensors."""
     return isinstance(obj, Tensor)
 
 
-@public()
+@public(quick=True)
 def is_floating_point(input: Any) -> bool:
     """True for floating tensors."""
     return bool(is_inexact(dtype_of(input)) and dtype_of(input).kind != "c")
 
 
-@public()
+@public(quick=True)
 def is_complex(input: Any) -> bool:
     """True for complex tensors."""
     return is_complex_like(input)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import to_numpy
-from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.intercept import shown_as
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
@@ -369,6 +369,9 @@ def contiguous(input: Any, memory_format: Any = None) -> Any:
 def in_format(input: Any, form: Any, copy: bool = False) -> Any:
     """`input` itself where it lies in the format `form`, else (or to `copy`) a copy that does."""
     array = raw(input)
+    if not hasattr(form, "fits"):
+        raise DTypeError("argument 'memory_format' must be torch.memory_format, not "
+                         f"{type(form).__name__}")
     form.fits(array)
     if not copy and form.holds(array):
         return input

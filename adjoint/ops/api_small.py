@@ -79,7 +79,7 @@ def _question(name: str, answer: Any, doc: str) -> None:
         return into(out, answer(input))
     ask.__name__ = ask.__qualname__ = name
     ask.__doc__ = doc
-    public(name)(ask)
+    public(name, quick=True)(ask)
 
 
 _question("is_conj", lambda x: False, "False: conjugation is computed, not noted.")

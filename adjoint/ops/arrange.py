@@ -196,13 +196,13 @@ def view_as_complex(input: Any) -> Any:
     return view_as_complex_op(input)
 
 
-@public(method=False)
+@public(method=False, quick=True)
 def real(input: Any) -> Any:
     """The real part: a view of a complex tensor, a real tensor itself."""
     return _part(input, 0) if is_complex(input) else input
 
 
-@public(method=False)
+@public(method=False, quick=True)
 def imag(input: Any) -> Any:
     """The imaginary part of a complex tensor: a view.
 

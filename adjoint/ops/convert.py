@@ -7,7 +7,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import F32, F64, DType, of_numpy, to_numpy, wrapped
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.modes import GRAD, state
@@ -44,12 +44,15 @@ def to_meta(t: Tensor) -> Tensor:
     return type(t)(wrap(array), t._rg)  # type: ignore[call-arg]  # Parameter(data, requires_grad)
 
 
+_TYPES = (float, int, bool, complex)
+
+
 def is_dtype(x: Any) -> bool:
     """True for what names a dtype."""
-    return isinstance(x, (DType, np.dtype)) or x in (float, int, bool, complex)
+    return isinstance(x, (DType, np.dtype)) or isinstance(x, type) and x in _TYPES
 
 
-@public(function=False)
+@public(function=False, quick=True)
 def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False,
        non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """`to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`; itself where nothing changes.
@@ -101,7 +104,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return to(self, other.dtype)
 
 
-@public(function=False, name="type")
+@public(function=False, name="type", quick=True)
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """Without argument the legacy type name; else this tensor in that dtype or type name."""
     if dtype is None:
@@ -114,13 +117,13 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     return to(self, to_numpy(dtype))
 
 
-@public(function=False)
+@public(function=False, quick=True)
 def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
     """An uninitialised tensor of given sizes, or of given data, with this one's dtype."""
     return legacy(*args, device=device, dtype=self.dtype)
 
 
-@public(function=False)
+@public(function=False, quick=True)
 def cpu(self: Tensor, *, memory_format: Any = None) -> Tensor:
     """This tensor on the cpu: itself, for it is there."""
     return _move(self, "cpu")
@@ -180,11 +183,23 @@ def _batch_copy(args: Any, batched: Any) -> Any:
     return cast(expand_op(src, shape=(size, *logical)), dtype=dtype)
 
 
-@public(function=False, name="copy_")
+def _numbers(src: Any) -> Any:
+    """What is no tensor as an array of numbers."""
+    try:
+        array = np.asarray(src)
+        if array.dtype.kind not in "OSUMm":
+            return array
+    except ValueError:                      # lists of unequal lengths
+        pass
+    raise DTypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not "
+                     f"{type(src).__name__}")
+
+
+@public(function=False, name="copy_", quick=True)
 def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite with `src`, broadcast and converted; the gradient goes to `src`."""
     if not isinstance(src, Tensor):
-        src = wrap(np.asarray(src))
+        src = wrap(_numbers(src))
     mine, its = self.array, src.array
     if (type(its) is np.ndarray and its.dtype is mine.dtype and its.shape == mine.shape
             and type(src) in OWN and not (src._rg and state() & GRAD)
@@ -194,7 +209,7 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     return inplace(copy_op.op, self, (src,), name="copy_")
 
 
-@public(function=False, name="fill_")
+@public(function=False, name="fill_", quick=True)
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Overwrite every element with a number or 0-d tensor."""
     if writes.storable(value) and (
@@ -210,7 +225,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     return inplace(copy_op.op, self, (value,), name="copy_")
 
 
-@public(function=False, name="zero_")
+@public(function=False, name="zero_", quick=True)
 def zero_(self: Tensor) -> Tensor:
     """Overwrite every element with 0."""
     return fill_(self, 0)

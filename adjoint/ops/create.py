@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
         return tuple(given)
     if len(args) == 1 and not isinstance(args[0], (int, np.integer)):
         only = args[0]
+        if not isinstance(only, Iterable):
+            raise DTypeError(f"a size must be an int or several, got {type(only).__name__}")
         args = only.tolist() if isinstance(only, (Tensor, np.ndarray)) else tuple(only)
     out = []
     for a in args:
@@ -72,10 +74,13 @@ def order_like(input: Any, memory_format: Any) -> Sequence[int] | None:
 
 def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:
     """A raw array of one value."""
-    if fill is None:
-        return np.empty(shape, dtype)
-    if fill == 0:
-        return np.zeros(shape, dtype)
+    try:
+        if fill is None:
+            return np.empty(shape, dtype)
+        if fill == 0:
+            return np.zeros(shape, dtype)
+    except ValueError as error:
+        raise ShapeError(f"a tensor of sizes {list(shape)} cannot be: {error}") from None
     if dtype.kind == "f" and type(fill) in (int, float):        # `full` asks more for few elements
         made = np.empty(shape, dtype)
         made.fill(fill)
@@ -348,7 +353,7 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
     return finish_made(out, made)
 
 
-@public(method=False)
+@public(method=False, quick=True)
 def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layout: Any = None,
          device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A tensor of `fill_value` of shape `size`; its dtype follows the value."""
@@ -358,10 +363,18 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
                                  value, device, requires_grad))
 
 
+def no_tensor(name: str, x: Any) -> DTypeError:
+    """The refusal of an operand that is no tensor."""
+    return DTypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not "
+                      f"{type(x).__name__}")
+
+
 def _like(name: str, fill: Any) -> Any:
     def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False,
              memory_format: Any = None) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise no_tensor(name, input)
         where = device if device is not None else device_name(input)
         array = input.array
         dense = make(tuple(array.shape), _dtype(dtype, array.dtype), fill, where, requires_grad,
@@ -370,7 +383,7 @@ def _like(name: str, fill: Any) -> Any:
                                                                            fill)
     like.__name__ = like.__qualname__ = name
     like.__doc__ = f"`{name[:-5]}` of the shape, dtype and device of `input`."
-    return public(name, method=False)(like)
+    return public(name, method=False, quick=True)(like)
 
 
 def device_name(t: Tensor) -> str:
@@ -426,7 +439,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 
 
 # ------------------------------------------------------------------ copies and constructors
-@public()
+@public(quick=True)
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy with its own memory, connected to the graph; its axes lie in memory as those of
     `input`, or as `memory_format` says."""
@@ -436,9 +449,11 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     return in_format(input, memory_format, copy=True)
 
 
-@public()
+@public(quick=True)
 def detach(input: Tensor) -> Tensor:
     """The same memory without history: no gradient flows, writes are still noticed."""
+    if not isinstance(input, Tensor):
+        raise no_tensor("detach", input)
     if input.level:
         return input.trace.detach(input)
     return cut(input)
@@ -458,7 +473,7 @@ def legacy(*args: Any, device: Any = None, requires_grad: bool = False,
     if len(args) == 1 and isinstance(args[0], Tensor):
         return alias(args[0]) if args[0].array.dtype == kind else args[0].to(kind)
     if len(args) != 1 or isinstance(args[0], (float, bool, str)):
-        raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
+        raise DTypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
     return wrap(_from_data(args[0], kind), requires_grad)
 
 

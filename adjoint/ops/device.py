@@ -39,8 +39,11 @@ class device:
     index: int | None
 
     def __init__(self, type: Any, index: int | None = None) -> None:
-        self.type, self.index = (type, None) if index is None and type in _PLAIN else _parsed(
-            type, index)
+        try:
+            plain = index is None and type in _PLAIN
+        except TypeError:               # what has no hash is no name
+            plain = False
+        self.type, self.index = (type, None) if plain else _parsed(type, index)
         self._held: list[Token[str]] = []
 
     def __enter__(self) -> device:

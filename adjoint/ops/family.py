@@ -121,6 +121,8 @@ def _cast(a: Any, dtype: np.dtype[Any]) -> Any:
         return wrapped(a, dtype)
     if a.dtype == dtype:
         return a
+    if a.dtype.kind in "OSUMm":
+        raise DTypeError(f"an array of {a.dtype} is no operand: it holds no numbers")
     return Aval(a.shape, dtype) if isinstance(a, Aval) and not hasattr(a, "base") else (
         type(a)(a.shape, dtype) if isinstance(a, Aval) else a.astype(dtype))
 

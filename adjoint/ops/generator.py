@@ -12,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, AutogradError, NotSupported, StructureError
+from adjoint.base.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    NotSupported,
+    StructureError,
+)
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.kernels.stream import Stream
@@ -196,4 +202,9 @@ def source(generator: Any = None) -> Stream:
                 "the 'same' or 'different' randomness flags on vmap or perform the randomness "
                 "operation out of vmap")
         trace = trace.outer
-    return (default_generator if generator is None else generator).stream
+    if generator is None:
+        return default_generator.stream
+    if not isinstance(generator, Generator):
+        raise DTypeError("argument 'generator' must be Generator, not "
+                         f"{type(generator).__name__}")
+    return generator.stream

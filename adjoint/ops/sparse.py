@@ -243,6 +243,8 @@ def sparse_mask(self: Any, mask: Any) -> Any:
 @public("spmm", method=False, aliases=("smm",))
 def spmm(input: Any, mat2: Any) -> Any:
     """The product of a sparse matrix and a dense (or sparse) one."""
+    if type(input) not in SPARSE and type(mat2) not in SPARSE:
+        return FUNCTIONS["mm"](input, mat2)
     return sparse_matmul(input, mat2)
 
 
