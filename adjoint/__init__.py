@@ -124,6 +124,7 @@ def can_cast(from_: _Any, to: _Any) -> _builtins.bool:
     return _dtypes.category(_dtypes.to_numpy(from_)) <= _dtypes.category(_dtypes.to_numpy(to))
 
 
+_public.settle(__name__)
 globals().update(_public.FUNCTIONS)
 
 _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",

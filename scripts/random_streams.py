@@ -78,7 +78,7 @@ def curves() -> None:
             path.write_text(re.sub(r"(?m)^(import|from) adjoint", r"\1 torch", text).replace(
                 "import torch as torch", "import torch"))
             theirs = losses(path, [sys.executable, "-W", "ignore"], options)
-            ours = losses(path, [sys.executable, "-W", "ignore", "-m", "adjoint.cli", "run",
+            ours = losses(path, [sys.executable, "-W", "ignore", "-m", "adjoint", "run",
                                  "--as-torch"], options)
         apart = np.abs(ours - theirs) / np.abs(theirs)
         for step in (1, 2, 5, 10, 20, min(STEPS, len(theirs))):

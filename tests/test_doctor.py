@@ -224,7 +224,7 @@ def test_command_refuses_what_is_not_there(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_command_in_a_process_of_its_own() -> None:
-    done = subprocess.run([sys.executable, "-m", "adjoint.cli", "doctor",
+    done = subprocess.run([sys.executable, "-m", "adjoint", "doctor",
                            str(LABS / "softmax_twice.py")], cwd=ROOT, capture_output=True,
                           text=True, timeout=120)
     assert done.returncode == 1 and "AD017" in done.stdout

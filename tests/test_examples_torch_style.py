@@ -114,7 +114,7 @@ def test_learns(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_torch_scripts_run_unchanged(name: str) -> None:
     """`adjoint run --as-torch script.py` on programs that say `import torch`."""
-    command = [sys.executable, "-m", "adjoint.cli", "run", "--as-torch"]
+    command = [sys.executable, "-m", "adjoint", "run", "--as-torch"]
     done = subprocess.run(
         [*command, str(EXAMPLES / f"{name}.py"), *SHORT[name]],
         cwd=EXAMPLES.parent.parent,

@@ -124,7 +124,7 @@ def test_a_program_runs_unmodified(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     (tmp_path / "program.py").write_text(PROGRAM)
     outs = []
-    for command in (["program.py"], ["-m", "adjoint.cli", "run", "--as-autograd", "program.py"]):
+    for command in (["program.py"], ["-m", "adjoint", "run", "--as-autograd", "program.py"]):
         done = subprocess.run([sys.executable, "-W", "ignore", *command], cwd=tmp_path, check=False,
                               capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr

@@ -187,7 +187,7 @@ import torch
 net = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Tanh())
 net(torch.ones(3, 2)).sum().backward()
 """, encoding="utf-8")
-    done = subprocess.run([sys.executable, "-m", "adjoint.cli", "step", "--as-torch", "--text",
+    done = subprocess.run([sys.executable, "-m", "adjoint", "step", "--as-torch", "--text",
                            "a.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "linear(" in done.stdout and "net.0.weight.grad = " in done.stdout

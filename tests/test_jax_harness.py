@@ -108,7 +108,7 @@ def test_what_is_inside_jax_stops_where_it_is_used(tmp_path: Path) -> None:
     """A file that imports what only JAX has runs; the tests that use it say what it is."""
     (tmp_path / "tests.py").write_text(INSIDE)
     root = str(Path(__file__).parent.parent)
-    done = subprocess.run([sys.executable, "-m", "adjoint.cli", "run", "--as-jax",
+    done = subprocess.run([sys.executable, "-m", "adjoint", "run", "--as-jax",
                            str(tmp_path / "tests.py")], text=True, capture_output=True,
                           cwd=tmp_path, check=False, env={**os.environ, "PYTHONPATH": root})
     assert "Ran 4 tests" in done.stderr and "FAILED (errors=2, skipped=1)" in done.stderr, (

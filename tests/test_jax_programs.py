@@ -306,7 +306,7 @@ def test_a_program_runs_unmodified(tmp_path: Path) -> None:
     """`adjoint run --as-jax` prints what the program prints with JAX."""
     (tmp_path / "program.py").write_text(SCRIPT)
     outs = []
-    for command in (["program.py"], ["-m", "adjoint.cli", "run", "--as-jax", "program.py"]):
+    for command in (["program.py"], ["-m", "adjoint", "run", "--as-jax", "program.py"]):
         done = subprocess.run([sys.executable, "-W", "ignore", *command, "7"], cwd=tmp_path,
                               check=False, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr

@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,3 +71,16 @@ def test_a_public_name_is_entered_once() -> None:
     finally:
         public.FUNCTIONS.replace("exp", before[0])
         public.METHODS.replace("exp", before[1])
+
+
+def test_public_functions_can_be_pickled() -> None:
+    """By their public names, so that a module that holds one can be, too."""
+    functional = ad.nn.functional
+    spaces: list[tuple[Any, frozenset[str]]] = [
+        (ad, frozenset()), (ad.Tensor, frozenset({"storage", "untyped_storage"})),
+        (functional, frozenset(n for n in dir(functional) if "max_pool" in n))]
+    for space, own in spaces:
+        for name in set(dir(space)) - own:
+            f = getattr(space, name)
+            if isinstance(f, FunctionType) and not name.startswith("_"):
+                assert pickle.loads(pickle.dumps(f)) is f, name

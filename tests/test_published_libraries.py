@@ -44,7 +44,7 @@ except NotImplementedError as error:
 
 def test_a_served_program_finds_what_libraries_ask_for(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    done = subprocess.run([sys.executable, "-m", "adjoint.cli", "run", "--as-torch", "program.py"],
+    done = subprocess.run([sys.executable, "-m", "adjoint", "run", "--as-torch", "program.py"],
                           cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines() == [
         "True True torch", "True False 1", "False True ['weight', 'bias'] False",

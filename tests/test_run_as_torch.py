@@ -50,7 +50,7 @@ print(torch.__name__, torch.torch is torch, "adjoint" in torch.__version__)
 
 
 def run(path: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "adjoint.cli", "run", *args], cwd=path,
+    return subprocess.run([sys.executable, "-m", "adjoint", "run", *args], cwd=path,
                           capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -67,7 +67,7 @@ else:
 
 
 def run(path: Path, *args: str, ours: bool = True) -> list[str]:
-    command = ["-m", "adjoint.cli", "run", "--as-torch"] if ours else []
+    command = ["-m", "adjoint", "run", "--as-torch"] if ours else []
     done = subprocess.run([sys.executable, *command, "program.py", *args], cwd=path,
                           capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,7 @@ def python(folder: Path, *args: str, **environment: str) -> subprocess.Completed
                                                   ("torch_tables", "OK")])
 def test_a_file_of_tests_runs_by_itself(tmp_path: Path, program: str, skipped: str) -> None:
     (tmp_path / "test_program.py").write_text((HERE / f"{program}.txt").read_text("utf-8"))
-    done = python(tmp_path, "-m", "adjoint.cli", "run", "--as-torch", "test_program.py")
+    done = python(tmp_path, "-m", "adjoint", "run", "--as-torch", "test_program.py")
     assert done.returncode == 0, done.stderr[-3000:]
     assert skipped in done.stderr
 
@@ -80,7 +80,7 @@ def test_the_tables_hold_what_is_here(tmp_path: Path) -> None:
         "print({info.name.split('.')[0] for info in module_db})\n"     # of tests' names
         "print(torch.Tensor.__module__, torch._C.__name__)\n"
         "print(torch.autograd.gradcheck(torch.sin, torch.ones(1).double().requires_grad_()))\n")
-    done = python(tmp_path, "-m", "adjoint.cli", "run", "--as-torch", "program.py")
+    done = python(tmp_path, "-m", "adjoint", "run", "--as-torch", "program.py")
     assert done.stdout.splitlines() == ["True True True", "{'nn'}",
                                         "torch adjoint._C", "True"], done.stderr
 
@@ -97,7 +97,7 @@ def test_other_programs_see_none_of_it(tmp_path: Path) -> None:
         "print(cudnn.benchmark)\n"
         "import torch.autograd.gradcheck\n"
         "print(callable(torch.autograd.gradcheck))\n")
-    done = python(tmp_path, "-m", "adjoint.cli", "run", "--as-torch", "program.py")
+    done = python(tmp_path, "-m", "adjoint", "run", "--as-torch", "program.py")
     assert done.stdout.splitlines() == [
         "False False", "dtype float8_e5m2: there are no tensors of it here", "True False",
         "False", "True"], done.stderr

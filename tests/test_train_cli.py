@@ -37,7 +37,7 @@ def text(tmp_path_factory):
 def start(*arguments, **options):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120",
                    "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-m", "adjoint.cli", "train", *arguments],
+    return subprocess.Popen([sys.executable, "-m", "adjoint", "train", *arguments],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env=environment, **options)
 
@@ -294,7 +294,7 @@ def on_terminal(*arguments):
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color",
                    "COLUMNS": "120"}
-    process = subprocess.Popen([sys.executable, "-m", "adjoint.cli", "train", *arguments],
+    process = subprocess.Popen([sys.executable, "-m", "adjoint", "train", *arguments],
                                stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
     os.close(theirs)
     shown = b""

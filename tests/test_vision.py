@@ -338,6 +338,6 @@ def test_served_as_torchvision(tmp_path: Path, digits: Path) -> None:
         "import torchvision.transforms.functional as TF",
         f"data = datasets.MNIST({str(digits)!r}, transform=transforms.ToTensor())",
         "print(type(data[0][0]) is torch.Tensor, len(data), torchvision.models.resnet18)"]))
-    out = subprocess.run([sys.executable, "-m", "adjoint.cli", "run", "--as-torch", str(script)],
+    out = subprocess.run([sys.executable, "-m", "adjoint", "run", "--as-torch", str(script)],
                          capture_output=True, text=True)
     assert out.stdout.startswith("True 20"), out.stderr

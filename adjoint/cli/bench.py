@@ -79,7 +79,7 @@ class _Process:
         env |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         self.peer, self.times = peer, list[float]()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "adjoint.cli", "bench", "--worker", peer, name, str(threads)],
+            [sys.executable, "-m", "adjoint", "bench", "--worker", peer, name, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=env)
         self.about = self._read()

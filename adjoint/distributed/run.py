@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     command = [sys.executable]
     if given.as_torch:
-        command += ["-m", "adjoint.cli", "run", "--as-torch"]
+        command += ["-m", "adjoint", "run", "--as-torch"]
     command += ["-m", given.script] if given.module else [given.script]
     port = given.master_port or _free_port()
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // n)))

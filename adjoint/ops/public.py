@@ -6,6 +6,7 @@ and the package namespace read the registry, so that a name is written once.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -49,8 +50,11 @@ class Names(dict[str, Callable[..., Any]]):
         super().__setitem__(name, f)
 
 
+_homes: dict[Callable[..., Any], str] = {}      # where they were written, see `settle`
+
+
 def _whose(f: Callable[..., Any]) -> str:
-    module = getattr(f, "__module__", type(f).__module__)
+    module = _homes.get(f) or getattr(f, "__module__", type(f).__module__)
     return f"{module}.{getattr(f, '__qualname__', type(f).__qualname__)}"
 
 
@@ -239,6 +243,20 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
                     table[key] = named
         return f
     return enter
+
+
+def settle(package: str) -> None:
+    """Let functions that their modules do not have under their names, made by templates or with
+    wrappers around them, say that they are the package's or its tensors', where pickle finds them.
+    """
+    for table, prefix in ((FUNCTIONS, ""), (METHODS, "Tensor.")):
+        for name, f in table.items():
+            home = sys.modules.get(getattr(f, "__module__", package))
+            if home is None or home.__name__ == package:
+                continue
+            if vars(home).get(f.__name__) is not f:
+                _homes[f] = home.__name__
+                f.__module__, f.__qualname__ = package, prefix + name
 
 
 def write_out(out: Any, result: Any) -> Any:

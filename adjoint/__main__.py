@@ -1,4 +1,4 @@
-"""`python -m adjoint.cli` is the command `adjoint`."""
+"""`python -m adjoint`: the command line."""
 from adjoint.cli import main
 
 if __name__ == "__main__":
