@@ -25,8 +25,6 @@ class Backward(Kernel):
         e = self.e
         e.use(backward_parts(self.spec, self.machine))
         self.deltas()
-        self.slopes("slopes", False)
-        self.slopes("slopes_masked", True)
         self.write_rows()
         self.scores_tile()
         self.sums()
@@ -345,7 +343,13 @@ def backward_parts(spec: AttentionSpec, machine: Machine) -> tuple[Part, ...]:
         finish(e, GemmSpec("float", "float", "float"), tile)
         micro(e, tile, "float", tile.mr, "micro_across", SIDE, 1)
 
-    return (*attention_parts(spec, machine), Part(("attention across",), across))
+    def slopes(e: Emit) -> None:
+        kernel = Backward(spec, machine, e)
+        kernel.slopes("slopes", False)
+        kernel.slopes("slopes_masked", True)
+
+    return (*attention_parts(spec, machine), Part(("attention across",), across),
+            Part(("attention slopes", spec.mask, str(spec.dropout)), slopes))
 
 
 def backward_module(spec: AttentionSpec, machine: Machine) -> str:

@@ -169,7 +169,7 @@ def row_keys(e: Emit, lanes: int) -> None:
 
 def attention_parts(spec: AttentionSpec, machine: Machine) -> tuple[Part, ...]:
     """What both directions are linked to: packing, register tiles, keys of rows. (The backward to
-    one thing more: `attention_grad_ir.backward_parts`.)"""
+    more: `attention_grad_ir.backward_parts`.)"""
     tile = tile_for(machine, "float")
 
     def tiles(e: Emit) -> None:
@@ -187,9 +187,9 @@ def attention_parts(spec: AttentionSpec, machine: Machine) -> tuple[Part, ...]:
 class Kernel:
     """Shared parts of both directions: arguments, addresses, row keys, the mask tile."""
 
-    def __init__(self, spec: AttentionSpec, machine: Machine) -> None:
+    def __init__(self, spec: AttentionSpec, machine: Machine, e: Emit | None = None) -> None:
         self.spec, self.machine = spec, machine
-        self.e = Emit()
+        self.e = Emit() if e is None else e
         self.tile: Tile = tile_for(machine, "float")
         self.x = Vectors(self.e, self.tile.lanes)
         self.across = SIDE // self.tile.lanes  # vectors in a row of a tile
