@@ -52,7 +52,7 @@ class SparseTyped(TypedTensor):
         warn(f"torch.sparse.SparseTensor({given if data else 'shape'}, *, device=) is deprecated.  "
              f"Please use torch.sparse_coo_tensor({given if data else 'shape'}, dtype=, device=).")
         if data:
-            return sparse_coo_tensor(*args, dtype=cls.dtype, device=device)
+            return sparse_coo_tensor(*args, dtype=cls.dtype, device=device, check_invariants=False)
         shape = tuple(args[0]) if args and not isinstance(args[0], int) else args
         return sparse_coo_tensor(shape or (0,), dtype=cls.dtype, device=device)
 

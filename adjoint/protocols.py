@@ -17,7 +17,7 @@ from adjoint.base.errors import (
     ShapeError,
 )
 from adjoint.core.bind import plain_number
-from adjoint.core.modes import GRAD, state, warn, warn_once
+from adjoint.core.modes import GRAD, state, warn, warn_as_pytorch, warn_once
 from adjoint.core.tensor import Tensor, expose, share_cell, wrap
 from adjoint.ops.public import FUNCTIONS, METHODS, planned, public, write_out
 
@@ -200,6 +200,10 @@ def _to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 def _storage(typed: bool) -> Any:
     def f(self: Tensor) -> Any:
         module = importlib.import_module("adjoint.storage")
+        if typed:
+            warn_as_pytorch("TypedStorage is deprecated. It will be removed in the future and "
+                            "UntypedStorage will be the only storage class. This should only matter"
+                            " to you if you are using storages directly.", once=True)
         return module.TypedStorage(self) if typed else module.UntypedStorage(self)
     f.__doc__ = "The memory that this tensor and its views share."
     return f
@@ -281,6 +285,9 @@ def _swapped(name: str, batches: bool) -> Callable[[Tensor], Tensor]:
             kinds = "matrices or batches of matrices" if batches else "matrices (2-D tensors)"
             more = " For batches of matrices, consider using tensor.mH" if n > 2 else ""
             raise ShapeError(f"tensor.{name} is only supported on {kinds}. Got {n}-D tensor.{more}")
+        if not n:
+            warn(f"Tensor.{name} is deprecated on 0-D tensors. This function is the identity in "
+                 "these cases.")
         return METHODS["transpose"](self, -2, -1) if n else self.view(())
     swap.__doc__ = "The last two axes swapped."
     return swap

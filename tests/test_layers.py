@@ -40,8 +40,8 @@ RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 TOP = len(LAYERS)  # adjoint/__init__.py and adjoint/__main__.py: only names, on top of everything
 # PyTorch's module name for what belongs to another layer; nothing in its own folder imports it.
 ELSEWHERE = {"adjoint.autograd.functional": "func", "adjoint.distributed.optim": "optim",
-             "adjoint.cuda.amp": "amp", "adjoint.autograd.profiler": "profiler",
-             "adjoint.utils.model_zoo": "hub"}
+             "adjoint.cuda.amp": "amp", "adjoint.cpu.amp": "amp", "adjoint.utils.model_zoo": "hub",
+             "adjoint.autograd.profiler": "profiler"}
 KERNELS_SEE = {"base", "kernels"}
 
 OPTIONAL = {

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from adjoint.base.dtypes import DType, bfloat16, float16, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError
 from adjoint.core import autocast as core
-from adjoint.core.modes import AUTOCAST, change, restore, state
+from adjoint.core.modes import AUTOCAST, change, restore, state, warn
 from adjoint.ops.device import device
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,14 +48,14 @@ class autocast:
         self.fast_dtype = _dtype(dtype) if dtype is not None else get_autocast_dtype(self.device)
         self.cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
         if enabled and self.device != "cpu":
-            warnings.warn(f"User provided device_type of '{self.device}', but "
-                          f"{self.device.upper()} is not available. Disabling", UserWarning,
-                          stacklevel=2)
+            warn("CUDA is not available or torch_xla is imported. Disabling autocast."
+                 if self.device == "cuda" else f"User provided device_type of '{self.device}', but "
+                 f"{self.device.upper()} is not available. Disabling")
             enabled = False
         if enabled and self.fast_dtype not in (float16, bfloat16):
-            warnings.warn("In CPU autocast, but the target dtype is not supported. Disabling "
-                          f"autocast.\nCPU Autocast only supports dtype of {bfloat16}, {float16} "
-                          f"currently; got {self.fast_dtype}", UserWarning, stacklevel=2)
+            warn("In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
+                 f"CPU Autocast only supports dtype of {bfloat16}, {float16} currently; got "
+                 f"{self.fast_dtype}")
             enabled = False
         self._enabled = bool(enabled)
         self._held: list[Any] = []

@@ -5,7 +5,6 @@ Micikevicius et al., "Mixed precision training" (arXiv:1710.03740), section 3.2.
 """
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AdjointError, ArgumentError, AutogradError
+from adjoint.core.modes import as_pytorch, warn
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.ops.device import device as device_of
@@ -58,13 +58,16 @@ class GradScaler:
     ([0.0], 65536.0)
     """
 
-    def __init__(self, device: str = "cpu", init_scale: float = 2.0 ** 16,
+    def __init__(self, device: str | None = None, init_scale: float = 2.0 ** 16,
                  growth_factor: float = 2.0, backoff_factor: float = 0.5,
                  growth_interval: int = 2000, enabled: bool = True) -> None:
+        if device is None:              # PyTorch's default is CUDA: a scaler that does nothing
+            device = "cuda" if as_pytorch[0] else "cpu"
         self._device = str(device)
         if enabled and device_of(device).type != "cpu":
-            warnings.warn(f"GradScaler for device '{device}' is enabled, but that device is not "
-                          "available. Disabling.", UserWarning, stacklevel=2)
+            kind = device_of(device).type
+            warn(f"torch.{kind}.amp.GradScaler is enabled, but {kind.upper()} is not available.  "
+                 "Disabling.")
             enabled = False
         self._enabled = bool(enabled)
         if enabled and not growth_factor > 1.0:

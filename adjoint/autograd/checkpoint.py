@@ -19,7 +19,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.core import autocast
 from adjoint.core.bind import value_of
-from adjoint.core.modes import GRAD, state, watchers
+from adjoint.core.modes import GRAD, as_pytorch, state, warn_as_pytorch, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
 from adjoint.core.trace import born, current_level, here, inside
 from adjoint.ops.generator import default_generator
@@ -256,6 +256,11 @@ def noop_context_fn() -> tuple[Any, Any]:
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
+def _told_to_choose(who: str, what: str) -> None:
+    warn_as_pytorch(f"{who} use_reentrant parameter should be passed explicitly. Starting in "
+                    f"PyTorch 2.9, {what}. use_reentrant=False is recommended.")
+
+
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
                context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
                determinism_check: str = "default", debug: bool = False,
@@ -281,8 +286,14 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     if use_reentrant and (context_fn is not noop_context_fn or debug):
         raise ArgumentError("Passing `context_fn` or `debug` is only supported when "
                             "use_reentrant=False.")
+    if use_reentrant is None:
+        _told_to_choose("torch.utils.checkpoint: the", "calling checkpoint without use_reentrant "
+                        "will raise an exception")
     if not state() & GRAD:
         return function(*args, **kwargs)
+    if use_reentrant and as_pytorch[0] and not any(
+            isinstance(a, Tensor) and a.requires_grad for a in args):
+        warn_as_pytorch("None of the inputs have requires_grad=True. Gradients will be None")
     forward_context, again_context = context_fn()
     held = _Inputs(args)
     rng = default_generator.stream.hold() if preserve_rng_state else None
@@ -307,6 +318,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None =
                           None, preserve_rng_state: bool = True, **kwargs: Any) -> Any:
     """A chain of functions in `segments` checkpointed pieces; the last piece runs as it is."""
+    if use_reentrant is None:
+        _told_to_choose("torch.utils.checkpoint.checkpoint_sequential: the", "an exception is "
+                        "raised if use_reentrant is not passed")
     chain: Sequence[Any] = list(functions.children()) if hasattr(functions, "children") \
         else list(functions)
     if segments < 1 or segments > len(chain):

@@ -14,6 +14,7 @@ from adjoint.autograd import api
 from adjoint.autograd.modes import enable_grad
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, GradcheckError
+from adjoint.core.modes import as_pytorch, warn_as_pytorch
 from adjoint.core.tensor import Tensor, wrap
 
 
@@ -22,13 +23,18 @@ def _tuple(x: Any) -> tuple[Any, ...]:
 
 
 def _inputs(inputs: tuple[Any, ...]) -> list[tuple[int, Tensor]]:
-    """(position, tensor) of the operands to check; refuses single precision."""
+    """(position, tensor) of the operands to check; refuses single precision, of which PyTorch
+    warns."""
     picked = [(i, t) for i, t in enumerate(inputs) if isinstance(t, Tensor) and t._rg]
     if not picked:
         raise ArgumentError("gradcheck expects at least one input tensor to require gradient, but "
                             "none of the them have requires_grad=True.")
     for i, t in picked:
-        if t.array.dtype not in (np.float64, np.complex128):
+        if t.array.dtype not in (np.float64, np.complex128) and as_pytorch[0]:
+            warn_as_pytorch(f"Input #{i} requires gradient and is not a double precision floating "
+                            "point or complex. This check will likely fail if all the inputs are "
+                            "not of double precision floating point or complex.")
+        elif t.array.dtype not in (np.float64, np.complex128):
             raise GradcheckError(
                 f"gradcheck: input {i} is {t.dtype}; central differences with eps=1e-6 need double "
                 "precision (a float32 step loses all digits).\n  fix: pass float64 tensors "

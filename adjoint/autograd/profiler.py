@@ -5,6 +5,7 @@ from typing import Any
 
 from adjoint import profiler as _profiler
 from adjoint.base.errors import NotSupported
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.ops.aten import name_of
 from adjoint.profiler import record_function as record_function
 from adjoint.profiler.events import Event, EventAverage
@@ -42,6 +43,11 @@ class profile(_profiler.profile):
         super().__init__(record_shapes=record_shapes, profile_memory=profile_memory,
                          with_stack=with_stack, with_flops=with_flops, with_modules=with_modules)
         self.enabled = enabled
+        if use_cuda:
+            warn_as_pytorch("The attribute `use_cuda` will be deprecated soon, please use "
+                            "``use_device = 'cuda'`` instead.", FutureWarning)
+        if use_cuda or use_device == "cuda":
+            warn_as_pytorch("CUDA is not available, disabling CUDA profiling")
 
     def __enter__(self) -> profile:
         if self.enabled:

@@ -5,6 +5,7 @@ from typing import Any
 
 from adjoint.autograd.engine import queue_callback
 from adjoint.base.errors import DTypeError
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor, alias
 
 __all__ = ["Variable"]
@@ -18,6 +19,8 @@ class _VariableType(type):
         if not isinstance(data, Tensor):
             raise DTypeError("Variable data has to be a tensor, but got "
                              f"{type(data).__name__}; make one with tensor(data)")
+        if volatile:
+            warn("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.")
         made = alias(data)
         made.requires_grad = requires_grad
         return made

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
+
+from adjoint.core.modes import warn_as_pytorch
 
 
 class Switches(ModuleType):
@@ -66,11 +68,14 @@ class _Attention(Switches):
 
     math_sdp_enabled = mem_efficient_sdp_enabled = cudnn_sdp_enabled = flash_sdp_enabled
 
-    @contextmanager
     def sdp_kernel(self, enable_flash: bool = True, enable_math: bool = True,
-                   enable_mem_efficient: bool = True, enable_cudnn: bool = True) -> Iterator[None]:
-        """A `with` that changes nothing."""
-        yield
+                   enable_mem_efficient: bool = True, enable_cudnn: bool = True
+                   ) -> AbstractContextManager[None]:
+        """A `with` that changes nothing, deprecated: `nn.attention.sdpa_kernel`."""
+        warn_as_pytorch("`torch.backends.cuda.sdp_kernel()` is deprecated. In the future, this "
+                        "context manager will be removed. Please see `torch.nn.attention."
+                        "sdpa_kernel()` for the new context manager.", FutureWarning)
+        return nullcontext()
 
 
 def disable_global_flags() -> None:

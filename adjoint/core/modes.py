@@ -189,6 +189,15 @@ def warn_once(message: str) -> None:
         warn(message)
 
 
+def warn_as_pytorch(message: str, category: type[Warning] = UserWarning, once: bool = False
+                    ) -> None:
+    """`warn` in a program that runs as `torch`, of what PyTorch means to change or to take away;
+    programs that name this package have nothing to change."""
+    if as_pytorch[0] and not (once and message in said and not warn_always[0]):
+        said.add(message)
+        warn(message, category)
+
+
 # What an argument of a wrong type or value leads to somewhere inside.
 MISTAKES = (AttributeError, ValueError, IndexError, TypeError, KeyError, OverflowError,
             ZeroDivisionError)

@@ -4,8 +4,6 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint import amp as _amp
-from adjoint.amp.autocast_mode import custom_bwd as custom_bwd
-from adjoint.amp.autocast_mode import custom_fwd as custom_fwd
 from adjoint.base.dtypes import float16
 from adjoint.core.modes import warn
 
@@ -30,6 +28,20 @@ class GradScaler(_amp.GradScaler):
              "`torch.amp.GradScaler('cuda', args...)` instead.", FutureWarning)
         super().__init__("cuda", init_scale, growth_factor, backoff_factor, growth_interval,
                          enabled)
+
+
+def custom_fwd(fwd: Any = None, *, cast_inputs: Any = None) -> Any:
+    """`amp.custom_fwd` of the device that is not here."""
+    warn("`torch.cuda.amp.custom_fwd(args...)` is deprecated. Please use "
+         "`torch.amp.custom_fwd(args..., device_type='cuda')` instead.", FutureWarning)
+    return _amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Any) -> Any:
+    """`amp.custom_bwd` of the device that is not here."""
+    warn("`torch.cuda.amp.custom_bwd(args...)` is deprecated. Please use "
+         "`torch.amp.custom_bwd(args..., device_type='cuda')` instead.", FutureWarning)
+    return _amp.custom_bwd(bwd, device_type="cuda")
 
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]

@@ -11,6 +11,7 @@ from adjoint.ops.special import SPECIAL
 
 
 class _Functions:
+    cholesky = staticmethod(LINALG["cholesky"])
     logsigmoid = staticmethod(logsigmoid)
     one_hot = staticmethod(one_hot)
     softplus = staticmethod(softplus)

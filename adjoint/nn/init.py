@@ -14,6 +14,7 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.base.errors import missing as _missing
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn import _core
 from adjoint.nn._core import no_grad
@@ -191,7 +192,7 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in",
                      nonlinearity: str = "leaky_relu", generator: Any = None) -> Tensor:
     """Uniform in +-gain sqrt(3 / fan) (He et al. 2015); ``a`` is leaky_relu's negative slope."""
     if 0 in tensor.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
+        warn("Initializing zero-element tensors is a no-op")
         return tensor
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -201,7 +202,7 @@ def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in",
                     nonlinearity: str = "leaky_relu", generator: Any = None) -> Tensor:
     """Normal with standard deviation gain / sqrt(fan) (He et al. 2015)."""
     if 0 in tensor.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
+        warn("Initializing zero-element tensors is a no-op")
         return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 

@@ -10,6 +10,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import finfo, is_inexact, scalar_type
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace as write_inplace
+from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.kernels import special
@@ -303,6 +304,8 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
 
     Source: E. Jang, S. Gu, B. Poole, "Categorical reparameterization with Gumbel-softmax" (2017).
     """
+    if eps != 1e-10:
+        warn("`eps` parameter is deprecated and has no effect.")
     draw = drawn(tuple(logits.shape), lambda s, shape: -np.log(
         exponential(s, shape, 1.0).astype(dtype_of(logits))))
     soft = softmax(p.div(p.add(logits, draw if draw.level else draw.array), tau), dim)

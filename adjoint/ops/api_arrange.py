@@ -481,6 +481,9 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     else:
         both = sum_op(mul(w, a), dim=(0,), keepdim=False)
         left = sub(total, mul(div(both, total), float(correction)))
+    if not getattr(left, "level", 0) and np.real(raw(left)) <= 0:
+        warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number"
+             f" of observations: {x.shape[1]} of them, correction {correction}.")
     centred = sub(x, mean)
     out = div(matmul_op(centred, mT(_conj(mul(centred, w)))), clamp_min(left, low=0.0)
               if dtype_of(left).kind != "c" else left)

@@ -58,7 +58,6 @@ from adjoint.ops.shape import narrow_op, permute_op, reshape, squeeze_op, unsque
 
 QRResult = result("linalg_qr", "Q R")
 SVDResult = result("linalg_svd", "U S Vh")
-TriangularResult = result("triangular_solve", "solution cloned_coefficient")
 EighResult = result("linalg_eigh", "eigenvalues eigenvectors")
 EigResult = result("linalg_eig", "eigenvalues eigenvectors")
 SlogdetResult = result("linalg_slogdet", "sign logabsdet")
@@ -136,17 +135,6 @@ def _mT(x: Any) -> Any:
     return mT(x)
 
 
-@public(method=True)
-@typed
-def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False,
-                     unitriangular: bool = False, *, out: Any = None) -> Any:
-    """(X with A·X = b for a triangle of A, a copy of A)."""
-    a = _mT(A) if transpose else A
-    x = triangular_op(a, b, upper=upper != transpose, unit=unitriangular)
-    from adjoint.ops.shape import clone_op
-    return finish_same(out, TriangularResult(x, clone_op(A)))
-
-
 @linalg(top=("inverse",))
 def inv(A: Any, *, out: Any = None) -> Any:
     """The inverse of square matrices; prefer `solve` to a product with it.
@@ -186,12 +174,6 @@ def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
     _square("cholesky", A)
     low = cholesky_op(_hermitian(A, "L"))
     return finish(out, mH(low) if upper else low)
-
-
-@public("cholesky")
-def top_cholesky(input: Any, upper: bool = False, *, out: Any = None) -> Any:
-    """`linalg.cholesky` under its older name."""
-    return cholesky(input, upper=upper, out=out)
 
 
 @public()
@@ -258,12 +240,6 @@ def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
     if mode == "r":
         q = box(A, np.empty(0, dtype_of(A)))
     return finish_same(out, QRResult(q, r))
-
-
-@public("qr")
-def top_qr(input: Any, some: bool = True, *, out: Any = None) -> Any:
-    """`linalg.qr` under its older name."""
-    return qr(input, "reduced" if some else "complete", out=out)
 
 
 def _rest_impl(a: Any, /) -> Any:

@@ -20,6 +20,7 @@ from adjoint.base.dtypes import (
 )
 from adjoint.base.errors import ArgumentError, DTypeError, instead_of
 from adjoint.core.inplace import inplace
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import (
@@ -445,6 +446,10 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
     if isinstance(condition, Tensor) and condition.dtype.dtype.kind not in "bu":
         raise DTypeError(f"where expected condition to be a boolean tensor, but got a tensor with "
                          f"dtype {condition.dtype}")
+    if isinstance(condition, Tensor) and condition.dtype.dtype.kind == "u":
+        warn_as_pytorch("where received a uint8 condition tensor. This behavior is deprecated and "
+                        "will be removed in a future version of PyTorch. Use a boolean condition "
+                        "instead.")
     result = p.where_op(condition, input, other)
     return _where_out(out, result)
 

@@ -122,7 +122,7 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 def _degrees(name: str, x: Any, dims: tuple[int, ...], correction: float) -> None:
     """Warn where the variance of that many values has no meaning."""
     n = math.prod([x.shape[d] for d in dims])
-    if n - correction <= 0 and numel(x):
+    if n - correction <= 0:
         warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
              f"reduction factor (input numel divided by output numel): {n} values, correction "
              f"{correction}.")
@@ -136,6 +136,16 @@ def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
     return dim, correction
 
 
+def _spread(name: str, record: Any, input: Any, dim: Any, unbiased: Any, keepdim: bool,
+            correction: Any) -> Any:
+    need(name, input)
+    need_float(name, input)
+    dim, c = _correction(dim, unbiased, correction)
+    dims = many_dims(input, dim)
+    _degrees(name, input, dims, c)
+    return record(input, dim=dims, correction=c, keepdim=keepdim)
+
+
 @public()
 @planned
 def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
@@ -146,12 +156,7 @@ def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
     >>> ad.var(ad.tensor([1.0, 3.0]))
     tensor(2.)
     """
-    need("var", input)
-    need_float("var", input)
-    dim, c = _correction(dim, unbiased, correction)
-    dims = many_dims(input, dim)
-    _degrees("var", input, dims, c)
-    return finish(out, var_op(input, dim=dims, correction=c, keepdim=keepdim))
+    return finish(out, _spread("var", var_op, input, dim, unbiased, keepdim, correction))
 
 
 @public()
@@ -164,12 +169,7 @@ def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
     >>> ad.std(ad.tensor([1.0, 1.0]))
     tensor(0.)
     """
-    need("std", input)
-    need_float("std", input)
-    dim, c = _correction(dim, unbiased, correction)
-    dims = many_dims(input, dim)
-    _degrees("std", input, dims, c)
-    return finish(out, std_op(input, dim=dims, correction=c, keepdim=keepdim))
+    return finish(out, _spread("std", std_op, input, dim, unbiased, keepdim, correction))
 
 
 @public(method=False)
@@ -178,7 +178,7 @@ def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = 
              correction: Any = None, out: Any = None) -> Any:
     """(variance, mean)."""
     where = None if isinstance(dim, bool) else dim
-    return finish(out, (var(input, dim, unbiased, keepdim, correction=correction),
+    return finish(out, (_spread("var_mean", var_op, input, dim, unbiased, keepdim, correction),
                         mean(input, where, keepdim)))
 
 
@@ -188,7 +188,7 @@ def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = 
              correction: Any = None, out: Any = None) -> Any:
     """(standard deviation, mean)."""
     where = None if isinstance(dim, bool) else dim
-    return finish(out, (std(input, dim, unbiased, keepdim, correction=correction),
+    return finish(out, (_spread("std_mean", std_op, input, dim, unbiased, keepdim, correction),
                         mean(input, where, keepdim)))
 
 

@@ -11,6 +11,7 @@ from adjoint.base.dtypes import I64, of_numpy
 from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import promoted
 from adjoint.core.inplace import inplace
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.ops.api_common import (
     apart,
     box,
@@ -110,6 +111,13 @@ def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add
     return (scatter_add_op if add_to else scatter_op), d, index, src
 
 
+def _told_of_reduce(src: Any, reduce: Any) -> None:
+    if reduce is not None and src is not None:
+        warn_as_pytorch("The reduce argument of torch.scatter with Tensor src is deprecated and "
+                        "will be removed in a future PyTorch release. Use torch.scatter_reduce "
+                        "instead for more reduction options.")
+
+
 @public()
 def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
             reduce: Any = None, out: Any = None) -> Any:
@@ -120,6 +128,7 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
     tensor([[0., 5., 0.],
             [0., 0., 5.]])
     """
+    _told_of_reduce(src, reduce)
     op_, d, index, src = _scatter("scatter", input, dim, index, value if src is None else src,
                                   reduce, False)
     return finish_same(out, op_(input, index, src, dim=d))
@@ -129,6 +138,7 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
 def scatter_(self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
              reduce: Any = None) -> Any:
     """In-place `scatter`."""
+    _told_of_reduce(src, reduce)
     op_, d, index, src = _scatter("scatter_", self, dim, index, value if src is None else src,
                                   reduce, False)
     if not hasattr(op_, "op"):
@@ -442,6 +452,7 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
                  include_self: bool = True, out: Any = None) -> Any:
     """A copy of `input` with source[i] reduced into slice index[i] along dim."""
     need_kernel("index_func_", "bc", input)
+    warn_as_pytorch("index_reduce() is in beta and the API may change at any time.", once=True)
     d = one_dim(input, dim)
     shape = (*(1,) * d, -1, *(1,) * (len(input.shape) - d - 1))
     wide = expand_op(reshape(index, shape), shape=tuple(source.shape))

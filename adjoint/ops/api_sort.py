@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.inplace import inplace
+from adjoint.core.modes import as_pytorch, warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.ops.api_common import (
     apart,
@@ -214,6 +215,15 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
 
 
 # ------------------------------------------------------------------ search and count
+def _told_of_copy(values: Any) -> None:
+    if as_pytorch[0] and hasattr(values, "is_contiguous") and not values.is_contiguous():
+        warn_as_pytorch("torch.searchsorted(): input value tensor is non-contiguous, this will "
+                        "lower the performance due to extra data copy when converting "
+                        "non-contiguous tensor to contiguous, please use contiguous input value "
+                        "tensor if possible. This message will only appear once per program.",
+                        once=True)
+
+
 @public(method=False)
 @typed
 def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
@@ -225,6 +235,7 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     tensor([1, 2])
     """
     need_kernel("searchsorted_out_cpu", "b", sorted_sequence)
+    _told_of_copy(input)
     seq = sorted_sequence
     if sorter is not None:
         seq = gather_op(seq, sorter, dim=len(seq.shape) - 1)
@@ -271,6 +282,7 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
               out: Any = None) -> Any:
     """Which bucket each element falls into."""
     need_kernel("searchsorted_out_cpu", "b", boundaries)
+    _told_of_copy(input)
     if len(boundaries.shape) != 1:
         raise ShapeError("boundaries tensor must be 1 dimension, but got "
                          f"dim({len(boundaries.shape)})")

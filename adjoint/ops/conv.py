@@ -13,6 +13,7 @@ from adjoint.base.dtypes import of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import lowered
 from adjoint.core.bind import bind
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.op import Op, op
 from adjoint.kernels import conv as raw_conv
 from adjoint.kernels.conv_numpy import per_dim
@@ -242,6 +243,9 @@ def _conv(name: str, dims: int, input: Any, weight: Any, bias: Any, stride: Any,
     if max(gap) > 1:
         need_kernel("slow_conv_dilated<>", "us", input)
     pads = _pads(name, padding, weight, step, gap, dims)
+    if padding == "same" and any(a != b for a, b in pads):
+        warn_as_pytorch("Using padding='same' with even kernel lengths and odd dilation may require"
+                        " a zero-padded copy of the input be created", once=True)
     single = len(input.shape) == dims + 1
     x = unsqueeze_op(input, dim=0) if single else input
     for n, k, d, (a, b) in zip(x.shape[2:], weight.shape[2:], gap, pads, strict=True):

@@ -10,7 +10,7 @@ from adjoint.base.dtypes import F32, F64, DType, of_numpy, to_numpy, wrapped
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace, zeros_of
-from adjoint.core.modes import GRAD, state
+from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.op import op
 from adjoint.core.tensor import OWN, Tensor, wrap
 from adjoint.ops.api_common import cast_to
@@ -206,6 +206,9 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
             and writes.touch(self, "copy_") is not None):
         np.copyto(mine, its)
         return self
+    if its.dtype.kind == "c" and mine.dtype.kind not in "cb":
+        warn("Casting complex values to real discards the imaginary part; take .real or .abs() "
+             "where that is meant.")
     return inplace(copy_op.op, self, (src,), name="copy_")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from adjoint.base.aval import Aval, MetaArray, inverse
 from adjoint.base.dtypes import default_dtype, default_of, fitting, is_inexact, of_numpy, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError, StructureError
-from adjoint.core.modes import warn
+from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish_made, of_out
@@ -123,6 +123,10 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError("Overflow when unpacking long long: a number needs more than 64 bits "
                             "with sign; give a floating dtype, or uint64")
     if isinstance(first, (np.generic, np.ndarray)):
+        if isinstance(data[0], np.ndarray):
+            warn_as_pytorch("Creating a tensor from a list of numpy.ndarrays is extremely slow. "
+                            "Please consider converting the list to a single numpy.ndarray with "
+                            "numpy.array() before converting to a tensor.", once=True)
         return array
     if array.dtype.kind == "c":
         return array.astype(default_of("c"))
@@ -293,8 +297,9 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     of_numpy(array.dtype)
     if not array.flags.writeable:
-        warn("The given NumPy array is not writable, and writes to the tensor go to its memory "
-             "all the same or fail; copy the array first where the tensor is written to.")
+        warn("The given NumPy array is not writable, and PyTorch does not support non-writable "
+             "tensors: writes to this one go to the array's memory all the same or fail. Copy the "
+             "array first where the tensor is written to.")
     if not array.dtype.isnative:
         raise DTypeError(f"from_numpy: byte order of {array.dtype} is foreign; use "
                          "array.astype(array.dtype.newbyteorder('='))")

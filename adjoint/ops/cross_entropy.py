@@ -483,7 +483,10 @@ multi_margin_op: Any = op(
 def legacy_reduction(size_average: Any, reduce: Any, reduction: str) -> str:
     """The reduction that the two arguments of old programs mean."""
     if size_average is None and reduce is None:
-        return reduction
+        if reduction != "elementwise_mean":
+            return reduction
+        warn("reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.")
+        return "mean"
     meant = "none" if reduce is False else \
         "mean" if size_average is None or size_average else "sum"
     warn("size_average and reduce args will be deprecated, please use "

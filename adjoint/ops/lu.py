@@ -12,10 +12,11 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.errors import ShapeError
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import box, dtype_of, finish, finish_same, raw, result
-from adjoint.ops.api_decompose import LinAlgError, linalg
+from adjoint.ops.api_decompose import LinAlgError, cholesky, linalg, qr
 from adjoint.ops.api_shape import c_clone
 from adjoint.ops.decompose import (
     batch_leading,
@@ -29,12 +30,14 @@ from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import mH
 from adjoint.ops.pointwise import add, eq, sub, where_op
 from adjoint.ops.public import FUNCTIONS, public, typed
-from adjoint.ops.shape import cat_op, mT, narrow_op
+from adjoint.ops.shape import cat_op, clone_op, mT, narrow_op
 
 LUResult = result("linalg_lu", "P L U")
 FactorResult = result("linalg_lu_factor", "LU pivots")
 InfoResult = result("linalg_ex", "result info")
 UnpackResult = result("lu_unpack", "P L U")
+TriangularResult = result("triangular_solve", "solution cloned_coefficient")
+TopQRResult = result("qr", "Q R")
 
 
 def factor(a: Any) -> tuple[Any, Any]:
@@ -204,6 +207,36 @@ def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     return finish_same(out, FactorResult(packed, pivots))
 
 
+def _older(name: str, now: str) -> None:
+    warn_as_pytorch(f"torch.{name} is deprecated in favor of torch.{now} and will be removed in a "
+                    "future PyTorch release.")
+
+
+@public(method=True)
+@typed
+def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False,
+                     unitriangular: bool = False, *, out: Any = None) -> Any:
+    """(X with A·X = b for a triangle of A, a copy of A)."""
+    _older("triangular_solve", "linalg.solve_triangular")
+    a = mT(A) if transpose else A
+    x = triangular_op(a, b, upper=upper != transpose, unit=unitriangular)
+    return finish_same(out, TriangularResult(x, clone_op(A)))
+
+
+@public("cholesky")
+def top_cholesky(input: Any, upper: bool = False, *, out: Any = None) -> Any:
+    """`linalg.cholesky` under its older name."""
+    _older("cholesky", "linalg.cholesky")
+    return cholesky(input, upper=upper, out=out)
+
+
+@public("qr")
+def top_qr(input: Any, some: bool = True, *, out: Any = None) -> Any:
+    """`linalg.qr` under its older name."""
+    _older("qr", "linalg.qr")
+    return finish(out, TopQRResult(*qr(input, "reduced" if some else "complete")))
+
+
 @public("lu", function=False)
 def method_lu(self: Any, pivot: bool = True, get_infos: bool = False) -> Any:
     """`linalg.lu_factor` as a method, with a zero info where asked."""
@@ -216,6 +249,7 @@ def method_lu(self: Any, pivot: bool = True, get_infos: bool = False) -> Any:
 @public("lu", method=False)
 def top_lu(A: Any, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
     """`A.lu(pivot, get_infos)`; `out` is a tuple of as many tensors."""
+    _older("lu", "linalg.lu_factor / torch.linalg.lu_factor_ex")
     found = method_lu(A, pivot, get_infos)
     if out is not None and len(out) != len(found):
         raise TypeError(f"expected tuple of {len(found)} elements but got {len(out)}")

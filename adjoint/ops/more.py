@@ -261,8 +261,8 @@ def _window(window: Any, win_length: int, n_fft: int, dtype: Any) -> Any:
     return pad_zero_op(w, pads=((before, n_fft - win_length - before),))
 
 
-_NO_WINDOW = ("A window was not provided. A rectangular window will be applied, which leaks "
-              "between frequencies; give hann_window(n_fft), or window=ones(n_fft) to have it so.")
+_NO_WINDOW = ("A window was not provided. A rectangular window will be applied,which is known to "
+              "cause spectral leakage; give hann_window(n_fft), or ones(n_fft) to have it so.")
 
 
 @public()
@@ -316,7 +316,8 @@ def istft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None
         raise DTypeError("istft requires a complex-valued input tensor matching the output from "
                          f"stft with return_complex=True. Got {dtype_of(input)}")
     if window is None:
-        warn(_NO_WINDOW)
+        warn("A window was not provided. A rectangular window will be applied.Please provide the "
+             "same window used by stft to make the inversion lossless, or window=ones(n_fft).")
     hop = n_fft // 4 if hop_length is None else hop_length
     width = n_fft if win_length is None else win_length
     single = len(input.shape) == 2

@@ -300,20 +300,26 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
     return record(input, axes=axes, align=bool(align_corners), back=False)
 
 
+def _older(name: str) -> None:
+    warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.")
+
+
 def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
     """`interpolate` by the nearest neighbour."""
+    _older("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
 def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
     """`interpolate` bilinearly, corners aligned."""
+    _older("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 def upsample(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
              align_corners: Any = None) -> Any:
     """`interpolate` by its old name."""
-    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.")
+    _older("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 

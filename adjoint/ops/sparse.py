@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, wrap
@@ -144,6 +145,11 @@ def sparse_coo_tensor(indices: Any, values: Any = None, size: Any = None, *, dty
     tensor([[0., 0., 3.],
             [4., 0., 0.]])
     """
+    if check_invariants is None:
+        warn_as_pytorch("Sparse invariant checks are implicitly disabled. Memory errors (e.g. "
+                        "SEGFAULT) will occur when operating on a sparse tensor which violates the "
+                        "invariants, but checks incur performance overhead; here positions are "
+                        "always checked.", once=True)
     if values is None:                                   # sparse_coo_tensor(size)
         shape = tuple(indices)
         at = np.zeros((len(shape), 0), I64)

@@ -14,6 +14,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, NotSupported, ShapeError
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.device import (
     layout,
@@ -247,6 +248,9 @@ class SparseTensor(Tensor, own=True):
         if self.sparse_dim() != 2 or self.dense_dim():
             raise ShapeError(f"to_{kind.name}: a matrix is needed, got {list(self.shape)} with "
                              f"{self.dense_dim()} dense axes")
+        warn_as_pytorch(f"Sparse {kind.name.removeprefix('sparse_').upper()} tensor support is in "
+                        "beta state. If you miss a functionality in the sparse tensor support, "
+                        "please submit a feature request.", once=True)
         c = self.coalesce()
         if kind not in BLOCKED:
             return make(c._at, c._held, tuple(self.shape), True, kind)

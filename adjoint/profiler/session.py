@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.io.atomic import write_bytes
 from adjoint.profiler.events import Event, EventList, averages
 from adjoint.profiler.recorder import Recorder, record_function
@@ -117,6 +118,8 @@ class profile:
         if not asked & supported_activities():
             raise NotSupported(f"profile: activities {sorted(a.name for a in asked)} cannot be "
                                "recorded here; use ProfilerActivity.CPU")
+        if activities is not None and ProfilerActivity.CUDA in asked:
+            warn_as_pytorch("CUDA is not available, disabling CUDA profiling")
         self.schedule = schedule
         self.on_trace_ready = on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory

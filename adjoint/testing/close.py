@@ -10,6 +10,7 @@ import numpy as np
 
 import adjoint.base.dtypes as dt
 from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Tensor
 from adjoint.ops import create, random
 
@@ -35,6 +36,20 @@ class _Options:
             return self.rtol, self.atol
         found = [_TOLERANCE.get(d, (0.0, 0.0)) for d in dtypes]
         return max(r for r, _ in found), max(a for _, a in found)
+
+
+def assert_allclose(actual: Any, expected: Any, rtol: float | None = None,
+                    atol: float | None = None, equal_nan: bool = True, msg: str = "") -> None:
+    """`assert_close` by its old name: dtypes may differ, nan equals nan.
+
+    >>> import adjoint as ad
+    >>> assert_allclose(ad.tensor([1.0]), ad.tensor([1.0], dtype=ad.float64))
+    """
+    warn_as_pytorch("`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed"
+                    " in a future release. Please use `torch.testing.assert_close()` instead.",
+                    FutureWarning)
+    assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False,
+                 check_device=False, msg=msg or None)
 
 
 def assert_close(actual: Any, expected: Any, *, allow_subclasses: bool = True,

@@ -14,7 +14,7 @@ from typing import Any
 
 from adjoint.autograd.function import Function
 from adjoint.base.errors import ArgumentError, AutogradError
-from adjoint.core.modes import WATCH, state, watchers
+from adjoint.core.modes import WATCH, state, warn, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.nn._core import is_grad_enabled
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
@@ -96,9 +96,8 @@ class _BackwardCall:
         self.grad_outputs = grads
         if not self.input_at:  # no input will ever get a gradient: this is the last moment
             if self.hooks:
-                warnings.warn("Full backward hook is firing when gradients are computed with "
-                              "respect to module outputs since no inputs require gradients.",
-                              stacklevel=2)
+                warn("Full backward hook is firing when gradients are computed with respect to "
+                     "module outputs since no inputs require gradients.")
             nothing: tuple[Tensor | None, ...] = (None,) * self.n_inputs
             for hook in self.hooks:
                 answer = hook(self.module, nothing, grads)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.base.errors import ArgumentError
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Parameter, Tensor, wrap
 from adjoint.nn._core import no_grad
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
@@ -246,6 +247,12 @@ class ModuleState(ModuleTree):
                 f"torch.Size({list(value.shape)}) from checkpoint, the shape in current model is "
                 f"torch.Size({list(param.shape)}).")
             return
+
+        if param.is_meta and not value.is_meta and not assign:
+            warn(f"for {key}: copying from a non-meta parameter in the checkpoint to a meta "
+                 "parameter in the current model, which is a no-op. (Did you mean to pass "
+                 "`assign=True` to assign items in the state dictionary to their corresponding key "
+                 "in the module instead of copying them in place?)")
 
         def put() -> None:
             with no_grad():

@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import adjoint.nn.functional as F
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.nn.modules._check import rank
 from adjoint.nn.modules.batchnorm import _NormBase
@@ -48,9 +48,8 @@ class _InstanceNorm(_NormBase):
                 raise ArgumentError(
                     f"{self._get_name()}: expected input's size at dim={axis} to match "
                     f"num_features ({self.num_features}), but got: {input.shape[axis]}.")
-            warnings.warn(f"input's size at dim={axis} does not match num_features. You can "
-                          "silence this warning by not passing in num_features, which is not "
-                          "used because affine=False", stacklevel=2)
+            warn(f"input's size at dim={axis} does not match num_features. You can silence this "
+                 "warning by not passing in num_features, which is not used because affine=False")
         batch_stats = self.training or not self.track_running_stats
         if batch_stats and math.prod(input.shape[-n:]) == 1:
             raise ShapeError(f"{self._get_name()}: Expected more than 1 spatial element when "

@@ -17,6 +17,7 @@ from adjoint.core.tensor import Tensor
 from adjoint.nn.modules.distance import PairwiseDistance
 from adjoint.nn.modules.linear import Linear
 from adjoint.nn.modules.module import Module
+from adjoint.ops.cross_entropy import legacy_reduction
 
 __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss",
@@ -28,23 +29,13 @@ __all__ = [
 ]
 
 
-def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """The reduction that the old flags ask for, if they are given."""
-    if size_average is not None or reduce is not None:
-        average, on = size_average is not False, reduce is not False
-        reduction = ("mean" if average else "sum") if on else "none"
-        warnings.warn("size_average and reduce args will be deprecated, please use "
-                      f"reduction='{reduction}' instead.", stacklevel=4)
-    return reduction
-
-
 class _Loss(Module):
     reduction: str
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None,
                  reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = _reduction(size_average, reduce, reduction)
+        self.reduction = legacy_reduction(size_average, reduce, reduction)
         if self.reduction not in ("mean", "sum", "none"):
             raise ArgumentError(f"{type(self).__name__}: {reduction} is not a valid value for "
                                 "reduction: use 'mean', 'sum' or 'none'")

@@ -217,7 +217,7 @@ def _not_nested(layer: Module) -> str:
     attention = layer.self_attn
     for told, why in (
             (layer.norm_first, "norm_first was True"),
-            (not attention.batch_first, "self_attn.batch_first was not True (use batch_first for "
+            (not attention.batch_first, "self_attn.batch_first was not True(use batch_first for "
                                         "better inference performance)"),
             (attention.in_proj_bias is None, "self_attn was passed bias=False"),
             (not attention._qkv_same_embed_dim, "self_attn._qkv_same_embed_dim was not True"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float,
     (5.0, [0.6000000238418579, 0.800000011920929])
     """
     params = _listed(parameters)
-    if not isinstance(parameters, Tensor) and not params and hasattr(parameters, "__next__"):
+    if not params and isinstance(parameters, GeneratorType):
         warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.",
                       stacklevel=2)
     total = get_total_norm(_grads(params), norm_type, error_if_nonfinite, foreach)

@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
+from adjoint.core.modes import as_pytorch, warn_as_pytorch
 from adjoint.utils.data.collate import default_collate, default_convert
 from adjoint.utils.data.dataset import IterableDataset
 from adjoint.utils.data.pool import Answer, WorkerPool, start_context
@@ -33,6 +35,20 @@ class _Endless:
 
 
 _FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
+
+
+def _told_of_cores(workers: int) -> None:
+    """PyTorch warns of more workers than cores; here, programs that run as `torch` alone."""
+    if not as_pytorch[0]:
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores and workers > cores:
+        warn_as_pytorch(
+            f"This DataLoader will create {workers} worker processes in total. Our suggested max "
+            f"number of worker in current system is {cores}, which is smaller than what this "
+            "DataLoader is going to create. Please be aware that excessive worker creation might "
+            "get DataLoader running slow or even freeze, lower the worker number to avoid potential"
+            " slowness/freeze if necessary.")
 
 
 class DataLoader:
@@ -133,6 +149,7 @@ class DataLoader:
                                 f"DataLoader got {prefetch_factor}")
         if workers == 0 and self.persistent_workers:
             raise ArgumentError("persistent_workers option needs num_workers > 0")
+        _told_of_cores(workers)
 
     def _check_sampling(self, batch_size: int | None, shuffle: bool | None, sampler: Any,
                         batch_sampler: Any, drop_last: bool) -> None:
@@ -158,6 +175,9 @@ class DataLoader:
         return _DatasetKind.Iterable if self._stream else _DatasetKind.Map
 
     def __iter__(self) -> Iterator[Any]:
+        if self.pin_memory:
+            warn_as_pytorch("'pin_memory' argument is set as true but no accelerator is found, then"
+                            " device pinned memory won't be used.")
         if not self.num_workers:
             return _SingleProcessDataLoaderIter(self)
         if not self.persistent_workers:

@@ -4,11 +4,11 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from adjoint.base.errors import ArgumentError, AssertedError, IndexOutOfRange, ShapeError
+from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.utils.data.seeds import permutation
 
@@ -243,8 +243,8 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Any = 
         for i in range(size - sum(counts)):
             counts[i % len(counts)] += 1
         if 0 in counts:
-            warnings.warn(f"Length of split at index {counts.index(0)} is 0: random_split of "
-                          f"{size} items makes an empty data set", stacklevel=2)
+            warn(f"Length of split at index {counts.index(0)} is 0. This might result in an empty "
+                 "dataset.")
     if sum(counts) != size:
         raise ArgumentError(f"random_split: Sum of input lengths does not equal the length of the "
                             f"input dataset: {list(lengths)} against {size} items")

@@ -1,6 +1,7 @@
 """`torch.cpu`: the one device that is here, under the calls that programs make of any device."""
 from __future__ import annotations
 
+import importlib
 from contextlib import nullcontext
 from typing import Any
 
@@ -44,4 +45,8 @@ def is_initialized() -> bool:
     return True
 
 
-__getattr__ = _missing("adjoint.cpu")
+def __getattr__(name: str) -> Any:
+    """`amp` lies above this module and is imported when it is asked for."""
+    if name == "amp":
+        return importlib.import_module("adjoint.cpu.amp")
+    return _missing("adjoint.cpu")(name)
