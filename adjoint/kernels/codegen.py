@@ -142,13 +142,13 @@ def _narrow(f: Function, v: Value, stored: str) -> Value:
     return v
 
 
-def gather(f: Function, p: Value, stored: str, n: int, stride: Value, left: Value) -> Value:
-    """`n` elements at distances of `stride` bytes; lanes from `left` on repeat the last one."""
+def gather(f: Function, p: Value, stored: str, n: int, stride: Value, left: Value | None) -> Value:
+    """`n` elements at distances of `stride` bytes. Lanes from `left` on repeat the last one; None
+    where all are there, which spares every element a comparison and a product."""
     stored = _memory(stored)
     v = Value(f, "zeroinitializer", vec(n, stored))
-    last = left - 1
     for lane in range(n):
-        at = f.intrinsic("smin", f.i64(lane), last) if lane else f.i64(0)
+        at = f.i64(lane) if left is None or not lane else f.intrinsic("smin", f.i64(lane), left - 1)
         one = f.load(f.at(p, "i8", at * stride), stored)
         v = f.insert(v, one, lane)
     return _widen(f, v)

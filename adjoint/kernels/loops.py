@@ -386,7 +386,8 @@ class _Job(NamedTuple):
                 here[name] = codegen.load(f, f.at(starts[k], kind, j), kind, n, mask=mask)
             elif self.modes[k] == "g":
                 p = f.at(starts[k], "i8", j * steps[k])
-                here[name] = codegen.gather(f, p, kind, n, steps[k], end - j)
+                here[name] = codegen.gather(f, p, kind, n, steps[k],
+                                             None if mask is None else end - j)
         return codegen.lower(f, self.exprs, here, vec(n, self.register))
 
 

@@ -339,7 +339,8 @@ class Job(NamedTuple):
             if mode == "c":
                 scope[name] = codegen.load(f, f.at(p, kind, j), kind, n, mask=mask)
             elif mode == "g":
-                scope[name] = codegen.gather(f, f.at(p, "i8", j * s), kind, n, s, end - j)
+                scope[name] = codegen.gather(f, f.at(p, "i8", j * s), kind, n, s,
+                                              None if mask is None else end - j)
             else:
                 scope[name] = f.splat(codegen.load_scalar(f, p, kind), n)
         out = codegen.lower(f, self.exprs, scope, vec(n, self.register))
