@@ -28,6 +28,7 @@ FORMS = {
     "as_strided, transposed": lambda T, F, x: x.permute(2, 0, 1).as_strided((3, 4), (2, 5)),
     "as_strided, expanded": lambda T, F, x: x[:, :1].expand(-1, 3, -1)[0].as_strided((5,), (1,)),
     "as_strided, of a copy": lambda T, F, x: x.exp().mT.as_strided((2, 2), (1, 7), 3),
+    "repeat_interleave all": lambda T, F, x: T.repeat_interleave(x, 3),
     "repeat_interleave": lambda T, F, x: T.repeat_interleave(x, T.tensor([1, 0, 2, 1]), 1),
     "hsplit": lambda T, F, x: T.hsplit(x, 2)[1], "triu": lambda T, F, x: T.triu(x, 1),
     "tril": lambda T, F, x: T.tril(x, -1),

@@ -62,6 +62,13 @@ def test_nothing_repeated_is_nothing():
     none = ad.zeros(0, dtype=ad.int64)
     assert ad.repeat_interleave(ad.zeros(0), none).shape == (0,)
     assert ad.repeat_interleave(ad.zeros(2, 0, 3), none, 1).shape == (2, 0, 3)
+    assert ad.repeat_interleave(ad.zeros(2, 3, 0), 2).shape == (0,)
+    assert ad.repeat_interleave(ad.zeros(0, 3), 2).shape == (0,)
+    assert ad.repeat_interleave(ad.zeros(2, 3), 0).shape == (0,)
+    with pytest.raises(RuntimeError, match="Repeats must be non-negative"):
+        ad.repeat_interleave(ad.zeros(2, 3), -1)
+    with pytest.raises(RuntimeError, match="repeats can not be negative"):
+        ad.repeat_interleave(ad.zeros(2, 3), ad.tensor([1, -1]), 0)
 
 
 def test_a_complex_infinity_has_no_sign():

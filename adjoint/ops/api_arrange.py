@@ -217,15 +217,19 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
     if repeats is None:
         counts = np.asarray(raw(input))
         return wrap(np.repeat(np.arange(len(counts)), counts).astype(np.int64))
+    counts = np.asarray(raw(repeats))
+    if dim is None and counts.size == 1 and len(input.shape) > 1:
+        made = repeat_interleave(input, repeats, -1)    # the same, by an index for one row
+        return reshape(made, (numel(made),))
     x = reshape(input, (numel(input),)) if dim is None else input
     d = 0 if dim is None else one_dim(input, dim)
-    counts = np.asarray(raw(repeats))
     n = x.shape[d]
     if counts.size not in (1, n):
         raise ShapeError(f"repeats must have the same size as input along dim, but got "
                          f"repeats.size(0) = {counts.size} and input.size({d}) = {n}")
     if counts.size and counts.min() < 0:
-        raise ArgumentError("repeats can not be negative")
+        raise ArgumentError("Repeats must be non-negative" if isinstance(repeats, int)
+                            else "repeats can not be negative")
     times: Any = int(counts.reshape(-1)[0]) if counts.size == 1 else counts.reshape(-1)
     at = np.repeat(np.arange(n), times)
     return index_op(x, at, dims=(d,))
