@@ -250,7 +250,20 @@ def test_erfc_error() -> None:
     assert ulp_error(compiled("erfc", "float", 16)(x), want) <= 0.6
 
 
+def test_erfc_error_in_float64() -> None:
+    mpmath = pytest.importorskip("mpmath")
+    x = np.concatenate([np.linspace(-7, 27.2, 3001), np.linspace(0.46, 0.48, 99), [0.0, 1e-30]])
+    got = compiled("erfc", "double", 8)(x)
+    with mpmath.workdps(40):
+        off = [float(abs(mpmath.mpf(a) - mpmath.erfc(b))) / np.spacing(a)
+               for a, b in zip(got.tolist(), x.tolist(), strict=True)]
+    assert max(off) <= 4.5
+    edges = compiled("erfc", "double", 8)(np.array([np.inf, -np.inf, -1e300, 40.0, np.nan]))
+    assert edges.tolist()[:4] == [0.0, 2.0, 2.0, 0.0] and np.isnan(edges[4])
+
+
 RARE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "erfc": (special.erfc, lambda u: np.concatenate([8 * u - 4, 28 * u])),
     "lgamma": (special.lgamma, lambda u: np.concatenate([20 * u - 5, np.exp(40 * u - 20), -u])),
     "digamma": (special.digamma, lambda u: np.concatenate([20 * u - 5, np.exp(40 * u - 20), -u])),
     "erfinv": (special.erfinv, lambda u: np.concatenate([2 * u - 1, np.exp(-60 * u)])),

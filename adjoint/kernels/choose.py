@@ -189,9 +189,7 @@ def _calls(name: str) -> int:
     f = FUNCTIONS[name].numpy
     if not getattr(f, "__module__", "").endswith(".special"):
         return 1
-    if name == "erfc":
-        return 8        # NumPy computes it in float64; the kernels have libm's, an ULP off
-    return 16 if name == "erf" else 3
+    return 16 if name in ("erf", "erfc") else 3
 
 
 class _Hybrid:

@@ -591,9 +591,9 @@ _SINGLE: dict[str, Emit] = {       # float32 alone; the C library has the others
     "tan": _in_double(lambda f, x: apply(f, "sin", x) / apply(f, "cos", x)),
     "sinh": _in_double(_sinh), "cosh": _in_double(_cosh),
     "asinh": _in_double(_asinh), "acosh": _in_double(_acosh), "atanh": _in_double(_atanh),
-    "hypot": _in_double(_hypot), "erfc": _in_double(erfc_wide), "asin": _asin, "acos": _acos,
+    "hypot": _in_double(_hypot), "asin": _asin, "acos": _acos,
     "atan": _atan, "atan2": _atan2,
 }
 RARE = frozenset(       # (loaded when used)
-    "lgamma digamma trigamma erfinv ndtri ndtr log_ndtr i0 i1 i0e i1e".split())
-LIBM = frozenset("tan asin acos atan sinh cosh asinh acosh atanh erfc atan2 hypot fmod".split())
+    "erfc lgamma digamma trigamma erfinv ndtri ndtr log_ndtr i0 i1 i0e i1e".split())
+LIBM = frozenset("tan asin acos atan sinh cosh asinh acosh atanh atan2 hypot fmod".split())

@@ -190,6 +190,7 @@ def _log_ndtr(f: Function, x: Value) -> Value:
 
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "lgamma": _lgamma, "digamma": _digamma, "erfinv": _erfinv, "ndtri": _ndtri, "ndtr": _ndtr,
-    "log_ndtr": _log_ndtr, "trigamma": _trigamma, "i0": _modified(0, False),
-    "i1": _modified(1, False), "i0e": _modified(0, True), "i1e": _modified(1, True)}
+    "erfc": mathlib.erfc_wide, "lgamma": _lgamma, "digamma": _digamma, "erfinv": _erfinv,
+    "ndtri": _ndtri, "ndtr": _ndtr, "log_ndtr": _log_ndtr, "trigamma": _trigamma,
+    "i0": _modified(0, False), "i1": _modified(1, False), "i0e": _modified(0, True),
+    "i1e": _modified(1, True)}
