@@ -61,6 +61,9 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
             or _quickly(op_, target, args, attrs, label):
         return target
     mode = state()
+    if not isinstance(target, Tensor):
+        raise DTypeError(f"{label}(): argument 'input' (position 1) must be Tensor, not "
+                         f"{type(target).__name__}")
     level = max([a.level for a in args if isinstance(a, Tensor)])
     if level >= 1:
         return _inplace_level(op_, target, args, attrs)

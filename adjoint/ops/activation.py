@@ -22,6 +22,7 @@ from adjoint.ops.api_common import (
     dtype_of,
     finish_kept,
     finish_kind,
+    flag,
     is_recorded,
     kernel,
     narrowed,
@@ -43,7 +44,7 @@ from adjoint.ops.softmax import softmax
 def _apply(function: Callable[..., Any], x: Any, inplace: bool, name: str = "",
            **attrs: Any) -> Any:
     need(name or function.__name__, x)
-    if inplace:
+    if inplace is not False and flag(name or function.__name__, inplace):
         record = function.op  # type: ignore[attr-defined]  # functions carry their record
         return write_inplace(record, x, (), attrs, name=(name or function.__name__) + "_")
     return function(x, **attrs)
@@ -77,6 +78,7 @@ def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
 
 
 @public("celu")
+@typed
 def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x above 0, α(e^(x/α) - 1) below."""
     if alpha == 0:
@@ -142,6 +144,7 @@ def _slopes(s: Stream, shape: Any, x: Any, lower: float, upper: float) -> Any:
     return slope
 
 
+@typed
 def gelu(input: Any, approximate: str = "none", *, out: Any = None) -> Any:
     """x·Φ(x); approximate="tanh": 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))).
 
@@ -175,6 +178,7 @@ def logsigmoid(input: Any, *, out: Any = None) -> Any:
     return finish_kind(out, _apply(p.logsigmoid, input, False))
 
 
+@typed
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0,
              inplace: bool = False) -> Any:
     """x between min_val and max_val, those outside."""
@@ -191,6 +195,7 @@ def hardswish(input: Any, inplace: bool = False) -> Any:
     return _apply(p.hardswish, input, inplace)
 
 
+@typed
 def hardsigmoid(input: Any, inplace: bool = False) -> Any:
     """min(max(x + 3, 0), 6)/6."""
     return _apply(p.hardsigmoid, input, inplace)
@@ -202,6 +207,7 @@ def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     return finish_kept(out, _apply(p.hardshrink_op, input, False, "hardshrink", lambd=lambd))
 
 
+@typed
 def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """x moved by lambd towards 0, 0 in between."""
     if lambd < 0:
@@ -223,6 +229,7 @@ def softsign(input: Any) -> Any:
 
 
 @public("threshold", method=False)
+@typed
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
     """x where x > threshold, else `value`; of integers, its whole part."""
     if not is_inexact(dtype_of(input)):
@@ -283,6 +290,7 @@ glu_op: Any = op(
     why={"x": "da = ct·σ(b), db = ct·a·σ(b)·(1 - σ(b))"})
 
 
+@typed
 def glu(input: Any, dim: int = -1) -> Any:
     """a·σ(b) of the halves a, b along `dim`."""
     need_kernel("glu_cpu", "biuc", input)
@@ -298,6 +306,7 @@ def glu(input: Any, dim: int = -1) -> Any:
     return p.mul(a, p.sigmoid(b))
 
 
+@typed
 def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10,
                    dim: int = -1) -> Any:
     """A sample of the Gumbel-softmax distribution; `hard`: one-hot, with the soft gradient.

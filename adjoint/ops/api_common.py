@@ -54,6 +54,13 @@ def dtype_of(x: Any) -> np.dtype[Any]:
     return np.dtype(x.dtype)
 
 
+def flag(name: str, given: Any) -> bool:
+    """`given` where it is true or false."""
+    if isinstance(given, (bool, int, np.bool_)):
+        return bool(given)
+    raise DTypeError(f"{name}(): argument 'inplace' must be bool, not {type(given).__name__}")
+
+
 def need(name: str, *xs: Any, argument: str = "input") -> None:
     """Refuse what is not a tensor (or a raw array)."""
     for x in xs:

@@ -527,6 +527,7 @@ def triu_(self: Any, diagonal: int = 0) -> Any:
     return inplace(triu_op.op, self, (), {"diagonal": diagonal}, name="triu_")
 
 
+@typed
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     """int64 (...,) -> int64 (..., num_classes) with a 1 at each class.
 

@@ -180,16 +180,19 @@ def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
     return norm_op(v, p=float(pow), dim=dims, keepdim=dim != -1)
 
 
+def _paired(pool: Any) -> Any:
+    """A pool that returns indices too."""
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return pool(*args, **{**kwargs, "return_indices": True})
+    return run
+
+
 def with_indices() -> dict[str, Any]:
     """The pools that return indices, under their own names."""
     made = {}
     for d in (1, 2, 3):
         for kind in ("max_pool", "adaptive_max_pool"):
-            f = POOLS[f"{kind}{d}d"]
-
-            def run(*args: Any, _f: Any = f, **kwargs: Any) -> Any:
-                kwargs["return_indices"] = True
-                return _f(*args, **kwargs)
+            run = _paired(POOLS[f"{kind}{d}d"])
             run.__name__ = run.__qualname__ = f"{kind}{d}d_with_indices"
             run.__doc__ = f"`{kind}{d}d` with the indices of the maxima."
             made[run.__name__] = run

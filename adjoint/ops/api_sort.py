@@ -438,7 +438,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
         return finish(out, input)
     parts = [p for p in (prepend, input, append) if p is not None]
     x = cat(parts, d) if len(parts) > 1 else input
-    for _ in range(n):
+    for _ in range(min(n, x.shape[d])):         # then nothing is left
         k = max(x.shape[d] - 1, 0)
         later = narrow_op(x, dim=d, start=min(1, x.shape[d]), length=k)
         earlier = narrow_op(x, dim=d, start=0, length=k)

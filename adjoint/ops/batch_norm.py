@@ -12,7 +12,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import F32
-from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
+from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, change, restore, state
 from adjoint.core.op import op
@@ -215,6 +215,9 @@ def check_channels(name: str, input: Any, *params: Any) -> None:
                          f"{len(input.shape)} ({name} of {list(input.shape)}, wanted (N, C, ...)); "
                          "unsqueeze one axis")
     for p in params:
+        if p is not None and not hasattr(p, "shape"):
+            raise DTypeError(f"{name}: running statistics, weight and bias are tensors, not "
+                             f"{type(p).__name__}")
         if p is not None and tuple(p.shape) != (input.shape[1],):
             raise ShapeError(f"{name}: running statistics, weight and bias should contain "
                              f"{input.shape[1]} elements (the channels of {list(input.shape)}) not "
@@ -338,6 +341,7 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
     return in_format_of(div(input, scale), input)
 
 
+@typed
 def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
               out: Any = None) -> Any:
     """x/max(‖x‖, eps) along `dim`."""

@@ -21,6 +21,7 @@ from adjoint.kernels.dropout_numpy import drawn_mask, dropout_numpy, kept_scale,
 from adjoint.kernels.stream import Stream
 from adjoint.ops.api_common import (
     dtype_of,
+    flag,
     need,
     need_kernel,
     raw,
@@ -110,7 +111,12 @@ def _drawn(input: Any, p: float, shape: Shape) -> tuple[Any, Shape]:
 
 def _checked(name: str, input: Any, p: float) -> None:
     need(name, input)
-    if not 0.0 <= p <= 1.0:
+    try:
+        fits = bool(0.0 <= p <= 1.0)
+    except (TypeError, ValueError):
+        raise DTypeError(
+            f"{name}(): argument 'p' must be float, not {type(p).__name__}") from None
+    if not fits:
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
@@ -122,7 +128,7 @@ def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape
         raise DTypeError(f"{name}(): result type Float can't be cast to the input's integer dtype")
     bits, whole = _drawn(input, p, shape)
     scale = kept_scale(p, dtype_of(input))
-    if in_place:
+    if flag(name, in_place):
         return inplace(dropout_op.op, input, (bits,), {"shape": whole, "scale": scale},
                        name="dropout_")
     made = _apply(input, bits, whole, scale)

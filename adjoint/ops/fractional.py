@@ -21,7 +21,7 @@ from adjoint.ops.api_common import (
     raw,
 )
 from adjoint.ops.gather import gather_op
-from adjoint.ops.public import FUNCTIONS
+from adjoint.ops.public import FUNCTIONS, typed
 from adjoint.ops.reduce import argmax_op
 from adjoint.ops.shape import reshape, squeeze_op, unsqueeze_op
 
@@ -110,7 +110,7 @@ def _declare(n: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
                     f"(N, C, {n}) in [0, 1) replaces the draw.")
     with_indices.__name__ = with_indices.__qualname__ = name + "_with_indices"
     with_indices.__doc__ = f"`{name}` with the indices of the maxima in their planes."
-    return pool, with_indices
+    return typed(pool), typed(with_indices)
 
 
 fractional_max_pool2d, fractional_max_pool2d_with_indices = _declare(2)

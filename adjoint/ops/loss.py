@@ -551,6 +551,7 @@ def _triplet(a: Any, pos: Any, other: Any, distance: Callable[..., Any], margin:
     return reduced(clamp_min(add(sub(near, far), margin), low=0.0), reduction)
 
 
+@typed
 def triplet_margin_with_distance_loss(anchor: Any, positive: Any, negative: Any, *,
                                       distance_function: Any = None, margin: float = 1.0,
                                       swap: bool = False, reduction: str = "mean") -> Any:
