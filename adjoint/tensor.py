@@ -212,7 +212,8 @@ def size(self: Tensor, dim: int | None = None) -> Any:
     if dim is None:
         return shape
     n = len(shape)
-    dim = integer(dim, "size(): argument 'dim'")
+    if type(dim) is not int:
+        dim = integer(dim, "size(): argument 'dim'")
     if not -n <= dim < n:
         raise IndexOutOfRange(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, "
                               f"{max(n, 1) - 1}], but got {dim})")

@@ -126,16 +126,20 @@ def typed(f: F) -> F:
     """
     kinds: dict[str, type] = {}
 
-    @functools.wraps(f)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def check(kwargs: dict[str, Any]) -> None:
+        if not kinds:
+            kinds.update((n, type(v)) for n, v in _defaults(f).items())
         for name, value in kwargs.items():
-            if not kinds:
-                kinds.update((n, type(v)) for n, v in _defaults(f).items())
             kind = kinds.get(name)
             if (kind is bool or kind is str) and type(value) is not kind:
                 blame(f, (), {name: value})
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            check(kwargs)
         try:
-            return f(*args, **kwargs)
+            return f(*args, **kwargs) if kwargs else f(*args)
         except MISTAKES:
             blame(f, args, kwargs)
             raise
