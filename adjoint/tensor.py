@@ -423,7 +423,7 @@ def __contains__(self: Tensor, element: Any) -> bool:
 
 @member
 def __reversed__(self: Tensor) -> Tensor:
-    return METHODS["flip"](self, tuple(range(len(self.shape))))
+    return METHODS["flip"](self, (0,)) if len(self.shape) else self
 
 
 @member

@@ -137,3 +137,10 @@ def test_no_warning_from_inside_of_a_step() -> None:
     finally:
         ad.set_warn_always(False)
     assert abs(w.item()) < 1e-3
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 2)])
+def test_reversed_turns_the_first_axis(shape: tuple[int, ...]) -> None:
+    def f(t: Any) -> Any:
+        return reversed(t.arange(int(np.prod(shape))).reshape(shape)).tolist()
+    of_both(f)
