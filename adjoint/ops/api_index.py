@@ -47,6 +47,7 @@ from adjoint.ops.shape import (
 )
 
 FULL = slice(None)
+NUMBERS = frozenset({int, bool, np.int64, np.bool_})
 
 
 class Parsed:
@@ -106,7 +107,7 @@ def _as_mask(item: Any) -> Any:
 def _meant_as_tuple(index: Any) -> bool:
     """Whether a list is one index per axis: PyTorch's rule, which was NumPy's until 1.23. It is
     where an item could not be a position itself and the list is short."""
-    if type(index) is not list or len(index) >= 32:
+    if type(index) is not list or len(index) >= 32 or NUMBERS.issuperset(map(type, index)):
         return False
     if not any(i is None or i is Ellipsis or isinstance(i, (slice, list, tuple, range))
                or _is_array(i) for i in index):
