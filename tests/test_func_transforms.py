@@ -14,7 +14,7 @@ import pytest
 import adjoint as ad
 from adjoint import func as af
 from adjoint.autograd import forward_ad as fw
-from adjoint.base.errors import AutogradError
+from adjoint.base.errors import AutogradError, TransformError
 from adjoint.utils.checkpoint import checkpoint
 
 torch = pytest.importorskip("torch")
@@ -310,6 +310,34 @@ class TestConfusion:
         with pytest.raises(AutogradError,
                            match=rf"{kind} called at .*test_func_transforms"):
             held[0] + 1.0
+
+
+    @pytest.mark.parametrize("d", [af.grad, af.value_and_grad, af.jacrev])
+    def test_escaped_from_reverse_mode(self, d: Any) -> None:
+        """F54: a backward that reaches variables of calls that have ended, and nothing else."""
+        held: list[Any] = []
+
+        def h(x: Any) -> Any:
+            held.append((x, x * 2.0, x * w))
+            return (x * x).sum()
+        w = ad.tensor(V, requires_grad=True)
+        for _ in range(2):
+            d(h)(ad.tensor(V))
+        x, linear, mixed = held[0]
+        for t in (linear.sum(), (x * 3.0).sum(), (linear + held[1][1]).sum()):
+            with pytest.raises(TransformError, match=r"called at .*test_func_transforms.py:\d+ in"):
+                t.backward()
+        assert x.grad is None
+        mixed.sum().backward()                          # w is the caller's: x was a constant to it
+        np.testing.assert_array_equal(w.grad, V)
+
+    def test_results_may_hold_variables_of_calls_that_have_ended(self) -> None:
+        """F54: d/dw of 2 w x leads to x too, which nobody asks for."""
+        w = ad.tensor(2.0, requires_grad=True)
+        af.grad(lambda x: w * x * x)(ad.tensor(3.0)).backward()
+        assert w.grad.item() == 6.0
+        outer = af.grad(lambda v: af.grad(lambda x: v * x * x)(ad.tensor(3.0)))
+        assert outer(ad.tensor(2.0)).item() == 6.0
 
 
 Pair = namedtuple("Pair", ["a", "b"])

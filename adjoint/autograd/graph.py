@@ -13,6 +13,7 @@ from adjoint.base.errors import (
     AssertedAutogradError,
     AutogradError,
     NotSupported,
+    TransformError,
 )
 from adjoint.core.modes import GRAD, Observer, change, restore, state, watchers
 from adjoint.core.tensor import (
@@ -366,6 +367,19 @@ def _checked(new: Any, n: int, hook: Any) -> tuple[Any, ...]:
         raise AutogradError(f"hook '{_name(hook)}' has returned an incorrect number of values "
                             f"(got {len(new)}, but expected {n})")
     return new
+
+
+def gone(walk: Any, node: Any) -> None:
+    """A leaf that nobody holds got its cotangent: nothing to do, unless all leaves are variables
+    of transforms that have ended. What a transform returns goes on to leaves of its caller."""
+    if node.ended is not None and all([
+            leaf.ended is not None for ends in walk.last.values() for leaf in ends]):
+        raise TransformError(
+            "backward() ends at the variable of a transform (grad) called at "
+            f"{provenance.locate(node.ended.code, node.ended.lasti)}, which has returned: a value "
+            "made inside of it has no derivative outside. Return it from the function (has_aux="
+            "True) instead of storing it, or take the derivative with respect to a tensor of "
+            "your own")
 
 
 def freed_message(node: Node) -> str:

@@ -22,7 +22,7 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
     """leaf.grad += ct, then the hooks that wait for the accumulated gradient."""
     leaf = node.variable
     if leaf is None:
-        return
+        return graph.gone(walk, node)
     if leaf.array.shape != ct.shape or leaf.array.dtype != getattr(ct, "array", ct).dtype:
         node.shape, node.dtype = leaf.array.shape, leaf.array.dtype
     with _lock:

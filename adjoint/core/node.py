@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from operator import attrgetter
 from types import CodeType
@@ -285,6 +285,10 @@ class PairNode(Node):
             self.s0 = value
 
 
+def _nobody() -> None:
+    """A reference to what is not there."""
+
+
 class AccumulateGrad(GraphNode):
     """The end of the graph at a leaf: adds what arrives to `leaf.grad`."""
 
@@ -298,9 +302,10 @@ class AccumulateGrad(GraphNode):
     _pre_hooks: HookDict | None = None
     _tensor_hooks: Any = None
     _accumulated: HookDict | None = None
+    ended: Freed | None = None     # where the transform was called that made the leaf and is over
 
     def __init__(self, leaf: Tensor) -> None:
-        self._leaf = weakref.ref(leaf)
+        self._leaf: Callable[[], Tensor | None] = weakref.ref(leaf)
         self.shape = leaf.array.shape
         self.dtype = leaf.array.dtype
 
@@ -308,3 +313,7 @@ class AccumulateGrad(GraphNode):
     def variable(self) -> Tensor | None:
         """The leaf; None when nobody holds it any more."""
         return self._leaf()
+
+    def end(self, where: Freed) -> None:
+        """The transform called there, whose variable the leaf is, is over: the leaf is nobody's."""
+        self.ended, self._leaf = where, _nobody

@@ -166,6 +166,7 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
                        for c in zip(*parts, strict=True)]
             blocks.append([reshape(r.conj() if holomorphic else r, (*out.shape, *v.shape))
                            for r, v in zip(rows_of, p.variables, strict=True)])
+        p.end()
         result = _per_output(p.out_spec, blocks, p.specs, single)
         return (result, p.aux_value()) if has_aux else result
     return run

@@ -7,6 +7,7 @@ when the result depends on other tensors that require a gradient.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -16,11 +17,13 @@ import numpy as np
 
 from adjoint.autograd.engine import walk
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
+from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import zeros_of
+from adjoint.core.node import Freed
 from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
 from adjoint.core.trace import current_level
@@ -169,6 +172,14 @@ class Pull:
                      accumulate=False, levels=levels and not create) if roots else {}
         return [self._grad(found.get(i), v) for i, v in enumerate(self.variables)]
 
+    def end(self) -> None:
+        """The call is over: a backward that ends at its variables alone is a mistake."""
+        frame = provenance.user_frame(sys._getframe(1))
+        where = Freed(frame.f_code, frame.f_lasti) if frame else Freed(None, 0)
+        for v in self.variables:
+            if type(v._edge) is AccumulateGrad:
+                v._edge.end(where)
+
     def _grad(self, ct: Any, v: Tensor) -> Any:
         if ct is None:
             return wrap(np.array(zeros_of(aval_of_value(v))))
@@ -250,6 +261,7 @@ def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
         p = Pull(func, args, kwargs, nums, "grad", has_aux, allow_int)
         check_complex("grad", "arguments", p.variables, holomorphic)
         found = p.back([_unit(p, holomorphic)], keep=False)
+        p.end()
         grads = p.regroup([g.conj() for g in found] if holomorphic else found)
         g = grads[0] if single else tuple(grads)
         return ((p.value(), p.aux_value()), g) if has_aux else (p.value(), g)
