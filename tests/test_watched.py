@@ -28,6 +28,12 @@ class Look(Observer):
         self.told.append(("after", op.name, (args, made, node)))
 
 
+class Told(Look):
+    """Is content to be told of what machine code ran."""
+
+    told = True
+
+
 class Raw(Look):
     """Sees the raw results, too."""
 
@@ -74,7 +80,7 @@ def operands() -> tuple[Any, Any]:
     return ad.rand(3, 3, requires_grad=True), ad.rand(3, 3, requires_grad=True)
 
 
-@pytest.mark.parametrize("kind", [Look, Raw])
+@pytest.mark.parametrize("kind", [Look, Told, Raw])
 def test_results_and_nodes_are_the_same(kind: type[Look]) -> None:
     """By an observer that looks, and by one that has the op computed in the open."""
     x, w = operands()
@@ -88,9 +94,10 @@ def test_results_and_nodes_are_the_same(kind: type[Look]) -> None:
     assert kind.inside is (kind is Raw)
 
 
-def test_order_and_node_of_what_is_told() -> None:
+@pytest.mark.parametrize("kind", [Look, Told])
+def test_order_and_node_of_what_is_told(kind: type[Look]) -> None:
     x, w = operands()
-    with Watching(Look()) as seen:
+    with Watching(kind()) as seen:
         y = x * 2.0
         values, index = y.max(dim=1)
     names = [(what, name if isinstance(name, str) else name.op.name)
@@ -112,14 +119,15 @@ def test_raw_results_are_shown_who_asks() -> None:
     assert [what for what, _, _ in look.told] == ["before", "forward", "after"]
 
 
-def test_saved_tensor_hooks_pack_beside_an_observer() -> None:
+@pytest.mark.parametrize("kind", [Look, Told])
+def test_saved_tensor_hooks_pack_beside_an_observer(kind: type[Look]) -> None:
     x, w = operands()
     packed: list[Any] = []
 
     def pack(t: Any) -> Any:
         packed.append(t)
         return t
-    with Watching(Look()) as seen, ad.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    with Watching(kind()) as seen, ad.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         y = x * w
     assert len(packed) == 2 and [t[0] for t in seen.told] == ["before", "forward", "after"]
     y.sum().backward()
@@ -159,3 +167,109 @@ def test_an_op_that_is_only_told_of_runs_in_machine_code(monkeypatch: pytest.Mon
     with Watching(Look()):
         program()
     assert recorded == alone
+
+
+class Steps(Observer):
+    """Writes down events by name, with their gradients."""
+
+    def __init__(self) -> None:
+        self.steps: list[Any] = []
+
+    def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
+        self.steps.append((op.name, [t.array.tobytes() for t in made], type(node)))
+
+    def backward(self, node: Any, ct: Any, results: Any) -> None:
+        def raw(c: Any) -> Any:
+            return [raw(x) for x in c] if isinstance(c, list) else c if c is None else c.tobytes()
+        self.steps.append((node.name(), raw(ct), raw(list(results)), type(node.saved)))
+
+    def accumulated(self, leaf: Any) -> None:
+        self.steps.append(("leaf", leaf.grad.array.tobytes()))
+
+
+class ToldSteps(Steps):
+    """The same, told by machine code."""
+
+    told = True
+
+
+def network(x: Any, w: Any) -> Any:
+    """Products, views, sums that broadcast, several outputs, a row function, fan-in."""
+    first, rest = (x @ w + w[0]).split([1, 2], dim=1)
+    both = ad.cat([rest * first, first / 3], dim=1).reshape(-1, 3)
+    y = ad.softmax(both.transpose(0, 1), -1) * x.sum(0) + ad.nn.functional.layer_norm(x, (3,))
+    return (y * y + y.mean(dim=1, keepdim=True)).sum()
+
+
+def test_told_of_the_same_events() -> None:
+    """Of ops, of nodes with their cotangents, of leaves, also where gradients are off."""
+    x, w = operands()
+    found = []
+    for _ in range(30):                       # rules are written out after twenty uses
+        network(x, w).backward()
+    for kind in (Steps, ToldSteps):
+        x.grad = w.grad = None
+        with Watching(kind()) as seen:
+            network(x, w).backward()
+            with ad.no_grad():
+                network(x, w)
+            network(x, w).backward(retain_graph=True)
+        found.append(seen.steps)
+    assert found[0] == found[1] and len(found[0]) > 60
+    assert [type(s) for s in found[0]] == [tuple] * len(found[0])
+
+
+@pytest.mark.skipif(binding.machine is None, reason="needs generated code")
+def test_machine_code_runs_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Public functions are replayed and nodes visited as when nobody watches."""
+    from adjoint.autograd import engine
+
+    x, w = operands()
+    for _ in range(200):                      # machine code comes once it pays
+        network(x, w).backward()
+    visited: list[str] = []
+    visit, learnt = engine.Backward.visit, []
+    monkeypatch.setattr(engine.Backward, "visit",
+                        lambda self, node: visited.append(node.name()) or visit(self, node))
+    watched = binding._bind_watched
+    monkeypatch.setattr(binding, "_bind_watched",
+                        lambda op, *rest: learnt.append(op.name) or watched(op, *rest))
+    network(x, w).backward()
+    alone = list(visited)
+    assert not learnt
+    visited.clear()
+    with Watching(ToldSteps()):
+        network(x, w).backward()
+    told = list(visited)
+    assert told == alone
+    assert set(learnt) <= {"add", "mul", "div"}       # pointwise ops are told of in Python
+    visited.clear()
+    with Watching(Steps()):
+        network(x, w).backward()
+    assert len(visited) > len(told)
+
+
+def test_an_observer_that_raises() -> None:
+    """What it raises comes out of the op or the backward, which leaves no state behind."""
+
+    class Strict(ToldSteps):
+        """Objects to a node or an op."""
+
+        name = "cumsum"
+
+        def after(self, op: Any, *rest: Any) -> None:
+            if op.name == self.name:
+                raise KeyError(op.name)
+
+        def backward(self, node: Any, ct: Any, results: Any) -> None:
+            if node.op.name == self.name:
+                raise KeyError(node.op.name)
+    x, w = operands()
+    for _ in range(30):
+        (x @ w).cumsum(0).sum().backward()
+    with Watching(Strict()), pytest.raises(KeyError, match="cumsum"):
+        (x @ w).cumsum(0)
+    loss = (x @ w).cumsum(0).sum()
+    with Watching(Strict()), pytest.raises(KeyError, match="cumsum"):
+        loss.backward()
+    assert not state() & WATCH

@@ -23,7 +23,7 @@ from adjoint.base.errors import AutogradError, Quiet
 from adjoint.core.bind import retried, tensor_of, value_of
 from adjoint.core.held import ALONE
 from adjoint.core.held import refs as _refs
-from adjoint.core.modes import AUTOCAST, GRAD, WATCH, change, restore, state, watchers
+from adjoint.core.modes import AUTOCAST, GRAD, TOLD, WATCH, change, restore, state, watchers
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import AccumulateGrad, Freed, Port, Tensor, wrap
 from adjoint.ops.accelerate import plus
@@ -58,7 +58,8 @@ class Backward:
         self.stored: list[AccumulateGrad] = []
         self.final: list[Callable[[], None]] = []
         self.inner = any([type(k) is not AccumulateGrad for k in self.capture])
-        self.watched = create or levels or bool(state() & WATCH) or self.inner   # (leaves are not)
+        self.told = bool(state() & TOLD)     # observers are content to be told of nodes
+        self.watched = create or levels or self.inner or state() & (WATCH | TOLD) == WATCH
         self.special = self.watched          # whether no node is visited inline
 
     # -------------------------------------------------------------- preparation
@@ -115,7 +116,7 @@ class Backward:
                     self._leaves(node)
                 continue
             plan = node.plan
-            if self.special or plan is None or plan.fast is None or ct.size >= plan.limit:
+            if self.special or self.told or not plan or not plan.fast or ct.size >= plan.limit:
                 cts[node] = ct
                 ct = None                            # `visit` alone holds it
                 self.visit(node)
@@ -191,7 +192,7 @@ class Backward:
         while at < end:
             if not self.special:              # a choice met on the way may make every node special
                 at = walk(order, at, self.cts, self.last, mark, self._deliver, self._leaves,
-                          self._fit)
+                          self._fit, adding().teller(self) if self.told else None)
                 if at == end:
                     return
             yield order[at]
@@ -214,14 +215,14 @@ class Backward:
                         self.captured[p] = ct
                 if ct is not None and (self.accumulate or self.into and leaf in self.capture):
                     leaves.accumulate(leaf, ct, self)
-                    if self.special and state() & WATCH and leaf.variable is not None:
-                        for observer in watchers.observers.get():
-                            observer.accumulated(leaf.variable)
+                    if (self.special or self.told) and (v := leaf.variable) is not None:
+                        for observer in watchers.observers.get() if state() & WATCH else ():
+                            observer.accumulated(v)
 
     def visit(self, node: Any) -> None:
         """Run any node: hooks, capture, several outputs, custom functions, graphs of graphs."""
         plan = node.plan
-        if not (self.special or plan is None or plan.fast is not None or node.hooked
+        if not (self.special or self.told or plan is None or plan.fast is not None or node.hooked
                 or plan.op.chooses and choices().leads_on(node)):
             return self._pull(node, plan)
         ct = self.cts.pop(node)

@@ -1,6 +1,6 @@
 """Cotangents in memory that is there already: added to what has arrived, in the pass that computes
-them, or written over the cotangent that they are computed from; and cotangents that are summed for
-a row that was added (a bias) in the pass that computes them."""
+them, or written over the cotangent that they are computed from; cotangents that are summed for a
+row that was added (a bias) in that pass; and what machine code tells observers of them."""
 from __future__ import annotations
 
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.engine import LARGE
+from adjoint.autograd.fit import fit
 from adjoint.base.aval import MetaArray
 from adjoint.core.held import ALONE, owns, refs
 from adjoint.core.modes import WATCH, state, watchers
@@ -98,6 +99,27 @@ def added(walk: Any, node: Any, ct: Any, vals: list[Any]) -> list[Any] | None:
     else:
         found = call(rule, ct, *vals, out=sums, same=same, otherwise=_refused)
     return None if found is NotImplemented else list(found)
+
+
+def teller(walk: Any) -> Any:
+    """What machine code calls where observers are told of nodes: with a node, a list of what its
+    rules gave, and the cotangent that they were given. Where that is None it is the last of the
+    list, and what they gave has still to be fitted and added."""
+    observers, spread = watchers.observers.get(), walk._spread
+
+    def tell(node: Any, results: list[Any], ct: Any) -> None:
+        if ct is not None:
+            for observer in observers:
+                observer.backward(node, ct, results)
+            return
+        ct, edges = results.pop(), node.edges
+        results[:] = [None if c is None or e is None else fit(c, e)
+                      for c, e in zip(results, edges, strict=True)]
+        for observer in observers:
+            observer.backward(node, ct, results)
+        del ct
+        spread(edges, results)
+    return tell
 
 
 def _refused() -> Any:

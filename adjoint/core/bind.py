@@ -21,7 +21,17 @@ from adjoint.base.aval import Aval, MetaArray, aval_of
 from adjoint.base.dtypes import lacking, result_type
 from adjoint.base.errors import AdjointError, AutogradError, DTypeError, ShapeError
 from adjoint.core.autocast import operands as autocast_operands
-from adjoint.core.modes import AUTOCAST, GRAD, INFERENCE, WATCH, change, restore, state, watchers
+from adjoint.core.modes import (
+    AUTOCAST,
+    GRAD,
+    INFERENCE,
+    TOLD,
+    WATCH,
+    change,
+    restore,
+    state,
+    watchers,
+)
 from adjoint.core.op import Op, Plan
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.residuals import pack_all, packed, tensor_of, value_of, watch
@@ -156,24 +166,36 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
 def _bind_told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], mode: int,
                observers: Sequence[Any], quick: bool) -> Any:
     """An op that runs as when nobody watches, and is told of afterwards."""
-    token = change(clear_bits=WATCH)
+    token = change(clear_bits=WATCH | TOLD)
     try:
         result = (bind(op, args, attrs, quick or op.thrift is None) if op.own is None
                   else op.own.function(*args))
     finally:
         restore(token, mode)
+    _tell(op, args, attrs, result, observers)
+    return result
+
+
+def told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any) -> None:
+    """What machine code calls when it has run an op, where observers are content with that."""
+    observers = watchers.observers.get()
+    for observer in observers:
+        observer.before(op, args, attrs)
+    _tell(op, args, attrs, result, observers)
+
+
+def _tell(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any,
+          observers: Sequence[Any]) -> None:
+    made = result if op.multi else (result,)
+    first = node = made[0]._edge if made else None
     if op.multi:
-        made = result
-        edges = [t._edge.node if type(t._edge) is Port else t._edge for t in made]
-        first, node = edges[0] if edges else None, next((e for e in edges if e is not None), None)
-    else:
-        made, first = (result,), result._edge
-        node = first = first.node if type(first) is Port else first
+        node = next((t._edge for t in made if t._edge is not None), None)
+    if type(node) is Port:
+        node, first = node.node, first and first.node
     for observer in observers:
         if node is not None:
             observer.forward(node, args, made)
         observer.after(op, args, attrs, made, first)
-    return result
 
 
 def retried(observers: Sequence[Any], body: Callable[..., Any], *args: Any) -> Any:
@@ -494,7 +516,6 @@ def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
 # residuals; the value has the same bits.
 class Remaking:
     """When residuals are made again, and how: it stands where a saved-tensor hook would."""
-
     least_bytes = 1 << 20      # below, the call costs more than the memory is worth
     quick = False              # set where kernels are put behind the records
 
@@ -576,4 +597,4 @@ def release(node: Any) -> None:
 
 __all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "masking",
            "packed", "record", "record_level", "release", "remade", "retried", "tensor_of",
-           "unrecorded", "value_of", "watch"]
+           "told", "unrecorded", "value_of", "watch"]

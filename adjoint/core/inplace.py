@@ -29,7 +29,7 @@ from adjoint.base.errors import (
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.callers import SCALARS32, SCALARS64
-from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, warn, watchers
+from adjoint.core.modes import GRAD, INFERENCE, TOLD, WATCH, state, warn, watchers
 from adjoint.core.op import OPS, Op, op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
@@ -512,7 +512,7 @@ def refresh_views(root: Tensor, skip: Tensor | None) -> None:
     if not kids:
         return
     mode = state()
-    token = modes.change(set_bits=GRAD, clear_bits=WATCH)
+    token = modes.change(set_bits=GRAD, clear_bits=WATCH | TOLD)
     try:
         for ref in list(kids):
             kid = ref()

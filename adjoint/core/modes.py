@@ -17,6 +17,7 @@ GRAD = 1        # record nodes for operands that require a gradient
 WATCH = 2       # saved-tensor hooks, anomaly checks or a recorder are active: take the full path
 INFERENCE = 4   # results are inference tensors: no version counter, no graph, ever
 AUTOCAST = 8    # an `amp.autocast` is open: some ops cast their operands
+TOLD = 16       # beside WATCH: whoever watches is content to be told of what machine code ran
 
 STATE: ContextVar[int] = ContextVar("adjoint_state", default=GRAD)
 state = STATE.get
@@ -43,6 +44,9 @@ class Observer:
     with and without a gradient. `node` is None where nothing was recorded. Rules of a backward
     without `create_graph` compute on raw arrays: `before_backward` and `backward` frame them.
     """
+
+    told = False            # it looks at what has run, only: ops and nodes run in machine code,
+    # `before` comes with `after`, `before_backward` of a node may not come
 
     cotangents = False      # `backward` reads its results: each has to be made by itself, where
     # a rule could add to what the operand has got so far
@@ -135,7 +139,10 @@ class Watchers:
         """Add `item`; returns what to hand to `pop`."""
         token = var.set((*var.get(), item))
         outer = state()
-        return var, token, change(set_bits=WATCH), outer
+        told = (all([o.told for o in self.observers.get()])
+                and not self.hooks.get() and not self.modes.get())
+        mode = change(WATCH | TOLD) if told else change(WATCH, TOLD)
+        return var, token, mode, outer
 
     def pop(self, held: tuple[Any, ...]) -> None:
         """Undo `push`."""

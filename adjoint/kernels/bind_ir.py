@@ -25,7 +25,8 @@ ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false
        "cell", "ref", "kept", "inference", "inferring", "exposed", "version", "asarray", "aval_of",
        "aval_type", "multi", "exception", "memory_error", "minus_one", "in", "out", "aval", "avals",
        # names of attributes
-       "impl", "prepare", "facts", "shape_name", "new", *outputs_ir.ENV, *views_ir.ENV)
+       "impl", "prepare", "facts", "shape_name", "new", "tell", "told_on", "told_off",
+       *outputs_ir.ENV, *views_ir.ENV)
 OP, OPERANDS, ATTRS = range(3)
 MOST = 60                # operands
 # places in `Op.facts`
@@ -53,6 +54,7 @@ class _Bind(Outputs):
         self.temporaries += self.arrays, self.values, self.out, self.many
         self.needs, self.tensors = (f.emit("ptr", "alloca i64, align 8") for _ in range(2))
         self.plan = self.variable()
+        self.four = f.emit("ptr", "alloca [4 x ptr], align 8")
 
     def emit(self) -> None:
         f, w = self.f, self.w
@@ -63,13 +65,14 @@ class _Bind(Outputs):
         self.places = f.at(places, "i8", self.at["bytes"])
         self.op, self.operands, self.attrs = (
             f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(3))
-        self.mode()
+        self.mode(telling=True)
         w.need(w.has(self.operands, "type", w.env("tuple")), "other")
         self.n = w.length(self.operands)
         w.need(self.n.compare("sle", MOST), "other")
         self.facts = self._attribute(self.op, "facts")
         self._collect()
         self._choose()
+        w.need((self.raw & self.told & self._fact_is(MULTI, "true")) ^ True, "other")
         self._compute()
         self.several = self._fact_is(MULTI, "true")
         self._wrap()
@@ -182,15 +185,33 @@ class _Bind(Outputs):
     def _tied(self, made: Value, number: Value, creation: str) -> None:
         f, w = self.f, self.w
         done = f.call("tie", "i32", made, number, w.item(self.operands, 0), self.op, self.attrs,
-                      self.state, w.env(creation))
+                      self.plainly(), w.env(creation))
         w.need(done.compare("ne", 0), "failed")
 
     def _finish(self) -> None:
-        """Return the tensor, or the tuple."""
+        """Return the tensor, or the tuple; observers are told of it, when all else is given back.
+        """
         f, w = self.f, self.w
         place = f.select(self.several, self.many, self.made)
         result = f.load(place, "ptr")
         f.store(w.null, place)
+        tell, heard, wrong, done = (f.label(n) for n in ("tell", "heard", "wrong", "told"))
+        f.branch(self.told, tell, done)
+        f.start(tell)
+        for held in self.temporaries:
+            self.give_back(held)
+            f.store(w.null, held)
+        for i, part in enumerate((self.op, self.operands, self.attrs, result)):
+            f.store(part, f.at(self.four, "ptr", i))
+        said = f.call("PyObject_Vectorcall", "ptr", w.env("tell"), self.four, f.i64(4), w.null)
+        f.branch(w.same(said, w.null), wrong, heard)
+        f.start(wrong)
+        w.drop(result)
+        f.goto("failed")
+        f.start(heard)
+        w.drop(said)
+        f.goto(done)
+        f.start(done)
         self.leave(result)
 
     def _fact(self, place: int) -> Value:
@@ -397,7 +418,8 @@ class _Bind(Outputs):
         f, w = self.f, self.w
         out = f.load(self.out, "ptr")
         scalar, array = f.label("scalar"), f.label("array")
-        f.branch(w.has(out, "type", w.env("array_type")) | self.raw, array, scalar)
+        bare = self.raw & (self.told ^ True)             # (where somebody watches, as `bind` does)
+        f.branch(w.has(out, "type", w.env("array_type")) | bare, array, scalar)
         f.start(scalar)
         made = f.call("PyObject_CallOneArg", "ptr", w.env("asarray"), out)
         w.need(w.differs(made, w.null), "raised")

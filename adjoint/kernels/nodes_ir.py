@@ -172,9 +172,10 @@ class Maker(Part):
         thing = self.f.load(place, "ptr")
         self.w.when(self.w.differs(thing, self.w.null), partial(self.w.drop, thing))
 
-    def mode(self) -> None:
+    def mode(self, *, telling: bool = False) -> None:
         """`self.grad`: may a graph be built? `self.cell`: of new tensors without a graph. Any
-        state but gradients, none and inference is the template's."""
+        state but gradients, none and inference is the template's; so are the two in which observers
+        are told, unless `telling`: `self.told` is whether it is one of these."""
         f, w = self.f, self.w
         f.store(w.null, self.word)
         f.do(f"call i32 @PyContextVar_Get(ptr {w.env('state').ref}, ptr null, "
@@ -185,7 +186,18 @@ class Maker(Part):
         self.grad = w.same(state, w.env("on"))
         inferring = w.same(state, w.env("inferring"))
         self.cell = f.select(inferring, w.env("inference"), w.none)
-        w.need(self.grad | inferring | w.same(state, w.env("off")), "other")
+        known = self.grad | inferring | w.same(state, w.env("off"))
+        if telling:
+            told = w.same(state, w.env("told_on"))
+            self.grad = self.grad | told
+            self.told = told | w.same(state, w.env("told_off"))
+            known = known | self.told
+        w.need(known, "other")
+
+    def plainly(self) -> Value:
+        """The state without the bits of observers that are told: they change nothing else."""
+        f, w = self.f, self.w
+        return f.select(self.told, f.select(self.grad, w.env("on"), w.env("off")), self.state)
 
     def calm(self, tensor: Value) -> Value:
         """Whether a tensor has its storage to itself, or at least nobody can write to that

@@ -20,7 +20,7 @@ from adjoint.kernels.objects_ir import Writer, declare
 
 ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "none", "none_type",
        "float", "int", "bool", "tuple", "inference", "inferring", "list", "str", "size", "slice",
-       "ellipsis_type", "dtype_type", "start", "stop", "step", "call")
+       "ellipsis_type", "dtype_type", "start", "stop", "step", "call", "told_on", "told_off")
 WORDS, DEEP = 384, 80                   # of the key; of one argument
 MOST, VALUES = 32, 64                   # tensors among the arguments; and results of ops
 PLANS = 1024                            # of one function
@@ -209,7 +209,7 @@ class _Planned(Maker):
         for place in (self.counts, f.at(self.counts, "i64", 1), self.held):
             f.store(f.i64(0), place)
         self.plans = f.args[0]
-        self.mode()
+        self.mode(telling=True)
         self._describe()
         self._find()
         self._hold_values()
@@ -226,7 +226,7 @@ class _Planned(Maker):
 
     def _describe(self) -> None:
         f, w = self.f, self.w
-        f.store(f.cast("ptrtoint", self.state, "i64"), self.words)
+        f.store(f.cast("ptrtoint", self.plainly(), "i64"), self.words)
         f.store(f.i64(1), self.counts)
         positional, keywords = (f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(2))
         self._add(positional)
@@ -262,6 +262,7 @@ class _Planned(Maker):
         first, known, learn, use = (f.label(n) for n in ("first", "known", "learn", "use"))
         f.branch(w.same(plan, w.null), first, known)
         f.start(first)
+        w.need(self.told ^ True, "other")               # (nothing is learnt while somebody watches)
         full = f.call("PyDict_Size", "i64", self.plans).compare("sge", PLANS)
         w.when(full, lambda: f.do(f"call void @PyDict_Clear(ptr {self.plans.ref})"))
         put = f.call("PyDict_SetItem", "i32", self.plans, key, w.env("off"))
@@ -271,6 +272,7 @@ class _Planned(Maker):
         w.need(w.differs(plan, w.none), "other")
         f.branch(w.same(plan, w.env("off")), learn, use)
         f.start(learn)
+        w.need(self.told ^ True, "other")
         f.ret(key)
         f.start(use)
         w.hold(plan)

@@ -17,7 +17,7 @@ ENV = ("array_type", "tensor", "parameter", "plan_type", "ref", "kept", "accumul
        "whole", "pair_node", "op_node", "aval_type", "float", "int", "bool", "off", "hooked",
        "ports", "list", "edges", "refs")
 Body = Callable[[Value, Value, Value], None]
-ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, FITTED = range(8)       # arguments of `walk`
+ORDER, START, CTS, LAST, MARK, DELIVER, LEAVES, FITTED, TELL = range(9)       # arguments of `walk`
 
 
 class Steps:
@@ -34,13 +34,17 @@ class Steps:
 
     def result(self, function: Value, *operands: Value) -> Value:
         """What a Python function returns."""
-        f, w = self.f, self.w
+        made = self._called(function, *operands)
+        self.w.need(self.w.differs(made, self.w.null), "failed")
+        return made
+
+    def _called(self, function: Value, *operands: Value) -> Value:
+        """The same, NULL with an exception."""
+        f = self.f
         for k, o in enumerate(operands):
             f.store(o, f.at(self.operands, "ptr", k))
-        made = f.call("PyObject_Vectorcall", "ptr", function, self.operands,
-                      f.i64(len(operands)), w.null)
-        w.need(w.differs(made, w.null), "failed")
-        return made
+        return f.call("PyObject_Vectorcall", "ptr", function, self.operands,
+                      f.i64(len(operands)), self.w.null)
 
     def call(self, function: Value, *operands: Value) -> None:
         """Call a Python function for what it does."""
@@ -212,6 +216,7 @@ class Rules(Steps):
 
     def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
         code.declare("PyList_Append", "declare i32 @PyList_Append(ptr, ptr)")
+        code.declare("PySequence_List", "declare ptr @PySequence_List(ptr)")
         Residual(code, offsets)
         Send(code, offsets)
         self.f = code.function("walk", [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
@@ -271,7 +276,7 @@ class Rules(Steps):
             f.load(self.count, "i64"), w.null)
         self.give_back(self.vals)
         self.give_back(self.found)
-        self._spread(edges, n, found, ct)
+        self._spread(node, edges, n, found, ct)
 
     def _some(self, cts: Value) -> Value:
         """Whether there is a cotangent for one of several outputs: a list has them."""
@@ -360,7 +365,7 @@ class Rules(Steps):
         w.when(held & w.differs(mark, w.none) & w.differs(saved, w.none), replace)
 
     # -- what rules gave --------------------------------------------------------------------
-    def _spread(self, edges: Value, n: Value, found: Value, ct: Value) -> None:
+    def _spread(self, node: Value, edges: Value, n: Value, found: Value, ct: Value) -> None:
         """Add what rules gave for `ct`, of which a reference is ours, to what the edges have."""
         f, w = self.f, self.w
         lost, given = f.label("lost"), f.label("given")
@@ -370,19 +375,33 @@ class Rules(Steps):
         f.goto("failed")
         f.start(given)
         f.store(found, self.found)
-        unfit, done = f.label("unfit"), f.label("spread")
+        unfit, done, own = f.label("unfit"), f.label("spread"), f.label("own")
+        told = w.differs(self.args[TELL], w.none)
         self._each(edges, n, found, lambda i, e, c: self._fits(e, c, unfit))
+        said = w.either(told, lambda: self._called(self.args[TELL], node, found, ct),
+                        lambda: w.env("true"))
         w.drop(ct)
+        w.need(w.differs(said, w.null), "failed")
+        w.when(told, lambda: w.drop(said))
         self._each(edges, n, found, lambda i, e, c: self._take(found, i, e, c))
         f.goto(done)
         f.start(unfit)
-        added = f.call("PyList_Append", "i32", found, ct)
-        w.drop(ct)
-        self.good(added)
+        self._behind(found, ct)
+        f.branch(told, own, "engine")
+        f.start(own)
+        self.call(self.args[TELL], node, found, w.none)
+        f.goto(done)
+        f.start("engine")
         self.call(self.args[FITTED], edges, found)
         f.goto(done)
         f.start(done)
         self.give_back(self.found)
+
+    def _behind(self, found: Value, ct: Value) -> None:
+        """Put the cotangent, of which a reference is ours, behind what rules gave for it."""
+        added = self.f.call("PyList_Append", "i32", found, ct)
+        self.w.drop(ct)
+        self.good(added)
 
     def _each(self, edges: Value, n: Value, found: Value, body: Body) -> None:
         """`body(index, edge, cotangent)` for every edge that gets one."""

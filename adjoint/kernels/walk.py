@@ -16,7 +16,7 @@ from adjoint.kernels.expr import var
 
 def walker(objects: Mapping[str, Any], slots: Slots
            ) -> tuple[Callable[..., int], Callable[..., None]] | None:
-    """`walk(order, first, cts, last, mark, deliver, leaves, fitted) -> index` and
+    """`walk(order, first, cts, last, mark, deliver, leaves, fitted, tell) -> index` and
     `arrange(order, ends, roots)`; None where there is no generated code. The arguments
     say what nodes and tensors look like: see `calls.link`."""
     names = {n: sys.intern(n) for n in ("hooked", "ports", "edges")}

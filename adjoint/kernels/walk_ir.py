@@ -1,7 +1,7 @@
 """The machine code of `walk`: the plain part of a backward pass.
 
     PyObject *walk(PyObject *self, PyObject *const *args, Py_ssize_t count)
-    walk(order, first, cts, last, mark, deliver, leaves, fitted) -> index
+    walk(order, first, cts, last, mark, deliver, leaves, fitted, tell) -> index
 
 visits the nodes of the list `order` from index `first` as `Backward.run` (`autograd/engine.py`)
 does, and returns the index of the first node that is not plain (or the length): one with hooks,
@@ -12,7 +12,8 @@ plain node is generated (`fast`: here), or is the record's rules written out (`r
 `mark` replaces released residuals (None: they are kept); `deliver(edge, ct)` adds a cotangent that
 has to be brought into shape, that goes to a port, or to a sum of `large` elements; `fitted(edges,
 results)` does so with all that rules gave; `leaves(node)` finishes the leaves that `last` lists for
-the node.
+the node. `tell(node, results, ct)`, if it is not None, tells who watches of a node; without `ct`,
+which is the last of the results then, it also does what `fitted` does.
 """
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from collections.abc import Mapping
 
 from adjoint.kernels.ir import Code, Value
 from adjoint.kernels.objects_ir import ELEMENTS, declare
-from adjoint.kernels.rules_ir import CTS, ENV, LAST, LEAVES, MARK, ORDER, START, Rules
+from adjoint.kernels.rules_ir import CTS, ENV, LAST, LEAVES, MARK, ORDER, START, TELL, Rules
 
-COUNT = 8                # arguments
+COUNT = 9                # arguments
 SLICE = 4096             # nodes after which Python may look at signals and other threads
 
 
@@ -112,6 +113,11 @@ class _Walk(Rules):
         self.good(f.call("PyDict_DelItem", "i32", self.args[CTS], node))
         found = f.call("PyObject_Vectorcall", "ptr", rule, self.operands,
                        f.load(self.count, "i64"), w.null)
+        told, silent = f.label("told"), f.label("silent")
+        f.branch(w.differs(self.args[TELL], w.none) & w.differs(found, w.null), told, silent)
+        f.start(told)
+        self._told(node, found, ct)
+        f.start(silent)
         w.drop(ct)
         f.store(found, self.found)
         w.need(w.differs(found, w.null), "failed")
@@ -127,6 +133,24 @@ class _Walk(Rules):
             f.start(done)
         f.store(w.null, self.found)
         w.drop(found)
+        self._finish(node)
+
+    def _told(self, node: Value, found: Value, ct: Value) -> None:
+        """The end of a visit of which observers are told."""
+        f, w = self.f, self.w
+        self._release(node)
+        results = f.call("PySequence_List", "ptr", found)
+        w.drop(found)
+        f.store(results, self.found)
+        lost, fine = f.label("lost"), f.label("listed")
+        f.branch(w.same(results, w.null), lost, fine)
+        f.start(lost)
+        w.drop(ct)
+        f.goto("failed")
+        f.start(fine)
+        self._behind(results, ct)
+        self.call(self.args[TELL], node, results, w.none)
+        self.give_back(self.found)
         self._finish(node)
 
     def _residuals(self, node: Value, plan: Value) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -48,6 +48,9 @@ class Entry(weakref.ref[Any]):
     list of events; `role` is final where given, else it follows from whether a node keeps the
     storage at the time that is asked about."""
 
+    # What each has lies in slots, and the rest has defaults: an entry is made at every op.
+    __slots__ = ("key", "nbytes", "shape", "dtype", "op", "role", "born", "code", "lasti",
+                 "module", "__dict__")
     key: int
     nbytes: int
     shape: tuple[int, ...]
@@ -55,12 +58,13 @@ class Entry(weakref.ref[Any]):
     op: str
     role: str
     born: int
-    # Class-level defaults and no constructor of its own: an entry is made at every op.
+    code: CodeType | None
+    lasti: int
+    module: str
     died = saved = released = FOREVER
-    code: CodeType | None = None
-    lasti = savers = 0
+    savers = 0
     saver: Any = None              # (name, code, offset) of the first node that kept it
-    module = name = ""
+    name = ""
 
     __eq__, __hash__ = object.__eq__, object.__hash__      # (a reference's are its referent's)
 
@@ -91,81 +95,163 @@ class Entry(weakref.ref[Any]):
 class _Saver(weakref.ref[Any]):
     """A node that keeps residuals: a weak reference to it, with the storages they show."""
 
-    __slots__ = ("key", "kept")
+    __slots__ = ("key", "kept", "place", "begun", "ended")
     key: int
     kept: list[Entry]
+    place: Any                     # (name, code, offset)
+    begun: bool                    # in the log, as far as it is settled
+    ended: bool
 
 
 class Ledger(Observer):
-    """Writes down events with their bytes, and the storages behind them."""
+    """Writes down events with their bytes, and the storages behind them.
+
+    While the run goes on it appends to a log: events, nodes that begin or cease to keep residuals,
+    storages that die. `settle` works out from it what was when.
+    """
+
+    told = True
 
     def __init__(self, meter: Any) -> None:
         self.meter = meter
-        self.marks: list[Mark] = []
-        self.entries: list[Entry] = []
-        self._by_id: dict[int, Entry] = {}
+        self._measure = meter.mark
+        self._marks: list[Mark] = []
+        self._entries: list[Entry] = []
+        self._at = 0                            # events so far
+        self._log: list[Any] = []
+        self._settled = 0
+        self._write = self._log.append
+        self._by_id: dict[int, Entry] = {}      # entries that have died stay until `settle`
         self._nodes: dict[int, _Saver] = {}
         self._paths: dict[int, str] = {}        # node, by its identity -> module that it is of
         self._named: set[int] = set()
         self._walking = 0
         self.running = False
 
+    # ------------------------------------------------------------------ the log
+    def settle(self) -> None:
+        """Bring marks and entries up to the end of the log."""
+        log, marks = self._log, self._marks
+        for i in range(self._settled, len(log)):
+            item = log[i]
+            if type(item) is tuple:
+                marks.append(item)
+            elif type(item) is Entry:
+                item.died = len(marks)
+                if self._by_id.get(item.key) is item:
+                    del self._by_id[item.key]
+            else:
+                self._follow(item, len(marks))
+        self._settled = len(log)
+
+    def _follow(self, saver: _Saver, at: int) -> None:
+        """A node has begun to keep residuals, or ceased to; it may cease twice."""
+        if not saver.begun:
+            saver.begun = True
+            for entry in saver.kept:
+                if not entry.savers:
+                    if entry.saved == FOREVER:
+                        entry.saved = at
+                    entry.saver, entry.released = saver.place, FOREVER
+                entry.savers += 1
+        elif not saver.ended:
+            saver.ended = True
+            for entry in saver.kept:
+                entry.savers -= 1
+                if not entry.savers:
+                    entry.released = at
+            saver.kept = []
+            if self._nodes.get(saver.key) is saver:
+                del self._nodes[saver.key]
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The events so far."""
+        self.settle()
+        return self._marks
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The storages so far."""
+        self.settle()
+        return self._entries
+
     # ------------------------------------------------------------------ events
     def mark(self, name: str, module: str = "") -> None:
         """End an event: the bytes now, and the most since the last."""
         stack = _modules()
-        live, top = self.meter.mark()
-        self.marks.append((name, stack[-1][0] if stack else module, live, top, perf_counter()))
+        live, top = self._measure()
+        self._at += 1
+        self._write((name, stack[-1][0] if stack else module, live, top, perf_counter()))
+
+    def _known(self, array: Any) -> Entry | None:
+        """The entry of the storage behind `array`, if it has one."""
+        entry = self._by_id.get(id(array))
+        if entry is not None and entry() is array:
+            return entry
+        storage = array.base
+        if storage is not None:
+            entry = self._by_id.get(id(storage))
+            if entry is None or entry() is not storage:
+                storage = storage_of(array)
+                entry = self._by_id.get(id(storage))
+            if entry is not None and entry() is storage is not None:
+                return entry
+        return None
 
     def note(self, array: Any, op: str, role: str = "", node: Any = None, module: str = ""
              ) -> Entry | None:
         """Enter the storage behind `array` if it is new."""
-        known = self._by_id
-        entry = known.get(id(array))
-        if entry is None and array.base is not None:
-            entry = known.get(id(array.base))
-        if entry is not None:                # (most calls end here: nothing else is asked)
-            return entry
-        storage = array if type(array) is ndarray and array.base is None else storage_of(array)
-        if storage is None:
-            return None
-        entry = known.get(id(storage))
+        entry = self._known(array)
         if entry is not None:
             return entry
-        entry = Entry(storage, self._gone)
-        entry.key, entry.nbytes, entry.shape = id(storage), storage.nbytes or 1, storage.shape
-        entry.dtype, entry.op, entry.role = storage.dtype, op, role
-        entry.born = len(self.marks)
-        if self.running:
-            stack = _modules()
-            if stack:
-                module = stack[-1][0]
-            if module:
-                entry.module = module
-            code = getattr(node, "code", None)
-            if code is not None:
-                entry.code, entry.lasti = code, node.lasti
-            else:
-                frame = provenance.user_frame(sys._getframe(2))
-                if frame is not None:
-                    entry.code, entry.lasti = frame.f_code, frame.f_lasti
-        known[entry.key] = entry
-        self.entries.append(entry)
+        storage = storage_of(array)
+        return None if storage is None else self._enter(storage, op, role, node, module)
+
+    def _enter(self, storage: Any, op: str, role: str, node: Any, module: str) -> Entry:
+        entry = Entry(storage, self._write)
+        key = entry.key = id(storage)
+        entry.nbytes, entry.shape, entry.dtype = storage.nbytes or 1, storage.shape, storage.dtype
+        entry.op, entry.role, entry.born = op, role, self._at
+        code, entry.module = (None, "") if node is None else (node.code, module)
+        if code is not None:
+            entry.code, entry.lasti = code, node.lasti
+        elif self.running:
+            frame, stack = provenance.user_frame(sys._getframe(2)), _modules()
+            entry.code, entry.lasti = (frame.f_code, frame.f_lasti) if frame else (None, 0)
+            entry.module = stack[-1][0] if stack else module
+        else:
+            entry.code, entry.lasti = None, 0
+        self._by_id[key] = entry
+        self._entries.append(entry)
         return entry
 
-    def _gone(self, entry: Entry) -> None:
-        entry.died = len(self.marks)
-        self._by_id.pop(entry.key, None)
+    def _made(self, given: Sequence[Any], op: str, role: str, node: Any, module: str) -> None:
+        """`note` for what an op or a rule gave, and the end of the event."""
+        known = self._by_id.get
+        for x in given:
+            array = x if type(x) is ndarray else x.array if isinstance(x, Tensor) else x
+            if array is None:
+                continue
+            base = array.base
+            storage = array if base is None else base
+            entry = known(id(storage))
+            if entry is None or entry() is not storage:
+                if base is None and type(array) is ndarray:
+                    self._enter(array, op, role, node, module)
+                else:
+                    self.note(array, op, role, node, module)
+        live, top = self._measure()
+        self._at += 1
+        self._write((op, module, live, top, perf_counter()))
 
     def alive(self) -> Iterator[Entry]:
         """The storages that are there now."""
+        self.settle()
         return iter(self._by_id.values())
 
     def own(self, tensor: Any, role: str, name: str = "") -> None:
         """Enter a tensor whose role is known."""
-        known = self._by_id.get(id(tensor.array))
-        if known is not None and known.role == role and (known.name or not name):
-            return
         entry = self.note(tensor.array, "", role)
         if entry is not None:
             if role != "input":
@@ -174,62 +260,56 @@ class Ledger(Observer):
 
     # ------------------------------------------------------------------ observer
     def before(self, op: Any, args: Any, attrs: Any) -> None:
-        known = self._by_id
+        known = self._by_id.get
         for a in args:
             if isinstance(a, Tensor) and not a.level:
                 array = a.array
-                if id(array) not in known and id(array.base) not in known:
+                entry = known(id(array))
+                if (entry is None or entry() is not array) and self._known(array) is None:
                     self.own(a, _role_of(a))
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
-        for t in made:
-            self.note(t.array, op.name, "temporary" if self._walking else "", node)
-        self.mark(op.name)
+        stack = _modules()
+        self._made(made, op.name, "temporary" if self._walking else "", node,
+                   stack[-1][0] if stack else "")
 
     def forward(self, node: Any, args: Any, made: Any) -> None:
-        stack, saved = _modules(), node.saved
-        self._paths[id(node)] = stack[-1][0] if stack else ""
+        stack, saved, key = _modules(), node.saved, id(node)
+        module = self._paths[key] = stack[-1][0] if stack else ""
         if saved is None or type(saved) is Freed:
             return
-        name = node.plan.op.name if node.plan is not None else node.name()
         kept: list[Entry] = []
-        known, place = self._by_id, None
+        known = self._by_id.get
         for array in arrays_of(saved):
-            entry = known.get(id(array)) or self.note(array, name, "", node)
-            if entry is not None:
-                if not entry.savers:
-                    if entry.saved == FOREVER:
-                        entry.saved = len(self.marks)
-                    entry.saver = place = place or (node.name(), node.code, node.lasti)
-                    entry.released = FOREVER
-                entry.savers += 1
-                kept.append(entry)
+            entry = known(id(array))
+            if entry is None or entry() is not array:
+                op = node.plan.op.name if node.plan is not None else node.name()
+                entry = self.note(array, op, "", node, module)
+                if entry is None:
+                    continue
+            kept.append(entry)
         if kept:
-            saver = self._nodes[id(node)] = _Saver(node, self._release)
-            saver.key, saver.kept = id(node), kept
-
-    def _release(self, saver: _Saver) -> None:
-        if self._nodes.pop(saver.key, None) is None:
-            return
-        for entry in saver.kept:
-            entry.savers -= 1
-            if not entry.savers:
-                entry.released = len(self.marks)
+            saver = _Saver(node, self._write)
+            saver.key = key
+            saver.kept, saver.begun, saver.ended = kept, False, False
+            saver.place = node.name(), node.code, node.lasti
+            self._nodes[key] = saver
+            self._write(saver)
 
     def begin_walk(self, walk: Any) -> None:
         self._walking += 1
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
-        saved = node.saved
-        if saved is None or type(saved) is Freed:
-            saver = self._nodes.get(id(node))
-            if saver is not None:
-                self._release(saver)
-        name, module = node.name(), self._paths.get(id(node), "")
-        for c in results:
-            if c is not None:
-                self.note(c.array if isinstance(c, Tensor) else c, name, "temporary", node, module)
-        self.mark(name, module)
+        key = id(node)
+        saver = self._nodes.get(key)
+        its_own = saver is not None and saver() is node
+        if its_own:
+            saved = node.saved
+            if saved is None or type(saved) is Freed:
+                self._write(saver)
+        stack = _modules()
+        self._made(results, node.name(), "temporary", node,
+                   stack[-1][0] if stack else self._paths.get(key, ""))
 
     def accumulated(self, leaf: Any) -> None:
         grad = leaf._grad
@@ -238,7 +318,9 @@ class Ledger(Observer):
             if entry is not None:
                 entry.role = "gradient"
                 if not entry.name:
-                    entry.name = ".grad of " + (self._name(leaf) or f"{tuple(leaf.shape)}")
+                    found = self._known(leaf.array)
+                    entry.name = ".grad of " + (found.name if found is not None and found.name
+                                                else f"{tuple(leaf.shape)}")
         self.mark("AccumulateGrad")
 
     def end_walk(self, walk: Any) -> None:
@@ -264,17 +346,21 @@ class Ledger(Observer):
         kind = type(optimizer).__name__
         for group in optimizer.param_groups:
             for p in group["params"]:
-                if p._grad is not None and not p._grad.level:
-                    self.own(p._grad, "gradient")
+                grad = p._grad
+                if grad is not None and not grad.level and not self._has(grad, "gradient"):
+                    self.own(grad, "gradient")
         for held in optimizer.state.values():
             if isinstance(held, dict):
                 for name, t in held.items():
-                    if isinstance(t, Tensor):
+                    if isinstance(t, Tensor) and not self._has(t, "optimizer state"):
                         self.own(t, "optimizer state", f"{kind}.{name}")
 
-    def _name(self, leaf: Any) -> str:
-        found = self._by_id.get(id(storage_of(leaf.array)))
-        return found.name if found else ""
+    def _has(self, tensor: Any, role: str) -> bool:
+        """Whether a tensor has its entry, with that role and a name."""
+        array = tensor.array
+        entry = self._by_id.get(id(array))
+        return (entry is not None and entry() is array and entry.role == role
+                and entry.name != "")
 
 
 def _role_of(t: Any) -> str:

@@ -12,11 +12,12 @@ _most = [0]
 
 def restart() -> tuple[int, int]:
     """(live, peak) of the allocator; the peak starts again from live."""
-    live, peak = alloc.live_and_peak()
-    if peak > _most[0]:
-        _most[0] = peak
+    words, reset = alloc.counters()
+    live, peak = words[0], words[1]
     if peak != live:
-        alloc.reset_peak()
+        if peak > _most[0]:
+            _most[0] = peak
+        reset()
     return live, peak
 
 
@@ -36,10 +37,12 @@ class Meter:
 
     def __init__(self, before: int = 0) -> None:
         self.before, self.start, self.top = before, restart()[0] - before, 0
+        self.words, self.reset = alloc.counters()
 
     def begin(self) -> None:
         """Count from here."""
         self.start = restart()[0] - self.before
+        self.words, self.reset = alloc.counters()
 
     def live(self) -> int:
         """Bytes alive now."""
@@ -47,7 +50,12 @@ class Meter:
 
     def mark(self) -> tuple[int, int]:
         """(alive now, most since the last mark)."""
-        live, peak = restart()
+        words = self.words                   # (`restart`, written out: it is asked at every event)
+        live, peak = words[0], words[1]
+        if peak != live:
+            if peak > _most[0]:
+                _most[0] = peak
+            self.reset()
         top, self.top = max(self.top, peak - self.start), 0
         return live - self.start, top
 

@@ -36,10 +36,10 @@ from adjoint.base.provenance import is_own_code
 from adjoint.base.tier import pays
 from adjoint.core import bind as general
 from adjoint.core import inplace as writes
-from adjoint.core.bind import aval_of_operand, bind, function_of, make_view
+from adjoint.core.bind import aval_of_operand, bind, function_of, make_view, told
 from adjoint.core.callers import SCALARS32, SCALARS64, caller
 from adjoint.core.inplace import zeros_of
-from adjoint.core.modes import INFERENCE, STATE
+from adjoint.core.modes import GRAD, INFERENCE, STATE, TOLD, WATCH
 from adjoint.core.op import OPS, Op, OpFunction, Plan, register
 from adjoint.core.tensor import (
     INFERENCE_CELL,
@@ -537,7 +537,8 @@ def _wide() -> Any:
     port = Port(OpNode(), 0, (), None)
     slots |= {"port." + n: (port, n) for n in Port.__slots__}
     slots |= {"aval." + n: (Aval((), F32), n) for n in Aval.__slots__}
-    return {**objects, "size": Size, "dtype_type": DType, "aval_type": Aval}, slots
+    return {**objects, "size": Size, "dtype_type": DType, "aval_type": Aval, "tell": told,
+            "told_on": GRAD | WATCH | TOLD, "told_off": WATCH | TOLD}, slots
 
 
 def _first_bind(*_: Any) -> None:

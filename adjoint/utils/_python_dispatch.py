@@ -22,7 +22,7 @@ from adjoint import overrides
 from adjoint.base.errors import missing
 from adjoint.core.dispatch import Named, answer, asks
 from adjoint.core.intercept import MODES
-from adjoint.core.modes import WATCH, change, restore, state, watchers
+from adjoint.core.modes import TOLD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import Tensor
 
 # Functions that make tensors: no op runs, and modes are told of them all the same.
@@ -90,7 +90,8 @@ def _disable_current_modes() -> Iterator[list[Any]]:
     """No mode is asked within; gives those that were open."""
     modes, outer = list(watchers.modes.get()), state()
     token = watchers.modes.set(())
-    mode = change(clear_bits=0 if watchers.observers.get() or watchers.hooks.get() else WATCH)
+    watched = watchers.observers.get() or watchers.hooks.get()
+    mode = change(clear_bits=0 if watched else WATCH | TOLD)
     try:
         yield modes
     finally:
