@@ -216,7 +216,6 @@ class Rules(Steps):
 
     def __init__(self, code: Code, offsets: Mapping[str, int]) -> None:
         code.declare("PyList_Append", "declare i32 @PyList_Append(ptr, ptr)")
-        code.declare("PySequence_List", "declare ptr @PySequence_List(ptr)")
         Residual(code, offsets)
         Send(code, offsets)
         self.f = code.function("walk", [("ptr", "self"), ("ptr", "args"), ("i64", "count")],
@@ -386,7 +385,9 @@ class Rules(Steps):
         self._each(edges, n, found, lambda i, e, c: self._take(found, i, e, c))
         f.goto(done)
         f.start(unfit)
-        self._behind(found, ct)
+        added = f.call("PyList_Append", "i32", found, ct)
+        w.drop(ct)
+        self.good(added)
         f.branch(told, own, "engine")
         f.start(own)
         self.call(self.args[TELL], node, found, w.none)
@@ -396,12 +397,6 @@ class Rules(Steps):
         f.goto(done)
         f.start(done)
         self.give_back(self.found)
-
-    def _behind(self, found: Value, ct: Value) -> None:
-        """Put the cotangent, of which a reference is ours, behind what rules gave for it."""
-        added = self.f.call("PyList_Append", "i32", found, ct)
-        self.w.drop(ct)
-        self.good(added)
 
     def _each(self, edges: Value, n: Value, found: Value, body: Body) -> None:
         """`body(index, edge, cotangent)` for every edge that gets one."""

@@ -12,8 +12,9 @@ plain node is generated (`fast`: here), or is the record's rules written out (`r
 `mark` replaces released residuals (None: they are kept); `deliver(edge, ct)` adds a cotangent that
 has to be brought into shape, that goes to a port, or to a sum of `large` elements; `fitted(edges,
 results)` does so with all that rules gave; `leaves(node)` finishes the leaves that `last` lists for
-the node. `tell(node, results, ct)`, if it is not None, tells who watches of a node; without `ct`,
-which is the last of the results then, it also does what `fitted` does.
+the node. `tell(node, results, ct)`, if it is not None, tells who watches of a node of the record's
+rules (those of generated ones are the engine's then); without `ct`, which is the last of the
+results then, it also does what `fitted` does.
 """
 from __future__ import annotations
 
@@ -101,6 +102,7 @@ class _Walk(Rules):
         self.by_rules(node, plan, ct)
         self._finish(node)
         f.start(quick)
+        w.need(w.same(self.args[TELL], w.none), "stop")      # (those are few)
         w.need(w.has(ct, "type", w.env("array_type")), "stop")
         size = f.call("elements", "i64", ct)
         limit = f.call("PyLong_AsLongLong", "i64", w.field(plan, "plan.limit"))
@@ -113,11 +115,6 @@ class _Walk(Rules):
         self.good(f.call("PyDict_DelItem", "i32", self.args[CTS], node))
         found = f.call("PyObject_Vectorcall", "ptr", rule, self.operands,
                        f.load(self.count, "i64"), w.null)
-        told, silent = f.label("told"), f.label("silent")
-        f.branch(w.differs(self.args[TELL], w.none) & w.differs(found, w.null), told, silent)
-        f.start(told)
-        self._told(node, found, ct)
-        f.start(silent)
         w.drop(ct)
         f.store(found, self.found)
         w.need(w.differs(found, w.null), "failed")
@@ -133,24 +130,6 @@ class _Walk(Rules):
             f.start(done)
         f.store(w.null, self.found)
         w.drop(found)
-        self._finish(node)
-
-    def _told(self, node: Value, found: Value, ct: Value) -> None:
-        """The end of a visit of which observers are told."""
-        f, w = self.f, self.w
-        self._release(node)
-        results = f.call("PySequence_List", "ptr", found)
-        w.drop(found)
-        f.store(results, self.found)
-        lost, fine = f.label("lost"), f.label("listed")
-        f.branch(w.same(results, w.null), lost, fine)
-        f.start(lost)
-        w.drop(ct)
-        f.goto("failed")
-        f.start(fine)
-        self._behind(results, ct)
-        self.call(self.args[TELL], node, results, w.none)
-        self.give_back(self.found)
         self._finish(node)
 
     def _residuals(self, node: Value, plan: Value) -> None:
