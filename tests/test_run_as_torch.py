@@ -300,3 +300,13 @@ def test_absent_parts_are_imported_and_refuse_to_be_used(tmp_path: Path) -> None
     for name, line in zip(("Dim", "export", "all_gather", "quantize_dynamic", "nested_tensor"),
                           refused, strict=True):
         assert name in line
+
+
+def test_kernels_of_numpy_are_silent_as_pytorch_is(tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADJOINT_JIT", "0")
+    (tmp_path / "program.py").write_text("import torch\nx = torch.zeros(3)\n"
+                                         "print(1 / x, x.log())\n")
+    done = run(tmp_path, "--as-torch", "program.py")
+    assert done.stdout == "tensor([inf, inf, inf]) tensor([-inf, -inf, -inf])\n"
+    assert not done.stderr

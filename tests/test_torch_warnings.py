@@ -128,7 +128,8 @@ def warned(t: Any, expression: str) -> list[warnings.WarningMessage]:
             exec(compile(expression, "program.py", "exec"), space)  # noqa: S102  # our own table
     finally:
         t.set_warn_always(False)
-    return found
+    # what NumPy says of a division by zero, without generated kernels, is about values
+    return [w for w in found if w.category is not RuntimeWarning]
 
 
 @pytest.mark.parametrize("expression, words", ROWS, ids=[row[0] for row in ROWS])

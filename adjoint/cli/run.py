@@ -16,6 +16,7 @@ import importlib.machinery
 import importlib.metadata
 import runpy
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -137,6 +138,8 @@ def serve_torch() -> None:
     setattr(adjoint, "torch", adjoint)  # noqa: B010  # a name of this process, not of the package
     homes.move_in()
     modes.as_pytorch[0] = True
+    # a division by zero in a kernel of NumPy's: PyTorch's give inf without a word
+    warnings.filterwarnings("ignore", r".* encountered in ", RuntimeWarning, r"adjoint(\.|$)")
     DType.__name__ = DType.__qualname__ = "dtype"
     adjoint.__name__ = DType.namespace = "torch"
     adjoint.__version__ = adjoint.version.__version__ = (
