@@ -197,7 +197,7 @@ class TestPrimitives:
         register_notrace(JVPNode, f)
         assert hips.grad(lambda x: x * f(x))(2.5) == 2.0
         assert hips.make_jvp(lambda x: x * f(x))(2.5)(1.0) == (5.0, 2.0)
-        with pytest.raises(ValueError, match="is not VJPNode or JVPNode"):
+        with pytest.raises(ValueError, match="is not a class of nodes"):
             register_notrace(int, f)
 
 
@@ -212,8 +212,11 @@ class TestOperators:
 
     def test_truth_values_and_places_do_not_move(self) -> None:
         for f in (anp.isfinite, anp.argsort, lambda x: x > 1):
-            assert hips.elementwise_grad(f)(np.ones(2)).tolist() == [0.0, 0.0]
-        assert hips.jacobian(lambda x: anp.argmax(x, axis=0))(np.ones((2, 2))).shape == (2, 2, 2)
+            with pytest.warns(UserWarning, match="seems independent of input"):
+                assert hips.elementwise_grad(f)(np.ones(2)).tolist() == [0.0, 0.0]
+        with pytest.warns(UserWarning, match="seems independent of input"):
+            found = hips.jacobian(lambda x: anp.argmax(x, axis=0))(np.ones((2, 2)))
+        assert found.shape == (2, 2, 2)
 
     def test_triangles_of_a_vector(self) -> None:
         v = np.array([1.0, 2.0])
@@ -245,7 +248,7 @@ class TestOperators:
         for f in (lambda x: x * np.ones(2), lambda x: x * 1j):
             with pytest.raises(TypeError, match="real scalar"):
                 hips.grad(f)(1.0)
-        with pytest.raises(TypeError, match="vector space"):
+        with pytest.raises(TypeError, match="vector space"), pytest.warns(UserWarning):
             hips.grad(lambda x: "a")(1.0)
 
     def test_a_lost_derivative_raises(self) -> None:
@@ -312,7 +315,7 @@ class TestCheckGrads:
         assert len(list(space.standard_basis())) == 9
         assert space == vspace(space.randn()) and space != vspace(1.0)
         x = space.ones()
-        assert space.inner_prod(x, x) == 8.0
+        assert space.inner_prod(x, x) == 9.0       # 1 + 1j is one of two
         with pytest.raises(TypeError, match="vector space"):
             vspace(1)
 

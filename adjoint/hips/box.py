@@ -50,6 +50,8 @@ class Box:
 
     __slots__ = ("tensor",)
     __array_ufunc__: Any = None       # NumPy's arrays leave `array * box` to the box
+    type_mappings: dict[type, type] = {}      # of types, the class of their boxes in a graph
+    types: set[type] = set()
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -57,6 +59,12 @@ class Box:
     @property
     def _value(self) -> Any:
         return plain(self.tensor)
+
+    @classmethod
+    def register(cls, value_type: type) -> None:
+        """Values of that type are differentiated in boxes of this class (`hips.graph`)."""
+        Box.types.add(cls)
+        Box.type_mappings[value_type] = Box.type_mappings[cls] = cls
 
     def __bool__(self) -> bool:
         return bool(self._value)
@@ -85,7 +93,9 @@ def isbox(x: Any) -> bool:
 
 def getval(x: Any) -> Any:
     """The plain value; trees of boxes are taken apart."""
-    return tree_map(lambda v: v._value if isinstance(v, Box) else v, x)
+    if isinstance(x, Box):
+        return getval(x._value)
+    return tree_map(lambda v: getval(v._value) if isinstance(v, Box) else v, x)
 
 
 def lower(x: Any) -> Any:
@@ -114,16 +124,44 @@ def holds_box(x: Any) -> bool:
     return isinstance(x, Box) or (isinstance(x, dict) and any(map(holds_box, x.values())))
 
 
-def on_arrays(theirs: F, ours: F | None = None) -> F:
+# what records calls in graphs of nodes; empty until the first box of such a graph is made
+RECORD: list[F] = []
+UNRECORDED: Any = object()
+OVERRIDES: dict[F, F] = {}        # functions that a program gave rules of its own, by `defvjp`
+
+
+def recorded(fun: F) -> F:
+    """A function whose calls are nodes of graphs (`hips.graph`)."""
+    @wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = RECORD[0](call, args, kwargs) if RECORD else UNRECORDED
+        return fun(*args, **kwargs) if found is UNRECORDED else found
+    return call
+
+
+def on_arrays(theirs: F, ours: F | None = None, whole: F | None = None) -> F:
     """A function of arrays and boxes: `theirs` on arrays, `ours` on the tensors of boxes (default:
-    theirs, where tensors answer NumPy's protocols)."""
+    theirs, where tensors answer NumPy's protocols).
+
+    whole  the function that this one is a part of, in whose name graphs record its calls
+    """
     run = ours or theirs
+
+    def own(*args: Any, **kwargs: Any) -> Any:
+        return raised(run(*map(lower, args), **{k: lower(v) for k, v in kwargs.items()}))
 
     @wraps(theirs, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         if any(map(holds_box, args)) or (kwargs and holds_box(kwargs)):
-            return raised(run(*map(lower, args), **{k: lower(v) for k, v in kwargs.items()}))
+            if RECORD:
+                found = RECORD[0](whole or call, args, kwargs)
+                if found is not UNRECORDED:
+                    return found
+            if OVERRIDES and (whole or call) in OVERRIDES:
+                return OVERRIDES[whole or call](*args, **kwargs)
+            return own(*args, **kwargs)
         return theirs(*args, **kwargs)
+    vars(whole or call)["own"] = own
     return call
 
 
@@ -182,7 +220,7 @@ def arithmetic(ufunc: Any) -> F:
                 a = np.asarray(a)
                 weak.append(len(found))
             found.append(a)
-        if not boxed or kwargs or len(found) != len(args):
+        if not boxed or kwargs or len(found) != len(args) or call in OVERRIDES:
             return general(*args, **kwargs)
         for i in weak:                     # a number takes the dtype of what it meets
             found[i] = found[i].astype(np.result_type(*kinds, found[i].item()))
@@ -192,7 +230,7 @@ def arithmetic(ufunc: Any) -> F:
             found = [a if isinstance(a, (int, float, complex)) else _cast(a, want) for a in found]
         return raised(ours(*[wrap(a) if isinstance(a, np.ndarray) else a for a in found]))
     general = on_arrays(ufunc, lambda *args, **kwargs: ufunc(*[
-        anp.array(a) if isinstance(a, (list, tuple)) else a for a in args], **kwargs))
+        anp.array(a) if isinstance(a, (list, tuple)) else a for a in args], **kwargs), call)
     return call
 
 

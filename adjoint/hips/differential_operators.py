@@ -14,7 +14,7 @@ from adjoint.func import checkpoint as _checkpoint
 from adjoint.func.hips import of_all_arguments, position
 from adjoint.hips import core
 from adjoint.hips import numpy as np
-from adjoint.hips.box import getval, lower, raised, tracing
+from adjoint.hips.box import getval, lower, raised, recorded, tracing
 from adjoint.hips.extend import vspace
 from adjoint.hips.util import unary_to_nary
 
@@ -107,7 +107,8 @@ def jacobian(fun: F, x: Any) -> Any:
            [3., 1.]])
     """
     pull, value = core.make_vjp(fun, x)
-    space, at = vspace(value), vspace(x)
+    space: Any = vspace(value)
+    at: Any = vspace(x)
     rows = [pull(e) for e in space.standard_basis()]
     return np.reshape(np.stack(rows), (*space.shape, *at.shape))
 
@@ -183,6 +184,7 @@ def make_ggnvp(f: F, g: F = lambda x: 1.0 / 2 * np.sum(x ** 2, axis=-1), f_argnu
 
 def checkpoint(fun: F) -> F:
     """The function itself, run once more in the backward pass and not kept before."""
+    @recorded
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
         def inner(*ts: Any) -> Any:

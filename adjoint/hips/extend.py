@@ -15,8 +15,26 @@ from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.base.tree import flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.rules import Rule, call_rule, transpose, zeros_like_value
-from adjoint.hips.box import Box, getval, holds_box, lower, plain, raised
-from adjoint.hips.space import VSpace, vspace
+from adjoint.hips.box import (
+    OVERRIDES,
+    RECORD,
+    UNRECORDED,
+    Box,
+    getval,
+    holds_box,
+    lower,
+    plain,
+    raised,
+)
+from adjoint.hips.graph import (
+    JVPNode,
+    Node,
+    VJPNode,
+    notrace_primitives,
+    primitive_jvps,
+    primitive_vjps,
+)
+from adjoint.hips.space import SparseObject, VSpace, dense, vspace
 
 F = Callable[..., Any]
 
@@ -45,6 +63,10 @@ class primitive:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not holds_box(args):
             return self.fun(*args, **{k: getval(v) for k, v in kwargs.items()})
+        if RECORD:
+            found = RECORD[0](self, args, kwargs)
+            if found is not UNRECORDED:
+                return found
         call = _Call(self, args, kwargs)
         return call.answer(call_rule(call, call.tensors))
 
@@ -89,7 +111,7 @@ class _Call(Rule):
         return raised(unflatten(list(outs), self.out_spec))
 
     def _run(self, *ts: Any) -> tuple[Any, ...]:
-        out = self.owner.fun(*self.fill([plain(t) for t in ts]), **self.kwargs)
+        out = dense(self.owner.fun(*self.fill([plain(t) for t in ts]), **self.kwargs))
         leaves, self.out_spec = flatten(out)
         return tuple(wrap(np.array(o)) for o in leaves)
 
@@ -102,7 +124,7 @@ class _Call(Rule):
         found = self.owner.vjp(self.argnums, ans, args, self.kwargs)(g)
         full: list[Any] = [None] * len(args)
         for i, ct in zip(self.argnums, found, strict=True):
-            full[i] = ct
+            full[i] = dense(ct)
         flat: list[Any] = []
         for ct, spec in zip(full, self.spec.children, strict=True):
             flat += [None] * spec.leaves if ct is None else flatten(ct)[0]
@@ -137,9 +159,20 @@ def _fit(value: Any, like: Any) -> Any:
 
 
 # ------------------------------------------------------------------ rules
-def _by_argnum(fun: Any, rules: Sequence[Any], argnums: Any) -> dict[int, Any]:
-    if not isinstance(fun, primitive):
+def _ruled(fun: Any) -> Any:
+    """The primitive that rules belong to. A function of `hips.numpy` becomes one, which keeps the
+    rules that it had until others are given."""
+    if isinstance(fun, primitive):
+        return fun
+    if not hasattr(fun, "own"):
         raise ArgumentError(f"{getattr(fun, '__name__', fun)} is not a primitive: decorate it")
+    if fun not in OVERRIDES:
+        OVERRIDES[fun] = made = primitive(fun.__wrapped__)
+        made.vjp, made.jvp = primitive_vjps[fun.own], primitive_jvps[fun.own]
+    return OVERRIDES[fun]
+
+
+def _by_argnum(rules: Sequence[Any], argnums: Any) -> dict[int, Any]:
     return dict(zip(argnums if argnums is not None else range(len(rules)), rules, strict=False))
 
 
@@ -149,7 +182,7 @@ def defvjp(fun: Any, *vjpmakers: Any, argnums: Any = None) -> None:
 
     argnums  the positions that the rules belong to (default: in order)
     """
-    rules = _by_argnum(fun, vjpmakers, argnums)
+    fun, rules = _ruled(fun), _by_argnum(vjpmakers, argnums)
 
     def vjp(nums: Sequence[int], ans: Any, args: Any, kwargs: Any) -> F:
         if any(i not in rules for i in nums):
@@ -164,13 +197,13 @@ def defvjp_argnum(fun: Any, vjpmaker: F) -> None:
     def vjp(nums: Sequence[int], *rest: Any) -> F:
         pulls = [vjpmaker(i, *rest) for i in nums]
         return lambda g: [pull(g) for pull in pulls]
-    fun.vjp = vjp
+    _ruled(fun).vjp = vjp
 
 
 def defvjp_argnums(fun: Any, vjpmaker: F) -> None:
     """One rule for all arguments at once: `vjpmaker(argnums, ans, args, kwargs)` gives a pull whose
     result has one entry per position in argnums."""
-    fun.vjp = lambda nums, *rest: vjpmaker(tuple(nums), *rest)
+    _ruled(fun).vjp = lambda nums, *rest: vjpmaker(tuple(nums), *rest)
 
 
 def _sum(parts: Sequence[Any], ans: Any) -> Any:
@@ -185,7 +218,7 @@ def _sum(parts: Sequence[Any], ans: Any) -> Any:
 def defjvp(fun: Any, *jvpfuns: Any, argnums: Any = None) -> None:
     """One rule per argument: `rule(g, ans, *args, **kwargs)` is the answer's tangent for the
     argument's tangent g. "same": the function itself with g in the argument's place; None: zero."""
-    rules = _by_argnum(fun, jvpfuns, argnums)
+    fun, rules = _ruled(fun), _by_argnum(jvpfuns, argnums)
 
     def one(i: int, g: Any, ans: Any, args: Any, kwargs: Any) -> Any:
         if i not in rules:
@@ -198,13 +231,13 @@ def defjvp(fun: Any, *jvpfuns: Any, argnums: Any = None) -> None:
 
 def defjvp_argnum(fun: Any, jvpmaker: F) -> None:
     """One rule for all arguments: `jvpmaker(argnum, g, ans, args, kwargs)` is the tangent."""
-    fun.jvp = lambda nums, gs, ans, args, kwargs: _sum(
+    _ruled(fun).jvp = lambda nums, gs, ans, args, kwargs: _sum(
         [jvpmaker(i, g, ans, args, kwargs) for i, g in zip(nums, gs, strict=True)], ans)
 
 
 def defjvp_argnums(fun: Any, jvpmaker: F) -> None:
     """One rule for all arguments at once: `jvpmaker(argnums, gs, ans, args, kwargs)`."""
-    fun.jvp = lambda nums, gs, *rest: jvpmaker(tuple(nums), gs, *rest)
+    _ruled(fun).jvp = lambda nums, gs, *rest: jvpmaker(tuple(nums), gs, *rest)
 
 
 def def_linear(fun: Any) -> None:
@@ -219,14 +252,6 @@ def notrace_primitive(fun: F) -> F:
     return update_wrapper(run, fun, updated=())
 
 
-class JVPNode:
-    """Forward mode, as `register_notrace` names it."""
-
-
-class VJPNode:
-    """Reverse mode, as `register_notrace` names it."""
-
-
 def register_notrace(node_type: type, fun: Any) -> None:
     """No derivative flows through a primitive in the mode that is named.
 
@@ -236,14 +261,16 @@ def register_notrace(node_type: type, fun: Any) -> None:
     >>> float(grad(lambda x: x * rounded(x))(2.5))
     2.0
     """
+    if not (isinstance(node_type, type) and issubclass(node_type, Node)):
+        raise ArgumentError(f"register_notrace: {node_type} is not a class of nodes")
+    notrace_primitives[node_type].add(fun)
+    fun = _ruled(fun)
     if issubclass(node_type, VJPNode):
         fun.vjp = lambda nums, *rest: lambda g: [None] * len(nums)
     elif issubclass(node_type, JVPNode):
         fun.jvp = lambda nums, gs, ans, args, kwargs: _sum([], ans)
-    else:
-        raise ArgumentError(f"register_notrace: {node_type} is not VJPNode or JVPNode")
 
 
-__all__ = ["Box", "JVPNode", "VJPNode", "VSpace", "def_linear", "defjvp", "defjvp_argnum",
-           "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums", "notrace_primitive",
-           "primitive", "register_notrace", "vspace"]
+__all__ = ["Box", "JVPNode", "SparseObject", "VJPNode", "VSpace", "def_linear", "defjvp",
+           "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",
+           "notrace_primitive", "primitive", "register_notrace", "vspace"]

@@ -1,12 +1,16 @@
 """Small tools for argument lists, and operators over functions of many arguments."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from adjoint.base.errors import ArgumentError, IndexOutOfRange
+from adjoint.hips.box import recorded
 
 F = Callable[..., Any]
 
@@ -26,6 +30,11 @@ def subvals(x: Sequence[Any], pairs: Iterable[tuple[int, Any]]) -> tuple[Any, ..
 def subval(x: Sequence[Any], i: int, v: Any) -> tuple[Any, ...]:
     """The tuple with another value at one place."""
     return subvals(x, [(i, v)])
+
+
+def func(f: F) -> F:
+    """The function behind a method of a class: here the same."""
+    return f
 
 
 def get_name(f: Any) -> str:
@@ -67,6 +76,7 @@ def unary_to_nary(operator: F) -> F:
         nums = tuple(argnum) if isinstance(argnum, (tuple, list)) else (argnum,)
         single = not isinstance(argnum, (tuple, list))
 
+        @recorded
         def run(*args: Any, **kwargs: Any) -> Any:
             if any(not -len(args) <= i < len(args) for i in nums):
                 raise IndexOutOfRange(f"tuple index out of range: argnum is {argnum}, but the "
@@ -78,6 +88,29 @@ def unary_to_nary(operator: F) -> F:
             return operator(unary, x, *own, **own_keywords)
         return wrap_nary_f(fun, operator, argnum)(run)
     return outer
+
+
+def quick_grad_check(fun: F, arg0: Any, extra_args: Sequence[Any] = (), kwargs: Any = None,
+                     verbose: bool = True, eps: float = 1e-4, rtol: float = 1e-4,
+                     atol: float = 1e-6, rs: Any = None) -> None:
+    """The gradient in the first argument against a difference along a random direction, which `rs`
+    (a `numpy.random.RandomState`) draws. AssertionError where they differ; deprecated in favour of
+    `test_util.check_grads`."""
+    from adjoint.hips.differential_operators import grad
+    from adjoint.hips.misc.flatten import flatten
+    warnings.warn("quick_grad_check is deprecated: use test_util.check_grads", stacklevel=2)
+    named = kwargs or {}
+    x, back = flatten(arg0)
+    way = (rs or np.random.RandomState()).standard_normal(np.shape(x))
+    way = way / np.sqrt(np.vdot(way, way))
+    high, low = (fun(back(x + h * way), *extra_args, **named) for h in (eps / 2, -eps / 2))
+    numeric = (high - low) / eps
+    analytic = np.sum(flatten(grad(fun)(arg0, *extra_args, **named))[0] * way)
+    if verbose:
+        print(f"gradient along a random direction: {analytic}, by differences {numeric}")
+    if abs(numeric - analytic) >= atol + rtol * abs(analytic):
+        raise AssertionError(f"the gradient along a random direction is {analytic}, by differences "
+                             f"{numeric}")
 
 
 def toposort(end_node: Any, parents: F = attrgetter("parents")) -> Iterator[Any]:
@@ -105,4 +138,5 @@ def toposort(end_node: Any, parents: F = attrgetter("parents")) -> Iterator[Any]
                 ready.append(p)
 
 
-__all__ = ["get_doc", "get_name", "subval", "subvals", "toposort", "unary_to_nary", "wrap_nary_f"]
+__all__ = ["func", "get_doc", "get_name", "quick_grad_check", "subval", "subvals", "toposort",
+           "unary_to_nary", "wrap_nary_f"]

@@ -12,15 +12,18 @@ import numpy as _np
 from adjoint.hips.numpy import _functions, fft, linalg, random
 from adjoint.hips.numpy._functions import (
     array,
+    array_from_args,
     asarray,
     astype,
     c_,
     concatenate,
+    concatenate_args,
     full,
     iscomplexobj,
     isrealobj,
     linspace,
     make_diagonal,
+    metadata,
     ndim,
     r_,
     shape,
@@ -38,6 +41,6 @@ def __dir__() -> list[str]:
     return sorted({*dir(_np), *globals()})
 
 
-__all__ = ["array", "asarray", "astype", "c_", "concatenate", "fft", "full", "iscomplexobj",
-           "isrealobj", "linalg", "linspace", "make_diagonal", "ndim", "r_", "random", "shape",
-           "size"]
+__all__ = ["array", "array_from_args", "asarray", "astype", "c_", "concatenate",
+           "concatenate_args", "fft", "full", "iscomplexobj", "isrealobj", "linalg", "linspace",
+           "make_diagonal", "metadata", "ndim", "r_", "random", "shape", "size"]

@@ -42,6 +42,21 @@ def size(a: Any, axis: Any = None) -> int:
     return int(np.prod(shape(a))) if axis is None else shape(a)[axis]
 
 
+def metadata(A: Any) -> tuple[tuple[int, ...], int, Any, bool]:
+    """(shape, number of axes, dtype, whether it is complex) of an array."""
+    return shape(A), ndim(A), np.result_type(getval(A)), iscomplexobj(A)
+
+
+def array_from_args(array_args: Any, array_kwargs: Any, *args: Any) -> Any:
+    """The array of some values, which may be boxes."""
+    return array(list(args), *array_args, **array_kwargs)
+
+
+def concatenate_args(axis: int, *args: Any) -> Any:
+    """`concatenate` of its arguments."""
+    return concatenate(args, axis)
+
+
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, **kwargs: Any) -> Any:
     """`numpy.linspace`; the ends may be boxes."""
     if not holds_box([start, stop]):
@@ -147,5 +162,6 @@ def of_numpy(name: str) -> Any:
     return _lexical(name, found) if name in ("max", "min", "amax", "amin", "sort") else found
 
 
-__all__ = ["array", "asarray", "astype", "c_", "concatenate", "full", "iscomplexobj", "isrealobj",
-           "linspace", "make_diagonal", "ndim", "r_", "shape", "size"]
+__all__ = ["array", "array_from_args", "asarray", "astype", "c_", "concatenate",
+           "concatenate_args", "full", "iscomplexobj", "isrealobj",
+           "linspace", "make_diagonal", "metadata", "ndim", "r_", "shape", "size"]

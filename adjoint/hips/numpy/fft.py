@@ -9,4 +9,8 @@ from adjoint.numpy import fft as _ours
 __getattr__ = _counterparts(_np.fft, _ours)
 
 
+def __dir__() -> list[str]:
+    return sorted({*dir(_np.fft), *globals()})
+
+
 __all__: list[str] = []

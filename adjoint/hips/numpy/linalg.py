@@ -28,4 +28,8 @@ eigvalsh = _on_arrays(_np.linalg.eigvalsh,
 __getattr__ = _counterparts(_np.linalg, _ours)
 
 
+def __dir__() -> list[str]:
+    return sorted({*dir(_np.linalg), *globals()})
+
+
 __all__ = ["eigh", "eigvalsh"]

@@ -13,4 +13,8 @@ def __getattr__(name: str) -> Any:
     return theirs if isinstance(theirs, type) or not callable(theirs) else _notrace(theirs)
 
 
+def __dir__() -> list[str]:
+    return sorted({*dir(_np.random), *globals()})
+
+
 __all__: list[str] = []

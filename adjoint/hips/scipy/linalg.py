@@ -10,6 +10,7 @@ from adjoint.core.tensor import wrap as _wrap
 from adjoint.hips import numpy as _np
 from adjoint.hips.box import lower as _lower
 from adjoint.hips.box import raised as _raised
+from adjoint.hips.box import recorded as _recorded
 from adjoint.hips.extend import defjvp as _defjvp
 from adjoint.hips.extend import defvjp as _defvjp
 from adjoint.hips.extend import primitive as _primitive
@@ -21,6 +22,7 @@ def _tensor(x: Any) -> Any:
     return x if isinstance(x, _Tensor) else _wrap(_onp.asarray(x))
 
 
+@_recorded
 def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False,
                      unit_diagonal: bool = False, **_: Any) -> Any:
     """x with op(a) x = b for a triangular matrix: op is the identity (trans 0 or "N"), the
@@ -33,6 +35,7 @@ def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False,
     return _raised(out[..., 0] if y.ndim == 1 else out)
 
 
+@_recorded
 def expm(A: Any) -> Any:
     """The exponential of a matrix."""
     return _raised(_LINALG["matrix_exp"](_tensor(A)))
@@ -79,6 +82,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     import scipy.linalg
     return getattr(scipy.linalg, name)
+
+
+def __dir__() -> list[str]:
+    import scipy.linalg
+    return sorted({*dir(scipy.linalg), *globals()})
 
 
 __all__ = ["expm", "solve_banded", "solve_sylvester", "solve_triangular", "sqrtm"]

@@ -15,6 +15,7 @@ from adjoint.hips import numpy as _np
 from adjoint.hips.box import getval as _getval
 from adjoint.hips.box import lower as _lower
 from adjoint.hips.box import raised as _raised
+from adjoint.hips.box import recorded as _recorded
 from adjoint.hips.extend import defjvp as _defjvp
 from adjoint.hips.extend import defvjp as _defvjp
 from adjoint.hips.extend import primitive as _primitive
@@ -37,7 +38,7 @@ def _own(name: str, ours: str) -> F:
         return _raised(_SPECIAL[ours](*map(_operand, args)))
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"`scipy.special.{name}`."
-    return run
+    return _recorded(run)
 
 
 erf, erfc, erfinv, expit, logit = (_own(n, n) for n in "erf erfc erfinv expit logit".split())
@@ -47,12 +48,14 @@ xlogy, xlog1py, entr, zeta = (_own(n, n) for n in "xlogy xlog1py entr zeta".spli
 j0, j1, y0, y1 = (_own(n, f"bessel_{n}") for n in "j0 j1 y0 y1".split())
 
 
+@_recorded
 def polygamma(n: Any, x: Any) -> Any:
     """The n-th derivative of psi; n is a whole number."""
     return _raised(_SPECIAL["polygamma"](int(n), _operand(x))) if _onp.ndim(n) == 0 else _np.array(
         [polygamma(k, x) for k in n])
 
 
+@_recorded
 def multigammaln(a: Any, d: int) -> Any:
     """Log of the multivariate gamma function of dimension d."""
     return _raised(_SPECIAL["multigammaln"](_operand(a), int(d)))
