@@ -229,14 +229,16 @@ def numel(self: Tensor) -> int:
 @member
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Steps in elements along each axis; those of C order for a value of a transform."""
-    if isinstance(self.array, MetaArray):
-        steps, n = [], 1
-        for s in reversed(self.array.shape):
-            steps.append(n)
-            n *= s
-        out = tuple(reversed(steps))
-    else:
-        out = tuple(s // self.array.itemsize for s in self.array.strides)
+    array, steps, step = self.array, [], 1
+    meta = isinstance(array, MetaArray)
+    for n, s in zip(reversed(array.shape), reversed(array.shape if meta else array.strides),
+                    strict=True):
+        # where no step is ever taken NumPy has 0, PyTorch the step of C order
+        if not meta and (s or n > 1 and array.size):
+            step = s // array.itemsize
+        steps.append(step)
+        step *= max(n, 1)
+    out = tuple(reversed(steps))
     if dim is None:
         return out
     self.size(dim)                          # refuses what is no axis

@@ -350,7 +350,7 @@ def test_seventy_billion_parameters_in_seconds() -> None:
             n = self.n2(x)
             return x + self.down(F.silu(self.gate(n)) * self.up(n))
 
-    begin = time.perf_counter()
+    begin = time.process_time()
     with ad.device("meta"):
         table, head = nn.Embedding(vocabulary, d), nn.Linear(d, vocabulary, bias=False)
         blocks = nn.ModuleList([Block() for _ in range(layers)])
@@ -375,7 +375,7 @@ def test_seventy_billion_parameters_in_seconds() -> None:
     assert report.roles["optimizer state"] >= 2 * parameters
     assert alloc.stats().held - held < 1 << 20
     assert alloc.stats().idle - idle < 64 << 20             # scratch that was given back
-    assert time.perf_counter() - begin < 60                 # seconds, with room for a busy machine
+    assert time.process_time() - begin < 60                 # seconds of the processor
 
 
 @needs_allocator

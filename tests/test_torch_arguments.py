@@ -1,7 +1,9 @@
 """Arguments of a wrong type: TypeError that names the argument, where the call fails by it or it is
 a keyword whose default says what it is; and calls that are right stay as they are."""
 import inspect
+from typing import Any
 
+import numpy as np
 import pytest
 
 import adjoint as ad
@@ -51,3 +53,54 @@ def test_checks_know_what_defaults_and_annotations_say() -> None:
     assert "(position 1) must be Tensor, not list" in str(blamed(_fails, ([1], 2), {}))
     assert "'keepdim' must be bool" in str(blamed(_fails, (x, 2), {"keepdim": 1}))
     assert list(inspect.signature(ad.unique).parameters)[:2] == ["input", "sorted"]
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: ad.cross(ad.ones(3), None, 0), "'other' .position 2. must be Tensor, not NoneType"),
+    (lambda: ad.cholesky_solve(x, [1]), "must be Tensor, not list"),
+    (lambda: ad.diff(object()), "'input' .position 1. must be Tensor, not object"),
+    (lambda: ad.block_diag(x, [1]), "expected Tensor as element 1 in argument 0"),
+    (lambda: ad.broadcast_tensors(x, (0,)), "expected Tensor as element 1 in argument 0"),
+])
+def test_what_was_taken_for_a_tensor_is_named(call: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        call()
+
+
+def test_a_tensor_without_axes_and_a_number_of_numpy_are_ints() -> None:
+    one, y = ad.tensor(1), ad.arange(24.0).reshape(2, 3, 4)
+    np.testing.assert_array_equal(ad.roll(y, one, np.int64(2)), ad.roll(y, 1, 2))
+    assert [p.shape[0] for p in ad.split(y, one)] == [1, 1]
+    assert len(ad.tensor_split(y, np.int64(3), 2)) == 3
+    assert y.std(dim=one).shape == (2, 4)
+    assert F.max_pool1d(y, one + 1, stride=one).shape == (2, 3, 3)
+    assert F.conv1d(y, ad.ones(1, 3, 2), padding=one).shape == (2, 1, 5)
+    with pytest.raises(TypeError, match="must be tuple of ints, not float"):
+        y.sum(1.5)
+
+
+def test_steps_where_none_is_taken_are_those_of_c_order() -> None:
+    """`stride()` of axes of one element and of tensors without elements, as PyTorch has them."""
+    y = ad.arange(12).reshape(3, 4)
+    assert ad.empty(0).stride() == (1,) and ad.zeros(2, 0, 3).stride() == (3, 3, 1)
+    assert y[:, None].stride() == (4, 4, 1) and y.unsqueeze(-1).stride() == (4, 1, 1)
+    assert y.unsqueeze(0).stride(0) == 12 and y[:1].stride() == (4, 1)
+    assert y[0].expand(3, 4).stride() == (0, 1)
+
+
+def test_degrees_of_polynomials() -> None:
+    he = ad.special.hermite_polynomial_he
+    assert he(2, ad.tensor([0, 1, 3])).tolist() == [1.0, 2.0, 2.0]
+    assert he(ad.tensor([2.0]), np.int64(3)).tolist() == [2.0]
+    with pytest.raises(OverflowError, match="degree"):
+        he(ad.ones(1), 2**70)
+    assert ad.diff(ad.arange(4.0), 2**40).shape == (0,)
+
+
+def test_complex_angles_go_on() -> None:
+    """log(exp(a) + exp(b)) has the angle near that of the larger real part, not the principal."""
+    a, b = ad.tensor([3 + 8j, 1 - 5j]), ad.tensor([1 - 2j, 4 + 9j])
+    both, alone = ad.logaddexp(a, b), ad.logcumsumexp(ad.stack([a, b]), 0)[1]
+    np.testing.assert_allclose(both, np.log(1 + np.exp([-2 - 10j, -3 - 14j])) + [3 + 8j, 4 + 9j],
+                               rtol=1e-6)
+    np.testing.assert_allclose(alone, both, rtol=1e-6)

@@ -6,6 +6,7 @@ import dis
 import inspect
 import os
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -164,6 +165,7 @@ _TENSORS = {"input", "self", "mat1", "mat2", "mat", "vec", "vec1", "vec2", "batc
             "tensor1", "tensor2", "source", "weight", "bias", "target", "running_mean",
             "running_var", "sorted_sequence", "boundaries"}
 _FIRST = {"input", "self", "A", "x"}
+_OF_TENSORS = {"shape", "dtype", "ndim", "array", "detach", "level", "strides", "trace"}
 _PLAIN_DATA = (str, bytes, dict, list, tuple, int, float, complex, type(None))
 
 
@@ -208,6 +210,9 @@ def blamed(f: Callable[..., Any], args: Any, kwargs: Any) -> DTypeError | None:
     >>> str(blamed(double, ("x",), {}))
     "double(): argument 'input' (position 1) must be Tensor, not str"
     """
+    error = sys.exc_info()[1]
+    missing = (error.obj if isinstance(error, AttributeError) and error.name in _OF_TENSORS
+               else inspect.Parameter.empty)            # what was taken for a tensor, and is none
     try:
         signature = inspect.signature(f)
         given = signature.bind_partial(*args, **kwargs).arguments
@@ -218,13 +223,15 @@ def blamed(f: Callable[..., Any], args: Any, kwargs: Any) -> DTypeError | None:
             continue
         p = signature.parameters[name]
         if p.kind is p.VAR_POSITIONAL and p.name == "tensors":
-            wrong = [k for k, x in enumerate(value) if isinstance(x, (str, int, float, type(None)))]
+            wrong = [k for k, x in enumerate(value) if isinstance(x, _PLAIN_DATA) or x is missing]
             if wrong:
                 return DTypeError(f"expected Tensor as element {wrong[0]} in argument 0 of "
                                   f"{f.__name__}(), but got {type(value[wrong[0]]).__name__}")
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             continue
         wanted = _expected(p, value, i == 0 and name in _FIRST)
+        if value is missing and value is not p.default:
+            wanted = wanted or "Tensor"
         if wanted:
             position = f" (position {i + 1})" if i < len(args) else ""
             return DTypeError(f"{f.__name__.rstrip('_')}(): argument '{name}'{position} must be "

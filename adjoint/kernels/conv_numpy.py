@@ -85,9 +85,10 @@ def per_dim(value: Spatial, dims: int) -> tuple[int, ...]:
     >>> per_dim(2, 3), per_dim((1, 2), 2), per_dim([4], 2)
     ((2, 2, 2), (1, 2), (4, 4))
     """
-    if isinstance(value, (int, np.integer)):
-        return (int(value),) * dims
-    items = tuple(int(v) for v in value)
+    given: Any = value
+    if hasattr(given, "__index__") and not getattr(given, "ndim", 0):  # a 0-d tensor is one, too
+        return (given.__index__(),) * dims
+    items = tuple(int(v) for v in given)
     return items * dims if len(items) == 1 else items
 
 

@@ -97,6 +97,7 @@ def diag(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
 
 
 @public()
+@typed
 def diagflat(input: Any, offset: int = 0) -> Any:
     """A matrix with all elements of `input` on a diagonal."""
     return diag_embed(reshape(input, (numel(input),)), offset)
@@ -339,6 +340,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
 
 # ------------------------------------------------------------------ products
 @public()
+@typed
 def kron(input: Any, other: Any, *, out: Any = None) -> Any:
     """The Kronecker product."""
     rank = max(len(input.shape), len(other.shape))

@@ -21,7 +21,7 @@ from adjoint.ops.api_common import (
     raw,
     sizes,
 )
-from adjoint.ops.public import planned, public
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.shape import (
     cat_op,
     narrow_op,
@@ -107,18 +107,21 @@ def _at_least_all(tensors: Any, n: int) -> Any:
 
 
 @public(method=False)
+@typed
 def atleast_1d(*tensors: Any) -> Any:
     """Every operand with at least one axis."""
     return _at_least_all(tensors, 1)
 
 
 @public(method=False)
+@typed
 def atleast_2d(*tensors: Any) -> Any:
     """Every operand with at least two axes."""
     return _at_least_all(tensors, 2)
 
 
 @public(method=False)
+@typed
 def atleast_3d(*tensors: Any) -> Any:
     """Every operand with at least three axes."""
     return _at_least_all(tensors, 3)
@@ -173,8 +176,9 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
     need("split", tensor, argument="tensor")
     d = one_dim(tensor, dim)
     n = tensor.shape[d] if len(tensor.shape) else 0
-    if isinstance(split_size_or_sections, (int, np.integer)):
-        step = int(split_size_or_sections)
+    if hasattr(split_size_or_sections, "__index__") and not getattr(
+            split_size_or_sections, "ndim", 0):                 # (a tensor without axes, too)
+        step = split_size_or_sections.__index__()
         if step < 0 or (step == 0 and n):
             raise ArgumentError(f"split expects split_size be positive, but got split_size={step}")
         parts = _pieces(n, step) if n else [0]
@@ -221,7 +225,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
     d = one_dim(input, dim)
     n = input.shape[d]
     given = raw(indices_or_sections)
-    given = given.tolist() if isinstance(given, np.ndarray) else given
+    given = given.tolist() if isinstance(given, (np.ndarray, np.generic)) else given
     if isinstance(given, int):
         small, more = divmod(n, given)
         parts = [small + 1] * more + [small] * (given - more)
@@ -310,6 +314,7 @@ def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
 
 
 @public()
+@typed
 def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     """`repeat`, with missing leading repeats taken as 1.
 
@@ -339,7 +344,7 @@ def _splitter(name: str, least: int, axis: Callable[[int], int]) -> None:
         return tensor_split(input, indices_or_sections, d)
     f.__name__ = f.__qualname__ = name
     f.__doc__ = "`tensor_split` along an axis that the rank decides."
-    public(name)(f)
+    public(name)(typed(f))
 
 
 _splitter("hsplit", 1, lambda rank: 0 if rank == 1 else 1)

@@ -477,12 +477,18 @@ def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
 
 @public()
 def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
-    """log(exp(input) + exp(other)) without overflow."""
+    """log(exp(input) + exp(other)) without overflow. The angle of complex numbers goes on from that
+    of the one with the larger real part, as PyTorch's does."""
     need_tensors("logaddexp", input, other)
     need_kernel("logaddexp_cpu", "biu", input, other)
-    parts = (p.real_part(x) if is_complex_like(x) else x for x in (input, other))
-    top = p.maximum(*parts)
-    safe = p.where_op(p.isinf(top), 0.0, top.detach())
+    if is_complex_like(input) or is_complex_like(other):
+        a, b = (p.real_part(x) if is_complex_like(x) else x for x in (input, other))
+        top = p.where_op(p.ge(a, b), input, other)
+        infinite = p.isinf(p.maximum(a, b))
+    else:
+        top = p.maximum(input, other)
+        infinite = p.isinf(top)
+    safe = p.where_op(infinite, 0.0, top.detach())
     total = p.add(p.exp(p.sub(input, safe)), p.exp(p.sub(other, safe)))
     empty = p.eq(total, 0.0)                     # both operands are -inf, and stay so
     result = p.add(p.where_op(empty, -math.inf, p.log(p.where_op(empty, 1.0, total))), safe)

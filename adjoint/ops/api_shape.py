@@ -27,6 +27,7 @@ from adjoint.ops.shape import (
     flip_op,
     identity_op,
     infer_size,
+    integers,
     normalize_dim,
     normalize_dims,
     permute_op,
@@ -413,6 +414,7 @@ def flip(input: Any, *args: Any, dims: Any = None) -> Any:
 
 
 @public()
+@typed
 def fliplr(input: Any) -> Any:
     """Reversed along axis 1."""
     if len(input.shape) < 2:
@@ -421,6 +423,7 @@ def fliplr(input: Any) -> Any:
 
 
 @public()
+@typed
 def flipud(input: Any) -> Any:
     """Reversed along axis 0."""
     if len(input.shape) < 1:
@@ -436,7 +439,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     >>> ad.roll(ad.arange(4), 1)
     tensor([3, 0, 1, 2])
     """
-    shift = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    shift = integers(shifts)
     if not shift:
         raise ArgumentError("roll(): `shifts` required, got none")
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
@@ -444,7 +447,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
             raise ArgumentError(f"shifts and dimensions must align. shifts: {len(shift)}, dims:0")
         flat = roll_op(reshape(input, (numel(input),)), shifts=shift, dims=(0,))
         return reshape(flat, tuple(input.shape))
-    axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    axes = integers(dims)
     if not len(input.shape):
         raise IndexOutOfRange(f"Dimension specified as {axes[0]} but tensor has no dimensions")
     if len(axes) != len(shift):

@@ -28,7 +28,6 @@ from adjoint.ops.api_common import (
     narrowed,
     need_kernel,
     row_blocks,
-    same_dtype,
     wide,
 )
 from adjoint.ops.family import by_rows
@@ -501,20 +500,29 @@ def check_reduction(reduction: str) -> None:
                             " 'sum'")
 
 
+def _same_weight(name: str, x: Any, weight: Any) -> None:
+    if weight is not None and dtype_of(weight) != dtype_of(x):
+        want, have = (scalar_type(dtype_of(a)) for a in (x, weight))
+        raise DTypeError(f"expected scalar type {want} but found {have}: {name}() takes weight in "
+                         "the input's dtype; cast one of them with .to(dtype)")
+
+
 def _check_classes(name: str, x: Any, target: Any, weight: Any) -> None:
     shape, want = tuple(x.shape), tuple(target.shape)
     if not shape:
         raise ShapeError(f"{name}(): input must have at least one axis, got a 0-d tensor")
     expected = (shape[0], *shape[2:]) if len(shape) > 1 else ()
     if want != expected:
-        if len(shape) > 1 and len(want) == len(expected) and want[:1] != shape[:1]:
+        if len(shape) > 1 and want and want[:1] != shape[:1]:
             raise ShapeError(f"Expected input batch_size ({shape[0]}) to match target batch_size "
                              f"({want[0]}). ({name}: input {list(shape)}, target {list(want)})")
         if name == "cross_entropy" and want == shape:
             raise DTypeError("Expected floating point type for target with class probabilities, "
                              f"got {scalar_type(dtype_of(target))}")
-        raise ShapeError(f"{name}(): Expected target size {list(expected)}, got {list(want)} for "
-                         f"input {list(shape)}")
+        many = ("0D or 1D target tensor expected, multi-target not supported. "
+                if len(shape) < 3 < len(want) + 2 else "")
+        raise ShapeError(f"{many}{name}(): Expected target size {list(expected)}, got {list(want)} "
+                         f"for input {list(shape)}")
     if dtype_of(target).kind not in "iu":
         raise DTypeError(f"{name}(): expected target dtype to be Long or Byte, but got "
                          f"{scalar_type(dtype_of(target))}: a target of class indices in int64, or "
@@ -548,7 +556,7 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Any
     if tuple(input.shape) == tuple(target.shape) and dtype_of(target).kind not in "iub":
         return _with_probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
     _check_classes("cross_entropy", input, target, weight)
-    same_dtype("cross_entropy", input, weight)
+    _same_weight("cross_entropy", input, weight)
     return cross_entropy_op(input, target, weight, reduction=reduction, ignore_index=ignore_index,
                             label_smoothing=float(label_smoothing))[0]
 
@@ -584,7 +592,7 @@ def nll_loss(input: Any, target: Any, weight: Any = None, size_average: Any = No
     reduction = legacy_reduction(size_average, reduce, reduction)
     check_reduction(reduction)
     _check_classes("nll_loss", input, target, weight)
-    same_dtype("nll_loss", input, weight)
+    _same_weight("nll_loss", input, weight)
     return nll_loss_op(input, target, weight, reduction=reduction, ignore_index=ignore_index)
 
 

@@ -128,13 +128,25 @@ cumprod_op: Any = op(
 
 
 # ------------------------------------------------------------------ log-sum-exp
+def _log_add(a: Any, b: Any) -> Any:
+    """log(exp(a) + exp(b)) of complex numbers; the angle goes on from the larger one's."""
+    first = a.real >= b.real
+    top, low = np.where(first, a, b), np.where(first, b, a)
+    with np.errstate(all="ignore"):
+        usual = top + np.log1p(np.exp(low - top))
+        both = np.isinf(low.real) & (low.real == top.real)      # top - low says nothing
+        return np.where(both, np.where(low.real < 0, low, np.log(np.exp(low) + np.exp(top))), usual)
+
+
 def _lcse_impl(x: Any, /, *, dim: int) -> Any:
     if not x.ndim:
         return np.array(x)
     w = wide(x)
     if w.dtype.kind == "c":
-        top = w.real.max(axis=dim, keepdims=True)
-        return np.log(np.cumsum(np.exp(w - top), axis=dim)) + top
+        out = w.copy()
+        for j in range(1, w.shape[dim]):
+            out[_at(dim, j)] = _log_add(w[_at(dim, j)], out[_at(dim, j - 1)])
+        return out
     return narrowed(np.logaddexp.accumulate(w, axis=dim), x.dtype)
 
 

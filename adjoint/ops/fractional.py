@@ -37,7 +37,8 @@ def _windows(samples: Any, sizes: tuple[int, ...], kernel: tuple[int, ...],
         size, k, o = sizes[axis], kernel[axis], out[axis]
         u = sample[..., None].astype(samples.dtype)
         alpha = samples.dtype.type((size - k) / (o - 1)) if o > 1 else samples.dtype.type(0)
-        starts = (((np.arange(o) + u) * alpha).astype(np.int64) - (u * alpha).astype(np.int64))
+        steps = np.arange(o).astype(samples.dtype)      # (all of it rounds in that precision)
+        starts = (((steps + u) * alpha).astype(np.int64) - (u * alpha).astype(np.int64))
         starts[..., -1] = size - k
         cells = starts[..., :, None] + np.arange(k)  # (N, C, out, kernel) of this axis
         shape = [batch, channels, *(1,) * (2 * n)]

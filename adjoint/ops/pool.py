@@ -212,8 +212,10 @@ def _avg(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
 
 
 def _size(name: str, size: Any, input: Any, dims: int) -> tuple[int | None, ...]:
-    if size is None or isinstance(size, int):
-        return (size,) * dims
+    if size is None:
+        return (None,) * dims
+    if hasattr(size, "__index__") and not getattr(size, "ndim", 0):     # (a tensor without axes)
+        return (size.__index__(),) * dims
     if dims == 1 and len(size) != 1:
         raise ArgumentError(f"{name}() argument 'output_size' should contain one int (got "
                             f"{len(size)})")

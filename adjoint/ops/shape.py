@@ -34,14 +34,22 @@ def integer(a: Any, what: str = "argument 'dim'") -> int:
         raise DTypeError(f"{what} must be tuple of ints, not {type(a).__name__}") from None
 
 
+def integers(a: Any) -> tuple[int, ...]:
+    """One int, or what stands for it (a tensor without axes), as a tuple of one; several."""
+    try:
+        return (a.__index__(),)
+    except (AttributeError, TypeError):
+        return tuple(a)
+
+
 def normalize_dims(dims: Any, ndim: int) -> Shape:
     """None: all dims; an int or several: sorted as given, in [0, ndim), none twice."""
     if dims is None:
         return tuple(range(ndim))
-    if isinstance(dims, bool) or not isinstance(dims, (int, np.integer, tuple, list, range)):
-        raise DTypeError(f"argument 'dim' must be tuple of ints, not {type(dims).__name__}")
-    if isinstance(dims, (int, np.integer)):
-        dims = (int(dims),)
+    if not isinstance(dims, (tuple, list, range)):
+        if isinstance(dims, bool):
+            raise DTypeError("argument 'dim' must be tuple of ints, not bool")
+        dims = (dims if type(dims) is int else integer(dims),)
     out = tuple([normalize_dim(d if type(d) is int else integer(d), ndim) for d in dims])
     if len(set(out)) != len(out):
         raise ArgumentError(f"dim {[d for d in out if out.count(d) > 1][0]} appears multiple times "

@@ -170,11 +170,15 @@ def _polynomial(name: str, first: Callable[[Any], Any], step: Callable[..., Any]
                 shifted: bool = False) -> None:
     """P_0 = 1, P_1 = first(x), P_{k+1} = step(k, x, P_k, P_{k-1}); 0 for negative degrees."""
     def polynomial(input: Any, n: Any, *, out: Any = None) -> Any:
-        if isinstance(n, (int, float)):
+        if isinstance(n, (int, float, np.number)):
             need(name, input)
             degrees: Any = int(n)
             top = degrees
+            if top >= 2**63:
+                raise OverflowError(f"{name}(): int too big to convert: degree {n}")
         else:
+            if isinstance(input, NUMBER):
+                input = add(mul(n.detach(), 0.0), input)
             degrees = n.detach() if dtype_of(n).kind in "biu" else n.detach().trunc()
             top = _highest(degrees)
         if dtype_of(n if isinstance(input, NUMBER) else input).kind != "c":

@@ -33,7 +33,8 @@ class _Pool(Module):
 
     def _apply_pool(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
         n = self._axes
-        rank(self, input, (n + 1, n + 2), f"(C, *) or (N, C, *) with {n} axes after C")
+        rank(self, input, (n + 1, n + 2), f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor "
+             f"expected for input, (C, *) or (N, C, *) with {n} axes after C")
         return getattr(F, self._function)(input, *args, **kwargs)
 
 

@@ -251,6 +251,7 @@ class TransformerEncoder(Module):
         why = _not_nested(encoder_layer) if enable_nested_tensor else ""
         if why:
             warn("enable_nested_tensor is True, but self.use_nested_tensor is False because " + why)
+        self.use_nested_tensor = enable_nested_tensor and not why       # (read by programs)
         self.mask_check = mask_check
 
     def forward(self, src: Tensor, mask: Tensor | None = None,
