@@ -104,13 +104,18 @@ def _unsqueezed(x: Aval, dim: int) -> Shape:
     return (*x.shape[:dim], 1, *x.shape[dim:])
 
 
+def _squeezed(x: Any, dims: Shape) -> Any:
+    # np.squeeze gives x itself where nothing falls away, and a view must be an array of its own
+    return np.squeeze(x, axis=dims) if dims else x[...]
+
+
 unsqueeze_op: Any = op(
     "unsqueeze", show="{x}", impl=lambda x, /, *, dim: x[_slicer(dim, None)],
     infer=lambda x, *, dim: Aval(_unsqueezed(x, dim), x.dtype),
     vjp={"x": lambda ct, *, dim: squeeze_op(ct, dims=(dim,))}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dim=attrs["dim"] + 1), view=True)
 squeeze_op: Any = op(
-    "squeeze", show="{x}", impl=lambda x, /, *, dims: np.squeeze(x, axis=dims),
+    "squeeze", show="{x}", impl=lambda x, /, *, dims: _squeezed(x, dims),
     infer=lambda x, *, dims: Aval(tuple(n for i, n in enumerate(x.shape) if i not in dims),
                                   x.dtype),
     vjp={"x": lambda ct, x_aval: reshape_op(ct, shape=x_aval.shape)}, jvp={"x": None},

@@ -148,6 +148,8 @@ def shapes(op: Op, args: Args, attrs: Attrs) -> None:
     said = said if isinstance(said, (tuple, list)) else (said,)
     assert [(s.shape, s.dtype) for s in said] == [(o.shape, o.dtype) for o in outs], (
         f"{op.name}: infer says {said}, impl gives {[aval_of(o) for o in outs]}")
+    assert not op.view or outs[0] is not args[0], (
+        f"{op.name}: a view must be an array of its own, or nothing ties it to its base")
     meta = [MetaArray(a.shape, a.dtype) if isinstance(a, np.ndarray) else a for a in args]
     if not any(isinstance(m, MetaArray) for m in meta):
         return

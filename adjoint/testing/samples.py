@@ -139,7 +139,8 @@ def _reductions() -> dict[str, list[Sample]]:
 def _views() -> dict[str, list[Sample]]:
     return {
         "view": [((r(2, 3),), {"shape": (3, 2)}), ((r(0, 2),), {"shape": (2, 0)})],
-        "unsqueeze": [((r(2, 3),), {"dim": 1})], "squeeze": [((r(2, 1, 3),), {"dims": (1,)})],
+        "unsqueeze": [((r(2, 3),), {"dim": 1})], "squeeze": [
+            ((r(2, 1, 3),), {"dims": (1,)}), ((r(2, 3),), {"dims": ()})],
         "permute": [((r(2, 3, 4),), {"dims": (2, 0, 1)})],
         "transpose": [((r(2, 3, 4),), {"dim0": 0, "dim1": 2})],
         "t": [((r(2, 3),), {})], "expand": [((r(2, 1),), {"shape": (4, 2, 3)})],
