@@ -333,3 +333,9 @@ class TestRules:
 
     def test_complex_ones(self) -> None:
         assert hips.deriv(lambda z: z * z)(1j) == 2j * (1 + 1j)
+
+
+def test_special_functions_of_lists() -> None:
+    assert special.gammaln([1.0, 2.0]).tolist() == [0.0, 0.0]
+    slope = hips.grad(lambda x: anp.sum(special.psi([x, 2 * x])))(1.5)
+    assert slope == pytest.approx(special.polygamma(1, 1.5) + 2 * special.polygamma(1, 3.0))

@@ -218,6 +218,34 @@ class TestOperators:
             found = hips.jacobian(lambda x: anp.argmax(x, axis=0))(np.ones((2, 2)))
         assert found.shape == (2, 2, 2)
 
+    def test_keywords_where_no_derivative_flows(self) -> None:
+        x = np.array([0.5, -1.5])
+        slope = hips.elementwise_grad(lambda v: v * anp.floor(v, dtype="f8")
+                                      * anp.greater(v, 0, dtype="?"))(x)
+        assert slope.tolist() == [0.0, 0.0]
+        assert hips.grad(lambda v: anp.sum(v * anp.sign(v, out=np.zeros(2))))(x).tolist() == [1, -1]
+
+    @pytest.mark.parametrize("f", [
+        anp.dot, anp.inner, anp.vdot, lambda a, b: anp.tensordot(a, b, 1), anp.convolve,
+        lambda a, b: anp.einsum("i,i->i", a, b), lambda a, b: anp.linalg.solve(np.diag(a), b)])
+    def test_operands_of_two_dtypes(self, f: Any) -> None:
+        z, r = np.array([1 + 2j, 3 - 1j]), np.array([0.5, 2.0])
+        for a, b in ((z, r), (r, z), (r.astype(np.float32), r), (np.arange(1, 3), r)):
+            y = f(a, b)
+            pull, value = hips.make_vjp(f, 1)(a, b)
+            assert np.asarray(value).dtype == np.asarray(y).dtype
+            np.testing.assert_allclose(value, y, rtol=1e-6)
+            slope = pull(np.ones_like(y))
+            step = 1e-6
+            for i in range(2):
+                moved = b.astype(complex)
+                moved[i] += step
+                low = b.astype(complex)
+                low[i] -= step
+                rise = np.sum(f(a, moved) - f(a, low)) / (2 * step)
+                assert slope[i] == pytest.approx(rise if b.dtype.kind == "c" else rise.real,
+                                                 abs=1e-5)
+
     def test_triangles_of_a_vector(self) -> None:
         v = np.array([1.0, 2.0])
         assert hips.jacobian(anp.tril)(v)[1].tolist() == [[1.0, 0.0], [0.0, 1.0]]

@@ -193,6 +193,12 @@ _OF_TENSORS = frozenset("maximum minimum arctan2 atan2 logaddexp logaddexp2 hypo
                         "logical_or logical_xor copysign nextafter heaviside gcd lcm".split())
 
 
+# steps and truth values: no derivative flows through them
+_FLAT = frozenset("floor ceil trunc rint sign isfinite isinf isnan signbit equal not_equal greater "
+                  "greater_equal less less_equal logical_and logical_or logical_xor logical_not "
+                  "floor_divide".split())
+
+
 def arithmetic(ufunc: Any) -> F:
     """A ufunc of arrays and boxes. The result has the dtype that NumPy gives it."""
     name = UFUNCS.get(ufunc.__name__)
@@ -202,6 +208,8 @@ def arithmetic(ufunc: Any) -> F:
 
     @wraps(ufunc, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and ufunc.__name__ in _FLAT:
+            return ufunc(*map(getval, args), **getval(kwargs))
         found: list[Any] = []
         kinds: set[Any] = set()
         weak: list[int] = []

@@ -7,7 +7,7 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
-from adjoint.numpy._table import F, as_tensor, find, like
+from adjoint.numpy._table import F, as_tensor, find, like, of_one_dtype
 
 
 def _plain(x: Any) -> Any:
@@ -136,7 +136,7 @@ def forward_slices(t: Any, at: Any) -> tuple[Any, Any]:
 # ------------------------------------------------------------------ products
 @like("dot")
 def dot(a: Any, b: Any, out: Any = None) -> Any:
-    x, y = as_tensor(a), as_tensor(b)
+    x, y = of_one_dtype(a, b)
     if x.ndim == 0 or y.ndim == 0:
         return x * y
     if x.ndim <= 2 and y.ndim <= 2 or y.ndim == 1:
@@ -146,14 +146,14 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 @like("inner")
 def inner(a: Any, b: Any, /) -> Any:
-    x, y = as_tensor(a), as_tensor(b)
+    x, y = of_one_dtype(a, b)
     return x * y if x.ndim == 0 or y.ndim == 0 else F["tensordot"](
         x, y, dims=([x.ndim - 1], [y.ndim - 1]))
 
 
 @like("vdot")
 def vdot(a: Any, b: Any, /) -> Any:
-    return F["vdot"](as_tensor(a).reshape(-1), as_tensor(b).reshape(-1))
+    return F["vdot"](*[x.reshape(-1) for x in of_one_dtype(a, b)])
 
 
 @like("outer", "linalg.outer")
@@ -166,14 +166,19 @@ def tensordot(a: Any, b: Any, /, axes: Any = 2) -> Any:
     if not isinstance(axes, (int, np.integer)):
         axes = tuple([int(v)] if isinstance(v, (int, np.integer)) else [int(w) for w in v]
                      for v in axes)
-    return F["tensordot"](as_tensor(a), as_tensor(b), dims=axes)
+    return F["tensordot"](*of_one_dtype(a, b), dims=axes)
 
 
-like("einsum")(lambda *operands, optimize=False, **_: F["einsum"](
-    operands[0], *[as_tensor(x) for x in operands[1:]]))
 like("kron")(lambda a, b: F["kron"](as_tensor(a), as_tensor(b)))
 like("linalg.matmul")(lambda a, b, /: F["matmul"](as_tensor(a), as_tensor(b)))
 like("linalg.vecdot")(lambda a, b, /, *, axis=-1: (as_tensor(a).conj() * as_tensor(b)).sum(axis))
+
+
+@like("einsum")
+def einsum(*operands: Any, optimize: Any = False, **_: Any) -> Any:
+    first, *rest = operands
+    return F["einsum"](first, *(of_one_dtype(*rest) if isinstance(first, str)
+                                else [as_tensor(x) for x in rest]))
 
 
 @like("cross", "linalg.cross")
@@ -197,7 +202,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 # ------------------------------------------------------------------ signals and polynomials
 @like("convolve")
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    x, w = as_tensor(a), as_tensor(v)
+    x, w = of_one_dtype(a, v)
     n, m = x.shape[0], w.shape[0]
     if m > n:
         x, w, n, m = w, x, m, n

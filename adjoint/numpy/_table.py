@@ -57,6 +57,16 @@ def as_tensor(x: Any) -> Any:
     return wrap(np.asarray(x))
 
 
+def of_one_dtype(*xs: Any) -> list[Any]:
+    """Operands as tensors of the dtype that NumPy's rules give them together."""
+    ts = [as_tensor(x) for x in xs]
+    kinds = {t.dtype for t in ts}
+    if len(kinds) == 1:
+        return ts
+    kind = np.result_type(*kinds)
+    return [t if t.dtype == kind else t.to(kind) for t in ts]
+
+
 def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
     """`axis` as a tuple of dims; None is all of them. AxisError for one that is not there; a number
     is taken along the axes 0 and -1 too, as by NumPy."""

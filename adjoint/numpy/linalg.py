@@ -10,6 +10,7 @@ from adjoint.numpy._table import TABLE as _TABLE
 from adjoint.numpy._table import as_tensor as _t
 from adjoint.numpy._table import axes_of as _axes_of
 from adjoint.numpy._table import like as _like
+from adjoint.numpy._table import of_one_dtype as _of_one_dtype
 from adjoint.ops.api_decompose import LINALG as _LINALG
 
 _ours: Any = SimpleNamespace(**_LINALG)
@@ -49,7 +50,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
 
 @_like("linalg.solve")
 def solve(a: Any, b: Any) -> Any:
-    x, y = _t(a), _t(b)
+    x, y = _of_one_dtype(a, b)
     return _ours.solve(x, y[..., None])[..., 0] if y.ndim == 1 else _ours.solve(x, y)
 
 

@@ -25,7 +25,7 @@ F = Callable[..., Any]
 
 
 def _operand(x: Any) -> Any:
-    x = _lower(x)
+    x = _lower(_np.array(x) if isinstance(x, (list, tuple)) else x)
     if isinstance(x, _Tensor):
         return x
     a = _onp.asarray(x)
