@@ -295,9 +295,8 @@ def _nll_backward(k: Any, ct: Any, target: Any, weight: Any, *, shape: tuple[int
     if reduction == "mean":
         used = target != ignore_index
         share = np.count_nonzero(used) if weight is None else weight[target[used]].sum()
-        if not share:
-            return NotImplemented
-        scale = np.asarray(scale / scale.dtype.type(share))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scale = np.asarray(scale / scale.dtype.type(share))
     return k(scale, target, weight, shape, ignore_index)
 
 

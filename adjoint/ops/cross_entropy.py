@@ -350,7 +350,8 @@ def _nll_grad(ct: Any, target: Any, weight: Any, /, *, shape: Shape, reduction: 
     out = np.zeros(shape, g.dtype)
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = g.reshape(-1) / _denominator(w, reduction)
-    out.reshape(-1)[_places(shape, safe)] = np.where(w != 0, -scale * w, 0)
+        put = np.where(np.ravel(target) != ignore_index, -scale * w, 0)
+    out.reshape(-1)[_places(shape, safe)] = put
     return narrowed(out, ct.dtype)
 
 
