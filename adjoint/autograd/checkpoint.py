@@ -261,6 +261,26 @@ def _told_to_choose(who: str, what: str) -> None:
                     f"PyTorch 2.9, {what}. use_reentrant=False is recommended.")
 
 
+def repeatable(function: Callable[..., Any], preserve_rng_state: bool = True
+               ) -> Callable[..., Any]:
+    """What runs `function` again as it would run now: with the casts of an open autocast and, if
+    `preserve_rng_state`, on the same random numbers."""
+    rng = default_generator.stream.hold() if preserve_rng_state else None
+    autocast_again = autocast.snapshot()
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        now = default_generator.stream.hold() if rng is not None else None
+        try:
+            if rng is not None:
+                default_generator.stream.back_to(rng)
+            with autocast_again():
+                return function(*args, **kwargs)
+        finally:
+            if now is not None:
+                default_generator.stream.back_to(now)
+    return run
+
+
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
                context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
                determinism_check: str = "default", debug: bool = False,
@@ -295,20 +315,11 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
             isinstance(a, Tensor) and a.requires_grad for a in args):
         warn_as_pytorch("None of the inputs have requires_grad=True. Gradients will be None")
     forward_context, again_context = context_fn()
-    held = _Inputs(args)
-    rng = default_generator.stream.hold() if preserve_rng_state else None
-    autocast_again = autocast.snapshot()
+    held, again = _Inputs(args), repeatable(function, preserve_rng_state)
 
     def run() -> Any:
-        now = default_generator.stream.hold() if rng is not None else None
-        try:
-            if rng is not None:
-                default_generator.stream.back_to(rng)
-            with again_context, autocast_again():
-                return function(*held.get(), **kwargs)
-        finally:
-            if now is not None:
-                default_generator.stream.back_to(now)
+        with again_context:
+            return again(*held.get(), **kwargs)
 
     frame = _Frame(run, early_stop and _options["early_stop"], determinism_check)
     with _Pack(frame), forward_context:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.autograd.checkpoint import checkpoint
 from adjoint.autograd.modes import no_grad
 from adjoint.base.errors import ArgumentError, AutogradError, StructureError
 from adjoint.base.tree import Spec, flatten, tree_map, unflatten
@@ -155,7 +154,8 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None,
     unroll    accepted for JAX's sake: steps run one by one
     segments  reverse mode keeps the residuals of all T steps; with "sqrt" (or a number of
               segments) only those of one segment of ~sqrt(T) steps plus one carry per segment are
-              held, at the cost of one more forward (Chen et al. 2016, arXiv:1604.06174)
+              held, at the cost of one more forward (Chen et al. 2016, arXiv:1604.06174), and
+              so in gradients of gradients
 
     >>> import adjoint as ad
     >>> ad.func.scan(lambda c, x: (c + x, c * x), ad.tensor(0.0), ad.tensor([1.0, 2.0, 3.0]))
@@ -298,6 +298,7 @@ def stop_gradient(x: Any) -> Any:
 def _segmented(loop: _Loop, carry: Sequence[Any], xs: Sequence[Any], steps: int, size: int
                ) -> tuple[list[Any], list[list[Any]]]:
     """Run in checkpointed segments of `size` steps."""
+    from adjoint.func.segments import segment as cut  # loaded by the first scan in segments
     n, pieces = len(carry), []
     starts = list(range(0, steps, size))
     for start in reversed(starts) if loop.reverse else starts:
@@ -306,7 +307,7 @@ def _segmented(loop: _Loop, carry: Sequence[Any], xs: Sequence[Any], steps: int,
         def segment(*flat: Any, rows: int = end - start) -> Any:
             out, ys = loop.run(flat[:n], flat[n:], rows)
             return (*out, *[y for row in ys for y in row])
-        flat = checkpoint(segment, *carry, *[x[start:end] for x in xs], use_reentrant=False)
+        flat = cut(segment, *carry, *[x[start:end] for x in xs])
         carry, rest = flat[:n], flat[n:]
         width = len(rest) // (end - start)
         pieces.append([list(rest[i * width:(i + 1) * width]) for i in range(end - start)])
