@@ -97,6 +97,46 @@ def test_any_layout(axes: list[tuple[int, bool, bool, int]]) -> None:
     check_exact(*pair)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(8, 8), (16, 16), (33, 47), (250, 1000), (3, 40, 70),
+                                   (5, 17, 16, 19), (2, 40000), (40000, 3), (17, 33000)], ids=str)
+def test_tiles_are_turned(shape: tuple[int, ...], dtype: Any) -> None:
+    """An operand whose memory runs across the rows, with rows and columns left over, beside one
+    that is repeated along either axis; results of one and of two expressions, and into `out`."""
+    r = np.random.default_rng(0)
+    a = r.normal(size=shape).astype(dtype)
+    across = r.normal(size=(*shape[:-2], shape[-1], shape[-2])).astype(dtype).swapaxes(-1, -2)
+    every = [across, np.moveaxis(r.normal(size=(*shape[1:], shape[0])).astype(dtype), -1, 0)]
+    names, c = ["a", "b", "c"], var("c")
+    one = loops.pointwise("turned", names, [A - B * c], single=False)
+    two = loops.pointwise("turned", names, [A + B, B * c], single=False)
+    assert one is not None and two is not None
+    for b, c in itertools.product(every, (a[:1], a[..., :1], across)):
+        want = a - b * c
+        assert same(one(a, b, c)[0], want)
+        for got, w in zip(two(a, b, c), (a + b, b * c), strict=True):
+            assert same(got, w)
+        out = a.copy()
+        assert one(out, b, c, out=[out])[0] is out and same(out, want)
+
+
+def test_which_operands_are_turned() -> None:
+    """One that runs across the rows; not where tiles would be long texts, rows short, or values
+    are converted."""
+    def modes(strides: Any, kind: str = "double", exprs: Any = (A + B,), inner: int = 50) -> str:
+        lay = loops.Layout((40,), inner, strides)
+        stored = [(kind, "float" if kind == "half" else kind)] * 3
+        sizes = [2 if kind == "half" else 8] * 3
+        return loops._tiled(lay, lay.modes(sizes), stored, sizes, exprs)
+    assert modes(((400, 8), (8, 320), (400, 8))) == "ctc"
+    assert modes(((8, 320), (8, 320), (400, 8))) == "tgc"
+    assert modes(((400, 8), (16, 640), (400, 8))) == "cgc"
+    assert modes(((24, 8), (8, 320), (24, 8)), inner=3) == "cgc"
+    long = [sum((A * float(k) for k in range(2, 40)), B)]
+    assert modes(((400, 8), (8, 320), (400, 8)), exprs=long) == "cgc"
+    assert modes(((100, 2), (2, 80), (100, 2)), kind="half") == "cgc"
+
+
 @pytest.mark.parametrize("shape", [(700, 7, 5), (1, 3, 11, 900, 3), (33, 2, 300, 4)])
 def test_chunks_begin_and_end_within_a_turn_of_an_axis(shape: tuple[int, ...]) -> None:
     """Short rows whose number per chunk is no multiple of the axis above them."""

@@ -154,6 +154,20 @@ def gather(f: Function, p: Value, stored: str, n: int, stride: Value, left: Valu
     return _widen(f, v)
 
 
+def turned(f: Function, columns: Sequence[Value]) -> list[Value]:
+    """The n rows of a tile whose n columns are these vectors of n elements."""
+    v, n = list(columns), len(columns)
+    s = n // 2
+    while s:
+        for i in range(n):
+            if not i & s:
+                a, b = v[i], v[i + s]
+                v[i] = f.shuffle(a, b, [n + j - s if j & s else j for j in range(n)])
+                v[i + s] = f.shuffle(a, b, [n + j if j & s else j + s for j in range(n)])
+        s //= 2
+    return v
+
+
 def store(f: Function, v: Value, p: Value, stored: str, *, mask: Value | None = None,
           stream: bool = False) -> None:
     """Store register values in the type of memory (half and bfloat round to nearest even)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,8 @@ _BLOCK = 16384          # elements of a chunk
 _LINE = 256             # elements that a row needs for its stores to go around the cache
 _TOGETHER = 2           # vectors a turn of approximated functions of large arrays
 _MAX_OUTER = 7
+_TILE = 64              # operations on vectors that a tile's text may have
+_TURNED = 16            # a multiple of the rows of every tile
 _MAX_PLANS = 4096
 
 
@@ -180,14 +182,14 @@ class Pointwise:
     def _kernel(self, args: Sequence[Any], arrays: list[Array], outs: Sequence[Any], lay: Layout,
                 sizes: Sequence[int], dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any],
                 shape: tuple[int, ...]) -> tuple[launch.Entry, int]:
-        modes = lay.modes(sizes)
         stored = [codegen.storage(d) or ("", "")
                   for d in (*(a.dtype for a in arrays), *dtypes)]
+        modes = _tiled(lay, lay.modes(sizes), stored, sizes, self.exprs)
         names = [p for p, a in zip(self.params, args, strict=True) if type(a) is np.ndarray]
         scalars = [p for p, a in zip(self.params, args, strict=True) if type(a) is not np.ndarray]
         scalars += self.keyword
         size = int(np.prod(shape, dtype=np.int64))
-        big = lay.inner >= _LINE and codegen.streams(size * dtype.itemsize)
+        big = lay.inner >= _LINE and "t" not in modes and codegen.streams(size * dtype.itemsize)
         around = tuple(big and o is None for o in outs)
         together = _TOGETHER if size > 2 * _BLOCK and codegen.pairs(self.exprs) else 1
         job = _Job(self.exprs, names, scalars, [s[0] for s in stored], modes, len(lay.outer),
@@ -272,6 +274,20 @@ def _dense(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(out))
 
 
+def _tiled(lay: Layout, modes: str, stored: Sequence[tuple[str, str]], sizes: Sequence[int],
+           exprs: Sequence[Expr]) -> str:
+    """The modes with "t" for an operand that lies contiguous across the rows, if tiles of it are to
+    be turned in registers: gathered, each of its elements is a load of its own, and where rows are
+    long its lines have left the cache before the next row needs them."""
+    for k in range(len(sizes) - len(exprs)):
+        kind, register = stored[k]
+        if modes[k] == "g" and kind == register and lay.outer and lay.strides[k][-2] == sizes[k]:
+            n = codegen.width(register)
+            if lay.outer[-1] >= n <= lay.inner and n * codegen.weight(exprs) <= _TILE:
+                return modes[:k] + "t" + modes[k + 1:]
+    return modes
+
+
 def _words(lay: Layout) -> list[int]:
     """[chunks, blocks per row, block, rows per chunk, rows, inner, outer..., strides...]."""
     rows = int(np.prod(lay.outer, dtype=np.int64))
@@ -282,6 +298,8 @@ def _words(lay: Layout) -> list[int]:
     block = -(-block // 64) * 64 if blocks > 1 else lay.inner
     blocks = max(1, -(-lay.inner // max(1, block)))
     group = 1 if blocks > 1 else max(1, min(rows, _BLOCK // max(1, lay.inner)))
+    if any([len(s) > 1 and abs(s[-1]) > abs(s[-2]) > 0 for s in lay.strides]):
+        group = -(-group // _TURNED) * _TURNED       # whole tiles
     chunks = blocks * -(-rows // group)
     if rows * lay.inner <= 2 * _BLOCK:
         group, chunks = rows, 1
@@ -320,13 +338,7 @@ class _Job(NamedTuple):
             starts = [f.at(p, "i8", _offset(f, above, dims[:-1], s[:-2])) if outer > 1 else p
                       for p, s in zip(pointers, steps, strict=True)]
 
-            def one(i: Value, _: list[Value]) -> list[Value]:
-                here = [f.at(p, "i8", i * s[-2]) if outer else p
-                        for p, s in zip(starts, steps, strict=True)]
-                self._row(f, here, [s[-1] for s in steps],
-                          {wide: dict(values) for wide, values in env.items()}, j0, j1, n)
-                return []
-            f.loop(i0, i1, 1, [], one)
+            self._rows(f, starts, steps, env, (i0, i1, j0, j1), n)
 
         def chunk(c: Value, _: list[Value]) -> list[Value]:
             if outer < 1:
@@ -355,6 +367,35 @@ class _Job(NamedTuple):
         if any(self.around):
             codegen.fence(f)
 
+    def _rows(self, f: Function, starts: list[Value], steps: list[list[Value]],
+              env: dict[int, dict[str, Value]], span: tuple[Value, Value, Value, Value], n: int
+              ) -> None:
+        """Rows i0 to i1 - 1, of each the columns j0 to j1 - 1."""
+        i0, i1, j0, j1 = span
+
+        def from_column(first: Value) -> Callable[[Value, list[Value]], list[Value]]:
+            def one(i: Value, _: list[Value]) -> list[Value]:
+                here = [f.at(p, "i8", i * s[-2]) if self.outer else p
+                        for p, s in zip(starts, steps, strict=True)]
+                self._row(f, here, [s[-1] for s in steps],
+                          {wide: dict(values) for wide, values in env.items()}, first, j1, n)
+                return []
+            return one
+
+        if "t" in self.modes:
+            whole = i0 + (i1 - i0) / n * n
+            middle = j0 + (j1 - j0) / n * n
+
+            def tiles(i: Value, _: list[Value]) -> list[Value]:
+                rows = [[f.at(p, "i8", (i + r) * s[-2])
+                         for p, s in zip(starts, steps, strict=True)] for r in range(n)]
+                self._tiles(f, rows, [s[-1] for s in steps], env[n], j0, middle, n)
+                return []
+            f.loop(i0, whole, n, [], tiles)
+            f.loop(i0, whole, 1, [], from_column(middle))
+            i0 = whole
+        f.loop(i0, i1, 1, [], from_column(j0))
+
     def _row(self, f: Function, starts: list[Value], steps: list[Value],
              env: dict[int, dict[str, Value]], j0: Value, j1: Value, n: int) -> None:
         """Columns j0 to j1 - 1; `env` has the constants along the row by the lanes they fill."""
@@ -375,6 +416,26 @@ class _Job(NamedTuple):
         streamed = [p for p, around in zip(starts[inputs:], self.around, strict=True) if around]
         codegen.streaming_loop(f, j0, j1, n, streamed, body, self.together)
 
+    def _tiles(self, f: Function, rows: list[list[Value]], steps: list[Value],
+               env: dict[str, Value], j0: Value, j1: Value, n: int) -> None:
+        """Columns j0 to j1 - 1, whole vectors, of n rows: what lies across them is read n columns
+        at a time, down these, and turned."""
+        inputs, k = len(self.names), self.modes.index("t")
+        constant = [{name: f.splat(codegen.load_scalar(f, row[i], self.stored[i]), n)
+                     for i, name in enumerate(self.names) if self.modes[i] == "s"} for row in rows]
+
+        def tile(j: Value, _: list[Value]) -> list[Value]:
+            columns = [codegen.load(f, f.at(rows[0][k], "i8", (j + c) * steps[k]), self.stored[k],
+                                    n) for c in range(n)]
+            for row, fixed, turned in zip(rows, constant, codegen.turned(f, columns), strict=True):
+                values = self._values(f, row, steps, {**env, **fixed, self.names[k]: turned}, j,
+                                      j1, None, n)
+                for i, v in enumerate(values, inputs):
+                    v = f.splat(v, n) if v.ty in ("i1", self.register) else v
+                    codegen.store(f, v, f.at(row[i], self.stored[i], j), self.stored[i])
+            return []
+        f.loop(j0, j1, n, [], tile)
+
     def _values(self, f: Function, starts: list[Value], steps: list[Value],
                 env: dict[str, Value], j: Value, end: Value, mask: Value | None,
                 n: int) -> list[Value]:
@@ -384,7 +445,7 @@ class _Job(NamedTuple):
             kind = self.stored[k]
             if self.modes[k] == "c":
                 here[name] = codegen.load(f, f.at(starts[k], kind, j), kind, n, mask=mask)
-            elif self.modes[k] == "g":
+            elif self.modes[k] in "gt" and name not in here:
                 p = f.at(starts[k], "i8", j * steps[k])
                 here[name] = codegen.gather(f, p, kind, n, steps[k],
                                              None if mask is None else end - j)
