@@ -97,10 +97,14 @@ def _del_grad(self: Tensor) -> None:
 def _set_data(self: Tensor, new: Tensor) -> None:
     if not isinstance(new, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
+    if self._rg and not is_inexact(new.array.dtype):
+        raise AutogradError("data set to a tensor that requires gradients must be floating point "
+                            f"or complex dtype, got {new.dtype}")
     had = self._cell.version if self._cell is not None else 0
     self.array = new.array
-    self._cell = core.share_cell(new)
-    if had >= self._cell.version:
+    # where writes through .data do not count, both go on with counters of their own
+    self._cell = core.share_cell(new) if core.Cell.data_counts else self._cell or core.Cell()
+    if core.Cell.data_counts and had >= self._cell.version:
         self._cell.version = had + 1
         self._cell.touched = True
         self._cell.what = "assignment to .data"

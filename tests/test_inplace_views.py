@@ -535,9 +535,21 @@ class TestANewShapeWithViewsAlive:
         exact(w.grad, [[2.0], [4.0], [6.0]])
         exact(view, [2.0, 4.0, 6.0])
 
-    def test_with_history_it_is_refused_and_nothing_changes(self) -> None:
-        y = leaf([[1.0, 2.0]]) * 2.0
+    def test_with_history_both_stay_tied(self) -> None:
+        x = leaf([[1.0, 2.0]])
+        y = x * 2.0
         row = y[0]
-        with pytest.raises(RuntimeError, match="history refers to its shape"):
-            y.t_()
-        assert y.shape == (1, 2) and row.shape == (2,)
+        y.t_().mul_(3.0)
+        row.mul_(5.0)
+        assert y.shape == (2, 1) and row.shape == (2,)
+        exact(row, [30.0, 60.0])
+        exact(y, [[30.0], [60.0]])
+        (y.sum() + row.sum()).backward()
+        exact(x.grad, [[60.0, 60.0]])
+
+    def test_a_leaf_with_views_is_refused_and_nothing_changes(self) -> None:
+        x = leaf([[1.0, 2.0]])
+        row = x[0]
+        with ad.no_grad(), pytest.raises(RuntimeError, match="history refers to its shape"):
+            x.t_()
+        assert x.shape == (1, 2) and row.shape == (2,)

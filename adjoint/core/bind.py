@@ -496,8 +496,8 @@ def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
     t._cell = share_cell(parent)
     t._base = root
     t._steps = (*parent._steps, (op, attrs, index))
-    t._creation = ("no_grad" if not mode & GRAD else "multi" if index >= 0
-                   else parent._creation)
+    t._creation = ("inference" if mode & INFERENCE else "no_grad" if not mode & GRAD
+                   else "multi" if index >= 0 else parent._creation)
     kids = root._kids
     if kids is None:
         kids = root._kids = []

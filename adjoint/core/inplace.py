@@ -341,41 +341,54 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
     wants = any([isinstance(a, Tensor) and a._rg for a in args])
     if not wants and not (base is not None and base._rg):
         return False
-    if target._rg and target.is_leaf and target._base is None:
-        raise AutogradError(
-            "a leaf Variable that requires grad is being used in an in-place operation.\n"
-            f"  at {provenance.here(sys._getframe(1))}\n"
-            "  fix: update parameters under `with no_grad():`, or write out of place (w = w - g)")
-    if base is not None:
-        if base._rg and base.is_leaf and target._creation != "no_grad":
-            raise AutogradError(
-                "a view of a leaf Variable that requires grad is being used in an in-place "
-                f"operation.\n  at {provenance.here(sys._getframe(1))}\n"
-                "  fix: clone the leaf first, or update it under `with no_grad():`")
-        if target._creation == "multi":
-            name = target.grad_fn.forward_name if target.grad_fn else "a multi-output view"
-            raise AutogradError(
-                f"Output {target.output_nr} of {name} is a view and is being modified inplace. "
-                "This view is the output of a function that returns multiple views. Such "
-                "functions do not allow the output views to be modified inplace. You should "
-                "replace the inplace operation by an out-of-place one.")
-        if target._creation == "function":
-            name = target.grad_fn.forward_name if target.grad_fn else "a custom Function"
-            raise AutogradError(
-                f"Output {target.output_nr} of {name} is a view and is being modified inplace. "
-                "This view was created inside a custom Function (or because an input was returned "
-                "as-is) and the autograd logic to handle view+inplace would override the custom "
-                "backward associated with the custom Function, leading to incorrect gradients. "
-                "This behavior is forbidden. You can fix this by cloning the output of the custom "
-                "Function.")
-        if target._creation == "no_grad":
-            raise AutogradError(
-                "A view was created in no_grad mode and is being modified inplace with grad mode "
-                "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. "
-                "You can clarify your code by moving both the view and the inplace either both "
-                "inside the no_grad block (if you don't want the inplace to be tracked) or both "
-                "outside (if you want the inplace to be tracked).")
+    refuse_rewriting(target)
     return True
+
+
+def refuse_rewriting(target: Tensor) -> None:
+    """Raise where the history of `target` may not be replaced, under grad mode."""
+    base = target._base
+    if base is None:
+        if target._rg and target.is_leaf:
+            raise AutogradError(
+                "a leaf Variable that requires grad is being used in an in-place operation.\n"
+                f"  at {provenance.here(sys._getframe(2))}\n  fix: update parameters under "
+                "`with no_grad():`, or write out of place (w = w - g)")
+        return
+    born = target._creation
+    node = target.grad_fn
+    if born in ("no_grad", "multi") and node is None and any(s[2] >= 0 for s in target._steps):
+        born = "no_grad multi"
+    if born in _REFUSED:
+        which = f"Output {target.output_nr} of {node.forward_name}" if node else "This tensor"
+        raise AutogradError(_REFUSED[born].format(which=which))
+    if base._rg and base.is_leaf:
+        raise AutogradError(
+            "a view of a leaf Variable that requires grad is being used in an in-place "
+            f"operation.\n  at {provenance.here(sys._getframe(2))}\n"
+            "  fix: clone the leaf first, or update it under `with no_grad():`")
+
+
+_MODE = ("A view was created in {mode} mode and is being modified inplace {when}. Given that this "
+         "use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
+         "moving both the view and the inplace either both inside the {block} block (if you don't "
+         "want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
+_MANY = ("This view is the output of a function that returns multiple views. Such functions do not "
+         "allow the output views to be modified inplace. You should replace the inplace operation "
+         "by an out-of-place one.")
+_REFUSED = {
+    "multi": "{which} is a view and is being modified inplace. " + _MANY,
+    "no_grad multi": "A view was created in no_grad mode and is being modified inplace with grad "
+                     "mode enabled. " + _MANY,
+    "function": (
+        "{which} is a view and is being modified inplace. This view was created inside a custom "
+        "Function (or because an input was returned as-is) and the autograd logic to handle "
+        "view+inplace would override the custom backward associated with the custom Function, "
+        "leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning "
+        "the output of the custom Function."),
+    "no_grad": _MODE.format(mode="no_grad", when="with grad mode enabled", block="no_grad"),
+    "inference": _MODE.format(mode="inference", when="in normal mode", block="inference_mode"),
+}
 
 
 def write(op_: Op, target: Tensor, arrays: Sequence[Any], attrs: Mapping[str, Any],
@@ -473,7 +486,7 @@ def rebase(target: Tensor, made: Tensor) -> None:
     """`target` now is what `made` is: move the history over, and tell base and views."""
     root = target._base
     if root is None:
-        _move(target, made._edge)
+        move_history(target, made._edge)
         refresh_views(target, None)
         return
     old = shadow_edge(root)
@@ -482,11 +495,11 @@ def rebase(target: Tensor, made: Tensor) -> None:
     plan = scatter_into.op.plan((1 if old._rg else 0) | 2)
     grown = record(scatter_into.op, plan, (old, src),
                    {"steps": target._steps}, (root.array,), state() & ~WATCH)
-    _move(root, grown._edge)
+    move_history(root, grown._edge)
     refresh_views(root, None)
 
 
-def _move(t: Tensor, edge: Any) -> None:
+def move_history(t: Tensor, edge: Any) -> None:
     """Give `t` a new place in the graph; `retain_grad` goes with it, hooks stay behind."""
     if t._retains and t._edge is not None:
         old = t._edge.node if type(t._edge) is Port else t._edge
@@ -516,12 +529,12 @@ def refresh_views(root: Tensor, skip: Tensor | None) -> None:
     try:
         for ref in list(kids):
             kid = ref()
-            if kid is None or kid is skip or kid._creation in ("no_grad", "function"):
+            if kid is None or kid is skip or kid._creation in ("no_grad", "inference", "function"):
                 continue
             stand_in = shadow_edge(root)
             fresh = replay(stand_in, kid._steps)
             if kid._retains and fresh._rg:
-                _move(kid, fresh._edge)
+                move_history(kid, fresh._edge)
             kid._edge, kid._rg = fresh._edge, fresh._rg
     finally:
         modes.restore(token, mode)
@@ -571,4 +584,5 @@ def is_leaf_edge(edge: Any) -> bool:
 
 
 __all__ = ["Aval", "aval_of", "assign", "check_fit", "check_writable", "inplace",
-           "inplace_method", "lend", "rebase", "refresh_views", "replay", "scatter_into", "settle"]
+           "inplace_method", "lend", "move_history", "rebase", "refresh_views", "refuse_rewriting",
+           "replay", "scatter_into", "settle"]

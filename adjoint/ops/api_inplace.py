@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
-from adjoint.core.inplace import inplace, reshape_level
+from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
+from adjoint.core.inplace import inplace, move_history, refuse_rewriting, reshape_level
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor, bump, edge_of, share_cell, wrap
 from adjoint.ops import pointwise as p
@@ -120,6 +120,7 @@ def _step_aside(self: Any, kids: list[Any]) -> None:
     """Another object for the same value becomes the root of the views; `self` is one of them."""
     root: Any = wrap(self.array)
     root._cell, root._kids = share_cell(self), [*self._kids, weakref.ref(self)]
+    root._rg, root._edge = self._rg, self._edge
     for kid in kids:
         kid._base = root
     self._base, self._steps, self._kids = root, (), None
@@ -127,11 +128,11 @@ def _step_aside(self: Any, kids: list[Any]) -> None:
 
 def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     """`self` becomes what `view(self)` is: the same memory, another shape, a longer history."""
-    if self._rg and self.is_leaf and state() & GRAD:
-        raise AutogradError("a leaf Variable that requires grad is being used in an in-place "
-                            f"operation ({name}).")
+    base = self._base
+    if state() & GRAD and (self._rg or base is not None and base._rg):
+        refuse_rewriting(self)
     kids = [kid for ref in self._kids or () if (kid := ref()) is not None]
-    if kids and (self.level or self._rg or any(kid._rg for kid in kids)):
+    if kids and (self.level or self._rg and self.is_leaf):
         raise NotSupported(f"{name}: the tensor has views, whose history refers to its shape; use "
                            f"{name.rstrip('_')} and keep the result")
     if kids:
@@ -146,7 +147,10 @@ def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     if self._base is not None:
         self._steps = (*self._steps, *made._steps)
     self.array = made.array
-    self._edge, self._rg = made._edge, made._rg
+    if made._rg:
+        move_history(self, made._edge)
+    elif self._rg and self.is_leaf:             # under no_grad it stays the leaf that it was
+        edge_of(self).shape = self.array.shape
     bump(self, name)
     return self
 
@@ -163,6 +167,12 @@ def _declare_shapes() -> None:
 
 
 _declare_shapes()
+
+
+@public("as_strided_", function=False)
+def as_strided_(self: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """The tensor itself takes other sizes and steps over its memory."""
+    return reshaped(self, "as_strided_", FUNCTIONS["as_strided"], size, stride, storage_offset)
 
 
 def _declare_values() -> None:
@@ -207,15 +217,32 @@ def fill_diagonal_(self: Any, fill_value: Any, wrap: bool = False) -> Any:
 
 @public("resize_", function=False)
 def resize_(self: Any, *sizes: Any, memory_format: Any = None) -> Any:
-    """Another shape in place; elements are kept in order, new ones are 0."""
+    """Another shape in place, over the same memory in its order. Where that is too small it moves
+    to memory of its own, with 0 in what is new, and views show the old one."""
     shape = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     if self.requires_grad:
         raise ArgumentError("cannot resize variables that require grad")
-    old = self.array.reshape(-1)
-    new = np.zeros(math.prod(shape), old.dtype)
-    k = min(old.size, new.size)
-    new[:k] = old[:k]
-    self.array = new.reshape(shape)
+    if min(shape, default=0) < 0:
+        raise ArgumentError(f"resize_: no size may be negative, got {list(shape)}")
+    n, old = math.prod(shape), self.array
+    if type(old) is not np.ndarray:
+        self.array = type(old)(shape, old.dtype)
+        bump(self, "resize_")
+        return self
+    if n <= old.size and old.flags.c_contiguous:
+        flat = functools.partial(FUNCTIONS["as_strided"], size=(n,), stride=(1,))
+        return reshaped(self, "resize_", lambda t: flat(t).view(shape))
+    octets = self.untyped_storage()._bytes()[self.storage_offset() * old.itemsize:]
+    held = octets[:octets.size - octets.size % old.itemsize].view(old.dtype)
+    kids = [kid for ref in self._kids or () if (kid := ref()) is not None]
+    if kids:
+        _step_aside(self, kids)
+    self._base, self._steps = None, ()
+    if n > held.size:
+        new, self._cell = np.zeros(n, old.dtype), None
+        new[:held.size] = held
+        held = new
+    self.array = held[:n].reshape(shape)
     bump(self, "resize_")
     return self
 

@@ -18,7 +18,6 @@ from adjoint.ops import (
     vision,
 )
 from adjoint.ops.api_common import dtype_of, finish, many_dims, need_rank
-from adjoint.ops.api_join import split_with_sizes
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, rsqrt
 from adjoint.ops.pool import POOLS
@@ -38,7 +37,6 @@ public("affine_grid_generator", method=False)(vision.affine_grid)
 for _f in (loss.cosine_similarity, loss.pairwise_distance, network.pdist, network.bilinear,
            dropout.alpha_dropout, dropout.feature_alpha_dropout, group_norm.rms_norm):
     public(_f.__name__, method=False)(_f)
-public("unsafe_split_with_sizes")(split_with_sizes)
 
 
 @public("layer_norm", method=False)

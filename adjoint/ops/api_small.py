@@ -25,8 +25,8 @@ from adjoint.base.errors import (
     ShapeError,
     StructureError,
 )
-from adjoint.core.inplace import check_fit
-from adjoint.core.modes import warn
+from adjoint.core.inplace import check_fit, refuse_rewriting
+from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, alias, wrap
 from adjoint.ops.api_common import (
@@ -448,13 +448,6 @@ def _mapped(self: Any, f: Any, *others: Any) -> Any:
     return self.copy_(wrap(made.reshape(self.shape).astype(dtype_of(self))))
 
 
-@public("as_strided_", function=False)
-def as_strided_(self: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-    """The tensor itself takes other sizes and steps over its memory."""
-    from adjoint.ops.api_inplace import reshaped
-    return reshaped(self, "as_strided_", FUNCTIONS["as_strided"], size, stride, storage_offset)
-
-
 @public("resize", function=False)
 def resize(self: Any, *sizes: Any) -> Any:
     """This tensor with another shape of as many elements; `resize_` changes the tensor itself."""
@@ -496,8 +489,10 @@ def set_(self: Any, source: Any = None, storage_offset: int = 0, size: Any = Non
     else:
         shown = _placed(self, source, storage_offset, size, stride)
     if shown.dtype != self.dtype:
-        raise DTypeError(f"set_: expected a source of {self.dtype}, got {shown.dtype}. Could not "
-                         "set tensor of another type")
+        raise DTypeError(f"Could not set tensor of type {shown.dtype} to a tensor of type "
+                         f"{self.dtype}")
+    if self.requires_grad and state() & GRAD:
+        refuse_rewriting(self)
     self.data = shown
     return self
 

@@ -102,8 +102,23 @@ for _view in ("expand", "diagonal", "permute", "transpose", "t", "squeeze", "uns
 _copied("unfold_copy", METHODS["unfold"])
 _copied("alias_copy", lambda input: input)
 _copied("view_copy", lambda input, size: reshape(input, tuple(size)))
-public("unsafe_chunk")(FUNCTIONS["chunk"])
-public("unsafe_split")(FUNCTIONS["split"])
+
+
+def _unsafe(name: str, split: Any) -> None:
+    """Declare a splitting whose results may be written to."""
+    def f(input: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = split(input, *args, **kwargs)
+        for part in parts:
+            if part._creation == "multi":
+                part._creation = ""
+        return parts
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"`{split.__name__}`, whose results may be written to."
+    public(name)(f)
+
+
+for _split in ("chunk", "split", "split_with_sizes"):
+    _unsafe("unsafe_" + _split, FUNCTIONS[_split])
 public("slice_copy", method=False)(lambda input, dim=0, start=None, end=None, step=1: clone_op(
     input[(*(slice(None),) * one_dim(input, dim), slice(start, end, step))]))
 
