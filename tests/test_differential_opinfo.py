@@ -49,7 +49,6 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
     "*": {
         "as_strided_scatter": OVERWRITTEN,
         "cov": f"weights of lower precision are promoted first; {ROUNDING}",
-        "nn.functional.batch_norm": "an input without a channel axis is refused, also an empty one",
         "nn.functional.ctc_loss": CONVENTION,
         "histogramdd": "bin edges that do not increase are refused",
         "istft": "the window has a gradient, too",
