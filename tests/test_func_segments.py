@@ -142,6 +142,14 @@ def test_a_step_that_changes_is_refused() -> None:
         ys.sum().backward()
 
 
+def test_a_step_that_writes_to_its_carry_is_refused() -> None:
+    """F60: by backward; run again it would begin with what it has written."""
+    w = ad.tensor(W, requires_grad=True)
+    c, _ = af.scan(lambda c, _: (c * w, c.add_(1.0)), ad.tensor(X), length=1, segments=1)
+    with pytest.raises(AutogradError, match="modified by an inplace operation: a step wrote"):
+        c.sum().backward()
+
+
 def test_what_was_freed_is_named() -> None:
     """F21: a second backward, as everywhere."""
     x = ad.tensor(X, requires_grad=True)

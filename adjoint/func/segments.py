@@ -20,6 +20,7 @@ from adjoint.autograd.checkpoint import CheckpointError, checkpoint, repeatable
 from adjoint.autograd.engine import running_walk, walk
 from adjoint.autograd.function import Function
 from adjoint.autograd.modes import enable_grad
+from adjoint.base.errors import AutogradError
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.node import AccumulateGrad, Port, next_sequence
 from adjoint.core.tensor import Tensor, alias, edge_of, wrap
@@ -71,7 +72,9 @@ def _recorded(first: Run, run: Run, args: Sequence[Any]) -> Sequence[Any] | None
     """The call as a node of the graph: `first` now, `run` from then on. None where values of a
     transform come out of it."""
     leaves, since = tuple(map(_leaf, args)), next_sequence()
+    versions = [t._cell.version for t in leaves]
     outs = first(*leaves)
+    written = [t._cell.version for t in leaves] != versions
     if any([isinstance(o, Tensor) and o.level for o in outs]):
         return None
     moving = [_moves(o) for o in outs]
@@ -81,9 +84,17 @@ def _recorded(first: Run, run: Run, args: Sequence[Any]) -> Sequence[Any] | None
     entries = _entries(edges, leaves, since, {})
     values = [alias(o) if isinstance(o, Tensor) else o for o in outs]
     del outs, edges, leaves
-    found: Sequence[Any] = Segment.apply(run, values, moving, len(args), *args,
+    again = _refuse if written else run
+    found: Sequence[Any] = Segment.apply(again, values, moving, len(args), *args,
                                          *map(_stand_in, entries.values()))
     return found
+
+
+def _refuse(*_: Any) -> Sequence[Any]:
+    raise AutogradError(
+        "scan: one of the tensors needed for gradient computation has been modified by an inplace "
+        "operation: a step wrote to its carry or row, so that its segment cannot run again; write "
+        "to a clone(), or leave out segments=")
 
 
 def _node(edge: Any) -> tuple[Any, int]:
