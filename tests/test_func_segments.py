@@ -1,4 +1,4 @@
-"""Scans in segments: every order of gradient, what steps close over, and memory (F54, F60)."""
+"""Scans in segments: every order of gradient, what steps close over, and memory (F54, F70, F81)."""
 from __future__ import annotations
 
 import tracemalloc
@@ -103,7 +103,7 @@ def test_scan_within_a_scan() -> None:
 
 
 def test_random_steps_are_drawn_once() -> None:
-    """F60: a segment that runs again draws what it drew, and what follows draws on."""
+    """F81: a segment that runs again draws what it drew, and what follows draws on."""
     def run(cut: Any) -> Any:
         ad.manual_seed(3)
 
@@ -134,7 +134,7 @@ def test_results_that_do_not_move() -> None:
 
 
 def test_a_step_that_changes_is_refused() -> None:
-    """F60: the message says which shapes came out."""
+    """F81: the message says which shapes came out."""
     sizes = iter([2, 3])
     x = ad.tensor(1.0, requires_grad=True)
     _, ys = af.scan(lambda c, _: (c, c.expand(next(sizes))), x, length=1, segments=1)
@@ -143,7 +143,7 @@ def test_a_step_that_changes_is_refused() -> None:
 
 
 def test_a_step_that_writes_to_its_carry_is_refused() -> None:
-    """F60: by backward; run again it would begin with what it has written."""
+    """F70: by backward; run again it would begin with what it has written."""
     w = ad.tensor(W, requires_grad=True)
     c, _ = af.scan(lambda c, _: (c * w, c.add_(1.0)), ad.tensor(X), length=1, segments=1)
     with pytest.raises(AutogradError, match="modified by an inplace operation: a step wrote"):
@@ -151,7 +151,7 @@ def test_a_step_that_writes_to_its_carry_is_refused() -> None:
 
 
 def test_what_was_freed_is_named() -> None:
-    """F21: a second backward, as everywhere."""
+    """F18: a second backward, as everywhere."""
     x = ad.tensor(X, requires_grad=True)
     out = af.scan(lambda c, _: (c.sin(), None), x, length=4, segments=2)[0].sum()
     out.backward(retain_graph=True)
@@ -172,7 +172,7 @@ STACKS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", STACKS)
 def test_memory_grows_as_the_root_of_the_steps(name: str) -> None:
-    """F60: four times the steps take about twice the arrays, not four times."""
+    """F70: four times the steps take about twice the arrays, not four times."""
     def peak(steps: int) -> float:
         def f(x: Any) -> Any:
             c, _ = af.scan(lambda c, _: (c.sin() * 1.01, None), x, length=steps, segments="sqrt")
@@ -187,7 +187,7 @@ def test_memory_grows_as_the_root_of_the_steps(name: str) -> None:
 
 
 def test_the_graph_holds_a_node_per_segment() -> None:
-    """F60: not one per step and op."""
+    """F70: not one per step and op."""
     x = ad.tensor(np.ones(1000), requires_grad=True)
     out = af.scan(lambda c, _: (c.sin() * 1.01, None), x, length=100, segments="sqrt")[0].sum()
     nodes, stack = set(), [out.grad_fn]
