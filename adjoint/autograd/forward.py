@@ -192,8 +192,8 @@ def through_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
     primals = tuple(p for p, _ in parts)
     tangents = tuple(t for _, t in parts)
     if cls.jvp is Function.jvp:
-        raise NotSupported(f"You are trying to use jvp with {cls.__name__}, which has no jvp "
-                           "staticmethod; define jvp(ctx, *tangents) to push tangents through it")
+        raise NotSupported("You must implement the jvp function for custom autograd.Function to use"
+                           f" it with forward mode AD. ({cls.__name__}: jvp(ctx, *tangents))")
     ctx = FunctionCtx()
     if cls.setup_context is Function.setup_context:
         out = cls.forward(ctx, *primals)

@@ -23,7 +23,7 @@ from adjoint.base.errors import AutogradError, DTypeError, NotSupported, ShapeEr
 from adjoint.core import bind as dispatch
 from adjoint.core import modes
 from adjoint.core.bind import tensor_of
-from adjoint.core.inplace import rebase
+from adjoint.core.inplace import rebase, refuse_rewriting
 from adjoint.core.modes import GRAD, WATCH, state, warn
 from adjoint.core.tensor import (
     Cell,
@@ -56,10 +56,10 @@ class FunctionCtx:
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors (or None) for backward; versions are checked when they are read."""
-        for t in tensors:
+        for i, t in enumerate(tensors):
             if t is not None and not isinstance(t, Tensor):
                 raise TypeError("save_for_backward can only save variables, but argument "
-                                f"{tensors.index(t)} is of type {type(t).__name__}")
+                                f"{i} is of type {type(t).__name__}")
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
@@ -148,6 +148,10 @@ class FunctionNode(WideNode):
         out: list[Any] = []
         for i, (r, e) in enumerate(zip(results, self.edges, strict=True)):
             if r is None or e is None:
+                if r is not None and not self.tensors[i]:
+                    raise AutogradError(
+                        f"function {self.name()} returned a gradient different than None at "
+                        f"position {i + 1}, but the corresponding forward input was not a Variable")
                 out.append(None)
                 continue
             if not isinstance(r, Tensor):
@@ -230,6 +234,9 @@ class Function(metaclass=_FunctionMeta):
     @classmethod
     def _pull(cls, ctx: Any, *grads: Any) -> Any:
         if cls.backward is not Function.backward:
+            if cls.vjp is not Function.vjp:
+                raise AutogradError("Implementing both 'backward' and 'vjp' for a custom Function "
+                                    "is not allowed. You should only implement one of them.")
             return cls.backward(ctx, *grads)
         return cls.vjp(ctx, *grads)
 
@@ -314,6 +321,8 @@ def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: 
         if recording and t._rg and t.is_leaf and t._base is None:
             raise AutogradError("a leaf Variable that requires grad has been used in an in-place "
                                 f"operation. ({cls.__name__}.forward marks it dirty)")
+        if recording:
+            refuse_rewriting(t)
     node.ports = len(outs) if many else 0
     if not many and not isinstance(output, Tensor):
         return output

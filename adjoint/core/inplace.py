@@ -357,8 +357,8 @@ def refuse_rewriting(target: Tensor) -> None:
         return
     born = target._creation
     node = target.grad_fn
-    if born in ("no_grad", "multi") and node is None and any(s[2] >= 0 for s in target._steps):
-        born = "no_grad multi"
+    if born == "multi" and node is None:
+        born = "multi without history"
     if born in _REFUSED:
         which = f"Output {target.output_nr} of {node.forward_name}" if node else "This tensor"
         raise AutogradError(_REFUSED[born].format(which=which))
@@ -378,8 +378,8 @@ _MANY = ("This view is the output of a function that returns multiple views. Suc
          "by an out-of-place one.")
 _REFUSED = {
     "multi": "{which} is a view and is being modified inplace. " + _MANY,
-    "no_grad multi": "A view was created in no_grad mode and is being modified inplace with grad "
-                     "mode enabled. " + _MANY,
+    "multi without history": "A view was created in no_grad mode and is being modified inplace "
+                             "with grad mode enabled. " + _MANY,
     "function": (
         "{which} is a view and is being modified inplace. This view was created inside a custom "
         "Function (or because an input was returned as-is) and the autograd logic to handle "

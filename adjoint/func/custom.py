@@ -6,7 +6,7 @@ from typing import Any
 
 from adjoint.autograd.function import Function, FunctionCtx, has_setup, run_function
 from adjoint.autograd.modes import no_grad
-from adjoint.base.errors import AutogradError, NotSupported
+from adjoint.base.errors import AutogradError, NotSupported, TransformError
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor
 from adjoint.func.rules import Rule, call_rule, zeros_like_value
@@ -88,8 +88,9 @@ class _Plain(Rule):
 
     def _push(self, primals: Any, tangents: Any) -> list[Any]:
         if self.cls.jvp is Function.jvp:
-            raise NotSupported(f"You are trying to use jvp with {self.cls.__name__}, which has no "
-                               "jvp staticmethod; define jvp(ctx, *tangents)")
+            raise NotSupported("You must implement the jvp function for custom autograd.Function to"
+                               f" use it with forward mode AD. ({self.cls.__name__}: jvp(ctx, "
+                               "*tangents))")
         ctx = self._context(primals, True)[0]
         ctx._to_save = ctx._to_save or ctx._for_forward
         full: list[Any] = [None] * len(self.args)
@@ -112,7 +113,12 @@ def _by_rule(trace: Any, rule: Any, args: tuple[Any, ...]) -> Any:
     """The outputs of a `vmap` staticmethod as mapped values."""
     parts = [trace.parts(a) if isinstance(a, Tensor) else (a, False) for a in args]
     dims = tuple(0 if b else None for _, b in parts)
-    out, out_dims = rule(Info(trace.size, trace.randomness), dims, *[v for v, _ in parts])
+    given = rule(Info(trace.size, trace.randomness), dims, *[v for v, _ in parts])
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise TransformError("Expected the vmap staticmethod to have two returns, an output and "
+                             "out_dims with pytree structure compatible with the output. Got a "
+                             f"{type(given)}")
+    out, out_dims = given
     if not isinstance(out, tuple):
         return _mapped(trace, out, out_dims)
     places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(out)
