@@ -122,6 +122,11 @@ class Absent:
     def __instancecheck__(self, x: Any) -> bool:
         return False
 
+    def __or__(self, other: Any) -> Absent:
+        return self                        # in annotations: of several types, one that is not here
+
+    __ror__ = __or__
+
 
 PAGE = "docs/compat.md"
 

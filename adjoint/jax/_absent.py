@@ -24,8 +24,10 @@ _OTHER = "it is not written"
 # module -> (why it is absent, its names); `name:there` is what that module has, `*_p` is every name
 # with that end (those of JAX's primitives).
 MODULES: dict[str, tuple[str, str]] = {
-    "api_util": (_PROGRAM, "argnums_partial debug_info donation_vector flatten_axes flatten_fun "
-                 "flatten_fun_nokwargs rebase_donate_argnums safe_map:_util.safe_map "
+    "api_util": (_PROGRAM, "argnums_partial debug_info:_partial.debug_info "
+                 "donation_vector flatten_axes flatten_fun:_partial.flatten_fun "
+                 "flatten_fun_nokwargs:_partial.flatten_fun_nokwargs "
+                 "rebase_donate_argnums safe_map:_util.safe_map "
                  "shaped_abstractify:core.get_aval"),
     "distributed": (_DEVICES, "initialize is_initialized shutdown"),
     "dlpack": (_DEVICES, "from_dlpack:numpy.from_dlpack is_supported_dtype"),
@@ -41,19 +43,23 @@ MODULES: dict[str, tuple[str, str]] = {
                     "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal Var:_jaxpr.Var "
                     "Primitive:_primitive.Primitive Token TraceTag array_types "
                     "jaxpr_as_fun:_jaxpr.jaxpr_as_fun "
+                    "get_opaque_trace_state:_inside.get_opaque_trace_state "
+                    "valid_jaxtype:_inside.valid_jaxtype "
                     "mapped_aval:_interpret.mapped_aval unmapped_aval:_interpret.unmapped_aval"),
     "extend.core.primitives": (_PROGRAM, "*_p"),
     "extend.ifrt_programs": (_BINARY, "ifrt_programs"),
-    "extend.linear_util": (_PROGRAM, "StoreException WrappedFun cache merge_linear_aux "
+    "extend.linear_util": (_PROGRAM, "StoreException WrappedFun:_partial.WrappedFun cache "
+                           "merge_linear_aux "
                            "transformation transformation2 transformation_with_aux "
-                           "transformation_with_aux2 wrap_init"),
+                           "transformation_with_aux2 wrap_init:_partial.wrap_init"),
     "extend.mlir": (_BINARY, "dialects ir passmanager hlo_to_stablehlo"),
     "extend.random": (_OTHER, "define_prng_impl random_seed rbg_prng_impl seed_with_impl "
                       "threefry2x32_p threefry_2x32 threefry_prng_impl unsafe_rbg_prng_impl"),
     "extend.sharding": (_DEVICES, "GSPMDSharding"),
     "extend.source_info_util": (_PROGRAM, "NameStack SourceInfo current current_name_stack "
                                 "extend_name_stack new_name_stack new_source_info "
-                                "register_exclusion reset_name_stack set_name_stack summarize "
+                                "register_exclusion:_inside.register_exclusion "
+                                "reset_name_stack set_name_stack summarize "
                                 "transform_name_stack user_context"),
     "experimental.array_serialization": (_DEVICES, "serialization"),
     "experimental.buffer_callback": (_BINARY, "Buffer ExecutionContext ExecutionStage "
@@ -136,11 +142,12 @@ MODULES: dict[str, tuple[str, str]] = {
                           "lower_jaxpr_to_module make_ir_context module_to_bytecode "
                           "module_to_string register_constant_handler "
                           "register_lowering:_interpret.register_lowering"),
-    "interpreters.partial_eval": (_PROGRAM, "DynamicJaxprTracer JaxprTracer PartialVal Val "
+    "interpreters.partial_eval": (_PROGRAM, "DynamicJaxprTracer JaxprTracer Val "
+                                  "PartialVal:_partial.PartialVal "
                                   "custom_partial_eval_rules dce_jaxpr dce_jaxpr_call_rule "
                                   "dce_jaxpr_closed_call_rule dce_jaxpr_consts dce_rules "
                                   "partial_eval_jaxpr_custom_rules trace_to_jaxpr_dynamic "
-                                  "trace_to_jaxpr_nounits"),
+                                  "trace_to_jaxpr_nounits:_partial.trace_to_jaxpr_nounits"),
     "interpreters.pxla": (_BINARY, "create_compile_options"),
     "interpreters.xla": (_BINARY, "Backend apply_primitive:_interpret.apply_primitive "
                          "canonicalize_dtype_handlers"),
@@ -157,10 +164,13 @@ NAMES: dict[str, tuple[str, str]] = {
          "reshard set_mesh shard_map smap"),
     "ad_checkpoint": (_PROGRAM, "Offloadable Recompute Saveable print_saved_residuals "
                       "saved_residuals"),
-    "core": (_PROGRAM, "AbstractValue Atom ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
+    "core": (_PROGRAM, "AbstractValue:_array.ShapeDtypeStruct Atom "
+             "ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
              "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal ParamDict Var:_jaxpr.Var "
              "Primitive:_primitive.Primitive Trace Value eval_context "
-             "eval_jaxpr:_jaxpr.eval_jaxpr jaxpr_as_fun:_jaxpr.jaxpr_as_fun"),
+             "eval_jaxpr:_jaxpr.eval_jaxpr jaxpr_as_fun:_jaxpr.jaxpr_as_fun "
+             "get_opaque_trace_state:_inside.get_opaque_trace_state "
+             "valid_jaxtype:_inside.valid_jaxtype"),
     "custom_derivatives": (_PROGRAM, "CustomVJPPrimal SymbolicZero custom_jvp_call_p "
                            "custom_vjp_call_p custom_vjp_primal_tree_values "
                            "zero_from_primal"),

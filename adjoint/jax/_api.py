@@ -445,7 +445,7 @@ def device_put(x: Any, device: Any = None, **_: Any) -> Any:
 
 def device_get(x: Any) -> Any:
     """A tree of arrays as NumPy's."""
-    return tree_map(lambda v: np.asarray(v) if isinstance(v, Array) and not is_traced(v) else v, x)
+    return tree_map(lambda v: np.asarray(v) if type(v) is Array and not is_traced(v) else v, x)
 
 
 def block_until_ready(x: Any) -> Any:
@@ -484,9 +484,10 @@ def process_indices(backend: Any = None) -> list[int]:
 host_id = process_index
 
 
-def named_scope(name: str) -> Any:
-    """A context that changes nothing."""
-    return contextlib.nullcontext()
+@contextlib.contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """A context that changes nothing; as a decorator the function itself."""
+    yield
 
 
 (enable_x64, disable_jit, debug_nans, debug_infs, numpy_dtype_promotion, numpy_rank_promotion,

@@ -36,7 +36,14 @@ _NUMBERS = {bool: "bool", int: "int", float: "float", complex: "complex"}
 METHODS: dict[str, F] = {}        # functions of `jax.numpy` that are methods too; filled by it
 
 
-class Array(Held):
+class _ArrayType(type(Held)):  # type: ignore[misc] # the metaclass of what it is derived from
+    """Arrays of keys are arrays to `isinstance`, as in JAX."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return type.__instancecheck__(cls, x) or hasattr(type(x), "holds_keys")
+
+
+class Array(Held, metaclass=_ArrayType):
     """An array of JAX's: immutable, with `.at` for changed copies.
 
     trace  the run that hides its values from Python; None where they can be seen
@@ -305,10 +312,12 @@ ScalarType.make = staticmethod(_cast)
 class ShapeDtypeStruct:
     """A shape and a dtype without values: what `eval_shape` gives and takes."""
 
-    def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False, **_: Any) -> None:
+    def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False,
+                 sharding: Any = None, **_: Any) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype if getattr(dtype, "name", "").startswith("key<") else as_dtype(dtype)
         self.weak_type = weak_type
+        self.sharding = sharding
 
     @property
     def ndim(self) -> int:

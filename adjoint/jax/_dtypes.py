@@ -14,6 +14,7 @@ import numpy as np
 
 from adjoint.base.dtypes import bfloat16 as _bfloat16
 from adjoint.base.dtypes import is_bfloat16, is_inexact
+from adjoint.base.errors import NotSupported
 
 Pair = tuple[np.dtype[Any], bool]          # (dtype, is it weak)
 
@@ -132,6 +133,8 @@ class ScalarType:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype."""
+        if self.__name__ in SMALL:
+            return _of_ml_dtypes(self.__name__)
         return _bfloat16.dtype if self.__name__ == "bfloat16" else np.dtype(self.__name__)
 
     def __call__(self, x: Any = 0) -> Any:
@@ -151,6 +154,21 @@ class ScalarType:
 SCALARS = {name: ScalarType(name) for name in (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
     "complex64 complex128").split()}
+
+
+# of eight bits and fewer: they have names and limits here, arrays of them are not there
+SMALL = {name: ScalarType(name) for name in (
+    "float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 "
+    "float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn float6_e2m3fn float6_e3m2fn int1 int2 int4 "
+    "uint1 uint2 uint4").split()}
+
+
+def _of_ml_dtypes(name: str) -> np.dtype[Any]:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise NotSupported(f"{name} needs ml_dtypes: pip install 'adjoint[amp]'") from None
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
@@ -175,7 +193,7 @@ _ABOVE = {
 
 @cache
 def _upward(name: str) -> frozenset[str]:
-    return frozenset({name}).union(*map(_upward, _ABOVE[name].split()))
+    return frozenset({name}).union(*map(_upward, _ABOVE.get(name, "").split()))
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
@@ -206,6 +224,11 @@ def lattice(pairs: frozenset[Pair]) -> Pair:
         frozenset({n}) if strict and n not in _WEAK else _upward(n) for n in names])
     if not common:
         kinds = ", ".join(sorted(repr(f"<class '{n}'>" if n in _WEAK else n) for n in set(names)))
+        if not SMALL.keys().isdisjoint(names):
+            raise TypePromotionError(
+                f"Input dtypes ({kinds}) have no available implicit dtype promotion path. To avoid "
+                "unintended promotion, dtypes of eight bits and fewer are not promoted: cast with "
+                ".astype")
         raise TypePromotionError(
             f"Input dtypes ({kinds}) have no available implicit dtype promotion path when "
             "jax_numpy_dtype_promotion=strict. Try explicitly casting inputs to the desired output "
@@ -240,6 +263,11 @@ def issubdtype(a: Any, b: Any) -> bool:
         SCALARS["bfloat16"].dtype if a == "bfloat16" else
         a.dtype if isinstance(a, ScalarType) else np.dtype(a))
     high = b.dtype if isinstance(b, ScalarType) else b
+    if isinstance(low, np.dtype) and low.name in SMALL:
+        whole = "int" in low.name
+        sign = np.unsignedinteger if low.name[0] == "u" else np.signedinteger
+        return high == low or high in (np.number, np.generic) or high in (
+            (np.integer, sign) if whole else (np.floating, np.inexact))
     if isinstance(low, np.dtype) and is_bfloat16(low):
         return high == low or high in (np.floating, np.inexact, np.number, np.generic)
     return bool(np.issubdtype(low, high))

@@ -38,7 +38,7 @@ class KeyArray:
 
     __slots__ = ("data",)
     dtype = KEY
-    weak_type = False
+    weak_type, holds_keys = False, True
     __hash__: Any = None
 
     def __init__(self, data: Any) -> None:

@@ -21,6 +21,11 @@ class extended(np.generic):
     """The category of dtypes that NumPy does not have."""
 
 
+class ExtendedDType:
+    """What libraries derive dtypes of their own from (`jax._src.dtypes`); there are no arrays of
+    them here."""
+
+
 class prng_key(extended):
     """The category of keys."""
 

@@ -60,12 +60,13 @@ PLACES = {
     "shard_map": "experimental.shard_map", "sharding": "sharding", "sharding_impls": "sharding",
     "source_info_util": "extend.source_info_util", "stages": "stages",
     "test_loader": "_src.test_util", "tree": "tree", "tree_util": "tree_util", "typing": "typing",
-    "util": "_util", "xla_bridge": "_lib"}
+    "traceback_util": "_inside", "util": "_util", "xla_bridge": "_lib",
+    "dispatch": "_inside"}
 # modules that are about how JAX is made
 INNER = """
     blocked_sampler buffer_callback cache_key clusters compilation_cache
     compilation_cache_interface compiler compute_on custom_api_util
-    custom_partitioning_sharding_rule debugger deprecations dispatch earray effects
+    custom_partitioning_sharding_rule debugger deprecations earray effects
     environment_info error_check extend frozen_dict hardware_utils hashable_array indexing
     interpreters.remat jaxpr_util lax.ann lax.eval_jaxpr lax.scaled_dot lazy_loader lib.mlir
     lib.mlir.dialects lib.triton literals logging_config lru_cache numpy.array_api_metadata
@@ -73,7 +74,7 @@ INNER = """
     random.philox2x32 random.philox4x32 random.rbg random.stateful_rng random.threefry4x32
     scipy.optimize._lbfgs scipy.optimize.bfgs scipy.optimize.line_search shard_alike sourcemap
     state state.discharge state.indexing state.primitives state.types state.utils
-    test_warning_util third_party third_party.scipy traceback_util xla_metadata xla_metadata_lib
+    test_warning_util third_party third_party.scipy xla_metadata xla_metadata_lib
     xla_transform""".split()
 _WHY = "it is inside JAX, and has no counterpart here"
 

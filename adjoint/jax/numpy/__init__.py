@@ -14,6 +14,7 @@ from adjoint.base.errors import missing as _missing
 from adjoint.jax._array import METHODS as _METHODS
 from adjoint.jax._array import Array, ShapeDtypeStruct
 from adjoint.jax._dtypes import SCALARS as _SCALARS
+from adjoint.jax._dtypes import SMALL as _SMALL
 from adjoint.jax._dtypes import as_dtype as _as_dtype
 from adjoint.jax._dtypes import issubdtype
 from adjoint.jax.numpy import (
@@ -36,7 +37,7 @@ for _part in _PARTS:
     globals().update(_part.NAMES)
     _METHODS.update(_part.NAMES)
 _elementwise.fill_operators(_products.NAMES["matmul"])
-globals().update(_SCALARS)
+globals().update(_SCALARS | _SMALL)
 
 bool_, float_, int_, uint, complex_ = (_SCALARS[n] for n in (
     "bool", "float64", "int64", "uint64", "complex128"))

@@ -1,6 +1,7 @@
 """What is asked about dtypes."""
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,16 @@ import numpy as np
 from adjoint.base.dtypes import finfo as _finfo
 from adjoint.base.dtypes import is_bfloat16
 from adjoint.jax._array import as_array, pair_of
-from adjoint.jax._dtypes import ScalarType, as_dtype, default_dtype, lattice
+from adjoint.jax._dtypes import SMALL, ScalarType, as_dtype, default_dtype, lattice
 
 
 def finfo(dtype: Any) -> Any:
     """Limits of a floating dtype."""
     kind = as_array(dtype).dtype if pair_of(dtype) is not None else (
         dtype.dtype if isinstance(dtype, ScalarType) else np.dtype(dtype))
+    if kind.name in SMALL:
+        limits: Any = importlib.import_module("ml_dtypes")
+        return limits.finfo(kind)
     return _finfo(kind) if is_bfloat16(kind) else np.finfo(kind)
 
 
@@ -22,7 +26,13 @@ class iinfo:
     """Limits of an integer dtype: `min`, `max`, `bits`, `kind`, `dtype`."""
 
     def __init__(self, int_type: Any) -> None:
-        found = np.iinfo(int_type.dtype if isinstance(int_type, ScalarType) else np.dtype(int_type))
+        kind = int_type.dtype if isinstance(int_type, ScalarType) else np.dtype(int_type)
+        found: Any
+        if kind.name in SMALL:
+            limits: Any = importlib.import_module("ml_dtypes")
+            found = limits.iinfo(kind)
+        else:
+            found = np.iinfo(kind)
         self.kind, self.bits, self.dtype = found.kind, found.bits, found.dtype
         self.min, self.max = int(found.min), int(found.max)
 
