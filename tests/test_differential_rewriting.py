@@ -168,6 +168,31 @@ def functions(t: Any) -> Iterator[Any]:
     yield said(lambda: t.vmap(f)(leaf(t, 2, 3)))
 
 
+@program
+def exchanges(t: Any) -> Iterator[Any]:
+    a, b = t.ones(2), t.nn.Parameter(t.zeros(3))
+    a.note = 3
+    (b * 2).sum().backward()
+    t.utils.swap_tensors(a, b)
+    yield a, b, a.grad, b.grad, b.note, hasattr(a, "note"), type(a).__name__, type(b).__name__
+    (a * 5).sum().backward()
+    yield a.grad, a.is_leaf, b.requires_grad
+    x, y = leaf(t, 2), t.zeros(1)
+    z = x * 2
+    t.utils.swap_tensors(z, y)
+    y.sum().backward()
+    yield x.grad, type(y.grad_fn).__name__, z.requires_grad
+    w = t.ones(2)
+    with t.autograd._unsafe_preserve_version_counter(w):
+        w.mul_(2)
+    yield w._version, w
+    with t.autograd._force_original_view_tracking(True):
+        base = leaf(t, 3) * 2
+        view = base[:1]
+        base.mul_(2)
+        yield type(view.grad_fn).__name__, view
+
+
 def run(t: Any, name: str) -> list[Any]:
     return [shown(v) for v in PROGRAMS[name](t)]
 
@@ -201,6 +226,19 @@ class TestWithoutTheOracle:
         y.resize_(2)
         row.mul_(5)
         assert y.tolist() == [0.0, 5.0] and y.resize_(6).tolist() == [0.0, 5.0, 10.0, 3.0, 4.0, 5.0]
+
+    def test_a_graph_notices_that_its_values_were_exchanged(self) -> None:
+        a, b = leaf(ad, 3), leaf(ad, 3) * 7
+        y = (a * a).sum()
+        ad.utils.swap_tensors(a, b)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+        whole = ad.ones(3)
+        view = whole[:1]
+        with pytest.raises(RuntimeError, match="Cannot swap t2 because it has views"):
+            ad.utils.swap_tensors(ad.ones(1), whole)
+        with pytest.raises(RuntimeError, match="Cannot swap t1"):
+            ad.utils.swap_tensors(view, ad.ones(1))
 
     @pytest.mark.parametrize("counts", [True, False])
     def test_data_of_another_tensor(self, counts: bool, monkeypatch: Any) -> None:

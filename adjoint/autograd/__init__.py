@@ -14,6 +14,10 @@ from adjoint.autograd.anomaly import (
 from adjoint.autograd.api import backward, grad
 from adjoint.autograd.function import Function
 from adjoint.autograd.gradcheck import gradcheck, gradgradcheck
+from adjoint.autograd.modes import _force_original_view_tracking as _force_original_view_tracking
+from adjoint.autograd.modes import (
+    _unsafe_preserve_version_counter as _unsafe_preserve_version_counter,
+)
 from adjoint.autograd.modes import (
     enable_grad,
     inference_mode,

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from adjoint.base import provenance
 from adjoint.core import modes
 from adjoint.core.modes import GRAD, INFERENCE, state, warn
+from adjoint.core.tensor import Tensor, share_cell
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -217,6 +218,28 @@ class set_multithreading_enabled(_Mode):
 
     def clone(self) -> Any:
         return set_multithreading_enabled(self.mode)
+
+
+class _force_original_view_tracking(set_multithreading_enabled):
+    """Accepted, and changes nothing: here a view is always made again by the ops that made it."""
+
+    def clone(self) -> Any:
+        return _force_original_view_tracking(self.mode)
+
+
+class _unsafe_preserve_version_counter:
+    """What is written to these tensors inside of the block counts as no write."""
+
+    def __init__(self, tensors: Any) -> None:
+        self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        self.versions = [t._version for t in self.tensors]
+
+    def __enter__(self) -> None:
+        """The versions were taken when this object was made, as PyTorch does."""
+
+    def __exit__(self, *_: Any) -> None:
+        for t, version in zip(self.tensors, self.versions, strict=True):
+            share_cell(t).version = version
 
 
 def is_grad_enabled() -> bool:
