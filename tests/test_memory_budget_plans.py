@@ -13,7 +13,7 @@ from helpers_budget import SHAPE, chain, check, counted, exact, grads, leaf, pea
 
 import adjoint as ad
 from adjoint.kernels import alloc
-from adjoint.memory.repeats import Repeats
+from adjoint.memory.repeats import Repeats, Step
 from adjoint.models.gpt import GPT, GPTConfig
 
 __all__ = ["counted"]
@@ -260,3 +260,51 @@ class TestPlannedSpilling:
         monkeypatch.setattr(SpillFile, "bandwidth", 1e5)
         SpillFile().try_out()
         assert SpillFile.bandwidth > 1e7
+
+    def test_what_makes_the_file_longer_tells_no_speed(self, monkeypatch: Any) -> None:
+        """The system looks for space then; written over, the same place is several times faster."""
+        from adjoint.memory.spill import SpillFile
+
+        timed: list[int] = []
+        monkeypatch.setattr("adjoint.memory.spill._note", lambda n, _: timed.append(n))
+        file, block = SpillFile(), np.ones(1 << 20, np.uint8)
+        first = file.write(block)
+        assert timed == []
+        del first
+        again = file.write(block)
+        assert timed == [1 << 20]
+        assert np.array_equal(file.read(again), block) and len(timed) == 2
+
+    @exact
+    def test_a_speed_that_hardly_matters_is_not_planned_anew(self, monkeypatch: Any) -> None:
+        """A file that is a thousand times slower, and still takes next to nothing of the step."""
+        from adjoint.memory.spill import SpillFile
+
+        plans: list[Any] = []
+        prepare = Step.prepare
+
+        def counting(step: Step, limit: int, bandwidth: float | None) -> None:
+            plans.append(bandwidth)
+            prepare(step, limit, bandwidth)
+
+        monkeypatch.setattr(Step, "prepare", counting)
+        monkeypatch.setattr(Repeats, "patience", 0.0)
+        monkeypatch.setattr(SpillFile, "latency", 0.0)
+        monkeypatch.setattr(SpillFile, "try_out", lambda self: None)
+        monkeypatch.setattr("adjoint.memory.spill._note", lambda *_: None)
+        x, w = leaf(0), leaf(1, 64, 64)
+
+        def step() -> None:
+            grads(lambda x, w: chain(x, w).sum(), x, w)
+
+        full, _ = peak_of(step)
+        base = alloc.live()
+        held = ad.memory.budget(base + int((full - base) * 0.6))
+        for bandwidth, planned in ((1e15, [1e15]), (1e12, [1e15]), (1.0, [1e15, 1.0])):
+            monkeypatch.setattr(SpillFile, "bandwidth", bandwidth)
+            before = held.report().spilled
+            for _ in range(4):
+                with held:
+                    step()
+            assert plans == planned
+            assert bandwidth == 1.0 or held.report().spilled > before

@@ -112,6 +112,7 @@ class Repeats:
     of the spill file (None: there is none), measured if `now`."""
 
     patience = 0.005      # seconds per event: about what planning takes
+    worth = 0.05          # share of a step's time for which it is planned again
 
     def __init__(self, limit: int, disk: Callable[[bool], float | None]) -> None:
         self.limit, self.disk = limit, disk
@@ -232,11 +233,18 @@ class Repeats:
         self._start()
 
     def _moved(self, step: Step) -> bool:
-        """Whether the disk is much slower or faster than the plan took it to be."""
+        """Whether the disk is so much slower or faster than the plan took it to be that another
+        plan may save some of the step: where transfers take little of it, speeds tell little."""
         now = self.disk(False)
-        if now is None or step.bandwidth is None:
+        if now is None or step.bandwidth is None or step.plan is None:
             return now is not step.bandwidth
-        return bool(step.written) and not 0.5 < now / step.bandwidth < 2.0
+        if not step.written or 0.5 < now / step.bandwidth < 2.0:
+            return False
+        if now > step.bandwidth:
+            return step.plan.overhead - 1 > self.worth
+        slower = 1 / now - 1 / step.bandwidth
+        moved = 2 * sum(step.sizes[x] for x, _ in step.written)
+        return moved * slower > self.worth * sum(e.seconds for e in step.events)
 
     def _pays(self, step: Step) -> bool:
         """Whether the step came again, and has taken as long as planning it will since it was

@@ -66,7 +66,7 @@ class SpillFile:
         data = memoryview(as_bytes(array))
         n = len(data)
         with self._lock:
-            offset = self._place(n)
+            offset, known = self._place(n)
         begun, done = time.perf_counter(), 0
         ticket = Ticket(self, offset, n)
         try:
@@ -78,7 +78,8 @@ class SpillFile:
             raise SpillError(error.errno, f"{n:,} bytes could not be written to a temporary file in"
                              f" {self.folder}: {why}; the values are still in memory. Free space "
                              "there, or name another folder") from error
-        _note(n, begun)
+        if known:            # the first time, the system looks for space: it does not come again
+            _note(n, begun)
         return ticket
 
     def read(self, ticket: Ticket) -> Any:
@@ -96,7 +97,7 @@ class SpillFile:
     def try_out(self) -> None:
         """Write and read until `bandwidth` is that of this file: before it is planned with."""
         piece = np.zeros(1 << 20, np.uint8)
-        for _ in range(2):                       # pages are made by the first turn
+        for _ in range(2):                       # the first turn makes the file longer
             for done in [self.write(piece) for _ in range(0, self.probe, piece.nbytes)]:
                 self.read(done)
 
@@ -110,13 +111,14 @@ class SpillFile:
         with self._lock:
             self._free.setdefault(nbytes, []).append(offset)
 
-    def _place(self, nbytes: int) -> int:
+    def _place(self, nbytes: int) -> tuple[int, bool]:
+        """Where to write, and whether that was written to before."""
         free = self._free.get(nbytes)
         if free:
-            return free.pop()
+            return free.pop(), True
         offset = self._end
         self._end += nbytes
-        return offset
+        return offset, False
 
     def _pwrite(self, data: Any, offset: int) -> int:
         return os.pwrite(self._fd, data, offset)
