@@ -348,3 +348,24 @@ def test_a_view_retains_the_gradient_of_what_it_is_now() -> None:
     view.mul_(3)
     (base * 5).sum().backward()
     assert view.retains_grad and view.grad is None     # what was read is the base
+
+
+class TestWhatNodesAndEdgesShow:
+    """F5: places in the graph and what a node keeps, as PyTorch has them."""
+
+    def test_a_number_that_is_kept_is_a_tensor(self) -> None:
+        kept = (leaf(1.0, 2.0) * 2).grad_fn._saved_other
+        assert isinstance(kept, ad.Tensor) and kept.shape == () and kept.item() == 2
+
+    def test_an_edge_has_three_fields(self) -> None:
+        y = leaf(1.0) * 2
+        node, output, token = graph.get_gradient_edge(y)
+        assert node is y.grad_fn and output == 0 and token is None
+        assert graph.GradientEdge(node, 0) == graph.get_gradient_edge(y)
+
+    def test_a_gradient_without_storage_is_refused(self) -> None:
+        x = leaf(1.0)
+        with pytest.raises(RuntimeError, match="gradient with device type 'meta' to a tensor with "
+                                               "device type 'cpu'"):
+            x.grad = ad.ones(1, dtype=ad.float64, device="meta")
+        assert x.grad is None

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from adjoint.autograd.engine import Backward
 from adjoint.autograd.fit import fit_tensor
 from adjoint.autograd.graph import freed_message, saved_tensors_hooks
@@ -104,7 +106,7 @@ def _node_getattr(self: Node, name: str) -> Any:
         wanted = name[7:]
         for key, value in residuals(self).items():
             if wanted in _names(self, key):
-                return value
+                return wrap(value) if isinstance(value, np.ndarray) else value
             if isinstance(value, Aval) and wanted in [
                     f"{n}_sym_sizes" for n in _names(self, key.removesuffix("_aval"))]:
                 return value.shape

@@ -39,10 +39,11 @@ class GradientEdge(NamedTuple):
 
     node: Any
     output_nr: int
+    ownership_token: Any = None        # PyTorch's; a node is held by the edge itself here
 
     def inside(self) -> Any:
         """The same place as edges have it: a node, a leaf's accumulator or a Port."""
-        node, i = self
+        node, i, _ = self
         return Port(node, i, node.shape[i], node.dtype[i]) if node.ports else node
 
     @property
