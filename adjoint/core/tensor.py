@@ -522,7 +522,7 @@ def check_grad_shape(t: Tensor, grad: Any) -> None:
         raise AutogradError(f"attempting to assign a gradient with dtype '{grad.dtype}' to a "
                             f"tensor with dtype '{t.dtype}'. Please ensure that the gradient and "
                             "the tensor have the same dtype")
-    if (type(grad.array) is MetaArray) is not (type(t.array) is MetaArray):
+    if type(grad.array) is not type(t.array) and grad.device != t.device:
         raise AutogradError(f"attempting to assign a gradient with device type '{grad.device}' to "
                             f"a tensor with device type '{t.device}'. Please ensure that the "
                             "gradient and the tensor are on the same device")
