@@ -243,10 +243,9 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
         steps.append(step)
         step *= max(n, 1)
     out = tuple(reversed(steps))
-    if dim is None:
-        return out
-    self.size(dim)                          # refuses what is no axis
-    return out[dim]
+    if dim is not None:
+        self.size(dim)                      # refuses what is no axis
+    return out if dim is None else out[dim]
 
 
 @member
