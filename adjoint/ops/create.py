@@ -290,7 +290,7 @@ def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype
 
 
 @public(method=False)
-def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+def from_numpy(array: Any) -> Tensor:
     """A tensor on the memory of a NumPy array. Writes through either are seen by both, and a
     write that would corrupt a gradient is found in backward."""
     if not isinstance(array, np.ndarray):

@@ -6,7 +6,6 @@ from typing import Any
 from adjoint.base.errors import MissingName, NotSupported
 from adjoint.core.tensor import AccumulateGrad, bump, share_cell
 
-__all__ = ["swap_tensors"]
 _PARTS = ("_contextlib", "_python_dispatch", "_pytree", "benchmark", "checkpoint", "cpp_extension",
           "data", "dlpack", "flop_counter", "hooks", "model_zoo", "plot", "serialization",
           "tensorboard")
