@@ -137,7 +137,7 @@ def test_numbers_in_findings() -> None:
 @pytest.mark.row("F94")
 def test_the_symptom_table_has_live_values() -> None:
     model = nn.Linear(4, 1)
-    optimizer = ad.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = ad.optim.SGD(model.parameters(), lr=0.01)
     with ad.doctor(quiet=True) as doctor:
         for _ in range(4):
             optimizer.zero_grad()
