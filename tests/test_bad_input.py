@@ -2,6 +2,8 @@
 builtin which a caller would catch, with the function, the arguments and what it takes."""
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any
 
 import numpy as np
@@ -128,3 +130,34 @@ def test_a_difference_of_an_order_above_the_size_is_empty() -> None:
 
 def test_a_product_of_dense_matrices_under_the_name_of_sparse_ones() -> None:
     assert ad.equal(ad.spmm(X, X.t()), X @ X.t())
+
+
+@pytest.mark.parametrize("name", [n for n in dir(ad) if n in ad.ops.public.FUNCTIONS and n in (
+    "argsort sort clone flip stack cat index_select take roll tile repeat_interleave tril where "
+    "cumsum cummax topk gather ravel").split()])
+@pytest.mark.filterwarnings("ignore")
+def test_arrays_of_objects_keep_their_objects(name: str) -> None:
+    """Kernels move words: what is in such an array is refused before one counts no reference."""
+    thing = object()
+    held = [thing] * 1000
+    for shape in ((1,), (3,), (70, 70)):
+        array = np.full(shape, thing, dtype=object)
+        before = sys.getrefcount(thing)
+        for args in ((array,), (array, 0), ([array, array],), (array, 0, ad.tensor([0])),
+                     (array[::-1].T, (0,)), (ad.zeros(1), array)):
+            refused(lambda a=args: getattr(ad, name)(*a))
+        del args
+        gc.collect()
+        assert sys.getrefcount(thing) == before, shape
+    assert len(held) == 1000
+
+
+def test_arrays_of_objects_are_refused_by_name() -> None:
+    for f in (ad.sort, ad.ravel):
+        with pytest.raises(DTypeError, match="dtype object has no tensor type"):
+            f(np.array([object()]))
+
+
+def test_a_range_of_text_is_an_error_of_our_tree() -> None:
+    with pytest.raises(DTypeError, match="arange"):
+        ad.arange("abc")

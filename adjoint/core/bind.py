@@ -18,7 +18,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
-from adjoint.base.dtypes import lacking, result_type
+from adjoint.base.dtypes import lacking, of_numpy, result_type
 from adjoint.base.errors import AdjointError, AutogradError, DTypeError, ShapeError
 from adjoint.core.autocast import operands as autocast_operands
 from adjoint.core.modes import (
@@ -317,6 +317,8 @@ def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
     for a in arrays:
         if type(a) is MetaArray:
             return _compute_meta(op, arrays, attrs, wrapped)
+        if type(a) is ndarray and a.dtype.hasobject:    # generated code counts no references
+            of_numpy(a.dtype)                           # (it refuses)
     if op.prepare is not None:
         arrays = op.prepare(arrays)
     try:
@@ -544,9 +546,7 @@ def remade(t: Any) -> Packed | None:
     """
     if type(t) is not Tensor or not t._rg or not remaking.quick or not _large(t):
         return None
-    if t._base is not None or _written(t._cell):
-        return None
-    if state() & WATCH and watchers.hooks.get():
+    if t._base is not None or _written(t._cell) or state() & WATCH and watchers.hooks.get():
         return None
     return _again(t._edge, t._masks)
 

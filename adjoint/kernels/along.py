@@ -177,7 +177,7 @@ def _words(reads: bool, shape: tuple[int, ...], dim: int, places: int,
 def _fits(x: Array, index: Array, dim: int) -> bool:
     """Whether `index` names places along `dim` for each of x's other axes, or for all of them."""
     if (not x.flags.carray or index.dtype != _GIVEN or not index.size or not x.size
-            or x.itemsize not in (1, 2, 4, 8) or x.dtype.hasobject):
+            or x.itemsize not in (1, 2, 4, 8)):
         return False
     if index.ndim == 1 and x.ndim > 1:
         return True

@@ -25,7 +25,7 @@ ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false
        "cell", "ref", "kept", "inference", "inferring", "exposed", "version", "asarray", "aval_of",
        "aval_type", "multi", "exception", "memory_error", "minus_one", "in", "out", "aval", "avals",
        # names of attributes
-       "impl", "prepare", "facts", "shape_name", "new", "tell", "told_on", "told_off",
+       "impl", "prepare", "facts", "shape_name", "new", "objects", "tell", "told_on", "told_off",
        *outputs_ir.ENV, *views_ir.ENV)
 OP, OPERANDS, ATTRS = range(3)
 MOST = 60                # operands
@@ -270,11 +270,13 @@ class _Bind(Outputs):
         return array
 
     def _other(self, a: Value) -> Value:
-        """An operand that is no tensor: None, a number or an array."""
+        """An operand that is no tensor: None, a number or an array, but not of objects."""
         w = self.w
         kind = w.field(a, "type")
-        good = w.same(kind, w.env("none_type"))
-        for name in ("array_type", "float", "int", "bool"):
+        array = w.same(kind, w.env("array_type"))
+        good = w.either(array, lambda: w.differs(w.field(a, "descr"), w.env("objects")),
+                        lambda: w.same(kind, w.env("none_type")))
+        for name in ("float", "int", "bool"):
             good = good | w.same(kind, w.env(name))
         w.need(good, "other")
         return a

@@ -220,7 +220,7 @@ def contiguous(x: Array) -> Any:
     >>> y is NotImplemented or y[1].tolist() == [1.0, 9.0, 17.0, 25.0, 33.0, 41.0, 49.0, 57.0]
     True
     """
-    if not x.size or x.itemsize not in _SIDE or not x.flags.aligned or x.dtype.hasobject:
+    if not x.size or x.itemsize not in _SIDE or not x.flags.aligned:
         return NotImplemented
     plan = _plan(x.shape, x.strides, x.itemsize)
     if plan is None:
@@ -247,7 +247,6 @@ def pad(x: Array, pads: tuple[tuple[int, int], ...]) -> Any:
     True
     """
     if (x.ndim < 2 or not x.size or not x.flags.carray or x.itemsize not in _SIDE
-            or x.dtype.hasobject
             or any(a or b for a, b in pads[:-2]) or any(min(p) < 0 for p in pads[-2:])):
         return NotImplemented
     entry = _entry(_pad, x.itemsize, 0)

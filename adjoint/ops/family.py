@@ -505,8 +505,7 @@ def _callables(op: PointwiseOp, operands: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _world(node: Any, *held: str) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
-    """What the machine code of ops handles: objects, and where to find slots; of nodes like
-    `node`."""
+    """What the machine code of ops handles: objects, and where slots are; of nodes like `node`."""
     tensor, ref = wrap(np.ndarray(0, buffer=b"")), OutRef()      # no memory that counts
     slots: dict[str, tuple[Any, str]] = {n: (tensor, n) for n in ("array", "_rg", "_edge", "_cell")}
     slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti")}
@@ -538,7 +537,8 @@ def _wide() -> Any:
     slots |= {"port." + n: (port, n) for n in Port.__slots__}
     slots |= {"aval." + n: (Aval((), F32), n) for n in Aval.__slots__}
     return {**objects, "size": Size, "dtype_type": DType, "aval_type": Aval, "tell": told,
-            "told_on": GRAD | WATCH | TOLD, "told_off": WATCH | TOLD}, slots
+            "told_on": GRAD | WATCH | TOLD, "told_off": WATCH | TOLD,
+            "objects": np.dtype("O")}, slots
 
 
 def _first_bind(*_: Any) -> None:

@@ -23,7 +23,7 @@ def _number(x: Any) -> Any:
     return x.item() if isinstance(x, (Tensor, np.generic)) else x
 
 
-@public(method=False, quick=True)
+@public(method=False)
 def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None,
            layout: Any = None, device: Any = None, requires_grad: bool = False,
            pin_memory: bool = False) -> Tensor:
