@@ -32,6 +32,7 @@ from helpers_opinfo import (
     differs,
     exchanged,
     flat,
+    gradients_differ,
     is_tensor,
 )
 
@@ -211,14 +212,7 @@ def check_second_order(pair: Pair) -> str:
                                       [torch.from_numpy(np.asarray(s)) for s in seeds]))
     got = _double(pair.ad, [g for g, _ in pairs], [m for m, _ in leaves],
                   [pair.ad.from_numpy(np.asarray(s)) for s in seeds])
-    for k, (g, w) in enumerate(zip(got, want, strict=True)):
-        if g is None or w is None:
-            known = w if g is None else g
-            if known is not None and np.abs(array(known)).max(initial=0.0) > 0:
-                return f"second derivative {k}: {'ours' if g is None else 'theirs'} is None"
-        elif reason := differs(g, w, f"second derivative {k}"):
-            return reason
-    return ""
+    return gradients_differ(got, want, "second derivative")
 
 
 def strided(value: Any, ad: Any) -> Any:

@@ -218,12 +218,17 @@ def compare_gradients(
         [ad.from_numpy(s) for s in seeds],
         allow_unused=True,
     )
+    return gradients_differ(got, want, "gradient")
+
+
+def gradients_differ(got: Any, want: Any, what: str) -> str:
+    """Why our gradients are not theirs, or an empty string. None and zeros are the same."""
     for k, (g, w) in enumerate(zip(got, want, strict=True)):
         if g is None or w is None:
             known = w if g is None else g
             if known is not None and np.abs(array(known)).max(initial=0.0) > 0:
-                return f"gradient {k}: {'ours' if g is None else 'theirs'} is None"
-        elif reason := differs(g, w, f"gradient {k}"):
+                return f"{what} {k}: {'ours' if g is None else 'theirs'} is None"
+        elif reason := differs(g, w, f"{what} {k}"):
             return reason
     return ""
 

@@ -217,6 +217,15 @@ def otherwise(mine: Exception | None, theirs: Exception | None) -> str:
     return "" if good else f"{mine!r} instead of {theirs!r}"
 
 
+def _made(info: Any, kwargs: dict[str, Any], ad: Any) -> tuple[str, bool]:
+    """(why only one of the two optimizers can be made, whether PyTorch refuses)."""
+    probe = Race(info, {}, ad)
+    theirs = outcome(lambda: info.optim_cls(probe.theirs, **copy.deepcopy(kwargs)))
+    mine = outcome(lambda: getattr(ad.optim, info.optim_cls.__name__)(
+        probe.mine, **as_ours(kwargs, ad)))
+    return otherwise(mine, theirs), theirs is not None
+
+
 def with_flag(info: Any, kwargs: dict[str, Any], ad: Any, flag: str) -> str:
     """One of PyTorch's flags on: the same steps, or refused at the same place."""
     import inspect
@@ -226,14 +235,9 @@ def with_flag(info: Any, kwargs: dict[str, Any], ad: Any, flag: str) -> str:
     if (kwargs.get("fused") or kwargs.get("foreach")) and flag in ("foreach", "fused"):
         return ""
     kwargs = {**kwargs, flag: True}
-    probe = Race(info, {}, ad)
-    theirs = outcome(lambda: info.optim_cls(probe.theirs, **copy.deepcopy(kwargs)))
-    mine = outcome(lambda: getattr(ad.optim, info.optim_cls.__name__)(
-        probe.mine, **as_ours(kwargs, ad)))
-    if reason := otherwise(mine, theirs):
-        return f"{flag}: {reason}"
-    if theirs:
-        return ""
+    reason, refused = _made(info, kwargs, ad)
+    if reason or refused:
+        return reason and f"{flag}: {reason}"
     race = Race(info, kwargs, ad)
     if flag == "differentiable":
         return recorded(race)
@@ -346,14 +350,9 @@ def _tensor_lr(info: Any, kwargs: dict[str, Any], ad: Any) -> str:
     import torch
 
     kwargs = {**kwargs, "lr": torch.tensor(0.01, dtype=torch.float64)}
-    probe = Race(info, {}, ad)
-    theirs = outcome(lambda: info.optim_cls(probe.theirs, **copy.deepcopy(kwargs)))
-    mine = outcome(lambda: getattr(ad.optim, info.optim_cls.__name__)(
-        probe.mine, **as_ours(kwargs, ad)))
-    if reason := otherwise(mine, theirs):
-        return f"tensor lr: {reason}"
-    if theirs:
-        return ""
+    reason, refused = _made(info, kwargs, ad)
+    if reason or refused:
+        return reason and f"tensor lr: {reason}"
     return many(Race(info, kwargs, ad), 4)
 
 

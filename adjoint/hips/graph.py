@@ -152,8 +152,8 @@ sequence_extend_left = _named("sequence_extend_left",
                               lambda seq, *elts: type(seq)((*elts, *seq)))
 
 
-class ArrayBox(box.ArrayBox):
-    """The box of an array in a graph."""
+class _Held(Box):
+    """A value in a graph of a program's own nodes, with its node."""
 
     __slots__ = ("_inner", "_node", "_trace")
     _inner: Any
@@ -168,6 +168,12 @@ class ArrayBox(box.ArrayBox):
     @property
     def tensor(self) -> Any:  # type: ignore[override] # it has none
         raise NotSupported(_UNRECORDED)
+
+
+class ArrayBox(_Held, box.ArrayBox):
+    """The box of an array in a graph."""
+
+    __slots__ = ()
 
     shape = property(lambda self: np.shape(getval(self)))
     size = property(lambda self: np.size(getval(self)))
@@ -183,22 +189,10 @@ class ArrayBox(box.ArrayBox):
         return _astype(self, *args, **kwargs)
 
 
-class _ContainerBox(Box):
+class _ContainerBox(_Held):
     """The box of a container in a graph. What is taken out of it is in a box again."""
 
-    __slots__ = ("_inner", "_node", "_trace")
-    _inner: Any
-
-    def __init__(self, value: Any, trace: int, node: Any) -> None:
-        self._inner, self._trace, self._node = value, trace, node
-
-    @property
-    def _value(self) -> Any:
-        return self._inner
-
-    @property
-    def tensor(self) -> Any:  # type: ignore[override] # it has none
-        raise NotSupported(_UNRECORDED)
+    __slots__ = ()
 
     def __getitem__(self, at: Any) -> Any:
         return container_take(self, at)
@@ -276,7 +270,7 @@ def new_box(value: Any, trace: int, node: Any) -> Any:
         kind = ArrayBox
     if kind is None:
         raise TypeError(f"Can't differentiate w.r.t. type {type(value)}")
-    if issubclass(kind, (ArrayBox, _ContainerBox)):
+    if issubclass(kind, _Held):
         return kind(value, trace, node)
     made = _own_class(kind).__new__(_own_class(kind))
     made._inner, made._trace, made._node = value, trace, node
@@ -294,7 +288,7 @@ def _own_class(kind: type) -> Any:
 
 
 def _in_graph(x: Any) -> bool:
-    return isinstance(x, (ArrayBox, _ContainerBox))
+    return isinstance(x, _Held)
 
 
 def find_top_boxed_args(args: Sequence[Any]) -> tuple[list[tuple[int, Any]], int, Any]:
