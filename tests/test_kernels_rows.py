@@ -8,6 +8,7 @@ import pytest
 
 from adjoint.kernels import (
     cells,
+    cells_numpy,
     channels,
     dropout,
     dropout_numpy,
@@ -16,6 +17,7 @@ from adjoint.kernels import (
     multi,
     norm,
     softmax,
+    threads,
 )
 from adjoint.kernels.dropout_numpy import drawn_mask
 from adjoint.kernels.stream import Stream
@@ -379,3 +381,37 @@ def test_recurrent_cells(shape: tuple[int, ...], kind: str) -> None:
     compare(cells.gru_cell(*raw), [out])
     compare(cells.gru_cell_backward(ch.numpy(), *raw), torch.autograd.grad(out, (x, y, old), ch))
     assert cells.lstm_cell(np.ones((3, 8)), np.ones((3, 3))) is NotImplemented
+
+
+# (steps, batch, width): one row, several tasks of rows, columns and sums in several blocks, tiles
+# that are not full, a weight too large to be read by every thread for few rows
+SEQUENCES = [(1, 1, 1), (3, 2, 5), (4, 33, 40), (3, 200, 17), (2, 30, 300), (3, 5, 300)]
+
+
+@pytest.mark.parametrize("sizes", SEQUENCES, ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_lstm_sequences(kind: str, reverse: bool, sizes: tuple[int, int, int]) -> None:
+    steps, batch, width = sizes
+    shapes = ((steps, batch, 4 * width), (batch, width), (batch, width), (4 * width, width),
+              (steps, batch, width))
+    gates, h, c, weight, ct = (draw(s, kind, seed) for seed, s in enumerate(shapes))
+    weight /= np.sqrt(width).astype(kind)
+    want = cells_numpy.lstm(gates, h, c, weight, reverse=reverse)
+    cts = [ct, None, None]
+    pulled = cells_numpy.lstm_backward(cts, *want, h, c, weight, reverse=reverse)
+    found, before = [], threads.get_num_threads()
+    try:
+        for workers in (1, 2, 3):
+            threads.set_num_threads(workers)
+            got = cells.lstm(gates, h, c, weight, reverse=reverse)
+            back = cells.lstm_backward(cts, *want, h, c, weight, reverse=reverse)
+            if got is NotImplemented or back is NotImplemented:
+                pytest.skip("no generated products on this CPU")
+            found.append((*got, *back))
+    finally:
+        threads.set_num_threads(before)
+    terms = 4 * width + steps * batch           # of the longest sums, whose roundings add up
+    for a, b, c, w in zip(*found, (*want, *pulled), strict=True):
+        assert np.array_equal(a, b) and np.array_equal(a, c)    # whoever computes it
+        assert np.max(abs(a - w)) <= terms * np.finfo(kind).eps * max(1, np.max(abs(w)))

@@ -1,26 +1,33 @@
 """LSTM and GRU cells in one pass each way, and whole LSTM sequences, as generated code.
 
 The expressions are those of `cells_numpy`. A step of a sequence is one product, which adds the
-input's share on its way out, and one pass over the gates; both are prepared once per sequence and
-then run on addresses, so that a step costs a few microseconds beside its arithmetic.
+input's share on its way out, and one pass over the gates. Each thread takes some rows of the batch
+through all steps (`cells_ir`); where that would have every thread read a large weight for few rows,
+threads share each step's product instead.
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import cells_numpy, codegen, gemm, llvm, rows, threads
+from adjoint.kernels import cells_ir, cells_numpy, codegen, gemm, launch, llvm, rows, threads
 from adjoint.kernels.cells_numpy import Cell, steps_of
 from adjoint.kernels.codegen import Frame
 from adjoint.kernels.expr import Expr
+from adjoint.kernels.gemm_ir import GemmSpec, Tile, product_parts, tile_for
+from adjoint.kernels.gemm_plan import address, compiled, depth_of, machine, release, workspace
 from adjoint.kernels.ir import Value, vec
-from adjoint.kernels.loops import Pointwise, pointwise
+from adjoint.kernels.loops import Pointwise, geometry, pointwise
 
 Array = NDArray[Any]
+_LLVM = {"f": "float", "d": "double"}
+_NEAR = 1 << 20         # bytes of a weight that a thread's own cache holds
+_MOST = 96              # rows of a task: what a step writes of them is read while it is there
 
 
 @functools.cache
@@ -149,15 +156,25 @@ def _emit_step_backward(kind: str, frame: Frame) -> None:
     k.run(cell.pulled, [*cell.pulled_params, "dh"], place, join)
 
 
+class _Pass(NamedTuple):
+    """The pass over the gates of a step: its entry in Python and its machine code."""
+
+    entry: launch.Entry
+    address: int
+
+
 @functools.cache
-def _steps(dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
+def _passes(dtype: np.dtype[Any]) -> tuple[_Pass, _Pass] | None:
+    """Those of a forward and of a backward step."""
     kinds = codegen.storage(dtype) if llvm.available() else None
-    if kinds is None or kinds[0] not in ("float", "double"):
+    if kinds is None or kinds[0] not in ("float", "double") or not gemm.generates():
         return None
-    made = [codegen.build(name, kinds, functools.partial(emit, kinds[0]), arrays=n, integers=2)
-            for name, emit, n in (("lstm_step", _emit_step, 4),
-                                  ("lstm_step_backward", _emit_step_backward, 6))]
-    return made[0], made[1]
+
+    def made(name: str, emit: Any, arrays: int) -> _Pass:
+        body = codegen.body(name, kinds, functools.partial(emit, kinds[0]), arrays, 2)
+        return _Pass(launch.entry(name, body, arrays, 2, 0), body)
+    return (made("lstm_step", _emit_step, 4),
+            made("lstm_step_backward", _emit_step_backward, 6))
 
 
 def _plain(*arrays: Array) -> bool:
@@ -167,25 +184,30 @@ def _plain(*arrays: Array) -> bool:
 
 def lstm(gates: Array, h: Array, c: Array, weight: Array, *, reverse: bool = False) -> Any:
     """`cells_numpy.lstm`, or NotImplemented where strides or dtypes do not fit."""
-    steps = _steps(gates.dtype) if _plain(gates, h, c, weight) else None
-    if steps is None:
+    passes = _passes(gates.dtype) if _plain(gates, h, c, weight) else None
+    if passes is None:
         return NotImplemented
     count, batch, width = *gates.shape[:2], c.shape[-1]
     sums = np.empty(gates.shape, gates.dtype)
+    out, cells = (np.empty((count, batch, width), gates.dtype) for _ in range(2))
+    order, operands = steps_of(count, reverse), [sums, c, out, cells]
+    each = _rows_each(batch, weight)
+    if each:
+        _through(passes[0], order, operands, weight, each, dict(
+            a=out, c=sums, residual=gates, start=h, earlier=cells, origin=c))
+        return out, cells, sums
     # turned once: as it is, every step would turn it to read it
     turned = np.ascontiguousarray(weight.T) if count > 1 else weight.T
     product = gemm.prepared(h, turned, sums[0], residual=gates[0])
     if product is None:
         return NotImplemented
-    out, cells = (np.empty((count, batch, width), gates.dtype) for _ in range(2))
-    address = rows.row_geometry(batch, width, 4 * gates.itemsize)[1]
-    operands, run = [sums, c, out, cells], threads.entry()
+    words, run = rows.row_geometry(batch, width, 4 * gates.itemsize)[1], threads.entry()
     wide, narrow = sums[0].nbytes, h.nbytes
     at, to, source, left = (a.ctypes.data for a in (gates, sums, turned, h))
     base, before = out.ctypes.data, 0
-    for t in steps_of(count, reverse):
+    for t in order:
         product(left, source, to + t * wide, at + t * wide)
-        steps[0](run, address, *operands, t, before)
+        passes[0].entry(run, words, *operands, t, before)
         left, before, operands[1] = base + t * narrow, t, cells
     return out, cells, sums
 
@@ -195,23 +217,86 @@ def lstm_backward(cts: Sequence[Array | None], out: Array, cells: Array, sums: A
     """`cells_numpy.lstm_backward`, or NotImplemented where strides or dtypes do not fit."""
     if cts[0] is None or cts[1] is not None or cts[2] is not None:
         return NotImplemented
-    steps = _steps(sums.dtype) if _plain(cts[0], out, cells, sums, h, c, weight) else None
-    if steps is None:
+    passes = _passes(sums.dtype) if _plain(cts[0], out, cells, sums, h, c, weight) else None
+    if passes is None:
         return NotImplemented
-    count, batch, width = out.shape
     pulled = np.empty(sums.shape, sums.dtype)
     dh, dc = np.zeros_like(c), np.zeros_like(c)
+    order, operands = steps_of(len(out), reverse)[::-1], [cts[0], dh, dc, sums, cells, pulled]
+    each = _rows_each(len(c), weight)
+    if each:
+        _through(passes[1], order, operands, weight, each,
+                 dict(a=pulled, c=dh, earlier=cells, origin=c))
+    elif not _backward_by_step(passes[1], order, operands, c, weight):
+        return NotImplemented
+    return pulled, dh, dc, cells_numpy.weight_cotangent(pulled, out, h, reverse, gemm.matmul)
+
+
+def _backward_by_step(one: _Pass, order: range, operands: list[Array], c: Array, weight: Array
+                      ) -> bool:
+    """Threads share the pass and the product of every step; False without generated products."""
+    dh, pulled = operands[1], operands[5]
     product = gemm.prepared(pulled[0], weight, dh)
     if product is None:
-        return NotImplemented
-    address = rows.row_geometry(batch, width, 4 * sums.itemsize)[1]
-    run, order = threads.entry(), list(steps_of(count, reverse))
-    at, source, to, wide = pulled.ctypes.data, weight.ctypes.data, dh.ctypes.data, sums[0].nbytes
-    operands = [cts[0], dh, dc, sums, cells, pulled]
-    for k in range(count - 1, -1, -1):
-        t = order[k]
-        if not k:
+        return False
+    words, run = rows.row_geometry(*c.shape, 4 * c.itemsize)[1], threads.entry()
+    at, source, to = (a.ctypes.data for a in (pulled, weight, dh))
+    for t in order:
+        last = t == order[-1]
+        if last:
             operands[4] = c
-        steps[1](run, address, *operands, t, order[k - 1] if k else 0)
-        product(at + t * wide, source, to, 0)
-    return pulled, dh, dc, cells_numpy.weight_cotangent(pulled, out, h, reverse, gemm.matmul)
+        one.entry(run, words, *operands, t, 0 if last else t + order.step)
+        product(at + t * pulled[0].nbytes, source, to, 0)
+    return True
+
+
+# -- all steps in one call -------------------------------------------------------------------
+def _tile(weight: Array) -> Tile:
+    return tile_for(machine(), _LLVM[weight.dtype.char])
+
+
+def _rows_each(batch: int, weight: Array) -> int:
+    """How many rows a task takes through all steps; 0 where sharing every step's product is
+    faster: few rows of a weight that each thread would have to read from far away."""
+    workers, tile = threads.get_num_threads(), _tile(weight)
+    share = -(-batch // workers)
+    if workers > 1 and weight.nbytes > _NEAR and share < tile.mr:
+        return 0
+    share = -(-batch // (workers * -(-share // _MOST)))
+    return -(-share // tile.heights[-1]) * tile.heights[-1]
+
+
+@functools.cache
+def _sequence(kind: str, backward: bool) -> int:
+    """The address of the function of all steps."""
+    spec = GemmSpec(kind, kind, kind, residual=not backward)
+    return compiled(("lstm", kind, str(backward)),
+                    lambda: cells_ir.sequence_module(spec, machine(), backward),
+                    name="lstm", parts=product_parts(spec, machine()))
+
+
+def _through(one: _Pass, order: range, operands: Sequence[Array], weight: Array, each: int,
+             arrays: dict[str, Array]) -> None:
+    """All steps in one call, `each` rows a task; `arrays` are those that `cells_ir` names."""
+    tile, size, c = _tile(weight), weight.itemsize, arrays["origin"]
+    backward = "start" not in arrays
+    (batch, width), tasks = c.shape, -(-len(c) // each)
+    n, k = (width, 4 * width) if backward else (4 * width, width)
+    kc = depth_of(k, size)
+    nb = max(1, _NEAR // 2 // (kc * size * tile.nr)) * tile.nr
+    words = geometry([tasks, each, batch, width])
+    slots = launch.words_of([words[1], *(address(x) for x in operands), 0, 0])
+    packed = (-(-n // tile.nr) * tile.nr * k * size + 128 + 63) & -64
+    work = (packed + (tile.mr * kc + 4 * tile.lanes) * size + 192) & -64
+    workers = min(threads.get_num_threads(), tasks)
+    buffer = workspace(work * workers)
+    values = dict(
+        {name: address(x) for name, x in arrays.items()}, b=address(weight),
+        b_row=width if backward else 1, b_col=1 if backward else width, m=batch, n=n, k=k,
+        mb=each, nb=nb, kc=kc, tasks=tasks, work=address(buffer), work_bytes=work,
+        b_bytes=packed, steps=len(order), first=order[0], stride=order.step,
+        cell=one.address, operands=ctypes.addressof(slots))
+    block = launch.words_of([values.get(name, 0) for name in cells_ir.SEQUENCE])
+    threads.parallel(_sequence(_LLVM[weight.dtype.char], backward), ctypes.addressof(block),
+                     workers)
+    release(buffer)

@@ -102,6 +102,11 @@ def plan_for(
     return made
 
 
+def generates() -> bool:
+    """Whether generated products are to be had, and not switched off."""
+    return _MODE != "numpy" and usable()
+
+
 def prepared(a: Array, b: Array, out: Array, residual: Array | None = None
              ) -> Callable[[int, int, int, int], None] | None:
     """`out = a @ b + residual` as a function of the four addresses (0 for no residual), for many
@@ -113,7 +118,7 @@ def prepared(a: Array, b: Array, out: Array, residual: Array | None = None
     ...     f(a.ctypes.data, a.ctypes.data, c.ctypes.data, 0)
     ...     assert (c == a).all()
     """
-    if _MODE == "numpy" or not usable() or not a.size or not b.size:
+    if not generates() or not a.size or not b.size:
         return None
     made = Generated.make(a, b, out, False, None, None, residual)
     if not isinstance(made, Generated):

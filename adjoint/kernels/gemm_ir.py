@@ -44,7 +44,8 @@ ARGS = (
     "bias residual residual_row offsets work work_bytes b_bytes slot next"
 ).split()
 INDEX = {name: i for i, name in enumerate(ARGS)}
-POINTERS = frozenset("a b c bias residual offsets work koff poff vectors".split())
+POINTERS = frozenset(
+    "a b c bias residual offsets work koff poff vectors start cell operands".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +328,10 @@ class Driver:
         """Where the panel of A that starts at row `i` is packed."""
         return self.ap
 
+    def height(self, rows: str) -> str:
+        """How many of the rows of a task a panel holds."""
+        return str(self.tile.heights[0])
+
     def write(self) -> None:
         """The whole function."""
         e = self.e
@@ -449,8 +454,9 @@ class Driver:
     ) -> None:
         """All panels of rows of a task; the last takes the smallest height that holds it."""
         e, heights = self.e, self.tile.heights
-        with e.loop(0, rows, heights[0]) as i:
-            left = e.min(heights[0], e.sub(rows, i))
+        most = self.height(rows)
+        with e.loop(0, rows, most) as i:
+            left = e.min(most, e.sub(rows, i))
             bias, residual, ldr = (x.split(" ", 1)[1] for x in ends)
             bias = e.at(bias, i, self.spec.acc) if self.spec.bias == "row" else bias
             residual = e.at(residual, e.mul(i, ldr)) if self.spec.residual else residual

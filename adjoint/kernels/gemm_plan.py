@@ -20,7 +20,6 @@ Array = np.ndarray[Any, Any]
 
 DEPTH = 512  # longest block of K: a panel of A (12 x 512 float32) takes three quarters of L1
 BLOCK_BYTES = 2 << 20  # packed block of B: twice a usual L2, as its panels stream well from L3
-HALF_DEPTH = 4096  # 16-bit outputs are written once, so K is one block up to here
 _SERIAL = 6e5  # multiply-adds below which a second thread costs more than it brings
 _HEAD = object.__basicsize__
 _ArgBlock = ctypes.c_int64 * len(ARGS)
@@ -129,6 +128,13 @@ def _cost(
     return rounds * (flops + pack_a + pack_b + tiles + 300)
 
 
+def depth_of(k: int, acc_bytes: int) -> int:
+    """How much of K a block has: the sums' order, and so their bits, follow from it."""
+    most = DEPTH * 4 // acc_bytes
+    parts = -(-k // most)
+    return k if k <= most * 5 // 4 else -(-k // (8 * parts)) * 8
+
+
 @functools.lru_cache(4096)
 def blocking(
     m: int, n: int, k: int, batch: int, tile: Tile, acc_bytes: int, workers: int,
@@ -138,11 +144,7 @@ def blocking(
 
     `beside`: rows of B are contiguous (so B can be read in place); `single`: K must be one block.
     """
-    depth = HALF_DEPTH if single else DEPTH * 4 // acc_bytes
-    parts = -(-k // depth)
-    kc = k if k <= depth * 5 // 4 else -(-k // (8 * parts)) * 8
-    if single:
-        kc = k
+    kc = k if single else depth_of(k, acc_bytes)  # 16-bit outputs are written once
     widest = max(tile.nr, BLOCK_BYTES // (acc_bytes * max(1, kc)) // tile.nr * tile.nr)
     # panels read in place cost a page per row: worth it while each is read few times
     in_place = beside and m <= 192
