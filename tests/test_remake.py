@@ -124,13 +124,14 @@ def test_dropout_whose_operand_was_written_to_is_kept() -> None:
     assert not packed(product(lambda h: F.dropout(h + 1.0, 0.25), h, w))
 
 
-@pytest.mark.parametrize("p", [0.0, 0.1])
-def test_the_block_of_the_sources(p: float) -> None:
+@pytest.mark.parametrize(("p", "shape"), [(0.0, (1, 384)), (0.1, (1, 384)), (0.1, (3, 128))])
+def test_the_block_of_the_sources(p: float, shape: tuple[int, int]) -> None:
     """Issue 5.7: width 512, 8 heads, float32: 52 bytes per position and feature at most, also with
-    dropout at its three places; predicted = kept, a bit for each element that may be dropped."""
+    dropout at its three places, of few scores and of many; predicted = kept, a bit for each element
+    that may be dropped."""
     ad.manual_seed(0)
     layer = ad.nn.TransformerEncoderLayer(512, 8, dropout=p, activation="gelu", batch_first=True)
-    x = ad.randn(1, 384, 512, requires_grad=True)
+    x = ad.randn(*shape, 512, requires_grad=True)
     held: list[Any] = []
     report = predict(lambda: held.append(layer(x)))
     with track(layer, x) as measured:

@@ -1,4 +1,5 @@
-"""Scaled dot-product attention: a record that keeps q, k, v, the output and one number per row.
+"""Scaled dot-product attention: a record that keeps q, k, v, the output and one number per row,
+and one for whole weights, which are made again in backward.
 
 Source: T. Dao et al., "FlashAttention" (2022): the gradient from row log-sum-exps, tile by tile.
 """
@@ -15,11 +16,13 @@ from adjoint.base.dtypes import BOOL, F32, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import lowered
 from adjoint.core.bind import bind
-from adjoint.core.modes import not_replayed
+from adjoint.core.modes import AUTOCAST, not_replayed, state
 from adjoint.core.op import Op, op
 from adjoint.core.rehearsal import call
 from adjoint.kernels import attention as raw_attention
 from adjoint.kernels import attention_numpy
+from adjoint.kernels.dropout_numpy import drawn_mask, kept_scale
+from adjoint.kernels.stream import Stream
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -28,6 +31,7 @@ from adjoint.ops.api_common import (
     need,
     need_kernel,
 )
+from adjoint.ops.dropout import applied, drawn, mapped_as
 from adjoint.ops.dropout import dropout as dropped
 from adjoint.ops.generator import source
 from adjoint.ops.linalg import matmul_op
@@ -35,7 +39,7 @@ from adjoint.ops.pointwise import add, mul, sub
 from adjoint.ops.public import planned
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import batch_loop, expand_op, mT, reshape, unsqueeze_op
-from adjoint.ops.softmax import softmax_op
+from adjoint.ops.softmax import softmax_backward_op, softmax_op
 
 Shape = tuple[int, ...]
 _WHOLE = 2**20           # scores up to which dropout draws PyTorch's mask of all of them
@@ -112,31 +116,30 @@ def composed(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, drop
     return matmul_op(p, _grouped(q, v)), p, keep
 
 
-def probabilities(q: Any, k: Any, mask: Any, causal: bool, scale: float) -> Any:
-    """Softmax of the scores, whole, in ops."""
-    scores = mul(matmul_op(q, mT(_grouped(q, k))), scale)
+def probabilities(q: Any, k: Any, mask: Any, causal: bool, scale: float,
+                  fill: bool = True) -> Any:
+    """Softmax of the scores, whole, in ops; `fill`: rows with nothing to attend to give 0, not
+    NaN."""
+    scores = matmul_op(mul(q, scale), mT(_grouped(q, k)))
     bias = _bias(q, k, mask, causal)
-    if bias is not None:
-        scores = add(scores, bias)
-    p = softmax_op(scores, dim=len(scores.shape) - 1)
-    if _has_empty_rows(bias):
-        from adjoint.ops.index import masked_fill_op
-        p = masked_fill_op(p, np.broadcast_to(_empty_rows(bias), tuple(p.shape)), 0.0)
-    return p
+    if bias is None:
+        return softmax_op(scores, dim=len(scores.shape) - 1)
+    empty = None
+    if fill and mask is not None and not is_recorded(bias):
+        bias, empty = call(_without_empty_rows, bias, otherwise=lambda: (bias, None)) if type(
+            bias) is MetaArray else _without_empty_rows(bias)
+    p = softmax_op(add(scores, bias), dim=len(scores.shape) - 1)
+    if empty is None:
+        return p
+    from adjoint.ops.index import masked_fill_op
+    return masked_fill_op(p, np.broadcast_to(empty, tuple(p.shape)), 0.0)
 
 
-def _empty_rows(bias: Any) -> Any:
-    return (np.asarray(bias) == -np.inf).all(-1, keepdims=True)
-
-
-def _some_empty_row(bias: Any) -> bool:
-    return bool(_empty_rows(bias).any())
-
-
-def _has_empty_rows(bias: Any) -> bool:
-    if type(bias) is MetaArray:
-        return bool(call(_some_empty_row, bias, otherwise=lambda: False))
-    return isinstance(bias, np.ndarray) and _some_empty_row(bias)
+def _without_empty_rows(bias: Any) -> tuple[Any, Any]:
+    """The bias, where rows of minus infinity alone are 0 (their softmax would be NaN, and spoil
+    derivatives), and which rows these are."""
+    empty = (bias == -np.inf).all(-1, keepdims=True)
+    return np.where(empty, bias.dtype.type(0), bias), empty
 
 
 def _aval(x: Any) -> Aval:
@@ -232,6 +235,145 @@ attention_op: Any = op(
          "mask": "which scores count"})
 
 
+# ------------------------------------------------------------------ whole weights
+# Dropout of few scores drops what PyTorch drops, and weights that are asked for are there whole.
+# Of neither anything is kept: weights are the softmax of a product, and made again for less than
+# the block around them takes.
+def _weights(q: Any, k: Any, mask: Any, bits: Any, attrs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """(probabilities, probabilities after dropout)."""
+    how = {name: attrs[name] for name in ("causal", "scale", "fill")}
+    p = probabilities(q, k, mask, **how) if is_recorded(q, k, mask) else made_again(
+        q, k, mask, **how)
+    return p, _kept(p, bits, attrs)
+
+
+def _kept(x: Any, bits: Any, attrs: Mapping[str, Any]) -> Any:
+    return x if bits is None else applied(x, bits, attrs["shape"], attrs["keep"])
+
+
+made_again: Any = kernel(
+    "attention_weights", lambda q, k, mask, /, *, causal, scale, fill: probabilities(
+        q, k, mask, causal, scale, fill),
+    lambda q, k, mask, **_: Aval((*q.shape[:-1], k.shape[-2]), q.dtype),
+    cost=lambda q, k, mask, **_: 2 * q.size * k.shape[-2])
+
+
+def _whole_impl(q: Any, k: Any, v: Any, mask: Any, bits: Any, /, *, causal: bool, scale: float,
+                fill: bool, shape: Shape, keep: float) -> Any:
+    p = _kept(probabilities(q, k, mask, causal, scale, fill), bits, {"shape": shape, "keep": keep})
+    return matmul_op(p, _grouped(q, v)), p
+
+
+def _whole_vjp(cts: Any, q: Any, k: Any, v: Any, mask: Any, bits: Any, wanted: Any,
+               **attrs: Any) -> Any:
+    ct, ct_weights = cts
+    dq = dk = dv = ds = None
+    p, kept = _weights(q, k, mask, bits, attrs)
+    if ct is not None and wanted[2]:
+        dv = _ungrouped(matmul_op(mT(kept), ct), _aval(v))
+    del kept
+    if any(wanted[i] for i in (0, 1, 3)):
+        if ct is not None:
+            dp = matmul_op(ct, mT(_grouped(q, v)))
+            ct_weights = dp if ct_weights is None else add(dp, ct_weights)
+            del dp
+        ct_weights = _kept(ct_weights, bits, attrs)
+        ds = softmax_backward_op(ct_weights, p, dim=len(p.shape) - 1)
+        del p, ct_weights
+        if wanted[0]:
+            dq = mul(matmul_op(ds, _grouped(q, k)), attrs["scale"])
+        if wanted[1]:
+            dk = _ungrouped(matmul_op(mT(ds), mul(q, attrs["scale"])), _aval(k))
+    return dq, dk, dv, ds if len(wanted) > 3 and wanted[3] else None
+
+
+def _whole_jvp(which: int) -> Any:
+    def rule(t: Any, q: Any, k: Any, v: Any, mask: Any, bits: Any, **attrs: Any) -> Any:
+        p, kept = _weights(q, k, mask, bits, attrs)
+        if which == 2:
+            return matmul_op(kept, _grouped(q, t)), None
+        if which == 3:
+            moved = t
+        elif which == 0:
+            moved = matmul_op(mul(t, attrs["scale"]), mT(_grouped(q, k)))
+        else:
+            moved = matmul_op(mul(q, attrs["scale"]), mT(_grouped(q, t)))
+        mean = sum_op(mul(p, moved), dim=(len(p.shape) - 1,), keepdim=True)
+        dp = _kept(mul(p, sub(moved, mean)), bits, attrs)
+        return matmul_op(dp, _grouped(q, v)), dp
+    return rule
+
+
+def _whole_batch(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    """The examples are one more axis in front; what has none is the same for all."""
+    if batched[4]:
+        return batch_loop(op_, args, batched, attrs)
+    size = next(a.shape[0] for a, b in zip(args, batched, strict=True) if b)
+    q, k, v = (a if b else expand_op(unsqueeze_op(a, dim=0), shape=(size, *a.shape))
+               for a, b in zip(args[:3], batched, strict=False))
+    mask = args[3]
+    if batched[3]:
+        ones = (1,) * (len(q.shape) - len(mask.shape))
+        mask = reshape(mask, (size, *ones, *mask.shape[1:]))
+    return bind(op_, (q, k, v, mask, args[4]), attrs)
+
+
+def _whole_domain() -> list[Any]:
+    def r(*shape: int) -> Any:
+        return np.sin(np.arange(math.prod(shape)) * 1.7 + len(shape)).reshape(shape)
+
+    def how(*shape: int, causal: bool = False) -> dict[str, Any]:
+        return {"causal": causal, "scale": 0.5, "fill": True, "shape": shape, "keep": 2.0}
+
+    def bits(*shape: int) -> Any:
+        return drawn_mask(Stream(3), shape, 0.5)
+    two, four = (2, 2, 3, 5), (1, 4, 3, 5)
+    return [((r(2, 2, 3, 4), r(2, 2, 5, 4), r(2, 2, 5, 2), None, bits(*two)), how(*two)),
+            ((r(2, 3, 4), r(2, 3, 4), r(2, 3, 2), r(3, 3), None), how(2, 3, 3, causal=True)),
+            ((r(1, 4, 3, 4), r(1, 2, 5, 4), r(1, 2, 5, 2), r(3, 5), bits(*four)), how(*four))]
+
+
+whole_attention_op: Any = op(
+    "attention_with_weights", impl=_whole_impl,
+    infer=lambda q, k, v, mask, bits, **_: (Aval((*q.shape[:-1], v.shape[-1]), q.dtype),
+                                            Aval((*q.shape[:-1], k.shape[-2]), q.dtype)),
+    outs=("out", "weights"), autocast="lower",
+    vjp={("q", "k", "v", "mask"): _whole_vjp},
+    jvp={"q": _whole_jvp(0), "k": _whole_jvp(1), "v": _whole_jvp(2), "mask": _whole_jvp(3)},
+    batch=_whole_batch, domain=_whole_domain,
+    cost=lambda q, k, v, mask, bits, **_: 4 * q.size * k.shape[-2], node="UnsafeViewBackward0",
+    why={"q": "the weights are made again; dk = dSᵀ @ q·scale",
+         "k": "the weights are made again; dq = dS @ k·scale", "v": "dP = ct @ vᵀ",
+         "mask": "which scores count", "bits": "which weights were kept: a bit for each"})
+
+
+def _whole(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, rate: float,
+           fill: bool) -> tuple[Any, Any]:
+    """(output, weights after dropout) of attention that makes its weights whole."""
+    shape = (*q.shape[:-1], k.shape[-2])
+    bits, keep = None, 1.0
+    if rate and math.prod(shape):
+        bits, shape = drawn(q, rate, shape)
+        keep = kept_scale(rate, dtype_of(q))
+        q = mapped_as(q, shape)
+    made: tuple[Any, Any] = whole_attention_op(q, k, v, mask, bits, causal=causal, scale=scale,
+                                               fill=fill, shape=shape, keep=keep)
+    return made
+
+
+def attention_and_weights(q: Any, k: Any, v: Any, mask: Any, rate: float) -> tuple[Any, Any]:
+    """(output, weights (..., L, S) after dropout of `rate`); a row that masks leave nothing gives
+    NaN. Without mask and dropout fused attention gives the same output: the graph of the weights
+    then goes with them if nobody differentiates them."""
+    scale = math.sqrt(1.0 / max(1, q.shape[-1]))
+    if mask is None and not rate:
+        return scaled_dot_product_attention(q, k, v), probabilities(q, k, None, False, scale)
+    if not state() & AUTOCAST:
+        return _whole(q, k, v, mask, False, scale, rate, False)
+    p = dropped(probabilities(q, k, mask, False, scale, False), rate)     # (in float32)
+    return matmul_op(p, v), p
+
+
 def _check(query: Any, key: Any, value: Any, gqa: bool) -> None:
     need("scaled_dot_product_attention", query, key, value)
     kinds = {dtype_of(t) for t in (query, key, value)}
@@ -264,8 +406,9 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
 
     query (..., L, E), key (..., S, E), value (..., S, Ev) -> (..., L, Ev). A boolean mask keeps
     where True, a float mask is added; `is_causal` keeps key j <= query i. scale: 1/√E by default.
-    Dropout of up to 2**20 scores holds them, and drops those that PyTorch drops; of more, it drops
-    by a function of one draw and the position, tile by tile.
+    Dropout of up to 2**20 scores holds them on its way, and drops those that PyTorch drops; of
+    more, it drops by a function of one draw and the position, tile by tile. Backward makes them
+    again.
 
     >>> import adjoint as ad
     >>> q = ad.ones(1, 1, 2, 4)
@@ -304,11 +447,10 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     if dropout_p:
         not_replayed()
         if math.prod(q.shape[:-1]) * k.shape[-2] <= _WHOLE:
-            p = probabilities(q, k, mask, bool(is_causal), factor)
-            return matmul_op(dropped(p, dropout_p), _grouped(q, v))
+            return _whole(q, k, v, mask, bool(is_causal), factor, dropout_p, True)[0]
     seed = int(source().long(1)[0]) >> 1 if dropout_p else 0
     return attention_op(q, k, v, mask, causal=bool(is_causal), scale=factor,
                         dropout=float(dropout_p), seed=seed)[0]
 
 
-__all__ = ["attention_op", "scaled_dot_product_attention"]
+__all__ = ["attention_and_weights", "attention_op", "scaled_dot_product_attention"]

@@ -54,8 +54,8 @@ def _domain() -> list[Any]:
 
 dropout_op: Any = op(
     "dropout", impl=_impl, infer=lambda x, bits, *, shape, scale: Aval(x.shape, x.dtype),
-    vjp={"x": lambda ct, bits, *, shape, scale: _apply(ct, bits, shape, scale)},
-    jvp={"x": lambda t, bits, *, shape, scale: _apply(t, bits, shape, scale)},
+    vjp={"x": lambda ct, bits, *, shape, scale: applied(ct, bits, shape, scale)},
+    jvp={"x": lambda t, bits, *, shape, scale: applied(t, bits, shape, scale)},
     batch=_batch, cost=lambda x, bits, **_: 2 * x.size, node="NativeDropoutBackward0",
     domain=_domain, why={"bits": "which elements were kept: a bit for each"})
 
@@ -73,13 +73,19 @@ def _maps() -> list[Any]:
     return found
 
 
-def _apply(x: Any, bits: Any, shape: Shape, scale: float) -> Any:
-    """The op; the axes that a mask has more than x are those of the vmaps that run here."""
+def mapped_as(x: Any, shape: Shape) -> Any:
+    """x with a value per example of the vmaps that run here, where a mask of that shape has one:
+    these are the axes that it has more than x."""
     more = len(shape) - len(x.shape)
     for trace in _maps()[-more:] if more > 0 else ():
         if not _mapped(x, trace):
             x = mul(x, trace.lift(wrap(np.ones((trace.size, *(1,) * len(x.shape)), dtype_of(x)))))
-    return dropout_op(x, bits, shape=shape, scale=scale)
+    return x
+
+
+def applied(x: Any, bits: Any, shape: Shape, scale: float) -> Any:
+    """x * scale where `bits`, a mask of `shape`, keep it; 0 elsewhere."""
+    return dropout_op(mapped_as(x, shape), bits, shape=shape, scale=scale)
 
 
 def _mapped(x: Any, trace: Any) -> bool:
@@ -96,17 +102,21 @@ def _mask_shape(shape: Shape) -> Shape:
     return (*[t.size if t.randomness == "different" else 1 for t in _maps()], *shape)
 
 
-def _drawn(input: Any, p: float, shape: Shape) -> tuple[Any, Shape]:
-    """A mask of that shape, drawn in the order in which the elements lie in memory, and its shape.
-    For an array without storage nothing is drawn."""
-    array = raw(input)
+def drawn(input: Any, p: float, shape: Shape, axes: tuple[int, ...] | None = None
+          ) -> tuple[Any, Shape]:
+    """A mask of that shape for values computed of `input`, and its shape, with the examples of
+    vmaps in front. For an array without storage nothing is drawn."""
     whole = _mask_shape(shape)
-    if isinstance(array, MetaArray) and not input.level:
+    if isinstance(raw(input), MetaArray) and not input.level:
         return MetaArray((mask_bytes(whole),), BYTE), whole
-    axes = None
-    if type(array) is np.ndarray and array.shape == whole:
-        axes = memory_order(array)
     return drawn_mask(source(), whole, float(p), axes), whole
+
+
+def _drawn(input: Any, p: float, shape: Shape) -> tuple[Any, Shape]:
+    """The same for `input` itself, drawn in the order in which its elements lie in memory."""
+    array = raw(input)
+    laid = type(array) is np.ndarray and array.shape == _mask_shape(shape)
+    return drawn(input, p, shape, memory_order(array) if laid else None)
 
 
 def _checked(name: str, input: Any, p: float) -> None:
@@ -131,7 +141,7 @@ def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape
     if flag(name, in_place):
         return inplace(dropout_op.op, input, (bits,), {"shape": whole, "scale": scale},
                        name="dropout_")
-    made = _apply(input, bits, whole, scale)
+    made = applied(input, bits, whole, scale)
     masking(input, made)
     return made
 
@@ -203,11 +213,11 @@ def _alpha(input: Any, p: float, training: bool, shape: tuple[int, ...]) -> Any:
         return mul(input, 0.0)
     a = 1.0 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
     bits, whole = _drawn(input, p, shape)
-    kept = _apply(input, bits, whole, a)
+    kept = applied(input, bits, whole, a)
     if type(bits) is not np.ndarray:
         return kept
     ones = np.ones(whole[-len(input.shape):], dtype_of(input))
-    shift = mul(add(_apply(ones, bits, whole, 1.0), -1.0), ALPHA * a)
+    shift = mul(add(applied(ones, bits, whole, 1.0), -1.0), ALPHA * a)
     return add(kept, add(shift, ALPHA * a * p))
 
 

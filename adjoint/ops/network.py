@@ -16,8 +16,7 @@ from adjoint.ops.api_common import (
     raw,
 )
 from adjoint.ops.api_linalg import linear
-from adjoint.ops.attention import scaled_dot_product_attention
-from adjoint.ops.dropout import dropout
+from adjoint.ops.attention import attention_and_weights, scaled_dot_product_attention
 from adjoint.ops.embedding import embedding
 from adjoint.ops.index import index_op, masked_fill_op, unindex_op
 from adjoint.ops.linalg import matmul_op
@@ -28,14 +27,12 @@ from adjoint.ops.reduce import max_dim_op, mean_op, sum_op
 from adjoint.ops.shape import (
     cat_op,
     expand_op,
-    mT,
     narrow_op,
     permute_op,
     reshape,
     squeeze_op,
     unsqueeze_op,
 )
-from adjoint.ops.softmax import softmax_op
 
 
 @typed
@@ -240,18 +237,10 @@ def _padded(mask: Any, by: int) -> Any:
 
 def _attend(q: Any, k: Any, v: Any, mask: Any, rate: float, need_weights: bool, average: bool,
             batched: bool) -> tuple[Any, Any]:
-    """(heads' outputs, weights or None). The outputs come from fused attention, which keeps no
-    scores: weights that nobody differentiates take their own graph with them when they go."""
-    fused = None
-    if not need_weights or (mask is None and not rate):
-        fused = scaled_dot_product_attention(q, k, v, mask, rate)
+    """(heads' outputs, weights or None)."""
     if not need_weights:
-        return fused, None
-    scores = matmul_op(mul(q, 1.0 / math.sqrt(q.shape[-1])), mT(k))
-    weights = softmax_op(scores if mask is None else add(scores, mask), dim=3)
-    if rate:
-        weights = dropout(weights, rate)
-    attended = matmul_op(weights, v) if fused is None else fused
+        return scaled_dot_product_attention(q, k, v, mask, rate), None
+    attended, weights = attention_and_weights(q, k, v, mask, rate)
     if average:
         weights = mean_op(weights, dim=(1,), keepdim=False)
     return attended, weights if batched else squeeze_op(weights, dims=(0,))

@@ -247,8 +247,6 @@ def _networks() -> dict[str, list[Sample]]:
                        ((r(2, 3, 4), None, None), {"ndim": 2, "eps": 1e-5}),
                        ((r(2, 3, 4), r(3, 4), None), {"ndim": 2, "eps": 1e-5})],
         "scale_gradient": [],
-        "dropout": [((r(2, 3), mask(2, 3)), {"scale": 2.0}), ((r(2, 3), mask(2, 1)),
-                                                              {"scale": 2.0})],
         "scaled_dot_product_attention": [
             ((r(2, 2, 3, 4), r(2, 2, 5, 4), r(2, 2, 5, 2), None), att),
             ((r(2, 2, 3, 4), r(2, 2, 3, 4), r(2, 2, 3, 2), None), {**att, "causal": True}),

@@ -13,6 +13,7 @@ from adjoint.nn import _core, init
 from adjoint.nn.modules._check import empty_parameter, positive, tensor_input
 from adjoint.nn.modules.linear import NonDynamicallyQuantizableLinear
 from adjoint.nn.modules.module import Module
+from adjoint.ops.attention import attention_and_weights
 
 __all__ = ["MultiheadAttention"]
 
@@ -203,19 +204,11 @@ class MultiheadAttention(Module):
             padding = padding.reshape(n, 1, 1, s)
             mask = padding if mask is None else mask + padding
         p = self.dropout if self.training else 0.0
-        weights = None
-        # without a mask fused attention, which keeps no scores, gives the same: then the graph of
-        # the weights goes with them if nobody differentiates them
-        fused = not need_weights or (mask is None and p == 0.0)
-        if fused:
-            out = F.scaled_dot_product_attention(q, k, v, mask, p, causal)
+        weights: Tensor | None = None
         if need_weights:
-            scores = (q * math.sqrt(1.0 / self.head_dim)) @ k.transpose(-2, -1)
-            weights = F.softmax(scores if mask is None else scores + mask, -1)
-            if p > 0.0:
-                weights = F.dropout(weights, p)
-            if not fused:
-                out = weights @ v
+            out, weights = attention_and_weights(q, k, v, mask, p)
+        else:
+            out = F.scaled_dot_product_attention(q, k, v, mask, p, causal)
         out = out.permute(2, 0, 1, 3).reshape(length, n, e)
         # its parameters alone: PyTorch calls neither a module put in its place nor its hooks
         return F.linear(out, self.out_proj.weight, self.out_proj.bias), weights
