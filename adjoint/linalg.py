@@ -15,8 +15,10 @@ from adjoint.ops.api_arrange import diagonal as _diagonal
 from adjoint.ops.api_decompose import LINALG as _LINALG
 from adjoint.ops.api_decompose import LinAlgError as LinAlgError
 from adjoint.ops.api_linalg import matmul as matmul
+from adjoint.ops.public import other_names as _other_names
 
 
+@_other_names
 def cross(input: _Any, other: _Any, *, dim: int = -1, out: _Any = None) -> _Any:
     """The cross product along an axis of size 3, the last by default; other axes broadcast.
 
@@ -27,6 +29,7 @@ def cross(input: _Any, other: _Any, *, dim: int = -1, out: _Any = None) -> _Any:
     return _cross(input, other, dim, out=out)
 
 
+@_other_names
 def diagonal(A: _Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> _Any:
     """A view of the diagonals of two axes, the last two by default, as the last axis.
 

@@ -104,3 +104,73 @@ def test_complex_angles_go_on() -> None:
     np.testing.assert_allclose(both, np.log(1 + np.exp([-2 - 10j, -3 - 14j])) + [3 + 8j, 4 + 9j],
                                rtol=1e-6)
     np.testing.assert_allclose(alone, both, rtol=1e-6)
+
+
+def test_operands_have_the_names_of_numpy_too() -> None:
+    """F18: PyTorch takes `a=`, `x=`, `x1=` for `input=`, `x2=` for `other=`, `axis=`, `keepdims=`."""
+    y = ad.full((2, 2), 3.0)
+    for name in ("input", "a", "x", "x1"):
+        assert ad.sum(**{name: x}, axis=0, keepdims=True).shape == (1, 2)
+        assert ad.add(**{name: x}, x2=y)[0, 0] == 4 and ad.exp(**{name: x}).shape == (2, 2)
+        assert ad.linalg.norm(**{name: x}, axis=1).tolist() == pytest.approx([2**0.5] * 2)
+    assert F.gelu(x=x).shape == ad.special.erf(a=x).shape == ad.fft.fft(x=x, axis=0).shape
+    assert ad.linalg.cross(x1=ad.eye(3), x2=ad.eye(3), axis=0).shape == (3, 3)
+    with pytest.raises(TypeError, match="sum"):
+        x.sum(a=x)
+    with pytest.raises(TypeError, match="must be Tensor, not tuple"):
+        ad.fft.fft((x, x), axis=0)
+
+
+def test_sums_are_taken_in_the_dtype_of_out() -> None:
+    """F18: without `dtype=`, `out` decides what sums and products are computed in."""
+    y = ad.tensor([[1.5, 2.75], [0.0, 4.0]])
+    whole = ad.empty(0, dtype=ad.int32)
+    assert ad.sum(y, 0, out=whole).tolist() == [1, 6] and whole.dtype == ad.int32
+    assert ad.prod(y, 0, out=ad.empty(0, dtype=ad.uint8)).tolist() == [0, 8]
+    assert ad.cumsum(y, 1, out=ad.empty(0, dtype=ad.int64)).tolist() == [[1, 3], [0, 4]]
+    assert ad.sum(ad.tensor([1e-8, 1.0]), 0, out=ad.empty((), dtype=ad.float64)) > 1
+    with pytest.raises(RuntimeError, match="Expected out tensor to have dtype float, but got dou"):
+        ad.sum(y, 0, dtype=ad.float32, out=ad.empty(0, dtype=ad.float64))
+    with pytest.raises(RuntimeError, match="all only supports bool tensor for result, got: Float"):
+        ad.all(y, out=ad.empty(0))
+    assert ad.any(y, out=ad.empty(0, dtype=ad.uint8)).dtype == ad.uint8
+    with pytest.raises(RuntimeError, match="nonzero: Expected out tensor to have scalar type Long"):
+        ad.nonzero(y, out=ad.empty(0))
+    with pytest.raises(TypeError, match="argument 'out' must be tuple of 2 Tensors, not Tensor"):
+        ad.sort(y, out=ad.empty(0))
+
+
+@pytest.mark.parametrize("call", [
+    lambda n: ad.add(x, n), lambda n: x.long() * n, lambda n: x > n, lambda n: n - x,
+    lambda n: ad.clamp(x, 0, n), lambda n: ad.ones(2).mul_(n)])
+def test_numbers_have_64_bits(call: Any) -> None:
+    for n in (2**64, 2**70, -2**63 - 1):
+        with pytest.raises(OverflowError, match="int too big to convert|negative int to unsigned"):
+            call(n)
+    call(2**64 - 1)
+    call(-2**63)
+
+
+def test_a_median_of_nothing() -> None:
+    assert ad.isnan(ad.median(ad.empty(0))) and ad.isnan(ad.nanmedian(ad.empty(0)))
+    assert ad.median(ad.empty(0, dtype=ad.int32)).item() == -2**31
+    assert ad.median(ad.empty(3, 0), 0).values.shape == (0,)
+    for f in (ad.median, ad.mode, lambda t, d: ad.kthvalue(t, 1, d)):
+        with pytest.raises(IndexError, match="Expected reduction dim 0 to have non-zero size"):
+            f(ad.empty(0, 3), 0)
+
+
+def test_factors_are_tensors() -> None:
+    v = ad.ones(2)
+    for name in ("addcmul", "addcdiv"):
+        with pytest.raises(TypeError, match=r"'tensor2' \(position 3\) must be Tensor, not int"):
+            getattr(ad, name)(v, v, 3)
+        with pytest.raises(TypeError, match=r"_\(\): argument 'tensor1' \(position 1\) must be"):
+            getattr(v, name + "_")(3.0, v)
+
+
+def test_low_rank_of_small_matrices() -> None:
+    u, s, v = ad.svd_lowrank(ad.ones(3, 5), q=100)
+    assert (u.shape, s.shape, v.shape) == ((3, 3), (3,), (5, 3))
+    with pytest.raises(ValueError, match=r"q\(=5\) must be non-negative integer and not greater"):
+        ad.pca_lowrank(ad.eye(3), q=5)

@@ -18,6 +18,7 @@ from adjoint.base.errors import (
     DTypeError,
     NoKernel,
     NotSupported,
+    NumberTooBig,
     instead_of,
 )
 
@@ -206,9 +207,17 @@ def set_default(dtype: Any) -> None:
     _default[0] = new
 
 
+def fits_a_word(number: Any) -> None:
+    """Refuse an integer that has no place in 64 bits, with a sign or without."""
+    if type(number) is int and not -2**63 <= number < 2**64:
+        raise NumberTooBig("int too big to convert" if number > 0 else
+                           "can't convert negative int to unsigned: a number has 64 bits at most")
+
+
 def wrapped(number: Any, dtype: np.dtype[Any]) -> Any:
     """A number as a 0-d array of `dtype`; an integer that does not fit goes round, as in C and
     PyTorch: -1 is 255 in uint8."""
+    fits_a_word(number)
     try:
         return np.asarray(number, dtype)
     except OverflowError:

@@ -44,6 +44,10 @@ class ArgumentError(AdjointError, ValueError, RuntimeError):
     """An argument has a value outside of what the function accepts."""
 
 
+class NumberTooBig(ArgumentError, OverflowError):
+    """A Python integer has no place in 64 bits."""
+
+
 class StructureError(ArgumentError, TypeError):
     """The arguments or results of a function do not have the structure that a transform needs."""
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base import provenance
-from adjoint.base.dtypes import F32, F64
+from adjoint.base.dtypes import F32, F64, fits_a_word
 from adjoint.base.errors import MetaError
 from adjoint.base.tier import pays
 from adjoint.core.bind import bind
@@ -61,6 +61,7 @@ class _Scalars(dict[Any, Any]):
             if key in self:
                 return self[key]
         else:
+            fits_a_word(number)
             key = number
         array = ndarray((), self.dtype, self.dtype.type(number).tobytes())
         if key:

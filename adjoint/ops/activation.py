@@ -35,7 +35,7 @@ from adjoint.ops.api_common import (
     wide,
 )
 from adjoint.ops.pointwise import TWO_BOOLEANS
-from adjoint.ops.public import public, typed
+from adjoint.ops.public import other_names, public, typed
 from adjoint.ops.random import drawn
 from adjoint.ops.shape import cat_op, reshape, split_op
 from adjoint.ops.softmax import softmax
@@ -144,6 +144,7 @@ def _slopes(s: Stream, shape: Any, x: Any, lower: float, upper: float) -> Any:
     return slope
 
 
+@other_names
 @typed
 def gelu(input: Any, approximate: str = "none", *, out: Any = None) -> Any:
     """x·Φ(x); approximate="tanh": 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))).

@@ -282,7 +282,9 @@ def exactly(words: str) -> Callable[[Any, Any], Any]:
     def finish_exactly(out: Any, answer: Any) -> Any:
         if out is None:
             return answer
-        pairs = zip(out, answer, strict=True) if isinstance(answer, tuple) else ((out, answer),)
+        pairs: Any = ((out, answer),)
+        if isinstance(answer, tuple):           # (`finish` refuses what is no tuple of as many)
+            pairs = zip(out, answer, strict=False) if isinstance(out, (tuple, list)) else ()
         for o, a in pairs:
             if isinstance(o, Tensor) and o.dtype != a.dtype:
                 raise DTypeError(words.format(
@@ -371,6 +373,12 @@ def older(f: Callable[..., Any], factors: tuple[str, ...], *args: Any, out: Any 
          "behind the tensors")
     given = dict(zip(factors, numbers, strict=False))
     return f(*tensors, **given) if out is None else f(*tensors, **given, out=out)
+
+
+def summed(dtype: Any, out: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
+    """What sums and products are computed in, and what writes them: `out` decides where no other
+    dtype is asked for, and is of that one where it is."""
+    return of_out(dtype, out), finish if dtype is None else finish_same
 
 
 def of_out(dtype: Any, out: Any) -> Any:

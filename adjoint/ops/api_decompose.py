@@ -9,7 +9,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import finfo, is_inexact
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32, lowered
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
@@ -430,6 +430,9 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
     """
     x = cast_to(A, dtype)
     _matrix("matrix_norm", x)
+    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+        raise DTypeError("linalg_matrix_norm(): argument 'dim' must be a 2-tuple of ints, not "
+                         f"{dim!r}")
     a, b = many_dims(x, dim)
     if ord == "fro":
         return _norm_out(out, norm_op(x, p=2.0, dim=(a, b), keepdim=keepdim))

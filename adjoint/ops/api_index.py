@@ -18,7 +18,6 @@ from adjoint.ops.api_common import (
     box,
     dtype_of,
     exactly,
-    finish,
     finish_same,
     need,
     raw,
@@ -37,7 +36,7 @@ from adjoint.ops.index import (
     tril_op,
     triu_op,
 )
-from adjoint.ops.public import planned, public, typed
+from adjoint.ops.public import other_names, planned, public, typed
 from adjoint.ops.shape import (
     expand_op,
     narrow_op,
@@ -467,6 +466,10 @@ def masked_select(input: Any, mask: Any, *, out: Any = None) -> Any:
     return _select_out(out, index_op(flat, np.flatnonzero(chosen), dims=(0,)))
 
 
+_places_out = exactly("nonzero: Expected out tensor to have scalar type {want} but got scalar type "
+                      "{have}")
+
+
 @public(method=True)
 @typed
 def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
@@ -484,7 +487,7 @@ def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
         where = np.stack(np.nonzero(found)).T.astype(I64, copy=False)
     else:
         where = np.zeros((int(found != 0), 0), I64)
-    return finish(out, box(input, where))
+    return _places_out(out, box(input, where))
 
 
 @public()
@@ -528,6 +531,7 @@ def triu_(self: Any, diagonal: int = 0) -> Any:
     return inplace(triu_op.op, self, (), {"diagonal": diagonal}, name="triu_")
 
 
+@other_names
 @typed
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     """int64 (...,) -> int64 (..., num_classes) with a 1 at each class.

@@ -80,38 +80,47 @@ def add_(self: Tensor, other: Any, *more: Any, alpha: Any = 1) -> Any:
     return inplace(p.add_scaled.op, self, (other,), {"alpha": alpha}, name="add_")
 
 
-def _no_integers(tensor1: Any, tensor2: Any) -> None:
+def _factors(name: str, tensor1: Any, tensor2: Any) -> None:
+    """Refuse what is no tensor: a number would be the older form's `value`."""
+    for i, t in enumerate((tensor1, tensor2)):
+        if t is None or isinstance(t, (bool, int, float, complex, str, list, tuple)):
+            position = i + 1 + (name[-1] != "_")
+            raise DTypeError(f"{name}(): argument 'tensor{i + 1}' (position {position}) must be "
+                             f"Tensor, not {type(t).__name__}")
+
+
+def _no_integers(name: str, tensor1: Any, tensor2: Any) -> None:
+    _factors(name, tensor1, tensor2)
     if all([isinstance(t, Tensor) and t.array.dtype.kind in "biu" for t in (tensor1, tensor2)]):
         raise DTypeError(p.NO_INTEGER_DIVISION)
 
 
-def _with_value(name: str, f: Callable[..., Any], formula: str, check: Any = None) -> None:
+def _with_value(name: str, f: Callable[..., Any], formula: str, check: Any) -> None:
     record = f.op  # type: ignore[attr-defined]  # op functions carry their record
+    label = name + "_"
 
     def function(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1,
                  out: Any = None) -> Any:
         if more:
             return older(function, ("value",), input, tensor1, tensor2, *more, out=out)
-        if check is not None:
-            check(tensor1, tensor2)
+        check(name, tensor1, tensor2)
         result = f(input, tensor1, tensor2, value=value)
         return result if out is None else write_out(out, result)
 
     def method(self: Tensor, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) -> Any:
         if more:
             return older(method, ("value",), self, tensor1, tensor2, *more)
-        if check is not None:
-            check(tensor1, tensor2)
-        return inplace(record, self, (tensor1, tensor2), {"value": value}, name=name + "_")
+        check(label, tensor1, tensor2)
+        return inplace(record, self, (tensor1, tensor2), {"value": value}, name=label)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{formula}, elementwise."
-    method.__name__ = method.__qualname__ = name + "_"
+    method.__name__ = method.__qualname__ = label
     method.__doc__ = f"In-place form of `{name}`."
     public(name, quick=True)(function)
-    METHODS[name + "_"] = method
+    METHODS[label] = method
 
 
-_with_value("addcmul", p.addcmul_op, "input + value * tensor1 * tensor2")
+_with_value("addcmul", p.addcmul_op, "input + value * tensor1 * tensor2", _factors)
 _with_value("addcdiv", p.addcdiv_op, "input + value * tensor1 / tensor2", _no_integers)
 
 

@@ -26,6 +26,7 @@ from adjoint.ops.api_common import (
     numel,
     one_dim,
     result,
+    summed,
 )
 from adjoint.ops.moments import logsumexp_op, norm_op, prod_op, std_op, var_op
 from adjoint.ops.pointwise import abs_op, cast, isnan, logical_not, maximum, minimum, where_op
@@ -65,12 +66,13 @@ def sum_(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     tensor([3., 3.])
     """
     need("sum", input)
+    dtype, into = summed(dtype, out)
     x = cast_to(input, dtype)
     if dim is None and not keepdim:
         made = sum_all_op(x, dim=many_dims(x, None), keepdim=False)
     else:
         made = sum_op(x, dim=many_dims(x, dim), keepdim=keepdim)
-    return finish(out, made if dtype is None else cast_to(made, dtype))
+    return into(out, made if dtype is None else cast_to(made, dtype))
 
 
 @public()
@@ -87,13 +89,14 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     if dtype is not None and not is_inexact(to_numpy(dtype)):
         raise DTypeError("mean(): could not infer output dtype. Optional dtype must be either a "
                          f"floating point or complex dtype. Got: {scalar_type(to_numpy(dtype))}")
+    into = finish if dtype is None else finish_same
     x = cast_to(input, dtype)
     if not is_inexact(dtype_of(x)):
         raise DTypeError("mean(): could not infer output dtype. Input dtype must be either a "
                          f"floating point or complex dtype. Got: {scalar_type(dtype_of(x))}")
     if dim is None and not keepdim:
-        return finish(out, mean_all_op(x, dim=many_dims(x, None), keepdim=False))
-    return finish(out, mean_op(x, dim=many_dims(x, dim), keepdim=keepdim))
+        return into(out, mean_all_op(x, dim=many_dims(x, None), keepdim=False))
+    return into(out, mean_op(x, dim=many_dims(x, dim), keepdim=keepdim))
 
 
 @public()
@@ -204,10 +207,11 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     tensor(6.)
     """
     need("prod", input)
+    dtype, into = summed(dtype, out)
     x = cast_to(input, dtype)
     dims = many_dims(x, None) if dim is None else (one_dim(x, dim),) if len(x.shape) else ()
     made = prod_op(x, dim=dims, keepdim=keepdim)
-    return finish(out, made if dtype is None else cast_to(made, dtype))
+    return into(out, made if dtype is None else cast_to(made, dtype))
 
 
 # ------------------------------------------------------------------ extreme values
@@ -323,12 +327,20 @@ def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
 
 
 # ------------------------------------------------------------------ truth and counts
+def _truth(name: str, out: Any, answer: Any) -> Any:
+    """`finish` of a truth value, which may be written as a byte."""
+    if isinstance(out, Tensor) and out.array.dtype not in (np.bool_, np.uint8):
+        raise DTypeError(f"{name} only supports bool tensor for result, got: "
+                         f"{scalar_type(out.array.dtype)}")
+    return finish(out, answer)
+
+
 @public("all")
 @planned
 def all_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """True where no element is zero."""
     need("all", input)
-    return finish(out, all_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+    return _truth("all", out, all_op(input, dim=many_dims(input, dim), keepdim=keepdim))
 
 
 @public("any")
@@ -336,7 +348,7 @@ def all_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None)
 def any_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """True where some element is not zero."""
     need("any", input)
-    return finish(out, any_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+    return _truth("any", out, any_op(input, dim=many_dims(input, dim), keepdim=keepdim))
 
 
 @public()

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.dtypes import is_inexact
+from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import as_pytorch, warn_as_pytorch
 from adjoint.core.op import op
@@ -27,6 +28,7 @@ from adjoint.ops.api_common import (
     one_dim,
     raw,
     result,
+    summed,
     value,
 )
 from adjoint.ops.cumulative import cummax_op, cummin_op, cumprod_op, cumsum_op, logcumsumexp_op
@@ -104,6 +106,9 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
 def _one(kind: Any, op_: Any, input: Any, dim: int, keepdim: bool, out: Any, k: int = 1) -> Any:
     need(kind.__name__, input)
     d = one_dim(input, dim)
+    if 0 in input.shape[d:d + 1]:
+        raise IndexOutOfRange(f"{kind.__name__}(): Expected reduction dim {dim} to have non-zero "
+                              f"size: the operand has {list(input.shape)}.")
     return finish_kind(out, kind(*op_(input, dim=d, keepdim=keepdim, k=k)))
 
 
@@ -120,7 +125,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False, *, out: A
     if out is not None:
         apart(out, input)
     n = input.shape[one_dim(input, dim)] if len(input.shape) else 1
-    if not 1 <= k <= n:
+    if n and not 1 <= k <= n:
         raise ArgumentError(f"kthvalue(): selected number k out of range for dimension {dim}: k = "
                             f"{k}, size {n}")
     return _one(KthResult, kthvalue_op, input, dim, keepdim, out, k)
@@ -129,6 +134,10 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False, *, out: A
 def _middle(kind: Any, op_: Any, input: Any, dim: Any, keepdim: bool, out: Any) -> Any:
     if dim is None:
         flat = reshape(input, (numel(input),))
+        if not numel(input):               # what a median of nothing is: nan, or the least integer
+            dtype = dtype_of(input)
+            none = np.nan if is_inexact(dtype) else np.iinfo(dtype).min
+            return finish(out, box(input, np.full((), none, dtype)))
         return finish(out, op_(flat, dim=0, keepdim=False, k=1)[0])
     return _one(kind, op_, input, dim, keepdim, out)
 
@@ -224,6 +233,11 @@ def _told_of_copy(values: Any) -> None:
                         once=True)
 
 
+_places_out = exactly("torch.searchsorted(): output tensor's dtype is wrong, it can only be "
+                      "Int(int32) or Long(int64) depending on whether out_int32 flag is True, but "
+                      "we got output tensor's dtype {have} and want {want}")
+
+
 @public(method=False)
 @typed
 def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
@@ -244,7 +258,7 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
                          "first N-1 dimensions of boundaries tensor and input value tensor must "
                          f"match, got {list(seq.shape)} and {list(np.shape(raw(input)))}")
     how = side or ("right" if right else "left")
-    return finish(out, place_op(seq, input, side=how, int32=bool(out_int32)))
+    return _places_out(out, place_op(seq, input, side=how, int32=bool(out_int32)))
 
 
 def _place(seq: Any, x: Any, /, *, side: Any, int32: bool) -> Any:
@@ -286,8 +300,8 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
     if len(boundaries.shape) != 1:
         raise ShapeError("boundaries tensor must be 1 dimension, but got "
                          f"dim({len(boundaries.shape)})")
-    return finish(out, place_op(boundaries, input, side="right" if right else "left",
-                                int32=bool(out_int32)))
+    return _places_out(out, place_op(boundaries, input, side="right" if right else "left",
+                                     int32=bool(out_int32)))
 
 
 @public()
@@ -360,11 +374,15 @@ isin_op: Any = op(
 
 
 # ------------------------------------------------------------------ cumulative
+_scalar_type_out = exactly("expected scalar_type {want} but found {have}")
+
+
 def _cumulative(op_: Any, input: Any, dim: Any, dtype: Any, out: Any) -> Any:
     need(op_.__name__, input)
+    dtype, into = summed(dtype, out)
     x = cast_to(input, dtype)
     made = op_(x, dim=one_dim(x, dim))
-    return finish(out, made if dtype is None else cast_to(made, dtype))
+    return into(out, made if dtype is None else cast_to(made, dtype))
 
 
 @public()
@@ -401,7 +419,8 @@ def cumprod_(self: Any, dim: int, *, dtype: Any = None) -> Any:
 def logcumsumexp(input: Any, dim: int, *, out: Any = None) -> Any:
     """Running log Σ exp along an axis."""
     need_kernel("logcumsumexp_out_cpu", "biu", input)
-    return _cumulative(logcumsumexp_op, floating(input), dim, None, out)
+    made = _cumulative(logcumsumexp_op, floating(input), dim, None, None)
+    return _scalar_type_out(out, made)
 
 
 @public()

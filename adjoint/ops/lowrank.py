@@ -18,13 +18,11 @@ from adjoint.ops.random import randn
 @public(method=False)
 def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
     """(U, S, V) with A - M ≈ U diag(S) Vᴴ of rank q, for A (..., m, n): (..., m, q), (..., q),
-    (..., n, q).
+    (..., n, q); a q larger than a side of A counts as that side.
 
     q        how many singular values; a few more than are wanted make those better
     niter    powers that push small singular values away
     M        subtracted from A, of a shape that broadcasts with A's
-
-    Raises ShapeError for a q larger than a side of A.
 
     >>> import adjoint as ad
     >>> U, S, V = ad.svd_lowrank(ad.ones(4, 3), q=1)
@@ -34,9 +32,8 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     need_float("svd_lowrank", A)
     q, niter = 6 if q is None else q, 2 if niter is None else niter
     m, n = A.shape[-2:]
-    if not 0 <= q <= min(m, n):
-        raise ShapeError(f"svd_lowrank: q={q} must be non-negative and not greater than min(m, n)="
-                         f"{min(m, n)} of A{list(A.shape)}")
+    if q < 0:
+        raise ShapeError(f"svd_lowrank: q={q} must be non-negative")
     if niter < 0:
         raise ArgumentError(f"svd_lowrank: niter={niter} must be non-negative")
     a = A if M is None else A - M
@@ -56,5 +53,9 @@ def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 
     """`svd_lowrank` of the rows of A (..., m, n) less their mean: the columns of V are the q (6
     unless given, or a side of A) directions in which they vary most."""
     need("pca_lowrank", A)
-    q = min(6, *A.shape[-2:]) if q is None else q
+    side = min(A.shape[-2:])
+    q = min(6, side) if q is None else q
+    if not 0 <= q <= side:
+        raise ShapeError(f"q(={q}) must be non-negative integer and not greater than min(m, n)="
+                         f"{side}: pca_lowrank of A{list(A.shape)}")
     return svd_lowrank(A, q, niter, A.mean(-2, keepdim=True) if center else None)

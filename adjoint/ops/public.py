@@ -173,16 +173,18 @@ def planned(f: F) -> F:
 
 
 # Names that PyTorch's functions take beside the ones in our signatures: NumPy's, and older ones.
-_THEIRS = {"axis": "dim", "keepdims": "keepdim", "axis0": "dim0", "axis1": "dim1",
+_THEIRS = {"axis": "dim", "keepdims": "keepdim", "axis0": "dim0", "axis1": "dim1", "x2": "other",
            "split_size": "split_size_or_sections", "obj": "data"}
-_FIRST = ("A", "x", "self")      # what the first operand is called where PyTorch has `input`
+_FIRST = ("input", "A", "x", "self")     # what the first operand is called here
+_INPUT = ("input", "a", "x", "x1")       # what PyTorch takes for its `input`
 _SPREAD = "*"                    # the values are positional arguments: zeros(size=(2, 3))
 
 
 def other_names(f: F, method: bool = False) -> F:
-    """`f`, which then takes PyTorch's other keywords too: `axis=` for `dim=`, `keepdims=`, and
-    `size=(2, 3)` for sizes one by one; `f` itself where it has none of them. A call in its own
-    names is passed on as it is. Nobody names the first operand of what is a `method` only.
+    """`f`, which then takes PyTorch's other keywords too: `axis=` for `dim=`, `keepdims=`, `x=`,
+    `x1=` and `x2=` for operands, and `size=(2, 3)` for sizes one by one; `f` itself where it has
+    none of them. A call in its own names is passed on as it is. Nobody names the first operand of
+    what is a `method` only.
 
     >>> import adjoint as ad
     >>> ad.ones(size=(2, 3)).sum(axis=0, keepdims=True)
@@ -198,8 +200,8 @@ def other_names(f: F, method: bool = False) -> F:
     n = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[:n]
     theirs = {k: o for k, o in _THEIRS.items() if o in names and k not in names}
-    if not method and names and names[0] in _FIRST and "input" not in names:
-        theirs["input"] = names[0]
+    if not method and names and names[0] in _FIRST:
+        theirs |= {k: names[0] for k in _INPUT if k not in names}
     if code.co_flags & _VARARGS and code.co_varnames[n] == "size":
         theirs["size"] = _SPREAD
     if not theirs:
@@ -208,18 +210,19 @@ def other_names(f: F, method: bool = False) -> F:
     @functools.wraps(f)
     def named(*args: Any, **kwargs: Any) -> Any:
         try:
-            return f(*args, **kwargs)
-        except TypeError:
-            ours = {theirs.get(k, k): v for k, v in kwargs.items()}
-            if len(ours) < len(kwargs) or ours.keys() == kwargs.keys():
-                blame(f, args, kwargs)
-                raise
+            try:
+                return f(*args, **kwargs)
+            except TypeError:
+                ours = {theirs.get(k, k): v for k, v in kwargs.items()}
+                if len(ours) < len(kwargs) or ours.keys() == kwargs.keys():
+                    raise
+            kwargs = ours
+            if _SPREAD in ours:
+                args = (*args, *ours.pop(_SPREAD))
+            return f(*args, **ours)
         except MISTAKES:
             blame(f, args, kwargs)
             raise
-        if _SPREAD in ours:
-            args = (*args, *ours.pop(_SPREAD))
-        return f(*args, **ours)
     return named  # type: ignore[return-value]  # the same signature and other names
 
 
@@ -266,6 +269,8 @@ def settle(package: str) -> None:
 def write_out(out: Any, result: Any) -> Any:
     """Honour `out=`: resize `out` where needed, copy, return it (as PyTorch does)."""
     if isinstance(result, tuple):
+        if not isinstance(out, (tuple, list)) or len(out) != len(result):
+            raise DTypeError(f"argument 'out' must be tuple of Tensors, not {type(out).__name__}")
         return type(result)(write_out(o, r) for o, r in zip(out, result, strict=True))
     if not isinstance(out, Tensor):
         raise DTypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
