@@ -107,7 +107,7 @@ def test_complex_angles_go_on() -> None:
 
 
 def test_operands_have_the_names_of_numpy_too() -> None:
-    """F18: PyTorch takes `a=`, `x=`, `x1=` for `input=`, `x2=` for `other=`, `axis=`, `keepdims=`."""
+    """F18: `a=`, `x=`, `x1=` for `input=`, `x2=` for `other=`, `axis=`, `keepdims=`."""
     y = ad.full((2, 2), 3.0)
     for name in ("input", "a", "x", "x1"):
         assert ad.sum(**{name: x}, axis=0, keepdims=True).shape == (1, 2)
