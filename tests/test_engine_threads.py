@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers_engine import exact, leaf, near, randoms, values
 
 import adjoint as ad
+from adjoint.core.op import OPS
 
 
 def together(count: int, work: Callable[[int], Any]) -> list[Any]:
@@ -124,3 +126,12 @@ class TestBackward:
             return seen == [threading.get_ident()]
 
         assert together(3, work) == [True] * 3
+
+
+def test_two_threads_may_meet_in_the_first_call_of_an_operation() -> None:
+    """Both find that the op's code is not built yet."""
+    own: Any = OPS["expm1"].own
+    x = np.linspace(0.0, 1.0, 3)
+    for _ in range(2):
+        np.testing.assert_allclose(own._first(x), np.expm1(x))
+    np.testing.assert_allclose(ad.expm1(ad.from_numpy(x)).numpy(), np.expm1(x))

@@ -307,3 +307,116 @@ def test_setup_context_is_shown_the_defaults_of_forward() -> None:
     for args, slope in (((x,), 6.0), ((x, 3), 27.0)):
         assert grad(Power.apply(*args), x)[0].item() == slope
     assert ad.func.grad(lambda v: Power.apply(v))(x).item() == 6.0
+
+
+class TestNoGradient:
+    """What a backward that returns None leads to, as in PyTorch: every Function behind it runs."""
+
+    @staticmethod
+    def stop(x: Any) -> Any:
+        return function(lambda ctx, x: x.clone(), lambda ctx, g: None)(x)
+
+    @pytest.mark.parametrize("create", [False, True])
+    def test_zeros_reach_a_function_further_down(self, create: bool) -> None:
+        seen: list[Any] = []
+        double = function(lambda ctx, x: x * 2, lambda ctx, g: (seen.append(g), g * 2)[1])
+        x = leaf([1.0, 2.0])
+        (g,) = grad(self.stop(double(x)).sum(), x, create_graph=create)
+        exact(g, [0.0, 0.0])
+        exact(seen[0], [0.0, 0.0])
+
+    def test_none_where_it_does_not_materialize(self) -> None:
+        seen: list[Any] = []
+
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.set_materialize_grads(False)
+            return x * 2, x * 3
+
+        x = leaf([1.0])
+        both = function(forward, lambda ctx, *gs: seen.append(gs))(x)
+        self.stop(both[0]).sum().backward()
+        assert seen == [(None, None)] and x.grad is None
+
+    def test_an_op_further_down_is_not_run(self) -> None:
+        x = leaf([1.0])
+        self.stop(x.exp()).sum().backward()
+        assert x.grad is None
+
+
+def test_marks_are_for_tensors() -> None:
+    def marking(name: str) -> Any:
+        return function(lambda ctx, x: (getattr(ctx, name)(3), x.clone())[1], lambda ctx, g: g)
+    for name, words in (("mark_dirty", "mark_dirty can only accept variables"),
+                        ("mark_non_differentiable", "only accepts variable arguments"),
+                        ("save_for_backward", "can only save variables, but argument 0")):
+        with pytest.raises(TypeError, match=words):
+            marking(name)(leaf([1.0]))
+
+
+def test_a_dirty_tensor_that_was_no_input_is_warned_about() -> None:
+    def forward(ctx: Any, x: Any) -> Any:
+        made = x * 2
+        ctx.mark_dirty(made)
+        return made
+    with pytest.warns(UserWarning, match="received a tensor that was not an input"):
+        function(forward, lambda ctx, g: g * 2)(leaf([1.0]))
+
+
+@pytest.mark.parametrize(("tangent", "words"), [
+    (lambda t: (t, t), r"expected 1 but got 2"), (lambda t: t[:1], "different size"),
+    (lambda t: 3, r"expected Variable or None \(got int\)")])
+def test_tangents_of_a_jvp_fit_the_outputs(tangent: Any, words: str) -> None:
+    class Double(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return tangent(t)
+
+    forward_ad = ad.autograd.forward_ad
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match=words):
+        Double.apply(forward_ad.make_dual(const([1.0, 2.0]), ad.ones(2, dtype=ad.float64)))
+
+
+def test_several_views_made_by_a_function_are_not_written_to() -> None:
+    x = leaf([1.0, 2.0])
+    a, _ = function(lambda ctx, x: (x[:1], x[1:]), lambda ctx, g, h: ad.cat([g, h]))(x.clone())
+    with pytest.raises(RuntimeError, match="output of a function that returns multiple views"):
+        a.mul_(2)
+
+
+def test_what_pytorch_asks_of_a_function_under_transforms(monkeypatch: Any) -> None:
+    """Only for programs that run in PyTorch's place: natively a Function's code is run."""
+    class Old(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+    class New(Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+    x = const([1.0, 2.0])
+    exact(ad.vmap(Old.apply)(x), [2.0, 4.0])
+    exact(ad.vmap(New.apply)(x), [2.0, 4.0])
+    monkeypatch.setattr("adjoint.autograd.function.as_pytorch", [True])
+    with pytest.raises(RuntimeError, match="must override the setup_context staticmethod"):
+        ad.vmap(Old.apply)(x)
+    with pytest.raises(RuntimeError, match="does not have vmap support"):
+        ad.vmap(New.apply)(x)
+    exact(ad.func.grad(lambda x: New.apply(x).sum())(x), [2.0, 2.0])

@@ -4,6 +4,8 @@ failures.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers_engine import const, exact, leaf, only_ours, values
@@ -428,3 +430,49 @@ class TestFailures:
         with pytest.raises(ZeroDivisionError):
             (x * 3.0).sum().backward()
         exact(x.grad, [3.0])
+
+
+class TestWhatNodesHooksReturn:
+    @pytest.mark.parametrize(("answer", "error", "words"), [
+        (lambda grads: (1,), TypeError, "expected Variable, but hook returned 'int'"),
+        (lambda grads: (grads[0][:1],), RuntimeError, "has changed the size of value"),
+        (lambda grads: (grads[0].float(),), RuntimeError,
+         r"was \S*DoubleTensor got \S*FloatTensor"),
+        (lambda grads: grads[0], TypeError, "expected tuple, but hook returned 'Tensor'")])
+    def test_has_to_fit(self, answer: Any, error: Any, words: str) -> None:
+        for register in ("register_prehook", "register_hook"):
+            y = leaf([1.0, 2.0]).exp()
+            getattr(y.grad_fn, register)(lambda grads, *rest: answer(grads))
+            with pytest.raises(error, match=words):
+                y.sum().backward()
+
+    def test_a_prehook_does_not_run_where_the_gradient_is_asked_for(self) -> None:
+        y = leaf([1.0]) * 3.0
+        log: list[str] = []
+        y.grad_fn.register_prehook(lambda grads: log.append("node"))
+        y.register_hook(lambda g: log.append("tensor"))
+        exact(grad(y.sum(), y)[0], [1.0])
+        assert log == ["tensor"]
+
+    def test_handles_know_their_dict(self) -> None:
+        x = leaf([1.0])
+        handle = x.register_hook(lambda g: None)
+        hooks = handle.hooks_dict_ref()
+        assert list(hooks) == [handle.id]
+        handle.remove()
+        assert not hooks
+
+
+def test_increment_version_takes_tensors() -> None:
+    for wrong in (3, [3]):
+        with pytest.raises(RuntimeError, match=r"expect a Iterable\[Tensor\]"):
+            ad.autograd.graph.increment_version(wrong)
+    x, y = ad.ones(1), ad.ones(1)
+    ad.autograd.graph.increment_version(t for t in (x, y))
+    assert (x._version, y._version) == (1, 1)
+
+
+def test_hooks_of_saved_tensors_are_functions() -> None:
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        ad.autograd.graph.saved_tensors_hooks(3, 4).__enter__()  # type: ignore[arg-type]  # refused
+    exact((leaf([2.0]) ** 2).detach(), [4.0])

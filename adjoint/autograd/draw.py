@@ -28,7 +28,8 @@ def run(walk: Any) -> None:
         plan = node.plan
         if (plan is None or node.ports or node.hooked or plan.op.chooses
                 or walk.masks is not None):
-            if node in cts:
+            if node in cts or node.unfed:
+                cts.setdefault(node)
                 walk.visit(node)
         else:
             ct = take(node, None)

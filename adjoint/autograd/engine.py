@@ -111,7 +111,7 @@ class Backward:
         plain, _ = machine(len(self.order), LARGE, WHOLE)
         for node in self.order if self.special or plain is None else self._rest(plain):
             ct = take(node, None)
-            if ct is None:
+            if ct is None and not node.unfed:
                 if node in last:
                     self._leaves(node)
                 continue
@@ -228,9 +228,10 @@ class Backward:
         ct = self.cts.pop(node)
         if node.ports or self.inner or node._retain or node._tensor_hooks or node._pre_hooks:
             ct = self._arrived(node, ct)
-        if ct is None or node in self.ends or (node.ports and all(c is None for c in ct)):
+        if node in self.ends or not node.unfed and (
+                ct is None or node.ports and all([c is None for c in ct])):
             return
-        observers = watchers.observers.get() if state() & WATCH else ()
+        observers = watchers.observers.get() if state() & WATCH and ct is not None else ()
         for observer in observers:
             observer.before_backward(node, ct)
         if plan is None:                       # a custom function
@@ -323,13 +324,12 @@ class Backward:
                     ct[i] = graph.on_tensor(self, own[i], ct[i])
         elif own and ct is not None:
             ct = graph.on_tensor(self, own[0], ct)
-        retained = None if type(node) is AccumulateGrad else node._retain
-        if retained:
-            for i, ref in retained.items():
+        if type(node) is not AccumulateGrad and node._retain:
+            for i, ref in node._retain.items():
                 leaves.retain(ref(), ct[i] if node.ports else ct, self)
         if self.capture:
             self._capture(node, ct)
-        if node._pre_hooks and ct is not None:
+        if node._pre_hooks and ct is not None and node not in self.ends:
             ct = graph.before_node(self, node, ct)
         return ct
 

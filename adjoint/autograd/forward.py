@@ -6,7 +6,7 @@ from typing import Any
 
 from adjoint.autograd.function import Function, FunctionCtx, has_setup, run_function
 from adjoint.base.dtypes import is_inexact
-from adjoint.base.errors import NotSupported
+from adjoint.base.errors import AutogradError, DTypeError, NotSupported, ShapeError
 from adjoint.core.bind import bind
 from adjoint.core.inplace import zeros_of
 from adjoint.core.modes import GRAD, state
@@ -203,6 +203,23 @@ def through_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
     if not ctx._to_save:
         ctx._to_save = ctx._for_forward
     ts = cls.jvp(ctx, *tangents)
-    if isinstance(out, tuple):
-        return tuple(o if t is None else trace.lift(o, t) for o, t in zip(out, ts, strict=True))
-    return out if ts is None else trace.lift(out, ts)
+    outs = out if isinstance(out, tuple) else (out,)
+    ts = ts if isinstance(ts, tuple) else (ts,)
+    if len(ts) != len(outs):
+        raise AutogradError("Function's jvp returned an invalid number of forward gradients "
+                            f"(expected {len(outs)} but got {len(ts)})")
+    lifted = tuple([o if t is None else trace.lift(o, _tangent(o, t, i))
+                    for i, (o, t) in enumerate(zip(outs, ts, strict=True))])
+    return lifted if isinstance(out, tuple) else lifted[0]
+
+
+def _tangent(out: Any, t: Any, i: int) -> Any:
+    """What a `jvp` gave for output `i`, which has to be of its shape."""
+    if not isinstance(t, Tensor):
+        raise DTypeError(f"expected Variable or None (got {type(t).__name__}) for grad output {i}.")
+    if tuple(t.shape) != tuple(out.shape):
+        raise ShapeError("Trying to set a forward gradient that has a different size than that of "
+                         "the original Tensor, this is not supported. Tensor is of size "
+                         f"{list(out.shape)} while the given forward gradient is of size "
+                         f"{list(t.shape)}.")
+    return t

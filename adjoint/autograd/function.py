@@ -9,7 +9,8 @@ import functools
 import inspect
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from adjoint.core import bind as dispatch
 from adjoint.core import modes
 from adjoint.core.bind import tensor_of
 from adjoint.core.inplace import rebase, refuse_rewriting
-from adjoint.core.modes import GRAD, WATCH, state, warn
+from adjoint.core.modes import GRAD, WATCH, as_pytorch, state, warn
 from adjoint.core.tensor import (
     Cell,
     Port,
@@ -56,10 +57,8 @@ class FunctionCtx:
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors (or None) for backward; versions are checked when they are read."""
-        for i, t in enumerate(tensors):
-            if t is not None and not isinstance(t, Tensor):
-                raise TypeError("save_for_backward can only save variables, but argument "
-                                f"{i} is of type {type(t).__name__}")
+        _only_tensors([t for t in tensors if t is not None], "save_for_backward can only save "
+                      "variables, but argument {i} is of type {kind}")
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
@@ -68,10 +67,14 @@ class FunctionCtx:
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs forward has written to; they must be returned."""
+        _only_tensors(tensors, "mark_dirty can only accept variables, but argument {i} is of type "
+                               "{kind}")
         self._dirty = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Say which outputs carry no gradient."""
+        _only_tensors(tensors, "mark_non_differentiable only accepts variable arguments, but got "
+                               "{kind}")
         self._nondiff = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -83,6 +86,10 @@ class FunctionCtx:
         """What `save_for_backward` kept."""
         node = self._node() if self._node is not None else None
         return self._to_save if node is None or node.saved is None else node.saved_tensors
+
+    to_save = property(attrgetter("_to_save"))
+    dirty_tensors = property(attrgetter("_dirty"))
+    non_differentiable = property(attrgetter("_nondiff"))
 
     @property
     def saved_variables(self) -> tuple[Any, ...]:
@@ -96,12 +103,19 @@ class FunctionCtx:
         return type(self).__name__ if node is None else node.name()
 
 
+def _only_tensors(given: Sequence[Any], text: str) -> None:
+    for i, t in enumerate(given):
+        if not isinstance(t, Tensor):
+            raise DTypeError(text.format(i=i, kind=type(t).__name__))
+
+
 class FunctionNode(WideNode):
     """The node of a user's Function; attributes of its context are visible through it."""
 
     __slots__ = ("ctx", "shapes", "tensors")
     function: Any = None
     op: Any = None
+    unfed = True
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
@@ -124,7 +138,7 @@ class FunctionNode(WideNode):
         """Run the user's backward (called by the engine)."""
         if self.freed is not None:
             raise AutogradError(freed_message(self))
-        given = ct if self.ports else [ct]
+        given = (ct or [None] * self.ports) if self.ports else [ct]
         grads = [self._incoming(walk, c, i) for i, c in enumerate(given)]
         results = self.function._pull(self.ctx, *grads)
         results = results if isinstance(results, tuple) else (results,)
@@ -199,13 +213,15 @@ class Function(metaclass=_FunctionMeta):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warn(f"{type(self)} should not be instantiated. Methods on autograd functions are all "
-             "static, so you should invoke them on the class itself: call .apply()",
+             "static, so you should invoke them on the class itself. Instantiating an autograd "
+             "function will raise an error in a future version of PyTorch: call .apply()",
              DeprecationWarning)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise AutogradError("Legacy autograd function with non-static forward method is deprecated."
-                            f" Call {type(self).__name__}.apply(...) on the class, whose forward "
-                            "is a staticmethod(ctx, ...)")
+                            " Please use new-style autograd function with static forward method. "
+                            "(Example: https://pytorch.org/docs/stable/autograd.html#torch.autograd"
+                            f".Function): call {type(self).__name__}.apply(...)")
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -249,8 +265,27 @@ class Function(metaclass=_FunctionMeta):
         level = max((a.level for a in args if isinstance(a, Tensor)), default=0)
         if level >= 1:
             top = next(a for a in args if isinstance(a, Tensor) and a.level == level)
+            _refuse_as_pytorch(top.trace, cls)
             return top.trace.custom(cls, args)
         return _apply(cls, args, separate)
+
+
+MORE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+
+
+def _refuse_as_pytorch(trace: Any, cls: Any) -> None:
+    """Raise where PyTorch asks for more than is needed here, for programs that run in its place:
+    `setup_context`, and a word of the class that vmap may run its code."""
+    if not as_pytorch[0] or getattr(trace, "dual", False):
+        return
+    if not has_setup(cls):
+        raise AutogradError("In order to use an autograd.Function with functorch transforms (vmap, "
+                            "grad, jvp, jacrev, ...), it must override the setup_context "
+                            f"staticmethod. {MORE}")
+    if hasattr(trace, "randomness") and not (cls.generate_vmap_rule or hasattr(cls, "vmap")):
+        raise AutogradError(f"You tried to vmap over {cls.__name__}, but it does not have vmap "
+                            "support. Please override and implement the vmap staticmethod or set "
+                            f"generate_vmap_rule=True. {MORE}")
 
 
 def run_function(cls: Any, args: tuple[Any, ...],
@@ -323,6 +358,9 @@ def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: 
                                 f"operation. ({cls.__name__}.forward marks it dirty)")
         if recording:
             refuse_rewriting(t)
+        if id(t) not in inputs:
+            warn("ctx.mark_dirty() received a tensor that was not an input. Only input Tensors "
+                 "that have been mutated should be passed to ctx.mark_dirty().")
     node.ports = len(outs) if many else 0
     if not many and not isinstance(output, Tensor):
         return output
@@ -345,7 +383,7 @@ def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: 
 def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording: bool) -> Any:
     nondiff = any(o is t for t in node.ctx._nondiff) or not is_inexact(o.array.dtype)
     if is_input and not is_dirty:
-        o = _view_of(o, o)              # an input returned as it is becomes a view of itself
+        o = _view_of(o, o, "function") if recording else _twin(o)     # no second name of an input
     if not recording or nondiff:
         if nondiff and not is_input:
             o._edge, o._rg = None, False
@@ -357,19 +395,19 @@ def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording
         rebase(o, made)
         return o
     if o._base is not None:
-        o = _view_of(o, o._base)
+        o = _view_of(o, o._base, "multi" if node.ports else "function")
     elif o._edge is not None:
         o = _twin(o)
     o._edge, o._rg = edge, True
     return o
 
 
-def _view_of(t: Any, base: Any) -> Any:
+def _view_of(t: Any, base: Any, creation: str) -> Any:
     """A twin of `t` that counts as a view made by a custom Function: not to be written to."""
     twin = _twin(t)
     if not t.level:
         twin._base = base if base._base is None else base._base
-        twin._creation = "function"
+        twin._creation = creation
     return twin
 
 

@@ -12,6 +12,7 @@ from adjoint.base.errors import (
     ArgumentError,
     AssertedAutogradError,
     AutogradError,
+    DTypeError,
     NotSupported,
     TransformError,
 )
@@ -57,6 +58,10 @@ class saved_tensors_hooks:
     def __enter__(self) -> None:
         if _disabled:
             raise AutogradError(_disabled[-1])
+        if not (callable(self.pack_hook) and callable(self.unpack_hook)):
+            raise TypeError("saved_tensors_hooks(): incompatible function arguments: it takes two "
+                            f"functions, got {type(self.pack_hook).__name__} and "
+                            f"{type(self.unpack_hook).__name__}")
         self._held.append(watchers.push(watchers.hooks, self))
 
     def __exit__(self, *exc: object) -> None:
@@ -84,8 +89,9 @@ class saved_tensors_hooks:
             restore(token, outer)
         if t._cell is not None and t._cell.version != before:
             raise AutogradError("A saved tensor pack hook is modifying its input in place. Tensors "
-                                "provided as input to pack hook can not be modified by in-place "
-                                "operations as this can lead to unexpected side-effects.")
+                                "provided as input to pack hook cannot be modified by in-place "
+                                "operations as this can lead to unexpected side-effects. Write to "
+                                "a clone() of it.")
         if packed is t and isinstance(saved, OutRef):
             return _Own(alias(t), saved.index)         # with its place, it would own its owner
         return packed
@@ -272,16 +278,19 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
     handles = [t.register_hook(hook_for(i)) for i, t in enumerate(tensors)]
     edges = [edge_of(t) for t in tensors]
 
-    class Handles(RemovableHandle):
-        """Removes the hook from every tensor."""
+    return _MultiHandle(tuple(handles))
 
-        def __init__(self) -> None:
-            super().__init__({})
 
-        def remove(self) -> None:
-            for h in handles:
-                h.remove()
-    return Handles()
+class _MultiHandle(RemovableHandle):
+    """Removes a hook from every tensor that it was put on."""
+
+    def __init__(self, handles: tuple[RemovableHandle, ...]) -> None:
+        super().__init__({})
+        self.handles = handles
+
+    def remove(self) -> None:
+        for h in self.handles:
+            h.remove()
 
 
 def region_activation_memory_budget(budget: float) -> Any:
@@ -293,7 +302,15 @@ def region_activation_memory_budget(budget: float) -> Any:
 
 def increment_version(tensor: Any) -> None:
     """Say that `tensor` (or each of several) was written to by foreign code."""
-    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+    several = (tensor,) if isinstance(tensor, Tensor) else tensor
+    try:
+        written = list(several)
+    except TypeError:
+        written = [None]
+    if not all(isinstance(t, Tensor) for t in written):
+        raise DTypeError("increment_version expect a Iterable[Tensor] as input or a Tensor, "
+                                f"got {type(tensor).__name__}")
+    for t in written:
         bump(t, "increment_version")
 
 
@@ -303,18 +320,8 @@ def on_tensor(walk: Any, hooks: dict[int, Any], ct: Any) -> Any:
     given = walk.boxed(ct)
     for hook in list(hooks.values()):
         new = hook(given)
-        if new is None:
-            continue
-        if not isinstance(new, Tensor):
-            raise TypeError(f"expected Variable, but hook returned {type(new).__name__!r}; it "
-                            "returns a Tensor or None")
-        if tuple(new.shape) != tuple(given.shape):
-            raise AutogradError(f"hook '{_name(hook)}' has changed the size of value (from "
-                                f"{list(given.shape)} to {list(new.shape)})")
-        if new.dtype != given.dtype:
-            raise AutogradError(f"hook '{_name(hook)}' has changed the type of value (was "
-                                f"{given.dtype} got {new.dtype})")
-        given = new
+        if new is not None:
+            given = _replacing(given, new, hook)
     return walk.unboxed(given)
 
 
@@ -324,7 +331,7 @@ def before_node(walk: Any, node: Any, ct: Any) -> Any:
     for hook in list(node._pre_hooks.values()):
         new = hook(given)
         if new is not None:
-            given = _checked(new, len(given), hook)
+            given = _checked(new, given, hook)
     back = [walk.unboxed(c) for c in given]
     return back if node.ports else back[0]
 
@@ -336,7 +343,7 @@ def after_node(walk: Any, node: Any, results: list[Any], ct: Any) -> list[Any]:
     for hook in list(node._post_hooks.values()):
         new = hook(grads, outer)
         if new is not None:
-            grads = _checked(new, len(results), hook)
+            grads = _checked(new, grads, hook)
     return [walk.unboxed(c) for c in grads]
 
 
@@ -358,15 +365,31 @@ def _name(hook: Any) -> str:
     return getattr(hook, "__name__", "hook")
 
 
-def _checked(new: Any, n: int, hook: Any) -> tuple[Any, ...]:
-    """What a hook of a node returned in place of `n` gradients."""
+def _replacing(old: Any, new: Any, hook: Any) -> Any:
+    """What a hook returned in place of a gradient: one of its size and type."""
+    if not isinstance(new, Tensor):
+        raise TypeError(f"expected Variable, but hook returned {type(new).__name__!r}; it "
+                        "returns a Tensor or None")
+    if tuple(new.shape) != tuple(old.shape):
+        raise AutogradError(f"hook '{_name(hook)}' has changed the size of value (from "
+                            f"{list(old.shape)} to {list(new.shape)})")
+    if new.dtype != old.dtype:
+        raise AutogradError(f"hook '{_name(hook)}' has changed the type of value (was "
+                            f"{old.type()} got {new.type()})")
+    return new
+
+
+def _checked(new: Any, old: tuple[Any, ...], hook: Any) -> tuple[Any, ...]:
+    """What a hook of a node returned in place of the gradients `old`."""
+    n = len(old)
     if not isinstance(new, tuple):
         raise TypeError(f"expected tuple, but hook returned {type(new).__name__!r}; it returns a "
                         f"tuple of {n} or None")
     if len(new) != n:
         raise AutogradError(f"hook '{_name(hook)}' has returned an incorrect number of values "
                             f"(got {len(new)}, but expected {n})")
-    return new
+    return tuple([new_ if old_ is None or new_ is None else _replacing(old_, new_, hook)
+                  for old_, new_ in zip(old, new, strict=True)])
 
 
 def gone(walk: Any, node: Any) -> None:

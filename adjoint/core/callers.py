@@ -122,7 +122,7 @@ class Own:
         self.ends64 = (_one(self.raw64) if single else large64, large64)
         if self.make is not None:
             self.machine = self._wait
-            self.function.__code__ = _machine_first[self.function.__code__]
+            self._swap(_machine_first)
         return self.run(arrays[0].dtype, *arrays)
 
     def _wait(self, *args: Any) -> Any:
@@ -131,9 +131,14 @@ class Own:
             return None
         self.machine = self.make(self)
         if self.machine is None:
-            self.function.__code__ = _python_only[self.function.__code__]
+            self._swap(_python_only)
             return None
         return self.machine(*args)
+
+    def _swap(self, table: dict[Any, Any]) -> None:
+        """Give the function its other code; another thread may have done so."""
+        code = self.function.__code__
+        self.function.__code__ = table.get(code, code)
 
     def _write(self, *args: Any) -> Any:
         """In the place of the in-place form until the op runs in machine code."""

@@ -65,15 +65,15 @@ class Freed:
 class RemovableHandle:
     """Returned by every `register_*hook`; `remove()` takes the hook off again."""
 
-    __slots__ = ("_hooks", "id", "__weakref__")
+    __slots__ = ("hooks_dict_ref", "id", "__weakref__")
 
     def __init__(self, hooks: dict[int, Any]) -> None:
-        self._hooks = weakref.ref(hooks) if isinstance(hooks, HookDict) else (lambda: hooks)
+        self.hooks_dict_ref = weakref.ref(hooks) if isinstance(hooks, HookDict) else (lambda: hooks)
         self.id = next_sequence()
 
     def remove(self) -> None:
         """Take the hook off; a second call does nothing."""
-        hooks = self._hooks()
+        hooks = self.hooks_dict_ref()
         if hooks is not None:
             hooks.pop(self.id, None)
 
@@ -113,7 +113,8 @@ def take_full_path(node: Any) -> None:
         node.plan = plan.variant(fast=None)
 
 
-_WRITTEN_OUT = {"AccumulateGrad", "CopySlices"}     # nodes that no op's name stands for
+# nodes that no op's name stands for
+_WRITTEN_OUT = {"AccumulateGrad", "CopyBackwards", "CopySlices"}
 
 
 class GraphNode:
@@ -121,6 +122,7 @@ class GraphNode:
 
     __slots__ = ()
     seq: int
+    unfed = False                  # runs in a backward that brings it no gradient, too
     born: Any = None               # the number that `core.trace.born` has found out; None: not yet
     _metadata: Any = None
 
@@ -132,7 +134,7 @@ class GraphNode:
     @property
     def forward_name(self) -> str:
         """The name of the function that the node is the backward of: Split, for SplitBackward0."""
-        return type(self).__name__.rstrip("0123456789").removesuffix("Backward")
+        return self.name().rstrip("0123456789").removesuffix("Backward")
 
     @property
     def metadata(self) -> dict[str, Any]:

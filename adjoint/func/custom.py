@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from adjoint.autograd.function import Function, FunctionCtx, has_setup, run_function
+from adjoint.autograd.function import MORE, Function, FunctionCtx, has_setup, run_function
 from adjoint.autograd.modes import no_grad
 from adjoint.base.errors import AutogradError, NotSupported, TransformError
 from adjoint.core.modes import GRAD, state
@@ -12,11 +12,11 @@ from adjoint.core.tensor import Tensor
 from adjoint.func.rules import Rule, call_rule, zeros_like_value
 
 
-class Info:
-    """What a `vmap` staticmethod is told: `batch_size` and `randomness`."""
+class VmapInfo(NamedTuple):
+    """What a `vmap` staticmethod is told."""
 
-    def __init__(self, batch_size: int, randomness: str) -> None:
-        self.batch_size, self.randomness = batch_size, randomness
+    batch_size: int
+    randomness: str
 
 
 def batch_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
@@ -29,7 +29,7 @@ def batch_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
             raise AutogradError(f"You tried to vmap over {cls.__name__}, but it has both "
                                 "generate_vmap_rule=True and an overridden vmap staticmethod. "
                                 "Please set generate_vmap_rule=False or delete the overridden vmap "
-                                "staticmethod to avoid ambiguity.")
+                                f"staticmethod to avoid ambiguity. {MORE}")
         if recording:
             return run_function(cls, args, lambda own: _by_rule(trace, rule, own))
         return _by_rule(trace, rule, args)
@@ -113,11 +113,11 @@ def _by_rule(trace: Any, rule: Any, args: tuple[Any, ...]) -> Any:
     """The outputs of a `vmap` staticmethod as mapped values."""
     parts = [trace.parts(a) if isinstance(a, Tensor) else (a, False) for a in args]
     dims = tuple(0 if b else None for _, b in parts)
-    given = rule(Info(trace.size, trace.randomness), dims, *[v for v, _ in parts])
+    given = rule(VmapInfo(trace.size, trace.randomness), dims, *[v for v, _ in parts])
     if not isinstance(given, tuple) or len(given) != 2:
         raise TransformError("Expected the vmap staticmethod to have two returns, an output and "
                              "out_dims with pytree structure compatible with the output. Got a "
-                             f"{type(given)}")
+                             f"{type(given)} instead")
     out, out_dims = given
     if not isinstance(out, tuple):
         return _mapped(trace, out, out_dims)

@@ -70,6 +70,14 @@ class _Walk(Rules):
             self.give_back(place)
         f.ret(w.null)
 
+    def _plan(self, node: Value) -> Value:
+        """The plan of a node of an op; the others are for Python."""
+        w = self.w
+        plan = w.field(node, "plan")
+        w.need(w.differs(plan, w.null), "stop")
+        w.need(w.has(plan, "type", w.env("plan_type")), "stop")
+        return plan
+
     def _finish(self, node: Value) -> None:
         """Finish the leaves of the node, if it has some."""
         f = self.f
@@ -90,11 +98,10 @@ class _Walk(Rules):
         error = f.call("PyErr_Occurred", "ptr")
         f.branch(w.same(error, w.null), idle, "failed")
         f.start(idle)
+        self._plan(node)                     # (a Function runs without a cotangent, too)
         self._finish(node)
         f.start(present)
-        plan = w.field(node, "plan")
-        w.need(w.differs(plan, w.null), "stop")
-        w.need(w.has(plan, "type", w.env("plan_type")), "stop")
+        plan = self._plan(node)
         rule = w.field(plan, "plan.fast")
         general, quick = f.label("general"), f.label("quick")
         f.branch(w.same(rule, w.none), general, quick)
