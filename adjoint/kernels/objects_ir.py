@@ -106,8 +106,8 @@ class Writer:
 
     def env(self, name: str) -> Value:
         """An object of `@env`."""
-        table = Value(self.f, "@env", "ptr")
-        return self.f.load(self.f.at(table, "i64", self.names.index(name)), "ptr")
+        place = f"getelementptr (i64, ptr @env, i64 {self.names.index(name)})"
+        return self.f.load(Value(self.f, place, "ptr"), "ptr")
 
     def field(self, thing: Value, name: str) -> Value:
         """The pointer in a field of an object."""
