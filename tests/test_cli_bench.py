@@ -74,6 +74,19 @@ def test_a_failing_peer_is_named_and_the_others_go_on(monkeypatch: Any, capfd: A
     assert "torch failed: no such peer" in capfd.readouterr().out
 
 
+def test_an_interrupt_ends_the_processes(monkeypatch: Any) -> None:
+    begun: list[Any] = []
+
+    def interrupted(self: Any, seconds: float) -> None:
+        begun.append(self.process)
+        raise KeyboardInterrupt
+    monkeypatch.setattr(bench._Process, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.measure("matmul 256", (), 1, 0.01, 1)
+    (process,) = begun
+    assert process.returncode == 0 and process.stdout.closed and process.stderr.closed
+
+
 def test_roofs_of_this_machine() -> None:
     flops, nbytes = bench.roofs()
     assert 1e8 < flops < 1e15 and 1e7 < nbytes < 1e13

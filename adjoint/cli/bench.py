@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import IO, Any
 
 import numpy as np
@@ -109,11 +110,13 @@ class _Process:
             self.times += got
 
     def close(self) -> None:
-        """End the process."""
-        self._stream(self.process.stdin).close()
-        self.process.wait(30)
-        for stream in (self.process.stdout, self.process.stderr):
-            self._stream(stream).close()
+        """End the process, by force if it does not end by itself."""
+        with self.process:      # closes the pipes and waits
+            self._stream(self.process.stdin).close()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
 
 
 def _best(f: Callable[[], Any], rounds: int) -> float:
@@ -162,13 +165,15 @@ def measure(name: str, peers: Sequence[str], rounds: int, seconds: float, thread
             ) -> list[_Process]:
     """This package and the peers on one workload, taking turns."""
     able = [p for p in peers if p != "jax" or name in JAX]
-    done = [_Process(p, name, threads) for p in ("adjoint", *able)]
-    for _ in range(rounds):
-        for p in done:
-            if "error" not in p.about:
-                p.run(seconds)
-    for p in done:
-        p.close()
+    done: list[_Process] = []
+    with ExitStack() as ended:
+        for peer in ("adjoint", *able):
+            done.append(_Process(peer, name, threads))
+            ended.callback(done[-1].close)
+        for _ in range(rounds):
+            for p in done:
+                if "error" not in p.about:
+                    p.run(seconds)
     return done
 
 
