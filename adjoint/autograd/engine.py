@@ -238,7 +238,7 @@ class Backward:
             results = node.apply(self, ct)
         else:
             free = (type(ct) in (ndarray, MetaArray) and ct.size >= WHOLE and _refs(ct) <= ALONE
-                    and plan.over is not None and adding().free(self, node, ct))
+                    and plan.fast is not None and adding().free(self, node, ct))
             results = retried(observers, self._call, node, ct, free, [], []) if any([
                 o.inside for o in observers]) else self._call(node, ct, free, [], None)
         if plan is not None and (self.masks is not None or plan.op.chooses):

@@ -15,6 +15,8 @@ from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Port
 
+_RUN = 1 << 18      # elements from which a pass that is saved is worth looking for
+
 
 def _shown(walk: Any, node: Any) -> bool:
     """Whether somebody wants to see the node's cotangents themselves."""
@@ -30,8 +32,13 @@ def free(walk: Any, node: Any, ct: Any) -> bool:
 def placed(walk: Any, node: Any, ct: Any, vals: list[Any], over: bool) -> list[Any] | None:
     """Cotangents of a large pointwise node that take no memory of their own, or one of two that
     does: `added`, else the only one in the memory of `ct`, if `over` allows that; None where there
-    is neither. None in their place where they went further: see `_through`."""
+    is neither. None in their place where they went further: see `_through` and `runs`."""
     plan = node.plan
+    if ct.size >= _RUN and plan.into is not None and type(ct) is np.ndarray and not (
+            walk.special or state() & WATCH or _shown(walk, node)):
+        from adjoint.autograd import runs  # loaded by the first cotangent that is large enough
+        if runs.through(walk, node, ct, vals, over):
+            return [None] * len(node.edges)
     found = added(walk, node, ct, vals) if plan.into is not None else None
     over = over and plan.over is not None
     if found is None and plan.down is not None and _through(walk, node, ct, vals, over):

@@ -270,7 +270,7 @@ class Adding:
 
     def __init__(self, name: str, params: Sequence[str], exprs: Sequence[Expr | None]) -> None:
         self.__name__ = name + "_added"
-        self._params, self._exprs = list(params), exprs
+        self.params, self.exprs = list(params), exprs
         self._kernels: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *operands: Any, out: Sequence[Any], same: bool = False) -> Any:
@@ -294,14 +294,14 @@ class Adding:
         """(the kernel, which operands it has a result for)."""
         names = [f"sum{i}" for i in range(len(present))]
         added = []
-        places = [i for i, e in enumerate(self._exprs) if e is not None]
+        places = [i for i, e in enumerate(self.exprs) if e is not None]
         for i in places[:1] if same else places:
-            e: Any = var(names[i]) + self._exprs[i] if present[i] else self._exprs[i]
+            e: Any = var(names[i]) + self.exprs[i] if present[i] else self.exprs[i]
             for other in places[1:] if same else ():
-                e = e + self._exprs[other]
+                e = e + self.exprs[other]
             added.append(e)
         places = places[:1] if same else places
-        params = [*self._params, *[names[i] for i in places if present[i]]]
+        params = [*self.params, *[names[i] for i in places if present[i]]]
         kernel = _module("loops").pointwise(self.__name__, params, added, single=False)
         if kernel is not None:
             _module("alloc").install()
