@@ -100,6 +100,10 @@ class NotSupported(AdjointError, NotImplementedError):
     """The feature is known and deliberately not offered; the message says what to use."""
 
 
+class CompilerLost(NotSupported):
+    """Generated kernels were available, and no further one can be compiled: NumPy computes."""
+
+
 class NoKernel(NotSupported, DTypeError):
     """The operation is not computed for operands of this dtype."""
 

@@ -86,7 +86,8 @@ def report() -> str:
         lines += [
             ("cpu", f"{k['cpu']}, vectors of {k['vector_bits']} bits"),
             ("features", " ".join(features) or "-"),
-            ("cache", f"{k['cache']}: {k['cache_files']} kernels, {k['cache_bytes'] / 1e6:.1f} MB"),
+            ("LLVM", f"{k['llvm']}; kernels are placed in memory by {k['loader']}"),
+            ("cache", f"{k['cache']}, files: {k['cache_files']}, {k['cache_bytes'] / 1e6:.1f} MB"),
             ("loaded", ", ".join(sorted(set(k["loaded"]))) or "no kernel yet"),
         ]
     openblas = found["blas_threads"]

@@ -91,6 +91,11 @@ def _numpy_setter() -> Any:
     return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
 
 
+@llvm.generating
+def _compiled() -> _Installed:
+    return _Installed()
+
+
 _installed: _Installed | None = None
 _enabled = False
 _previous: contextvars.ContextVar[Any] = contextvars.ContextVar("adjoint_numpy_allocator",
@@ -119,7 +124,10 @@ def install() -> bool:
     if not available():
         return False
     if _installed is None:
-        _installed = _Installed()
+        made = _compiled()
+        if made is None:
+            return False
+        _installed = made
     _enabled = True
     if _previous.get() is None:
         _previous.set(_installed.set_handler(_installed.capsule))

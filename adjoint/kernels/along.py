@@ -149,9 +149,8 @@ def _emit(how: str, ty: str, form: str, frame: Frame) -> None:
 
 
 @functools.cache
+@llvm.generating
 def _entry(how: str, ty: str, form: str) -> Any:
-    if not llvm.available():
-        return None
     return codegen.build("along", (how, ty, form), functools.partial(_emit, how, ty, form),
                          arrays=4 if how == "read" else 3)
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import functools
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+
+from adjoint.base.errors import CompilerLost
 
 from . import attention_numpy
 from .attention_numpy import Array, Attend
@@ -26,6 +29,14 @@ def _kernels() -> Any:
     from . import attention_run
 
     return attention_run
+
+
+def _either(name: str, generated: bool, *args: Any) -> Any:
+    """The generated kernel of that name, or NumPy's where it is not to be or cannot be had."""
+    if generated:
+        with suppress(CompilerLost):
+            return getattr(_kernels(), name)(*args)
+    return getattr(attention_numpy, name)(*args)
 
 
 def _four(x: Array) -> Array:
@@ -88,9 +99,7 @@ def attention_forward(
     """
     spec = _attend(q, k, mask, causal, scale, dropout, seed)
     q4, k4, v4 = (_wide(_four(a)) for a in (q, k, v))
-    generated = _kernels().supported(q4, k4, v4, spec)
-    forward = _kernels().forward if generated else attention_numpy.forward
-    out, lse = forward(q4, k4, v4, spec)
+    out, lse = _either("forward", _kernels().supported(q4, k4, v4, spec), q4, k4, v4, spec)
     shape = (*q.shape[:-1], v.shape[-1])
     return out.astype(q.dtype, copy=False).reshape(shape), lse.reshape(shape[:-1])
 
@@ -127,10 +136,9 @@ def attention_backward(
     if mask_grad and mask is not None:
         mask_ct = np.zeros(mask.shape, q4.dtype)
         full = _four(_writable_broadcast(mask_ct, (*q.shape[:-1], k.shape[-2])))
-    if full is None and _kernels().supported(q4, k4, v4, spec):
-        dq, dk, dv = _kernels().backward(ct4, q4, k4, v4, out4, rows, spec)
-    else:
-        dq, dk, dv = attention_numpy.backward(ct4, q4, k4, v4, out4, rows, spec, full)
+    generated = full is None and _kernels().supported(q4, k4, v4, spec)
+    more = () if generated else (full,)
+    dq, dk, dv = _either("backward", generated, ct4, q4, k4, v4, out4, rows, spec, *more)
     grads = tuple(
         g.astype(a.dtype, copy=False).reshape(a.shape)
         for g, a in zip((dq, dk, dv), (q, k, v), strict=True)

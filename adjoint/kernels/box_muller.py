@@ -35,11 +35,12 @@ def fill(x: Array, mean: float, std: float) -> None:
     """Replace uniform numbers of [0, 1) by normal ones, in place; whole sixteens."""
     if x.dtype != F32:
         _fill64(x, mean, std)
-    elif llvm.available():
-        groups = x.size // 16
-        _compiled()(threads.entry(), _shape(groups)[1], x, mean, std)
-    else:
+        return
+    made = _compiled()
+    if made is None:
         _fill32(x, mean, std)
+    else:
+        made(threads.entry(), _shape(x.size // 16)[1], x, mean, std)
 
 
 def _fill64(x: Array, mean: float, std: float) -> None:
@@ -150,6 +151,7 @@ def _emit(frame: Frame) -> None:
 
 
 @functools.cache
+@llvm.generating
 def _compiled() -> Any:
     return codegen.build("box_muller", (), _emit, arrays=1, reals=2)
 

@@ -111,6 +111,7 @@ def numpy_address(index: int) -> int:
     return int(table[index] or 0) if table[ARRAY_TYPE] == id(np.ndarray) else 0
 
 
+@llvm.generating
 def generated(name: str, text: Callable[[dict[str, int]], str]) -> tuple[llvm.Module, int] | None:
     """The module whose IR is `text(offsets())`, and the address of NumPy's function that makes an
     array; None where the one or the other is not to be had."""

@@ -60,6 +60,7 @@ def _slot_offset(thing: Any, name: str) -> int | None:
 _held: list[Any] = []            # shared objects, for as long as the process lives
 
 
+@llvm.generating
 def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str],
          objects: Mapping[str, Any], slots: Slots, **links: int) -> llvm.Module | None:
     """The module that `text` generates, ready to run; None where it cannot be had, or where an

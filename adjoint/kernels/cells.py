@@ -164,9 +164,10 @@ class _Pass(NamedTuple):
 
 
 @functools.cache
+@llvm.generating
 def _passes(dtype: np.dtype[Any]) -> tuple[_Pass, _Pass] | None:
     """Those of a forward and of a backward step."""
-    kinds = codegen.storage(dtype) if llvm.available() else None
+    kinds = codegen.storage(dtype)
     if kinds is None or kinds[0] not in ("float", "double") or not gemm.generates():
         return None
 
@@ -191,7 +192,7 @@ def lstm(gates: Array, h: Array, c: Array, weight: Array, *, reverse: bool = Fal
     sums = np.empty(gates.shape, gates.dtype)
     out, cells = (np.empty((count, batch, width), gates.dtype) for _ in range(2))
     order, operands = steps_of(count, reverse), [sums, c, out, cells]
-    each = _rows_each(batch, weight)
+    each = _rows_each(batch, weight, False)
     if each:
         _through(passes[0], order, operands, weight, each, dict(
             a=out, c=sums, residual=gates, start=h, earlier=cells, origin=c))
@@ -223,7 +224,7 @@ def lstm_backward(cts: Sequence[Array | None], out: Array, cells: Array, sums: A
     pulled = np.empty(sums.shape, sums.dtype)
     dh, dc = np.zeros_like(c), np.zeros_like(c)
     order, operands = steps_of(len(out), reverse)[::-1], [cts[0], dh, dc, sums, cells, pulled]
-    each = _rows_each(len(c), weight)
+    each = _rows_each(len(c), weight, True)
     if each:
         _through(passes[1], order, operands, weight, each,
                  dict(a=pulled, c=dh, earlier=cells, origin=c))
@@ -255,19 +256,23 @@ def _tile(weight: Array) -> Tile:
     return tile_for(machine(), _LLVM[weight.dtype.char])
 
 
-def _rows_each(batch: int, weight: Array) -> int:
+def _rows_each(batch: int, weight: Array, backward: bool) -> int:
     """How many rows a task takes through all steps; 0 where sharing every step's product is
-    faster: few rows of a weight that each thread would have to read from far away."""
+    faster (few rows of a weight that each thread would have to read from far away), or where the
+    function of all steps cannot be had."""
     workers, tile = threads.get_num_threads(), _tile(weight)
     share = -(-batch // workers)
     if workers > 1 and weight.nbytes > _NEAR and share < tile.mr:
+        return 0
+    if _sequence(_LLVM[weight.dtype.char], backward) is None:
         return 0
     share = -(-batch // (workers * -(-share // _MOST)))
     return -(-share // tile.heights[-1]) * tile.heights[-1]
 
 
 @functools.cache
-def _sequence(kind: str, backward: bool) -> int:
+@llvm.generating
+def _sequence(kind: str, backward: bool) -> int | None:
     """The address of the function of all steps."""
     spec = GemmSpec(kind, kind, kind, residual=not backward)
     return compiled(("lstm", kind, str(backward)),

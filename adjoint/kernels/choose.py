@@ -351,7 +351,7 @@ def report() -> dict[str, Any]:
     files = store.files() if on else []
     return {
         "kernels": "generated (LLVM)" if on else "NumPy",
-        "cpu": llvm.host_name(llvm._need()) if on else "",
+        "cpu": llvm.host_name() if on else "",
         "features": sorted(llvm.host_features()),
         "vector_bits": llvm.vector_bits() if on else 0,
         "threads": threads.get_num_threads(),
@@ -360,6 +360,7 @@ def report() -> dict[str, Any]:
         "cache_bytes": sum(size for _, size, _ in files),
         "allocator": "caching" if alloc.installed() else "NumPy's",
         "loaded": [m.name for m in llvm.loaded()],
+        "loader": llvm.loader() if on else "", "llvm": llvm.version() if on else "",
     }
 
 

@@ -69,9 +69,10 @@ class Columns:
         release(buffer)
         return made, total
 
+    @llvm.generating
     def _make(self, operands: Sequence[Any], over: bool) -> _Plan | None:
         ct = operands[0]
-        if not llvm.available() or not codegen.can_lower([self.expr]) or any(
+        if not codegen.can_lower([self.expr]) or any(
                 type(a) is not np.ndarray or a.shape != ct.shape or a.dtype != ct.dtype
                 or not a.flags.c_contiguous or not a.flags.aligned for a in operands):
             return None

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+
+from adjoint.base.errors import CompilerLost
 
 from . import conv_numpy
 from .conv_numpy import Array, Padding, Spatial, conv_spec
@@ -104,7 +107,8 @@ def conv_forward(
         return _in_float32(conv_forward, x, w, stride, padding, dilation, groups, wide)
     spec = conv_spec(x.shape, w.shape, stride, padding, dilation, groups)
     if _kernels().supported(x, w, spec):
-        return _kernels().forward(x, w, spec, bias)
+        with suppress(CompilerLost):
+            return _kernels().forward(x, w, spec, bias)
     out = conv_numpy.forward(x, w, spec)
     if bias is not None:
         out += bias.reshape(-1, *(1,) * spec.dims)
@@ -134,7 +138,8 @@ def conv_grad_input(
         return _in_float32(conv_grad_input, ct, w, x_shape, stride, padding, dilation, groups)
     spec = conv_spec(x_shape, w.shape, stride, padding, dilation, groups)
     if _kernels().supported(ct, w, spec):
-        return _kernels().grad_input(ct, w, spec)
+        with suppress(CompilerLost):
+            return _kernels().grad_input(ct, w, spec)
     return conv_numpy.grad_input(ct, w, spec)
 
 
@@ -163,5 +168,6 @@ def conv_grad_weight(
         return _in_float32(conv_grad_weight, ct, x, w_shape, stride, padding, dilation, groups)
     spec = conv_spec(x.shape, w_shape, stride, padding, dilation, groups)
     if _kernels().supported(x, ct, spec):
-        return _kernels().grad_weight(ct, x, spec)
+        with suppress(CompilerLost):
+            return _kernels().grad_weight(ct, x, spec)
     return conv_numpy.grad_weight(ct, x, spec)

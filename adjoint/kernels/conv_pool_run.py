@@ -130,6 +130,7 @@ class _Writer:
 
 
 @functools.cache
+@llvm.generating
 def _entry(kind: str) -> int:
     key = ("max_pool", kind, str(machine()))
     return llvm.compile_spec(key, lambda: _Writer(kind, machine()).text(), name="max_pool").address(
@@ -138,10 +139,13 @@ def _entry(kind: str) -> int:
 
 
 def supported(x: Array, dims: int) -> bool:
-    """Whether the generated kernel computes this: float32 or float64, one to three dimensions."""
+    """Whether the generated kernel, loaded then, computes this: float32 or float64, one to three
+    dimensions."""
     if x.dtype.char not in "fd" or not x.dtype.isnative or not 1 <= dims <= 3:
         return False
-    return LEAST <= x.size and math.prod(x.shape[2:]) < 1 << 30 and llvm.available()
+    if x.size < LEAST or math.prod(x.shape[2:]) >= 1 << 30:
+        return False
+    return _entry(FLOATS[x.dtype.name]) is not None
 
 
 def max_pool(
@@ -164,4 +168,6 @@ def max_pool(
     values: list[Any] = [address(x), address(out), address(index), address(start)]
     block = _ArgBlock(*values, math.prod(x.shape[2:]), math.prod(extent), *shape)
     planes = x.shape[0] * x.shape[1]
-    threads.parallel(_entry(FLOATS[x.dtype.name]), ctypes.addressof(block), planes)
+    entry = _entry(FLOATS[x.dtype.name])
+    assert entry is not None                # `supported` has been asked
+    threads.parallel(entry, ctypes.addressof(block), planes)

@@ -46,10 +46,11 @@ def _emit(source: str, target: str, stream: bool, frame: Frame) -> None:
 
 
 @functools.lru_cache(maxsize=64)
+@llvm.generating
 def _entry(source: np.dtype[Any], target: np.dtype[Any], stream: bool) -> Any:
     kinds = [codegen.storage(d) or ("", "") for d in (source, target)]
     (given, _), (wanted, _) = kinds
-    if not llvm.available() or F32 not in (source, target) or source == target:
+    if F32 not in (source, target) or source == target:
         return None
     if source == _U8:
         given = "i8"

@@ -62,8 +62,9 @@ def _emit(stored: str, register: str, stream: bool, frame: Frame) -> None:
 
 
 @functools.lru_cache(maxsize=16)
+@llvm.generating
 def _compiled(dtype: np.dtype[Any], stream: bool) -> Any:
-    kinds = codegen.storage(dtype) if llvm.available() else None
+    kinds = codegen.storage(dtype)
     if kinds is None or kinds[1] == "i1":
         return None
     return codegen.build("dropout", (*kinds, repr(stream)),
@@ -102,6 +103,6 @@ def dropout(x: Array, bits: Array, shape: tuple[int, ...], scale: float) -> Any:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
     if codegen.streams(x.nbytes) and out.ctypes.data % 64 == 0:
-        entry = _compiled(x.dtype, True)
+        entry = _compiled(x.dtype, True) or entry
     entry(threads.entry(), _shape(x.size)[1], x, bits, out, scale)
     return out

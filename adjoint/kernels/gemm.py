@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.errors import CompilerLost
+
 from . import blas, convert, gemm_choose, gemm_vec, loops, threads
 from .expr import var
 from .gemm_emit import BYTES
@@ -98,7 +100,11 @@ def plan_for(
     if made is None:
         if len(_plans) > 4096:
             _plans.clear()
-        made = _plans[key] = _decide(a, b, out, accumulate, bias, activation, residual)
+        try:
+            made = _decide(a, b, out, accumulate, bias, activation, residual)
+        except CompilerLost:
+            made = _Reference(accumulate, activation)
+        _plans[key] = made
     return made
 
 
@@ -120,7 +126,10 @@ def prepared(a: Array, b: Array, out: Array, residual: Array | None = None
     """
     if not generates() or not a.size or not b.size:
         return None
-    made = Generated.make(a, b, out, False, None, None, residual)
+    try:
+        made = Generated.make(a, b, out, False, None, None, residual)
+    except CompilerLost:
+        return None
     if not isinstance(made, Generated):
         return None
     run, swapped = made.plan.run, made.swapped

@@ -64,8 +64,9 @@ _MOVE = """
 
 
 @functools.cache
+@llvm.generating
 def _start() -> int:
-    """The address of the function that starts a plan."""
+    """The address of the function that starts a plan (None: it cannot be had)."""
     moves = "".join(_MOVE.format(name=name, word=word, place=INDEX[name]) for name, word in (
         ("a", _A), ("b", _B), ("c", _C), ("bias", _BIAS)))
     text = _TEXT.format(block=len(_HEAD), moves=moves, slot=INDEX["slot"], next=INDEX["next"],
@@ -87,6 +88,9 @@ def _teach(table: launch.Table, made: Any, operands: Sequence[Array | None], wor
     plan = made.plan
     if plan.work_bytes > _WORK_BYTES or (plan.workers > 1 and not threads.native()):
         return
+    start = _start()
+    if start is None:
+        return
     left, right = (2, 1) if made.swapped else (1, 2)
     bias = 3 if len(operands) == 3 and out < 0 and operands[2] is not None else 0
     block = list(plan.values)
@@ -96,7 +100,7 @@ def _teach(table: launch.Table, made: Any, operands: Sequence[Array | None], wor
         1, plan.address, threads.entry(), plan.workers, left, right,
         out + 1 if out >= 0 else len(operands) + 1, bias, *block])
     table.add(operands, made.shape, [] if out >= 0 else [made.dtype], None,
-              ctypes.addressof(words), _start(), (words, plan))
+              ctypes.addressof(words), start, (words, plan))
 
 
 def _product(a: Array, b: Array) -> Array:

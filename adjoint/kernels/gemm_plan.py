@@ -35,11 +35,13 @@ def machine() -> Machine:
     return Machine(bits, bits >= 256)
 
 
-@functools.cache
 def usable() -> bool:
     """Whether generated products can win: LLVM is there, and the CPU fuses multiply and add."""
-    if not llvm.available():
-        return False
+    return llvm.available() and _fuses()
+
+
+@functools.cache
+def _fuses() -> bool:
     return "fma" in llvm.host_features() or platform.machine().lower() in ("aarch64", "arm64")
 
 

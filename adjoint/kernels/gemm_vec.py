@@ -162,11 +162,14 @@ def _entry(src: str, name: str) -> int:
 
 
 def supported(matrix: Array, vector: Array) -> bool:
-    """Whether `matrix @ vector` is a single stream of the matrix through one of the kernels."""
+    """Whether `matrix @ vector` is a single stream of the matrix through one of the kernels, which
+    are loaded then."""
     if matrix.dtype != vector.dtype or matrix.dtype.name not in FLOATS or not matrix.dtype.isnative:
         return False
     size, (down, across) = matrix.itemsize, matrix.strides
-    return matrix.size > 0 and not (down % size or across % size) and size in (down, across)
+    if not matrix.size or down % size or across % size or size not in (down, across):
+        return False
+    return _entry(FLOATS[matrix.dtype.name], "dots") != 0
 
 
 def matvec(matrix: Array, vector: Array) -> Array:

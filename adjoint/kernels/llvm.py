@@ -4,8 +4,10 @@
         module = compile_ir(text, name="gelu")          # from the disk cache, or compiled (once)
         f = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(module.address("gelu"))
 
-llvmlite is optional and is imported on first use, never at import of this module. Code is
-compiled for the CPU that runs it. `compile_ir` is keyed by the IR text; `compile_spec` by a short
+llvmlite is optional and is imported on first use, never at import of this module; LLVM itself is
+loaded when first something has to be compiled: what it says of the machine is remembered
+(`kernels/host`), and objects are placed by a loader of our own (`kernels/elf`). Code is compiled
+for the CPU that runs it. `compile_ir` is keyed by the IR text; `compile_spec` by a short
 description and the sources of this folder, so that a cached kernel does not even have its IR
 generated. Both also key on the CPU and the versions of LLVM and llvmlite. Symbols that the IR
 declares and does not define are resolved in the running process (libm, malloc, ...).
@@ -21,30 +23,36 @@ import platform
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from adjoint.base.errors import NotSupported
+from adjoint.base.errors import CompilerLost, NotSupported
+from adjoint.kernels import elf, host
 from adjoint.kernels.cache import Entry, Store, default_directory, key_of
+from adjoint.kernels.host import Host
 
 _PIPELINE = "3"         # to be raised when `run_passes` or the target options change
 _lock = threading.RLock()
 _state: dict[str, Any] = {}
 _modules: dict[str, Module] = {}
 _NOTHING: Mapping[str, int] = {}
+_LEAST = 20                  # LLVM's version: splat constants, LLJIT
+T = TypeVar("T")
+P = ParamSpec("P")
 _DEFINE = re.compile(r"^define (?!internal\b|private\b)[^@]*@\"?([\w.$]+)", re.MULTILINE)
 
 
 class Module:
     """Loaded machine code. Lives as long as the process: its addresses stay valid."""
 
-    def __init__(self, name: str, library: Any, symbols: tuple[str, ...], cached: bool) -> None:
+    def __init__(self, name: str, addresses: dict[str, int], cached: bool, ours: bool) -> None:
         self.name = name
-        self.symbols = symbols
+        self.symbols = tuple(addresses)
         self.from_cache = cached
-        self._library = library
-        self._addresses = {s: int(library[s]) for s in symbols}
+        self.placed_here = ours          # by `kernels/elf`; else by LLVM's loader
+        self._addresses = addresses
 
     def address(self, symbol: str) -> int:
         """The address of a function that the IR defines (KeyError where it does not)."""
@@ -56,11 +64,29 @@ class Module:
 
 
 def available() -> bool:
-    """Whether generated kernels can be used: llvmlite imports and `ADJOINT_JIT` is not 0."""
+    """Whether generated kernels can be used: llvmlite imports and `ADJOINT_JIT` is not 0.
+
+    Does not load LLVM where the cache knows what it would say. Should it then turn out not to load
+    when first something has to be compiled, the answer is False from there on.
+    """
     found: bool | None = _state.get("available")
     if found is None:
         found = _state["available"] = _probe()
     return found
+
+
+def generating(make: Callable[P, T | None]) -> Callable[P, T | None]:
+    """`make`, which needs generated code; the result returns None where there is none, and where
+    LLVM turns out not to load when `make` has something compiled."""
+    @functools.wraps(make)
+    def attempt(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        if not available():
+            return None
+        try:
+            return make(*args, **kwargs)
+        except CompilerLost:
+            return None
+    return attempt
 
 
 def _probe() -> bool:
@@ -69,18 +95,64 @@ def _probe() -> bool:
     if sys.byteorder != "little" or sys.maxsize < 2**32:
         return False
     try:
-        binding = importlib.import_module("llvmlite.binding")
-        if binding.llvm_version_info < (20,):  # splat constants, LLJIT
-            return False
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        if not _fast_enough(_features(binding)):
-            return False
-        _state["binding"] = binding
-        _state["machine"] = _machine(binding)
+        llvmlite = importlib.import_module("llvmlite")
+        key = host.key(llvmlite) if elf.supported() else ""
     except Exception:  # a broken installation is the same as none: NumPy computes
         return False
-    return True
+    found = host.known(store(), key)
+    if found is None:
+        try:
+            found = _ask(llvmlite, _binding())
+        except Exception:
+            return False
+        host.remember(store(), key, found)
+    _state["host"] = found
+    return int(found.llvm.partition(".")[0]) >= _LEAST and _fast_enough(_features(found))
+
+
+def _binding() -> Any:
+    """llvmlite's binding to LLVM, loaded and ready; raises whatever a broken installation does."""
+    binding = _state.get("binding")
+    if binding is None:
+        binding = importlib.import_module("llvmlite.binding")
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        _state["binding"] = binding
+    return binding
+
+
+def _ask(llvmlite: Any, binding: Any) -> Host:
+    try:
+        features = str(binding.get_host_cpu_features().flatten())
+    except RuntimeError:
+        features = ""
+    found = Host(str(llvmlite.__version__), ".".join(map(str, binding.llvm_version_info)),
+                 str(binding.get_default_triple()), str(binding.get_host_cpu_name()), features)
+    _state["machine"] = _machine(binding, found)
+    return found
+
+
+def _compiler() -> tuple[Any, Any]:
+    """The binding and LLVM's code generator for this CPU, to compile with; (once) a warning and
+    from then on `CompilerLost` where LLVM does not load.
+
+    That was tried when its words about this machine were remembered, but this is another process:
+    a library that LLVM's needs may be gone meanwhile, or memory short.
+    """
+    found = _need()
+    try:
+        binding = _binding()
+        machine = _state.get("machine")
+        if machine is None:
+            machine = _state["machine"] = _machine(binding, found)
+    except Exception as error:
+        _state["available"] = False
+        text = _state["lost"] = (
+            f"LLVM {found.llvm} was usable when kernels were cached, and cannot be loaded now "
+            f"({error}); what is not compiled yet is computed by NumPy")
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        raise CompilerLost(text) from error
+    return binding, machine
 
 
 def _fast_enough(features: frozenset[str]) -> bool:
@@ -89,36 +161,37 @@ def _fast_enough(features: frozenset[str]) -> bool:
             or {"avx2", "fma"} <= features)
 
 
-def _machine(binding: Any) -> Any:
+def _machine(binding: Any, found: Host) -> Any:
     """LLVM's code generator for this CPU.
 
     Level 1: the next one takes a tenth longer and makes code that is no faster.
     """
-    name, features = host_name(binding), host_features_text(binding)
     return binding.Target.from_default_triple().create_target_machine(
-        cpu=name, features=features, opt=1)
+        cpu=_name(found), features=_feature_list(found), opt=1)
 
 
-def host_name(binding: Any) -> str:
+def host_name() -> str:
     """LLVM's name of the CPU (`$ADJOINT_CPU` overrides it: "x86-64-v3" tries AVX2 code)."""
-    return os.environ.get("ADJOINT_CPU") or str(binding.get_host_cpu_name())
+    return _name(_need())
 
 
-def host_features_text(binding: Any) -> str:
+def _name(found: Host) -> str:
+    return os.environ.get("ADJOINT_CPU") or found.cpu
+
+
+def _feature_list(found: Host) -> str:
     """The CPU's features as LLVM's "+a,-b" list; empty where `$ADJOINT_CPU` names a CPU."""
-    if os.environ.get("ADJOINT_CPU"):
-        return ""
-    try:
-        return str(binding.get_host_cpu_features().flatten())
-    except RuntimeError:
-        return ""
+    return "" if os.environ.get("ADJOINT_CPU") else found.features
 
 
-def _need() -> Any:
+def _need() -> Host:
     if not available():
+        if "lost" in _state:
+            raise CompilerLost(_state["lost"])
         raise NotSupported("generated kernels need llvmlite (pip install 'adjoint[jit]') and "
                            "ADJOINT_JIT not 0; use the NumPy implementation")
-    return _state["binding"]
+    found: Host = _state["host"]
+    return found
 
 
 @functools.cache
@@ -127,22 +200,16 @@ def host_features() -> frozenset[str]:
 
     Empty where `available()` is False.
     """
-    if not available():
-        return frozenset()
-    return _features(_need())
+    return _features(_need()) if available() else frozenset()
 
 
-def _features(binding: Any) -> frozenset[str]:
+def _features(found: Host) -> frozenset[str]:
     chosen = os.environ.get("ADJOINT_CPU")
     if chosen:
         table = {"x86-64-v3": "sse2 sse4.2 avx avx2 fma f16c bmi2", "x86-64-v4":
                  "sse2 sse4.2 avx avx2 fma f16c bmi2 avx512f avx512vl avx512dq avx512bw"}
         return frozenset(table.get(chosen, "").split())
-    try:
-        features = binding.get_host_cpu_features()
-    except RuntimeError:
-        return frozenset()
-    return frozenset(k for k, on in features.items() if on)
+    return frozenset(f[1:] for f in found.features.split(",") if f.startswith("+"))
 
 
 @functools.cache
@@ -172,11 +239,9 @@ def cache_bytes() -> int:
 @functools.cache
 def fingerprint() -> str:
     """What compiled code depends on beside its text: CPU, LLVM, llvmlite, how we compile."""
-    binding = _need()
-    llvmlite = importlib.import_module("llvmlite")
-    return "|".join([_PIPELINE, host_name(binding), host_features_text(binding),
-                     str(llvmlite.__version__), str(binding.llvm_version_info),
-                     str(vector_bits()), str(binding.get_default_triple())])
+    found = _need()
+    return "|".join([_PIPELINE, _name(found), _feature_list(found), found.llvmlite, found.llvm,
+                     str(vector_bits()), found.triple])
 
 
 @functools.cache
@@ -243,29 +308,31 @@ def _load(key: str, make: Callable[[], str], name: str, opt: int, vectorize: boo
     entry = store().get(key)
     if entry is not None:
         try:
-            return _link(name, entry, links, cached=True)
+            return _placed(name, entry, links, cached=True)
+        except CompilerLost:
+            raise
         except (RuntimeError, KeyError):
             entry = None
     ir = make()
     entry = Entry(tuple(_DEFINE.findall(ir)), _compile(ir, name, opt, vectorize))
     store().put(key, entry)
-    return _link(name, entry, links, cached=False)
+    return _placed(name, entry, links, cached=False)
 
 
 def _compile(ir: str, name: str, opt: int, vectorize: bool) -> bytes:
-    binding, machine = _state["binding"], _state["machine"]
+    binding, machine = _compiler()
     try:
         module = binding.parse_assembly(ir)
         module.verify()
     except RuntimeError as error:
         raise RuntimeError(f"kernel {name}: the generated IR is not valid: {error}") from None
-    run_passes(module, machine, opt, vectorize)
+    run_passes(module, opt, vectorize)
     return bytes(machine.emit_object(module))
 
 
-def run_passes(module: Any, machine: Any, opt: int, vectorize: bool) -> None:
+def run_passes(module: Any, opt: int, vectorize: bool) -> None:
     """Optimise an llvmlite module in place with LLVM's standard pipeline at that level."""
-    binding = _state["binding"]
+    binding, machine = _compiler()
     options = binding.create_pipeline_tuning_options(speed_level=opt)
     options.loop_vectorization = options.slp_vectorization = vectorize
     options.loop_unrolling = options.loop_interleaving = vectorize
@@ -275,16 +342,25 @@ def run_passes(module: Any, machine: Any, opt: int, vectorize: bool) -> None:
 
 def assembly(ir: str, *, opt: int = 2, vectorize: bool = False) -> str:
     """The machine code of an IR text as assembly, for reading."""
-    module = _need().parse_assembly(ir)
-    run_passes(module, _state["machine"], opt, vectorize)
-    return str(_state["machine"].emit_assembly(module))
+    binding, machine = _compiler()
+    module = binding.parse_assembly(ir)
+    run_passes(module, opt, vectorize)
+    return str(machine.emit_assembly(module))
 
 
-def _link(name: str, entry: Entry, links: Mapping[str, int], cached: bool) -> Module:
-    binding = _state["binding"]
+def _placed(name: str, entry: Entry, links: Mapping[str, int], cached: bool) -> Module:
+    try:
+        return Module(name, elf.load(entry.code, entry.symbols, links), cached, True)
+    except elf.Unknown:
+        return Module(name, _linked(entry, links), cached, False)
+
+
+def _linked(entry: Entry, links: Mapping[str, int]) -> dict[str, int]:
+    """The addresses of an object's functions, placed by LLVM's own loader."""
+    binding, _ = _compiler()
     jit = _state.get("jit")
     if jit is None:
-        machine = _machine(binding)
+        machine = _machine(binding, _need())
         jit = _state["jit"] = binding.create_lljit_compiler(machine, use_jit_link=False)
         _immortal(jit)
     _state["count"] = count = _state.get("count", 0) + 1
@@ -293,7 +369,16 @@ def _link(name: str, entry: Entry, links: Mapping[str, int], cached: bool) -> Mo
         builder = builder.export_symbol(symbol)
     for symbol, address in links.items():
         builder = builder.import_symbol(symbol, address)
-    return Module(name, _immortal(builder.link(jit, f"adjoint{count}")), entry.symbols, cached)
+    library = _immortal(builder.link(jit, f"adjoint{count}"))
+    return {symbol: int(library[symbol]) for symbol in entry.symbols}
+
+
+def found_in_process(*symbols: str) -> bool:
+    """Whether code may declare these functions of the C library."""
+    if elf.supported():
+        return all(elf.process(symbol) for symbol in symbols)
+    binding, _ = _compiler()
+    return all(binding.address_of_symbol(symbol) for symbol in symbols)
 
 
 def _immortal(thing: Any) -> Any:
@@ -305,6 +390,19 @@ def _immortal(thing: Any) -> Any:
 def loaded() -> Iterator[Module]:
     """Every module that this process has loaded."""
     return iter(list(_modules.values()))
+
+
+def loader() -> str:
+    """What places kernels in memory here: "our own loader", "LLVM", or both."""
+    if not elf.supported():
+        return "LLVM"
+    ours = "our own loader"
+    return ours if all(m.placed_here for m in loaded()) else f"{ours} and, in part, LLVM"
+
+
+def version() -> str:
+    """LLVM's version, and whether this process had to load it."""
+    return f"{_need().llvm}, {'loaded' if 'binding' in _state else 'not loaded'}"
 
 
 def _after_fork() -> None:

@@ -129,13 +129,14 @@ class Pointwise:
                   out: Sequence[Array | None] | None) -> _Plan | None:
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = self._make(args, out) if llvm.available() else None
+        plan = self._plans[key] = self._make(args, out)
         if (self._table is not None and out is None and plan is not None and plan.order is None
                 and plan.words[0] <= 1 and all(type(a) is np.ndarray for a in args)):
             self._table.add(args, plan.shape, plan.dtypes, self._returns, plan.address, plan.body,
                             plan.words)
         return plan
 
+    @llvm.generating
     def _make(self, args: Sequence[Any], out: Sequence[Array | None] | None) -> _Plan | None:
         arrays = [a for a in args if type(a) is np.ndarray]
         if not arrays or any(type(a) not in (np.ndarray, int, float, bool) for a in args):

@@ -117,6 +117,7 @@ def _block(f: Function, x: Value, carried: list[Value],
 
 
 @functools.lru_cache(maxsize=16)
+@llvm.generating
 def _compiled(kind: str, odd: bool) -> Any:
     return codegen.build("mersenne", (kind, repr(odd)), functools.partial(_emit, kind, odd),
                          arrays=2, integers=2, reals=3)
@@ -128,8 +129,14 @@ def _one() -> tuple[Any, int]:
 
 
 def available() -> bool:
-    """Whether `blocks` can be called here."""
+    """Whether numbers can be made by machine code here."""
     return llvm.available()
+
+
+def ready(kind: str, odd: bool, few: bool) -> bool:
+    """Whether `blocks` (with a carry where `odd`), and `few` where wanted, can be called now: to be
+    asked before the first number is taken."""
+    return _compiled(kind, odd) is not None and not (few and _few(kind) is None)
 
 
 def blocks(kind: str, state: Array, out: Array, count: int, *, carry: int | None = None,
@@ -147,6 +154,7 @@ def blocks(kind: str, state: Array, out: Array, count: int, *, carry: int | None
         The last word, which is the first of a pair if there was a carry.
     """
     entry = _compiled(kind, carry is not None)
+    assert entry is not None                # `ready` has been asked
     entry(threads.entry(), _one()[1], state, out, count, carry or 0, *reals)
     return int(state[-1])
 
@@ -256,6 +264,7 @@ class _Few:
 
 
 @functools.cache
+@llvm.generating
 def _few(kind: str) -> tuple[Any, Any]:
     """The entry, and the geometry of one chunk."""
     return codegen.build("few", (kind,), lambda frame: _Few(kind, frame).emit(), arrays=3,
@@ -263,21 +272,19 @@ def _few(kind: str) -> tuple[Any, Any]:
 
 
 @functools.cache
+@llvm.generating
 def normals() -> bool:
     """Whether `few` makes normal numbers: of the C library's functions, by name."""
-    if not available():
-        return False
-    from llvmlite import binding
-    return all(binding.address_of_symbol(name) for name in ("log1p", "sin", "cos"))
+    return llvm.found_in_process("log1p", "sin", "cos")
 
 
 _HELD = np.frombuffer(bytearray(8), np.float64)      # where no number waits
 
 
 def few(kind: str, memory: Array, out: Array, integers: tuple[int, int] = (0, 0),
-        reals: tuple[float, float, float] = (0.0, 1.0, 1.0), held: Array = _HELD) -> None:
+        reals: tuple[float, float, float] = (0.0, 1.0, 1.0), held: Array = _HELD) -> bool:
     """Numbers whose words are there already. `memory`: 624 words, and how many of them were used,
-    which moves on.
+    which moves on. False, with nothing done, where there is no machine code.
 
     Args:
         kind: what `blocks` makes, or
@@ -286,8 +293,11 @@ def few(kind: str, memory: Array, out: Array, integers: tuple[int, int] = (0, 0)
             "normal float", "normal double": of the mean and the deviation that `reals` begins
             with. The first integer says whether `held` comes first, where the last number then is.
     """
-    entry, one = _few(kind)
-    entry(threads.entry(), one, memory, out, held, out.size, *integers, *reals)
+    made = _few(kind)
+    if made is None:
+        return False
+    made[0](threads.entry(), made[1], memory, out, held, out.size, *integers, *reals)
+    return True
 
 
 # ------------------------------------------------------------------ a bit for each number
@@ -339,6 +349,7 @@ def _emit_flags(odd: bool, frame: Frame) -> None:
 
 
 @functools.lru_cache(maxsize=2)
+@llvm.generating
 def _flagging(odd: bool) -> Any:
     return codegen.build("flags", (repr(odd),), functools.partial(_emit_flags, odd), arrays=2,
                          integers=2)
@@ -356,23 +367,28 @@ def _emit_shift(frame: Frame) -> None:
 
 
 @functools.cache
+@llvm.generating
 def _shift() -> Any:
     return codegen.build("shift", (), _emit_shift, arrays=2, integers=2)
 
 
-def bits(state: Array, used: int, n: int, limit: int) -> tuple[Array, int]:
+def bits(state: Array, used: int, n: int, limit: int) -> tuple[Array, int] | None:
     """A bit for each of the next `n` numbers of 53 bits, whether it is below the limit: the lowest
-    first, as many bytes as whole 64s have. Also, how many words of the state are used then.
+    first, as many bytes as whole 64s have. Also, how many words of the state are used then. None,
+    with nothing done, where there is no machine code.
 
     Args:
         state: as for `blocks`; `used` words of it were drawn.
     """
+    flagging, shift = _flagging(used % 2 == 1), _shift()
+    if flagging is None or shift is None:
+        return None
     end, size = used + 2 * n, -(-n // 64) * 8
     count, first = -(-end // N), (used + 1) // 2
     whole = bytearray(max(count * _BYTES, first // 8 + size) + 8)      # no memory that is counted
     held, out = np.frombuffer(whole, np.uint8), np.empty(size, np.uint8)
-    _flagging(used % 2 == 1)(threads.entry(), _one()[1], state, held, count, limit)
-    _shift()(threads.entry(), _one()[1], held[first // 8:], out, first % 8, size)
+    flagging(threads.entry(), _one()[1], state, held, count, limit)
+    shift(threads.entry(), _one()[1], held[first // 8:], out, first % 8, size)
     return out, end - (count - 1) * N
 
 
@@ -392,6 +408,7 @@ def _emit_shuffle(frame: Frame) -> None:
 
 
 @functools.cache
+@llvm.generating
 def _shuffle() -> Any:
     return codegen.build("shuffle", (), _emit_shuffle, arrays=2, integers=1)
 
@@ -403,8 +420,9 @@ def shuffled(jumps: Array) -> Array:
     array([2, 1, 3, 0])
     """
     order = np.arange(jumps.size + 1)
-    if available():
-        _shuffle()(threads.entry(), _one()[1], order, jumps, jumps.size)
+    shuffle = _shuffle()
+    if shuffle is not None:
+        shuffle(threads.entry(), _one()[1], order, jumps, jumps.size)
         return order
     held = order.tolist()
     for i, jump in enumerate(jumps.tolist()):

@@ -177,9 +177,8 @@ def _pad(size: int, outer: int, frame: Frame) -> None:
 
 
 @functools.cache
+@llvm.generating
 def _entry(emit: Any, size: int, outer: int) -> Any:
-    if not llvm.available():
-        return None
     return codegen.build("copy" + emit.__name__, (str(size), str(outer)),
                          functools.partial(emit, size, outer), arrays=2)
 

@@ -90,9 +90,10 @@ def _emit_update(update: Update, lists: int, reals: int, stored: str, register: 
 
 
 @functools.lru_cache(maxsize=64)
+@llvm.generating
 def _compiled(name: str, variant: tuple[bool, ...], lists: int, reals: int,
               dtype: np.dtype[Any]) -> Any:
-    kinds = codegen.storage(dtype) if llvm.available() else None
+    kinds = codegen.storage(dtype)
     if kinds is None or kinds[1] == "i1":
         return None
     update = functools.partial(_UPDATES[name], variant)
@@ -257,8 +258,9 @@ def _emit_squares(stored: str, register: str, frame: Frame) -> None:
 
 
 @functools.lru_cache(maxsize=16)
+@llvm.generating
 def _squares(dtype: np.dtype[Any]) -> Any:
-    kinds = codegen.storage(dtype) if llvm.available() else None
+    kinds = codegen.storage(dtype)
     if kinds is None or kinds[1] == "i1":
         return None
     return codegen.build("multi.squares", kinds, functools.partial(_emit_squares, *kinds),

@@ -104,9 +104,10 @@ def _backward(kind: str, weighted: bool, frame: Frame) -> None:
 
 
 @functools.cache
+@llvm.generating
 def _entry(dtype: np.dtype[Any], weighted: bool, backward: bool) -> Any:
     kinds = codegen.storage(dtype)
-    if not llvm.available() or kinds is None or dtype not in (F32, F64):
+    if kinds is None or dtype not in (F32, F64):
         return None
     emit = _backward if backward else _forward
     return codegen.build("nll", (kinds[0], f"{weighted} {backward}"),

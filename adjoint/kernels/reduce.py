@@ -76,7 +76,7 @@ class Reduce:
         except KeyError:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            plan = self._plans[key] = self._make(args, axis) if llvm.available() else None
+            plan = self._plans[key] = self._make(args, axis)
         if plan is None:
             return NotImplemented
         outs = [np.empty(plan.partial, plan.wide) for _ in self.exprs]
@@ -93,6 +93,7 @@ class Reduce:
             results.append(total if total.shape == shape else total.reshape(shape))
         return tuple(results)
 
+    @llvm.generating
     def _make(self, args: Sequence[Any], axis: int | tuple[int, ...] | None) -> _Plan | None:
         if not args or any(type(a) is not np.ndarray for a in args):
             return None

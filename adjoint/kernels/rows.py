@@ -148,13 +148,14 @@ Emit = Callable[[Rows], None]
 
 
 @functools.lru_cache(maxsize=1024)
+@llvm.generating
 def compiled(emit: Emit, name: str, dtype: np.dtype[Any], arrays: int, integers: int = 0,
              reals: int = 0, variant: tuple[Any, ...] = ()) -> Any:
     """The entry of a row kernel; None where there is no generated code for the dtype.
 
     `variant` is passed on to `emit` and has to determine, with `name`, what it generates.
     """
-    kinds = codegen.storage(dtype) if llvm.available() else None
+    kinds = codegen.storage(dtype)
     if kinds is None or kinds[1] == "i1":
         return None
     generate: Callable[..., None] = emit

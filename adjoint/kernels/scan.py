@@ -152,8 +152,9 @@ def _emit(how: str, stored: str, last: bool, frame: Frame) -> None:
 
 
 @functools.cache
+@llvm.generating
 def _entry(how: str, stored: str, last: bool) -> Any:
-    if not llvm.available() or stored not in ("float", "double"):
+    if stored not in ("float", "double"):
         return None
     return codegen.build("scan", (how, stored, str(last)),
                          functools.partial(_emit, how, stored, last),

@@ -130,6 +130,10 @@ class Stream:
         """
         if n * 2 >= _BULK and _code().available():
             return np.unpackbits(self.bits(n, p), count=n, bitorder="little").view(np.bool_)
+        return self._below(n, p)
+
+    def _below(self, n: int, p: float) -> Array:
+        """`below` of few numbers, or without machine code."""
         limit = math.ceil(p * 2.0**53)
         if n < _FEW:
             out = np.empty(n, np.bool_)
@@ -139,16 +143,15 @@ class Stream:
 
     def bits(self, n: int, p: float) -> Array:
         """`below` as bits (uint8), the lowest first, up to a multiple of 64 of them."""
-        if not _code().available():
-            out = np.zeros(-(-n // 64) * 8, np.uint8)
-            out[:-(-n // 8)] = np.packbits(self.below(n, p), bitorder="little")
-            return out
         with self._lock:
             self._scratch[:_N] = self._memory[:_N]
-            out, used = _code().bits(self._scratch, int(self._memory[_N]), n,
-                                      math.ceil(p * 2.0**53))
-            self._memory[:_N] = self._scratch[:_N]
-            self._memory[_N] = used
+            made = _code().bits(self._scratch, int(self._memory[_N]), n, math.ceil(p * 2.0**53))
+            if made is not None:
+                self._memory[:_N] = self._scratch[:_N]
+                out, self._memory[_N] = made
+                return out
+        out = np.zeros(-(-n // 64) * 8, np.uint8)
+        out[:-(-n // 8)] = np.packbits(self._below(n, p), bitorder="little")
         return out
 
     def uniform(self, shape: Any, dtype: np.dtype[Any], low: float = 0.0,
@@ -185,25 +188,23 @@ class Stream:
             memory = self._memory
             if words > _N - memory.item(_N):
                 return False
-            _code().few(kind, memory, out, integers, reals, self._half)
-        return True
+            return bool(_code().few(kind, memory, out, integers, reals, self._half))
 
     def _bulk(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
               reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> Array:
         """`n` numbers; `made` makes them of words in NumPy where there is no whole block."""
         per = 2 if kind == "double" else 1
         with self._lock:
-            if not _code().available():
-                return made(self.raw(n * per)).astype(dtype, copy=False)
-            if n * per <= _N - int(self._memory[_N]):
+            left = _N - int(self._memory[_N])
+            if n * per <= left:
                 out = np.empty(n, dtype)
-                _code().few(kind, self._memory, out, reals=reals)
-                return out
-            if per == 1:
+                if _code().few(kind, self._memory, out, reals=reals):
+                    return out
+            elif per == 1 and _code().ready(kind, False, True):
                 return self._in_place(kind, np.empty(n, dtype), reals)
-            if n * per < _BULK:
-                return made(self.raw(n * per)).astype(dtype, copy=False)
-            return self._blocks(kind, n, dtype, made, reals)
+            elif per == 2 and n * per >= _BULK and _code().ready(kind, left % 2 == 1, False):
+                return self._blocks(kind, n, dtype, made, reals)
+            return made(self.raw(n * per)).astype(dtype, copy=False)
 
     def _in_place(self, kind: str, out: Array, reals: tuple[float, float, float]) -> Array:
         """`_blocks` of numbers of one word, with no memory but the result's."""

@@ -290,6 +290,11 @@ class _NativePool:
         self.threads = []
 
 
+@llvm.generating
+def _compiled(futex: int) -> _NativePool:
+    return _NativePool(futex)
+
+
 class _PortablePool:
     """Ordinary Python threads; the functions that they call release the GIL."""
 
@@ -419,9 +424,9 @@ def _start() -> int:
     with _lock:
         if not _entry:
             futex = _FUTEX.get(platform.machine())
-            if sys.platform == "linux" and futex and llvm.available():
-                if _native is None:
-                    _native = _NativePool(futex)
+            if _native is None and sys.platform == "linux" and futex:
+                _native = _compiled(futex)
+            if _native is not None:
                 _native.resize(get_num_threads())
                 _entry = _native.entry
             else:
