@@ -13,7 +13,7 @@ import pytest
 from helpers_random import CLOSE, EXACT
 
 import adjoint as ad
-from adjoint.kernels import mersenne, samplers
+from adjoint.kernels import alloc, mersenne, samplers
 from adjoint.kernels.stream import F32, F64, Stream
 
 F = ad.nn.functional
@@ -259,3 +259,36 @@ def test_a_few_numbers_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     version = x._version
     assert 0.0 < float(x.uniform_(generator=g).min()) < 1.0
     assert x._version == version + 1
+
+
+# ------------------------------------------------------------------ where a block ends
+FEW = {"float": lambda s: s.uniform((37,), F32), "double": lambda s: s.uniform((37,), F64),
+       "below": lambda s: s.below(37, 0.3), "range": lambda s: s.integers((37,), -3, 1000),
+       "normal": lambda s: s.normal((37,), F32, 1.0, 2.0, single=True),
+       "normals": lambda s: s.normal((5,), F64)}
+
+
+@pytest.mark.parametrize("kind", sorted(FEW))
+def test_few_numbers_across_two_blocks(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers, and the generator in the same place, as NumPy makes them of single words;
+    the memory asked for on the way is the result's, wherever the block ends."""
+    found, tops, counted = [], set(), alloc.install()
+    FEW[kind](Stream(7))                         # what is made once in a process
+    for single in (False, True):
+        if single:
+            monkeypatch.setattr("adjoint.kernels.stream._machine", lambda: False)
+        rows = []
+        for used in (1, 540, *range(545, 625)):
+            s = Stream(7)
+            s.raw(used)
+            if counted:
+                alloc.reset_peak()
+                before = alloc.live_and_peak()[0]
+            first = FEW[kind](s)
+            if counted and not single:
+                tops.add(alloc.live_and_peak()[1] - before)
+            rows.append([*first.tolist(), *FEW[kind](s).tolist(), *s.words(3).tolist()])
+            del first
+        found.append(rows)
+    assert found[0] == found[1]
+    assert not counted or len(tops) == 1 and min(tops) > 0

@@ -136,7 +136,12 @@ def available() -> bool:
 def ready(kind: str, odd: bool, few: bool) -> bool:
     """Whether `blocks` (with a carry where `odd`), and `few` where wanted, can be called now: to be
     asked before the first number is taken."""
-    return _compiled(kind, odd) is not None and not (few and _few(kind) is None)
+    return _compiled(kind, odd) is not None and (not few or has_few(kind))
+
+
+def has_few(kind: str) -> bool:
+    """Whether `few` can be called."""
+    return _few(kind) is not None
 
 
 def blocks(kind: str, state: Array, out: Array, count: int, *, carry: int | None = None,

@@ -24,7 +24,7 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 _LOW53 = np.uint64(2**53 - 1)
 _N = 624                 # words of a block
 _BULK = 1500             # words from which a call of machine code pays
-_FEW = 256               # numbers that are made of the words of one block
+_FEW = 256               # numbers that take less words than a block has
 _WIDE = 2**28            # ranges of integers from here on take two words a number
 _NORMAL = {F32: "normal float", F64: "normal double"}
 _TAPE = 512              # doubles drawn ahead for what takes them one by one
@@ -180,15 +180,26 @@ class Stream:
 
     def _few(self, kind: str, out: Array, words: int, integers: tuple[int, int] = (0, 0),
              reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> bool:
-        """Fill `out` by one call of machine code, where so many words are left of the block; False,
-        with nothing done, where they are not."""
-        if not _machine():
+        """Fill `out` by one call of machine code, which takes so many words, at most a block; False,
+        with nothing done, where there is none. No other memory is asked for, wherever the block
+        ends: what a step takes must not hang on how much was drawn before."""
+        if not _machine() or not _code().has_few(kind):
             return False
         with self._lock:
             memory = self._memory
-            if words > _N - memory.item(_N):
-                return False
-            return bool(_code().few(kind, memory, out, integers, reals, self._half))
+            left = _N - memory.item(_N)
+            if words <= left:
+                _code().few(kind, memory, out, integers, reals, self._half)
+                return True
+            held = self._scratch                             # the words of both blocks
+            held[:left] = memory[_N - left:_N]
+            memory[_N] = _N
+            self._bits.random_raw()                          # makes the next block
+            held[left:words] = memory[:words - left]
+            held[_N] = 0
+            _code().few(kind, held, out, integers, reals, self._half)
+            memory[_N] = words - left
+        return True
 
     def _bulk(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
               reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> Array:
