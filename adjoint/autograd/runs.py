@@ -94,6 +94,8 @@ def through(walk: Any, node: Any, ct: Any, vals: list[Any], free: bool) -> bool:
     """Take the cotangent of `node`, whose residuals are `vals`, through the run that it begins;
     False (and nothing done) where there is none. `free`: its memory may be written over."""
     nodes = _nodes(walk, node, ct)
+    if len(nodes) < 2:
+        return False
     run = _run(nodes, ct, vals, not free)
     if run is not None and len(run.nodes) < len(nodes):
         run = _run(run.nodes, ct, vals, not free)          # now the last of these ends it
