@@ -234,12 +234,10 @@ def numel(self: Tensor) -> int:
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Steps in elements along each axis; those of C order for a value of a transform."""
     array, steps, step = self.array, [], 1
-    meta = isinstance(array, MetaArray)
-    for n, s in zip(reversed(array.shape), reversed(array.shape if meta else array.strides),
-                    strict=True):
+    for n, s in zip(reversed(array.shape), reversed(array.strides), strict=True):
         # where no step is ever taken NumPy has 0, PyTorch the step of C order
-        if not meta and (s or n > 1 and array.size):
-            step = s // array.itemsize
+        if s or n > 1 and array.size:
+            step = s // array.dtype.itemsize
         steps.append(step)
         step *= max(n, 1)
     out = tuple(reversed(steps))

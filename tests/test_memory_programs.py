@@ -187,3 +187,25 @@ def test_a_sparse_matrix_that_was_there_before() -> None:
         (matrix @ w).tanh().sum().backward()
     for _ in range(2):
         assert agree(step)[0].exact
+
+
+LIKE: dict[str, Callable[[Any], Any]] = {
+    **{n: getattr(ad, n) for n in ("ones_like", "zeros_like", "empty_like", "rand_like",
+                                   "randn_like")},
+    "full_like": lambda t: ad.full_like(t, 2.0), "randint_like": lambda t: ad.randint_like(t, 5),
+    "clone": ad.clone, "to": lambda t: t.to(ad.float64), "new_zeros": lambda t: t.new_zeros(t.shape)}
+
+
+@pytest.mark.parametrize("name", sorted(LIKE))
+def test_the_order_in_memory_that_results_take_over(name: str) -> None:
+    """Strides as the step sees them, and what a product of two orders holds on its way."""
+    column = ad.randn(6, 4).t()
+    last = ad.randn(2, 3, 4, 5).contiguous(memory_format=ad.channels_last)
+    for x in (column, last):
+        want = x.stride(), LIKE[name](x).stride()
+
+        def step(x: Any = x, want: Any = want) -> None:
+            like = LIKE[name](x)
+            assert (x.stride(), like.stride()) == want
+            (like * x).sum()
+        assert agree(step)[0].exact

@@ -69,7 +69,7 @@ def order_like(input: Any, memory_format: Any) -> Sequence[int] | None:
         memory_format.fits(array)
         axes: Sequence[int] | None = memory_format.axes
         return axes
-    return memory_order(array) if isinstance(array, np.ndarray) else None
+    return memory_order(array) if isinstance(array, (np.ndarray, MetaArray)) else None
 
 
 def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:

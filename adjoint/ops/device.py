@@ -213,12 +213,12 @@ def in_order(array: Any, axes: tuple[int, ...] | None = None) -> bool:
 
 
 def memory_order(array: Any) -> tuple[int, ...] | None:
-    """The axes from the outermost in memory, of an array without gaps; None if it has some, or is
-    in C order."""
-    if array.flags.c_contiguous:
+    """The axes from the outermost in memory, of an array without gaps, with storage or without;
+    None if it has some, or is in C order."""
+    if in_order(array):
         return None
     axes = tuple(sorted(range(array.ndim), key=lambda d: -array.strides[d]))
-    return axes if array.transpose(axes).flags.c_contiguous else None
+    return axes if in_order(array, axes) else None
 
 
 def channels_last_of(array: Any) -> memory_format | None:

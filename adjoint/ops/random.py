@@ -33,6 +33,7 @@ from adjoint.ops.create import device_name, order_like, shape_of
 from adjoint.ops.device import check, storage_less
 from adjoint.ops.generator import source
 from adjoint.ops.public import public, typed
+from adjoint.ops.shape import permute_op
 
 Draw = Callable[[Stream, Any], Any]
 
@@ -110,19 +111,25 @@ def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None,
     return _draw(shape_of(size), dtype, device, requires_grad, generator, _normal, out)
 
 
+def _laid(input: Tensor) -> bool:
+    """Whether it has an order in memory that a tensor like it takes over."""
+    return type(input.array) in (np.ndarray, MetaArray) and not input.level \
+        and mapping.get() is None
+
+
 def _like(name: str, draw: Any, one_by_one: Any) -> None:
     def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, memory_format: Any = None,
              generator: Any = None) -> Tensor:
         where = device if device is not None else device_name(input)
         shape, axes = tuple(input.array.shape), None
-        if type(input.array) is np.ndarray and not input.level and mapping.get() is None:
+        if _laid(input):
             axes = order_like(input, memory_format)
         if axes is None:
             return _draw(shape, dtype or input.dtype, where, requires_grad, generator, draw)
         t = _draw(tuple(shape[d] for d in axes), dtype or input.dtype, where, False, generator,
                   one_by_one)
-        return wrap(t.array.transpose(inverse(axes)), requires_grad)
+        return wrap(permute_op(t.array, dims=inverse(axes)), requires_grad)
     like.__name__ = like.__qualname__ = name
     like.__doc__ = (f"`{name[:-5]}` of the shape, dtype and device of `input`, and of its order in "
                     "memory (or that of `memory_format`).")
@@ -164,12 +171,12 @@ def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None
     if high is None:
         low, high = 0, low
     where, shape, axes = device or device_name(input), tuple(input.shape), None
-    if type(input.array) is np.ndarray and not input.level and mapping.get() is None:
+    if _laid(input):
         axes = order_like(input, memory_format)
     if axes is None:
         return randint(low, high, shape, dtype=dtype or input.dtype, device=where)
     t = randint(low, high, tuple(shape[d] for d in axes), dtype=dtype or input.dtype, device=where)
-    return wrap(t.array.transpose(inverse(axes)))
+    return wrap(permute_op(t.array, dims=inverse(axes)))
 
 
 @public(method=False)
