@@ -193,7 +193,8 @@ LIKE: dict[str, Callable[[Any], Any]] = {
     **{n: getattr(ad, n) for n in ("ones_like", "zeros_like", "empty_like", "rand_like",
                                    "randn_like")},
     "full_like": lambda t: ad.full_like(t, 2.0), "randint_like": lambda t: ad.randint_like(t, 5),
-    "clone": ad.clone, "to": lambda t: t.to(ad.float64), "new_zeros": lambda t: t.new_zeros(t.shape)}
+    "clone": ad.clone, "to": lambda t: t.to(ad.float64),
+    "new_zeros": lambda t: t.new_zeros(t.shape)}
 
 
 @pytest.mark.parametrize("name", sorted(LIKE))
