@@ -181,8 +181,8 @@ class Stream:
     def _few(self, kind: str, out: Array, words: int, integers: tuple[int, int] = (0, 0),
              reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> bool:
         """Fill `out` by one call of machine code, which takes so many words (a block at most);
-        False, with nothing done, where there is none. No other memory is asked for, wherever the block
-        ends: what a step takes must not hang on how much was drawn before."""
+        False, with nothing done, where there is none. No other memory is asked for, wherever the
+        block ends: what a step takes must not hang on how much was drawn before."""
         if not _machine() or not _code().has_few(kind):
             return False
         with self._lock:
