@@ -211,6 +211,13 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     targets = _as_tuple(inputs)
     if not targets:
         raise ArgumentError("`inputs` argument to `grad()` cannot be empty.")
+    held = [getattr(t, "_held", None) for t in targets]
+    if any([h is not None for h in held]):                   # sparse ones: by their values
+        found = grad(outputs, [t if h is None else h for t, h in zip(targets, held, strict=True)],
+                     grad_outputs, retain_graph, create_graph, True, allow_unused,
+                     is_grads_batched, materialize_grads)
+        return tuple([g if h is None or g is None else t._with(g)
+                      for t, h, g in zip(targets, held, found, strict=True)])
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
         return _batched(outputs, targets, grad_outputs, keep, create_graph,

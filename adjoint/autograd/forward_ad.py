@@ -4,18 +4,16 @@ A dual tensor carries its tangent through every op while its level is open; noth
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from adjoint.autograd.api import grad
 from adjoint.autograd.forward import Forward
 from adjoint.base.dtypes import is_inexact
-from adjoint.base.errors import ArgumentError, AutogradError, GradcheckError, ShapeError
+from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.inplace import lend, settle
-from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.tensor import Tensor
 
 _open: ContextVar[tuple[Any, ...]] = ContextVar("adjoint_dual_levels", default=())
 
@@ -147,34 +145,3 @@ def primals(*xs: Any) -> list[Any] | None:
 
 def _columns(roots: Sequence[tuple[Any, Any]], inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
     return [t for t, _ in roots], inputs, [c for _, c in roots]
-
-
-def check_forward(func: Callable[..., Any], given: tuple[Any, ...],
-                  picked: Sequence[tuple[int, Tensor]], eps: float, atol: float,
-                  rtol: float) -> None:
-    """Compare forward-mode derivatives with central differences (for `gradcheck`)."""
-    from adjoint.autograd.gradcheck import _outputs, slopes
-    outs = _outputs(func, given)
-    for i, t in picked:
-        numeric = slopes(func, given, t, eps, len(outs))
-        for row, at in enumerate(np.ndindex(t.array.shape)):
-            seed = np.zeros(t.array.shape, t.array.dtype)
-            seed[at] = 1
-            with dual_level():
-                args = [make_dual(a.detach(), wrap(seed)) if k == i else a
-                        for k, a in enumerate(given)]
-                tangents = [unpack_dual(o).tangent for _, o in _dual_outputs(func, args)]
-            for k, (tangent, n) in enumerate(zip(tangents, numeric, strict=True)):
-                got = np.zeros(n.shape[1]) if tangent is None else tangent.array.reshape(-1)
-                want = n[row]
-                if not np.allclose(got, want, rtol=rtol, atol=atol):
-                    raise GradcheckError(
-                        f"Jacobian computed with forward mode mismatch for output {k} with respect "
-                        f"to input {i}, index {at}:\n  numerical: {want}\n  analytical: {got}")
-
-
-def _dual_outputs(func: Callable[..., Any], args: Sequence[Any]) -> list[tuple[int, Any]]:
-    out = func(*args)
-    many = out if isinstance(out, (tuple, list)) else (out,)
-    return [(k, o) for k, o in enumerate(many) if isinstance(o, Tensor)
-            and (o.dtype.is_floating_point or o.dtype.is_complex)]

@@ -16,7 +16,8 @@ from adjoint.autograd.forward import Forward, ForwardTensor
 from adjoint.autograd.modes import enable_grad, set_grad_enabled
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.func import jacfwd, jacrev
+from adjoint.func import jacfwd, jacrev, vmap
+from adjoint.func import jvp as jvp_of
 from adjoint.ops.shape import identity_op, reshape, stack_op
 
 _OUTPUTS = "outputs of the user-provided function"
@@ -318,6 +319,24 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     tensor([ 6., 12.])
     """
     return _vhp(func, inputs, v, create_graph, strict, "hvp")
+
+
+def mapped_pull(out: Any, targets: Sequence[Any], stack: Any) -> tuple[Any, ...]:
+    """The gradients of `out` for every cotangent in `stack`, by one mapped walk."""
+    found: tuple[Any, ...] = vmap(lambda v: grad(out, targets, v, retain_graph=True,
+                                                 materialize_grads=True))(stack)
+    return found
+
+
+def mapped_push(f: Callable[..., Any], inputs: Sequence[Any], at: int, stack: Any
+                ) -> tuple[Any, ...]:
+    """The tangents of f's outputs for every tangent of operand `at` in `stack`."""
+    plain = [x.detach() if isinstance(x, Tensor) else x for x in inputs]
+
+    def pushed(u: Any) -> Any:
+        return jvp_of(lambda x: f(*plain[:at], x, *plain[at + 1:]), (plain[at],), (u,))[1]
+    found = vmap(pushed)(stack)
+    return found if isinstance(found, tuple) else (found,)
 
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

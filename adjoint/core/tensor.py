@@ -215,6 +215,7 @@ class Tensor(metaclass=_TensorType):
     _kids: Any = None              # weak references to the views of this root
     _creation = ""                 # "no_grad", "multi": views that may not be written to
     _retains = False
+    _held: Any = None              # the stored elements of a sparse tensor
     _masks = False                 # a mask on what its operand's node gave: see `core/bind.remade`
     _backward_hooks: Any = None
 

@@ -65,7 +65,7 @@ class SparseTensor(Tensor, own=True):
     __slots__ = ()
     __array_ufunc__ = None
     _at: Array                       # (sparse_dim, nnz) integers
-    _held: Any                       # (nnz, *dense) tensor
+                                     # _held: (nnz, *dense) tensor
     _sorted: bool                    # distinct positions in row-major order, whatever the layout
     _block: tuple[int, int]          # extents of the blocks that are full; (1, 1) if not blocked
     layout: Any

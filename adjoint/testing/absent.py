@@ -17,7 +17,7 @@ import numpy as np
 
 import adjoint.base.dtypes as dt
 from adjoint import compiler
-from adjoint.autograd.gradcheck import numerical_jacobian
+from adjoint.autograd.jacobians import numerical_jacobian
 from adjoint.base import tree
 from adjoint.base.errors import Absent, NotSupported
 from adjoint.core import intercept
@@ -158,8 +158,8 @@ def _jacobians(fn: Any, inputs: Any, outputs: Any = None, target: Any = None, ep
     """Per tensor of `target` (the inputs), the Jacobian of each output by central differences,
     shape (elements of the tensor, elements of the output)."""
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
-    count = len(list(_iter_tensors(outputs if outputs is not None else fn(*given))))
-    return [tuple(from_numpy(j) for j in numerical_jacobian(fn, given, t, eps, count))
+    places = range(len(list(_iter_tensors(outputs if outputs is not None else fn(*given)))))
+    return [tuple(from_numpy(j) for j in numerical_jacobian(fn, given, t, eps, places))
             for t in _iter_tensors(given if target is None else target, True)]
 
 
