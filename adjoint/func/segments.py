@@ -149,7 +149,8 @@ class Segment(Function):
         """Keep the operands; the rest of `tensors` stands for what the function closes over."""
         ctx.save_for_backward(*tensors[:count])
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[v for v, m in zip(values, moving, strict=True) if not m])
+        ctx.mark_non_differentiable(*[v for v, m in zip(values, moving, strict=True)
+                                      if not m and isinstance(v, Tensor)])
         ctx.run, ctx.count, ctx.sizes = run, count, _sizes(values)
         ctx.entries = {_node(t._edge): t._edge for t in tensors[count:]}
         return tuple(values)

@@ -302,6 +302,7 @@ def _through(one: _Pass, order: range, operands: Sequence[Array], weight: Array,
         b_bytes=packed, steps=len(order), first=order[0], stride=order.step,
         cell=one.address, operands=ctypes.addressof(slots))
     block = launch.words_of([values.get(name, 0) for name in cells_ir.SEQUENCE])
-    threads.parallel(_sequence(_LLVM[weight.dtype.char], backward), ctypes.addressof(block),
-                     workers)
+    program = _sequence(_LLVM[weight.dtype.char], backward)
+    assert program is not None          # `_rows_each` has asked
+    threads.parallel(program, ctypes.addressof(block), workers)
     release(buffer)
