@@ -44,6 +44,7 @@ class Backward:
     ends: Any = frozenset()      # captured nodes below which nothing is asked for
     masks: Any = None              # of branches that a choice did not take, once there is a choice
     targets: Any = frozenset()   # what `reaches` has looked up
+    waiting: Any = ()            # gradients of leaves that are stored when nobody else holds them
 
     def __init__(self, keep: bool, create: bool, capture: dict[Any, list[int]] | None,
                  accumulate: bool, levels: bool = False, into: bool = False) -> None:
@@ -326,7 +327,7 @@ class Backward:
             ct = graph.on_tensor(self, own[0], ct)
         if type(node) is not AccumulateGrad and node._retain:
             for i, ref in node._retain.items():
-                leaves.retain(ref(), ct[i] if node.ports else ct, self)
+                adding().retain(ref(), ct[i] if node.ports else ct, self)
         if self.capture:
             self._capture(node, ct)
         if node._pre_hooks and ct is not None and node not in self.ends:
@@ -345,6 +346,8 @@ class Backward:
 
     def boxed(self, ct: Any) -> Any:
         """A cotangent as the tensor that user code sees."""
+        if self.waiting:
+            adding().settle(self)
         if ct is None or isinstance(ct, Tensor):
             return ct
         return wrap(ct if isinstance(ct, ndarray) or hasattr(ct, "base") else np.asarray(ct))
@@ -414,6 +417,8 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
             for edge, ct in roots:
                 self._add(edge, ct)
             self.run()
+            if self.waiting:
+                adding().settle(self)
         for callback in self.final:
             callback()
     except BaseException as error:

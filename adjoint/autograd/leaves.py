@@ -1,4 +1,4 @@
-"""Where gradients end: accumulation into `.grad` of leaves, and `retain_grad`."""
+"""Where gradients end: accumulation into `.grad` of leaves."""
 from __future__ import annotations
 
 import sys
@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd import graph
+from adjoint.autograd.late import adding
 from adjoint.base.aval import MetaArray
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
 from adjoint.ops.accelerate import plus
 from adjoint.ops.device import in_order, laid_as
 
+_LARGE = 1 << 16  # elements of a cotangent of which no copy is made if waiting for it spares one
 _lock = threading.RLock()   # several threads may run backward on graphs that share leaves
 
 
@@ -31,6 +33,8 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
             if have is None and walk.levels:
                 ct = ct.trace.detach(ct) if ct.level else wrap(np.array(ct.array))
             leaf._grad = ct if have is None else have + ct
+        elif leaf._grad is None and ct.size >= _LARGE and adding().waits(walk, node, ct):
+            return
         else:
             _store(leaf, ct)
         walk.stored.append(node)
@@ -69,18 +73,3 @@ def own(ct: Any, refs: int) -> Any:
             and sys.getrefcount(ct) <= refs + 1):
         return ct
     return np.array(ct, order="C")
-
-
-def retain(t: Tensor | None, ct: Any, walk: Any) -> None:
-    """Store the gradient of a non-leaf that asked for it."""
-    if t is None or ct is None:
-        return
-    if isinstance(ct, Tensor):
-        t._grad = ct if t._grad is None else t._grad + ct
-    elif t._grad is None:
-        t._grad = wrap(own(ct, 0))
-    elif type(ct) is MetaArray:
-        have = t._grad.array
-        t._grad = wrap(call(plus, have, ct, otherwise=lambda: MetaArray(have.shape, have.dtype)))
-    else:
-        t._grad = wrap(plus(t._grad.array, ct))

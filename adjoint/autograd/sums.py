@@ -1,19 +1,22 @@
 """Cotangents in memory that is there already: added to what has arrived, in the pass that computes
 them, or written over the cotangent that they are computed from; cotangents that are summed for a
-row that was added (a bias) in that pass; and what machine code tells observers of them."""
+row that was added (a bias) in that pass; gradients that need no copy; and what machine code tells
+observers of them."""
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 
+from adjoint.autograd import leaves
 from adjoint.autograd.engine import LARGE
 from adjoint.autograd.fit import fit
 from adjoint.base.aval import MetaArray
 from adjoint.core.held import ALONE, owns, refs
 from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.rehearsal import call
-from adjoint.core.tensor import Port
+from adjoint.core.tensor import Port, Tensor, wrap
+from adjoint.ops.accelerate import plus
 
 _RUN = 1 << 18      # elements from which a pass that is saved is worth looking for
 
@@ -106,6 +109,40 @@ def added(walk: Any, node: Any, ct: Any, vals: list[Any]) -> list[Any] | None:
     else:
         found = call(rule, ct, *vals, out=sums, same=same, otherwise=_refused)
     return None if found is NotImplemented else list(found)
+
+
+def waits(walk: Any, node: Any, ct: Any) -> bool:
+    """Whether the gradient of a leaf can be stored later, without a copy: somebody else holds it,
+    most likely a node that comes next, and nobody looks before the walk is over (`settle`)."""
+    if (walk.special or state() & WATCH or type(ct) is not np.ndarray or walk.waiting is None
+            or node._accumulated or node._post_hooks or refs(ct) <= ALONE + 2):
+        return False
+    walk.waiting = [*walk.waiting, (node, ct)]
+    return True
+
+
+def settle(walk: Any) -> None:
+    """Store the gradients that wait; to be called before anybody may look at `.grad`."""
+    waiting, walk.waiting = list(reversed(walk.waiting)), None
+    while waiting:
+        node, ct = waiting.pop()
+        leaves.accumulate(node, ct, walk)
+    walk.waiting = ()
+
+
+def retain(t: Tensor | None, ct: Any, walk: Any) -> None:
+    """Store the gradient of a non-leaf that asked for it."""
+    if t is None or ct is None:
+        return
+    if isinstance(ct, Tensor):
+        t._grad = ct if t._grad is None else t._grad + ct
+    elif t._grad is None:
+        t._grad = wrap(leaves.own(ct, 0))
+    elif type(ct) is MetaArray:
+        have = t._grad.array
+        t._grad = wrap(call(plus, have, ct, otherwise=lambda: MetaArray(have.shape, have.dtype)))
+    else:
+        t._grad = wrap(plus(t._grad.array, ct))
 
 
 def teller(walk: Any) -> Any:
