@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adjoint.kernels import cache, elf, host, llvm
+from adjoint.kernels import cache, elf, host, llvm, sources
 
 ROOT = Path(__file__).resolve().parents[1]
 ours = pytest.mark.skipif(not (elf.supported() and llvm.available()),
@@ -244,6 +245,55 @@ def test_words_about_the_machine_are_kept_like_kernels(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"znver5", b"znver4"))
     with pytest.warns(cache.CacheWarning, match="damaged"):
         assert host.known(store, key) is None
+
+
+# -- the digest of the sources -----------------------------------------------------------------
+@pytest.mark.skipif(os.name != "posix", reason="times of change are told by POSIX")
+def test_a_change_of_the_sources_is_always_seen(tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of the same length that puts the time of writing back."""
+    store, folder = cache.Store(tmp_path / "k", 1 << 20), tmp_path / "sources"
+    folder.mkdir()
+    (folder / "a.py").write_text("one")
+    (folder / "b.py").write_text("two")
+    (folder / "notes.txt").write_text("not a source")
+    reads = []
+    read = sources.read
+    monkeypatch.setattr(sources, "read", lambda f: reads.append(1) or read(f))
+    first = sources.digest(folder, store)
+    assert sources.digest(folder, store) == first == read(folder)
+    assert len(reads) == 2 and store.files() == []         # changed a moment ago: not kept
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now + 10**10)
+    assert [sources.digest(folder, store) for _ in range(3)] == [first] * 3
+    assert len(reads) == 3 and len(store.files()) == 1
+    before = (folder / "a.py").stat()
+    time.sleep(0.05)                                       # a tick of the system's clock
+    (folder / "a.py").write_text("ONE")
+    os.utime(folder / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert sources.digest(folder, store) == read(folder) != first
+    (folder / "c.py").write_text("three")
+    assert sources.digest(folder, store) == read(folder)
+    assert len(reads) == 5
+
+
+@pytest.mark.skipif(os.name != "posix", reason="times of change are told by POSIX")
+def test_a_digest_of_sources_that_change_meanwhile_is_not_kept(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, folder = cache.Store(tmp_path / "k", 1 << 20), tmp_path / "sources"
+    folder.mkdir()
+    (folder / "a.py").write_text("one")
+    read = sources.read
+
+    def disturbed(where: Path) -> str:
+        found = read(where)
+        (folder / "a.py").write_text("and more")
+        return found
+    monkeypatch.setattr(sources, "read", disturbed)
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now + 10**10)
+    sources.digest(folder, store)
+    assert store.files() == []
 
 
 # -- a process of its own ----------------------------------------------------------------------

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import importlib
 import os
 import platform
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from adjoint.base.errors import CompilerLost, NotSupported
-from adjoint.kernels import elf, host
+from adjoint.kernels import elf, host, sources
 from adjoint.kernels.cache import Entry, Store, default_directory, key_of
 from adjoint.kernels.host import Host
 
@@ -247,10 +246,7 @@ def fingerprint() -> str:
 @functools.cache
 def generator_fingerprint() -> str:
     """A digest of the sources that generate kernels (part of the key of `compile_spec`)."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return sources.digest(Path(__file__).parent, store())
 
 
 @functools.cache
@@ -292,8 +288,8 @@ def compile_spec(spec: tuple[str, ...], make: Callable[[], str], *, name: str, o
     Arguments and errors are else those of `compile_ir`.
     """
     _need()
-    sources = () if spec[0] == "ir" else (generator_fingerprint(),)
-    key = key_of(*spec, *sources, fingerprint(), f"O{opt}{int(vectorize)}")
+    generators = () if spec[0] == "ir" else (generator_fingerprint(),)
+    key = key_of(*spec, *generators, fingerprint(), f"O{opt}{int(vectorize)}")
     module = _modules.get(key)
     if module is None:
         with _lock:
