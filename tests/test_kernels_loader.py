@@ -9,8 +9,10 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 import time
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,6 +174,39 @@ def test_a_system_that_refuses_is_not_ours_to_argue_with(
     with pytest.raises(elf.Unknown, match="memory"):
         elf.load(code, NAMES, LINKS)
     assert len(freed) == (refusal == "mprotect")
+
+
+@ours
+def test_many_threads_and_forks_load_at_once(code: bytes,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elf, "process", elf.process.__wrapped__)     # looked up every time
+    expected = called(elf.load(code, NAMES, LINKS))
+    wrong: list[Any] = []
+
+    def work(turns: int) -> None:
+        for _ in range(turns):
+            if called(elf.load(code, NAMES, LINKS)) != expected:
+                wrong.append("another result")
+
+    def child() -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)      # 3.12 warns of it
+            pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                work(20)
+                status = len(wrong)
+            finally:
+                os._exit(status)
+        return os.waitpid(pid, 0)[1]
+    running = [threading.Thread(target=work, args=(100,)) for _ in range(8)]
+    for t in running:
+        t.start()
+    codes = [child() for _ in range(6)]
+    for t in running:
+        t.join(120)
+    assert not any(t.is_alive() for t in running) and wrong == [] and codes == [0] * 6
 
 
 @ours

@@ -239,9 +239,10 @@ def _placed(image: _Image, patches: Iterable[_Patch]) -> int:
 
 
 @functools.cache
-def _system() -> ctypes.CDLL:
-    """The process, with the functions used here declared."""
-    library = ctypes.CDLL(None, use_errno=True)
+def _system() -> ctypes.PyDLL:
+    """The process, with the functions used here declared. They keep the GIL: a fork, which needs
+    it, never comes while another thread is inside the lock of `dlsym`."""
+    library = ctypes.PyDLL(None, use_errno=True)
     pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     library.mmap.restype = pointer
     library.mmap.argtypes = [pointer, size, number, number, number, ctypes.c_int64]
