@@ -100,6 +100,9 @@ def test_environment_report(capsys: Any) -> None:
     assert doctor_env.run(["--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["kernels"]["threads"] == ad.get_num_threads()
+    if facts["kernels"]["kernels"] != "NumPy":
+        assert "loaded; kernels are placed in memory by" in text
+        assert facts["kernels"]["llvm"].partition(", ")[2] in ("loaded", "not loaded")
     assert doctor_env.run(["--what"]) == 2
 
 
