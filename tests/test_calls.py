@@ -321,3 +321,43 @@ def test_zero_and_minus_zero_are_two_numbers() -> None:
         assert np.signbit((x * 0).array).tolist() == [True, False]
     assert callers.SCALARS32["zero"].tobytes() == b"\0" * 4
     assert np.signbit(callers.SCALARS64[-0.0]) and not np.signbit(callers.SCALARS64[0.0])
+
+
+WHOLE = [n for n, op in OPS.items() if op.own is not None and op.source[2] != "float"
+         and n in ("add", "sub", "mul", "neg", "maximum", "minimum", "lt", "le", "gt", "ge", "eq",
+                   "ne", "remainder", "floor_divide")]
+
+
+def test_all_that_is_the_same_for_whole_numbers_has_it() -> None:
+    assert len(WHOLE) == 14
+    assert all(choose.whole(OPS[n]) for n in WHOLE)
+    assert not choose.whole(OPS["exp"]) and not choose.whole(OPS["pow"])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers(name: str) -> None:
+    """int64 beside int64 or beside Python's ints: the bits of NumPy's loops, which go round."""
+    own = OPS[name].own
+    assert ready(own.op)
+    rng, ends = np.random.default_rng(3), [2**63 - 1, -2**63, 7, -7, 1]
+    for shape in ((), (5,), (2, 5)):
+        a = ad.tensor(rng.choice(ends, shape)) if shape else ad.tensor(-7)
+        row = ad.tensor(np.array([3, -3, 2**62, 1, -2]))
+        for other in [()] if len(own.op.operands) == 1 else [(row,), (3,), (-2**63,), (1,)]:
+            for args in ((a, *other), (*other, a)):
+                with np.errstate(all="ignore"):
+                    want, got = own.python(*args), own.machine(*args)
+                assert got.dtype == want.dtype and got.tolist() == want.tolist()
+                assert got._edge is None and not got.requires_grad and got._cell is None
+
+
+def test_floats_beside_whole_numbers_are_floats() -> None:
+    """2.0 and 2 are one key of a dict, and are two numbers."""
+    i = ad.arange(4)
+    assert ready(OPS["mul"]) and (i * 2).tolist() == [0, 2, 4, 6]
+    assert OPS["mul"].own.machine(i, 2).tolist() == [0, 2, 4, 6]
+    assert OPS["mul"].own.machine(i, 2.0) is None is OPS["mul"].own.machine(i, True)
+    assert (i * 2.0).dtype == ad.float32 and (i * 2**63).dtype == ad.int64
+    assert OPS["mul"].own.machine(i, ad.arange(4, dtype=ad.int32)) is None
+    i += 1
+    assert i.tolist() == [1, 2, 3, 4] and i._version == 1

@@ -111,9 +111,9 @@ def test_operands_have_the_names_of_numpy_too() -> None:
     y = ad.full((2, 2), 3.0)
     for name in ("input", "a", "x", "x1"):
         assert ad.sum(**{name: x}, axis=0, keepdims=True).shape == (1, 2)
-        assert ad.add(**{name: x}, x2=y)[0, 0] == 4 and ad.exp(**{name: x}).shape == (2, 2)
+        assert ad.add(**{name: x}, x2=y)[0, 0] == 4
         assert ad.linalg.norm(**{name: x}, axis=1).tolist() == pytest.approx([2**0.5] * 2)
-    assert F.gelu(x=x).shape == ad.special.erf(a=x).shape == ad.fft.fft(x=x, axis=0).shape
+    assert F.gelu(x=x).shape == ad.cumsum(a=x, axis=0).shape == ad.fft.fft(x=x, axis=0).shape
     assert ad.linalg.cross(x1=ad.eye(3), x2=ad.eye(3), axis=0).shape == (3, 3)
     with pytest.raises(TypeError, match="sum"):
         x.sum(a=x)

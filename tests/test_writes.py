@@ -57,6 +57,30 @@ def test_the_same_as_without(name: str, monkeypatch: Any) -> None:
     assert taken or op.infer(ad.ones(2), *[ad.ones(2)] * (len(op.operands) - 1)).dtype == np.bool_
 
 
+def test_ops_of_several_operands_are_copied(monkeypatch: Any) -> None:
+    """The value that machine code binds goes into the target's memory, and is counted once."""
+    def through_python(*_: Any) -> bool:
+        raise AssertionError("a small write went the long way")
+    t, a, b = (ad.tensor([x, 2.0 * x]) for x in (0.5, 1.5, 2.5))
+    calls = {"addcmul_": (a, b), "addcdiv_": (a, b), "lerp_": (a, 0.25), "clamp_": (0.0, 1.0)}
+    want = {n: getattr(t.clone(), n)(*args).tolist() for n, args in calls.items()}
+    for name, args in calls.items():
+        x, alias = t.clone(), t.clone()
+        view = alias[:]
+        for _ in range(60):                                 # until it is in machine code
+            getattr(t.clone(), name)(*args)
+        with monkeypatch.context() as m:
+            m.setattr(core, "_quickly", through_python)
+            assert getattr(x, name)(*args) is x and x._version == 1
+            assert getattr(alias, name)(*args)._version == view._version == 1
+        assert x.tolist() == view.tolist() == want[name]
+    leaf = ad.ones(2, requires_grad=True)
+    y = leaf * 1
+    assert y.addcmul_(a, b).grad_fn is not None and y._version == 1
+    with pytest.raises(AutogradError, match="a leaf Variable"):
+        leaf.clamp_(0.0, 1.0)
+
+
 def test_what_is_not_its_business() -> None:
     """None, with nothing done, where history has to be told, or the result has another form."""
     assert ready(OPS["mul"])
@@ -73,7 +97,7 @@ def test_what_is_not_its_business() -> None:
         assert write(x, 2.0, "mul_") is None
     for target, other in ((x, wants), (wants, x), (views, 2.0), (inferred, 2.0), (x, ad.ones(3)),
                           (ad.tensor(1.0), x), (2.0, x), (x, ad.ones(4, dtype=ad.float64)),
-                          (ad.ones(4, 4).T, ad.ones(4, 4)), (x, None), (ad.arange(4), 2),
+                          (ad.ones(4, 4).T, ad.ones(4, 4)), (x, None), (ad.arange(4), 2.5),
                           (ad.core.tensor.wrap(frozen), 2.0), (ad.ones(40000), 2.0)):
         assert write(target, other, "mul_") is None
     assert x.tolist() == kept.tolist() and wants.tolist() == views.tolist() * 2

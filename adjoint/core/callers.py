@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base import provenance
-from adjoint.base.dtypes import F32, F64, fits_a_word
+from adjoint.base.dtypes import F32, F64, I64, fits_a_word
 from adjoint.base.errors import MetaError
 from adjoint.base.tier import pays
 from adjoint.core.bind import bind
@@ -71,7 +71,7 @@ class _Scalars(dict[Any, Any]):
         return array
 
 
-SCALARS32, SCALARS64 = _Scalars(F32), _Scalars(F64)
+SCALARS32, SCALARS64, WHOLE = _Scalars(F32), _Scalars(F64), _Scalars(I64)
 
 
 def _one(raw: Any) -> Any:
@@ -151,6 +151,16 @@ class Own:
         with np.errstate(all="ignore"):
             self._first(*[np.ones((), dtype) for _ in range(count)])
 
+    def met(self, dtype: Any, number: Any = None) -> Op:
+        """The op, for `bind`; where whole numbers were met, machine code is made ready for the
+        next, and for a number beside them, once that pays."""
+        if dtype is I64:
+            if type(number) is int and -2**63 <= number < 2**63:
+                WHOLE[number]
+            if self.plans32 is None and pays():
+                build(self._try, len(self.op.operands), F32)
+        return self.op
+
     def run(self, dtype: Any, *arrays: Any) -> Any:
         """Compute on raw arrays of one dtype."""
         n = arrays[0].size if len(arrays) == 1 else elements(arrays[0], arrays[1], self.limit)
@@ -176,11 +186,13 @@ class Own:
             if dtype is F32 or dtype is F64:
                 b = SCALARS32[b] if dtype is F32 else SCALARS64[b]
                 return a, b, a.array, b, dtype, mode if a._rg else 0
+            self.met(dtype, b)
         elif type(b) in PLAIN and type(a) in (float, int):
             dtype = b.array.dtype
             if dtype is F32 or dtype is F64:
                 a = SCALARS32[a] if dtype is F32 else SCALARS64[a]
                 return a, b, a, b.array, dtype, 2 * mode if b._rg else 0
+            self.met(dtype, a)
         elif type(a) is ndarray and type(b) is ndarray:
             dtype = a.dtype
             if dtype is b.dtype and (dtype is F32 or dtype is F64):
@@ -247,7 +259,7 @@ def _unary(own: Any) -> Any:
                 od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(a)
                 plan = own.plans64
             else:
-                return bind(own.op, (x,), {})
+                return bind(own.met(dtype), (x,), {})
         except (TypeError, MetaError):
             return bind(own.op, (x,), {})
         t = new_tensor()
@@ -309,7 +321,7 @@ def _binary(own: Any) -> Any:
                 od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(ad, bd)
                 plans = own.plans64
             else:
-                return bind(own.op, (a, b), {})
+                return bind(own.met(dtype), (a, b), {})
         except (TypeError, ValueError, MetaError):
             return bind(own.op, (a, b), {})
         t = new_tensor()

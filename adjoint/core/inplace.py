@@ -18,7 +18,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
-from adjoint.base.dtypes import F32, F64, category, is_inexact, scalar_type
+from adjoint.base.dtypes import F32, category, is_inexact, scalar_type
 from adjoint.base.errors import (
     AdjointError,
     AutogradError,
@@ -26,6 +26,7 @@ from adjoint.base.errors import (
     NotSupported,
     ShapeError,
 )
+from adjoint.core import bind as general
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.callers import SCALARS32, SCALARS64
@@ -52,12 +53,13 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
             attrs: Mapping[str, Any] | None = None, *, name: str = "", position: int = 0) -> Tensor:
     """target <- op(target, *others), in target's memory; `position` is target's operand index."""
     attrs = attrs or {}
-    args = [*others[:position], target, *others[position:]] if position else [target, *others]
+    args = (*others[:position], target, *others[position:]) if position else (target, *others)
     label = name or op_.name + "_"
     if len(args) != len(op_.operands):
         raise DTypeError(f"{label}() takes {len(op_.operands) - 1} arguments beside the tensor, "
                          f"got {len(others)}")
     if op_.own is not None and op_.own.write(*args, label) is not None \
+            or _copied(op_, target, args, attrs, label) \
             or _quickly(op_, target, args, attrs, label):
         return target
     mode = state()
@@ -92,14 +94,30 @@ _PLAIN = {Tensor, Parameter}
 
 
 def storable(number: Any) -> bool:
-    """Whether it is a Python number that any float array takes without overflow (inf is one)."""
+    """Whether any float array takes a number without overflow (inf is one)."""
     return type(number) in (int, float) and (-3e38 < number < 3e38 or number - number != 0)
 
 
-def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
+def _copied(op_: Op, target: Tensor, args: tuple[Any, ...], attrs: Mapping[str, Any],
+            label: str) -> bool:
+    """The same for an op of several operands or attributes, which machine code binds: what it made
+    is what the target holds from now on. False, with nothing done, for everything else."""
+    made = None if (op_.own is not None or op_.inplace is not None or general.machine is None
+                    or (mode := state()) > GRAD or type(target) not in _PLAIN
+                    or mode and target._rg) else general.machine(op_, args, attrs)
+    if type(made) is not Tensor or made._rg:
+        return False
+    array, out = target.array, made.array
+    if array.dtype is out.dtype and array.shape == out.shape and touch(target, label) is not None:
+        array[...] = out
+        return True
+    return False
+
+
+def _quickly(op_: Op, target: Tensor, args: tuple[Any, ...], attrs: Mapping[str, Any],
              label: str) -> bool:
-    """What most writes of a program are: to a plain tensor that lies in order, where no gradient is
-    wanted and nobody watches. False, with nothing done, for everything else."""
+    """What most writes are: to a plain tensor that lies in order, where no gradient is wanted and
+    nobody watches. False, with nothing done, for everything else."""
     mode = state()
     if mode > GRAD or type(target) not in _PLAIN or target._cell is INFERENCE_CELL:
         return False
@@ -107,29 +125,23 @@ def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
     if type(array) is not np.ndarray or not array.flags.carray or (
             mode and base is not None and base._rg):
         return False
-    dtype, number, alike = array.dtype, False, True
+    dtype = array.dtype
     for a in args:
         kind = type(a)
         if kind is Tensor or kind is Parameter:
             there = a.array
             if mode and a._rg or type(there) is not np.ndarray:
                 return False
-            alike = alike and there.dtype is dtype
         elif kind is float or kind is int:
             if own is not None:                         # machine code knows numbers seen before
                 (SCALARS32 if dtype is F32 else SCALARS64)[a]
-            number = number or kind is float
         elif kind is not np.ndarray:
             return False
     made = None
     if own is not None:
         made = own.machine(*args) if own.machine is not None else None
     elif op_.inplace is None:
-        held = args
-        if number and alike and (dtype is F32 or dtype is F64):      # nothing to promote then
-            known = SCALARS32 if dtype is F32 else SCALARS64
-            held = [known[a] if type(a) is float else a for a in args]
-        made = bind(op_, tuple(held), attrs)
+        made = bind(op_, args, attrs)
     out = made.array if type(made) is Tensor else None
     if out is not None and out.shape == array.shape and out.dtype is dtype:
         array[...] = out
@@ -140,8 +152,8 @@ def _quickly(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any],
     return True
 
 
-def _write_recorded(op_: Op, target: Tensor, args: list[Any], attrs: Mapping[str, Any], label: str,
-                    mode: int, recording: bool) -> None:
+def _write_recorded(op_: Op, target: Tensor, args: Sequence[Any], attrs: Mapping[str, Any],
+                    label: str, mode: int, recording: bool) -> None:
     """Write into the target and, where a gradient is wanted, give it its new history."""
     arrays = [a.array if isinstance(a, Tensor) else a for a in args]
     if not recording:

@@ -69,7 +69,8 @@ class Op:
     by_value: bool = False               # what it allocates on the way depends on operands' values
     chooses: tuple[str, Mapping[int, bool]] | None = None
     collective: Rule | None = None       # batch rule at the vmap that the attribute `axis` is
-    prepare: Rule | None = None          # arrays -> arrays: promotion, before impl
+    prepare: Rule | None = None          # arrays -> arrays: promotion, before impl; not asked where
+    #                                      all are float32 or all float64 (`kernels/bind_ir`)
     inplace: Rule | None = None          # (out_array, *arrays, **attrs): impl writing into out
     thrift: Rule | None = None           # operand -> what to keep in its place, or None
     scalar: Any = None                   # kernels.expr expression, for the pointwise family

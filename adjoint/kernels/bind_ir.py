@@ -26,6 +26,7 @@ ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false
        "aval_type", "multi", "exception", "memory_error", "minus_one", "in", "out", "aval", "avals",
        # names of attributes
        "impl", "prepare", "facts", "shape_name", "new", "objects", "tell", "told_on", "told_off",
+       "float32", "float64",
        *outputs_ir.ENV, *views_ir.ENV)
 OP, OPERANDS, ATTRS = range(3)
 MOST = 60                # operands
@@ -381,7 +382,8 @@ class _Bind(Outputs):
         f, w = self.f, self.w
         prepare = self._attribute(self.op, "prepare")
         needed, ready = f.label("prepare"), f.label("ready")
-        f.branch(w.same(prepare, w.none), ready, needed)
+        nothing = w.either(w.same(prepare, w.none), lambda: f.const("i1", True), self._alike)
+        f.branch(nothing, ready, needed)
         f.start(needed)
         old = f.load(self.arrays, "ptr")
         prepared = f.call("PyObject_CallOneArg", "ptr", prepare, old)
@@ -396,6 +398,22 @@ class _Bind(Outputs):
         out = f.call("PyObject_Call", "ptr", self._function(values), values, self.attrs)
         w.need(w.differs(out, w.null), "raised")
         f.store(out, self.out)
+
+    def _alike(self) -> Value:
+        """Whether all operands are arrays of float32, or of float64: none is there to prepare."""
+        f, w = self.f, self.w
+        listed = f.load(self.arrays, "ptr")
+
+        def descr(i: Value) -> Value:
+            a = f.call("PyList_GetItem", "ptr", listed, i)
+            return w.either(w.has(a, "type", w.env("array_type")),
+                            lambda: w.field(a, "descr"), lambda: w.null)
+
+        def same(i: Value, fine: list[Value]) -> list[Value]:
+            return [fine[0] & w.same(descr(i), first)]
+        first = descr(f.i64(0))
+        known = w.same(first, w.env("float32")) | w.same(first, w.env("float64"))
+        return f.loop(f.i64(1), self.n, 1, [known], same)[0]
 
     def _function(self, values: Value) -> Value:
         """What computes these arrays: `small` of the facts if all are that, else `impl`."""

@@ -35,10 +35,13 @@ World = Callable[[], tuple[Mapping[str, Any], Slots]]       # the objects that c
 class Record(NamedTuple):
     """What differs between ops. `dtypes` has for float32 and float64: the dtype, a function that
     `direct` made, the one for large arrays, the dict of number -> 0-d array, and for each pattern
-    of wanted operands the plan, None where nothing is recorded, with its layout."""
+    of wanted operands the plan, None where nothing is recorded, with its layout; `whole` is such a
+    function for int64, or None, and the dict for it."""
 
     node_type: type
     dtypes: Sequence[tuple[np.dtype[Any], Any, Any, dict[Any, Any], Sequence[tuple[Any, int]]]]
+    whole: Any
+    numbers: dict[Any, Any]
 
 
 def _slot_offset(thing: Any, name: str) -> int | None:
@@ -130,6 +133,9 @@ def caller(world: World, record: Record) -> Callable[..., Any] | None:
         for plan, layout in plans:
             words += [0 if plan is None else id(plan), layout]
         words += [0, 0] * (4 - len(plans))
+    if record.whole is not None:
+        words += [id(direct.WORD), id(record.whole.__self__), 0, id(record.numbers)]
+    words += [0] * (calls_ir.DTYPES + calls_ir.DTYPE_WORDS * 3 - len(words))
     own = (struct.pack(f"{len(words)}Q", *words), record)
     return builtin.make("op", module.address(f"op{arity}"), own)
 

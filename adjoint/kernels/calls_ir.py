@@ -27,8 +27,8 @@ ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter",
        "tuple", "accumulate", "port", "exposed", "version", "kept", "inference", "inferring",
        "parameter", "plan_type", "zero")
 LINKS = ("plan", "e0", "e1", "s0", "s1")           # what `follow` visits
-# Words of a record: the node's type and the function that makes one, then for float32 and for
-# float64 the array's descriptor, the program for small arrays, the table of plans for large ones
+# Words of a record: the node's type and the function that makes one, then for float32, float64 and
+# int64 the array's descriptor, the program for small arrays, the table of plans for large ones
 # (0: there is none), the dict of number -> 0-d array, and a plan and its layout per pattern of
 # operands.
 NODE_TYPE, ALLOC, DTYPES, DTYPE_WORDS = 0, 1, 2, 4 + 2 * 4
@@ -129,6 +129,8 @@ class Call(Maker):
         """The 0-d array of a number that was seen before, or NULL. Zero has a key of its own: 0.0
         and -0.0 would be one."""
         f, w = self.f, self.w
+        floats = w.differs(dtype, f.at(self.record, "i64", DTYPES + DTYPE_WORDS * 2))
+        w.need(floats | w.has(number, "type", w.env("int")), "other")      # 2.0 would be 2's key
         table = f.load(f.at(dtype, "i64", 3), "ptr")
 
         def bits() -> Value:
@@ -217,10 +219,10 @@ class Call(Maker):
         """The words of the record for the dtype of an array."""
         f, w = self.f, self.w
         descr = w.field(array, "descr")
-        places = [f.at(self.record, "i64", DTYPES + DTYPE_WORDS * i) for i in range(2)]
+        places = [f.at(self.record, "i64", DTYPES + DTYPE_WORDS * i) for i in range(3)]
         hits = [w.same(descr, f.load(p, "ptr")) for p in places]
-        w.need(hits[0] | hits[1], "other")
-        return f.select(hits[0], *places)
+        w.need(hits[0] | hits[1] | hits[2], "other")
+        return f.select(hits[0], places[0], f.select(hits[1], *places[1:]))
 
     def operand_arrays(self, operands: list[Value], tensors: list[Value], dtype: Value) -> None:
         """`self.values`: the arrays of tensors, 0-d arrays of numbers that were seen before."""

@@ -364,6 +364,14 @@ def report() -> dict[str, Any]:
     }
 
 
+def whole(op: Any) -> Kernel | None:
+    """A pointwise op's program for small arrays of whole numbers; None where there is none."""
+    direct = _module("direct")
+    found = direct.program(op.operands, [op.expression], direct.WORD, True)
+    made: Kernel | None = None if found is None else direct.function(found, lambda *_: None)
+    return made
+
+
 def parts(name: str, params: Sequence[str], exprs: Sequence[Expr | None], *,
           keyword: Sequence[str] = (), dtype: np.dtype[Any] | None = None,
           single: bool = True, through: Callable[[Kernel], Kernel] | None = None

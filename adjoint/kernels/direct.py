@@ -28,6 +28,10 @@ from adjoint.kernels import direct_ir as at
 from adjoint.kernels.expr import FUNCTIONS, Expr, schedule
 
 FLOATS = {np.dtype(np.float32): "f", np.dtype(np.float64): "d"}
+WORD = np.dtype(np.int64)
+# What may be in an expression of whole numbers: functions that give such, or truth values.
+WHOLE = {"var", "const", "add", "sub", "mul", "neg", "min", "max", "minimum", "maximum", "lt", "le",
+         "gt", "ge", "eq", "ne", "mod", "floordiv"}
 _BOOL = np.dtype(np.bool_)
 _LARGEST = 8192         # elements; above, the cost of a ufunc call does not matter
 
@@ -123,7 +127,7 @@ class _Assembler:
     def __init__(self, params: Sequence[str], exprs: Sequence[Expr | None],
                  dtype: np.dtype[Any]) -> None:
         self.exprs, self.dtype = exprs, dtype
-        self.kind = FLOATS[dtype]
+        self.kind = FLOATS.get(dtype, dtype.char)
         self.slots: list[tuple[int, int, int]] = []
         self.where: dict[Expr, int] = {}
         self.kinds: dict[Expr, str] = {}
@@ -244,6 +248,12 @@ class _Assembler:
         return Program((*head, *slots, *self.steps, *places), made, limit)
 
 
+def _whole(exprs: Sequence[Expr | None]) -> bool:
+    """Whether expressions are what they say for whole numbers, too."""
+    order = schedule([e for e in exprs if e is not None])
+    return all(e.fn in WHOLE and (e.fn != "const" or type(e.value) is int) for e in order)
+
+
 def program(params: Sequence[str], exprs: Sequence[Expr | None], dtype: np.dtype[Any],
             single: bool) -> Program | None:
     """The program that computes `exprs` for operands of `dtype`; None where there is none.
@@ -253,7 +263,8 @@ def program(params: Sequence[str], exprs: Sequence[Expr | None], dtype: np.dtype
     >>> p is None or p.results == 1
     True
     """
-    if dtype not in FLOATS or len(params) > 8 or machine() is None:
+    if dtype not in FLOATS and not (dtype == WORD and _whole(exprs)) or len(params) > 8 \
+            or machine() is None:
         return None
     return _Assembler(params, exprs, dtype).program(single)
 

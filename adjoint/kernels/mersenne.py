@@ -136,12 +136,7 @@ def available() -> bool:
 def ready(kind: str, odd: bool, few: bool) -> bool:
     """Whether `blocks` (with a carry where `odd`), and `few` where wanted, can be called now: to be
     asked before the first number is taken."""
-    return _compiled(kind, odd) is not None and (not few or has_few(kind))
-
-
-def has_few(kind: str) -> bool:
-    """Whether `few` can be called."""
-    return _few(kind) is not None
+    return _compiled(kind, odd) is not None and not (few and few_entry(kind) is None)
 
 
 def blocks(kind: str, state: Array, out: Array, count: int, *, carry: int | None = None,
@@ -165,6 +160,11 @@ def blocks(kind: str, state: Array, out: Array, count: int, *, carry: int | None
 
 
 # ------------------------------------------------------------------ a few numbers
+# words that a number takes; a pair of normal ones takes four
+WORDS = {"words": 1, "float": 1, "double": 2, "below": 2, "range": 1, "normal": 2, "exponential": 2,
+         "flip": 2}
+
+
 class _Few:
     """The generator of `few`. words and place, out, held; integers: how many, and two of the kind;
     reals: three of the kind."""
@@ -180,8 +180,9 @@ class _Few:
     def emit(self) -> None:
         f, n = self.f, self.frame.integer(0)
         one = {"words": self._word_of, "float": self._float, "double": self._double,
-               "below": self._below, "range": self._range, "normal": self._pair}[self.kind]
-        per, count = (2 if self.kind in ("double", "below") else 1), n
+               "below": self._below, "range": self._range, "normal": self._pair,
+               "exponential": self._exponential, "flip": self._flip}[self.kind]
+        per, count = WORDS[self.kind], n
         if self.kind == "normal":
             per, count = 4, (n - self.frame.integer(1) + 1) >> 1
             self._waiting()
@@ -225,6 +226,20 @@ class _Few:
         """Whether it is below a limit."""
         flag = self._bits(k).compare("slt", self.frame.integer(1))
         self.f.store(self.f.cast("zext", flag, "i8"), self.f.at(self.out, "i8", k))
+
+    def _flip(self, k: Value) -> None:
+        """The same as a number of the result's dtype."""
+        f = self.f
+        flag = self._bits(k).compare("slt", self.frame.integer(1))
+        f.store(f.select(flag, f.const(self.ty, 1.0), f.const(self.ty, 0.0)),
+                f.at(self.out, self.ty, k))
+
+    def _exponential(self, k: Value) -> None:
+        """log(1 - u) times a number."""
+        f = self.f
+        v = self._library("log1p", -self._unit(k)) * self.frame.real(0)
+        f.store(f.cast("fptrunc", v, "float") if self.ty == "float" else v,
+                f.at(self.out, self.ty, k))
 
     def _range(self, k: Value) -> None:
         """The remainder by a width, and a start."""
@@ -270,7 +285,7 @@ class _Few:
 
 @functools.cache
 @llvm.generating
-def _few(kind: str) -> tuple[Any, Any]:
+def few_entry(kind: str) -> tuple[Any, Any] | None:
     """The entry, and the geometry of one chunk."""
     return codegen.build("few", (kind,), lambda frame: _Few(kind, frame).emit(), arrays=3,
                          integers=3, reals=3), _one()[1]
@@ -295,10 +310,12 @@ def few(kind: str, memory: Array, out: Array, integers: tuple[int, int] = (0, 0)
         kind: what `blocks` makes, or
             "below": bools, whether numbers of 53 bits are below the first integer;
             "range": int64, the first integer and the remainder of a word by the second;
+            "flip float", "flip double": 1 where "below" is true, else 0;
+            "exponential float", "exponential double": log(1 - u) times the first real;
             "normal float", "normal double": of the mean and the deviation that `reals` begins
             with. The first integer says whether `held` comes first, where the last number then is.
     """
-    made = _few(kind)
+    made = few_entry(kind)
     if made is None:
         return False
     made[0](threads.entry(), made[1], memory, out, held, out.size, *integers, *reals)

@@ -19,12 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.kernels import threads
+
 Array = np.ndarray[Any, Any]
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 _LOW53 = np.uint64(2**53 - 1)
 _N = 624                 # words of a block
 _BULK = 1500             # words from which a call of machine code pays
-_FEW = 256               # numbers that take less words than a block has
+FEW = 256                # numbers that take less words than a block has
 _WIDE = 2**28            # ranges of integers from here on take two words a number
 _NORMAL = {F32: "normal float", F64: "normal double"}
 _TAPE = 512              # doubles drawn ahead for what takes them one by one
@@ -135,9 +137,9 @@ class Stream:
     def _below(self, n: int, p: float) -> Array:
         """`below` of few numbers, or without machine code."""
         limit = math.ceil(p * 2.0**53)
-        if n < _FEW:
+        if n < FEW:
             out = np.empty(n, np.bool_)
-            if self._few("below", out, 2 * n, (limit, 0)):
+            if self.few("below", out, 2 * n, (limit, 0)):
                 return out
         return (_paired(self.words(2 * n)) & _LOW53) < np.uint64(limit)
 
@@ -159,37 +161,41 @@ class Stream:
         """Uniform numbers; 16-bit floats are float32 rounded. A few lie in `out` then, if given,
         which is in C order."""
         n = math.prod(shape)
-        if n < _FEW and (dtype is F32 or dtype is F64):
+        if n < FEW and (dtype is F32 or dtype is F64):
             out = np.empty(shape, dtype) if out is None else out
             if dtype is F32:
-                done = self._few("float", out, n, reals=_singles(float(low), float(high)))
+                done = self.few("float", out, n, reals=singles(float(low), float(high)))
             else:
-                done = self._few("double", out, 2 * n, reals=(low, high - low, high))
+                done = self.few("double", out, 2 * n, reals=(low, high - low, high))
             if done:
                 return out
         if dtype == F64:
             found = self._bulk("double", n, F64, lambda w: _open(
                 fused(_real(w), high - low, low), low, high), reals=(low, high - low, high))
         else:
-            start, width, stop = reals = _singles(float(low), float(high))
+            start, width, stop = reals = singles(float(low), float(high))
             found = self._bulk("float", n, F32, lambda w: _open(
                 _fused32((w & 0xFFFFFF) * 2.0**-24, width, start), start, stop), reals=reals)
             if dtype != F32:
                 found = _open(found.astype(dtype), low, high)
         return found.reshape(shape)
 
-    def _few(self, kind: str, out: Array, words: int, integers: tuple[int, int] = (0, 0),
+    def few(self, kind: str, out: Array, words: int, integers: tuple[int, int] = (0, 0),
              reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> bool:
         """Fill `out` by one call of machine code, which takes so many words (a block at most);
         False, with nothing done, where there is none. No other memory is asked for, wherever the
         block ends: what a step takes must not hang on how much was drawn before."""
-        if not _machine() or not _code().has_few(kind):
+        made = _code().few_entry(kind) if _machine() else None
+        if made is None:
             return False
+
+        def draw(block: Array) -> None:
+            made[0](threads.entry(), made[1], block, out, self._half, out.size, *integers, *reals)
         with self._lock:
             memory = self._memory
             left = _N - memory.item(_N)
             if words <= left:
-                _code().few(kind, memory, out, integers, reals, self._half)
+                draw(memory)
                 return True
             held = self._scratch                             # the words of both blocks
             held[:left] = memory[_N - left:_N]
@@ -197,9 +203,14 @@ class Stream:
             self._bits.random_raw()                          # makes the next block
             held[left:words] = memory[:words - left]
             held[_N] = 0
-            _code().few(kind, held, out, integers, reals, self._half)
+            draw(held)
             memory[_N] = words - left
         return True
+
+    @staticmethod
+    def quick(kind: str) -> bool:
+        """Whether `few` has machine code for that kind."""
+        return _machine() and _code().few_entry(kind) is not None
 
     def _bulk(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
               reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> Array:
@@ -261,7 +272,7 @@ class Stream:
         `out` as for `uniform`."""
         n = math.prod(shape)
         if n < 16 or single:
-            if 0 < n < _FEW and (dtype is F32 or dtype is F64):
+            if 0 < n < FEW and (dtype is F32 or dtype is F64):
                 out = np.empty(shape, dtype) if out is None else out
                 if self._few_normal(out, n, mean, std):
                     return out
@@ -281,13 +292,13 @@ class Stream:
         return held.reshape(shape).astype(dtype, copy=False)
 
     def _few_normal(self, out: Array, n: int, mean: float, std: float) -> bool:
-        """`_few` of normal numbers one after the other."""
+        """`few` of normal numbers one after the other."""
         with self._lock:
             waits = int(self.next_double is not None)
             if waits:
                 self._half[0] = self.next_double
             words = 4 * ((n - waits + 1) // 2)
-            if not _code().normals() or not self._few(_NORMAL[out.dtype], out, words, (waits, 0),
+            if not has_library() or not self.few(_NORMAL[out.dtype], out, words, (waits, 0),
                                                       (mean, std, 0.0)):
                 return False
             self.next_double = self._half.item() if (n - waits) % 2 else None
@@ -320,7 +331,7 @@ class Stream:
             drawn = self.long(n) % np.uint64(width)
         else:
             out = np.empty(shape, np.int64)
-            if n < _FEW and -2**63 <= low < 2**63 and self._few("range", out, n, (low, width)):
+            if n < FEW and -2**63 <= low < 2**63 and self.few("range", out, n, (low, width)):
                 return out
             drawn = (self.words(n) % np.uint32(width)).astype(np.uint64)
         return (drawn + np.uint64(low % 2**64)).view(np.int64).reshape(shape)
@@ -393,7 +404,8 @@ def _open(x: Array, low: Any, high: Any) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def _singles(low: float, high: float) -> tuple[float, float, float]:
+@functools.lru_cache(256)
+def singles(low: float, high: float) -> tuple[float, float, float]:
     """Start, width and end as float32 has them."""
     start, stop = np.float32(low), np.float32(high)
     return float(start), float(stop - start), float(stop)
@@ -413,6 +425,12 @@ def _code() -> Any:
 @functools.cache
 def _machine() -> bool:
     return bool(_code().available())
+
+
+@functools.cache
+def has_library() -> bool:
+    """Whether `few` makes numbers by functions of the C library."""
+    return bool(_machine() and _code().normals())
 
 
 @functools.cache

@@ -326,6 +326,8 @@ def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
 # ------------------------------------------------------------------ clamping, rounding, choice
 def _bounds(name: str, low: Any, high: Any) -> tuple[Any, Any]:
     """The bounds of a clamp, NumPy's numbers as Python's."""
+    if type(low) is float and (high is None or type(high) is float):
+        return low, high
     if low is None and high is None:
         raise ArgumentError("torch.clamp: At least one of 'min' or 'max' must not be None: "
                             f"{name}() got neither")

@@ -37,7 +37,7 @@ from adjoint.base.tier import pays
 from adjoint.core import bind as general
 from adjoint.core import inplace as writes
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view, told
-from adjoint.core.callers import SCALARS32, SCALARS64, caller
+from adjoint.core.callers import SCALARS32, SCALARS64, WHOLE, caller
 from adjoint.core.inplace import zeros_of
 from adjoint.core.modes import GRAD, INFERENCE, STATE, TOLD, WATCH
 from adjoint.core.op import OPS, Op, OpFunction, Plan, register
@@ -538,7 +538,7 @@ def _wide() -> Any:
     slots |= {"aval." + n: (Aval((), F32), n) for n in Aval.__slots__}
     return {**objects, "size": Size, "dtype_type": DType, "aval_type": Aval, "tell": told,
             "told_on": GRAD | WATCH | TOLD, "told_off": WATCH | TOLD,
-            "objects": np.dtype("O")}, slots
+            "objects": np.dtype("O"), "float32": F32, "float64": F64}, slots
 
 
 def _first_bind(*_: Any) -> None:
@@ -570,14 +570,14 @@ def _machine(own: Any, written: bool = False) -> Any:
     calls = _calls()
     if written:
         return calls.writer(_pair, own.machine)
-    dtypes = []
-    for dtype, raw, ends, numbers, plans in (
-            (F32, own.raw32, own.ends32, SCALARS32, own.plans32),
-            (F64, own.raw64, own.ends64, SCALARS64, own.plans64)):
-        listed = plans if type(plans) is list else [None, plans if plans.wanted else None]
-        dtypes.append((dtype, raw, ends[1], numbers,
-                       [(p, 0 if p is None else p.layout) for p in listed]))
-    return calls.caller(_pair, calls.Record(own.node_type, dtypes))
+    listed = [plans if type(plans) is list else [None, plans if plans.wanted else None]
+              for plans in (own.plans32, own.plans64)]
+    dtypes = [(dtype, raw, ends[1], numbers, [(p, 0 if p is None else p.layout) for p in plans])
+              for dtype, raw, ends, numbers, plans in (
+                  (F32, own.raw32, own.ends32, SCALARS32, listed[0]),
+                  (F64, own.raw64, own.ends64, SCALARS64, listed[1]))]
+    whole = None if own.op.source[2] == "float" else _kernels().whole(own.op)
+    return calls.caller(_pair, calls.Record(own.node_type, dtypes, whole, WHOLE))
 
 
 def pointwise(name: str, f: Callable[..., Any], *, slope: Mapping[str, Any] | None = None,

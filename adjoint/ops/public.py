@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from adjoint.base.errors import ArgumentError, DTypeError
@@ -16,6 +16,7 @@ from adjoint.core.modes import MISTAKES, blame, watchers
 from adjoint.core.tensor import Tensor
 
 _VARARGS = 4        # co_flags of the code object (inspect.CO_*)
+_NONE: Mapping[str, str] = {}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -104,6 +105,12 @@ def _written(f: Callable[..., Any]) -> Any:
     return f
 
 
+def _names(f: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of its parameters, but for those of the `*` kinds."""
+    code = getattr(_written(f), "__code__", None)
+    return () if code is None else code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+
+
 def _defaults(f: Callable[..., Any]) -> dict[str, Any]:
     """The values that the parameters of a function have where they are not given, read off its
     code: `inspect.signature` for all public functions takes as long as a fifth of the import."""
@@ -114,10 +121,10 @@ def _defaults(f: Callable[..., Any]) -> dict[str, Any]:
             **(f.__kwdefaults__ or {})}
 
 
-def typed(f: F) -> F:
+def typed(f: F, theirs: Mapping[str, str] = _NONE) -> F:
     """`f`, which refuses keywords of a wrong type, and looks for them among the other arguments
     where it fails (`blame`). It costs a twentieth of a microsecond, which tells for what small ops
-    go through.
+    go through. `theirs`: other names of keywords, see `other_names`.
 
     >>> import adjoint as ad
     >>> ad.unique(ad.ones(2), sorted="yes")
@@ -126,23 +133,30 @@ def typed(f: F) -> F:
     """
     kinds: dict[str, type] = {}
 
-    def check(kwargs: dict[str, Any]) -> None:
+    def check(kwargs: dict[str, Any]) -> dict[str, Any]:
         if not kinds:
             kinds.update((n, type(v)) for n, v in _defaults(f).items())
+        if not theirs.keys().isdisjoint(kwargs):
+            ours = {theirs.get(k, k): v for k, v in kwargs.items()}
+            kwargs = kwargs if len(ours) < len(kwargs) else ours        # (Python refuses those)
         for name, value in kwargs.items():
             kind = kinds.get(name)
             if (kind is bool or kind is str) and type(value) is not kind:
                 blame(f, (), {name: value})
+        return kwargs
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            check(kwargs)
+            kwargs = check(kwargs)
+            if theirs and _SPREAD in kwargs:
+                args = (*args, *kwargs.pop(_SPREAD))
         try:
             return f(*args, **kwargs) if kwargs else f(*args)
         except MISTAKES:
             blame(f, args, kwargs)
             raise
+    call.bare = f  # type: ignore[attr-defined]  # a function has attributes
     return call  # type: ignore[return-value]  # same signature
 
 
@@ -173,18 +187,17 @@ def planned(f: F) -> F:
 
 
 # Names that PyTorch's functions take beside the ones in our signatures: NumPy's, and older ones.
-_THEIRS = {"axis": "dim", "keepdims": "keepdim", "axis0": "dim0", "axis1": "dim1", "x2": "other",
+_THEIRS = {"axis": "dim", "keepdims": "keepdim", "axis0": "dim0", "axis1": "dim1",
            "split_size": "split_size_or_sections", "obj": "data"}
 _FIRST = ("input", "A", "x", "self")     # what the first operand is called here
 _INPUT = ("input", "a", "x", "x1")       # what PyTorch takes for its `input`
 _SPREAD = "*"                    # the values are positional arguments: zeros(size=(2, 3))
 
 
-def other_names(f: F, method: bool = False) -> F:
-    """`f`, which then takes PyTorch's other keywords too: `axis=` for `dim=`, `keepdims=`, `x=`,
-    `x1=` and `x2=` for operands, and `size=(2, 3)` for sizes one by one; `f` itself where it has
-    none of them. A call in its own names is passed on as it is. Nobody names the first operand of
-    what is a `method` only.
+def other_names(f: F, operands: bool = True) -> F:
+    """`f`, which then takes PyTorch's other keywords too: `axis=` for `dim=`, `keepdims=`,
+    `size=(2, 3)` for sizes one by one, and for `operands` `x=`, `x1=`, `x2=`; `f` itself where it
+    has none of them.
 
     >>> import adjoint as ad
     >>> ad.ones(size=(2, 3)).sum(axis=0, keepdims=True)
@@ -192,38 +205,20 @@ def other_names(f: F, method: bool = False) -> F:
     """
     own = getattr(f, "plans", None)
     if own is not None:                 # one frame for both: names matter where there is no plan
-        own.function = other_names(own.function, method)
+        own.function = other_names(own.function, operands)
         return f
     code = getattr(_written(f), "__code__", None)
     if code is None:
         return f
-    n = code.co_argcount + code.co_kwonlyargcount
-    names = code.co_varnames[:n]
+    names = _names(f)
     theirs = {k: o for k, o in _THEIRS.items() if o in names and k not in names}
-    if not method and names and names[0] in _FIRST:
+    if operands and names and names[0] in _FIRST:
         theirs |= {k: names[0] for k in _INPUT if k not in names}
-    if code.co_flags & _VARARGS and code.co_varnames[n] == "size":
+    if operands and "other" in names and "x2" not in names:
+        theirs["x2"] = "other"
+    if code.co_flags & _VARARGS and code.co_varnames[len(names)] == "size":
         theirs["size"] = _SPREAD
-    if not theirs:
-        return f
-
-    @functools.wraps(f)
-    def named(*args: Any, **kwargs: Any) -> Any:
-        try:
-            try:
-                return f(*args, **kwargs)
-            except TypeError:
-                ours = {theirs.get(k, k): v for k, v in kwargs.items()}
-                if len(ours) < len(kwargs) or ours.keys() == kwargs.keys():
-                    raise
-            kwargs = ours
-            if _SPREAD in ours:
-                args = (*args, *ours.pop(_SPREAD))
-            return f(*args, **ours)
-        except MISTAKES:
-            blame(f, args, kwargs)
-            raise
-    return named  # type: ignore[return-value]  # the same signature and other names
+    return typed(getattr(f, "bare", f), theirs) if theirs else f
 
 
 def public(name: str = "", *, method: bool | str = True, function: bool = True,
@@ -236,18 +231,20 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
     """
     def enter(f: F) -> F:
         own = name or f.__name__.rstrip("_")
-        named = other_names(f, method=not function)
+        named = other_names(f, operands=function and not quick)
+        # (operands of quick functions have other names where there are two, and not as methods)
+        both = other_names(f) if quick and function and "other" in _names(f) else named
         if named is f and not (quick or hasattr(f, "plans") or hasattr(f, "__wrapped__")
                                or hasattr(f, "op")):
-            named = typed(f)
+            named = both = typed(f)
         for n in (own, *aliases):
             as_method = method if isinstance(method, str) else n
-            for table, key in ((FUNCTIONS, n if function else ""),
-                               (METHODS, as_method if method else "")):
+            for table, key, g in ((FUNCTIONS, n if function else "", both),
+                                  (METHODS, as_method if method else "", named)):
                 if key and replace:
-                    table.replace(key, named)
+                    table.replace(key, g)
                 elif key:
-                    table[key] = named
+                    table[key] = g
         return f
     return enter
 

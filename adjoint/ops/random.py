@@ -21,7 +21,7 @@ from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.core.trace import mapping
 from adjoint.kernels import samplers
-from adjoint.kernels.stream import F32, F64, Stream
+from adjoint.kernels.stream import F32, F64, FEW, Stream, has_library, singles
 from adjoint.ops.api_common import (
     exactly,
     finish,
@@ -340,6 +340,10 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
 
 
 # ------------------------------------------------------------------ in-place fills
+_NONE = (0, 0)
+_UNIFORM, _EXPONENTIAL, _FLIP = [(f"{k}float", f"{k}double") for k in ("", "exponential ", "flip ")]
+
+
 def fill_with(t: Tensor, draw: Draw, what: str, generator: Any = None,
               into: Draw | None = None) -> Tensor:
     """Overwrite a tensor with drawn values; as any in-place op, but with no history. `into(stream,
@@ -364,6 +368,23 @@ def fill_with(t: Tensor, draw: Draw, what: str, generator: Any = None,
     return t
 
 
+def _at_once(t: Tensor, what: str, kinds: tuple[str, str], words: int, generator: Any,
+             integers: tuple[int, int] = _NONE, reals: tuple[float, float, float] = (0.0, 1.0, 1.0)
+             ) -> bool:
+    """A small plain float tensor is filled by one call of machine code, of a kind for float32 and
+    one for float64 that take so many words a number (`Stream.few`). False, with nothing done, for
+    all others."""
+    array = t.array
+    if type(array) is not np.ndarray or not 0 < array.size < FEW or mapping.get() is not None:
+        return False
+    dtype = array.dtype
+    if dtype is not F32 and dtype is not F64:
+        return False
+    s, kind = source(generator), kinds[dtype is F64]
+    return s.quick(kind) and writes.touch(t, what) is not None and s.few(
+        kind, array, words * array.size, integers, reals)
+
+
 def _copied(array: Any, draw: Draw, generator: Any) -> None:
     """In the order of memory, as PyTorch fills what is not contiguous."""
     if not array.flags.c_contiguous:
@@ -381,6 +402,9 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
         raise ArgumentError(f"uniform_ expects to return a [from, to) range, but found from={a} > "
                             f"to={b}")
     kind = self.array.dtype
+    if _at_once(self, "uniform_", _UNIFORM, 1 if kind is F32 else 2, generator, _NONE,
+                singles(float(a), float(b)) if kind is F32 else (a, b - a, b)):
+        return self
     need_kernel("check_uniform_bounds", "biu", self)
 
     def draw(s: Stream, shape: Any) -> Any:
@@ -439,6 +463,9 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
         chance = p.array
         return fill_with(self, lambda s, shape: _flips(s, shape, np.broadcast_to(chance, shape)),
                          "bernoulli_", generator)
+    if type(p) is float and 0 <= p <= 1 and _at_once(
+            self, "bernoulli_", _FLIP, 2, generator, (math.ceil(p * 2.0**53), 0)):
+        return self
     return fill_with(self, lambda s, shape: _flips(s, shape, p), "bernoulli_", generator)
 
 
@@ -457,6 +484,9 @@ def _continuous(name: str, x: Tensor, scale: str, value: float) -> None:
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with exponential numbers of rate `lambd`."""
     _continuous("exponential_", self, "lambda", lambd)
+    if has_library() and _at_once(self, "exponential_", _EXPONENTIAL, 2, generator, _NONE,
+                              (-1.0 / lambd, 0.0, 0.0)):
+        return self
     return fill_with(self, lambda s, shape: samplers.exponential(s, shape, lambd),
                      "exponential_", generator)
 
