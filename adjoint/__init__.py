@@ -131,7 +131,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "distributions", "inspect", "testing", "cli", "interop", "random", "cuda", "backends",
          "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
-         "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C",
+         "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C", "_VF",
          "_dynamo", "_higher_order_ops", "library", "fx", "quasirandom", "futures", "__config__",
          "return_types")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.

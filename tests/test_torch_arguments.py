@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import adjoint as ad
+from adjoint.base.errors import AdjointError
 from adjoint.core.schema import blamed
 from adjoint.ops.public import typed
 
@@ -174,3 +175,37 @@ def test_low_rank_of_small_matrices() -> None:
     assert (u.shape, s.shape, v.shape) == ((3, 3), (3,), (5, 3))
     with pytest.raises(ValueError, match=r"q\(=5\) must be non-negative integer and not greater"):
         ad.pca_lowrank(ad.eye(3), q=5)
+
+
+def test_integers_are_divided_exactly() -> None:
+    """F18: by integers too, of any size: no float is on the way."""
+    y = ad.tensor([2**24 + 1, -2**24 - 1, 2**60 + 1, -7])
+    assert ad.div(y, ad.tensor([1, 1, 3, 2]), rounding_mode="trunc").tolist() == [
+        2**24 + 1, -2**24 - 1, (2**60 + 1) // 3, -3]
+    assert ad.div(y, 2, rounding_mode="trunc").tolist()[2:] == [2**59, -3]
+    small = ad.tensor([-7, 7], dtype=ad.int8)
+    assert ad.div(small, 2, rounding_mode="trunc").tolist() == [-3, 3]
+    assert ad.div(small, 2, rounding_mode="trunc").dtype == ad.int8
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        ad.div(y, 0, rounding_mode="trunc")
+
+
+@pytest.mark.parametrize("call, kind, words", [
+    (lambda: ad.func.vmap(abs, in_dims="a")(x), ValueError, "expected in_dims to be int or a"),
+    (lambda: ad.func.jacrev(abs, argnums="a")(x), RuntimeError, "argnums must be int or Tuple"),
+    (lambda: ad.lstm_cell(1, 2, 3, 4), TypeError, "'input' .position 1. must be Tensor, not int"),
+    (lambda: ad.gru_cell(x, None, x, x), TypeError, "must be Tensor, not NoneType"),
+    (lambda: ad.nn.utils.skip_init(1), TypeError, "Expected a Module"),
+    (lambda: ad.nn.utils.rnn.pad_sequence([1]), TypeError, "expected Tensor as element 0"),
+    (lambda: ad.Tensor([1], device="cuda"), RuntimeError, "cuda"),
+])
+def test_late_names_refuse_in_our_tree(call: Any, kind: type, words: str) -> None:
+    with pytest.raises(AdjointError, match=words) as caught:
+        call()
+    assert isinstance(caught.value, kind)
+
+
+def test_the_names_that_layers_call() -> None:
+    assert ad._VF.lstm is ad.lstm and ad._VF.unique_consecutive is ad.unique_consecutive
+    with pytest.raises(AttributeError, match="nonsense"):
+        ad._VF.nonsense  # noqa: B018 - the look-up itself raises

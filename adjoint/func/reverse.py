@@ -204,7 +204,10 @@ class Pull:
 
 def numbers(argnums: Any) -> tuple[tuple[int, ...], bool]:
     """argnums as a tuple, and whether it was a single one."""
-    return ((argnums,), True) if isinstance(argnums, int) else (tuple(argnums), False)
+    several = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    if not all(isinstance(i, int) for i in several):
+        raise ArgumentError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+    return tuple(several), several is not argnums
 
 
 def check_complex(what: str, place: str, values: Sequence[Any], holomorphic: bool) -> None:

@@ -86,8 +86,9 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
     @wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = flatten(args)
-        if isinstance(in_dims, list):
-            raise ArgumentError("vmap: in_dims must be an int or a tuple, got a list")
+        if isinstance(in_dims, (list, str)):
+            raise ArgumentError("vmap: expected in_dims to be int or a (potentially nested) tuple "
+                                f"matching the structure of inputs, got: {type(in_dims)}")
         dims = broadcast_prefix(in_dims, spec, "vmap: in_dims")
         named, named_spec = flatten(kwargs)
         named = [_tensor(k) for k in named]

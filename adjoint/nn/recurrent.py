@@ -9,6 +9,7 @@ from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.nn.modules import rnn
 from adjoint.nn.modules.module import Module
+from adjoint.ops.public import typed
 
 __all__ = ["gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh",
            "rnn_tanh_cell"]
@@ -113,6 +114,7 @@ def _step(mode: str, input: Any, hx: tuple[Any, ...], w_ih: Any, w_hh: Any, b_ih
     return step(F.linear(input, w_ih, b_ih), hx, rnn._Weights(w_hh, b_hh, None))
 
 
+@typed
 def lstm_cell(input: Any, hx: Sequence[Any], w_ih: Any, w_hh: Any, b_ih: Any = None,
               b_hh: Any = None) -> tuple[Any, Any]:
     """`nn.LSTMCell` with its weights as arguments: (h, c)."""
@@ -127,7 +129,7 @@ def _cell(name: str, mode: str, module: str) -> Callable[..., Any]:
         return _step(mode, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"`nn.{module}` with its weights as arguments."
-    return run
+    return typed(run)
 
 
 gru_cell = _cell("gru_cell", "GRU", "GRUCell")

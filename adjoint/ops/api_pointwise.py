@@ -167,10 +167,9 @@ def _rounded(a: Any, b: Any, mode: str) -> Any:
         no_zeros("div", b, a)
     if joint <= 2 and mode == "floor":
         return p.floor_divide_op(a, b)
-    rounded = p.trunc(p.div(a, b))
     if joint > 1:
-        return rounded
-    return p.cast(rounded, dtype=result_type([_raw(a), _raw(b)]))
+        return p.trunc(p.div(a, b))
+    return p.floor_divide_op(p.sub(a, p.fmod(a, b)), b)         # (exact for integers of any size)
 
 
 def _raw(x: Any) -> Any:

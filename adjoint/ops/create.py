@@ -469,6 +469,9 @@ def legacy(*args: Any, device: Any = None, requires_grad: bool = False,
     """PyTorch's `Tensor(...)`: sizes give an uninitialised tensor, data a copy in the default
     dtype."""
     kind = default_dtype() if dtype is None else to_numpy(dtype)
+    if device is not None and check(device) == "meta":
+        raise ArgumentError("legacy constructor expects device type: cpu but device type: meta was "
+                            "passed")
     if not args:
         return wrap(np.empty(0, kind), requires_grad)
     if all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):

@@ -4,7 +4,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, StructureError
 from adjoint.nn.modules.module import Module
 
 __all__ = ["skip_init"]
@@ -20,7 +20,7 @@ def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Any:
     (1, 5)
     """
     if not (isinstance(module_cls, type) and issubclass(module_cls, Module)):
-        raise ArgumentError(f"Expected a Module; got {module_cls}")
+        raise StructureError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:
         raise ArgumentError("Module must support a 'device' arg to skip initialization")
     final = kwargs.pop("device", "cpu")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import adjoint.nn._core as core
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.tensor import Tensor, wrap
 
 __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence",
@@ -205,6 +205,10 @@ def pad_sequence(sequences: Tensor | Iterable[Tensor], batch_first: bool = False
     items = list(sequences.unbind(0) if isinstance(sequences, Tensor) else sequences)
     if not items:
         raise ArgumentError("Expected a non-empty list of Tensors")
+    for i, item in enumerate(items):
+        if not isinstance(item, Tensor):
+            raise DTypeError(f"expected Tensor as element {i} in argument 0, but got "
+                             f"{type(item).__name__}")
     rest = tuple(items[0].shape[1:])
     for i, item in enumerate(items):
         if tuple(item.shape[1:]) != rest:
