@@ -209,3 +209,21 @@ def test_the_names_that_layers_call() -> None:
     assert ad._VF.lstm is ad.lstm and ad._VF.unique_consecutive is ad.unique_consecutive
     with pytest.raises(AttributeError, match="nonsense"):
         ad._VF.nonsense  # noqa: B018 - the look-up itself raises
+
+
+def test_what_is_made_in_out_resizes_it_without_a_word() -> None:
+    """F18: warnings are errors here; `arange` alone says that numbers do not agree."""
+    makers: list[Any] = [
+        lambda o: ad.zeros(3, out=o), lambda o: ad.full((3,), 2.0, out=o), lambda o: ad.rand(
+            3, out=o), lambda o: ad.linspace(0, 1, 3, out=o), lambda o: ad.bernoulli(
+            ad.ones(3), out=o), lambda o: ad.normal(0.0, 1.0, (3,), out=o)]
+    for make in makers:
+        out = ad.ones(1)
+        assert make(out) is out and out.shape == (3,)
+    with pytest.warns(UserWarning, match="does not match the computed number of elements 3"):
+        ad.arange(3, out=ad.ones(1))
+    out = ad.empty(0)
+    with pytest.warns(UserWarning, match="range is deprecated"):
+        assert ad.range(2, 4, out=out) is out and out.tolist() == [2.0, 3.0, 4.0]
+    with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
+        ad.mm(ad.ones(2, 2), ad.ones(2, 2), out=ad.ones(1))

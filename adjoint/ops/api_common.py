@@ -301,8 +301,23 @@ def exactly(words: str) -> Callable[[Any, Any], Any]:
 
 finish_same = exactly("Expected out tensor to have dtype {cwant}, but got {chave} instead")
 finish_kept = exactly("Found dtype {have} but expected {want}")
-finish_made = exactly("dtype {want} does not match dtype of out parameter ({have})")
+_made = exactly("dtype {want} does not match dtype of out parameter ({have})")
 finish_kind = exactly("expected scalar type {want} but found {have}")
+
+
+def resized(out: Any, answer: Any) -> Any:
+    """`out`, as large as the answer: where a tensor is made in it, no word is lost about that."""
+    array = out.array if isinstance(out, Tensor) and not out._rg else None
+    if isinstance(array, np.ndarray) and array.shape != answer.array.shape:
+        out.array = np.empty(answer.array.shape, array.dtype)
+    return out
+
+
+def finish_made(out: Any, answer: Any) -> Any:
+    """`finish` of a function that makes a tensor of no other: `out` is resized without a word."""
+    if isinstance(out, Tensor) and out.array.dtype == answer.array.dtype:
+        resized(out, answer)
+    return _made(out, answer)
 
 
 def choice(name: str, argument: str, given: Any, allowed: Sequence[Any]) -> Any:
@@ -374,8 +389,8 @@ def older(f: Callable[..., Any], factors: tuple[str, ...], *args: Any, out: Any 
             or len(factors) == 1 and args[1] is not numbers[0]:
         raise TypeError(f"{f.__name__}() takes {len(args) - 1} positional arguments but "
                         f"{len(args)} were given: give {' and '.join(factors)} by keyword")
-    warn(f"This overload of {f.__name__} is deprecated: give {' and '.join(factors)} by keyword, "
-         "behind the tensors")
+    warn(f"This overload of {f.__name__} is deprecated:\n  give {' and '.join(factors)} by "
+         "keyword, behind the tensors")
     given = dict(zip(factors, numbers, strict=False))
     return f(*tensors, **given) if out is None else f(*tensors, **given, out=out)
 

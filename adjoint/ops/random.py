@@ -28,6 +28,7 @@ from adjoint.ops.api_common import (
     finish_made,
     need_kernel,
     of_out,
+    resized,
 )
 from adjoint.ops.create import device_name, order_like, shape_of
 from adjoint.ops.device import check, storage_less
@@ -234,7 +235,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
         level = drawn(array.shape, lambda s, shape: s.uniform(shape, F64), generator) < (
             input if p is None else p)
         return finish(out, level.to(input.dtype))
-    return finish(out, wrap(_flipped(generator, array, array if p is None else p)))
+    made = wrap(_flipped(generator, array, array if p is None else p))
+    return finish(resized(out, made), made)
 
 
 def _flipped(generator: Any, array: Any, chance: Any) -> Any:
@@ -283,8 +285,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
         picks = samplers.picks(s, own, num_samples)
     else:
         picks = np.argsort(-samplers.race(s, own), 1, kind="stable")[:, :num_samples]
-    return _multinomial_out(
-        out, wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples)))
+    made = wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples))
+    return _multinomial_out(resized(out, made), made)
 
 
 def _multinomial_levels(input: Tensor, k: int, replacement: bool, generator: Any) -> Any:

@@ -13,7 +13,7 @@ from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.ops.api_common import finish, finish_made, need_kernel, of_out
+from adjoint.ops.api_common import finish, finish_made, need_kernel, numel, of_out
 from adjoint.ops.create import _dtype
 from adjoint.ops.device import storage_less
 from adjoint.ops.public import public, typed
@@ -54,6 +54,11 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     if kind.kind in "bc":
         need_kernel("arange_cpu", "bc", np.empty(0, kind))
     count = max(0, math.ceil((end - start) / step))
+    if isinstance(out, Tensor) and numel(out) not in (0, count):
+        warn(f"The number of elements in the out tensor of shape {list(out.shape)} is {numel(out)} "
+             f"which does not match the computed number of elements {count}. Note that this may "
+             "occur as a result of rounding error. The out tensor will be resized to a tensor of "
+             f"shape ({count},).")
     if whole:
         start, step, ints = int(start), int(step), True
     if storage_less(device, (count,), kind):
@@ -79,8 +84,9 @@ def range_(start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Tensor:
          "is inconsistent with Python's range builtin. Instead, use torch.arange, which produces "
          "values in [start, end).")
     count = int(math.floor((end - start) / step)) + 1
-    kwargs.setdefault("dtype", default_dtype())
-    return arange(0, count, **kwargs) * step + start
+    out = kwargs.pop("out", None)
+    kwargs["dtype"] = of_out(kwargs.get("dtype"), out) or default_dtype()
+    return finish_made(out, arange(0, count, **kwargs) * step + start)
 
 
 @public(method=False)
