@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_decompose import vector_norm as _vector_norm
@@ -84,33 +84,49 @@ def prod(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = Non
     return x
 
 
+def _no_truth(name: str, x: Any, mask: Any) -> None:
+    if mask is not None and x.dtype.dtype.kind == "b":
+        raise NotSupported(f"identity of {name} on {x.dtype} input: there is no truth value that "
+                           "a mask could leave out; use any() or all()")
+
+
 def amax(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
          mask: Any = None) -> Any:
     """Largest of what the mask keeps."""
+    _no_truth("amax", input, mask)
     return _reduced(_filled(input, mask, _lowest(input), dtype), "amax", dim, keepdim)
 
 
 def amin(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
          mask: Any = None) -> Any:
     """Smallest of what the mask keeps."""
+    _no_truth("amin", input, mask)
     return _reduced(_filled(input, mask, _highest(input), dtype), "amin", dim, keepdim)
+
+
+def _place(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
+    """An index in the operand's dtype and, of a single number, that number: PyTorch's answers."""
+    return _F[name](x, dim, keepdim).to(x.dtype) if x.ndim else x
 
 
 def argmax(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
            mask: Any = None) -> Any:
     """Where the largest of what the mask keeps is."""
-    return _F["argmax"](_filled(input, mask, _lowest(input), dtype), dim, keepdim)
+    return _place("argmax", _filled(input, mask, _lowest(input), dtype), dim, keepdim)
 
 
 def argmin(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
            mask: Any = None) -> Any:
     """Where the smallest of what the mask keeps is."""
-    return _F["argmin"](_filled(input, mask, _highest(input), dtype), dim, keepdim)
+    return _place("argmin", _filled(input, mask, _highest(input), dtype), dim, keepdim)
 
 
 def mean(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
          mask: Any = None) -> Any:
-    """Means of what the mask keeps."""
+    """Means of what the mask keeps; of integers only in a floating `dtype`."""
+    if input.dtype.dtype.kind in "iub" and dtype is None:
+        raise ArgumentError(f"masked mean() does not support input of dtype {input.dtype}: give a "
+                            "floating dtype=")
     total = sum(input, dim, keepdim=keepdim, dtype=dtype, mask=mask)
     return total / _counts(input, mask, dim, keepdim)
 
@@ -118,6 +134,11 @@ def mean(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = Non
 def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = None,
            mask: Any = None) -> Any:
     """The lower median of what the mask keeps along one axis."""
+    if mask is not None and not is_inexact(input.dtype.dtype) and dtype is None:
+        if not mask.any(dim).all():
+            raise ArgumentError("masked median expects no fully masked out rows if dtype is not "
+                                "floating point")
+        return median(input, dim, keepdim=keepdim, dtype=np.float64, mask=mask).to(input.dtype)
     x = _filled(input, mask, math.nan, dtype)
     return _F["nanmedian" if mask is not None else "median"](x, dim, keepdim).values if (
         x.ndim) else x.clone()
@@ -171,7 +192,8 @@ def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any 
     """`logsumexp` of what the mask keeps."""
     x = _filled(input, mask, -math.inf, dtype)
     dim = _dims(dim)
-    return _F["logsumexp"](x, tuple(range(x.ndim)) if dim is None else dim, keepdim)
+    out = _F["logsumexp"](x, tuple(range(x.ndim)) if dim is None else dim, keepdim)
+    return out.to(x.dtype)
 
 
 def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None,
@@ -190,12 +212,14 @@ def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: An
 
 def cumsum(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Running sums of what the mask keeps."""
-    return _F["cumsum"](_filled(input, mask, 0, dtype), dim)
+    x = _filled(input, mask, 0, dtype)
+    return _F["cumsum"](x, dim, dtype=x.dtype)
 
 
 def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Running products of what the mask keeps."""
-    return _F["cumprod"](_filled(input, mask, 1, dtype), dim)
+    x = _filled(input, mask, 1, dtype)
+    return _F["cumprod"](x, dim, dtype=x.dtype)
 
 
 _ops = sys.modules[__name__]        # PyTorch's own examples call the functions by this path

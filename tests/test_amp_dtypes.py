@@ -267,3 +267,24 @@ def test_convolutions_of_one_tap_multiply_16_bits(kind, shape, weight, groups, m
         assert float((got.double() - want).abs().max() / want.abs().max()) < 2 * EPS[kind]
     small = np.prod(shape[2:]) < 64            # the gradient of the weight, by way of float32
     assert len(asked) == 2 * small
+
+
+ORDERED = {
+    "sort": lambda x: ad.sort(x), "descending": lambda x: ad.sort(x, descending=True),
+    "argsort": lambda x: ad.argsort(x, stable=True), "topk": lambda x: ad.topk(x, 3),
+    "kthvalue": lambda x: ad.kthvalue(x, 2), "median": lambda x: ad.median(x, 0),
+    "nanmedian": lambda x: ad.nanmedian(x, 0), "mode": lambda x: ad.mode(x, 0),
+    "unique": lambda x: ad.unique(x, return_inverse=True, return_counts=True),
+    "searchsorted": lambda x: ad.searchsorted(ad.sort(x).values, x)}
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ORDERED)
+def test_nan_of_16_bits_is_ordered_as_in_float32(name, kind):
+    """F98: nan is the largest; none of the others loses its place to it."""
+    x = ad.tensor([1.0, np.nan, 3.0, np.nan, 2.5, -0.5, 2.5])
+    call = ORDERED[name]
+    found, want = call(x.to(getattr(ad, kind))), call(x)
+    for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (found, want)), strict=True):
+        np.testing.assert_array_equal(a.float().numpy(), b.float().numpy())
+        assert a.dtype is (getattr(ad, kind) if b.dtype is ad.float32 else b.dtype)

@@ -160,3 +160,71 @@ def test_what_makes_tensors_takes_the_dtype_of_out(name: str, args: Any) -> None
     out = ad.empty(0, dtype=ad.float64)
     assert getattr(ad, name)(*args, out=out) is out and out.dtype is ad.float64
     assert ad.linspace(0, 1, 4, out=out.resize_(4))[1].item() == 1 / 3
+
+
+F64_OUT: dict[str, Callable[..., Any]] = {  # operands float32, `out` float64, the words
+    "the output given to float_power": lambda x, i, o: ad.float_power(x, x, out=o.float()),
+    "Expected object of scalar type ComplexFloat": lambda x, i, o: ad.complex(
+        x, x, out=o.to(ad.complex128)),
+    "heaviside is not yet implemented": lambda x, i, o: ad.heaviside(x, x, out=o),
+    "Found dtype Double but expected Float": lambda x, i, o: ad.lerp(x, x, x, out=o),
+    "Expected out tensor to have dtype float": lambda x, i, o: ad.index_add(x, 0, i, x, out=o),
+    "torch.searchsorted": lambda x, i, o: ad.searchsorted(x, x, out=o),
+    "nonzero: Expected out tensor": lambda x, i, o: ad.nonzero(x, out=o),
+    "any only supports bool tensor": lambda x, i, o: ad.any(x, 0, out=o),
+    "\"std_cpu\" not implemented for 'ComplexDouble'": lambda x, i, o: ad.std(
+        x, 0, out=o.to(ad.complex128)),
+    "nansum: provided dtype must match": lambda x, i, o: ad.nansum(x, dtype=ad.float32, out=o),
+    "tensordot: Expected the output": lambda x, i, o: ad.inner(x, x, out=o),
+}
+
+
+@pytest.mark.parametrize("words", list(F64_OUT))
+def test_an_out_of_another_dtype_is_refused_where_pytorch_does(words: str) -> None:
+    """F17: functions that compute into `out` itself take the dtype of the answer alone."""
+    with pytest.raises(RuntimeError, match=words):
+        F64_OUT[words](ad.ones(3), ad.tensor([0, 1, 2]), ad.zeros(3, dtype=ad.float64))
+
+
+def test_cumulative_functions_compute_in_the_dtype_of_out() -> None:
+    """F17: 1.6 + 2.2 + 0.3 summed in whole numbers, as PyTorch does."""
+    out = ad.zeros(3, dtype=ad.int64)
+    assert ad.cumsum(ad.tensor([1.6, 2.2, 0.3]), 0, out=out).tolist() == [1, 3, 3]
+
+
+def test_an_empty_out_that_grows_does_not_overlap() -> None:
+    """F17: no element of an empty tensor lies where another does."""
+    out = ad.zeros(0, 2, 1)
+    assert ad.gather(ad.zeros(0), 0, ad.zeros(0, dtype=ad.int64), out=out) is out
+    assert out.shape == (0,)
+
+
+COPIES: dict[str, Callable[..., Any]] = {
+    "expand": lambda x: ad.expand_copy(x[:, :1], (3, 4)), "t": lambda x: ad.t_copy(x),
+    "transpose": lambda x: ad.transpose_copy(x, 0, 1), "permute": lambda x: ad.permute_copy(
+        x, (1, 0)), "diagonal": lambda x: ad.diagonal_copy(x), "unfold": lambda x: ad.unfold_copy(
+        x, 0, 2, 1), "as_strided": lambda x: ad.as_strided_copy(x, (2, 2), (1, 2)),
+    "ravel": lambda x: ad.ravel(x[:, 1]), "diff": lambda x: ad.diff(x, 0),
+    "index_select": lambda x: ad.index_select(x[0, 0], 0, ad.tensor([0])),
+    "shuffle": lambda x: ad.nn.functional.pixel_shuffle(x[None], 1),
+    "unshuffle": lambda x: ad.nn.functional.pixel_unshuffle(x[None], 1)}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_lie_in_order_in_memory_of_their_own(name: str) -> None:
+    """F17: what PyTorch copies does not show the operand, and its elements follow each other."""
+    x = ad.arange(12.0).reshape(3, 4)
+    out = COPIES[name](x)
+    assert out.is_contiguous()
+    before = x.clone()
+    out.fill_(-1.0)
+    assert ad.equal(x, before)
+
+
+def test_sums_of_small_integers_keep_their_dtype() -> None:
+    """F15: products over a batch and bilinear forms of bytes are bytes."""
+    b = ad.ones(2, 2, 2, dtype=ad.int8)
+    assert ad.addbmm(b[0], b, b).dtype is ad.int8
+    assert ad.addbmm(b[0], b, b).tolist() == [[5, 5], [5, 5]]
+    out = ad.nn.functional.bilinear(b[0], b[0], b)
+    assert out.dtype is ad.int8 and out.tolist() == [[4, 4], [4, 4]]

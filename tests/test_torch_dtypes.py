@@ -27,6 +27,24 @@ ROWS = {
     "x < x": ("c", '"lt_cpu" not implemented for \'{}\''),
     "x >= x": ("c", '"ge_cpu" not implemented for \'{}\''),
     "x << x": ("b", '"lshift_cpu" not implemented for \'{}\''),
+    "t.clamp(x, x, x)": ("b", '"clamp_cpu" not implemented for \'{}\''),
+    "t.linalg.cross(x[:, :3], x[:, :3])": ("b", '"cross" not implemented for \'{}\''),
+    "t.einsum('ij,kj->ik', x, x)": ("b", '"bmm" not implemented for \'{}\''),
+    "t.tensordot(x, x.T, 1)": ("b", '"addmm_impl_cpu_" not implemented for \'{}\''),
+    "t.cumsum(x, 0, dtype=x.dtype)": ("b", '"cumsum_out_cpu" not implemented for \'Bool\''),
+    "t.nextafter(x, x)": ("bic", '"nextafter_cpu" not implemented for \'{}\''),
+    "t.linalg.lu(x[:, :2])": ("bi", '"lu_cpu" not implemented for \'{}\''),
+    "t.linalg.lu_factor_ex(x[:, :2])": ("bi", '"lu_cpu" not implemented for \'{}\''),
+    "t.linalg.solve_triangular(x[:, :2], x, upper=True, unitriangular=True)": (
+        "bi", '"triangular_solve_cpu" not implemented for \'{}\''),
+    "t.linalg.householder_product(x.mT, x[0, :2])": (
+        "bi", '"orgqr_cpu" not implemented for \'{}\''),
+    "t.histogram(x, 3)": ("h", '"histogramdd" not implemented for \'{}\''),
+    "t.histogram(x, x[0, :2])": ("bi", '"histogram_cpu" not implemented for \'{}\''),
+    "F.gelu(x)": ("bi", '"GeluKernelImpl" not implemented for \'{}\''),
+    "F.max_pool1d(x, 2)": ("bi", '"max_pool1d_impl" not implemented for \'{}\''),
+    "t.native_layer_norm(x, [4], None, None, 1e-5)": (
+        "bi", '"LayerNormKernelImpl" not implemented for \'{}\''),
     "F.relu(x)": ("b", "Boolean inputs not supported for relu"),
     "F.hardtanh(x)": ("b", "Bool inputs not supported for hardtanh"),
     "F.threshold(x, 0, 1)": ("c", '"threshold_cpu" not implemented for \'{}\''),
@@ -67,7 +85,7 @@ ROWS = {
     "F.adaptive_avg_pool1d(x, 2)": ("ic", '"adaptive_avg_pool2d" not implemented for \'{}\''),
     "F.adaptive_max_pool1d(x, 2)": ("ic", '"adaptive_max_pool2d" not implemented for \'{}\''),
     "F.avg_pool1d(x, 2)": ("sc", '"avg_pool2d" not implemented for \'{}\''),
-    "F.max_pool2d(x[None], 2)": ("c", '"max_pool2d" not implemented for \'{}\''),
+    "F.max_pool2d(x[None], 2)": ("bc", '"max_pool2d" not implemented for \'{}\''),
     "F.conv1d(x, x[None, :, :2])": ("b", '"slow_conv2d_cpu" not implemented for \'{}\''),
     "F.conv_transpose1d(x, x[:, None])": (
         "s", '"slow_conv_transpose2d_out_cpu" not implemented for \'{}\''),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any
 
+from adjoint.base.errors import NoKernel
 from adjoint.base.provenance import is_own_code
 
 GRAD = 1        # record nodes for operands that require a gradient
@@ -216,6 +217,8 @@ def blame(f: Callable[..., Any], args: Any, kwargs: Any) -> None:
     from adjoint.core.schema import blamed, retold  # failing calls alone need them
     error = sys.exception()
     tb: Any = error and error.__traceback__
+    if isinstance(error, NoKernel):
+        return                          # (it names the dtype that is the reason)
     if isinstance(error, TypeError) and (tb.tb_next is None or "argument '" in str(error)):
         return                          # Python refused the call as such, or it is said already
     better = blamed(f, args, kwargs)

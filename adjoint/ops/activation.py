@@ -27,7 +27,6 @@ from adjoint.ops.api_common import (
     kernel,
     narrowed,
     need,
-    need_float,
     need_kernel,
     numel,
     one_dim,
@@ -152,7 +151,7 @@ def gelu(input: Any, approximate: str = "none", *, out: Any = None) -> Any:
     Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units" (2016).
     """
     need("gelu", input)
-    need_float("gelu", input)
+    need_kernel("GeluKernelImpl", "biu", input)
     if approximate not in ("none", "tanh"):
         raise ArgumentError("approximate argument must be either none or tanh.")
     return finish_kept(out, p.gelu_erf(input) if approximate == "none" else p.gelu_tanh(input))

@@ -351,7 +351,7 @@ def kron(input: Any, other: Any, *, out: Any = None) -> Any:
     return finish(out, reshape(mul(left, right), shape))
 
 
-_tensordot_out = exactly("tensordot: Expected the output tensor to have dtype {want}, but got an "
+tensordot_out = exactly("tensordot: Expected the output tensor to have dtype {want}, but got an "
                          "output tensor with dtype {have}")
 
 
@@ -365,6 +365,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     adjoint.Size([2, 4])
     """
     same_dtype("tensordot", a, b)
+    need_kernel("addmm_impl_cpu_", "b", a)
     given = raw(dims)
     given = given.tolist() if isinstance(given, np.ndarray) else given
     if isinstance(given, int):
@@ -392,7 +393,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     left = reshape(permute_op(a, dims=(*ra, *da)), (math.prod(a.shape[d] for d in ra), inner))
     right = reshape(permute_op(b, dims=(*db, *rb)), (inner, math.prod(b.shape[d] for d in rb)))
     shape = (*(a.shape[d] for d in ra), *(b.shape[d] for d in rb))
-    return _tensordot_out(out, reshape(matmul_op(left, right), shape))
+    return tensordot_out(out, reshape(matmul_op(left, right), shape))
 
 
 @public()
@@ -413,6 +414,8 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
     if input.shape[d] != 3 or other.shape[d] != 3:
         raise ShapeError(f"linalg.cross: inputs dimension {d if dim is None else dim} must have "
                          f"length 3. Got {input.shape[d]} and {other.shape[d]}")
+
+    need_kernel("cross", "b", input)
 
     def turn(x: Any, by: int) -> Any:
         return roll_op(x, shifts=(by,), dims=(d,))

@@ -103,7 +103,7 @@ def apart(out: Any, *operands: Any) -> None:
         to = raw(o)
         if not isinstance(to, np.ndarray):
             continue
-        if any(n > 1 and not step for n, step in zip(to.shape, to.strides, strict=True)):
+        if to.size and any(n > 1 and not s for n, s in zip(to.shape, to.strides, strict=True)):
             raise ArgumentError("unsupported operation: more than one element of the written-to "
                                 "tensor refers to a single memory location. Please clone() the "
                                 "tensor before performing the operation.")
@@ -302,6 +302,8 @@ def exactly(words: str) -> Callable[[Any, Any], Any]:
 finish_same = exactly("Expected out tensor to have dtype {cwant}, but got {chave} instead")
 finish_kept = exactly("Found dtype {have} but expected {want}")
 _made = exactly("dtype {want} does not match dtype of out parameter ({have})")
+finish_typed = exactly("Expected object of scalar type {want} but got scalar type {have} for "
+                       "argument 'out'")
 finish_kind = exactly("expected scalar type {want} but found {have}")
 
 

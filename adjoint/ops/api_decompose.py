@@ -123,11 +123,12 @@ def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True,
                      unitriangular: bool = False, out: Any = None) -> Any:
     """X with A·X = B for the upper or lower triangle of A."""
+    need_kernel("triangular_solve_cpu", "biu", A)
     _square("solve_triangular", A)
     if left:
         return finish_kind(out, triangular_op(A, B, upper=upper, unit=unitriangular))
     x = triangular_op(_mT(A), _mT(B), upper=not upper, unit=unitriangular)
-    return finish(out, _mT(x))
+    return finish_kind(out, _mT(x))
 
 
 def _mT(x: Any) -> Any:

@@ -11,6 +11,7 @@ from adjoint.core.modes import warn
 from adjoint.core.tensor import Tensor
 from adjoint.core.trace import LevelTensor
 from adjoint.ops.api_common import (
+    cast_to,
     dtype_of,
     exactly,
     finish,
@@ -184,13 +185,14 @@ def inner(input: Any, other: Any, *, out: Any = None) -> Any:
     need_kernel("dot", "b", input)
     if not len(input.shape) or not len(other.shape):
         return finish(out, mul(input, other))
+    from adjoint.ops.api_arrange import tensordot_out
     if input.shape[-1] != other.shape[-1]:
         raise ShapeError(f"inner() the last dimension must match on both input tensors but got "
                          f"shapes {list(input.shape)} and {list(other.shape)}")
     lead = (*input.shape[:-1], *other.shape[:-1])
     k = input.shape[-1]
     a, b = (reshape(t, (_lead(t), k)) for t in (input, other))
-    return finish(out, reshape(mm_op(a, transpose_op(b, dim0=0, dim1=1)), lead))
+    return tensordot_out(out, reshape(mm_op(a, transpose_op(b, dim0=0, dim1=1)), lead))
 
 
 def _lead(t: Any) -> int:
@@ -279,7 +281,8 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
     need("addbmm", input, batch1, batch2)
     need_kernel("addmm_impl_cpu_", "b", input)
     beta, alpha = _weights(beta, alpha, input)
-    total = scaled(sum_op(bmm_op(batch1, batch2), dim=(0,), keepdim=False), alpha)
+    total = sum_op(bmm_op(batch1, batch2), dim=(0,), keepdim=False)
+    total = scaled(cast_to(total, dtype_of(batch1)), alpha)
     return finish_same(out, total if beta == 0 else add(scaled(input, beta), total))
 
 

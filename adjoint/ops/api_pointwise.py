@@ -27,6 +27,7 @@ from adjoint.ops.api_common import (
     exactly,
     finish,
     finish_kept,
+    finish_typed,
     need_kernel,
     need_tensors,
     no_zeros,
@@ -227,13 +228,16 @@ def _integer_pow(a: Any, b: Any) -> Any:
     return p.where_op(below, p.cast(unit, dtype=dtype_of(power)), power)
 
 
+_power_out = exactly("the output given to float_power has dtype {have} but the operation's result "
+                     "requires dtype {want}")
+
+
 @public()
 def float_power(input: Any, exponent: Any, *, out: Any = None) -> Any:
     """input ** exponent in float64 (complex128 for complex operands)."""
     wide = np.dtype(np.complex128) if is_complex_like(input) or is_complex_like(exponent) else F64
     a, b = (p.cast(x, dtype=wide) if isinstance(x, Tensor) else x for x in (input, exponent))
-    result = p.pow_op(a, b)
-    return result if out is None else write_out(out, result)
+    return _power_out(out, p.pow_op(a, b))
 
 
 def _need_others(label: str, *operands: Any) -> None:
@@ -312,7 +316,9 @@ def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
     need_kernel("lerp_kernel_scalar", "biu", input, end)
     _like_input(input, end, weight)
     result = p.lerp_op(input, end, weight)
-    return result if out is None else write_out(out, result)
+    if out is None:
+        return result
+    return finish_kept(out, result) if isinstance(weight, Tensor) else write_out(out, result)
 
 
 @public(function=False, name="lerp_", quick=True)
@@ -543,7 +549,7 @@ def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
     if kinds[0] != kinds[1] or kinds[0].kind != "f":
         raise DTypeError("Expected both inputs to be Half, Float or Double tensors but got "
                          f"{scalar_type(kinds[0])} and {scalar_type(kinds[1])}")
-    return finish(out, p.add(p.to_complex(real), p.mul(p.to_complex(imag), 1j)))
+    return finish_typed(out, p.add(p.to_complex(real), p.mul(p.to_complex(imag), 1j)))
 
 
 @public(method=False)
@@ -553,7 +559,7 @@ def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     need_kernel("Expected both inputs to be Half, Float or Double tensors but got {} and {}",
                 "biu", abs)
     need_kernel("polar_cpu", "h", abs)
-    return finish(out, complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle))))
+    return finish_typed(out, complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle))))
 
 
 @public(method=False, quick=True)

@@ -104,6 +104,11 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
            out: Any = None) -> Any:
     """Sum with nan taken as 0."""
     need_kernel("nansum on CPU does not support complex inputs", "c", input)
+    if out is not None:
+        need_kernel("nansum_cpu", "c", out)
+        if dtype is not None and out.dtype != dtype:
+            raise DTypeError("nansum: provided dtype must match dtype of result. Got "
+                             f"{scalar_type(out.dtype.dtype)} and {scalar_type(to_numpy(dtype))}.")
     x = cast_to(input, dtype)
     x = where_op(isnan(x), 0, x) if is_inexact(dtype_of(x)) else x
     return sum_(x, dim, keepdim, dtype=dtype, out=out)
@@ -116,6 +121,8 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     if not is_inexact(dtype_of(input)):
         raise DTypeError("nanmean(): expected input to have floating point or complex dtype but "
                          f"got {scalar_type(dtype_of(input))}")
+    if out is not None:
+        need_kernel("nansum_cpu", "c", out)
     x = cast_to(input, dtype)
     kept = cast(logical_not(isnan(x)), dtype=dtype_of(x))
     from adjoint.ops.pointwise import div
@@ -149,6 +156,11 @@ def _spread(name: str, record: Any, input: Any, dim: Any, unbiased: Any, keepdim
     return record(input, dim=dims, correction=c, keepdim=keepdim)
 
 
+def _real_out(input: Any, out: Any) -> None:
+    if out is not None and dtype_of(input).kind != "c":
+        need_kernel("std_cpu", "c", *(out if isinstance(out, (tuple, list)) else (out,)))
+
+
 @public()
 @planned
 def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
@@ -159,6 +171,7 @@ def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
     >>> ad.var(ad.tensor([1.0, 3.0]))
     tensor(2.)
     """
+    _real_out(input, out)
     return finish(out, _spread("var", var_op, input, dim, unbiased, keepdim, correction))
 
 
@@ -172,6 +185,7 @@ def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
     >>> ad.std(ad.tensor([1.0, 1.0]))
     tensor(0.)
     """
+    _real_out(input, out)
     return finish(out, _spread("std", std_op, input, dim, unbiased, keepdim, correction))
 
 

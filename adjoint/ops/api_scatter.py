@@ -19,7 +19,6 @@ from adjoint.ops.api_common import (
     choice,
     dtype_of,
     exactly,
-    finish,
     finish_same,
     need,
     need_kernel,
@@ -81,7 +80,7 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None
     index = _index_of("take_along_dim", indices)
     if dim is None:
         x, index = reshape(input, (numel(input),)), reshape(index, (numel(index),))
-        return finish(out, gather_op(x, index, dim=0))
+        return finish_same(out, gather_op(x, index, dim=0))
     d = one_dim(input, dim)
     a, b = list(input.shape), list(index.shape)
     if len(a) != len(b):
@@ -201,7 +200,7 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
         apart(out, input, index)
     if not len(input.shape):
         wrapped_index("index_select", index, 1)
-        return finish(out, reshape(input, ()))
+        return _select_out(out, clone_op(input))
     d = one_dim(input, dim)
     index = wrapped_index("index_select", index, input.shape[d])
     if not len(index.shape):
@@ -293,7 +292,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1,
               out: Any = None) -> Any:
     """A copy of `input` with alpha·source[i] added to slice index[i] along dim."""
     d, lin, src = _add_parts("index_add", input, dim, index, source, alpha)
-    return finish(out, index_put_op(input, lin, src, dims=(d,), accumulate=True))
+    return finish_same(out, index_put_op(input, lin, src, dims=(d,), accumulate=True))
 
 
 @public("index_add_", function=False)
@@ -410,12 +409,12 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
     if not len(input.shape):
         one = scatter_reduce(reshape(input, (1,)), 0, reshape(index, (-1,)), reshape(src, (-1,)),
                              reduce, include_self=include_self)
-        return finish(out, reshape(one, ()))
+        return finish_same(out, reshape(one, ()))
     src = _cut(src, index)
     if dtype_of(input).kind == "b":
         whole = scatter_reduce(cast(input, dtype=I64), d, index, cast(src, dtype=I64), reduce,
                                include_self=include_self)
-        return finish(out, cast(whole, dtype=dtype_of(input)))
+        return finish_same(out, cast(whole, dtype=dtype_of(input)))
     if reduce in ("amax", "amin"):
         f = scatter_amax_op if reduce == "amax" else scatter_amin_op
         return finish_same(out, f(input, index, src, dim=d, include=bool(include_self)))
@@ -456,7 +455,8 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
     d = one_dim(input, dim)
     shape = (*(1,) * d, -1, *(1,) * (len(input.shape) - d - 1))
     wide = expand_op(reshape(index, shape), shape=tuple(source.shape))
-    return finish(out, scatter_reduce(input, d, wide, source, reduce, include_self=include_self))
+    return finish_same(
+        out, scatter_reduce(input, d, wide, source, reduce, include_self=include_self))
 
 
 @public()

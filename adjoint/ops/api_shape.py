@@ -155,7 +155,7 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 @planned
 def ravel(input: Any) -> Any:
     """All elements along one axis."""
-    return reshape(input, (numel(input),))
+    return contiguous(reshape(input, (numel(input),)))
 
 
 @public()

@@ -220,6 +220,10 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
     return _finite_out(out, where_op(eq(input, -math.inf), low, result))
 
 
+_step_out = exactly("heaviside is not yet implemented for tensors with different dtypes: {want} "
+                    "and an out of {have}")
+
+
 @public()
 @typed
 def heaviside(input: Any, values: Any, *, out: Any = None) -> Any:
@@ -232,7 +236,7 @@ def heaviside(input: Any, values: Any, *, out: Any = None) -> Any:
         raise DTypeError("heaviside is not yet implemented for tensors with different dtypes: "
                          f"{of_numpy(kinds[0])} and {of_numpy(kinds[1])}")
     one = where_op(gt(input, 0), 1.0, 0.0)
-    return finish(out, where_op(eq(input, 0), values, cast(one, dtype=dtype_of(input))))
+    return _step_out(out, where_op(eq(input, 0), values, cast(one, dtype=dtype_of(input))))
 
 
 # ------------------------------------------------------------------ bits of floats
@@ -249,9 +253,7 @@ nextafter_op = op("nextafter", impl=lambda a, b, /: np.nextafter(a, b),
 @public()
 def nextafter(input: Any, other: Any, *, out: Any = None) -> Any:
     """The next float after `input` towards `other`; it moves with `input`."""
-    for x in (input, other):
-        if not is_inexact(dtype_of(x)):
-            raise DTypeError(f"nextafter(): expected floats, got {of_numpy(dtype_of(x)).name}")
+    need_kernel("nextafter_cpu", "biuc", input, other)
     return finish(out, nextafter_op(input, other))
 
 

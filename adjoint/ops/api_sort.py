@@ -35,13 +35,14 @@ from adjoint.ops.cumulative import cummax_op, cummin_op, cumprod_op, cumsum_op, 
 from adjoint.ops.gather import gather_op
 from adjoint.ops.pointwise import logical_xor, sub
 from adjoint.ops.public import planned, public, typed
-from adjoint.ops.shape import batch_loop, narrow_op, reshape
+from adjoint.ops.shape import batch_loop, clone_op, narrow_op, reshape
 from adjoint.ops.sort import (
     distinct,
     kthvalue_op,
     median_op,
     mode_op,
     nanmedian_op,
+    ranked,
     sort_op,
     topk_op,
 )
@@ -198,7 +199,9 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
         back = None if back is None else back.reshape(x.shape)
     else:
         axis = one_dim(input, dim)
-        values, back, many = np.unique(x, return_inverse=True, return_counts=True, axis=axis)
+        values, back, many = np.unique(
+            ranked(x), return_inverse=True, return_counts=True, axis=axis)
+        values = values.astype(x.dtype)
         back = back.reshape(x.shape[axis])
     return _inverse_counts((values, back, many), input, return_inverse, return_counts)
 
@@ -262,7 +265,7 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
 
 
 def _place(seq: Any, x: Any, /, *, side: Any, int32: bool) -> Any:
-    x = np.asarray(x)
+    seq, x = ranked(seq), ranked(np.asarray(x))
     if seq.ndim == 1:
         found = np.searchsorted(seq, x, side)
     else:
@@ -314,6 +317,8 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     tensor([1, 0, 2])
     """
     x = value(input, "bincount")
+    if x.ndim == 1:
+        need_kernel("bincount_cpu", "fhc", input)
     if x.ndim != 1 or x.dtype.kind not in "iu" or (x.size and x.min() < 0):
         raise ArgumentError("bincount only supports 1-d non-negative integral inputs.")
     if weights is None:
@@ -345,7 +350,9 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: A
 def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None,
               density: bool = False, out: Any = None) -> Any:
     """(counts, edges) of a histogram."""
-    need_kernel("histogramdd", "biuhc", input)
+    if isinstance(bins, int):
+        need_kernel("histogramdd", "h", input)
+    need_kernel("histogram_cpu", "biuc", input)
     x = value(input, "histogram")
     edges = bins if isinstance(bins, int) else np.asarray(raw(bins))
     counts, at = np.histogram(x.reshape(-1), edges, range, density=density,
@@ -381,6 +388,8 @@ def _cumulative(op_: Any, input: Any, dim: Any, dtype: Any, out: Any) -> Any:
     need(op_.__name__, input)
     dtype, into = summed(dtype, out)
     x = cast_to(input, dtype)
+    if dtype is not None:
+        need_kernel(f"{op_.__name__}_out_cpu", "b", x)
     made = op_(x, dim=one_dim(x, dim))
     return into(out, made if dtype is None else cast_to(made, dtype))
 
@@ -454,7 +463,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
         raise ArgumentError(f"order must be non-negative but got {n}")
     d = one_dim(input, dim)
     if n == 0:
-        return finish(out, input)
+        return finish(out, clone_op(input))
     parts = [p for p in (prepend, input, append) if p is not None]
     x = cat(parts, d) if len(parts) > 1 else input
     for _ in range(min(n, x.shape[d])):         # then nothing is left

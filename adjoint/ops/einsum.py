@@ -15,6 +15,7 @@ from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
     need,
+    need_kernel,
     same_dtype,
 )
 from adjoint.ops.arrange import diagonal_op
@@ -129,6 +130,7 @@ def _pair(ta: str, a: Any, tb: str, b: Any, keep: set[str]) -> tuple[str, Any]:
 
     def total(cs: list[str]) -> int:
         return math.prod(size[c] for c in cs)
+    need_kernel("bmm", "b", a)
     left = reshape(_order(ta, a, "".join(batch + rows + inner)),
                    (total(batch), total(rows), total(inner)))
     right = reshape(_order(tb, b, "".join(batch + inner + cols)),

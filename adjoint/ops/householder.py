@@ -15,7 +15,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import NotSupported, ShapeError
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import op
-from adjoint.ops.api_common import dtype_of, finish, need, result, same_dtype
+from adjoint.ops.api_common import dtype_of, finish, need, need_kernel, result, same_dtype
 from adjoint.ops.api_decompose import linalg
 from adjoint.ops.decompose import batch_leading, by_columns, guarded, mm, needs_width, triangular_op
 from adjoint.ops.index import tril_op, triu_op
@@ -70,6 +70,8 @@ def geqrf(input: Any, *, out: Any = None) -> Any:
 
 def _check(name: str, A: Any, tau: Any) -> None:
     need(f"linalg.{name}", A, tau)
+    if name == "householder_product":
+        need_kernel("orgqr_cpu", "biu", A)
     same_dtype(name, A, tau)
     if len(A.shape) < 2:
         raise ShapeError(f"{name}: input must have at least 2 dimensions, a column for each "

@@ -15,7 +15,7 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
-from adjoint.ops.api_common import box, dtype_of, finish, finish_same, raw, result
+from adjoint.ops.api_common import box, dtype_of, finish, finish_same, need_kernel, raw, result
 from adjoint.ops.api_decompose import LinAlgError, cholesky, linalg, qr
 from adjoint.ops.api_shape import c_clone
 from adjoint.ops.decompose import (
@@ -184,6 +184,7 @@ def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     """
     if not pivot:
         raise NotImplementedError("linalg.lu: LU without pivoting is not implemented on the CPU")
+    need_kernel("lu_cpu", "biu", A)
     return finish_same(out, LUResult(*lu_op(A)[:3]))
 
 
@@ -193,6 +194,7 @@ def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     if not pivot:
         raise NotImplementedError("linalg.lu_factor: LU without pivoting is not implemented on the "
                                   "CPU")
+    need_kernel("lu_cpu", "biu", A)
     _, low, up, pivots = lu_op(A)
     m, n = A.shape[-2:]
     k = min(m, n)

@@ -24,7 +24,7 @@ from adjoint.ops.api_common import (
     raw,
     same_dtype,
 )
-from adjoint.ops.api_shape import movedim
+from adjoint.ops.api_shape import contiguous_copy, movedim
 from adjoint.ops.arrange import windows_op
 from adjoint.ops.fourier import FFT
 from adjoint.ops.gather import gather_op
@@ -49,7 +49,6 @@ from adjoint.ops.public import FUNCTIONS, METHODS, public, typed
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
-    clone_op,
     expand_op,
     mT,
     narrow_op,
@@ -88,8 +87,8 @@ def _copied(name: str, view: Any) -> None:
     def f(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         found = view(*args, **kwargs)
         if isinstance(found, tuple):
-            return finish_same(out, tuple(map(clone_op, found)))
-        return finish_same(out, clone_op(found))
+            return finish_same(out, tuple(map(contiguous_copy, found)))
+        return finish_same(out, contiguous_copy(found))
     f.__name__ = f.__qualname__ = name
     f.__doc__ = f"`{name.removesuffix('_copy')}`, copied."
     public(name, method=False)(f)
@@ -119,8 +118,9 @@ def _unsafe(name: str, split: Any) -> None:
 
 for _split in ("chunk", "split", "split_with_sizes"):
     _unsafe("unsafe_" + _split, FUNCTIONS[_split])
-public("slice_copy", method=False)(lambda input, dim=0, start=None, end=None, step=1: clone_op(
-    input[(*(slice(None),) * one_dim(input, dim), slice(start, end, step))]))
+public("slice_copy", method=False)(
+    lambda input, dim=0, start=None, end=None, step=1: contiguous_copy(
+        input[(*(slice(None),) * one_dim(input, dim), slice(start, end, step))]))
 
 
 # ------------------------------------------------------------------ quantiles

@@ -10,6 +10,7 @@ from adjoint.base.dtypes import BOOL
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.ops.api_common import (
+    cast_to,
     dtype_of,
     need,
     need_kernel,
@@ -49,7 +50,8 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     a, b = reshape(input1, (n, i)), reshape(input2, (n, j))
     table = reshape(permute_op(weight, dims=(1, 0, 2)), (i, k * j))
     left = reshape(matmul_op(a, table), (n, k, j))
-    out = reshape(sum_op(mul(left, unsqueeze_op(b, dim=1)), dim=(2,), keepdim=False), (*lead, k))
+    out = sum_op(mul(left, unsqueeze_op(b, dim=1)), dim=(2,), keepdim=False)
+    out = reshape(cast_to(out, dtype_of(left)), (*lead, k))      # (sums of integers are int64)
     return out if bias is None else add(out, bias)
 
 

@@ -239,7 +239,7 @@ clamp_most = pointwise(
            "high": lambda x, high: where_(x > high, 1.0, 0.0)})
 clamp_between = pointwise(
     "clamp_between", lambda x, low, high: minimum_(maximum_(x, low), high), node="ClampBackward0",
-    refuses=_NO_CLAMP,
+    refuses={**_NO_CLAMP, "b": "clamp_cpu"},
     slope={"x": lambda x, low, high: where_((x >= low) & (x <= high), 1.0, 0.0),
            "low": lambda x, low, high: where_((low < high) & (x < low), 1.0, 0.0),
            "high": lambda x, low, high: where_((low > high) | (x > high), 1.0, 0.0)})

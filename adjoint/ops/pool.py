@@ -184,7 +184,9 @@ def _max(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
          ceil_mode: bool, return_indices: bool) -> Any:
     w, s, p = _window(name, kernel, stride, padding, dims)
     x, single = _ready(name, input, dims)
-    need_kernel(f"max_pool{max(dims, 2)}d", "c", x)
+    if dims == 1 and not return_indices:
+        need_kernel("max_pool1d_impl", "biu", x)
+    need_kernel(f"max_pool{max(dims, 2)}d", "bc", x)
     d = per_dim(dilation, dims)
     if min(d) < 1:
         raise ArgumentError(f"{name}: dilation must be greater than zero, but got {min(d)}")

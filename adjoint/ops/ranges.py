@@ -97,6 +97,8 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
     """`steps` evenly spaced values from `start` to `end`, both included."""
     start, end = _number(start), _number(end)
     kind = _between("linspace", start, end, of_out(dtype, out))
+    if steps > 1:
+        need_kernel("linspace_cpu", "b", np.empty(0, kind))
     if storage_less(device, (steps,), kind):
         return finish_made(out, wrap(call(spaced, start, end, steps, kind,
                                      otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
@@ -151,6 +153,8 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     """base ** linspace(start, end, steps)."""
     start, end = _number(start), _number(end)
     kind = _between("logspace", start, end, of_out(dtype, out))
+    if steps > 1:
+        need_kernel("logspace_cpu", "b", np.empty(0, kind))
     with np.errstate(all="ignore"):
         values = np.power(float(base), _even(start, end, steps, kind))
     return finish_made(out, wrap(values.astype(kind), requires_grad))

@@ -13,10 +13,10 @@ from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import (
     choice,
     dtype_of,
-    finish,
+    exactly,
     many_dims,
     need,
-    need_float,
+    need_kernel,
     numel,
     one_dim,
     value,
@@ -73,7 +73,7 @@ def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, indices: Any 
     tensor([3., 0., 3.])
     """
     need("segment_reduce", data)
-    need_float("segment_reduce", data)
+    need_kernel("_segment_reduce_cpu", "biuc", data)
     if indices is not None:
         raise NotSupported("segment_reduce(): indices based reduction is not supported; give "
                            "lengths, or use scatter_reduce")
@@ -109,6 +109,9 @@ hash_op: Any = op(
     domain=lambda: [((np.array([[1.0, 2.0], [3.0, 4.0]]),), {"dim": (1,), "keepdim": False})])
 
 
+_hash_out = exactly("Expected result to be of dtype {want}, but got {have}")
+
+
 def hash_tensor(input: Any, dim: Any = (), *, keepdim: bool = False, mode: int = 0,
                 out: Any = None) -> Any:
     """The exclusive or of the elements' bits over axes, uint64: floats as float64, others as int64.
@@ -130,7 +133,7 @@ def hash_tensor(input: Any, dim: Any = (), *, keepdim: bool = False, mode: int =
             getattr(input, "array", input), MetaArray):
         raise ArgumentError("hash_tensor: Expected reduction dim to be specified for input.numel() "
                             "== 0. Specify the reduction dim with the 'dim' argument.")
-    return finish(out, hash_op(input, dim=dims, keepdim=bool(keepdim)))
+    return _hash_out(out, hash_op(input, dim=dims, keepdim=bool(keepdim)))
 
 
 __all__ = ["hash_tensor", "segment_reduce"]

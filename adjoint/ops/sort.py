@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import I64
+from adjoint.base.dtypes import F32, I64, is_bfloat16
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.gather import taken
@@ -17,8 +17,14 @@ from adjoint.ops.shape import reshape
 _MANY = 64       # times the wanted elements: rows of which the other elements are not sorted
 
 
+def ranked(x: Any) -> Any:
+    """The same numbers where NumPy orders them: bfloat16 with nan, it does not."""
+    return x.astype(F32) if is_bfloat16(x.dtype) else x
+
+
 def order(x: Any, dim: int, descending: bool) -> Any:
     """Indices that sort `x` stably along an axis; nan counts as largest."""
+    x = ranked(x)
     if not descending:
         return x.argsort(dim, "stable")
     back = (slice(None),) * dim + (slice(None, None, -1),)
@@ -33,6 +39,9 @@ def distinct(x: Any, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
         low = flat.min()
         if int(flat.max()) - int(low) <= 2 * flat.size:
             return _tallied(flat, low, inverse)
+    if is_bfloat16(flat.dtype):
+        values, back, many = distinct(ranked(flat), inverse, counts)
+        return values.astype(flat.dtype), back, many
     at = flat.argsort(kind="stable") if inverse else None
     ordered = flat[at] if inverse else np.sort(flat)
     new = np.ones(flat.size, bool)
@@ -127,6 +136,7 @@ def _few_largest(x: Any, k: int, largest: bool) -> Any:
 def _topk_impl(x: Any, /, *, k: int, dim: int, largest: bool) -> Any:
     if not x.ndim:
         return np.array(x), np.zeros((), np.int64)
+    given, x = x, ranked(x)
     n = x.shape[dim]
     plain = 0 < k * 8 < n and x.size and x.dtype.kind in "fiu" and not (
         x.dtype.kind == "f" and np.isnan(x).any())
@@ -141,7 +151,7 @@ def _topk_impl(x: Any, /, *, k: int, dim: int, largest: bool) -> Any:
         at = taken(cut, inner, dim)
     else:
         at = _first(order(x, dim, largest), k, dim)
-    return taken(x, at, dim), at
+    return taken(given, at, dim), at
 
 
 def _topk_infer(x: Aval, *, k: int, dim: int, largest: bool) -> Any:
@@ -197,7 +207,7 @@ def _one(place: Any) -> Any:
     def impl(x: Any, /, *, dim: int, keepdim: bool, k: int) -> Any:
         if not x.ndim:
             return np.array(x), np.zeros((), np.int64)
-        at = place(x, k, dim)
+        at = place(ranked(x), k, dim)
         values = np.take_along_axis(x, at, dim)
         return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
     return impl

@@ -40,6 +40,7 @@ from adjoint.ops.pointwise import (
 from adjoint.ops.public import public, typed
 from adjoint.ops.ranges import spaced
 from adjoint.ops.shape import (
+    clone_op,
     expand_op,
     narrow_op,
     permute_op,
@@ -310,6 +311,8 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
         raise ShapeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by "
                          f"the square of upscale_factor, but input.size(-3)={c} is not divisible by"
                          f" {r * r}")
+    if r == 1:
+        return clone_op(input)
     k = len(lead)
     x = reshape(input, (*lead, c // (r * r), r, r, h, w))
     x = permute_op(x, dims=(*range(k), k, k + 3, k + 1, k + 4, k + 2))
@@ -327,6 +330,8 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
         raise ShapeError("pixel_unshuffle expects height and width to be divisible by "
                          f"downscale_factor, but input.size(-2)={h}, input.size(-1)={w} are not "
                          f"divisible by {r}")
+    if r == 1:
+        return clone_op(input)
     k = len(lead)
     x = reshape(input, (*lead, c, h // r, r, w // r, r))
     x = permute_op(x, dims=(*range(k), k, k + 2, k + 4, k + 1, k + 3))
