@@ -276,7 +276,8 @@ def test_layouts_inside_of_transforms() -> None:
     (lambda x, m: m.clone().addmm_(0, 2, m, m)[0], [6.0, 8.0]),
     (lambda x, m: ad.addmm(0, m, 2, m, m)[0], [6.0, 8.0]),
     (lambda x, m: ad.baddbmm(1, m[None], m[None], m[None])[0, 1], [10.0, 14.0])])
-def test_a_factor_by_position_as_older_programs_give_it(call, want):
+def test_a_factor_by_position_as_older_programs_give_it(call, want, monkeypatch):
+    monkeypatch.setattr("adjoint.core.modes.warn_always", [True])      # it is said once otherwise
     x, m = ad.tensor([1.0, 2.0]), ad.tensor([[1.0, 1.0], [2.0, 3.0]])
     with pytest.warns(UserWarning, match="This overload of .* is deprecated"):
         got = call(x, m)

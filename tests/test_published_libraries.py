@@ -438,3 +438,20 @@ def test_helpers_about_devices() -> None:
     with pytest.raises(ValueError, match="Expected a non cpu device, but got: cpu"):
         _utils._get_device_index("cpu")
     assert _utils._get_all_device_indices() == [] and _utils._get_available_device_type() is None
+
+
+def test_bounds_of_integers_by_keyword() -> None:
+    x = ad.zeros(4)
+    for made in (ad.randint_like(x, high=2), ad.randint_like(x, 2), ad.randint_like(x, 0, 2),
+                 ad.randint(high=2, size=(4,)), ad.randint(2, (4,))):
+        assert made.shape == (4,) and set(made.tolist()) <= {0, 1}
+    assert ad.randint(low=5, high=6, size=(2,)).tolist() == [5, 5]
+    assert ad.cuda.random.get_rng_state_all() == [] and ad.cuda.random.manual_seed(0) is None
+
+
+def test_an_overflow_of_a_product_is_inf_without_a_word() -> None:
+    """Warnings are errors in these tests."""
+    big = ad.full((2, 2, 2), 1e200, dtype=ad.float64)
+    for product in (big @ big, big[0] @ big[0], big[0] @ big[0, 0], big[0, 0] @ big[0, 0],
+                    ad.dot(big[0, 0], big[0, 1]), ad.mv(big[0], big[0, 0])):
+        assert ad.isinf(product).all()

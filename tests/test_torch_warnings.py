@@ -177,7 +177,8 @@ def test_a_call_that_warns_is_not_replayed_in_silence() -> None:
     "t.addcmul(x, 2, x, x)", "x.clone().addcmul_(2, x, x)", "t.addcdiv(x, 2, x, x)",
     "x.clone().addcdiv_(2, x, x)"])
 @pytest.mark.filterwarnings("ignore:This overload of")
-def test_numbers_by_position_as_in_old_programs(call: str) -> None:
+def test_numbers_by_position_as_in_old_programs(call: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr("adjoint.core.modes.warn_always", [True])      # it is said once otherwise
     ours, theirs = (eval(call, {"t": t, "x": t.tensor([1.0, 3.0])}) for t in (ad, torch))
     assert ours.tolist() == theirs.tolist()
     with pytest.warns(UserWarning, match="^This overload of .* is deprecated:"):

@@ -214,8 +214,8 @@ class CUDAGraph(_OfDevice):
 
 
 def __getattr__(name: str) -> Any:
-    if name == "amp":
-        return importlib.import_module("adjoint.cuda.amp")
+    if name in ("amp", "random"):
+        return importlib.import_module(f"adjoint.cuda.{name}")
     if name.endswith("Tensor") and (
             found := importlib.import_module("adjoint.legacy").CUDA.get(name)):
         return found

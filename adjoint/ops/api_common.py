@@ -26,7 +26,7 @@ from adjoint.base.dtypes import (
 )
 from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError, instead_of
 from adjoint.core.bind import function_of
-from adjoint.core.modes import warn
+from adjoint.core.modes import warn_once
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.family import generated
@@ -391,8 +391,8 @@ def older(f: Callable[..., Any], factors: tuple[str, ...], *args: Any, out: Any 
             or len(factors) == 1 and args[1] is not numbers[0]:
         raise TypeError(f"{f.__name__}() takes {len(args) - 1} positional arguments but "
                         f"{len(args)} were given: give {' and '.join(factors)} by keyword")
-    warn(f"This overload of {f.__name__} is deprecated:\n  give {' and '.join(factors)} by "
-         "keyword, behind the tensors")
+    warn_once(f"This overload of {f.__name__} is deprecated:\n  give {' and '.join(factors)} by "
+              "keyword, behind the tensors")
     given = dict(zip(factors, numbers, strict=False))
     return f(*tensors, **given) if out is None else f(*tensors, **given, out=out)
 

@@ -75,13 +75,16 @@ _wide_product = through_float32(_product)
 
 
 def matrices(a: Any, b: Any) -> Any:
-    """The product of two matrices: for small ones `dot` takes half of the time of `matmul`."""
+    """The product of matrices or vectors: of small ones `dot` takes half of matmul's time."""
     return a.dot(b)
 
 
 def _matmul(a: Any, b: Any) -> Any:
     if a.dtype is b.dtype and (a.dtype is F32 or a.dtype is F64):
-        return matrices(a, b) if a.ndim == 2 == b.ndim else np.matmul(a, b)
+        if a.ndim <= 2 and b.ndim <= 2:
+            return matrices(a, b)
+        with np.errstate(over="ignore", invalid="ignore"):     # (`dot` does not warn)
+            return np.matmul(a, b)
     if a.dtype != b.dtype:
         raise TypeError("operands of different dtypes")      # put into words by infer
     return _wide_product(a, b)

@@ -141,13 +141,19 @@ _like("rand_like", _uniform, _uniform)
 _like("randn_like", _normal, lambda s, shape, dtype: _normal(s, shape, dtype, single=True))
 
 
+def _bounds(low: Any, high: Any) -> tuple[Any, Any]:
+    """The least integer and the one above the greatest; one number alone is the latter."""
+    return (0, low) if high is None else (low or 0, high)
+
+
 @public(method=False)
-def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = None,
+def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: Any = None,
             out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False) -> Tensor:
     """Integers in [low, high): randint(high, size) or randint(low, high, size)."""
     if size is None:
-        low, high, size = 0, low, high
+        low, high, size = None, low, high
+    low, high = _bounds(low, high)
     low, high = int(low), int(high)
     if low >= high:
         raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
@@ -165,12 +171,11 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = No
 
 @public(method=False)
 @typed
-def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None,
+def randint_like(input: Tensor, low: Any = None, high: Any = None, *, dtype: Any = None,
                  device: Any = None, memory_format: Any = None, **_: Any) -> Tensor:
     """`randint` of the shape and dtype of `input`, and of its order in memory (or that of
     `memory_format`)."""
-    if high is None:
-        low, high = 0, low
+    low, high = _bounds(low, high)
     where, shape, axes = device or device_name(input), tuple(input.shape), None
     if _laid(input):
         axes = order_like(input, memory_format)
