@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -246,6 +247,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         elif isinstance(ct, np.ndarray) and (id(ct) in seeds or ct.base is not None
                                              or not ct.flags.writeable):
             out.append(wrap(np.array(ct)))
+        elif type(ct) is MetaArray and (id(ct) in seeds or ct.base is not None):
+            out.append(wrap(call(np.array, ct, otherwise=partial(MetaArray, ct.shape, ct.dtype))))
         else:
             out.append(wrap(np.asarray(ct) if not hasattr(ct, "shape") or isinstance(
                 ct, np.generic) else ct))

@@ -39,6 +39,13 @@ def build(fn: Callable[..., Any], *args: Any) -> Any:
     return fn(*args) if running is None else running.build(fn, args)
 
 
+def assume(what: str) -> None:
+    """In a rehearsal: real arrays go another way here, which `what` names; it is not exact."""
+    running = rehearsal.get()
+    if running is not None:
+        running.assume(what)
+
+
 def tell(tensor: Any, make: Callable[[], Any]) -> None:
     """In a rehearsal: `make()` gives the numbers of `tensor`, for code of the package that branches
     on them (`answer`), as long as nothing is written to it."""

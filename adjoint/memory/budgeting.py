@@ -157,7 +157,8 @@ class budget(saved_tensors_hooks, Observer):
         if error is None and not self._active:
             self._tell()
         if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
-            raise self._error(self.live() + needs.asked(error), needs.asked(error)) from error
+            held = alloc.marked() if self._exact else self.live()   # what ran has let go of its own
+            raise self._error(held + needs.asked(error), needs.asked(error)) from error
 
     def _margin(self) -> int:
         return min(MARGIN, self.limit // 64)

@@ -22,6 +22,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.base.provenance import locate
 from adjoint.core.bind import compute
+from adjoint.core.rehearsal import assume
 from adjoint.core.tensor import (
     INFERENCE_CELL,
     Kept,
@@ -360,6 +361,8 @@ def movable(saved: Any, least: int) -> tuple[Any, Any, Any, int] | None:
             return None
         array, cell = t.array, share_cell(t)
         version = saved.version if type(saved) is Kept else cell.version
+    if type(array) is MetaArray:
+        assume("residuals that do not stay where they are")
     if type(array) is not np.ndarray or array.nbytes < least or cell.exposed:
         return None
     owner = owner_of(array)

@@ -87,10 +87,10 @@ class Rehearsal:
             program = self.programs[key] = self._learn(fn, args, kwargs, metas, otherwise)
             self.books.outside(alloc.live_and_peak()[0] - before)
         if program is None:
-            self._note(fn)
+            self.assume(fn)
             return otherwise()
         if not program.known:
-            self._note(args[0] if fn is compute else fn)
+            self.assume(args[0] if fn is compute else fn)
         if program.most:
             self.books.spike(program.most)
         made = [MetaArray(shape, dtype, None, strides) for shape, dtype, strides in program.makes]
@@ -118,7 +118,8 @@ class Rehearsal:
         same = ref() is tensor and array() is tensor.array and tensor._version == version
         return bool(self.build(lambda: ask(make()), ())) if same else None
 
-    def _note(self, what: Any) -> None:
+    def assume(self, what: Any) -> None:
+        """Note what is not known to be as on real arrays."""
         name = what.name if isinstance(what, Op) else getattr(what, "__name__", str(what))
         self.assumed[name] = self.assumed.get(name, 0) + 1
 

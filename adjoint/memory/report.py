@@ -148,7 +148,8 @@ class Report:
         if self.assumed:
             names = ", ".join(sorted(self.assumed))
             lines.append("  not exact: calls too large to be tried, whose temporaries are read off "
-                         f"the same call on smaller arrays: {names}")
+                         "the same call on smaller arrays, or whose bytes hang on values: "
+                         f"{names}")
         return "\n".join(lines)
 
     def fits(self, on: Any) -> bool:

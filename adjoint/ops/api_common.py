@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import (
     F32,
@@ -211,7 +213,8 @@ def value(x: Any, what: str) -> np.ndarray[Any, Any]:
         return np.asarray(x.trace.value(x, what))
     x = raw(x)
     if isinstance(x, MetaArray):
-        raise MetaError(f"{what} needs the values of its operand, and a meta tensor has none")
+        raise MetaError(f"{what} needs the values of its operand, and a meta tensor has none\n"
+                        f"  at {provenance.here(sys._getframe(1))}")
     return np.asarray(x)
 
 

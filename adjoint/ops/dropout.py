@@ -15,6 +15,7 @@ from adjoint.core.bind import bind, masking
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import warn
 from adjoint.core.op import Op, op
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import wrap
 from adjoint.core.trace import mapping
 from adjoint.kernels.dropout_numpy import drawn_mask, dropout_numpy, kept_scale, mask_bytes
@@ -214,9 +215,9 @@ def _alpha(input: Any, p: float, training: bool, shape: tuple[int, ...]) -> Any:
     a = 1.0 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
     bits, whole = _drawn(input, p, shape)
     kept = applied(input, bits, whole, a)
-    if type(bits) is not np.ndarray:
-        return kept
-    ones = np.ones(whole[-len(input.shape):], dtype_of(input))
+    size, dtype = whole[-len(input.shape):], dtype_of(input)
+    ones = np.ones(size, dtype) if type(bits) is np.ndarray else call(
+        np.ones, size, dtype, otherwise=lambda: MetaArray(size, dtype))
     shift = mul(add(applied(ones, bits, whole, 1.0), -1.0), ALPHA * a)
     return add(kept, add(shift, ALPHA * a * p))
 

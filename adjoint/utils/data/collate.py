@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.public import FUNCTIONS
 
@@ -54,13 +56,16 @@ def default_convert(data: Any) -> Any:
     return data
 
 
-def _stack(arrays: list[np.ndarray]) -> Tensor:
+def _stack(arrays: list[Any]) -> Tensor:
     shapes = [a.shape for a in arrays]
     if len(set(shapes)) > 1:
         odd = next(i for i, s in enumerate(shapes) if s != shapes[0])
         raise ShapeError(f"default_collate: stack expects each tensor to be equal size, but got "
                          f"{list(shapes[0])} at entry 0 and {list(shapes[odd])} at entry {odd}; "
                          f"pad or crop the items, or pass a collate_fn")
+    if any(type(a) is MetaArray for a in arrays):
+        whole, dtype = (len(arrays), *arrays[0].shape), arrays[0].dtype
+        return wrap(call(np.stack, arrays, otherwise=lambda: MetaArray(whole, dtype)))
     return wrap(np.stack(arrays))
 
 
