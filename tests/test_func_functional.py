@@ -113,3 +113,20 @@ def test_mistakes() -> None:
         ours.jacobian(one, 3.0)
     with pytest.raises(ValueError, match="left out"):
         ours.jvp(one, ad.tensor(X))
+
+
+def test_options_that_pytorch_refuses() -> None:
+    f, x, eye = ad.autograd.functional, ad.ones(2, requires_grad=True), ad.eye(2)
+    for call in (lambda: f.jacobian(ad.sin, x, strategy="sideways"),
+                 lambda: f.hessian(ad.sum, x, outer_jacobian_strategy="sideways")):
+        with pytest.raises(AssertionError, match="Expected strategy to be either"):
+            call()
+    with pytest.raises(NotImplementedError, match="for `vectorize=True`"):
+        f.hessian(ad.sum, x, outer_jacobian_strategy="forward-mode")
+    y = x ** 2
+    for given, words in ((None, "implicitly created only for scalar"),
+                         (ad.ones(2), "a mismatch was detected")):
+        with pytest.raises(RuntimeError, match=words):
+            ad.autograd.grad(y, x, given, is_grads_batched=True)
+    with pytest.raises(ValueError, match=r"got sizes \[2, 1\] for the mapped dimension"):
+        ad.autograd.grad([y, y * 1], x, [eye, eye[:1]], is_grads_batched=True)

@@ -410,3 +410,31 @@ class TestVersionErrorText:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
         np.testing.assert_array_equal(values(x.grad), [10.0, 20.0])
+
+
+def test_a_view_that_was_made_a_leaf_is_not_written_to() -> None:
+    base = ad.ones(3)
+    view = base[:2]
+    view.requires_grad_()
+    assert view.is_leaf and not base.requires_grad
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad is being"):
+        view.mul_(2)
+    (view * 2).sum().backward()
+    assert view.grad.tolist() == [2.0, 2.0] and base.tolist() == [1.0, 1.0, 1.0]
+    other = ad.ones(3)[:2]
+    other.mul_(ad.ones(2, requires_grad=True))
+    assert other.requires_grad and not other.is_leaf
+
+
+def test_pieces_that_may_be_written_to() -> None:
+    x = ad.arange(4.0, requires_grad=True)
+    for name, size in (("unsafe_split", 2), ("unsafe_chunk", 2),
+                       ("unsafe_split_with_sizes", [2, 2])):
+        a, b = getattr(ad, name)(x * 1, size)
+        assert a.grad_fn.name() == "UnsafeSplitBackward0" and not a._is_view() and b.output_nr == 1
+        (g,) = ad.autograd.grad((a.mul_(3) * b).sum(), x)
+        assert g.tolist() == [6.0, 9.0, 0.0, 3.0]
+    parts = (x * 1).split([1, 3])
+    assert parts[0].grad_fn.name() == "SplitWithSizesBackward0" and parts[0]._is_view()
+    with pytest.raises(RuntimeError, match="Output 0 of SplitWithSizes is a view and is being"):
+        parts[0].mul_(2)

@@ -275,10 +275,20 @@ def _batched(outputs: Any, targets: tuple[Any, ...], grad_outputs: Any, keep: bo
     for i, (t, g) in enumerate(zip(_as_tuple(outputs), gs, strict=False)):
         t = t.aval if isinstance(t, GradientEdge) else t
         if g is not None and tuple(g.shape[1:]) != tuple(t.shape):
-            raise ShapeError(f"If `is_grads_batched=True`, we interpret the first dimension of each"
-                             f" grad_output as the batch dimension: grad_output[{i}] has a shape of"
-                             f" {g.shape}, expected (B, *{tuple(t.shape)})")
-    size = next(g.shape[0] for g in gs if g is not None)
+            raise ShapeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
+                "as the batch dimension. The sizes of the remaining dimensions are expected to "
+                f"match the shape of corresponding output, but a mismatch was detected: grad_output"
+                f"[{i}] has a shape of {g.shape} and output[{i}] has a shape of {tuple(t.shape)}: "
+                f"expected (B, *{tuple(t.shape)})")
+    sizes = [g.shape[0] for g in gs if g is not None]
+    if not sizes:
+        raise AutogradError("grad can be implicitly created only for scalar outputs: with "
+                            "is_grads_batched=True, grad_outputs have to be given")
+    if len(set(sizes)) > 1:
+        raise ShapeError("vmap: Expected all tensors to have the same size in the mapped dimension,"
+                         f" got sizes {sizes} for the mapped dimension")
+    size = sizes[0]
     rows = []
     for k in range(size):
         row = tuple(None if g is None else g[k] for g in gs)

@@ -440,6 +440,17 @@ def _keep(node: Any, args: tuple[Any, ...], original: list[Any], outs: list[Any]
         node.saved = tuple(saved)
 
 
+class InplaceFunction(Function):
+    """A Function with a flag that says whether it writes into its operand (torchvision's old ones
+    derive from it)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = inplace
+
+
+FunctionMeta, BackwardCFunction = _FunctionMeta, FunctionNode       # PyTorch's names
+
+
 class Error(WideNode):
     """A node that explains why it cannot be run."""
 

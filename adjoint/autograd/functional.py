@@ -14,12 +14,20 @@ import numpy as np
 from adjoint.autograd.api import grad
 from adjoint.autograd.forward import Forward, ForwardTensor
 from adjoint.autograd.modes import enable_grad, set_grad_enabled
-from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
+from adjoint.base.errors import (
+    ArgumentError,
+    AssertedError,
+    AutogradError,
+    NotSupported,
+    ShapeError,
+)
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func import jacfwd, jacrev, vmap
 from adjoint.func import jvp as jvp_of
 from adjoint.ops.shape import identity_op, reshape, stack_op
 
+_FORWARD = ("Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly "    # (sic)
+            "implemented for `vectorize=True`. ({})")
 _OUTPUTS = "outputs of the user-provided function"
 
 
@@ -185,16 +193,18 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
             [0., 4.]])
     """
     if strategy not in ("reverse-mode", "forward-mode"):
-        raise ArgumentError("Expected strategy to be either \"forward-mode\" or "
-                            f"\"reverse-mode\", got {strategy!r}")
+        raise AssertedError('Expected strategy to be either "forward-mode" or "reverse-mode". '
+                            'Hint: If your function has more outputs than inputs, "forward-mode" '
+                            'tends to be more performant. Otherwise, prefer to use "reverse-mode". '
+                            f"(got {strategy!r})")
     many, given = _tuple(inputs, "inputs", "jacobian")
     if vectorize and strict:
         raise AutogradError("torch.autograd.functional.jacobian: `strict=True` and "
-                            "`vectorized=True` are not supported together. Set one to False")
+                            "`vectorized=True` are not supported together. Please either set "
+                            "`strict=False` or `vectorize=False`.")
     if strategy == "forward-mode":
         if not vectorize:
-            raise NotImplementedError("Computing Jacobian using forward-AD is only implemented for "
-                                      "`vectorize=True`.")
+            raise NotSupported(_FORWARD.format("jacobian"))
         return _batched(func, given, many, create_graph, forward=True)
     if vectorize:
         return _batched(func, given, many, create_graph, forward=False)
@@ -274,6 +284,11 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
             [ 0., 12.]])
     """
     many, given = _tuple(inputs, "inputs", "hessian")
+    if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
+        raise AssertedError('Expected strategy to be either "forward-mode" or "reverse-mode". '
+                            f"(got {outer_jacobian_strategy!r})")
+    if outer_jacobian_strategy == "forward-mode" and not vectorize:
+        raise NotSupported(_FORWARD.format("hessian"))
     if outer_jacobian_strategy == "forward-mode" or vectorize:
         nums = tuple(range(len(given)))
         outer = jacfwd if outer_jacobian_strategy == "forward-mode" else jacrev

@@ -374,7 +374,8 @@ def refuse_rewriting(target: Tensor) -> None:
     if born in _REFUSED:
         which = f"Output {target.output_nr} of {node.forward_name}" if node else "This tensor"
         raise AutogradError(_REFUSED[born].format(which=which))
-    if base._rg and base.is_leaf:
+    owner = base if base._rg else target              # a view can be made a leaf of its own
+    if owner._rg and owner.is_leaf:
         raise AutogradError(
             "a view of a leaf Variable that requires grad is being used in an in-place "
             f"operation.\n  at {provenance.here(sys._getframe(2))}\n"

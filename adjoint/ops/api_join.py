@@ -30,6 +30,7 @@ from adjoint.ops.shape import (
     reshape,
     select_op,
     split_op,
+    split_with_sizes_op,
     stack_op,
     unbind_op,
 )
@@ -187,6 +188,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
         if sum(parts) != n or any(p < 0 for p in parts):
             raise ShapeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input "
                              f"tensor's size at dimension {dim}), but got split_sizes={parts}")
+        return split_with_sizes_op(tensor, sizes=tuple(parts), dim=d)
     return split_op(tensor, sizes=tuple(parts), dim=d)
 
 

@@ -55,6 +55,7 @@ from adjoint.ops.shape import (
     pad_zero_op,
     reshape,
     squeeze_op,
+    unsafe_split_op,
     unsqueeze_op,
 )
 from adjoint.ops.sort import sort_op
@@ -104,15 +105,12 @@ _copied("view_copy", lambda input, size: reshape(input, tuple(size)))
 
 
 def _unsafe(name: str, split: Any) -> None:
-    """Declare a splitting whose results may be written to."""
-    def f(input: Any, *args: Any, **kwargs: Any) -> Any:
-        parts = split(input, *args, **kwargs)
-        for part in parts:
-            if part._creation == "multi":
-                part._creation = ""
-        return parts
+    """Declare a splitting whose results may be written to: they are copies here."""
+    def f(input: Any, size: Any, dim: int = 0) -> Any:
+        sizes = tuple([part.shape[dim] for part in split(input, size, dim)])
+        return unsafe_split_op(input, sizes=sizes, dim=one_dim(input, dim))
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"`{split.__name__}`, whose results may be written to."
+    f.__doc__ = f"`{split.__name__}` into copies, which may be written to."
     public(name)(f)
 
 

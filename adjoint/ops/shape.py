@@ -405,10 +405,17 @@ def _declare_split(name: str, **fields: Any) -> Any:
     return register(record, function_of(record))
 
 
-split_op: Any = _declare_split(
-    "split", impl=_split_impl,
-    infer=lambda x, *, sizes, dim: tuple(_resized(x, dim, n) for n in sizes),
-    vjp={"x": _split_vjp}, jvp={"x": None}, batch=batch_shift_dim, view=True)
+def _declare_sized(name: str, impl: Any, view: bool) -> Any:
+    return _declare_split(
+        name, impl=impl, infer=lambda x, *, sizes, dim: tuple(_resized(x, dim, n) for n in sizes),
+        vjp={"x": _split_vjp}, jvp={"x": None}, batch=batch_shift_dim, view=view)
+
+
+split_op: Any = _declare_sized("split", _split_impl, True)
+split_with_sizes_op: Any = _declare_sized("split_with_sizes", _split_impl, True)
+unsafe_split_op: Any = _declare_sized(
+    "unsafe_split", lambda x, /, *, sizes, dim: tuple(
+        [p.copy() for p in _split_impl(x, sizes=sizes, dim=dim)]), False)
 unbind_op: Any = _declare_split(
     "unbind", impl=lambda x, /, *, dim: tuple([x[(*_slicer(dim, i), ...)]
                                                for i in range(x.shape[dim])]),
