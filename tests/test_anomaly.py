@@ -116,3 +116,37 @@ def test_large_finite_values_are_finite() -> None:
     assert not_finite(np.full(8, 3e38, np.float32)) == ""
     assert not_finite(np.full(8, 1e308)) == ""
     assert not_finite(np.arange(4)) == ""
+
+
+def test_rules_that_raise_are_told_when_their_backward_ends() -> None:
+    """Also where a handler inside of the block catches the error, and one walk runs in another."""
+    class Fails(ad.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            inner = ad.ones(1, requires_grad=True)
+            with ad.enable_grad():
+                (inner * inner).sum().backward()
+            raise KeyError("mine")
+
+    x = ad.ones(2, requires_grad=True)
+    with detect_anomaly():
+        with pytest.warns(UserWarning, match="Error detected in FailsBackward. Trace") as told:
+            with pytest.raises(KeyError):
+                Fails.apply(x).sum().backward()
+        assert len(told) == 1 and "Fails.apply(x)" in str(told[0].message)
+        (x * x).sum().backward()
+
+
+def test_metadata_of_nodes_as_pytorch_has_it(monkeypatch: Any) -> None:
+    x = ad.ones(2, requires_grad=True)
+    with detect_anomaly():
+        assert (x * x).grad_fn.metadata == {}
+        monkeypatch.setattr("adjoint.autograd.anomaly.as_pytorch", [True])
+        y = (x ** 3).sum()
+        (g,) = ad.autograd.grad(y, x, create_graph=True)
+    assert "(x ** 3).sum()" in y.grad_fn.metadata["traceback_"][0]
+    assert g.grad_fn.metadata["parent_"].name() == "PowBackward0"

@@ -135,3 +135,54 @@ def test_two_threads_may_meet_in_the_first_call_of_an_operation() -> None:
     for _ in range(2):
         np.testing.assert_allclose(own._first(x), np.expm1(x))
     np.testing.assert_allclose(ad.expm1(ad.from_numpy(x)).numpy(), np.expm1(x))
+
+
+class Deep(ad.autograd.Function):
+    """x - 1, whose backward runs a backward of its own until x is 0."""
+
+    seen: list[tuple[bool, bool]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.x = x.detach() - 1
+        return ctx.x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        Deep.seen.append((ad.is_grad_enabled(), ad.is_autocast_enabled("cpu")))
+        if ctx.x <= 0:
+            return g
+        with ad.enable_grad():
+            Deep.apply(ctx.x.requires_grad_()).sum().backward()
+        return g * 2
+
+
+def test_backward_inside_of_backward_to_any_depth() -> None:
+    """Deeper than Python's stack; the modes are those of the caller at every level."""
+    Deep.seen.clear()
+    x = ad.tensor(500.0, requires_grad=True)
+    Deep.apply(x).backward()
+    assert x.grad.item() == 2.0 and Deep.seen == [(False, False)] * 500
+    (g,) = ad.autograd.grad(Deep.apply(x), x, create_graph=True)
+    assert g.item() == 2.0 and Deep.seen[500] == (True, False)
+
+
+def test_a_failure_deep_inside_arrives() -> None:
+    class Fails(ad.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.x = x.detach() - 1
+            return ctx.x.detach()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            if ctx.x <= 0:
+                raise KeyError("at the bottom")
+            with ad.enable_grad():
+                Fails.apply(ctx.x.requires_grad_()).sum().backward()
+
+    with pytest.raises(KeyError, match="at the bottom"):
+        Fails.apply(ad.tensor(100.0, requires_grad=True)).backward()
+    x = leaf([3.0])
+    (x * x).sum().backward()                       # and the next backward runs as ever
+    exact(x.grad, [6.0])

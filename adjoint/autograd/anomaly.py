@@ -13,7 +13,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.errors import AutogradError
-from adjoint.core.modes import Observer, warn, watchers
+from adjoint.core.modes import Observer, as_pytorch, warn, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor
 
 
@@ -68,7 +68,7 @@ class _Check(Observer):
         self.check_nan, self.check_inf = check_nan, check_inf
         self.check_forward = check_forward
         self.saved: Any = None
-        self.running: Any = None         # the node whose rules run
+        self.running: list[Any] = []     # per walk, the node whose rules run
 
     def bad(self, array: Any) -> str:
         """"nan", "inf" or "", of what is looked for."""
@@ -80,13 +80,23 @@ class _Check(Observer):
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
         """An op has computed."""
+        self._note(node)
         if self.check_forward and not op.view:
             self._forward(op.name, node, args, made)
 
     def forward(self, node: Any, args: Any, made: Any) -> None:
         """A custom function has (ops are seen in `after`)."""
+        self._note(node)
         if self.check_forward and node.plan is None:
             self._forward(node.name(), node, args, made)
+
+    def _note(self, node: Any) -> None:
+        """For programs written for PyTorch: where a node was made, and by whose backward, in its
+        `metadata`; here every node knows its line without that."""
+        if as_pytorch[0] and node is not None:
+            node.metadata["traceback_"] = [_call(node) + "\n"]
+            if self.running and self.running[-1] is not None:
+                node.metadata["parent_"] = self.running[-1]
 
     def _forward(self, name: str, node: Any, args: Any, made: Any) -> None:
         for i, t in enumerate(made):
@@ -100,13 +110,27 @@ class _Check(Observer):
                 raise _error("forward", name, place, i, t.array, kind,
                              [_stats(a) for a in args if isinstance(a, (Tensor, np.ndarray))])
 
+    def begin_walk(self, walk: Any) -> None:
+        """A backward begins, maybe inside of another."""
+        self.running.append(None)
+
+    def end_walk(self, walk: Any) -> None:
+        """It has ended; where rules raised, tell which."""
+        failed = self.running.pop() if self.running else None
+        if failed is not None:
+            _tell(failed)
+
     def before_backward(self, node: Any, ct: Any) -> None:
         """Hold the residuals, which are released before `backward` is told."""
-        self.saved, self.running = node.saved, node
+        self.saved = node.saved
+        if self.running:
+            self.running[-1] = node
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
         """After a node's rules have run."""
-        saved, self.saved, self.running = self.saved, None, None
+        saved, self.saved = self.saved, None
+        if self.running:
+            self.running[-1] = None
         if not self.check_nan and not self.check_inf:
             return
         for i, r in enumerate(results):
@@ -124,10 +148,16 @@ class _Check(Observer):
 
 def _tell(node: Any) -> None:
     """Warn which call made the node that fails, as PyTorch does."""
+    warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
+         + _call(node))
+
+
+def _call(node: Any) -> str:
+    """The user's call that made a node, as a traceback has it."""
     line = provenance.source_line(node.code, node.lasti)
-    at = f"  File \"{node.code.co_filename}\", line {provenance.line_of(node.code, node.lasti)}, " \
-         f"in {node.code.co_name}\n    {line}" if node.code else "  unknown place"
-    warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{at}")
+    return f"  File \"{node.code.co_filename}\", line " \
+           f"{provenance.line_of(node.code, node.lasti)}, in {node.code.co_name}\n    {line}" \
+        if node.code else "  unknown place"
 
 
 def _residuals(node: Any, saved: Any) -> list[str]:
@@ -192,7 +222,8 @@ class detect_anomaly:
     def __init__(self, check_nan: bool = True, check_inf: bool = False,
                  check_forward: bool = False) -> None:
         if type(self) is detect_anomaly and not (check_inf or check_forward):
-            warn("Anomaly Detection has been enabled. It looks for NaN in every gradient, which "
+            warn("Anomaly Detection has been enabled. This mode will increase the runtime and "
+                 "should only be enabled for debugging: it looks for NaN in every gradient, which "
                  "takes up to a tenth of a step's time.")
         self.check = _Check(check_nan, check_inf, check_forward)
         self._held: list[Any] = []
@@ -202,9 +233,6 @@ class detect_anomaly:
 
     def __exit__(self, *exc: object) -> None:
         watchers.pop(self._held.pop())
-        if exc[0] is not None and self.check.running is not None:
-            _tell(self.check.running)          # its rules raised
-        self.check.running = None
 
 
 class set_detect_anomaly(detect_anomaly):

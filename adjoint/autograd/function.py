@@ -5,9 +5,11 @@ and `output.grad_fn` shows it.
 """
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -40,6 +42,37 @@ from adjoint.core.tensor import (
     share_cell,
     wrap,
 )
+
+DEEP = 20            # backward passes inside of one another that the stack of a thread bears
+
+
+class _Nested(threading.local):
+    """How many backwards of Functions are running in this thread."""
+
+    depth = 0
+
+
+_nested = _Nested()
+
+
+def _elsewhere(walk: Any, call: Callable[[], Any]) -> Any:
+    """What `call()` gives in a thread of its own, in this one's modes and inside of `walk`."""
+    from adjoint.autograd import engine  # above this module: its walks run Functions
+    answer: list[Any] = []
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        engine._current.walk = walk
+        try:
+            answer.append(context.run(call))
+        except BaseException as error:
+            answer.append(error)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if isinstance(answer[0], BaseException):
+        raise answer[0]
+    return answer[0]
 
 
 class FunctionCtx:
@@ -140,9 +173,20 @@ class FunctionNode(WideNode):
             raise AutogradError(freed_message(self))
         given = (ct or [None] * self.ports) if self.ports else [ct]
         grads = [self._incoming(walk, c, i) for i, c in enumerate(given)]
-        results = self.function._pull(self.ctx, *grads)
+        results = self._run(walk, grads)
         results = results if isinstance(results, tuple) else (results,)
         return self._checked(walk, list(results))
+
+    def _run(self, walk: Any, grads: list[Any]) -> Any:
+        """The user's backward. It may call backward itself, to a depth that Python's stack has not:
+        every so many of them go on in a thread of their own, which this one waits for."""
+        if _nested.depth >= DEEP:
+            return _elsewhere(walk, lambda: self.function._pull(self.ctx, *grads))
+        _nested.depth += 1
+        try:
+            return self.function._pull(self.ctx, *grads)
+        finally:
+            _nested.depth -= 1
 
     def _incoming(self, walk: Any, ct: Any, i: int) -> Any:
         if ct is not None:
