@@ -242,6 +242,35 @@ def test_functions_of_a_pair(name: str, f: Any, bound: float) -> None:
         assert np.array_equal(np.signbit(got[real]), np.signbit(want[real]))
 
 
+def test_hypot_of_float64() -> None:
+    rng = np.random.default_rng(6)
+    edges = [*EDGES, 5e-324, 1e-310, 1e-160, 1e160, 1.7e308, 2.0**500, 2.0**-500]
+    pairs = [m.ravel() for m in np.meshgrid(*[np.array(edges)] * 2)]
+    wide = [np.exp2(rng.uniform(-1070, 1020, 20000)) for _ in range(2)]
+    for x, y in (pairs, wide, [wide[0], wide[0] * rng.random(20000)]):
+        with np.errstate(all="ignore"):
+            want = np.hypot(x.astype(np.longdouble), y.astype(np.longdouble))
+            got = compiled("hypot", "double", 8, 2)(x, y)
+        assert ulp_error(got, want) <= 1.1
+
+
+@pytest.mark.parametrize(("base", "dtype", "lanes"), [("float", np.float32, 16),
+                                                     ("double", np.float64, 8)])
+def test_nextafter_is_numpys(base: str, dtype: Any, lanes: int) -> None:
+    rng = np.random.default_rng(7)
+    limits = np.finfo(dtype)
+    edges = np.array([*EDGES, limits.max, limits.min, limits.tiny, limits.smallest_subnormal],
+                     dtype)
+    pairs = [m.ravel() for m in np.meshgrid(edges, edges)]
+    patterns = rng.integers(-2**63, 2**63 - 1, 4096).view(dtype)
+    for x, y in (pairs, (patterns, patterns[::-1].copy())):
+        with np.errstate(all="ignore"):
+            want, got = np.nextafter(x, y), compiled("nextafter", base, lanes, 2)(x, y)
+        real = ~np.isnan(want)
+        assert np.array_equal(np.isnan(got), ~real)
+        assert got[real].tobytes() == want[real].tobytes()
+
+
 def test_erfc_error() -> None:
     mpmath = pytest.importorskip("mpmath")
     x = np.concatenate([np.linspace(-5, 11, 1201), [0.0, -0.0, np.inf, -np.inf, 1e-30, 1e30]])
@@ -280,7 +309,7 @@ RARE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 def test_functions_that_c_lacks(name: str) -> None:
     """Against the NumPy forms, which the tests of operations hold to stated values."""
     reference, draw = RARE[name]
-    assert frozenset(RARE) == mathlib.RARE
+    assert frozenset(RARE) | {"hypot", "nextafter"} == mathlib.RARE      # (those of two)
     x = np.concatenate([draw(np.random.default_rng(6).random(20000)), np.array(EDGES)])
     with np.errstate(all="ignore"):
         want = reference(x.astype(np.float32).astype(np.float64))

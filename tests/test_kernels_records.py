@@ -222,6 +222,10 @@ def linear(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c), d(17, c), d(17)], {}
 
 
+def two(d: Draw, r: int, c: int) -> Sample:
+    return [d(r, c), d(r, c)], {}
+
+
 def mm(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c), d(c, 19)], {}
 
@@ -288,7 +292,7 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "cummin": running, "nll_loss": nll_loss, "nll_loss_backward": nll_loss_backward,
     "constant_pad_zero": pad, "constant_pad": pad_by_number, "glu": glu,
     "glu_backward": glu_backward, "where": where, "masked_fill": masked_fill,
-    "multi_margin": multi_margin,
+    "multi_margin": multi_margin, "nextafter": two,
     "multi_margin_backward": multi_margin_backward,
 }
 

@@ -161,3 +161,18 @@ def test_public_forms():
         special.ndtr(2.0)
     assert special.zeta(2.0, x).shape == (2,)
     assert special.ndtr(ad.tensor([1, 2])).dtype == ad.float32
+
+
+@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+@pytest.mark.parametrize("size", [1, 9000])
+def test_sums_of_exponentials_with_infinities(name: str, size: int) -> None:
+    inf = np.inf
+    a = np.tile([0.0, 1.0, -inf, inf, 1.0, inf, -inf, 800.0], size)
+    b = np.tile([0.0, 1.0, 1.0, 1.0, inf, -inf, -inf, -800.0], size)
+    x, y = (ad.tensor(v, requires_grad=True) for v in (a, b))
+    out = getattr(ad, name)(x, y)
+    out.backward(ad.ones_like(out))
+    assert np.allclose(out.detach().numpy(), getattr(np, name)(a, b), rtol=1e-15)
+    of_a = np.tile([0.5, 0.5, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0], size)
+    of_b = np.tile([0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0], size)
+    assert np.array_equal(x.grad.numpy(), of_a) and np.array_equal(y.grad.numpy(), of_b)

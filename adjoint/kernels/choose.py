@@ -88,6 +88,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("moves", "pad") for n in ("constant_pad", "constant_pad_zero")},
     "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),
     **{n: ("loops", "where") for n in ("where", "masked_fill")}, "plus": ("loops", "plus"),
+    "nextafter": ("loops", "nextafter"),
     "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
     "allocator": ("alloc", "install"),
 }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from adjoint.kernels import codegen, launch, llvm, threads
 from adjoint.kernels.codegen import BOOL, Frame
-from adjoint.kernels.expr import Expr, var, where_
+from adjoint.kernels.expr import Expr, call, var, where_
 from adjoint.kernels.ir import Function, Value, vec
 from adjoint.kernels.order import broadcast_strides, empty, walking_order
 
@@ -260,6 +260,20 @@ def where(c: Array, a: Array, b: Array, out: Array | None = None) -> Any:
         return NotImplemented
     made = kernel(c, a.view(moved), b.view(moved))
     return made if made is NotImplemented else made.view(a.dtype)
+
+
+@functools.cache
+def _next() -> Pointwise | None:
+    return pointwise("nextafter", ["a", "b"], [call("nextafter", var("a"), var("b"))])
+
+
+def nextafter(a: Array, b: Array) -> Any:
+    """The float after a towards b; NotImplemented where NumPy has to: numbers of 16 bits are wider
+    while they are computed."""
+    kernel = _next()
+    if kernel is None or a.dtype is not b.dtype or a.dtype.itemsize == 2:
+        return NotImplemented
+    return kernel(a, b)
 
 
 def _truth_valued(exprs: Sequence[Expr]) -> tuple[bool, ...]:

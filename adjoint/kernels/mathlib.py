@@ -101,7 +101,7 @@ def _made(name: str, base: str) -> Emit | None:
         make = _SINGLE.get(name)
     if make is None and name in RARE:
         make = importlib.import_module("adjoint.kernels.rare_ir").FUNCTIONS[name]
-        return _in_double(make) if base == "float" else make
+        return _in_double(make) if base == "float" and name != "nextafter" else make
     if make is None and name not in LIBM:
         raise KeyError(name)
     return make
@@ -595,5 +595,5 @@ _SINGLE: dict[str, Emit] = {       # float32 alone; the C library has the others
     "atan": _atan, "atan2": _atan2,
 }
 RARE = frozenset(       # (loaded when used)
-    "erfc lgamma digamma trigamma erfinv ndtri ndtr log_ndtr i0 i1 i0e i1e".split())
+    "erfc lgamma digamma trigamma erfinv ndtri ndtr log_ndtr i0 i1 i0e i1e hypot nextafter".split())
 LIBM = frozenset("tan asin acos atan sinh cosh asinh acosh atanh atan2 hypot fmod".split())

@@ -1,8 +1,9 @@
-"""Functions that NumPy and the C library lack, as LLVM IR: log Gamma, its slopes, quantiles, I.
+"""Functions that NumPy and the C library lack, as LLVM IR: log Gamma, its slopes, quantiles, I; and
+two that the C library has, one number at a time.
 
-The formulas are those of `kernels/special.py` and `kernels/bessel.py`, in float64; float32 is
-rounded once. The branches of the reference that few values take (arguments to reflect, far tails)
-run where a lane takes them.
+The formulas of the former are those of `kernels/special.py` and `kernels/bessel.py`, in float64;
+float32 is rounded once. The branches of the reference that few values take (arguments to reflect,
+far tails) run where a lane takes them.
 """
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from adjoint.kernels import bessel, mathlib, special
-from adjoint.kernels.ir import Function, Value, lanes
+from adjoint.kernels.ir import Function, Value, element, lanes, vec
 
 _HALF_LOG_TAU = 0.9189385332046727418
 _ROOT_HALF = 0.70710678118654752440
@@ -189,8 +190,36 @@ def _log_ndtr(f: Function, x: Value) -> Value:
     return _where_any(f, low, y, tail)
 
 
+def _hypot(f: Function, x: Value, y: Value) -> Value:
+    """Squares of numbers that were scaled by a power of two where they would leave the range."""
+    a, b = f.intrinsic("fabs", x), f.intrinsic("fabs", y)
+    least = f.select(a.compare("ogt", b), b, a)
+    most = f.select(a.compare("ogt", b), a, b)
+    high, low = most.compare("ogt", 2.0 ** 500), most.compare("olt", 2.0 ** -500)
+    small, one, large = (f.const(x.ty, v) for v in (2.0 ** -600, 1.0, 2.0 ** 600))
+    scale = f.select(high, small, f.select(low, large, one))
+    back = f.select(high, large, f.select(low, small, one))
+    p, q = most * scale, least * scale
+    root = f.intrinsic("sqrt", f.fma(p, p, q * q)) * back
+    inf = f.const(x.ty, math.inf)
+    return f.select(a.compare("oeq", inf) | b.compare("oeq", inf), inf, root)
+
+
+def _nextafter(f: Function, a: Value, b: Value) -> Value:
+    """The bits of a float, taken for a whole number, count up away from zero."""
+    ty = vec(lanes(a.ty), "i32" if element(a.ty) == "float" else "i64")
+    bits = f.bits(a, ty)
+    away = b.compare("ogt", a) ^ bits.compare("slt", 0)
+    moved = bits + f.select(away, f.const(ty, 1), f.const(ty, -1))
+    sign = 31 if element(ty) == "i32" else 63
+    least = (((f.bits(b, ty) >> sign) << sign) | 1)           # from 0, the side of b
+    moved = f.select(a.compare("oeq", 0.0), least, moved)
+    out = f.select(a.compare("oeq", b), b, f.bits(moved, a.ty))
+    return f.select(a.compare("uno", b), a + b, out)
+
+
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     "erfc": mathlib.erfc_wide, "lgamma": _lgamma, "digamma": _digamma, "erfinv": _erfinv,
     "ndtri": _ndtri, "ndtr": _ndtr, "log_ndtr": _log_ndtr, "trigamma": _trigamma,
     "i0": _modified(0, False), "i1": _modified(1, False), "i0e": _modified(0, True),
-    "i1e": _modified(1, True)}
+    "i1e": _modified(1, True), "hypot": _hypot, "nextafter": _nextafter}

@@ -503,6 +503,7 @@ def install() -> None:
                              (group_norm._rms_kernel.op, _rms_norm_backward)):
         accelerate(record, backward)
     accelerate(OPS["dropout"], _dropout, 1)
+    accelerate(OPS["nextafter"], lambda k, a, b: k(a, b))
     accelerate(OPS["glu"], _glu)
     accelerate(activation._glu_kernel.op, _glu, activation.FEW // 2)
     _recurrent()

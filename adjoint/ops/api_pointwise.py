@@ -488,13 +488,11 @@ def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
     of the one with the larger real part, as PyTorch's does."""
     need_tensors("logaddexp", input, other)
     need_kernel("logaddexp_cpu", "biu", input, other)
-    if is_complex_like(input) or is_complex_like(other):
-        a, b = (p.real_part(x) if is_complex_like(x) else x for x in (input, other))
-        top = p.where_op(p.ge(a, b), input, other)
-        infinite = p.isinf(p.maximum(a, b))
-    else:
-        top = p.maximum(input, other)
-        infinite = p.isinf(top)
+    if not is_complex_like(input) and not is_complex_like(other):
+        return finish(out, p.logaddexp_op(input, other))
+    a, b = (p.real_part(x) if is_complex_like(x) else x for x in (input, other))
+    top = p.where_op(p.ge(a, b), input, other)
+    infinite = p.isinf(p.maximum(a, b))
     safe = p.where_op(infinite, 0.0, top.detach())
     total = p.add(p.exp(p.sub(input, safe)), p.exp(p.sub(other, safe)))
     empty = p.eq(total, 0.0)                     # both operands are -inf, and stay so
@@ -507,8 +505,7 @@ def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
     """log2(2^input + 2^other) without overflow."""
     need_tensors("logaddexp2", input, other)
     need_kernel("logaddexp2_cpu", "biuc", input, other)
-    ln2 = math.log(2)
-    return finish(out, p.div(logaddexp(p.mul(input, ln2), p.mul(other, ln2)), ln2))
+    return finish(out, p.logaddexp2_op(input, other))
 
 
 @public()

@@ -123,6 +123,27 @@ acosh = pointwise("acosh", lambda x: ex.acosh_(x), kind="float")
 atanh = pointwise("atanh", lambda x: ex.atanh_(x), kind="float")
 atan2 = pointwise("atan2", lambda a, b: atan2_(a, b), kind="float")
 hypot = pointwise("hypot", lambda a, b: hypot_(a, b), kind="float", refuses={"biu": "hypot_cpu"})
+
+
+def _log_of_sum(a: Any, b: Any, base: float) -> Any:
+    """log of base^a + base^b in that base, which infinities of one sign leave as they are."""
+    top, low = maximum_(a, b), minimum_(a, b)
+    infinite = abs_(top).eq(math.inf)
+    apart = (where_(infinite, 0.0, low) - where_(infinite, 0.0, top)) * math.log(base)
+    return top + log1p_(exp_(apart)) / math.log(base)
+
+
+def _share_of(a: Any, b: Any, base: float) -> Any:
+    """Of a in that sum; of two that are -inf, which have none, 0."""
+    return where_(a.eq(-math.inf), 0.0, sigmoid_((a - b) * math.log(base)))
+
+
+logaddexp_op = pointwise("logaddexp", lambda a, b: _log_of_sum(a, b, math.e), kind="float",
+                         slope={"a": lambda a, b: _share_of(a, b, math.e),
+                                "b": lambda a, b: _share_of(b, a, math.e)})
+logaddexp2_op = pointwise("logaddexp2", lambda a, b: _log_of_sum(a, b, 2.0), kind="float",
+                          slope={"a": lambda a, b: _share_of(a, b, 2.0),
+                                 "b": lambda a, b: _share_of(b, a, 2.0)})
 sigmoid = pointwise("sigmoid", lambda x: sigmoid_(x), kind="float",
                     slope={"x": lambda out: out * (1 - out)}, why={"out": "σ' = out·(1-out)"})
 logit_op = pointwise("logit", lambda x: log_(x / (1 - x)), kind="float",
