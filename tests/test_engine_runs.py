@@ -159,3 +159,37 @@ def test_residuals_of_a_run_are_checked_and_go() -> None:
         assert all(n.freed is not None for n in nodes if n.plan.kept)
         with pytest.raises(RuntimeError, match="second time"):
             ENDS["given"](out)
+
+
+def test_gradients_that_wait_are_there_when_user_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x of x + f(y) waits until f's node has read what both get; then it needs no copy."""
+    waited: list[int] = []
+    real = sums.settle
+
+    def settle(walk: Any) -> None:
+        waited.append(len(walk.waiting))
+        real(walk)
+    monkeypatch.setattr(sums, "settle", settle)
+    slope = 1 - np.tanh(raw(1) + raw(2) * np.float32(2.0)) ** 2
+    want = raw(3) * slope
+    seen: list[Any] = []
+    for hooked in (False, True):
+        x, y = leaves()
+        z = y * 2.0
+        if hooked:
+            z.register_hook(lambda g, x=x: seen.append(x.grad.numpy().copy()))
+        ENDS["given"]((x + z).tanh())
+        assert np.allclose(x.grad.numpy(), want, rtol=1e-4, atol=1e-5)
+        assert np.array_equal(y.grad.numpy(), x.grad.numpy() * 2)
+    assert waited == [1, 1] and np.array_equal(seen[0], x.grad.numpy())
+
+
+def test_gradients_of_two_leaves_have_memory_of_their_own() -> None:
+    x, y = leaves()
+    ct = ad.tensor(raw(3))
+    (x + y).backward(ct)
+    (x + y).backward(ct)
+    ((x + y) * 1.0).backward(ct)
+    arrays = [t.numpy() for t in (x.grad, y.grad, ct)]
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+    assert all(np.array_equal(a, 3 * raw(3)) for a in arrays[:2])
