@@ -443,18 +443,27 @@ def test_without_llvm_the_rest_is_numpys(tmp_path: Path) -> None:
     assert not empty["available"] and empty["said"] == [] and empty["kernels"] == 0
 
 
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A cache with every kernel of the program, and what NumPy computes."""
+    where = tmp_path_factory.mktemp("warm") / "k"
+    run(where, "")
+    return where, run(where, "", ADJOINT_JIT="0")
+
+
 @ours
 @pytest.mark.slow
-def test_whichever_kernel_cannot_be_compiled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", range(8))
+def test_whichever_kernel_cannot_be_compiled(
+        warm: tuple[Path, dict[str, Any]], share: int, tmp_path: Path) -> None:
     """Each kernel of a warm cache missing in turn, without LLVM."""
-    run(tmp_path / "k", "")
-    plain = run(tmp_path / "k", "", ADJOINT_JIT="0")
+    full, plain = warm
     said = 0
-    for path in sorted((tmp_path / "k").glob("*.kernel")):
-        shutil.copytree(tmp_path / "k", tmp_path / "without")
+    for path in sorted(full.glob("*.kernel"))[share::8]:
+        shutil.copytree(full, tmp_path / "without")
         (tmp_path / "without" / path.name).unlink()
         lost = run(tmp_path / "without", "lost")
         assert close(lost, plain), path
         said += len(lost["said"])
         shutil.rmtree(tmp_path / "without")
-    assert said > 40
+    assert said >= 5                       # of 8: one may hold what is known of the machine
