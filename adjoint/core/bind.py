@@ -125,12 +125,13 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     if watchers.modes.get():
         return watchers.route(op, args, attrs, needs, mode)
     observers = watchers.observers.get()
-    for observer in observers:
+    afterwards = not (any([o.inside for o in observers]) or watchers.hooks.get()
+                      or any([type(a) is MetaArray for a in arrays]))
+    for observer in observers if not afterwards else [o for o in observers if o.ran is None]:
         observer.before(op, args, attrs)
-    if not (any([o.inside for o in observers]) or any([type(a) is MetaArray for a in arrays])
-            or watchers.hooks.get()):
+    if afterwards:
         arrays.clear()
-        return _bind_told(op, args, attrs, mode, observers, quick)
+        return bind_told(op, args, attrs, mode, quick, True)
     plan = op.plan(needs) if needs and mode & GRAD else None
     called = None
     if op.own is not None and not mode & AUTOCAST:     # (there the callers hand over to `bind`)
@@ -163,8 +164,8 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     return result
 
 
-def _bind_told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], mode: int,
-               observers: Sequence[Any], quick: bool) -> Any:
+def bind_told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], mode: int, quick: bool,
+              begun: bool) -> Any:
     """An op that runs as when nobody watches, and is told of afterwards."""
     token = change(clear_bits=WATCH | TOLD)
     try:
@@ -172,20 +173,19 @@ def _bind_told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], mode: int,
                   else op.own.function(*args))
     finally:
         restore(token, mode)
-    _tell(op, args, attrs, result, observers)
+    told(op, args, attrs, result, begun)
     return result
 
 
-def told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any) -> None:
+def told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any, begun: bool = False
+         ) -> None:
     """What machine code calls when it has run an op, where observers are content with that."""
     observers = watchers.observers.get()
+    if len(observers) == 1 and (ran := observers[0].ran) and ran(op, args, attrs, result):
+        return
     for observer in observers:
-        observer.before(op, args, attrs)
-    _tell(op, args, attrs, result, observers)
-
-
-def _tell(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any,
-          observers: Sequence[Any]) -> None:
+        if observer.ran is not None or not begun:
+            observer.before(op, args, attrs)
     made = result if op.multi else (result,)
     first = node = made[0]._edge if made else None
     if op.multi:
@@ -595,6 +595,6 @@ def release(node: Any) -> None:
     node.saved = None
 
 
-__all__ = ["AccumulateGrad", "AutogradError", "bind", "compute", "function_of", "masking",
-           "packed", "record", "record_level", "release", "remade", "retried", "tensor_of",
-           "told", "unrecorded", "value_of", "watch"]
+__all__ = ["AccumulateGrad", "AutogradError", "bind", "bind_told", "compute", "function_of",
+           "masking", "packed", "record", "record_level", "release", "remade", "retried",
+           "tensor_of", "told", "unrecorded", "value_of", "watch"]

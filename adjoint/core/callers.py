@@ -21,8 +21,8 @@ from adjoint.base import provenance
 from adjoint.base.dtypes import F32, F64, I64, fits_a_word
 from adjoint.base.errors import MetaError
 from adjoint.base.tier import pays
-from adjoint.core.bind import bind
-from adjoint.core.modes import GRAD, INFERENCE, state
+from adjoint.core.bind import bind, bind_told
+from adjoint.core.modes import GRAD, INFERENCE, TOLD, WATCH, state
 from adjoint.core.op import BOTH, FIRST, NOTHING, OUTPUT, SECOND, SWAPPED, Op
 from adjoint.core.rehearsal import build
 from adjoint.core.tensor import (
@@ -174,7 +174,7 @@ class Own:
         what `bind` has to sort out."""
         if mode > GRAD:
             if mode != INFERENCE:
-                return None
+                return told_of(self.op, (a, b), mode) if mode & TOLD else None
             mode = 0
             if isinstance(a, LevelTensor) or isinstance(b, LevelTensor):
                 return None
@@ -237,6 +237,16 @@ class Own:
         return settled, plans[needs] if len(args) > 1 else plans
 
 
+def told_of(op: Op, args: tuple[Any, ...], mode: int) -> Any:
+    """The op on small change: exact tensors and numbers, where all who watch are content to be told
+    afterwards, and nothing else is open. None for anything else."""
+    if mode | GRAD != GRAD | WATCH | TOLD or not all([
+            type(a.array) is ndarray if type(a) in PLAIN else type(a) in (float, int)
+            for a in args]) or not any([type(a) in PLAIN for a in args]):
+        return None
+    return bind_told(op, args, {}, mode, True, False)
+
+
 # Template of ops of one operand.
 def _unary(own: Any) -> Any:
     def call(x: Any) -> Any:
@@ -248,6 +258,8 @@ def _unary(own: Any) -> Any:
             if mode <= GRAD and isinstance(x, LevelTensor) and x.trace.alive and not (
                     mode and x._rg):
                 return x.trace.single(own.op, x)
+            if mode & TOLD and (made := told_of(own.op, (x,), mode)) is not None:
+                return made
             return bind(own.op, (x,), {}, not isinstance(x, LevelTensor))
         a = x.array
         dtype, n = a.dtype, a.size

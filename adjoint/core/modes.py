@@ -52,6 +52,10 @@ class Observer:
     cotangents = False      # `backward` reads its results: each has to be made by itself, where
     # a rule could add to what the operand has got so far
 
+    ran: Any = None         # where not None, and it alone watches: called with (op, args,
+    # attributes, result) of what has run; does what `before`, `forward` and `after` would, or
+    # answers False. Told it all afterwards, at any rate
+
     inside = False          # it has a say while an op computes, or sees its raw results
 
     def __init_subclass__(cls) -> None:
@@ -140,7 +144,7 @@ class Watchers:
         """Add `item`; returns what to hand to `pop`."""
         token = var.set((*var.get(), item))
         outer = state()
-        told = (all([o.told for o in self.observers.get()])
+        told = (all([o.told and not o.inside for o in self.observers.get()])
                 and not self.hooks.get() and not self.modes.get())
         mode = change(WATCH | TOLD) if told else change(WATCH, TOLD)
         return var, token, mode, outer

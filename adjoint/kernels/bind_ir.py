@@ -73,8 +73,8 @@ class _Bind(Outputs):
         self.facts = self._attribute(self.op, "facts")
         self._collect()
         self._choose()
-        w.need((self.raw & self.told & self._fact_is(MULTI, "true")) ^ True, "other")
         self._compute()
+        self.checked = f.select(self.raw, self.told, f.const("i1", True))    # as `bind` does
         self.several = self._fact_is(MULTI, "true")
         self._wrap()
         self._record()
@@ -117,10 +117,11 @@ class _Bind(Outputs):
         w.need(w.has(outs, "type", w.env("tuple")), "other")
         hidden = f.call("PyLong_AsLongLong", "i64", self._fact(HIDDEN))
         total = w.length(outs)
+        w.when(self.checked, lambda: self.arrays_all(outs, total))
         visible = f.emit("i64", f"sub i64 {total.ref}, {hidden.ref}")
         self._unless_raw(lambda: self.leave(
             self.new("PyTuple_GetSlice", outs, f.i64(0), visible)))
-        self.tensors_of(outs, visible, total)
+        self.tensors_of(outs, visible)
         other = f.block
         f.goto(done)
         f.start(done)
@@ -438,8 +439,7 @@ class _Bind(Outputs):
         f, w = self.f, self.w
         out = f.load(self.out, "ptr")
         scalar, array = f.label("scalar"), f.label("array")
-        bare = self.raw & (self.told ^ True)             # (where somebody watches, as `bind` does)
-        f.branch(w.has(out, "type", w.env("array_type")) | bare, array, scalar)
+        f.branch(w.has(out, "type", w.env("array_type")) | (self.checked ^ True), array, scalar)
         f.start(scalar)
         made = f.call("PyObject_CallOneArg", "ptr", w.env("asarray"), out)
         w.need(w.differs(made, w.null), "raised")

@@ -202,7 +202,7 @@ class Writer:
     def differs(self, a: Value, b: Value) -> Value:
         return self.f.emit("i1", f"icmp ne ptr {a.ref}, {b.ref}")
 
-    def when(self, condition: Value, body: Callable[[], None]) -> None:
+    def when(self, condition: Value, body: Callable[[], object]) -> None:
         """`body` where the condition holds."""
         def run() -> list[Value]:
             body()

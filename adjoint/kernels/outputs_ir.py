@@ -35,17 +35,11 @@ class Outputs(Maker):
         w.when(w.same(w.field(made, "_cell"), w.null), lambda: w.put(made, "_cell", w.none))
 
     # -- several outputs --------------------------------------------------------------------
-    def tensors_of(self, outs: Value, visible: Value, total: Value) -> None:
+    def tensors_of(self, outs: Value, visible: Value) -> None:
         """`many`: a tuple of tensors with the visible ones of these arrays, otherwise empty."""
         f, w = self.f, self.w
 
         w.need(visible.compare("sle", MOST), "other")
-
-        def plain(i: Value, _: list[Value]) -> list[Value]:
-            array = w.item(outs, i)
-            w.need(w.has(array, "type", w.env("array_type")), "other")
-            return []
-        f.loop(f.i64(0), total, 1, [], plain)
         many = self.new("PyTuple_New", visible)
         f.store(many, self.many)
 
@@ -56,6 +50,15 @@ class Outputs(Maker):
             w.put(made, "array", w.item(outs, i))
             return []
         f.loop(f.i64(0), visible, 1, [], one)
+
+    def arrays_all(self, outs: Value, total: Value) -> None:
+        """Go on where all of these are arrays."""
+        f, w = self.f, self.w
+
+        def plain(i: Value, _: list[Value]) -> list[Value]:
+            w.need(w.has(w.item(outs, i), "type", w.env("array_type")), "other")
+            return []
+        f.loop(f.i64(0), total, 1, [], plain)
 
     def each(self, visible: Value, body: Callable[[Value, Value], None]) -> None:
         """`body(index, tensor)` for all of `many`."""

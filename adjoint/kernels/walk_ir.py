@@ -12,9 +12,8 @@ plain node is generated (`fast`: here), or is the record's rules written out (`r
 `mark` replaces released residuals (None: they are kept); `deliver(edge, ct)` adds a cotangent that
 has to be brought into shape, that goes to a port, or to a sum of `large` elements; `fitted(edges,
 results)` does so with all that rules gave; `leaves(node)` finishes the leaves that `last` lists for
-the node. `tell(node, results, ct)`, if it is not None, tells who watches of a node of the record's
-rules (those of generated ones are the engine's then); without `ct`, which is the last of the
-results then, it also does what `fitted` does.
+the node. `tell(node, results, ct)`, if it is not None, tells who watches of a node; without `ct`,
+which is the last of the results then, it also does what `fitted` does.
 """
 from __future__ import annotations
 
@@ -32,6 +31,7 @@ def text(offsets: Mapping[str, int]) -> str:
     """The IR."""
     code = Code()
     declare(code, ENV)
+    code.declare("PySequence_List", "declare ptr @PySequence_List(ptr)")
     _Walk(code, offsets).emit()
     return code.text() + ELEMENTS.format(**offsets)
 
@@ -109,7 +109,6 @@ class _Walk(Rules):
         self.by_rules(node, plan, ct)
         self._finish(node)
         f.start(quick)
-        w.need(w.same(self.args[TELL], w.none), "stop")      # (those are few)
         w.need(w.has(ct, "type", w.env("array_type")), "stop")
         size = f.call("elements", "i64", ct)
         limit = f.call("PyLong_AsLongLong", "i64", w.field(plan, "plan.limit"))
@@ -122,10 +121,17 @@ class _Walk(Rules):
         self.good(f.call("PyDict_DelItem", "i32", self.args[CTS], node))
         found = f.call("PyObject_Vectorcall", "ptr", rule, self.operands,
                        f.load(self.count, "i64"), w.null)
-        w.drop(ct)
         f.store(found, self.found)
+        f.store(ct, self.vals)
         w.need(w.differs(found, w.null), "failed")
         self._release(node)
+        tell, alone = f.label("tell"), f.label("alone")
+        f.branch(w.differs(self.args[TELL], w.none), tell, alone)
+        f.start(tell)
+        self._tell(node, found, ct)
+        f.start(alone)
+        f.store(w.null, self.vals)
+        w.drop(ct)
         for k, e in enumerate(edges):
             wanted, done = f.label("wanted"), f.label("delivered")
             f.branch(w.same(e, w.none), done, wanted)
@@ -135,9 +141,25 @@ class _Walk(Rules):
             self.send(e, ct, size, False)
             f.goto(done)
             f.start(done)
+        f.goto("spread")
+        f.start("spread")
+        found = f.load(self.found, "ptr")
         f.store(w.null, self.found)
         w.drop(found)
         self._finish(node)
+
+    def _tell(self, node: Value, found: Value, ct: Value) -> None:
+        """Hand on what the rule gave for `ct`, of which a reference is ours."""
+        f, w = self.f, self.w
+        several = f.call("PySequence_List", "ptr", found)
+        w.drop(found)
+        f.store(several, self.found)
+        w.need(w.differs(several, w.null), "failed")
+        self.good(f.call("PyList_Append", "i32", several, ct))
+        f.store(w.null, self.vals)
+        w.drop(ct)
+        self.call(self.args[TELL], node, several, w.none)
+        f.goto("spread")
 
     def _residuals(self, node: Value, plan: Value) -> None:
         """The rule's operands after the cotangent, and how many there are with it."""
