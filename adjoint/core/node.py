@@ -114,7 +114,7 @@ def take_full_path(node: Any) -> None:
 
 
 # nodes that no op's name stands for
-_WRITTEN_OUT = {"AccumulateGrad", "CopyBackwards", "CopySlices"}
+WRITTEN_OUT = {"AccumulateGrad", "CopyBackwards", "CopySlices"}
 
 
 class GraphNode:
@@ -129,7 +129,7 @@ class GraphNode:
     def name(self) -> str:
         """The node's name, as PyTorch has it in its messages."""
         name = type(self).__name__
-        return f"torch::autograd::{name}" if name in _WRITTEN_OUT else name
+        return f"torch::autograd::{name}" if name in WRITTEN_OUT else name
 
     @property
     def forward_name(self) -> str:

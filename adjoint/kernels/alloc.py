@@ -69,6 +69,7 @@ class _Installed:
         # (with the GIL: to give it up costs more than the three instructions)
         self.reset_peak = ctypes.PYFUNCTYPE(None)(at("allocator_reset_peak"))
         state = ctypes.CFUNCTYPE(ctypes.c_void_p)(at("allocator_state"))()
+        self.addresses = int(state), int(at("allocator_reset_peak"))
         self.words = (ctypes.c_int64 * len(alloc_ir.COUNTERS)).from_address(int(state))
         self.words[alloc_ir.COUNTERS.index("slack")] = _DEFAULT_SLACK
         functions = [at("allocator_" + n) for n in ("malloc", "calloc", "realloc", "free")]
@@ -189,6 +190,11 @@ def counters() -> tuple[Any, Callable[[], None]]:
     True
     """
     return ((0, 0), reset_peak) if _installed is None else (_installed.words, _installed.reset_peak)
+
+
+def addresses() -> tuple[int, int]:
+    """Of the counters and of what lets the peak start again, for machine code; 0 without them."""
+    return (0, 0) if _installed is None else _installed.addresses
 
 
 def reset_peak() -> None:

@@ -4,10 +4,13 @@ One observer for real and for storage-less runs: they differ in the meter only.
 """
 from __future__ import annotations
 
+import struct
 import sys
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from array import array as words
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from types import CodeType
 from typing import Any
 
@@ -15,6 +18,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import SCALAR, MetaArray
+from adjoint.base.tier import pays
 from adjoint.core.modes import Observer, watchers
 from adjoint.core.tensor import Freed, Kept, OutRef, Parameter, Tensor, owner_of
 
@@ -23,6 +27,8 @@ ROLES = ("parameter", "gradient", "optimizer state", "input", "saved residual", 
 FOREVER = 1 << 62
 Mark = tuple[str, str, int, int, float]
 """An event: what, in which module, bytes alive after it, the most while it ran, the time."""
+_NUMBERS = struct.Struct("qqd")         # of an event in the log: bytes after it, the most, time
+_UNKNOWN = (FOREVER,) * 3
 ndarray = np.ndarray
 perf_counter = time.perf_counter
 _modules = watchers.modules.get
@@ -48,23 +54,25 @@ class Entry(weakref.ref[Any]):
     list of events; `role` is final where given, else it follows from whether a node keeps the
     storage at the time that is asked about."""
 
-    # What each has lies in slots, and the rest has defaults: an entry is made at every op.
-    __slots__ = ("key", "nbytes", "shape", "dtype", "op", "role", "born", "code", "lasti",
-                 "module", "__dict__")
+    # Slots, and what follows from the log is filled in later: an entry is made at every op.
+    __slots__ = ("key", "nbytes", "shape", "dtype", "op", "role", "code", "lasti", "module",
+                 "name", "born", "died", "saved", "released", "savers", "saver")
     key: int
     nbytes: int
-    shape: tuple[int, ...]
+    shape: Any                     # (bytes until the log is settled, in machine code)
     dtype: Any
     op: str
     role: str
-    born: int
     code: CodeType | None
     lasti: int
     module: str
-    died = saved = released = FOREVER
-    savers = 0
-    saver: Any = None              # (name, code, offset) of the first node that kept it
-    name = ""
+    name: str
+    born: int                      # from here: as far as the log is settled
+    died: int
+    saved: int
+    released: int
+    savers: int
+    saver: Any                     # the first node that kept it, a `Saver`
 
     __eq__, __hash__ = object.__eq__, object.__hash__      # (a reference's are its referent's)
 
@@ -85,29 +93,31 @@ class Entry(weakref.ref[Any]):
     def holder(self, at: int) -> str:
         """Who keeps it, in words."""
         if self.role_at(at) == "saved residual" and self.saver:
-            node, code, lasti = self.saver
-            return f"{node} at {provenance.locate(code, lasti)}"
+            return f"{self.saver.name} at {provenance.locate(self.saver.code, self.saver.lasti)}"
         return self.name or {"gradient": ".grad of a leaf", "optimizer state": "an optimizer",
                              "parameter": "a parameter", "input": "the caller",
                              }.get(self.role, "the running code")
 
 
-class _Saver(weakref.ref[Any]):
+class Saver(weakref.ref[Any]):
     """A node that keeps residuals: a weak reference to it, with the storages they show."""
 
-    __slots__ = ("key", "kept", "place", "begun", "ended")
+    __slots__ = ("key", "name", "code", "lasti", "count", "kept")
     key: int
-    kept: list[Entry]
-    place: Any                     # (name, code, offset)
-    begun: bool                    # in the log, as far as it is settled
-    ended: bool
+    name: str
+    code: CodeType | None
+    lasti: int
+    count: int                     # so many entries follow it in the log: those of the storages
+    kept: list[Entry] | None       # as far as the log is settled; None: not begun
 
 
 class Ledger(Observer):
     """Writes down events with their bytes, and the storages behind them.
 
-    While the run goes on it appends to a log: events, nodes that begin or cease to keep residuals,
-    storages that die. `settle` works out from it what was when.
+    While the run goes on it appends to a log: an event's bytes and time, name and module; the entry
+    of a storage that is made, and again when that dies; a node that begins to keep residuals, with
+    the entries of these, and again when it ceases to. `settle` works out from it what was when.
+    None of these is a container that Python's collector would have to look through.
     """
 
     told = True
@@ -117,52 +127,83 @@ class Ledger(Observer):
         self._measure = meter.mark
         self._marks: list[Mark] = []
         self._entries: list[Entry] = []
-        self._at = 0                            # events so far
         self._log: list[Any] = []
         self._settled = 0
         self._write = self._log.append
         self._by_id: dict[int, Entry] = {}      # entries that have died stay until `settle`
-        self._nodes: dict[int, _Saver] = {}
+        self._nodes: dict[int, Saver] = {}
         self._paths: dict[int, str] = {}        # node, by its identity -> module that it is of
         self._named: set[int] = set()
-        self._walking = 0
+        self._walking = words("q", [0])
         self.running = False
+        # in machine code where possible: what writes down an op, a node, a gradient, and what says
+        # that the tensors of a list have their roles
+        self._pulled: Callable[..., bool] = _no
+        self._landed: Callable[..., bool] = _no
+        self._owned: Callable[..., bool] = _no
+
+    def __del__(self) -> None:
+        self._log.clear()            # each record of a storage leads to the log, and to it back
+
+    def quicken(self) -> None:
+        """Have machine code write down what comes, if it pays and the meter is the allocator's."""
+        if pays():
+            from adjoint.memory import written  # loads the compiler's code
+
+            found = written.writers(self.meter, (self._by_id, self._log, self._write, self._nodes,
+                                                 self._paths), self._walking)
+            if found is not None:
+                self.ran, self._pulled, self._landed, self._owned = found
 
     # ------------------------------------------------------------------ the log
     def settle(self) -> None:
         """Bring marks and entries up to the end of the log."""
-        log, marks = self._log, self._marks
-        for i in range(self._settled, len(log)):
-            item = log[i]
-            if type(item) is tuple:
-                marks.append(item)
-            elif type(item) is Entry:
-                item.died = len(marks)
-                if self._by_id.get(item.key) is item:
-                    del self._by_id[item.key]
+        log, marks, i = self._log, self._marks, self._settled
+        while i < len(log):
+            item: Any = log[i]
+            i += 1
+            if type(item) is bytes:
+                live, top, when = _NUMBERS.unpack(item)
+                marks.append((log[i], log[i + 1], live, top, when))
+                i += 2
+            elif type(item) is Saver:
+                if item.kept is None:
+                    item.kept = log[i:i + item.count]
+                    i += item.count
+                    self._begin(item, len(marks))
+                else:
+                    self._end(item, len(marks))
+            elif item.born == FOREVER:
+                if type(item.shape) is bytes:
+                    item.shape = struct.unpack(f"{len(item.shape) // 8}q", item.shape)
+                item.born, item.died, item.saved, item.released = len(marks), *_UNKNOWN
+                item.savers, item.saver = 0, None
+                self._entries.append(item)
             else:
-                self._follow(item, len(marks))
-        self._settled = len(log)
+                item.died = len(marks)
+                key = item.key
+                if self._by_id.get(key) is item:
+                    del self._by_id[key]
+        self._settled = i
 
-    def _follow(self, saver: _Saver, at: int) -> None:
-        """A node has begun to keep residuals, or ceased to; it may cease twice."""
-        if not saver.begun:
-            saver.begun = True
-            for entry in saver.kept:
-                if not entry.savers:
-                    if entry.saved == FOREVER:
-                        entry.saved = at
-                    entry.saver, entry.released = saver.place, FOREVER
-                entry.savers += 1
-        elif not saver.ended:
-            saver.ended = True
-            for entry in saver.kept:
-                entry.savers -= 1
-                if not entry.savers:
-                    entry.released = at
-            saver.kept = []
-            if self._nodes.get(saver.key) is saver:
-                del self._nodes[saver.key]
+    def _begin(self, saver: Saver, at: int) -> None:
+        """A node has begun to keep residuals."""
+        for entry in saver.kept or ():
+            if not entry.savers:
+                if entry.saved == FOREVER:
+                    entry.saved = at
+                entry.saver, entry.released = saver, FOREVER
+            entry.savers += 1
+
+    def _end(self, saver: Saver, at: int) -> None:
+        """It has ceased to; it may do so twice."""
+        for entry in saver.kept or ():
+            entry.savers -= 1
+            if not entry.savers:
+                entry.released = at
+        saver.kept = []
+        if self._nodes.get(saver.key) is saver:
+            del self._nodes[saver.key]
 
     @property
     def marks(self) -> list[Mark]:
@@ -181,8 +222,8 @@ class Ledger(Observer):
         """End an event: the bytes now, and the most since the last."""
         stack = _modules()
         live, top = self._measure()
-        self._at += 1
-        self._write((name, stack[-1][0] if stack else module, live, top, perf_counter()))
+        self._log += (_NUMBERS.pack(live, top, perf_counter()), name,
+                      stack[-1][0] if stack else module)
 
     def _known(self, array: Any) -> Entry | None:
         """The entry of the storage behind `array`, if it has one."""
@@ -212,7 +253,7 @@ class Ledger(Observer):
         entry = Entry(storage, self._write)
         key = entry.key = id(storage)
         entry.nbytes, entry.shape, entry.dtype = storage.nbytes or 1, storage.shape, storage.dtype
-        entry.op, entry.role, entry.born = op, role, self._at
+        entry.op, entry.role, entry.name, entry.born = op, role, "", FOREVER
         code, entry.module = (None, "") if node is None else (node.code, module)
         if code is not None:
             entry.code, entry.lasti = code, node.lasti
@@ -223,7 +264,7 @@ class Ledger(Observer):
         else:
             entry.code, entry.lasti = None, 0
         self._by_id[key] = entry
-        self._entries.append(entry)
+        self._write(entry)
         return entry
 
     def _made(self, given: Sequence[Any], op: str, role: str, node: Any, module: str) -> None:
@@ -242,8 +283,7 @@ class Ledger(Observer):
                 else:
                     self.note(array, op, role, node, module)
         live, top = self._measure()
-        self._at += 1
-        self._write((op, module, live, top, perf_counter()))
+        self._log += _NUMBERS.pack(live, top, perf_counter()), op, module
 
     def alive(self) -> Iterator[Entry]:
         """The storages that are there now."""
@@ -270,7 +310,7 @@ class Ledger(Observer):
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
         stack = _modules()
-        self._made(made, op.name, "temporary" if self._walking else "", node,
+        self._made(made, op.name, "temporary" if self._walking[0] else "", node,
                    stack[-1][0] if stack else "")
 
     def forward(self, node: Any, args: Any, made: Any) -> None:
@@ -289,17 +329,18 @@ class Ledger(Observer):
                     continue
             kept.append(entry)
         if kept:
-            saver = _Saver(node, self._write)
-            saver.key = key
-            saver.kept, saver.begun, saver.ended = kept, False, False
-            saver.place = node.name(), node.code, node.lasti
+            saver = Saver(node, self._write)
+            saver.key, saver.count, saver.kept = key, len(kept), None
+            saver.name, saver.code, saver.lasti = node.name(), node.code, node.lasti
             self._nodes[key] = saver
-            self._write(saver)
+            self._log += saver, *kept
 
     def begin_walk(self, walk: Any) -> None:
-        self._walking += 1
+        self._walking[0] += 1
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
+        if self._pulled(node, results):
+            return
         key = id(node)
         saver = self._nodes.get(key)
         its_own = saver is not None and saver() is node
@@ -312,6 +353,8 @@ class Ledger(Observer):
                    stack[-1][0] if stack else self._paths.get(key, ""))
 
     def accumulated(self, leaf: Any) -> None:
+        if self._landed(leaf):
+            return
         grad = leaf._grad
         if grad is not None and not grad.level:
             entry = self.note(grad.array, "", "gradient")
@@ -324,7 +367,7 @@ class Ledger(Observer):
         self.mark("AccumulateGrad")
 
     def end_walk(self, walk: Any) -> None:
-        self._walking -= 1
+        self._walking[0] -= 1
         self.mark("end of backward")
 
     def stepped(self, optimizer: Any) -> None:
@@ -343,17 +386,18 @@ class Ledger(Observer):
     # ------------------------------------------------------------------ roles
     def adopt(self, optimizer: Any) -> None:
         """Enter the state of an optimizer, and gradients that were put there by hand."""
-        kind = type(optimizer).__name__
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                grad = p._grad
+        grads = [p._grad for group in optimizer.param_groups for p in group["params"]]
+        if not self._owned(grads, "gradient"):
+            for grad in grads:
                 if grad is not None and not grad.level and not self._has(grad, "gradient"):
                     self.own(grad, "gradient")
-        for held in optimizer.state.values():
-            if isinstance(held, dict):
+        states = [held for held in optimizer.state.values() if isinstance(held, dict)]
+        if not self._owned([*chain.from_iterable([held.values() for held in states])],
+                           "optimizer state"):
+            for held in states:
                 for name, t in held.items():
                     if isinstance(t, Tensor) and not self._has(t, "optimizer state"):
-                        self.own(t, "optimizer state", f"{kind}.{name}")
+                        self.own(t, "optimizer state", f"{type(optimizer).__name__}.{name}")
 
     def _has(self, tensor: Any, role: str) -> bool:
         """Whether a tensor has its entry, with that role and a name."""
@@ -361,6 +405,11 @@ class Ledger(Observer):
         entry = self._by_id.get(id(array))
         return (entry is not None and entry() is array and entry.role == role
                 and entry.name != "")
+
+
+def _no(*_: Any) -> bool:
+    """In the place of machine code."""
+    return False
 
 
 def _role_of(t: Any) -> str:

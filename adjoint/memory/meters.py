@@ -5,9 +5,11 @@ the largest peak for `max_memory_allocated`.
 """
 from __future__ import annotations
 
+from array import array
+
 from adjoint.kernels import alloc
 
-_most = [0]
+most_alive = array("q", [0])       # (arrays of words: machine code reads them too)
 
 
 def restart() -> tuple[int, int]:
@@ -15,54 +17,57 @@ def restart() -> tuple[int, int]:
     words, reset = alloc.counters()
     live, peak = words[0], words[1]
     if peak != live:
-        if peak > _most[0]:
-            _most[0] = peak
+        if peak > most_alive[0]:
+            most_alive[0] = peak
         reset()
     return live, peak
 
 
 def most() -> int:
     """The most bytes that were alive since `forget`."""
-    return max(_most[0], alloc.live_and_peak()[1])
+    return max(most_alive[0], alloc.live_and_peak()[1])
 
 
 def forget() -> None:
     """Let `most` start again from what is alive now."""
     restart()
-    _most[0] = 0
+    most_alive[0] = 0
 
 
 class Meter:
-    """A real run, from the allocator's counters; `before` bytes were alive when it began."""
+    """A real run, from the allocator's counters; `before` bytes were alive when it began. `cells`:
+    the bytes alive when the account began that are not of it, and the most that was alive before
+    storages of other allocators were freed since the last mark."""
 
     def __init__(self, before: int = 0) -> None:
-        self.before, self.start, self.top = before, restart()[0] - before, 0
+        self.before, self.cells = before, array("q", [restart()[0] - before, 0])
         self.words, self.reset = alloc.counters()
 
     def begin(self) -> None:
         """Count from here."""
-        self.start = restart()[0] - self.before
+        self.cells[0] = restart()[0] - self.before
         self.words, self.reset = alloc.counters()
 
     def live(self) -> int:
         """Bytes alive now."""
-        return alloc.live_and_peak()[0] - self.start
+        return alloc.live_and_peak()[0] - self.cells[0]
 
     def mark(self) -> tuple[int, int]:
         """(alive now, most since the last mark)."""
         words = self.words                   # (`restart`, written out: it is asked at every event)
         live, peak = words[0], words[1]
         if peak != live:
-            if peak > _most[0]:
-                _most[0] = peak
+            if peak > most_alive[0]:
+                most_alive[0] = peak
             self.reset()
-        top, self.top = max(self.top, peak - self.start), 0
-        return live - self.start, top
+        start, over = self.cells
+        self.cells[1] = 0
+        return live - start, max(over, peak - start)
 
     def freed(self, nbytes: int) -> None:
         """A storage that another allocator had made was freed: until now it was there."""
-        self.top = max(self.top, restart()[1] - self.start)
-        self.start += nbytes
+        start, over = self.cells
+        self.cells[0], self.cells[1] = start + nbytes, max(over, restart()[1] - start)
 
 
 class Books:

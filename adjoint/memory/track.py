@@ -61,6 +61,7 @@ class track:
         del reach, storages
         self._roots = ()           # a report that is kept must not keep what it was about
         ledger.meter.begin()
+        ledger.quicken()
         self._held = watchers.push(watchers.observers, ledger)
         return self
 
