@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from adjoint.autograd.function import Function
@@ -143,15 +144,24 @@ def _checked(answer: Any, n: int, who: str) -> tuple[Tensor | None, ...]:
     return grads
 
 
-_NOWHERE: tuple[Any, str] = (lambda: None), ""
-# module -> (a weak reference to one above it, its name seen from there), while that is so
-_names: weakref.WeakKeyDictionary[Any, tuple[Any, str]] = weakref.WeakKeyDictionary()
+# a module's identity -> a weak reference to it, and its name as it was seen last from a module
+# above it, in parts and whole
+_names: dict[int, tuple[Any, list[str], str]] = {}
 
 
 def _path(module: Any, stack: tuple[tuple[str, Any], ...]) -> str:
     """The name of `module` seen from the outermost module that is being called; its class where
     it is that module, or belongs to none of those above it."""
+    known = _names.get(id(module))
     for path, parent in reversed(stack):
+        if known is not None:
+            at = parent
+            for part in known[1]:
+                at = at._modules.get(part)
+                if at is None:
+                    break
+            if at is module:
+                return f"{path}.{known[2]}" if path else known[2]
         name = _below(parent, module)
         if name is not None:
             return f"{path}.{name}" if path and name else path or name
@@ -160,16 +170,12 @@ def _path(module: Any, stack: tuple[tuple[str, Any], ...]) -> str:
 
 def _below(parent: Any, module: Any) -> str | None:
     """The name of `module` seen from `parent`; None where it is not below."""
-    above, name = _names.get(module, _NOWHERE)
-    if above() is parent:
-        at = parent
-        for part in name.split("."):
-            at = at._modules.get(part) if at is not None else None
-        if at is module:
-            return name
     for name, child in (*parent._modules.items(), *parent.named_modules()):
         if child is module:
-            _names[module] = weakref.ref(parent), name
+            key = id(module)
+            if name:
+                gone = weakref.ref(module, partial(_names.pop, key))
+                _names[key] = gone, name.split("."), name
             return name
     return None
 
