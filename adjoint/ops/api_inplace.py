@@ -23,19 +23,22 @@ from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import box, older, raw
 from adjoint.ops.api_index import setitem
 from adjoint.ops.api_pointwise import dtype_of
-from adjoint.ops.public import FUNCTIONS, METHODS, public, write_out
+from adjoint.ops.public import FUNCTIONS, METHODS, operands, public, write_out
 from adjoint.ops.shape import clone_op
 
 
 # ------------------------------------------------------------------ sums with a factor
 @public(quick=True)
-def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
+def add(input: Any = None, other: Any = None, *more: Any, alpha: Any = 1, out: Any = None,
+        **named: Any) -> Any:
     """input + alpha * other, elementwise, with broadcasting.
 
     >>> import adjoint as ad
     >>> ad.add(ad.tensor([1.0, 2.0]), ad.tensor([1.0, 1.0]), alpha=10)
     tensor([11., 12.])
     """
+    if named:
+        return add(*operands("add", (input, other), named), alpha=alpha, out=out)
     if more:
         return older(add, ("alpha",), input, other, *more, out=out)
     result = p.add(input, other) if alpha == 1 else p.add_scaled(input, other, alpha=alpha)
@@ -43,8 +46,11 @@ def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> 
 
 
 @public(aliases=("subtract",), quick=True)
-def sub(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
+def sub(input: Any = None, other: Any = None, *more: Any, alpha: Any = 1, out: Any = None,
+        **named: Any) -> Any:
     """input - alpha * other, elementwise, with broadcasting."""
+    if named:
+        return sub(*operands("sub", (input, other), named), alpha=alpha, out=out)
     if more:
         return older(sub, ("alpha",), input, other, *more, out=out)
     if alpha == 1 or all(dtype_of(x).kind == "b" for x in (input, other)):   # which sub refuses

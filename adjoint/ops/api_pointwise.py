@@ -32,7 +32,7 @@ from adjoint.ops.api_common import (
     need_tensors,
     no_zeros,
 )
-from adjoint.ops.public import METHODS, planned, public, typed, write_out
+from adjoint.ops.public import METHODS, operands, planned, public, typed, write_out
 from adjoint.ops.shape import clone_op
 
 NUMBER = (bool, int, float, complex)
@@ -135,15 +135,20 @@ for _name, _f in (("isnan", p.isnan), ("isinf", p.isinf), ("isfinite", p.isfinit
 
 # ------------------------------------------------------------------ arithmetic
 @public(aliases=("multiply",), quick=True)
-def mul(input: Any, other: Any, *, out: Any = None) -> Any:
+def mul(input: Any = None, other: Any = None, *, out: Any = None, **named: Any) -> Any:
     """input * other, elementwise, with broadcasting."""
+    if named:
+        return mul(*operands("mul", (input, other), named), out=out)
     result = p.mul(input, other)
     return result if out is None else write_out(out, result)
 
 
 @public(aliases=("divide",), quick=True)
-def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
+def div(input: Any = None, other: Any = None, *, rounding_mode: str | None = None, out: Any = None,
+        **named: Any) -> Any:
     """input / other, elementwise; `rounding_mode` None (true division), "trunc" or "floor"."""
+    if named:
+        return div(*operands("div", (input, other), named), rounding_mode=rounding_mode, out=out)
     if rounding_mode is None:
         result = p.div(input, other)
     elif rounding_mode in ("floor", "trunc"):

@@ -221,6 +221,17 @@ def other_names(f: F, operands: bool = True) -> F:
     return typed(getattr(f, "bare", f), theirs) if theirs else f
 
 
+def operands(name: str, given: tuple[Any, Any], named: dict[str, Any]) -> tuple[Any, Any]:
+    """(input, other) of a quick function of two operands, some of them by their other names."""
+    ours = {"x2": 1, **dict.fromkeys(_INPUT, 0)}
+    pair = list(given)
+    for key, value in named.items():
+        if key not in ours or pair[ours[key]] is not None:
+            raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
+        pair[ours[key]] = value
+    return pair[0], pair[1]
+
+
 def public(name: str = "", *, method: bool | str = True, function: bool = True,
            aliases: tuple[str, ...] = (), replace: bool = False, quick: bool = False
            ) -> Callable[[F], F]:
@@ -232,19 +243,17 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
     def enter(f: F) -> F:
         own = name or f.__name__.rstrip("_")
         named = other_names(f, operands=function and not quick)
-        # (operands of quick functions have other names where there are two, and not as methods)
-        both = other_names(f) if quick and function and "other" in _names(f) else named
         if named is f and not (quick or hasattr(f, "plans") or hasattr(f, "__wrapped__")
                                or hasattr(f, "op")):
-            named = both = typed(f)
+            named = typed(f)
         for n in (own, *aliases):
             as_method = method if isinstance(method, str) else n
-            for table, key, g in ((FUNCTIONS, n if function else "", both),
-                                  (METHODS, as_method if method else "", named)):
+            for table, key in ((FUNCTIONS, n if function else ""),
+                               (METHODS, as_method if method else "")):
                 if key and replace:
-                    table.replace(key, g)
+                    table.replace(key, named)
                 elif key:
-                    table[key] = g
+                    table[key] = named
         return f
     return enter
 
