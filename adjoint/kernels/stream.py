@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.kernels import threads
-
 Array = np.ndarray[Any, Any]
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 _LOW53 = np.uint64(2**53 - 1)
@@ -185,12 +183,14 @@ class Stream:
         """Fill `out` by one call of machine code, which takes so many words (a block at most);
         False, with nothing done, where there is none. No other memory is asked for, wherever the
         block ends: what a step takes must not hang on how much was drawn before."""
-        made = _code().few_entry(kind) if _machine() else None
+        code = _code()
+        made = code.few_entry(kind) if _machine() else None
         if made is None:
             return False
 
         def draw(block: Array) -> None:
-            made[0](threads.entry(), made[1], block, out, self._half, out.size, *integers, *reals)
+            made[0](code.threads.entry(), made[1], block, out, self._half, out.size, *integers,
+                    *reals)
         with self._lock:
             memory = self._memory
             left = _N - memory.item(_N)
