@@ -53,6 +53,7 @@ class Operands:
         self.dropping = nn.Dropout(0.5)
         self.plain = m.tensor(rng.standard_normal((4, 8)).astype(np.float32))
         self.other, self.one = self.plain.clone(), m.tensor(0.5)
+        self.noise = self.plain.clone()
         weights = [nn.Parameter(self.plain.clone()) for _ in range(4)]
         for p in weights:
             p.grad = self.plain * 0.01
@@ -184,6 +185,12 @@ def around(o: Operands) -> dict[str, Call]:
         "with no_grad()": without,
         "add_(y)": lambda: p.add_(q),
         "mul_(1.0)": lambda: p.mul_(1.0),
+        "clamp_": lambda: p.clamp_(-1.0, 1.0),
+        "addcmul_": lambda: p.addcmul_(q, q, value=0.0),
+        "lerp_": lambda: p.lerp_(q, 0.0),
+        "uniform_": lambda: o.noise.uniform_(),
+        "ids + 1": lambda: o.ids + 1,
+        "ids == 1": lambda: o.ids == 1,
         "p[0] = 1.0": lambda: p.__setitem__(0, 1.0),
         "x > 0": lambda: x > 0,
         "argmax() == y": lambda: (p.argmax(1) == o.labels).sum(),
