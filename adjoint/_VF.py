@@ -6,14 +6,9 @@ True
 """
 from __future__ import annotations
 
-from typing import Any
+from adjoint.base.errors import missing as _missing
+from adjoint.nn.recurrent import *  # noqa: F403 - its names are these
+from adjoint.ops.public import FUNCTIONS as _FUNCTIONS
 
-from adjoint.base.errors import missing
-
-_missing = missing("adjoint._VF")
-
-
-def __getattr__(name: str) -> Any:
-    import adjoint  # the package loads this module when it is asked for
-    found = None if name.startswith("__") else getattr(adjoint, name, None)
-    return found if callable(found) else _missing(name)
+globals().update(_FUNCTIONS)
+__getattr__ = _missing("adjoint._VF")

@@ -31,7 +31,7 @@ LAYERS = (
     ("func", "_higher_order_ops"),
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",
-     "overrides", "_C", "library", "fx"),
+     "overrides", "_C", "_VF", "library", "fx"),
     ("models", "vision", "hub", "interop", "hips", "jax"),
     ("inspect", "profiler", "testing"),
     ("cli",),
