@@ -108,7 +108,7 @@ def test_complex_angles_go_on() -> None:
 
 
 def test_operands_have_the_names_of_numpy_too() -> None:
-    """F18: `a=`, `x=`, `x1=` for `input=`, `x2=` for `other=`, `axis=`, `keepdims=`."""
+    """`a=`, `x=`, `x1=` for `input=`, `x2=` for `other=`, `axis=`, `keepdims=`."""
     y = ad.full((2, 2), 3.0)
     for name in ("input", "a", "x", "x1"):
         assert ad.sum(**{name: x}, axis=0, keepdims=True).shape == (1, 2)
@@ -123,7 +123,7 @@ def test_operands_have_the_names_of_numpy_too() -> None:
 
 
 def test_sums_are_taken_in_the_dtype_of_out() -> None:
-    """F18: without `dtype=`, `out` decides what sums and products are computed in."""
+    """Without `dtype=`, `out` decides what sums and products are computed in."""
     y = ad.tensor([[1.5, 2.75], [0.0, 4.0]])
     whole = ad.empty(0, dtype=ad.int32)
     assert ad.sum(y, 0, out=whole).tolist() == [1, 6] and whole.dtype == ad.int32
@@ -178,7 +178,7 @@ def test_low_rank_of_small_matrices() -> None:
 
 
 def test_integers_are_divided_exactly() -> None:
-    """F18: by integers too, of any size: no float is on the way."""
+    """By integers too, of any size: no float is on the way."""
     y = ad.tensor([2**24 + 1, -2**24 - 1, 2**60 + 1, -7])
     assert ad.div(y, ad.tensor([1, 1, 3, 2]), rounding_mode="trunc").tolist() == [
         2**24 + 1, -2**24 - 1, (2**60 + 1) // 3, -3]
@@ -212,7 +212,7 @@ def test_the_names_that_layers_call() -> None:
 
 
 def test_what_is_made_in_out_resizes_it_without_a_word() -> None:
-    """F18: warnings are errors here; `arange` alone says that numbers do not agree."""
+    """Warnings are errors here; `arange` alone says that numbers do not agree."""
     makers: list[Any] = [
         lambda o: ad.zeros(3, out=o), lambda o: ad.full((3,), 2.0, out=o), lambda o: ad.rand(
             3, out=o), lambda o: ad.linspace(0, 1, 3, out=o), lambda o: ad.bernoulli(
