@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import is_inexact
+from adjoint.base.dtypes import float64, is_inexact
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor
@@ -105,8 +105,8 @@ def amin(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = Non
 
 
 def _place(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
-    """An index in the operand's dtype and, of a single number, that number: PyTorch's answers."""
-    return _F[name](x, dim, keepdim).to(x.dtype) if x.ndim else x
+    """An index, in the operand's dtype: PyTorch's answer."""
+    return _F[name](x, dim, keepdim).to(x.dtype)
 
 
 def argmax(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
@@ -138,7 +138,7 @@ def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = Non
         if not mask.any(dim).all():
             raise ArgumentError("masked median expects no fully masked out rows if dtype is not "
                                 "floating point")
-        return median(input, dim, keepdim=keepdim, dtype=np.float64, mask=mask).to(input.dtype)
+        return median(input, dim, keepdim=keepdim, dtype=float64, mask=mask).to(input.dtype)
     x = _filled(input, mask, math.nan, dtype)
     return _F["nanmedian" if mask is not None else "median"](x, dim, keepdim).values if (
         x.ndim) else x.clone()

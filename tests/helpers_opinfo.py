@@ -46,9 +46,9 @@ READS_A_TRIANGLE = {"cholesky_inverse": 0, "cholesky_solve": 1, "triangular_solv
 UP_TO_A_PHASE = ("svd", "linalg.svd", "linalg.eig", "linalg.eigh")
 ARGUMENT_ORDER = {  # PyTorch's table calls these through a lambda
     "einsum": lambda f: lambda tensors, equation: f(equation, *tensors),
-    "where": lambda f: lambda x, condition, other: f(condition, x, other),
-    "polygamma": lambda f: lambda x, n: f(n, x),
-    "special.polygamma": lambda f: lambda x, n: f(n, x),
+    "where": lambda f: lambda x, condition, other, **kw: f(condition, x, other, **kw),
+    "polygamma": lambda f: lambda x, n, **kw: f(n, x, **kw),
+    "special.polygamma": lambda f: lambda x, n, **kw: f(n, x, **kw),
     "nn.functional.embedding": lambda f: lambda weight, index, **kw: f(index, weight, **kw),
     "nn.functional.embedding_bag": lambda f: lambda weight, index, **kw: f(index, weight, **kw),
 }

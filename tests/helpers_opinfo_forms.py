@@ -276,11 +276,11 @@ def check_mask(reference: Any, function: Any, sample: Any, ad: Any) -> str:
         raise Unsupported("one operand or none")
     tensors = [t for _, t in leaves]
     try:
-        for alone in tensors:
+        for k, alone in enumerate(tensors):
             for t in tensors:
                 t.requires_grad_(t is alone)
             if reason := check_sample(reference, function, sample, ad):
-                return f"operand {tensors.index(alone)} alone: {reason}"
+                return f"operand {k} alone: {reason}"
     finally:
         for t in tensors:
             t.requires_grad_()

@@ -55,11 +55,6 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         "logcumsumexp": ROUNDING,
         "special.bessel_j0": ROUNDING,
         "special.bessel_y1": ROUNDING,
-        "masked.argmax": "of a single number PyTorch gives back the number; here its index, 0",
-        "masked.argmin": "of a single number PyTorch gives back the number; here its index, 0",
-    },
-    "int64": {
-        "masked.logsumexp": "integers give floats, as logsumexp's do",
     },
     "jvp": {
         "cholesky_inverse": ROUNDING,
@@ -213,6 +208,23 @@ def test_the_page_says_what_is_known() -> None:
         rows_of = [r for n, r in table.items() if n == name or n.startswith(name + ".")]
         assert rows_of, f"{name} is not on the page"
         assert not any("differs" in r.split(" | ")[1] for r in rows_of), f"{name} differs"
+
+
+SEVERAL = "add mul div pow sum cumsum sort topk median bmm where clamp nn.functional.gelu".split()
+
+
+@pytest.mark.parametrize("mode, dtype", [
+    ("call", "bfloat16"), ("call", "float16"), ("call", "int8"), ("refused", "bool"),
+    ("noncontiguous", "float64"), ("second", "float64"), ("mixed", "float64"),
+    ("layout", "float64"), ("out", "float32"), ("method", "float64")])
+def test_other_dtypes_and_forms(mode: str, dtype: str, table: dict[str, list[Any]]) -> None:
+    """F10, F17, F123: 16-bit and small dtypes, refused ones, operands with gaps, second
+    derivatives, `out=`, strides and views, methods, on the first samples."""
+    ops = [op for name in SEVERAL for op in table[name]]
+    found = [helpers_opinfo.check(op, ad, dtype, 5, mode) for op in ops]
+    wrong = [f"{v.name}: {v.state}: {v.reason}" for v in found if v.state in ("differ", "fail")]
+    assert not wrong, "\n".join(wrong)
+    assert any(v.samples for v in found), "no sample was compared"
 
 
 @pytest.mark.slow

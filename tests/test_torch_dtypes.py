@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import adjoint as ad
@@ -179,3 +180,40 @@ def test_a_dtype_without_a_kernel_is_refused(row: str) -> None:
 def test_and_floats_are_taken(row: str) -> None:
     """F15: what is refused is the dtype, not the call."""
     run(ad, row, "float64")
+
+
+NAN, INF = float("nan"), float("inf")
+CORNERS = {  # call -> what PyTorch gives, at the ends of the numbers
+    "F.threshold(t.tensor([nan, 1.0, -1.0]), 0.0, 9.0)": [NAN, 1.0, 9.0],
+    "F.softshrink(t.tensor([nan, 2.0, -2.0, 0.25]), 0.5)": [NAN, 1.5, -1.5, 0.0],
+    "F.hardshrink(t.tensor([nan, 2.0, -2.0, 0.25]), 0.5)": [NAN, 2.0, -2.0, 0.0],
+    "t.frexp(t.tensor([2.0 ** -149, 2.0 ** 127])).mantissa": [0.5, 0.5],
+    "t.frexp(t.tensor([2.0 ** -149, 2.0 ** 127])).exponent": [-148, 128],
+    "t.view_as_real(t.complex(t.tensor([0.0, 1.0]), t.tensor([inf, nan])))": [[0.0, INF],
+                                                                             [1.0, NAN]],
+    "t.view_as_real(t.nan_to_num(t.tensor([complex(nan, 1.0), complex(2.0, -inf)]), neginf=-3.0))":
+        [[0.0, 1.0], [2.0, -3.0]],
+    "t.logaddexp(t.tensor([0.0, -inf, inf]), t.tensor([-20.0, -inf, 1.0]))": [
+        2.06115369216775e-09, -INF, INF],
+    "t.ones(2, 2, dtype=t.int32).addmm_(t.ones(2, 2, dtype=t.int32),"
+    " t.ones(2, 2, dtype=t.int32), beta=0.6, alpha=1.2)": [[2, 2], [2, 2]],
+    "t.masked.cumsum(t.tensor([1, 2, 3], dtype=t.int8), 0).dtype == t.int8": True,
+    "t.masked.argmax(t.tensor([1.0, 3.0, 2.0]), 0)": 1.0,
+    "t.masked.median(t.tensor([[1, 5, 3]]), 1, mask=t.tensor([[True, True, False]]))": [1],
+}
+
+
+@pytest.mark.parametrize("row", CORNERS)
+def test_the_ends_of_the_numbers(row: str) -> None:
+    """F15: nan goes through, subnormal numbers have a mantissa, parts of complex numbers do not
+    meet."""
+    libraries = [ad]
+    try:
+        import torch
+        libraries.append(torch)
+    except ImportError:
+        pass
+    for library in libraries:
+        found = eval(row, {"t": library, "F": library.nn.functional, "nan": NAN, "inf": INF})
+        found = found if isinstance(found, bool) else found.tolist()
+        np.testing.assert_allclose(found, CORNERS[row], rtol=1e-6, err_msg=library.__name__)

@@ -24,6 +24,7 @@ from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import (
+    cast_to,
     exactly,
     finish,
     finish_kept,
@@ -33,7 +34,7 @@ from adjoint.ops.api_common import (
     no_zeros,
 )
 from adjoint.ops.public import METHODS, operands, planned, public, typed, write_out
-from adjoint.ops.shape import clone_op
+from adjoint.ops.shape import clone_op, expand_op, stack_op
 
 NUMBER = (bool, int, float, complex)
 
@@ -498,10 +499,11 @@ def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
     a, b = (p.real_part(x) if is_complex_like(x) else x for x in (input, other))
     top = p.where_op(p.ge(a, b), input, other)
     infinite = p.isinf(p.maximum(a, b))
+    low = p.where_op(p.ge(a, b), other, input)
     safe = p.where_op(infinite, 0.0, top.detach())
-    total = p.add(p.exp(p.sub(input, safe)), p.exp(p.sub(other, safe)))
-    empty = p.eq(total, 0.0)                     # both operands are -inf, and stay so
-    result = p.add(p.where_op(empty, -math.inf, p.log(p.where_op(empty, 1.0, total))), safe)
+    rest = p.add(p.expm1(p.sub(top, safe)), p.exp(p.sub(low, safe)))    # the sum, less 1
+    empty = p.eq(rest, -1.0)                     # both operands are -inf, and stay so
+    result = p.add(p.where_op(empty, -math.inf, p.log1p(p.where_op(empty, 0.0, rest))), safe)
     return result if out is None else write_out(out, result)
 
 
@@ -551,7 +553,12 @@ def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
     if kinds[0] != kinds[1] or kinds[0].kind != "f":
         raise DTypeError("Expected both inputs to be Half, Float or Double tensors but got "
                          f"{scalar_type(kinds[0])} and {scalar_type(kinds[1])}")
-    return finish_typed(out, p.add(p.to_complex(real), p.mul(p.to_complex(imag), 1j)))
+    from adjoint.ops.arrange import view_as_complex_op
+    wanted = np.float32 if kinds[0].itemsize == 2 else kinds[0]     # half has no complex dtype
+    parts = [cast_to(x, np.dtype(wanted)) for x in (real, imag)]
+    shape = np.broadcast_shapes(tuple(real.shape), tuple(imag.shape))
+    parts = [x if tuple(x.shape) == shape else expand_op(x, shape=shape) for x in parts]
+    return finish_typed(out, view_as_complex_op(stack_op(*parts, dim=len(shape))))
 
 
 @public(method=False)

@@ -52,6 +52,7 @@ from adjoint.ops.pointwise import (
     div,
     eq,
     exp2,
+    floor,
     gt,
     isfinite,
     isnan,
@@ -210,6 +211,9 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
                neginf: float | None = None, *, out: Any = None) -> Any:
     """NaN and infinities replaced by finite numbers; the gradient there is 0."""
     need("nan_to_num", input)
+    if dtype_of(input).kind == "c":
+        parts = nan_to_num(FUNCTIONS["view_as_real"](input), nan, posinf, neginf)
+        return _finite_out(out, FUNCTIONS["view_as_complex"](parts))
     info = finfo(dtype_of(input)) if is_float(dtype_of(input)) else None
     if info is None:
         return _finite_out(out, clone_op(input))
@@ -220,8 +224,7 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
     return _finite_out(out, where_op(eq(input, -math.inf), low, result))
 
 
-_step_out = exactly("heaviside is not yet implemented for tensors with different dtypes: {want} "
-                    "and an out of {have}")
+_step_out = exactly("heaviside is not yet implemented for tensors with different dtypes.")
 
 
 @public()
@@ -283,8 +286,9 @@ def frexp(input: Any, *, out: Any = None) -> Any:
                          f"{of_numpy(dtype_of(input)).name}")
     exponent = exponent_op(input)
     whole = FUNCTIONS["where"](FUNCTIONS["isfinite"](input), exponent, 0)
-    scale = exp2(mul(cast(whole, dtype=dtype_of(input)), -1.0))
-    return finish_same(out, Frexp(mul(input, scale), exponent))
+    down = mul(cast(whole, dtype=dtype_of(input)), -1.0)      # subnormal numbers: in two steps
+    half = floor(mul(down, 0.5))
+    return finish_same(out, Frexp(mul(mul(input, exp2(half)), exp2(sub(down, half))), exponent))
 
 
 @public()

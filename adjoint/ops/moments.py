@@ -302,10 +302,11 @@ def share_like(share: Any, x: Any) -> Any:
 
 @cache
 def _toward() -> Any:
-    """ct x/‖x‖ in one pass; 0 where the norm is 0."""
+    """ct x/‖x‖ in one pass; 0 where the norm is 0, and its derivatives are."""
     ct, x, size = ex.var("ct"), ex.var("x"), ex.var("size")
+    safe = ex.where_(size.eq(0.0), 1.0, size)
     return derived_op("linalg_vector_norm_backward", ("ct", "x", "size"), (),
-                      ex.where_(size.eq(0.0), 0.0, ct * (x / size)))
+                      ex.where_(size.eq(0.0), 0.0, ct * (x / safe)))
 
 
 def _norm_vjp(ct: Any, x: Any, out: Any, *, p: float, dim: Shape) -> Any:

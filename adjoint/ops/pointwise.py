@@ -342,11 +342,12 @@ def _mish_slope(x: Any) -> Any:
 mish = pointwise("mish", lambda x: x * tanh_(maximum_(x, 0.0) + log1p_(exp_(-abs_(x)))),
                  kind="float", slope={"x": lambda x: _mish_slope(x)}, refuses={"biuc": "mish_cpu"})
 softshrink_op = pointwise("softshrink", lambda x, *, lambd: where_(
-    x > lambd, x - lambd, where_(x < -lambd, x + lambd, 0.0)), refuses={"biuc": "softshrink_check"})
+    (x <= lambd) & (x >= -lambd), 0.0, where_(x > lambd, x - lambd, x + lambd)),
+    refuses={"biuc": "softshrink_check"})
 hardshrink_op = pointwise("hardshrink", lambda x, *, lambd: where_(
-    (x > lambd) | (x < -lambd), x, 0.0), refuses={"biuc": "hardshrink_cpu"})
+    (x >= -lambd) & (x <= lambd), 0.0, x), refuses={"biuc": "hardshrink_cpu"})
 threshold_op = pointwise("threshold", lambda x, *, threshold, value: where_(
-    x > threshold, x, value), refuses={"bc": "threshold_cpu"})
+    x <= threshold, value, x), refuses={"bc": "threshold_cpu"})
 prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x), autocast="lower",
                      node="PreluKernelBackward0", refuses={"c": "prelu_cpu"})
 
