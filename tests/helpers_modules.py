@@ -21,10 +21,10 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-from helpers_opinfo import (
+from helpers_opinfo import Verdict
+from helpers_opinfo_values import (
     TOLERANCE,
     Unsupported,
-    Verdict,
     array,
     by_pytorch,
     compare_gradients,

@@ -16,7 +16,8 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from helpers_opinfo import Verdict, array, convert, differs, is_tensor
+from helpers_opinfo import Verdict
+from helpers_opinfo_values import array, convert, differs, is_tensor
 
 STEPS = 10
 SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
