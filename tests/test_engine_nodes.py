@@ -193,3 +193,26 @@ class TestEdges:
         b.grad_fn.register_hook(lambda gi, go: log.append("b"))
         ad.autograd.backward([a.sum(), b.sum()])
         assert log == ["b", "a"]
+
+
+def test_edges_are_those_of_operands_that_can_have_a_gradient() -> None:
+    x, i = ad.ones(2, 2, requires_grad=True), ad.tensor([[0, 1]])
+    for y, names in ((x[i[0]], 1), (x.gather(0, i), 1), (x.masked_fill(x > 1, 0.0), 2),
+                     (ad.where(x > 1, x, 2 * x), 2), (x.scatter(0, i, x), 2), (x * 2, 2)):
+        edges = y.grad_fn.next_functions
+        assert len(edges) == names and edges[0][0].name() == "torch::autograd::AccumulateGrad"
+    assert (x * 2).grad_fn.next_functions[1] == (None, 0)
+
+
+def test_what_nodes_tell_of_operands_that_they_do_not_keep() -> None:
+    x = ad.ones(2, 3, requires_grad=True)
+    for y in (x.sum(), x[0], x.view(6), x.expand(4, 2, 3), x[:, 0:2], x.mean(1)):
+        assert tuple(y.grad_fn._saved_self_sym_sizes) == (2, 3)
+    assert (x * 2).grad_fn._saved_self is None          # no gradient of the number is wanted
+    part = x[:, 1:3].grad_fn
+    assert (part._saved_dim, part._saved_start, part._saved_end, part._saved_step) == (1, 1, 3, 1)
+    chosen = ad.where(x > 1, x, 2 * x).grad_fn
+    assert chosen._saved_condition.tolist() == [[False] * 3] * 2
+    assert x.split(1)[0].grad_fn._saved_split_size == 1
+    with pytest.raises(AttributeError, match="no attribute '_saved_nothing'"):
+        x.sum().grad_fn._saved_nothing  # noqa: B018  # the access is what is tried

@@ -22,7 +22,18 @@ _SHOWN = {"a": "self", "x": "self", "b": "other", "out": "result", "input": "sel
 _BY_NODE = {"MmBackward0": {"b": "mat2"}, "BmmBackward0": {"b": "mat2"},
             "PowBackward0": {"b": "exponent"},
             "ClampBackward0": {"low": "min", "high": "max"},
-            "ClampBackward1": {"low": "min", "high": "max"}}
+            "ClampBackward1": {"low": "min", "high": "max"},
+            "WhereBackward0": {"c": "condition"}, "LerpBackward1": {"w": "weight"},
+            "AddcmulBackward0": {"b": "tensor1", "c": "tensor2"},
+            "AddmmBackward0": {"a": "mat1", "b": "mat2"}, "RepeatBackward0": {"reps": "repeats"},
+            "SplitWithSizesBackward0": {"sizes": "split_sizes"},
+            "LinalgVectorNormBackward0": {"p": "ord"},
+            "AsStridedBackward0": {"offset": "storage_offset"}}
+# What PyTorch's node has and ours puts otherwise: made of the attributes.
+_MADE: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "SliceBackward0": {"end": lambda attrs: attrs["start"] + attrs["length"],
+                       "step": lambda attrs: 1},
+    "SplitBackward0": {"split_size": lambda attrs: attrs["sizes"][0]}}
 
 
 def _names(node: Node, key: str) -> tuple[str, str]:
@@ -113,7 +124,25 @@ def _node_getattr(self: Node, name: str) -> Any:
         for key, value in self.attrs.items():
             if wanted in (*_names(self, key), key.rstrip("s")):
                 return value
+        made = _MADE.get(type(self).__name__, {}).get(wanted)
+        if made is not None and self.attrs.keys() & {"length", "sizes"}:
+            return made(self.attrs)
+        found = _of_operand(self, wanted)
+        if found is not None:
+            return found[0]
     raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+def _of_operand(node: Node, wanted: str) -> tuple[Any] | None:
+    """What a node tells of an operand that it does not keep: its sizes; None in its place."""
+    op, edges = node.op, node.edges
+    if op is None or op.variadic or len(op.operands) != len(edges):
+        return None
+    for name, edge in zip(op.operands, edges, strict=True):
+        if edge is not None and wanted in [f"{n}_sym_sizes" for n in _names(node, name)]:
+            return (Size(edge.shape),)
+    kept = op.plan((1 << len(op.operands)) - 1).kept
+    return (None,) if any(wanted in _names(node, k) for k in kept) else None
 
 
 def _input_metadata(self: Node) -> tuple[Any, ...]:

@@ -195,11 +195,13 @@ class Node(GraphNode):
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """((node, output index), ...) for every operand; (None, 0) where no gradient flows."""
-        out: list[tuple[Any, int]] = []
-        for e in self.edges:
-            out.append((e.node, e.index) if type(e) is Port else (e, 0))
-        return tuple(out)
+        """((node, output index), ...) for every operand that can have a gradient; (None, 0) where
+        none flows."""
+        edges = self.edges
+        followed = self.op.followed if self.op is not None else None
+        if followed is not None and len(followed) == len(edges):
+            edges = [e for e, f in zip(edges, followed, strict=True) if f]
+        return tuple([(e.node, e.index) if type(e) is Port else (e, 0) for e in edges])
 
     def where(self) -> str:
         """``file:line in function`` of the call that made this node."""

@@ -119,6 +119,12 @@ class Op:
                 flows, *self._small)
 
     @cached_property
+    def followed(self) -> tuple[bool, ...] | None:
+        """Of each operand, whether it has a rule for its gradient; None: there are any number."""
+        ruled = {name for names in self.compact[0] for name in names}
+        return None if self.variadic else tuple([o in ruled for o in self.operands])
+
+    @cached_property
     def compact(self) -> tuple[dict[tuple[str, ...], Rule | None], ...]:
         """(vjp, jvp) with tuples of operands as keys; verified when they are first needed."""
         tables = (_tuples(self.vjp), _tuples(self.jvp))
