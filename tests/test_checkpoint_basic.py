@@ -403,3 +403,13 @@ def test_the_op_that_saves_only_operands_does_not_run_again_at_the_end(
     exact(x.grad, values(y.grad))
     if missing:
         exact(w.grad, values(v.grad))
+
+
+def test_options_that_are_not_there() -> None:
+    x = ad.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match=r"one of \['default', 'none'\], but got sometimes"):
+        ad.utils.checkpoint.checkpoint(ad.sin, x, use_reentrant=False,
+                                       determinism_check="sometimes")
+    with pytest.raises(ValueError, match="Unexpected keyword arguments: detail"):
+        ad.utils.checkpoint.checkpoint_sequential([ad.sin, ad.cos], 2, x, use_reentrant=False,
+                                                  detail=1)

@@ -306,6 +306,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     if use_reentrant and (context_fn is not noop_context_fn or debug):
         raise ArgumentError("Passing `context_fn` or `debug` is only supported when "
                             "use_reentrant=False.")
+    if determinism_check not in ("default", "none"):
+        raise ArgumentError("determinism_check should be one of ['default', 'none'], but got "
+                            f"{determinism_check}")
     if use_reentrant is None:
         _told_to_choose("torch.utils.checkpoint: the", "calling checkpoint without use_reentrant "
                         "will raise an exception")
@@ -329,6 +332,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None =
                           None, preserve_rng_state: bool = True, **kwargs: Any) -> Any:
     """A chain of functions in `segments` checkpointed pieces; the last piece runs as it is."""
+    if kwargs:
+        raise ArgumentError("Unexpected keyword arguments: " + ",".join(kwargs))
     if use_reentrant is None:
         _told_to_choose("torch.utils.checkpoint.checkpoint_sequential: the", "an exception is "
                         "raised if use_reentrant is not passed")
