@@ -82,7 +82,7 @@ def _get_grad(self: Tensor) -> Any:
 def _set_grad(self: Tensor, grad: Any) -> None:
     if grad is not None:
         if not isinstance(grad, Tensor):
-            raise TypeError(f"assigned grad expected to be a Tensor or None but got "
+            raise TypeError("assigned grad expected to be a Tensor or None but got grad of type "
                             f"{type(grad).__name__}")
         if grad is self:
             raise AutogradError("can't assign Variable as its own grad")

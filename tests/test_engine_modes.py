@@ -421,3 +421,11 @@ def test_a_decorated_generator_is_closed_in_its_mode() -> None:
     next(held)
     held.close()
     assert seen == [False] and ad.is_grad_enabled()
+
+
+@pytest.mark.parametrize("mode", ["a", 1, None, 0.0])
+def test_a_mode_is_a_bool(mode: Any) -> None:
+    """A string or a tensor in its place is a mistake, and True for Python."""
+    with pytest.raises(TypeError, match="argument 'enabled' .position 1. must be bool, not "):
+        ad.set_grad_enabled(mode)
+    assert ad.is_grad_enabled()

@@ -13,6 +13,7 @@ from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from adjoint.base import provenance
+from adjoint.base.errors import DTypeError
 from adjoint.core import modes
 from adjoint.core.modes import GRAD, INFERENCE, state, warn
 from adjoint.core.tensor import Tensor, share_cell
@@ -156,7 +157,10 @@ class set_grad_enabled(_Mode):
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
-        self.mode = bool(mode)
+        if mode is not True and mode is not False:
+            raise DTypeError("set_grad_enabled(): argument 'enabled' (position 1) must be bool, "
+                             f"not {type(mode).__name__}")
+        self.mode = mode
         self.set_bits, self.clear_bits = (GRAD, 0) if mode else (0, GRAD)
         outer = state()
         self._first: Any = (modes.change(self.set_bits, self.clear_bits), outer, _places.get())
