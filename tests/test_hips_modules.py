@@ -4,6 +4,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -500,3 +501,57 @@ def test_a_position_without_argument_is_an_index_error(argnum: object) -> None:
     from adjoint.hips import grad
     with pytest.raises(IndexError, match="tuple index out of range: argnum is"):
         grad(lambda x: x, argnum)(1.0)
+
+
+def test_values_that_do_not_hang_on_the_argument() -> None:
+    """A truth value, a shape or a word is the value; its gradient is zero, and grad refuses it."""
+    x = np.array([0.5, 1.5, 2.5])
+    with pytest.warns(UserWarning, match="independent"):
+        pull, value = hips.make_vjp(lambda v: anp.allclose(v, v))(x)
+    assert value is True or value == np.True_
+    np.testing.assert_array_equal(pull(1.0), 0 * x)
+    with pytest.warns(UserWarning, match="independent"), pytest.raises(
+            TypeError, match="Can't find vector space for value True"):
+        hips.grad(lambda v: anp.isscalar(v) or True)(1.0)
+
+
+def test_orders_of_special_functions_have_no_gradient() -> None:
+    import adjoint.hips.scipy.special as special
+    x, n = np.array([0.3, 0.6, 0.8]), np.array([1, 2, 3])
+    for f in (special.iv, special.ive, special.jn, special.yn):
+        np.testing.assert_array_equal(hips.make_vjp(f, 0)(1.0 * n, x)[0](x), 0 * x)
+    import scipy.special
+    np.testing.assert_allclose(special.polygamma(n, x), scipy.special.polygamma(n, x))
+    slope = hips.make_vjp(special.polygamma, 1)(n, x)[0](np.ones(3))
+    np.testing.assert_allclose(slope, scipy.special.polygamma(n + 1, x))
+
+
+def test_complex_numbers_in_numpys_order_and_rounded() -> None:
+    """The larger of two, where equal ones share the gradient, as HIPS has it of NumPy."""
+    z = np.array([1 + 2j, 1 + 1j, -3j])
+    w = np.array([1 + 1j, 1 + 1j, 2.0])
+    pull = hips.make_vjp(anp.maximum, 0)(z, w)[0]
+    np.testing.assert_array_equal(pull(z * 2), [2 + 4j, 1 + 1j, 0])
+    np.testing.assert_array_equal(hips.make_vjp(anp.fmin, 1)(z, w)[0](w), [1 + 1j, (1 + 1j) / 2, 0])
+    for f in (anp.around, anp.rint, anp.sign):
+        with warnings.catch_warnings(action="ignore"):        # (a step is independent)
+            pull, value = hips.make_vjp(f)(1.3 * z)
+        np.testing.assert_allclose(value, getattr(np, f.__name__)(1.3 * z))
+        np.testing.assert_array_equal(pull(z), 0 * z)
+
+
+def test_masked_spread_filled_arrays_and_rolls() -> None:
+    x = np.array([0.3, 0.6, 0.8])
+    mask = np.array([True, False, True])
+    assert float(hips.make_vjp(anp.var)(x, where=mask)[1]) == pytest.approx(np.var(x, where=mask))
+    check_grads(lambda v: anp.std(v, where=mask), modes=["rev", "fwd"])(x)
+    check_grads(lambda v: anp.full_like(x, v), modes=["rev", "fwd"])(0.5)
+    np.testing.assert_array_equal(hips.make_vjp(anp.roll)(x, np.array([1, 2]))[0](x), x)
+
+
+def test_counts_that_are_not_whole_have_no_probability() -> None:
+    import adjoint.hips.scipy.stats.poisson as poisson
+    mu, k = np.array([0.3, 0.6, 0.8]), np.array([1.0, 2.0, 0.5])
+    assert poisson.pmf(k, mu)[2] == 0.0 and poisson.logpmf(k, mu)[2] == -np.inf
+    g = hips.grad(lambda m: anp.sum(poisson.pmf(k, m)))(mu)
+    assert g[2] == 0.0 and (g[:2] != 0).all()

@@ -178,14 +178,31 @@ def counterparts(theirs: Any, ours: Any) -> Callable[[str], Any]:
 
 def _of_ties(larger: str) -> F:
     """`fmax` and `fmin` by `maximum` and `minimum`, which share a gradient where both are equal."""
+    best = _extreme(larger)
+
     def run(a: Any, b: Any) -> Any:
         a, b = anp.array(a), anp.array(b)
         where, nan = FUNCTIONS["where"], FUNCTIONS["isnan"]
-        return where(nan(a), b, where(nan(b), a, FUNCTIONS[larger](a, b)))
+        return where(nan(a), b, where(nan(b), a, best(a, b)))
     return run
 
 
-_SHARED = {"fmax": _of_ties("maximum"), "fmin": _of_ties("minimum")}
+def _extreme(larger: str) -> F:
+    """`maximum` and `minimum`, of complex numbers by their real parts, then the imaginary ones."""
+    plain, where, sign = FUNCTIONS[larger], FUNCTIONS["where"], FUNCTIONS["sign"]
+
+    def run(a: Any, b: Any) -> Any:
+        if not a.is_complex():
+            return plain(a, b)
+        gap = (a - b).detach()
+        ahead = where(gap.real == 0, sign(gap.imag), sign(gap.real))
+        share = (1 + (ahead if larger == "maximum" else -ahead)) / 2      # ties share a gradient
+        return where(share == 0, b, where(share == 1, a, a * share + b * (1 - share)))
+    return run
+
+
+_SHARED = {"maximum": _extreme("maximum"), "minimum": _extreme("minimum"),
+           "fmax": _of_ties("maximum"), "fmin": _of_ties("minimum")}
 
 
 # whose counterparts take no numbers
@@ -203,12 +220,14 @@ def arithmetic(ufunc: Any) -> F:
     """A ufunc of arrays and boxes. The result has the dtype that NumPy gives it."""
     name = UFUNCS.get(ufunc.__name__)
     ours = _SHARED.get(ufunc.__name__) or (FUNCTIONS.get(name) if name else None)
+    flat = ufunc.__name__ in _FLAT
     if ours is None:
         return on_arrays(ufunc)
 
     @wraps(ufunc, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs and ufunc.__name__ in _FLAT:
+        if flat and (kwargs or len(args) > ufunc.nin or any(
+                type(a) is ArrayBox and a.tensor.is_complex() for a in args)):
             return ufunc(*map(getval, args), **getval(kwargs))
         found: list[Any] = []
         kinds: set[Any] = set()

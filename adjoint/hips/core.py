@@ -46,6 +46,18 @@ from adjoint.hips.util import func, subval, toposort
 F = Callable[..., Any]
 
 
+_NO_SPACE = ("Can't find vector space for value {} of type {}. The function must return floats, "
+             "arrays, or trees of them")
+
+
+class _Independent(TypeError):
+    """A function's value is no array, and does not hang on its argument."""
+
+    def __init__(self, value: Any, leaf: Any) -> None:
+        super().__init__(_NO_SPACE.format(leaf, type(leaf)))
+        self.value = value
+
+
 def _on_tensors(fun: F) -> F:
     def run(x: Any) -> Any:
         with tracing():
@@ -55,8 +67,9 @@ def _on_tensors(fun: F) -> F:
         leaves, spec = flatten(lower(y))
         for v in leaves:
             if not isinstance(v, (Tensor, float, complex, np.ndarray, np.generic)):
-                raise TypeError(f"Can't find vector space for value {v} of type {type(v)}. The "
-                                "function must return floats, arrays, or trees of them")
+                if not holds_box(y):
+                    raise _Independent(y, v)
+                raise TypeError(_NO_SPACE.format(v, type(v)))
         return unflatten([v if isinstance(v, Tensor) else wrap(np.asarray(v)) for v in leaves],
                          spec)
     return run
@@ -89,7 +102,10 @@ def make_vjp(fun: F, x: Any) -> tuple[F, Any]:
     """(pull, value) at x: `pull(g)` is the cotangent of x."""
     if type(x) in Box.type_mappings and type(x) not in KNOWN:
         return gradient_in_graph(fun, x)
-    value, pull = _vjp(_on_tensors(fun), leaves_of(x))
+    try:
+        value, pull = _vjp(_on_tensors(fun), leaves_of(x))
+    except _Independent as found:          # (a truth value, a shape, a word)
+        return lambda g: vspace(x).zeros(), found.value
 
     def run(g: Any) -> Any:
         return _array(_conjugate(pull(_conjugate(_like(g, value)))[0]))

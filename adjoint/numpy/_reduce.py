@@ -67,11 +67,24 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
     return F["mean"](x, axes_of(x, axis), keepdim=keepdims) if x.ndim else x
 
 
+average_of = mean
+
+
 def _moment(root: bool) -> Callable[..., Any]:
     def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-            keepdims: bool = False, *, correction: float | None = None) -> Any:
+            keepdims: bool = False, *, where: Any = True, mean: Any = None,
+            correction: float | None = None) -> Any:
         refuse_out("std" if root else "var", out)
         x = as_tensor(a)
+        if where is not True or mean is not None:
+            middle = average_of(x, axis, keepdims=True, where=None if where is True else where
+                                ) if mean is None else mean
+            off = abs(x - middle) ** 2
+            kept = F["broadcast_to"](as_tensor(where), x.shape).to(off.dtype)
+            many = total(kept, axis, keepdims=keepdims) - (ddof if correction is None
+                                                           else correction)
+            y = total(off * kept, axis, keepdims=keepdims) / many
+            return F["sqrt"](y) if root else y
         return F["std" if root else "var"](x, axes_of(x, axis), keepdim=keepdims, correction=(
             ddof if correction is None else correction))
     return run
@@ -247,7 +260,10 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *,
 @like("round", "around")
 def around(a: Any, decimals: int = 0, out: Any = None) -> Any:
     refuse_out("round", out)
-    return F["round"](as_tensor(a), decimals=decimals)
+    x = as_tensor(a)
+    if x.is_complex():
+        return F["complex"](*[F["round"](p, decimals=decimals) for p in (x.real, x.imag)])
+    return F["round"](x, decimals=decimals)
 
 
 @like("clip")

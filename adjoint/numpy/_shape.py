@@ -185,10 +185,10 @@ like("rot90")(lambda m, k=1, axes=(0, 1): F["rot90"](as_tensor(m), k, tuple(axes
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     x = as_tensor(a)
     if axis is None:
-        return F["roll"](x.reshape(-1), shift, 0).reshape(x.shape)
-    if isinstance(axis, (tuple, list)) and not isinstance(shift, (tuple, list)):
-        shift = (shift,) * len(axis)
-    return F["roll"](x, shift, axis)
+        return roll(x.reshape(-1), shift, 0).reshape(x.shape)
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    steps, to = np.broadcast_arrays(np.asarray(shift), axes)
+    return F["roll"](x, tuple(steps.ravel().tolist()), tuple(to.ravel().tolist()))
 
 
 @like("resize")
@@ -263,8 +263,15 @@ for _name in ("zeros_like", "ones_like", "empty_like"):
     like(_name)(lambda a, dtype=None, order="K", subok=True, shape=None, _n=_name: (
         F[_n](as_tensor(a), dtype=None if dtype is None else np.dtype(dtype)) if shape is None else
         as_tensor(getattr(np, _n[:-5])(shape, dtype or as_tensor(a).detach().numpy().dtype))))
-like("full_like")(lambda a, fill_value, dtype=None, **_: F["full_like"](
-    as_tensor(a), fill_value, dtype=None if dtype is None else np.dtype(dtype)))
+
+
+@like("full_like")
+def full_like(a: Any, fill_value: Any, dtype: Any = None, *_: Any, **__: Any) -> Any:
+    x, value = as_tensor(a), as_tensor(fill_value)
+    return F["broadcast_to"](value.to(x.dtype if dtype is None else np.dtype(dtype)),
+                             x.shape).clone()
+
+
 like("shape")(lambda a: tuple(a.shape))
 like("ndim")(lambda a: a.ndim)
 like("size")(lambda a, axis=None: a.numel() if axis is None else a.shape[axis])

@@ -51,8 +51,10 @@ j0, j1, y0, y1 = (_own(n, f"bessel_{n}") for n in "j0 j1 y0 y1".split())
 @_recorded
 def polygamma(n: Any, x: Any) -> Any:
     """The n-th derivative of psi; n is a whole number."""
-    return _raised(_SPECIAL["polygamma"](int(n), _operand(x))) if _onp.ndim(n) == 0 else _np.array(
-        [polygamma(k, x) for k in n])
+    orders = _onp.asarray(_getval(n))
+    if orders.ndim == 0:
+        return _raised(_SPECIAL["polygamma"](int(orders), _operand(x)))
+    return sum(_np.where(orders == k, polygamma(k, x), 0.0) for k in _onp.unique(orders))
 
 
 @_recorded
@@ -120,11 +122,16 @@ betainc = _theirs("betainc", None, None, lambda y, a, b, x: _np.exp(
 gammainc = _theirs("gammainc", None, lambda y, a, x: _np.exp((a - 1) * _np.log(x) - x - gammaln(a)))
 gammaincc = _theirs("gammaincc", None,
                     lambda y, a, x: -_np.exp((a - 1) * _np.log(x) - x - gammaln(a)))
-jv: Any = _theirs("jv", None, lambda y, n, x: (jv(n - 1, x) - jv(n + 1, x)) / 2)
+def _flat(*_: Any) -> Any:
+    """The derivative in an order: none is known, and the gradient is zero."""
+    return 0.0
+
+
+jv: Any = _theirs("jv", _flat, lambda y, n, x: (jv(n - 1, x) - jv(n + 1, x)) / 2)
 jn = jv
-yn: Any = _theirs("yn", None, lambda y, n, x: (yn(n - 1, x) - yn(n + 1, x)) / 2)
-iv: Any = _theirs("iv", None, lambda y, n, x: (iv(n - 1, x) + iv(n + 1, x)) / 2)
-ive: Any = _theirs("ive", None,
+yn: Any = _theirs("yn", _flat, lambda y, n, x: (yn(n - 1, x) - yn(n + 1, x)) / 2)
+iv: Any = _theirs("iv", _flat, lambda y, n, x: (iv(n - 1, x) + iv(n + 1, x)) / 2)
+ive: Any = _theirs("ive", _flat,
                    lambda y, n, x: (ive(n - 1, x) + ive(n + 1, x)) / 2 - y * _np.sign(x))
 
 

@@ -10,7 +10,8 @@ from adjoint.hips.scipy.special import gammaincc, gammaln
 def logpmf(k: Any, mu: Any, loc: Any = 0) -> Any:
     """Log of the probability of k."""
     k = k - loc
-    return k * np.log(mu) - gammaln(k + 1.0) - mu
+    found = k * np.log(mu) - gammaln(k + 1.0) - mu
+    return np.where(np.equal(np.mod(k, 1), 0), found, -np.inf)
 
 
 def pmf(k: Any, mu: Any, loc: Any = 0) -> Any:
