@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.modes import no_grad
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.reverse import as_tensor
@@ -54,6 +55,11 @@ class _External(Rule):
         self.vectorized = vectorized
 
     def _run(self, *ts: Any) -> tuple[Any, ...]:
+        if any(isinstance(t.array, MetaArray) for t in ts):      # ones tell the shapes
+            with no_grad():
+                outs = _many(self.code(*[np.ones(t.array.shape, t.array.dtype) for t in ts]))
+            kinds = [np.asarray(o.array if isinstance(o, Tensor) else o) for o in outs]
+            return tuple(wrap(MetaArray(k.shape, k.dtype)) for k in kinds)
         with no_grad():
             outs = _many(self.code(*[t.array for t in ts]))
         return tuple(wrap(np.array(o.array if isinstance(o, Tensor) else o)) for o in outs)
@@ -120,7 +126,8 @@ def from_callable(code: Code, vjp: Code | None = None, jvp: Code | None = None, 
 
     First derivatives only: what the rules compute is not known to be differentiable, and a second
     derivative raises NotSupported. To give one, build the rule of `custom_vjp` from functions made
-    by from_callable.
+    by from_callable. Where there are shapes alone (device meta), the code is called on ones to
+    learn those of its outputs.
 
     >>> import numpy as np
     >>> import adjoint as ad

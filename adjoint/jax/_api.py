@@ -399,7 +399,7 @@ def pure_callback(callback: F, result_shape_dtypes: Any, *args: Any, sharding: A
             raise ValueError(f"pure_callback: the callback gave {found.leaves} arrays, "
                              f"{len(wanted)} were announced")
         return [_announced(o, w) for o, w in zip(outs, wanted, strict=True)]
-    from adjoint.jax._callback import host_call
+    from adjoint.jax._host import host_call
     return unflatten([make(t) for t in host_call(run, given.tensors, wanted)], spec)
 
 

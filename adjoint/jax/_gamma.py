@@ -33,7 +33,7 @@ def _kind(dtype: Any, *params: Any) -> Any:
             raise ValueError(f"dtype argument to `gamma` must be a float dtype, got {kind}")
         return kind
     found = np.result_type(*[as_array(p).dtype for p in params])
-    return found if is_inexact(found) else default_dtype("float")
+    return found if is_inexact(found) and found.itemsize > 2 else default_dtype("float")
 
 
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, **_: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.jax._array import (
@@ -93,19 +94,24 @@ def ordered(name: str) -> Any:
 
 
 def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = False,
-                kind: str = "same", module: str = "adjoint.jax.numpy") -> F:
+                kind: str = "same", module: str = "adjoint.jax.numpy", takes: str = "") -> F:
     """A function of broadcast operands that are brought to their common dtype.
 
     floating  integers count as floats
     numeric   truth values count as integers
     kind      "same": weak where their common type is; "all": where all operands are; "strong":
               never
+    takes     JAX's primitive and the dtypes' kinds that it takes: "rem iuf"
     """
+    primitive, _, kinds = takes.partition(" ")
     def call(*args: Any, out: Any = None, where: Any = None) -> Any:
         no_out(name, out, where)
         ts, weak = joined(name, args, numeric, floating)
         if config.watched:
             same_ranks(name, ts)
+        if kinds and ts[0].array.dtype.kind not in kinds and not (
+                "f" in kinds and is_real_float(ts[0].array.dtype)):
+            not_taken(primitive, kinds, ts)
         try:
             y = run(*ts)
         except (ShapeError, ValueError):
@@ -117,6 +123,22 @@ def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = Fa
             finite(found, name)
         return found
     return named(call, name, module)
+
+
+_CATEGORIES = {"i": "integer", "f": "floating", "c": "complexfloating", "b": "bool"}
+
+
+def is_real_float(dtype: Any) -> bool:
+    """True for floats, those of 16 bits too."""
+    return is_inexact(dtype) and dtype.kind != "c"
+
+
+def not_taken(primitive: str, kinds: str, ts: list[Any]) -> None:
+    """TypeError for operands of a dtype that JAX's primitive does not take."""
+    at = " at position 0" if len(ts) > 1 else ""
+    words = ", ".join(w for k, w in _CATEGORIES.items() if k in kinds)
+    raise TypeError(f"{primitive} does not accept dtype {ts[0].array.dtype.name}{at}. Accepted "
+                    f"dtypes{at} are subtypes of {words}.")
 
 
 def _is_number(x: Any) -> bool:

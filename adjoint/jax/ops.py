@@ -10,6 +10,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, concrete, make
+from adjoint.jax._table import T
 
 
 def _segments(method: str, start: Any) -> Any:
@@ -18,8 +19,10 @@ def _segments(method: str, start: Any) -> Any:
         x, ids = as_array(data), as_array(segment_ids)
         n = int(num_segments) if num_segments is not None else int(concrete(
             ids, f"segment_{method}() `num_segments` argument.").max()) + 1
+        ids = make(T["where"](ids.tensor < 0, n, ids.tensor)) if mode is None else ids
         base = make(wrap(np.full((n, *x.shape[ids.ndim:]), start(x.dtype), x.dtype)))
-        return getattr(base.at[ids], method)(x)
+        how = {} if mode is None else {"mode": mode}
+        return getattr(base.at[ids], method)(x, **how)
     run.__name__ = {"add": "segment_sum", "multiply": "segment_prod"}.get(method,
                                                                          f"segment_{method}")
     run.__doc__ = f"`jax.ops.{run.__name__}`."
@@ -27,10 +30,14 @@ def _segments(method: str, start: Any) -> Any:
 
 
 def _lowest(dtype: Any) -> Any:
+    if dtype.kind == "b":
+        return False
     return -math.inf if is_inexact(dtype) else np.iinfo(dtype).min
 
 
 def _highest(dtype: Any) -> Any:
+    if dtype.kind == "b":
+        return True
     return math.inf if is_inexact(dtype) else np.iinfo(dtype).max
 
 

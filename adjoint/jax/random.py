@@ -353,8 +353,8 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", **_:
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """1 or -1."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
-    drawn: Any = 2 * bernoulli(key, 0.5, _shape(shape)).astype(kind) - 1
-    return drawn
+    drawn: Any = 2 * bernoulli(key, 0.5, _shape(shape)).astype(default_dtype("int")) - 1
+    return drawn.astype(kind)
 
 
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
@@ -445,6 +445,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     """`jax.random.geometric`."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
     chance = as_array(p)
+    chance = chance if is_inexact(chance.dtype) else chance.astype(default_dtype("float"))
     u = uniform(key, _shape(shape, chance), chance.dtype if is_inexact(chance.dtype) else None)
     u = _S["where"](u == 0, 1, u)
     drawn: Any = _E["floor"](_E["log"](u) / _E["log1p"](-chance)).astype(kind) + 1

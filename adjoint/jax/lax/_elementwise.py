@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
-from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, checked, describe, inside, make, pair_of, to_tensor
+from adjoint.jax._array import as_array, checked, describe, make, pair_of, to_tensor
 from adjoint.jax._dtypes import as_dtype, issubdtype
+from adjoint.jax._host import computed
 from adjoint.jax._table import (
     T,
     broadcast,
@@ -117,7 +117,8 @@ enter("atan2", arctan2)
 enter("nextafter", T["nextafter"])
 enter("igamma", T["igamma"])
 enter("igammac", T["igammac"])
-enter("zeta", SPECIAL["zeta"])
+enter("zeta", lambda x, q: SPECIAL["zeta"](x, q) if x.array.dtype.itemsize > 2 else SPECIAL["zeta"](
+    x.to(np.dtype(np.float32)), q.to(np.dtype(np.float32))).to(x.array.dtype))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     enter(_name, ordered(_name) if _name[0] in "lg" else T[_name], truth=True)
 for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
@@ -173,10 +174,8 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     old, new = x.dtype.itemsize, to.itemsize
     if old == new:
         return make(bitcast(x.tensor, to))
-    value = np.ascontiguousarray(inside(x))
-    if old > new:
-        return make(wrap(value.view(to).reshape(*x.shape, old // new)))
-    return make(wrap(value.view(to).reshape(x.shape[:-1])))
+    shape = (*x.shape, old // new) if old > new else x.shape[:-1]
+    return make(*computed(lambda v: [np.ascontiguousarray(v).view(to).reshape(shape)], x.tensor))
 
 
 def pow(x: Any, y: Any) -> Any:
@@ -217,7 +216,8 @@ def clamp(min: Any, x: Any, max: Any) -> Any:                       # JAX's name
                             f"got {what}.shape={tuple(bound.shape)}, operand.shape="
                             f"{tuple(t.shape)}.")
     inside = T["where"]((t > low) & (t < high), t, t.detach())
-    out = T["where"](t < low, low, T["where"](t > high, high, inside))
+    out = T["where"](t < low, low, inside)
+    out = T["where"](out > high, high, out)            # (the upper bound wins)
     return make(out, weak)
 
 
@@ -238,11 +238,16 @@ def population_count(x: Any) -> Any:
 def clz(x: Any) -> Any:
     """The number of leading zero bits."""
     a = as_array(x)
-    value = inside(a)
     bits = a.dtype.itemsize * 8
-    wide = value.view(f"uint{bits}").astype(np.float64)
-    lead = np.where(value == 0, bits, bits - 1 - np.floor(np.log2(np.maximum(wide, 1))))
-    return make(wrap(lead.astype(a.dtype)), a.weak_type)
+
+    def run(value: Any) -> Any:
+        rest = np.asarray(value).astype(f"uint{bits}")
+        lead = np.full(value.shape, bits, a.dtype)
+        for _ in range(bits):
+            lead = lead - (rest != 0)
+            rest = rest >> np.asarray(1, rest.dtype)
+        return [lead.astype(a.dtype)]
+    return make(computed(run, a.tensor)[0], a.weak_type)
 
 
 def reciprocal(x: Any) -> Any:
@@ -286,8 +291,8 @@ def mulhi(x: Any, y: Any) -> Any:
     if bits < 64:
         wide = np.dtype(f"{'u' if s.array.dtype.kind == 'u' else ''}int{2 * bits}")
         return make(T["bitwise_right_shift"](s.to(wide) * t.to(wide), bits).to(s.array.dtype), weak)
-    value = inside(make(s)).astype(object) * inside(make(t)).astype(object) >> bits
-    return make(wrap(np.asarray(value).astype(s.array.dtype)), weak)
+    return make(computed(lambda a, b: [np.asarray(
+        a.astype(object) * b.astype(object) >> bits).astype(a.dtype)], s, t)[0], weak)
 
 
 NAMES["mulhi"] = mulhi

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as _np
 
-from adjoint.core.tensor import wrap as _wrap
 from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._array import as_array as _as_array
-from adjoint.jax._array import inside as _inside
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
+from adjoint.jax._host import computed as _computed
+from adjoint.jax._singular import LINALG as _LINALG
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
 from adjoint.jax.lax._decompose import (
@@ -23,7 +23,6 @@ from adjoint.jax.lax._decompose import (
     tridiagonal,
 )
 from adjoint.jax.numpy import linalg as _linalg
-from adjoint.ops.api_decompose import LINALG as _LINALG
 
 
 def cholesky(a: Any, *, symmetrize_input: bool = True) -> Any:
@@ -31,9 +30,15 @@ def cholesky(a: Any, *, symmetrize_input: bool = True) -> Any:
     return _linalg.cholesky(a, symmetrize_input=symmetrize_input)
 
 
-def eig(x: Any, **_: Any) -> Any:
-    """`jax.lax.linalg.eig`."""
-    return tuple(_linalg.eig(x))
+def eig(x: Any, *, compute_left_eigenvectors: bool = True,
+        compute_right_eigenvectors: bool = True, **_: Any) -> Any:
+    """[eigenvalues, left eigenvectors, right eigenvectors], those that are asked for."""
+    w, v = _linalg.eig(x)
+    out = [w]
+    if compute_left_eigenvectors:
+        left = _linalg.inv(v).conj().mT
+        out.append(left / _linalg.norm(left, axis=-2, keepdims=True))
+    return [*out, v] if compute_right_eigenvectors else out
 
 
 def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, **_: Any) -> Any:
@@ -81,16 +86,19 @@ def householder_product(a: Any, taus: Any) -> Any:
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
     """The order of the rows that a sequence of exchanges gives."""
-    swaps = _inside(_as_array(pivots, "lu_pivots_to_permutation"))
+    swaps = _as_array(pivots, "lu_pivots_to_permutation")
     if permutation_size < swaps.shape[-1]:
         raise ValueError(f"Output permutation size {permutation_size} has to exceed the trailing "
                          f"dimension of the pivots. Got pivots size {swaps.shape[-1]}")
-    order = _np.broadcast_to(_np.arange(permutation_size, dtype=_np.int32),
-                             (*swaps.shape[:-1], permutation_size)).copy()
-    for where in _np.ndindex(*swaps.shape[:-1]):
-        for i, p in enumerate(swaps[where]):
-            order[(*where, i)], order[(*where, p)] = order[(*where, p)], order[(*where, i)]
-    return _make(_wrap(order))
+
+    def run(found: Any) -> Any:
+        order = _np.broadcast_to(_np.arange(permutation_size, dtype=_np.int32),
+                                 (*found.shape[:-1], permutation_size)).copy()
+        for where in _np.ndindex(*found.shape[:-1]):
+            for i, p in enumerate(found[where]):
+                order[(*where, i)], order[(*where, p)] = order[(*where, p)], order[(*where, i)]
+        return [order]
+    return _make(*_computed(run, swaps.tensor))
 
 
 def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: Any = 1.0, beta: Any = 0.0,

@@ -59,6 +59,8 @@ def relu(x: Any) -> Any:
     """max(x, 0), whose slope at 0 is 0."""
     a = _as_array(x)
     t = a.tensor if a.dtype.kind != "b" else a.tensor.to(_default_dtype("int"))
+    if t.is_complex():
+        return _np_.maximum(a, 0)
     kept = _T["where"](t <= 0, t.new_zeros(()), t)        # (NaN stays)
     return _make(kept, a.weak_type or a.dtype.kind == "b")
 
@@ -89,15 +91,13 @@ hard_swish = hard_silu
 def elu(x: Any, alpha: Any = 1.0) -> Any:
     """x, or alpha (exp(x) - 1) where x is negative."""
     a = _as_array(x)
-    below = _make(_expm1_below(_floating(a, "elu")))
-    return _np_.where(a > 0, a, alpha * below)
+    return _np_.where(a > 0, a, alpha * _np_.expm1(_np_.where(a > 0, 0.0, a)))
 
 
 def celu(x: Any, alpha: Any = 1.0) -> Any:
     """x, or alpha (exp(x / alpha) - 1) where x is negative."""
     a = _as_array(x)
-    below = _make(_expm1_below(_floating(a / alpha, "celu")))
-    return _np_.where(a > 0, a, alpha * below)
+    return _np_.where(a > 0, a, alpha * _np_.expm1(_np_.where(a > 0, 0.0, a) / alpha))
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:

@@ -95,7 +95,7 @@ def vectorize(pyfunc: Any, *, excluded: Any = frozenset(), signature: Any = None
 
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """`numpy.can_cast`."""
-    return bool(_np.can_cast(_as_dtype(from_), _as_dtype(to), casting))
+    return _np.can_cast(_as_dtype(from_), _as_dtype(to), casting)
 
 
 def __dir__() -> list[str]:

@@ -296,7 +296,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     """`jax.numpy.meshgrid`."""
     if indexing not in ("xy", "ij"):
         raise ValueError(f"Valid values for indexing are 'xy' and 'ij', got {indexing}")
-    if any(as_array(x).ndim > 1 for x in xi):
+    if any(as_array(x).ndim != 1 for x in xi):
         raise ValueError("Arguments to jax.numpy.meshgrid must be 1D, got shapes "
                          f"{[as_array(x).shape for x in xi]}")
     ts = [as_array(x).tensor.reshape(-1) for x in xi]

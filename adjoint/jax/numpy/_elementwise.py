@@ -12,11 +12,13 @@ from adjoint.jax._array import Array, as_array, checked, convert, describe, join
 from adjoint.jax._dtypes import as_dtype, config, default_dtype
 from adjoint.jax._table import (
     T,
+    broadcast,
     elementwise,
     floating,
     is_weak,
     named,
     no_out,
+    not_taken,
     ordered,
     same_ranks,
 )
@@ -32,12 +34,12 @@ def enter(run: Any, names: str, **how: Any) -> Any:
     return NAMES[name]
 
 
-def _of_kinds(name: str, kinds: str, text: str) -> Any:
-    """The function of tensors, with ValueError for operands of other kinds than these."""
+def _of_kinds(name: str, kinds: str, text: str, error: Any = ValueError) -> Any:
+    """The function of tensors, with an error for operands of other kinds than these."""
     def run(*xs: Any) -> Any:
         for x in xs:
             if x.array.dtype.kind not in kinds:
-                raise ValueError(text.format(dtype=x.array.dtype.name))
+                raise error(text.format(dtype=x.array.dtype.name))
         return T[name](*xs)
     return run
 
@@ -134,10 +136,14 @@ enter(lambda x: x * (180 / math.pi), "rad2deg degrees", floating=True)
 for _name in ("log2", "log10"):
     enter(T[_name], _name, floating=True, kind="strong")
 enter(lambda x: cube_root(_real("cbrt", x)), "cbrt", floating=True)
-for _names in ("logaddexp", "copysign", "nextafter"):
-    enter(T[_names.split()[0]], _names, floating=True)
-for _name in ("hypot", "logaddexp2"):
-    enter(T[_name], _name, floating=True, kind="all")
+enter(T["logaddexp"], "logaddexp", floating=True)
+enter(T["nextafter"], "nextafter", floating=True, takes="nextafter f")
+enter(_of_kinds("copysign", "fV", "copysign does not support complex-valued inputs", TypeError),
+      "copysign", floating=True)
+enter(_of_kinds("hypot", "fV", "jnp.hypot is not well defined for complex-valued inputs. Please "
+                "convert to real values first, such as by using jnp.real or jnp.abs."), "hypot",
+      floating=True, kind="all")
+enter(T["logaddexp2"], "logaddexp2", floating=True, kind="all")
 enter(arctan2, "arctan2 atan2", floating=True)
 enter(lambda x, y: x / y, "true_divide divide", floating=True)
 enter(_heaviside, "heaviside", floating=True)
@@ -145,18 +151,18 @@ enter(_power, "float_power", floating=True)
 
 # ------------------------------------------------------------------ the type stays
 enter(lambda x: x, "positive")
-enter(T["neg"], "negative")
+enter(T["neg"], "negative", takes="neg iufc")
 enter(lambda x: x if x.array.dtype.kind in "ub" else T["abs"](x), "absolute abs")
 enter(lambda x: T["abs"](_real("fabs", x)), "fabs", floating=True)
 enter(_sign, "sign")
 enter(lambda x: x * x, "square", numeric=True)
 enter(T["reciprocal"], "reciprocal", floating=True)
 enter(lambda x, y: x + y if x.array.dtype.kind != "b" else T["logical_or"](x, y), "add")
-enter(lambda x, y: x - y, "subtract")
+enter(lambda x, y: x - y, "subtract", takes="sub iufc")
 enter(lambda x, y: x * y if x.array.dtype.kind != "b" else T["logical_and"](x, y), "multiply")
 enter(_floor_divide, "floor_divide", numeric=True)
-enter(_remainder, "remainder mod", numeric=True)
-enter(_fmod, "fmod", numeric=True)
+enter(_remainder, "remainder mod", numeric=True, takes="rem iuf")
+enter(_fmod, "fmod", numeric=True, takes="rem iuf")
 for _name in ("maximum", "minimum", "fmax", "fmin"):
     enter(ordered(_name), _name)
 for _name in ("gcd", "lcm"):
@@ -164,12 +170,13 @@ for _name in ("gcd", "lcm"):
           kind="all")
 enter(_of_kinds("i0", "fV", "Unsupported input type to jax.numpy.i0: {dtype}"), "i0",
       floating=True)
-for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
-                   ("bitwise_xor", "bitwise_xor")):
-    enter(T[_op], _name)
-enter(T["bitwise_not"], "bitwise_not invert bitwise_invert")
-enter(T["bitwise_left_shift"], "left_shift bitwise_left_shift", numeric=True)
-enter(T["bitwise_right_shift"], "right_shift bitwise_right_shift", numeric=True)
+for _name in ("and", "or", "xor"):
+    enter(T[f"bitwise_{_name}"], f"bitwise_{_name}", takes=f"{_name} iub")
+enter(T["bitwise_not"], "bitwise_not invert bitwise_invert", takes="not iub")
+enter(T["bitwise_left_shift"], "left_shift bitwise_left_shift", numeric=True,
+      takes="shift_left iu")
+enter(T["bitwise_right_shift"], "right_shift bitwise_right_shift", numeric=True,
+      takes="shift_right_arithmetic iu")
 
 # ------------------------------------------------------------------ truth values
 for _names in ("eq:equal", "ne:not_equal", "lt:less", "le:less_equal", "gt:greater",
@@ -220,6 +227,7 @@ def power(x1: Any, x2: Any, /) -> Any:
         weak = weak and (is_weak(x2) or as_array(x2).dtype.kind not in "iu")
     if config.watched:
         same_ranks("power", ts)
+    broadcast("pow", ts)
     return make(_power(*ts), weak)
 
 
@@ -233,6 +241,9 @@ def integer_power(x: Any, n: int) -> Any:
 def _rounder(name: str) -> Any:
     def run(x: Any, /) -> Any:
         a = as_array(x, name)
+        if a.dtype.kind == "c":
+            not_taken(*(("lt", "iuf", [a.tensor, a.tensor]) if name in ("trunc", "fix") else
+                        (name, "f", [a.tensor])))
         return a if a.dtype.kind in "iu" else make(T[_ROUND[name]](a.tensor) if is_inexact(
             a.dtype) else a.tensor, a.weak_type)
     return named(run, name, "adjoint.jax.numpy")
@@ -244,6 +255,8 @@ for _name in _ROUND:
 
 
 def rint(x: Any, /) -> Any:
+    if as_array(x, "rint").dtype.kind == "c":
+        return round(x)
     return make(T["round"](floating(x, "rint")), _weak_float(x))
 
 
@@ -300,18 +313,23 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 
 def divmod(x1: Any, x2: Any, /) -> Any:
-    return NAMES["floor_divide"](x1, x2), NAMES["remainder"](x1, x2)
+    rest = NAMES["remainder"](x1, x2)
+    return NAMES["floor_divide"](x1, x2), rest
 
 
 def modf(x: Any, /, out: Any = None) -> Any:
     no_out("modf", out)
     t = floating(x, "modf")
+    if t.is_complex():
+        not_taken("ge", "iuf", [t, t])
     whole = T["trunc"](t)
     return make(t - whole, is_weak(x)), make(whole, is_weak(x))
 
 
 def frexp(x: Any, /) -> Any:
     t = floating(x, "frexp")
+    if t.is_complex():
+        raise TypeError("frexp does not support complex-valued inputs")
     m, e = T["frexp"](t)
     return make(m), make(e.to(default_dtype("int")))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import NotSupported
 from adjoint.core.tensor import Tensor, wrap
@@ -28,6 +29,7 @@ from adjoint.jax._array import (
     value_of,
 )
 from adjoint.jax._table import T
+from adjoint.jax._util import canonicalize_axis
 from adjoint.numpy._index import forward_slices
 
 I64 = np.dtype(np.int64)
@@ -222,7 +224,8 @@ def positions(shape: tuple[int, ...], at: Any) -> tuple[Any, bool]:
         bounded.append(i)
     grid = np.pad(np.arange(size).reshape(shape), [(0, r) for r in room], constant_values=size)
     found = take_at(wrap(grid), bounded)
-    return found, bool(found.level) or bool((found.array == size).any())
+    return found, bool(found.level or isinstance(found.array, MetaArray)
+                       or (found.array == size).any())
 
 
 def _flat(t: Any, room: bool) -> Any:
@@ -383,7 +386,9 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = No
     x, at = as_array(a, "take"), as_array(indices, "take")
     if axis is None:
         x, axis = x.reshape(-1), 0
-    axis = axis % x.ndim
+    axis = canonicalize_axis(axis, x.ndim)
+    if mode not in (None, "fill", "wrap", "clip"):
+        raise ValueError(f"Invalid mode '{mode}' for np.take")
     if mode == "wrap":
         at = at % x.shape[axis]
     index = (*[slice(None)] * axis, at)
@@ -397,9 +402,11 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = No
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1, mode: Any = None,
                     fill_value: Any = None) -> Any:
     x, at = as_array(arr, "take_along_axis"), as_array(indices, "take_along_axis")
+    mode_of(mode)
     if axis is None:
         x, at, axis = x.reshape(-1), at.reshape(-1), 0
-    axis, n = axis % x.ndim, x.shape[axis]
+    axis = canonicalize_axis(axis, x.ndim)
+    n = x.shape[axis]
     t, i = x.tensor, at.tensor.to(I64)
     if x.ndim != at.ndim:
         raise ValueError("indices and arr must have the same number of dimensions; "

@@ -8,10 +8,12 @@ import numpy as np
 from adjoint import numpy as anp
 from adjoint.base.errors import ShapeError
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, concrete, convert, inside, joined, make
+from adjoint.jax._array import as_array, concrete, convert, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical
+from adjoint.jax._host import computed
+from adjoint.jax._singular import LINALG
 from adjoint.jax._table import T, entering, floating
-from adjoint.ops.api_decompose import LINALG
+from adjoint.jax._util import canonicalize_axis
 
 NAMES: dict[str, Any] = {}
 _enter = entering(NAMES)
@@ -74,7 +76,9 @@ def _inner(x: Any, y: Any) -> Any:
 
 
 def _vdot(x: Any, y: Any) -> Any:
-    return T["matmul"](x.reshape(-1).conj() if x.is_complex() else x.reshape(-1), y.reshape(-1))
+    x, y = x.reshape(-1).conj() if x.is_complex() else x.reshape(-1), y.reshape(-1)
+    _mismatch(x, y, -1, -1)
+    return T["matmul"](x, y)
 
 
 dot, matmul = _product("dot", _dot), _product("matmul", _matmul)
@@ -97,6 +101,9 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None,
         if not t.ndim:
             raise ValueError("vecdot: each operand needs an axis to sum over, got shapes "
                              f"{tuple(x.shape)} and {tuple(y.shape)}")
+    if x.shape[axis] != y.shape[axis]:
+        raise ValueError(f"axes must match; got shapes {tuple(x.shape)} and {tuple(y.shape)} with "
+                         f"{axis=}")
     x, y = _wider((x, y), preferred_element_type)
     found = (x.conj() * y if x.is_complex() else x * y).sum(axis).to(x.array.dtype)
     return _result(found, weak, preferred_element_type)
@@ -104,18 +111,34 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None,
 
 @_enter("matvec")
 def matvec(x1: Any, x2: Any, /) -> Any:
+    _core("('n', 'm')", x1, 2)
     return matmul(x1, as_array(x2)[..., None])[..., 0]
 
 
 @_enter("vecmat")
 def vecmat(x1: Any, x2: Any, /) -> Any:
+    _core("('n', 'm')", x2, 2)
     return matmul(as_array(x1).conj()[..., None, :], x2)[..., 0, :]
+
+
+def _core(names: str, x: Any, n: int) -> None:
+    """ValueError for an operand without the axes that a function is of."""
+    if as_array(x).ndim < n:
+        raise ValueError(f"input with shape {as_array(x).shape} does not have enough dimensions "
+                         f"for all core dimensions {names} on vectorized function")
 
 
 @_enter("tensordot")
 def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None,
               preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
     (x, y), weak = joined("tensordot", (a, b))
+    if isinstance(axes, int) and axes > min(x.ndim, y.ndim):
+        raise TypeError(f"Number of tensordot axes (axes {axes}) exceeds input ranks "
+                        f"({tuple(x.shape)} and {tuple(y.shape)})")
+    if isinstance(axes, (tuple, list)):
+        for t, given in zip((x, y), axes, strict=True):
+            for d in given if isinstance(given, (tuple, list)) else (given,):
+                canonicalize_axis(d, t.ndim)
     x, y = _wider((x, y), preferred_element_type)
     try:
         found = anp.ours["tensordot"](x, y, axes)
@@ -229,12 +252,15 @@ def polysub(a1: Any, a2: Any) -> Any:
 
 @_enter("polymul")
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Any:
-    return NAMES["convolve"](as_array(a1).astype(float) if as_array(a1).dtype.kind in "iub"
-                             else a1, a2)
+    ts, _ = joined("polymul", (a1, a2), floating=True)
+    x, y = (make(t if t.shape[:1] != (0,) else t.new_zeros((1,))) for t in ts)
+    return NAMES["convolve"](x, y)
 
 
 @_enter("polyder")
 def polyder(p: Any, m: int = 1) -> Any:
+    if m < 0:
+        raise ValueError("Order of derivative must be positive")
     c = make(floating(p, "polyder"))
     for _ in range(m):
         n = c.shape[0]
@@ -244,6 +270,8 @@ def polyder(p: Any, m: int = 1) -> Any:
 
 @_enter("polyint")
 def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+    if m < 0:
+        raise ValueError("Order of integral must be positive (see polyder)")
     (c,), _ = joined("polyint", (p,), floating=True)
     extra = np.broadcast_to(np.asarray(0 if k is None else as_array(k)), (m,))
     for i in range(m):
@@ -255,9 +283,12 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 @_enter("polyfit")
 def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None,
             cov: Any = False) -> Any:
+    for name, v, ranks, words in (("x", x, (1,), "1D vector"), ("y", y, (1, 2), "1D or 2D array")):
+        if as_array(v).ndim not in ranks:
+            raise TypeError(f"expected {words} for {name}")
     (at, values), _ = joined("polyfit", (x, y), floating=True)
-    if full or cov:
-        raise NotImplementedError("polyfit: full and cov are not served; the coefficients are")
+    if at.shape[0] != values.shape[0]:
+        raise TypeError("expected x and y to have same length")
     powers = T["stack"]([at ** (deg - k) if deg - k else at * 0 + 1 for k in range(deg + 1)], 1)
     if w is not None:
         weights = as_array(w).tensor.to(at.array.dtype)
@@ -265,16 +296,46 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
             weights if values.ndim == 1 else weights[:, None])
     scale = T["sqrt"]((powers * powers).sum(0))
     solved = LINALG["pinv"](powers / scale) @ values
-    return make(solved / scale if solved.ndim == 1 else solved / scale[:, None])
+    found = make(solved / scale if solved.ndim == 1 else solved / scale[:, None])
+    if not (full or cov):
+        return found
+    left = values - powers / scale @ solved
+    rest = make((left * left).sum(0).reshape(-1))
+    if full:
+        few = rcond if rcond is not None else at.shape[0] * np.finfo(at.array.dtype).eps
+        sizes = LINALG["svdvals"](powers / scale)
+        rank = make((sizes > few * sizes.max()).sum().to(np.dtype(np.int32)))
+        return found, rest, rank, make(sizes), few
+    spread = LINALG["inv"](powers.transpose(0, 1) @ powers)
+    if cov != "unscaled":
+        if at.shape[0] <= deg + 1:
+            raise ValueError("the number of data points must exceed order to scale the covariance "
+                             "matrix")
+        by = rest.tensor / (at.shape[0] - deg - 1)
+        spread = spread * by[0] if values.ndim == 1 else spread[..., None] * by
+    return found, make(spread)
 
 
 @_enter("roots")
 def roots(p: Any, *, strip_zeros: bool = True) -> Any:
     x = as_array(p)
-    found = np.roots(np.atleast_1d(concrete(x, "The error occurred in jnp.roots(). To use this "
-                                            "within a JIT-compiled/transformed context, pass "
-                                            "strip_zeros=False") if strip_zeros else inside(x)))
-    return make(wrap(found.astype(canonical(np.dtype(np.complex128)))))
+    kind = canonical(np.dtype(np.complex128))
+    if strip_zeros:
+        values = concrete(x, "The error occurred in jnp.roots(). To use this within a "
+                          "JIT-compiled/transformed context, pass strip_zeros=False")
+        return make(wrap(np.roots(np.atleast_1d(values)).astype(kind)))
+
+    def run(c: Any) -> Any:                # a leading zero divides, as in JAX
+        return [np.linalg.eigvals(_companion(c.astype(kind)))]
+    return make(*computed(run, x.tensor))
+
+
+def _companion(c: Any) -> Any:
+    """The matrix whose eigenvalues are the roots of a polynomial."""
+    found = np.diag(np.ones(max(len(c) - 2, 0), c.dtype), -1)[:max(len(c) - 1, 0)]
+    with np.errstate(all="ignore"):
+        found[:1] = -c[1:] / c[:1]
+    return np.where(np.isfinite(found), found, 0)
 
 
 @_enter("poly")
@@ -283,8 +344,11 @@ def poly(seq_of_zeros: Any) -> Any:
         np.shape(seq_of_zeros) or (1,))
     if not z.size:
         return make(wrap(np.ones((), z.dtype)))
+    if z.ndim > 2 or z.ndim == 2 and (z.shape[0] != z.shape[1] or not z.size):
+        raise ValueError("input must be 1d or non-empty square 2d array.")
     if z.ndim == 2:
-        z = make(wrap(np.linalg.eigvals(inside(z))))
+        kind = np.result_type(z.dtype, np.complex64)
+        z = make(*computed(lambda m: [np.linalg.eigvals(m).astype(kind)], z.tensor))
     c = make(wrap(np.ones(1, z.dtype)))
     for i in range(z.shape[0]):
         c = polyadd(make(T["cat"]([c.tensor, c.tensor.new_zeros((1,))])), -z[i] * c)

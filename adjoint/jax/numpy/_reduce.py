@@ -11,7 +11,8 @@ from adjoint import numpy as anp
 from adjoint.base.dtypes import is_inexact
 from adjoint.jax._array import Array, as_array, concrete, convert, inside, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical, default_dtype, inexact
-from adjoint.jax._table import T, entering, floating, no_out
+from adjoint.jax._table import T, entering, floating, no_out, ordered
+from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.numpy._elementwise import NAMES as _E
 
 F = Callable[..., Any]
@@ -76,6 +77,13 @@ def _lowest(dtype: Any, sign: int) -> Any:
     return sign * math.inf if dtype.kind != "b" else sign > 0
 
 
+def _scalar(initial: Any) -> Any:
+    a = as_array(initial)
+    if a.ndim:
+        raise ValueError(f"initial value must be a scalar. Got array of shape {a.shape}")
+    return a.tensor
+
+
 def _fold(name: str, unit: Any) -> F:
     """sum and prod."""
     def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
@@ -96,7 +104,7 @@ def _fold(name: str, unit: Any) -> F:
                 y = T["prod"](y, d, keepdim=keepdims)
         y = y if y.array.dtype == kind else y.to(kind)
         if initial is not None:
-            start = as_array(initial).tensor.to(kind)
+            start = _scalar(initial).to(kind)
             y = y + start if name == "sum" else y * start
         return make(y)
     return _enter(name)(run)
@@ -128,7 +136,7 @@ def _extreme(name: str, op: str, sign: int) -> F:
         else:
             y = T[op](t, dims, keepdim=keepdims) if dims else t
         if initial is not None:
-            y = T["maximum" if sign < 0 else "minimum"](y, as_array(initial).tensor.to(x.dtype))
+            y = ordered("maximum" if sign < 0 else "minimum")(y, _scalar(initial).to(x.dtype))
         return make(y)
     return _enter(name, "a" + name)(run)
 
@@ -189,14 +197,20 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if axis == () and weights is None:         # (NumPy's takes it for all axes)
         found = (make(x), make(T["ones_like"](x)))
         return found if returned else found[0]
+    if weights is not None and axis is None and np.shape(weights) != tuple(x.shape):
+        raise ValueError("Axis must be specified when shapes of a and weights differ.")
     given = None if weights is None else floating(weights, "average")
     found = anp.ours["average"](x, axis, given, returned, keepdims=keepdims)
     return tuple(map(make, found)) if returned else make(found)
 
 
+_mean = mean
+
+
 def _moment(name: str) -> F:
     def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
-            keepdims: bool = False, *, where: Any = None, correction: Any = None) -> Any:
+            keepdims: bool = False, *, where: Any = None, mean: Any = None, correction: Any = None
+            ) -> Any:
         no_out(name, out)
         if ddof and correction is not None:
             raise ValueError("ddof and correction can't be provided simultaneously.")
@@ -204,7 +218,8 @@ def _moment(name: str) -> F:
         _check_moment(name, x.dtype, dtype)
         t = _floats(x, dtype if dtype is None or is_inexact(as_dtype(dtype)) else None)
         dims = axes_of(t, axis)
-        middle = mean(make(t), axis, keepdims=True, where=where).tensor
+        middle = _mean(make(t), axis, keepdims=True, where=where).tensor if mean is None else (
+            joined(name, (make(t), mean))[0][1])
         off = t - middle
         off = (off * off.conj()).real if t.is_complex() else off * off
         off = _masked(off, where, 0, name)
@@ -336,6 +351,8 @@ def _scan(name: str, op: str, fill: Any = None) -> F:
         if dtype is None and kind.kind == "b":
             kind = default_dtype("int")
             t = t.to(kind)
+        if isinstance(axis, (tuple, list)):
+            raise TypeError(f"'{type(axis).__name__}' object cannot be interpreted as an integer")
         y = T[op](t.reshape(-1), 0) if axis is None else T[op](t, axes_of(t, axis)[0])
         return make(y if y.array.dtype == kind else y.to(kind))
     return _enter(name)(run)
@@ -378,11 +395,16 @@ def _quantile(name: str, op: str, scale: float) -> F:
             raise ValueError("quantile does not support complex input, as the operation is poorly "
                              "defined.")
         at = as_array(q, name)
-        if at.dtype.kind == "c" or scale == 1 and at.dtype.kind not in "fV" and type(q) is not int:
+        if at.ndim > 1:
+            raise ValueError(f"q must be have rank <= 1, got shape {at.shape}")
+        if at.dtype.kind == "c" or scale == 1 and at.dtype.kind not in "fV":
             raise TypeError(f"floor does not accept dtype {at.dtype.name}. Accepted dtypes are "
                             "subtypes of floating.")
         places = np.clip(inside(at).astype(np.float64) * scale, 0, 1)
-        return make(anp.ours[op](x, places, axis, method=method, keepdims=keepdims))
+        half = x.array.dtype.itemsize == 2
+        y = anp.ours[op](x.to(np.dtype(np.float32)) if half else x, places, axis, method=method,
+                         keepdims=keepdims)
+        return make(y.to(x.array.dtype) if half else y)
     return _enter(name)(run)
 
 
@@ -410,7 +432,8 @@ _median("nanmedian", nanquantile)
 # ------------------------------------------------------------------ statistics of several
 @_enter("cov")
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None,
-        fweights: Any = None, aweights: Any = None) -> Any:
+        fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:
+    m = m if dtype is None else _E["astype"](m, dtype)
     x = floating(m, "cov")
     if y is not None:
         (x, other), _ = joined("cov", (m, y), floating=True)
@@ -428,8 +451,8 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
 
 
 @_enter("corrcoef")
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
-    c = cov(x, y, rowvar).tensor
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+    c = cov(x, y, rowvar, dtype=dtype).tensor
     if c.ndim == 0:
         return make(c / c)
     d = T["sqrt"](T["diagonal"](c).real if c.is_complex() else T["diagonal"](c))
@@ -438,6 +461,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
 
 @_enter("trapezoid", "trapz")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    canonicalize_axis(axis, as_array(y).ndim)
     if x is None:
         values = T["movedim"](floating(y, "trapezoid"), axis, -1)
         gaps: Any = as_array(dx).tensor.to(values.array.dtype)
@@ -465,14 +489,25 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 @_enter("ediff1d")
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    x = as_array(ary).tensor
-    ends = [None if e is None else as_array(e).tensor.to(x.array.dtype) for e in (to_end, to_begin)]
-    return make(anp.ours["ediff1d"](x, *ends))
+    a = as_array(ary)
+    ends = [None if e is None else as_array(e).tensor.to(a.dtype) for e in (to_end, to_begin)]
+    return make(anp.ours["ediff1d"](a.tensor, *ends), a.weak_type)
 
 
 @_enter("gradient")
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: Any = None) -> Any:
+    if edge_order is not None:
+        raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not supported.")
     x = floating(f, "gradient")
+    dims = axes_of(x, axis)
+    if any(x.shape[d] < 2 for d in dims):
+        raise ValueError("Shape of array too small to calculate a numerical gradient, at least 2 "
+                         "elements are required.")
+    if len(varargs) == len(dims) and any(
+            np.ndim(v) == 1 and np.shape(v) != (x.shape[d],)
+            for v, d in zip(varargs, dims, strict=True)):
+        raise ValueError("Spacing arrays must have the same length as the dimension along which "
+                         "the gradient is calculated.")
     steps = [v if isinstance(v, (int, float)) else as_array(v).tensor.to(x.array.dtype)
              for v in varargs]
     found = anp.ours["gradient"](x, *steps, axis=axis)

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from adjoint import numpy as anp
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import as_array, concrete, inside, is_traced, joined, make, value_of
+from adjoint.jax._array import as_array, concrete, is_traced, joined, make, value_of
 from adjoint.jax._dtypes import default_dtype
+from adjoint.jax._host import computed
 from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.numpy._elementwise import NAMES as _E
@@ -18,12 +18,13 @@ NAMES: dict[str, Any] = {}
 _enter = entering(NAMES)
 
 
-def _host(x: Any, size: Any = None, why: str = "The size argument of jnp.nonzero must be "
-          "statically specified to use jnp.nonzero within JAX transformations.") -> Any:
-    """Values as a NumPy array. With a size they may be hidden: no shape depends on them."""
-    if x is None:
-        return None
-    return concrete(as_array(x), why) if size is None else inside(as_array(x))
+_NO_SIZE = ("The size argument of jnp.nonzero must be statically specified to use jnp.nonzero "
+            "within JAX transformations.")
+
+
+def _host(x: Any, why: str = _NO_SIZE) -> Any:
+    """Values as a NumPy array; ConcretizationTypeError where they are hidden."""
+    return None if x is None else concrete(as_array(x), why)
 
 
 def truth(c: Any) -> Any:
@@ -37,9 +38,6 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: Any = None,
           fill_value: Any = None) -> Any:
     if x is None and y is None:
         return nonzero(condition, size=size, fill_value=fill_value)
-    if x is None or y is None:
-        raise ValueError("Either both or neither of the x and y arguments should be provided to "
-                         "jax.numpy.where")
     c = truth(condition)
     ts, weak = joined("where", (x, y))
     try:
@@ -57,11 +55,11 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
                          f"({len(condlist)} vs {len(choicelist)})")
     if not len(condlist):
         raise ValueError("condlist must be non-empty")
-    ts, _ = joined("select", (*choicelist, default))
+    ts, weak = joined("select", (*choicelist, default))
     out = ts[-1]
     for c, x in zip(reversed(condlist), reversed(ts[:-1]), strict=True):
         out = T["where"](truth(c), x, out)
-    return make(out)
+    return make(out, weak)
 
 
 @_enter("piecewise")
@@ -84,9 +82,12 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     ts, _ = joined("choose", list(choices))
     if as_array(a).dtype.kind not in "iu":
         raise ValueError("`a` array must be integer typed")
-    at = inside(as_array(a))
-    at = at % len(ts) if mode == "wrap" else np.clip(at, 0, len(ts) - 1)
-    return make(anp.ours["choose"](at, ts))
+    at = as_array(a).tensor
+    at = at % len(ts) if mode == "wrap" else T["clamp"](at, 0, len(ts) - 1)
+    out = T["broadcast_tensors"](at, *ts)[1]
+    for k, choice in enumerate(ts[1:], 1):
+        out = T["where"](at == k, choice, out)
+    return make(out)
 
 
 # ------------------------------------------------------------------ masks
@@ -94,7 +95,8 @@ def _sized(found: Any, size: Any, fill: Any) -> Any:
     """Indices cut or filled up to a size."""
     found = found[:size]
     rest = size - found.shape[0]
-    return np.concatenate([found, np.full((rest, *found.shape[1:]), fill, found.dtype)])
+    return np.concatenate([found, np.broadcast_to(np.asarray(fill).astype(found.dtype),
+                                                  (rest, *found.shape[1:]))])
 
 
 @_enter("nonzero")
@@ -102,11 +104,15 @@ def nonzero(a: Any, *, size: Any = None, fill_value: Any = None) -> Any:
     if as_array(a, "nonzero").ndim == 0:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use "
                          "jnp.atleast_1d(scalar).nonzero() instead.")
-    found = np.nonzero(_host(a, size))
-    if size is not None:
-        fills = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * len(found)
-        found = tuple(_sized(v, size, f) for v, f in zip(found, fills, strict=True))
-    return tuple(make(wrap(v)) for v in found)
+    if size is None:
+        return tuple(make(wrap(v)) for v in np.nonzero(_host(a)))
+    many = isinstance(fill_value, tuple)
+
+    def run(x: Any) -> Any:
+        found = np.nonzero(x)
+        fills = fill_value if many else (fill_value or 0,) * len(found)
+        return [_sized(v, size, f) for v, f in zip(found, fills, strict=True)]
+    return tuple(map(make, computed(run, as_array(a).tensor)))
 
 
 @_enter("flatnonzero")
@@ -116,8 +122,10 @@ def flatnonzero(a: Any, *, size: Any = None, fill_value: Any = None) -> Any:
 
 @_enter("argwhere")
 def argwhere(a: Any, *, size: Any = None, fill_value: Any = None) -> Any:
-    found = np.argwhere(_host(a, size))
-    return make(wrap(found if size is None else _sized(found, size, fill_value or 0)))
+    if size is None:
+        return make(wrap(np.argwhere(_host(a))))
+    return make(*computed(lambda x: [_sized(np.argwhere(x), size, fill_value or 0)],
+                          as_array(a).tensor))
 
 
 @_enter("compress")
@@ -125,12 +133,12 @@ def compress(condition: Any, a: Any, axis: Any = None, *, size: Any = None, fill
              out: Any = None) -> Any:
     x = as_array(a)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-    at = np.flatnonzero(_host(condition, size))
     if size is None:
-        return take(x, at, axis)
-    kept = take(x, _sized(at, size, 0), axis)
-    there = np.arange(size).reshape(-1, *[1] * (x.ndim - 1 - axis % x.ndim)) < at.size
-    return where(there, kept, as_array(fill_value).astype(x.dtype))
+        return take(x, np.flatnonzero(_host(condition)), axis)
+    found = flatnonzero(condition, size=size, fill_value=-1).tensor
+    kept = take(x, make(T["clamp"](found, min=0)), axis)
+    there = (found >= 0).reshape(-1, *[1] * (x.ndim - 1 - axis % x.ndim))
+    return where(make(there), kept, as_array(fill_value).astype(x.dtype))
 
 
 @_enter("extract")
@@ -142,19 +150,24 @@ def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) 
 def delete(arr: Any, obj: Any, axis: Any = None, *, assume_unique_indices: bool = False) -> Any:
     x = as_array(arr)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-    at = obj if isinstance(obj, (int, slice)) else _host(
-        obj, 0 if assume_unique_indices else None, "The error occurred because of argument 'obj' "
-        "of jnp.delete(). Pass assume_unique_indices=True where it holds")
-    return take(x, np.delete(np.arange(x.shape[axis]), at), axis)
+    if assume_unique_indices and not isinstance(obj, (int, slice)):
+        at, = computed(lambda i: [np.delete(np.arange(x.shape[axis]), i)], as_array(obj).tensor)
+        return take(x, make(at), axis)
+    if isinstance(obj, int):
+        canonicalize_axis(obj, x.shape[axis])
+    gone = obj if isinstance(obj, (int, slice)) else _host(
+        obj, "The error occurred because of argument 'obj' of jnp.delete(). Pass "
+        "assume_unique_indices=True where it holds")
+    return take(x, np.delete(np.arange(x.shape[axis]), gone), axis)
 
 
 @_enter("insert")
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     x = as_array(arr)
-    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, canonicalize_axis(axis, x.ndim))
     n = x.shape[axis]
-    at = np.atleast_1d(_host(obj, None, "The error arose in jnp.insert() argument obj"))
-    order = np.insert(np.arange(n), at, np.full(at.shape, -1))
+    at = np.atleast_1d(_host(obj, "The error arose in jnp.insert() argument obj"))
+    order = np.insert(np.arange(n), np.clip(at, -n, n), np.full(at.shape, -1))
     whole = take(x, np.where(order < 0, 0, order), axis)
     new = as_array(values).astype(x.dtype)
     index = (*[slice(None)] * axis, np.flatnonzero(order < 0))
@@ -162,17 +175,29 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
 
 
 # ------------------------------------------------------------------ sorting
-def _ordered(a: Any, name: str, axis: Any) -> Any:
+def _ordered(a: Any, name: str, axis: Any, kind: Any = None, order: Any = None) -> Any:
     x = as_array(a, name)
     if axis is not None:
         canonicalize_axis(axis, x.ndim)
+    for word, value, tip in (("kind", kind, " Use stable=True or stable=False to specify sort "
+                              "stability."), ("order", order, "")):
+        if value is not None:
+            raise TypeError(f"'{word}' argument to {name} is not supported.{tip}")
     return x
+
+
+def _part(name: str, a: Any, kth: int, axis: int) -> None:
+    """What `partition` and `argpartition` refuse."""
+    x = as_array(a, name)
+    if x.dtype.kind == "c":
+        raise NotImplementedError(f"jnp.{name} for complex dtype is not implemented.")
+    canonicalize_axis(kth, x.shape[canonicalize_axis(axis, x.ndim)])
 
 
 @_enter("sort")
 def sort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stable: bool = True,
          descending: bool = False) -> Any:
-    x = _ordered(a, "sort", axis)
+    x = _ordered(a, "sort", axis, kind, order)
     t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis)
     if t.is_complex():
         return make(T["gather"](t, axis, _order(t, axis, bool(descending))), x.weak_type)
@@ -182,10 +207,7 @@ def sort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stable:
 @_enter("argsort")
 def argsort(a: Any, axis: Any = -1, *, kind: Any = None, order: Any = None, stable: bool = True,
             descending: bool = False, dtype: Any = None) -> Any:
-    x = _ordered(a, "argsort", axis)
-    if kind is not None:
-        raise TypeError("'kind' argument to argsort is not supported. Use stable=True or "
-                        "stable=False to specify sort stability.")
+    x = _ordered(a, "argsort", axis, kind, order)
     t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis)
     found = make(_order(t.detach(), axis, bool(descending)))
     return found if dtype is None else found.astype(dtype)
@@ -203,17 +225,19 @@ def _order(t: Any, axis: int, descending: bool) -> Any:
 
 @_enter("sort_complex")
 def sort_complex(a: Any) -> Any:
-    x = np.sort(inside(as_array(a, "sort_complex")), -1)
-    return make(wrap(x.astype(np.result_type(x.dtype, np.complex64))))
+    x = as_array(a, "sort_complex")
+    return sort(x.astype(np.result_type(x.dtype, np.complex64)))
 
 
 @_enter("argpartition")
 def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
+    _part("argpartition", a, kth, axis)
     return argsort(a, axis)
 
 
 @_enter("partition")
 def partition(a: Any, kth: int, axis: int = -1) -> Any:
+    _part("partition", a, kth, axis)
     return sort(a, axis)
 
 
@@ -223,7 +247,7 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     for key in keys:                        # the last key counts most, so it is sorted by last
         t = as_array(key).tensor.detach()
         row = t if order is None else T["gather"](t, axis, order)
-        step = T["argsort"](row, axis, stable=True)
+        step = _order(row, axis, False)
         order = step if order is None else T["gather"](order, axis, step)
     return make(order)
 
@@ -234,6 +258,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     if side not in ("left", "right"):
         raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
                          "['left', 'right'].")
+    if as_array(a, "searchsorted").ndim != 1:
+        raise ValueError("a should be 1-dimensional")
     (seq, x), _ = joined("searchsorted", (a, v))
     if seq.array.dtype.kind == "b":
         seq, x = seq.to(np.dtype(np.uint8)), x.to(np.dtype(np.uint8))
@@ -258,10 +284,13 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: Any = None) -> A
 @_enter("bincount")
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = None) -> Any:
     at = as_array(x, "bincount")
+    if at.dtype.kind not in "iu":
+        raise TypeError("x argument to bincount must have an integer type; got "
+                        f"{at.dtype.name}")
     if at.ndim != 1:
         raise ValueError("only 1-dimensional input supported.")
     if length is None:
-        values = _host(at, None, "The error occurred because of argument 'x' of jnp.bincount. To "
+        values = _host(at, "The error occurred because of argument 'x' of jnp.bincount. To "
                        "avoid this error, pass a static `length` argument.")
         length = max(int(values.max()) + 1 if at.size else 0, int(minlength))
     w = as_array(1 if weights is None else weights)
@@ -271,32 +300,54 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = N
     return zeros.at[make(keep)].add(w)
 
 
-def _set(name: str, *kept: str) -> None:
+def _set(name: str) -> None:
     theirs = np.unique if name == "unique_values" else getattr(np, name)
+    why = (f"The error arose in jnp.{name}(). To make it compatible with JIT and other transforms, "
+           "specify a concrete value for the size argument, which will determine the output size.")
 
     def run(*args: Any, size: Any = None, fill_value: Any = None, **kwargs: Any) -> Any:
         count = 2 if name[-2:] == "1d" else 1
         ts, weak = joined(name, args[:count])
-        first = as_array(args[0]).dtype
-        weak = is_weak(args[0]) if name == "setdiff1d" else weak
-        args = (*[make(t) for t in ts], *args[count:])
-        out = theirs(*[_host(a, size, f"The error arose in jnp.{name}(). To make it compatible "
-                             "with JIT and other transforms, specify a concrete value for the "
-                             "size argument, which will determine the output size.")
-                       for a in args[:count]], *args[count:], **kwargs)
-        parts = out if isinstance(out, tuple) else (out,)
-        made = []
-        for i, v in enumerate(parts):
-            v = np.asarray(v)
+        first, weak = (as_array(args[0]).dtype, is_weak(args[0])) if name == "setdiff1d" else (
+            None, weak)
+        shape: list[Any] = []
+
+        def go(*values: Any) -> Any:
+            out = theirs(*values, *args[count:], **kwargs)
+            shape[:] = [out]
+            parts = [np.asarray(v) for v in (out if isinstance(out, tuple) else (out,))]
             if size is not None:
-                fill = fill_value if fill_value is not None and i == 0 else (
-                    v.min() if v.size and i == 0 else 0)
-                v = _sized(v, size, fill)
-            kind = first if i == 0 and name == "setdiff1d" else v.dtype
-            made.append(make(wrap(v.astype(kind)), weak and i == 0 and v.dtype.kind != "c"))
+                parts = _filled(name, parts, values, size, fill_value, kwargs)
+            return parts if first is None else [parts[0].astype(first)]
+        found = ([wrap(v) for v in go(*[concrete(make(t), why) for t in ts])] if size is None
+                 else computed(go, *ts))
+        made = [make(t, weak and not i and not t.is_complex()) for i, t in enumerate(found)]
+        out = shape[0]
         return made[0] if not isinstance(out, tuple) else (
             type(out)(*made) if hasattr(out, "_fields") else tuple(made))
     _enter(name)(run)
+
+
+def _filled(name: str, parts: list[Any], given: Any, size: int, fill: Any, asked: dict[str, Any]
+            ) -> list[Any]:
+    """The results of a set function brought to a size. Past the elements stands `fill`, else the
+    least of them; past the places of these the place of the least, past counts 0."""
+    axis = asked.get("axis") or 0
+    values = np.moveaxis(parts[0], axis, 0)
+    if fill is None:
+        if not values.size and size and name[:6] == "unique":
+            raise ValueError("jnp.unique: for zero-sized input with nonzero size argument, "
+                             "fill_value must be specified.")
+        fill = values[0] if len(values) and name != "setdiff1d" else 0
+    out = [np.moveaxis(_sized(values, size, fill), 0, axis)]
+    if name == "intersect1d":
+        return out + [_sized(at, size, x.size) for at, x in zip(parts[1:], given, strict=False)]
+    kinds = {"unique_all": "return_index return_inverse return_counts", "unique_inverse":
+             "return_inverse", "unique_counts": "return_counts"}.get(name, "").split() or [
+        k for k in ("return_index", "return_inverse", "return_counts") if asked.get(k)]
+    return out + [v if k == "return_inverse" else _sized(
+        v, size, v[0] if v.size and k == "return_index" else 0)
+        for k, v in zip(kinds, parts[1:], strict=True)]
 
 
 for _name in ("intersect1d union1d setdiff1d setxor1d unique unique_counts unique_values "
@@ -307,6 +358,9 @@ for _name in ("intersect1d union1d setdiff1d setxor1d unique unique_counts uniqu
 @_enter("isin")
 def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
          method: str = "auto") -> Any:
+    if method not in ("compare_all", "binary_search", "sort", "auto"):
+        raise ValueError(f"{method=} is not implemented; options are 'compare_all', "
+                         "'binary_search', 'sort', and 'auto'")
     (x, among), _ = joined("isin", (element, test_elements))
     found = (x.unsqueeze(-1) == among.reshape(-1)).any(-1)
     return make(~found if invert else found)
@@ -315,36 +369,41 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
 @_enter("unravel_index")
 def unravel_index(indices: Any, shape: Any) -> Any:
     at, out = as_array(indices), []
-    for n in reversed(tuple(shape)):
+    for n in reversed(shape if isinstance(shape, (tuple, list)) else (shape,)):
         out.append(at % n)
         at = at // n
     return tuple(reversed(out))
 
 
 @_enter("ravel_multi_index")
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *,
+                      dtype: Any = None) -> Any:
     out: Any = 0
     pairs = list(zip(multi_index, dims, strict=True))
     for i, n in pairs if order == "C" else reversed(pairs):
         i = _E["clip"](i, 0, n - 1) if mode == "clip" else i % n if mode == "wrap" else i
         out = out * n + as_array(i)
-    return out
+    return out if dtype is None else out.astype(dtype)
 
 
 @_enter("packbits")
 def packbits(a: Any, axis: Any = None, bitorder: Any = "big") -> Any:
-    return make(wrap(np.packbits(inside(as_array(a)), axis, bitorder)))
+    return make(*computed(lambda x: [np.packbits(x, axis, bitorder)], as_array(a).tensor))
 
 
 @_enter("unpackbits")
 def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: Any = "big") -> Any:
-    return make(wrap(np.unpackbits(inside(as_array(a)), axis, count, bitorder)))
+    return make(*computed(lambda x: [np.unpackbits(x, axis, count, bitorder)],
+                          as_array(a).tensor))
 
 
 # ------------------------------------------------------------------ along points
 @_enter("interp")
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
            ) -> Any:
+    shape = as_array(xp).shape
+    if len(shape) != 1 or as_array(fp).shape != shape:
+        raise ValueError("xp and fp must be one-dimensional arrays of equal size")
     (at, knots, values), _ = joined("interp", (x, xp, fp), floating=True)
     if period is not None:
         at, knots = at % period, knots % period
@@ -374,7 +433,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
     from adjoint.jax._transforms import vmap
     x = as_array(arr)
-    axis = axis % x.ndim
+    axis = canonicalize_axis(axis, x.ndim)
     run: Any = lambda v: func1d(v, *args, **kwargs)    # noqa: E731  # it is wrapped axis by axis
     for i in range(1, x.ndim - axis):
         run = vmap(run, in_axes=i, out_axes=-1)

@@ -13,13 +13,13 @@ from adjoint.jax._array import (
     as_array,
     concrete,
     convert,
-    inside,
     is_hidden,
     joined,
     make,
     moves,
 )
 from adjoint.jax._dtypes import as_dtype
+from adjoint.jax._host import computed
 from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.numpy._reduce import axes_of
@@ -38,9 +38,71 @@ def same(name: str, *others: str) -> None:
     _enter(name, *others)(run)
 
 
-for _names in ("ravel", "swapaxes", "rollaxis", "fliplr", "flipud", "rot90", "roll", "tile",
-               "resize"):
-    same(*_names.split())
+for _name in ("swapaxes", "fliplr", "rot90", "tile"):
+    same(_name)
+
+
+@_enter("ravel")
+def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
+    if order == "K":
+        raise NotImplementedError("Ravel not implemented for order='K'.")
+    x = as_array(a, "ravel")
+    return make(anp.ours["ravel"](x.tensor, order), x.weak_type)
+
+
+@_enter("flipud")
+def flipud(m: Any) -> Any:
+    return NAMES["flip"](m, 0)
+
+
+@_enter("rollaxis")
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    x = as_array(a, "rollaxis")
+    axis = canonicalize_axis(axis, x.ndim)
+    if not -x.ndim <= start <= x.ndim:
+        raise ValueError(f"start={start} must satisfy {-x.ndim}<=start<={x.ndim}")
+    start += x.ndim if start < 0 else 0
+    return NAMES["moveaxis"](x, axis, start - (start > axis))
+
+
+@_enter("roll")
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    x = as_array(a, "roll")
+    if axis is None:
+        return roll(x.reshape(-1), shift, 0).reshape(x.shape)
+    axes = tuple(canonicalize_axis(d, x.ndim) for d in (
+        axis if isinstance(axis, (tuple, list)) else (axis,)))
+    steps = np.broadcast_to(_steps(shift), np.broadcast_shapes(np.shape(_steps(shift)),
+                                                              (len(axes),)))
+    t = x.tensor
+    for k, d in zip(steps.tolist(), np.broadcast_to(axes, steps.shape).tolist(), strict=True):
+        n = t.shape[d]
+        if isinstance(k, int):
+            t = T["roll"](t, k, d) if n else t
+        elif n:
+            places = wrap(np.arange(n)) - k
+            t = T["index_select"](t, d, places % n)
+    return make(t, x.weak_type)
+
+
+def _steps(shift: Any) -> Any:
+    """How far to roll: numbers, or tensors of them where they are hidden."""
+    if isinstance(shift, Array) and is_hidden(shift):
+        t = shift.tensor.detach()
+        found = np.empty(t.shape if t.ndim else (1,), object)
+        for at in np.ndindex(*found.shape):
+            found[at] = t[at] if t.ndim else t
+        return found
+    return np.atleast_1d(np.asarray(shift, int))
+
+
+@_enter("resize")
+def resize(a: Any, new_shape: Any) -> Any:
+    x = as_array(a, "resize")
+    to = _size(new_shape)
+    if not x.size:
+        return make(T["zeros_like"](x.tensor).new_zeros(to), x.weak_type)
+    return make(anp.ours["resize"](x.tensor, to), x.weak_type)
 
 
 def along(name: str, count: Any) -> None:
@@ -70,6 +132,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     x = as_array(a, "diagonal")
     if x.ndim < 2:
         raise ValueError("diagonal requires an array of at least two dimensions.")
+    axis1, axis2 = (canonicalize_axis(d, x.ndim) for d in (axis1, axis2))
     return make(anp.ours["diagonal"](x.tensor, int(offset), axis1, axis2), x.weak_type)
 
 
@@ -86,6 +149,8 @@ def _size(shape: Any) -> tuple[int, ...]:
 def reshape(a: Any, shape: Any = None, *more: Any, order: str = "C", copy: Any = None) -> Any:
     x = as_array(a, "reshape")
     to = _size((shape, *more) if more else shape)
+    if order not in ("C", "F", "A"):
+        raise ValueError(f"Unexpected value for 'order' argument: {order}.")
     if order == "A":
         raise NotImplementedError("np.reshape order=A is not implemented.")
     if to.count(-1) > 1:
@@ -192,6 +257,12 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Any:
         parts, axis = [p.reshape(-1) for p in parts], 0
     if parts[0].ndim == 0:
         raise ValueError("Zero-dimensional arrays cannot be concatenated.")
+    y = T["cat"](parts, _fitting(parts, axis))
+    return make(y if dtype is None else convert(y, as_dtype(dtype)), weak)
+
+
+def _fitting(parts: list[Any], axis: Any) -> int:
+    """The axis that tensors are joined along; TypeError where their shapes do not fit."""
     if len({p.ndim for p in parts}) > 1:
         raise TypeError("Cannot concatenate arrays with different numbers of dimensions: got "
                         + ", ".join(str(tuple(p.shape)) for p in parts) + ".")
@@ -200,8 +271,7 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Any:
         raise TypeError("Cannot concatenate arrays with shapes that differ in dimensions other "
                         f"than the one being concatenated: concatenating along dimension {axis} "
                         "for shapes " + ", ".join(str(tuple(p.shape)) for p in parts) + ".")
-    y = T["cat"](parts, axis)
-    return make(y if dtype is None else convert(y, as_dtype(dtype)), weak)
+    return axis
 
 
 @_enter("stack")
@@ -214,8 +284,13 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Any
 
 
 def _joined(name: str) -> None:
+    rank = {"vstack": 2, "hstack": 1, "dstack": 3}
+
     def run(tup: Any, dtype: Any = None) -> Any:
         parts, weak = _parts(name, tup, dtype)
+        if name in rank:
+            lifted = [T[f"atleast_{rank[name]}d"](p) for p in parts]
+            _fitting(lifted, {"vstack": 0, "dstack": 2}.get(name, min(lifted[0].ndim - 1, 1)))
         y = T[name](parts)
         return make(y if dtype is None else convert(y, as_dtype(dtype)), weak)
     _enter(name)(run)
@@ -256,8 +331,15 @@ def _splitter(name: str, ours: str) -> None:
                                 if isinstance(at, (list, tuple)) else
                                 concrete(at, f"in jax.numpy.{name} argument 1"))
             at = int(values) if values.ndim == 0 else [int(v) for v in values]
+            if isinstance(at, list):
+                n = x.shape[canonicalize_axis(axis, x.ndim)]
+                ends = [min(v + n if v < 0 else v, n) for v in at]
+                sizes = np.diff([0, *ends, n])
+                if (sizes < 0).any():
+                    raise ValueError(f"Sizes passed to split must be nonnegative, got {[*sizes]}")
         if isinstance(at, int) and name != "array_split" and x.shape[axis] % at:
-            raise ValueError("array split does not result in an equal division")
+            raise ValueError("array split does not result in an equal division: rest is "
+                             f"{x.shape[axis] % at}")
         return [make(p, x.weak_type) for p in anp.ours[ours](x.tensor, at, axis)]
     _enter(name)(run)
 
@@ -273,24 +355,31 @@ NAMES["dsplit"] = _enter("dsplit")(lambda ary, at: NAMES["split"](ary, at, 2))
 @_enter("unstack")
 def unstack(x: Any, /, *, axis: int = 0) -> Any:
     a = as_array(x)
-    return tuple(make(v, a.weak_type) for v in a.tensor.unbind(axis))
+    return tuple(make(v, a.weak_type) for v in a.tensor.unbind(canonicalize_axis(axis, a.ndim)))
 
 
 @_enter("repeat")
 def repeat(a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: Any = None) -> Any:
     x = as_array(a, "repeat")
-    t, axis = (x.tensor.reshape(-1), 0) if axis is None else (x.tensor, axis % max(x.ndim, 1))
+    t, axis = (x.tensor.reshape(-1), 0) if axis is None or not x.ndim else (
+        x.tensor, canonicalize_axis(axis, x.ndim))
     given = as_array(repeats)
-    counts = np.broadcast_to(inside(given) if total_repeat_length is not None else concrete(
-        given, "When jit-compiling jnp.repeat, the total number of repeats must be static. To fix "
-        "this, either specify a static value for `repeats`, or pass a static value to "
-        "`total_repeat_length`."), (t.shape[axis],))
-    at = np.repeat(np.arange(t.shape[axis]), counts)
-    if total_repeat_length is not None:
+    n, total = t.shape[axis], total_repeat_length
+
+    def places(counts: Any) -> Any:
+        at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
+        if total is None:
+            return [at]
         last = at[-1] if at.size else 0
-        at = np.pad(at, (0, max(total_repeat_length - at.size, 0)),
-                    constant_values=last)[:total_repeat_length]
-    return make(T["index_select"](t, axis, wrap(at)), x.weak_type)
+        return [np.pad(at, (0, max(total - at.size, 0)), constant_values=last)[:total]]
+    if total is not None:
+        at, = computed(places, given.tensor)
+    else:
+        at = wrap(*places(concrete(
+            given, "When jit-compiling jnp.repeat, the total number of repeats must be static. To "
+            "fix this, either specify a static value for `repeats`, or pass a static value to "
+            "`total_repeat_length`.")))
+    return make(T["index_select"](t, axis, at), x.weak_type)
 
 
 @_enter("pad")
@@ -298,6 +387,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", *, constant_values: 
         stat_length: Any = None, end_values: Any = 0, reflect_type: str = "even") -> Any:
     """`jax.numpy.pad`: constant, edge, reflect, symmetric, wrap, and the statistics."""
     x = as_array(array, "pad")
+    _check_pad(mode, pad_width, constant_values)
     width = np.asarray(_dict_widths(pad_width, x.ndim) if isinstance(
         pad_width, (tuple, list, dict)) else concrete(
             pad_width, "`pad_width` argument of jnp.pad"))
@@ -312,6 +402,23 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", *, constant_values: 
                 x.weak_type)
 
 
+_PADS = ("constant edge empty linear_ramp maximum mean median minimum reflect symmetric "
+         "wrap").split()
+
+
+def _check_pad(mode: Any, width: Any, values: Any) -> None:
+    """What JAX's `pad` refuses of its arguments."""
+    if not callable(mode) and mode not in _PADS:
+        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad.")
+    if mode != "constant" and not (isinstance(values, int) and values == 0):
+        raise ValueError(f"unsupported keyword arguments for mode '{mode}': "
+                         "{'constant_values'}")
+    if isinstance(width, float):
+        raise TypeError("`pad_width` must be of integral type.")
+    if isinstance(width, int) and width < 0:
+        raise ValueError("index can't contain negative values")
+
+
 def _dict_widths(width: Any, n: int) -> Any:
     if isinstance(width, dict):
         return [width.get(d, width.get(d - n, (0, 0))) for d in range(n)]
@@ -324,7 +431,7 @@ def _pad_with_numbers(x: Array, width: Any, mode: str, ends: Any, length: Any = 
         extra = {"end_values": ends} if mode == "linear_ramp" else {} if mode == "empty" else {
             "stat_length": length}
         run: Any = np.pad
-        return make(wrap(run(inside(x), width, mode, **extra).astype(x.dtype)))
+        return make(*computed(lambda v: [run(v, width, mode, **extra).astype(x.dtype)], x.tensor))
     t, n = x.tensor, x.ndim
     widths, bounds, lengths = (np.broadcast_to(np.asarray(v, object), (n, 2))
                                for v in (width, ends, length))
@@ -372,7 +479,7 @@ def _square(m: Any, name: str) -> Any:
 
 
 _enter("diag")(lambda v, k=0: make(T["diag"](as_array(v, "diag").tensor, int(k)), is_weak(v)))
-_enter("diagflat")(lambda v, k=0: make(T["diagflat"](as_array(v).tensor, int(k)), is_weak(v)))
+_enter("diagflat")(lambda v, k=0: make(T["diagflat"](as_array(v).tensor, int(k))))
 
 
 @_enter("trace")
@@ -385,6 +492,8 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 @_enter("vander")
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     a = as_array(x)
+    if a.ndim != 1:
+        raise ValueError("x must be a one-dimensional array")
     return make(T["vander"](a.tensor, a.shape[0] if N is None else N, increasing))
 
 
@@ -392,6 +501,8 @@ def _indices(name: str) -> None:
     theirs = getattr(np, name)
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(a, float) for a in args):
+            raise TypeError("'float' object cannot be interpreted as an integer")
         given = [np.broadcast_to(0, a.shape) if isinstance(a, Array) else a for a in args]
         kwargs.pop("size", None)
         return tuple(make(wrap(v)) for v in theirs(*given, **kwargs))
@@ -413,6 +524,7 @@ def ix_(*args: Any) -> Any:
                              f"{x.shape}")
         if x.dtype.kind == "b":
             raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
+        x = x if x.size else x.astype(np.dtype(np.int32))
         found.append(x.reshape([-1 if i == d else 1 for i in range(len(args))]))
     return tuple(found)
 
@@ -423,6 +535,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     if inplace:
         raise NotImplementedError("JAX arrays are immutable, must use inplace=False")
     x = as_array(a)
+    if x.ndim < 2:
+        raise ValueError("array must be at least 2-d")
     i = np.arange(min(x.shape))
     return x.at[(i,) * x.ndim].set(val)
 

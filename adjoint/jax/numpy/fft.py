@@ -8,6 +8,7 @@ import numpy as _np
 from adjoint import numpy as _anp
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap as _wrap
+from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import make as _make
 from adjoint.jax._dtypes import default_dtype as _default
 from adjoint.jax._table import floating as _floating
@@ -21,8 +22,11 @@ def _of(name: str) -> Any:
     ours = getattr(_anp.fft, name)
 
     def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        if name.endswith("shift"):
+            x = _as_array(a, name)
+            return _make(ours(x.tensor, *args, **kwargs)) if x.ndim else x
         t = _floating(a, name)
-        half = t.array.dtype.itemsize == 2 and not name.endswith("shift")
+        half = t.array.dtype.itemsize == 2
         return _make(ours(t.to(_np.dtype(_np.float32)) if half else t, *args, **kwargs))
     return _named(run, name, __name__)
 

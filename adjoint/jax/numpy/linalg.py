@@ -5,19 +5,17 @@ from typing import Any, NamedTuple
 
 import numpy as _np
 
-from adjoint import numpy as _anp
 from adjoint.base.errors import missing as _missing
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
+from adjoint.jax._singular import LINALG as _LINALG
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
-from adjoint.jax._table import raised as _raised
 from adjoint.jax.numpy._products import NAMES as _P
 from adjoint.jax.numpy._reduce import NAMES as _R
 from adjoint.jax.numpy._reduce import axes_of as _axes_of
 from adjoint.jax.numpy._shape import NAMES as _S
-from adjoint.ops.api_decompose import LINALG as _LINALG
 
 
 class EighResult(NamedTuple):
@@ -64,6 +62,14 @@ def _square(x: Any, name: str) -> Any:
     return t
 
 
+def _ranked(x: Any, name: str) -> Any:
+    t = _floating(x, name)
+    if t.ndim < 2:
+        raise TypeError(f"Input 0 to {name} must have rank at least 2, but got "
+                        f"shape={tuple(t.shape)}")
+    return t
+
+
 def _sym(t: Any) -> Any:
     """The Hermitian part: derivatives are taken of a symmetric function."""
     h = t.transpose(-1, -2)
@@ -100,6 +106,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     """`jax.numpy.linalg.qr`; mode "raw" gives (reflectors, taus), the first transposed."""
     if mode not in ("reduced", "complete", "r", "raw"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+    _ranked(a, "qr")
     if mode == "raw":
         packed, taus = _T["geqrf"](_floating(a, "qr"))
         return _make(packed.transpose(-1, -2)), _make(taus)
@@ -110,18 +117,20 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 def eigh(a: Any, UPLO: Any = None, symmetrize_input: bool = True) -> Any:
     """`jax.numpy.linalg.eigh`."""
     t = _square(a, "eigh")
-    t = _sym(t) if symmetrize_input and UPLO is None else t
+    if UPLO not in (None, "L", "U"):
+        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
+    t = _sym(t) if symmetrize_input else t
     return EighResult(*map(_make, _LINALG["eigh"](t, UPLO or "L")))
 
 
 def eigvalsh(a: Any, UPLO: Any = "L", *, symmetrize_input: bool = True) -> Any:
     """`jax.numpy.linalg.eigvalsh`."""
-    return eigh(a, None if symmetrize_input else UPLO, symmetrize_input).eigenvalues
+    return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
 def eig(a: Any) -> Any:
     """`jax.numpy.linalg.eig`."""
-    return EigResult(*map(_make, _LINALG["eig"](_square(a, "eig"))))
+    return EigResult(*map(_make, _LINALG["eig"](_square(_make(_ranked(a, "eig")), "eig"))))
 
 
 def eigvals(a: Any) -> Any:
@@ -132,7 +141,7 @@ def eigvals(a: Any) -> Any:
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
         subset_by_index: Any = None) -> Any:
     """`jax.numpy.linalg.svd`."""
-    t = _floating(a, "svd")
+    t = _ranked(a, "svd")
     if not compute_uv:
         return _make(_LINALG["svdvals"](t))
     return SVDResult(*map(_make, _LINALG["svd"](t, full_matrices)))
@@ -146,6 +155,9 @@ def svdvals(x: Any, /) -> Any:
 def solve(a: Any, b: Any) -> Any:
     """`jax.numpy.linalg.solve`."""
     (x, y), _ = _joined("solve", (a, b), floating=True)
+    if x.ndim < 2:
+        raise ValueError(f"left hand array must be at least two dimensional; got a.shape="
+                         f"{tuple(x.shape)}")
     if y.ndim == 1:
         return _make(_LINALG["solve"](x, y[..., None])[..., 0])
     if x.shape[-1] != y.shape[-2]:
@@ -166,6 +178,8 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Any:
     """`jax.numpy.linalg.matrix_rank`."""
     t = _floating(M, "matrix_rank")
+    if t.ndim < 2:
+        return _R["any"](_make(t) != 0).astype(int)
     s = svdvals(_make(t))
     cut = rtol if rtol is not None else max(t.shape[-2:]) * float(_np.finfo(t.array.dtype).eps)
     return _R["sum"](s > (s.max(-1, keepdims=True) * cut if tol is None else tol), -1)
@@ -174,13 +188,34 @@ def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Any:
 def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> Any:
     """`jax.numpy.linalg.lstsq`."""
     (x, y), _ = _joined("lstsq", (a, b), floating=True)
-    found = [v if not isinstance(v, int) else _np.asarray(v) for v in _anp.linalg.lstsq(x, y)]
-    return tuple(_raised(v) if not isinstance(v, _np.ndarray) else _as_array(v) for v in found)
+    if x.ndim != 2:
+        raise TypeError(f"{x.ndim}-dimensional array given. Array must be two-dimensional")
+    if y.ndim not in (1, 2):
+        raise TypeError(f"{y.ndim}-dimensional array given. Array must be one or two-dimensional")
+    (m, n), eps = x.shape, float(_np.finfo(x.array.dtype).eps)
+    if m != y.shape[0]:
+        raise ValueError("Leading dimensions of input arrays must match")
+    cut = max(m, n) * eps if rcond is None else eps if rcond < 0 else float(rcond)
+    sizes = _LINALG["svdvals"](x)
+    if not x.array.size:
+        return (_make(x.new_zeros((n, *y.shape[1:]))), _make(sizes.new_zeros((0,))),
+                _as_array(_np.int32(0)), _make(sizes))
+    rank = (sizes > cut * sizes.max()).sum()
+    found = _LINALG["pinv"](x, rtol=cut) @ y
+    left = _squares(y - x @ found).sum(0).reshape(-1)
+    if numpy_resid and (m <= n or int(rank) < n):
+        left = left[:0]
+    return _make(found), _make(left), _make(rank.to(_np.dtype(_np.int32))), _make(sizes)
 
 
 def matrix_power(a: Any, n: int) -> Any:
     """`jax.numpy.linalg.matrix_power`."""
-    return _make(_LINALG["matrix_power"](_square(a, "matrix_power"), n))
+    if not isinstance(n, (int, _np.integer)):
+        raise TypeError(f"exponent must be an integer, got {n}")
+    if _as_array(a).ndim < 2:
+        raise TypeError(f"{_as_array(a).ndim}-dimensional array given. Array must be at least "
+                        "two-dimensional")
+    return _make(_LINALG["matrix_power"](_square(a, "matrix_power"), int(n)))
 
 
 def cond(x: Any, p: Any = None) -> Any:
@@ -191,6 +226,8 @@ def cond(x: Any, p: Any = None) -> Any:
 def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
     """`jax.numpy.linalg.multi_dot`."""
     ts, _ = _joined("multi_dot", list(arrays))
+    if len(ts) == 1:
+        return _make(ts[0])
     return _make(_LINALG["multi_dot"](ts))
 
 
@@ -202,6 +239,8 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
 
 def tensorinv(a: Any, ind: int = 2) -> Any:
     """`jax.numpy.linalg.tensorinv`."""
+    if ind <= 0:
+        raise ValueError(f"ind must be a positive integer; got ind={ind}")
     return _make(_LINALG["tensorinv"](_floating(a, "tensorinv"), ind))
 
 
@@ -213,6 +252,8 @@ def _vector(t: Any, ord: Any, dims: Any, keep: bool) -> Any:
     if ord in (None, 2):               # as it is written: at 0 the gradient is not a number
         return _T["sqrt"](_squares(t).sum(dims, keepdim=keep))
     size = abs(t)
+    if isinstance(ord, str):
+        raise ValueError(f"Invalid order '{ord}' for vector norm.")
     if ord == _np.inf:
         return _T["amax"](size, dims, keepdim=keep)
     if ord == -_np.inf:
@@ -258,6 +299,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """`jax.numpy.linalg.vector_norm`."""
+    if ord == 1:
+        a = _as_array(x)
+        return _R["sum"](a if a.dtype.kind == "b" else abs(a), axis, keepdims=keepdims)
     t = _floating(x, "vector_norm")
     return _make(_vector(t, ord, _axes_of(t, axis), keepdims))
 
@@ -265,6 +309,8 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """`jax.numpy.linalg.matrix_norm`."""
     t = _floating(x, "matrix_norm")
+    if t.ndim < 2:
+        raise ValueError(f"axis -2 is out of bounds for array of dimension {t.ndim}")
     return _make(_matrix(t, ord, (t.ndim - 2, t.ndim - 1), keepdims))
 
 
@@ -278,8 +324,26 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     return _S["trace"](x, offset, -2, -1, dtype)
 
 
-outer, matmul, tensordot, vecdot, cross = (
-    _P[n] for n in ("outer", "matmul", "tensordot", "vecdot", "cross"))
+def outer(x1: Any, x2: Any, /) -> Any:
+    """`jax.numpy.linalg.outer`: of vectors alone."""
+    a, b = _as_array(x1, "outer"), _as_array(x2, "outer")
+    if (a.ndim, b.ndim) != (1, 1):
+        raise ValueError("Input arrays must be one-dimensional, but they are "
+                         f"x1.ndim={a.ndim} x2.ndim={b.ndim}")
+    return _P["outer"](a, b)
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """`jax.numpy.linalg.cross`: of vectors with three entries."""
+    a, b = _as_array(x1, "cross"), _as_array(x2, "cross")
+    if a.shape[axis] != 3 or b.shape[axis] != 3:
+        raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they "
+                         f"have x1.shape[axis]={a.shape[axis]} and "
+                         f"x2.shape[axis]={b.shape[axis]}")
+    return _P["cross"](a, b, axis=axis)
+
+
+matmul, tensordot, vecdot = (_P[n] for n in ("matmul", "tensordot", "vecdot"))
 matrix_transpose = _S["matrix_transpose"]
 __all__ = [n for n in dir() if not n.startswith("_") and n not in (
     "Any", "NamedTuple", "annotations")]

@@ -11,6 +11,7 @@ from adjoint.jax import numpy as _jnp
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
+from adjoint.jax._singular import LINALG as _LINALG
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
 from adjoint.jax.numpy import linalg as _l
@@ -42,7 +43,6 @@ from adjoint.jax.scipy._schur import (
     schur,
     sqrtm,
 )
-from adjoint.ops.api_decompose import LINALG as _LINALG
 
 _n: Any = _jnp
 

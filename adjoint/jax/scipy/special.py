@@ -9,7 +9,9 @@ from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap as _wrap
 from adjoint.jax import numpy as _jnp
 from adjoint.jax._array import as_array as _as_array
+from adjoint.jax._array import has_no_values as _has_no_values
 from adjoint.jax._array import inside as _inside
+from adjoint.jax._array import is_mapped as _is_mapped
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
 from adjoint.jax._array import moves
@@ -94,8 +96,13 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
 
 def polygamma(n: Any, x: Any) -> Any:
     """The n-th derivative of digamma; n are whole numbers."""
-    order = _inside(_as_array(n))
-    t = _floating(x, "polygamma")
+    t, given = _floating(x, "polygamma"), _as_array(n)
+    if _is_mapped(given) or _has_no_values(given):
+        m = given.tensor.detach().to(t.array.dtype)
+        sign = _T["where"](m % 2 == 0, -_T["ones_like"](m), _T["ones_like"](m))
+        value = sign * _T["exp"](_T["lgamma"](m + 1)) * _S["zeta"](m + 1, t)
+        return _make(_T["where"](m == 0, _T["digamma"](t), value))
+    order = _inside(given)
     if order.ndim == 0:
         return _make(_S["polygamma"](int(order), t))
     orders, t = _onp.broadcast_to(order, _onp.broadcast_shapes(order.shape, t.shape)), t
