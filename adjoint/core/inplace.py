@@ -374,8 +374,7 @@ def refuse_rewriting(target: Tensor) -> None:
     if born in _REFUSED:
         which = f"Output {target.output_nr} of {node.forward_name}" if node else "This tensor"
         raise AutogradError(_REFUSED[born].format(which=which))
-    owner = base if base._rg else target              # a view can be made a leaf of its own
-    if owner._rg and owner.is_leaf:
+    if any(t._rg and t.is_leaf for t in (base, target)):     # a view can be made a leaf of its own
         raise AutogradError(
             "a view of a leaf Variable that requires grad is being used in an in-place "
             f"operation.\n  at {provenance.here(sys._getframe(2))}\n"
