@@ -107,8 +107,9 @@ def test_low_rank_factors(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(s[..., 0].numpy(), exact[..., 0], rtol=1e-10)
     along = (v[..., 0].numpy() * directions[..., 0, :]).sum(-1)
     np.testing.assert_allclose(np.abs(along), 1.0, rtol=1e-10)
-    with pytest.raises(ValueError, match=r"q=9 must be .* min\(m, n\)"):
-        ad.svd_lowrank(a, q=9)
+    assert ad.svd_lowrank(a, q=9)[1].shape[-1] == q
+    with pytest.raises(ValueError, match=r"q\(=9\) must be .* min\(m, n\)"):
+        ad.pca_lowrank(a, q=9)
 
 
 def test_sobol_points() -> None:

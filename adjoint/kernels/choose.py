@@ -369,7 +369,11 @@ def whole(op: Any) -> Kernel | None:
     """A pointwise op's program for small arrays of whole numbers; None where there is none."""
     direct = _module("direct")
     found = direct.program(op.operands, [op.expression], direct.WORD, True)
-    made: Kernel | None = None if found is None else direct.function(found, lambda *_: None)
+    if found is None:
+        return None
+    # remainders of more are made of quotients, which NumPy computes several at a time
+    few = 1024 if op.expression.fn == "mod" else found.limit
+    made: Kernel = direct.function(found, lambda *_: None, few)
     return made
 
 

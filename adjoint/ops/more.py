@@ -105,12 +105,12 @@ _copied("view_copy", lambda input, size: reshape(input, tuple(size)))
 
 
 def _unsafe(name: str, split: Any) -> None:
-    """Declare a splitting whose results may be written to: they are copies here."""
+    """Declare a splitting whose results are no views, and may be written to."""
     def f(input: Any, size: Any, dim: int = 0) -> Any:
         sizes = tuple([part.shape[dim] for part in split(input, size, dim)])
         return unsafe_split_op(input, sizes=sizes, dim=one_dim(input, dim))
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"`{split.__name__}` into copies, which may be written to."
+    f.__doc__ = f"`{split.__name__}`, whose results may be written to, unseen by autograd."
     public(name)(f)
 
 

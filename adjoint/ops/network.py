@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import BOOL
+from adjoint.base.dtypes import BOOL, is_inexact
 from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.ops.api_common import (
@@ -51,7 +51,9 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     table = reshape(permute_op(weight, dims=(1, 0, 2)), (i, k * j))
     left = reshape(matmul_op(a, table), (n, k, j))
     out = sum_op(mul(left, unsqueeze_op(b, dim=1)), dim=(2,), keepdim=False)
-    out = reshape(cast_to(out, dtype_of(left)), (*lead, k))      # (sums of integers are int64)
+    if not is_inexact(dtype_of(out)):
+        out = cast_to(out, dtype_of(left))                      # (sums of integers are int64)
+    out = reshape(out, (*lead, k))
     return out if bias is None else add(out, bias)
 
 

@@ -156,7 +156,7 @@ def typed(f: F, theirs: Mapping[str, str] = _NONE) -> F:
         except MISTAKES:
             blame(f, args, kwargs)
             raise
-    call.bare = f  # type: ignore[attr-defined]  # a function has attributes
+    call.bare = call, f  # type: ignore[attr-defined]  # a function has attributes
     return call  # type: ignore[return-value]  # same signature
 
 
@@ -218,7 +218,8 @@ def other_names(f: F, operands: bool = True) -> F:
         theirs["x2"] = "other"
     if code.co_flags & _VARARGS and code.co_varnames[len(names)] == "size":
         theirs["size"] = _SPREAD
-    return typed(getattr(f, "bare", f), theirs) if theirs else f
+    whole, bare = getattr(f, "bare", (None, f))         # (wrappers of `f` have its attributes)
+    return typed(bare if whole is f else f, theirs) if theirs else f
 
 
 def operands(name: str, given: tuple[Any, Any], named: dict[str, Any]) -> tuple[Any, Any]:

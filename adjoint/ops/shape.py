@@ -413,9 +413,7 @@ def _declare_sized(name: str, impl: Any, view: bool) -> Any:
 
 split_op: Any = _declare_sized("split", _split_impl, True)
 split_with_sizes_op: Any = _declare_sized("split_with_sizes", _split_impl, True)
-unsafe_split_op: Any = _declare_sized(
-    "unsafe_split", lambda x, /, *, sizes, dim: tuple(
-        [p.copy() for p in _split_impl(x, sizes=sizes, dim=dim)]), False)
+unsafe_split_op: Any = _declare_sized("unsafe_split", _split_impl, False)
 unbind_op: Any = _declare_split(
     "unbind", impl=lambda x, /, *, dim: tuple([x[(*_slicer(dim, i), ...)]
                                                for i in range(x.shape[dim])]),
