@@ -120,6 +120,11 @@ def _vector_table(places: Array, lanes: int, pad_to: int, masks: bool) -> tuple[
     return table, padded
 
 
+def _aside(table: Array) -> Array:
+    """A table in memory that is not counted as arrays': it outlives the call that makes it."""
+    return np.frombuffer(table.tobytes(), table.dtype).reshape(table.shape)
+
+
 class _Plan:
     """One convolution of fixed shapes and strides, forward or gradient of the weight."""
 
@@ -131,8 +136,9 @@ class _Plan:
         self.entry = _kernel(kind, "row" if bias else "", weight)
         tile, size = tile_for(machine(), kind), BYTES[kind]
         image = _image(x, spec, weight)
-        self.koff, columns = _rows_and_columns(spec, image.pitches, weight)
-        self.vectors, self.poff = _vector_table(columns, tile.lanes, tile.nr, machine().masks)
+        koff, columns = _rows_and_columns(spec, image.pitches, weight)
+        vectors, poff = _vector_table(columns, tile.lanes, tile.nr, machine().masks)
+        self.koff, self.vectors, self.poff = _aside(koff), _aside(vectors), _aside(poff)
         filters, group = spec.filters // spec.groups, spec.channels // spec.groups
         m, n, k = filters, spec.positions, spec.depth
         if weight:
@@ -157,7 +163,7 @@ class _Plan:
         image_at = -(-(b_bytes + (panel + 4 * tile.lanes) * size) // 64) * 64 + 64
         work = -(-(image_at + image.count * size) // 64) * 64 + 192
         self.work_bytes = work * self.workers
-        self.offsets = self._offsets(x, left, out, spec, weight)
+        self.offsets = _aside(self._offsets(x, left, out, spec, weight))
         lengths, strides = [1, 1, *spec.space][-3:], [0, 0, *x.strides[2:]][-3:]
         pitches = [0, 0, *image.pitches[1:]][-3:]
         per_part = -(-spec.batch // self.parts)
@@ -207,7 +213,7 @@ def _plan(x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias:
     made = _plans.get(key)
     if made is None:
         if len(_plans) > 512:
-            _plans.clear()
+            _plans.pop(next(iter(_plans)), None)         # the oldest: those of now stay
         made = _plans[key] = _Plan(x, left, out, spec, weight, bias)
     return made
 
