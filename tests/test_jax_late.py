@@ -35,6 +35,10 @@ jax.vmap(lambda x: lax.all_to_all(x, 'i', 1, 0, tiled=True), axis_name='i')(T)
 jax.vmap(lambda x: lax.all_to_all(x, 'i', 0, 1, tiled=True), axis_name='i')(T[:, :2])
 jax.vmap(lambda x: lax.pshuffle(x, 'i', [2, 0, 1]), axis_name='i')(X)
 jax.vmap(lambda x: lax.pswapaxes(x, 'i', 0), axis_name='i')(X[:, :3])
+jax.vmap(jax.grad(lambda v: (jnp.pad(v, 1, 'mean') ** 2).sum()))(X)
+jax.vmap(jax.grad(lambda v: jax.scipy.special.zeta(v + 1.5, 2.0).sum()))(X)
+[jax.scipy.special.softmax(X), jax.scipy.special.softmax(X, axis=1)]
+[jax.scipy.special.log_softmax(X), jax.scipy.special.log_softmax(X, axis=(0, 1))]
 """.strip().splitlines()
 
 

@@ -416,7 +416,7 @@ def inside(x: Any) -> Any:
 def moves(t: Any) -> bool:
     """True for a tensor that a derivative is taken of, at whatever level."""
     while t.level:
-        if isinstance(t, ForwardTensor):
+        if t._rg or isinstance(t, ForwardTensor):
             return True
         t = t.value
     return bool(t._rg)

@@ -18,7 +18,9 @@ from adjoint.jax._array import moves
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import elementwise as _elementwise
 from adjoint.jax._table import floating as _floating
-from adjoint.jax.nn import log_softmax, logsumexp, softmax
+from adjoint.jax.nn import log_softmax as _log_softmax
+from adjoint.jax.nn import logsumexp
+from adjoint.jax.nn import softmax as _softmax
 from adjoint.jax.scipy._integrals import (
     bessel_jn,
     expn,
@@ -87,6 +89,16 @@ def zeta(x: Any, q: Any = None) -> Any:
     value = _zeta(x, q).tensor.detach()              # exact where the formula does not hold
     found = found.to(kind)
     return _make(_T["where"](_T["isfinite"](found), value + (found - found.detach()), value), weak)
+
+
+def softmax(x: Any, /, *, axis: Any = None) -> Any:
+    """exp(x) over its sum along the axes: over all of them where none is given, as in SciPy."""
+    return _softmax(x, axis)
+
+
+def log_softmax(x: Any, /, *, axis: Any = None) -> Any:
+    """The logarithm of `softmax`, along all axes where none is given, as in SciPy."""
+    return _log_softmax(x, axis)
 
 
 def log_ndtr(x: Any, series_order: int = 3) -> Any:
