@@ -80,3 +80,57 @@ def test_gradients_of_a_solve_by_a_factor(text: str) -> None:
                 found.shape))).sum()
         return m.top.value_and_grad(f)(m.names["P"])
     helpers.same(grads(OURS), grads(THEIRS), 2e-3, 3e-4)
+
+
+MATRICES = "lax.linalg." + """lu(V)
+lu(I)
+eig(V)
+eig(I[:, :3])
+eigh(V, symmetrize_input=False)
+cholesky(X[0], symmetrize_input=False)
+qr(I)
+svd(I)
+schur(V)
+schur(I)
+triangular_solve(V, V)
+triangular_solve(P, S)
+triangular_solve(jnp.stack([P, P]), V[:3])
+triangular_solve(P, jnp.stack([P, P]))
+triangular_solve(P, I[:, :3])
+householder_product(P, P)
+householder_product(V, V)
+symmetric_product(V, V)
+symmetric_product(C * C[:, None], C * C[:, None])
+cholesky_update(V, V)
+cholesky_update(P, S)
+tridiagonal_solve(V, V, V, V)
+lu_pivots_to_permutation(V, 4)
+lu_pivots_to_permutation(jnp.int32(0), 3)
+ormqr(V, V, V)""".replace("\n", "\nlax.linalg.")
+
+
+@pytest.mark.parametrize("text", MATRICES.splitlines())
+def test_operands_of_primitives_for_matrices(text: str) -> None:
+    """Ranks, dtypes and batch axes that JAX does not take are refused in its words (F54)."""
+    got, want = helpers.refusals(text, OURS, THEIRS)
+    assert got == want
+
+
+@pytest.mark.parametrize("text", ["lax.linalg.cholesky(X)", "lax.linalg.eigh(X)",
+                                  "lax.linalg.cholesky(V)", "lax.linalg.eigh(V)"])
+def test_no_transpose_to_add(text: str) -> None:
+    """A TypeError, as what JAX says of the sum of a matrix and its transpose (F54)."""
+    helpers.refusals(text, OURS, THEIRS)
+
+
+@pytest.mark.parametrize("name", ["lax.linalg.lu", "lax.linalg.schur", "lax.linalg.hessenberg",
+                                  "lax.linalg.tridiagonal", "jax.scipy.linalg.lu_factor"])
+def test_decompositions_of_shapes(name: str) -> None:
+    """On shapes alone, and mapped (F54, F60)."""
+    for x in ("P", "jnp.stack([P, P + 1])", "jnp.ones((0, 3, 3))"):
+        text = f"jax.eval_shape({name}, {x})"
+        got, want = ([(tuple(y.shape), str(y.dtype)) for y in helpers.leaves(
+            helpers.run(text, m))] for m in (OURS, THEIRS))
+        assert got == want, x
+    text = f"jax.vmap({name})(jnp.stack([P, P + jnp.eye(3)]))"
+    helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS), 1e-4, 1e-4)

@@ -12,10 +12,10 @@ import numpy as np
 from adjoint import func as _func
 from adjoint.jax import numpy as _jnp
 from adjoint.jax._array import as_array, joined, make
-from adjoint.jax._table import T
+from adjoint.jax._table import T, is_real_float
 
 _n: Any = _jnp
-_KINDS = "subtypes of floating, complexfloating"
+_KINDS = "floating, complexfloating"
 
 
 def host(name: str, code: Callable[..., Any], axes: tuple[int, ...] = (2,)) -> Any:
@@ -37,22 +37,33 @@ def host(name: str, code: Callable[..., Any], axes: tuple[int, ...] = (2,)) -> A
     return _func.from_callable(run, vectorized=True)
 
 
-def _matrix(x: Any, name: str) -> Any:
-    """An operand as a tensor of floats, of two axes and more."""
-    a = as_array(x, name)
-    if a.dtype.kind not in "fc":
-        raise TypeError(f"{name} does not accept dtype {a.dtype.name} at position 0. Accepted "
-                        f"dtypes at position 0 are {_KINDS}.")
-    if a.ndim < 2:
-        raise TypeError(f"Input 0 to {name} must have rank at least 2, but got shape={a.shape}")
-    return a.tensor
+def taken(name: str, *xs: Any, ranks: tuple[int, ...] = (2,), kinds: str = _KINDS) -> list[Any]:
+    """Operands as tensors; TypeError where JAX's primitive does not take their ranks, their dtypes
+    or different numbers of batch axes.
+
+    ranks  how many axes of each operand an example has
+    """
+    arrays = [as_array(x, name) for x in xs]
+    for i, (a, k) in enumerate(zip(arrays, ranks, strict=True)):
+        if a.ndim < k:
+            raise TypeError(f"Input {i} to {name} must have rank at least {k}, but got "
+                            f"shape={a.shape}")
+    for i, a in enumerate(arrays):
+        if not (is_real_float(a.dtype) or a.dtype.kind == "c" and kinds == _KINDS):
+            raise TypeError(f"{name} does not accept dtype {a.dtype.name} at position {i}. "
+                            f"Accepted dtypes at position {i} are subtypes of {kinds}.")
+    lead = [a.ndim - k for a, k in zip(arrays, ranks, strict=True)]
+    if len({*lead}) > 1:
+        raise TypeError(f"All inputs to {name} must have the same number of batch dimensions, "
+                        f"but got {lead} batch dimensions for the inputs.")
+    return [a.tensor for a in arrays]
 
 
 def _square(x: Any, name: str, words: str) -> Any:
-    t = _matrix(x, name)
-    if t.shape[-1] != t.shape[-2]:
-        raise ValueError(words.format(tuple(t.shape)))
-    return t
+    shape = as_array(x, name).shape
+    if len(shape) > 1 and shape[-1] != shape[-2]:
+        raise ValueError(words.format(tuple(shape)))
+    return taken(name, x)[0]
 
 
 def _many(found: Any) -> tuple[Any, ...]:
@@ -128,6 +139,7 @@ _update = host("cholesky_update", _updated, (2, 1))
 
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
     """The upper factor of R^T R + w w^T from R."""
+    taken("cholesky_update", r_matrix, w_vector, ranks=(2, 1), kinds="floating")
     (r, w), _ = joined("cholesky_update", (r_matrix, w_vector), floating=True)
     if r.ndim < 2 or r.shape[-1] != r.shape[-2] or w.shape[-1:] != r.shape[-1:]:
         raise ValueError("Rank-1 update to Cholesky decomposition takes a square matrix and a "
@@ -140,6 +152,9 @@ def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = Non
          eps: float | None = None, dynamic_shape: Any = None) -> tuple[Any, ...]:
     """(unitary, positive, steps, converged): the polar factors, here by singular values."""
     from adjoint.jax.scipy.linalg import polar
+    x = as_array(x, "qdwh")
+    if x.dtype.kind != "c" and not is_real_float(x.dtype):
+        raise ValueError(f"data type {x.dtype.name} not inexact")
     if x.ndim == 2 and x.shape[0] < x.shape[1]:
         raise ValueError("The input matrix of shape M x N must have M >= N.")
     u, h = polar(x)
@@ -149,6 +164,7 @@ def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = Non
 # ------------------------------------------------------------------ the factor of a QR
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Any:
     """Q c, or c Q, with the square factor of the reflectors in `a`; `transpose` takes Q^H."""
+    taken("ormqr", a, taus, c, ranks=(2, 1, 2))
     (m, tau, y), _ = joined("ormqr", (a, taus, c), floating=True)
     if y.shape[-2 if left else -1] != m.shape[-2]:
         side, what = ("left=True", "rows") if left else ("left=False", "columns")
@@ -160,7 +176,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
 
 def geqrf(a: Any) -> tuple[Any, Any]:
     """(packed, taus) of a QR decomposition."""
-    found = T["geqrf"](_matrix(a, "geqrf"))
+    found = T["geqrf"](*taken("geqrf", a))
     return make(found[0]), make(found[1])
 
 
@@ -174,7 +190,7 @@ _geqp3 = host("geqp3", _pivoted)
 
 def geqp3(a: Any) -> tuple[Any, ...]:
     """(packed, order of the columns, taus) of a QR decomposition with pivots."""
-    return tuple(make(v) for v in _geqp3(_matrix(a, "geqp3")))
+    return tuple(make(v) for v in _geqp3(*taken("geqp3", a)))
 
 
 def expanded(packed: Any, taus: Any, full: bool) -> tuple[Any, Any]:
@@ -187,4 +203,4 @@ def expanded(packed: Any, taus: Any, full: bool) -> tuple[Any, Any]:
 
 
 __all__ = ["cholesky_update", "expanded", "geqp3", "geqrf", "hessenberg", "host", "ormqr",
-           "qdwh", "schur", "tridiagonal"]
+           "qdwh", "schur", "taken", "tridiagonal"]

@@ -13,7 +13,6 @@ from adjoint.jax._array import make as _make
 from adjoint.jax._host import computed as _computed
 from adjoint.jax._singular import LINALG as _LINALG
 from adjoint.jax._table import T as _T
-from adjoint.jax._table import floating as _floating
 from adjoint.jax.lax._decompose import (
     cholesky_update,
     hessenberg,
@@ -22,17 +21,33 @@ from adjoint.jax.lax._decompose import (
     schur,
     tridiagonal,
 )
+from adjoint.jax.lax._decompose import taken as _taken
 from adjoint.jax.numpy import linalg as _linalg
+
+
+def _symmetric(x: Any, name: str, symmetrize: bool) -> None:
+    """TypeError for what JAX cannot add to its transpose, or does not take as it is."""
+    shape = tuple(_as_array(x, name).shape)
+    if not symmetrize:
+        _taken(name, x)
+    elif len(shape) < 2:
+        raise TypeError(f"Input 0 to {name} must have rank at least 2, but got shape={shape}")
+    elif shape[-1] != shape[-2]:
+        turned = (*shape[:-2], shape[-1], shape[-2])
+        raise TypeError(f"{name}: add got incompatible shapes for broadcasting: {shape}, {turned}; "
+                        "a matrix and its transpose are added, which takes a square one.")
 
 
 def cholesky(a: Any, *, symmetrize_input: bool = True) -> Any:
     """`jax.lax.linalg.cholesky`."""
+    _symmetric(a, "cholesky", symmetrize_input)
     return _linalg.cholesky(a, symmetrize_input=symmetrize_input)
 
 
 def eig(x: Any, *, compute_left_eigenvectors: bool = True,
         compute_right_eigenvectors: bool = True, **_: Any) -> Any:
     """[eigenvalues, left eigenvectors, right eigenvectors], those that are asked for."""
+    _taken("eig", x)
     w, v = _linalg.eig(x)
     out = [w]
     if compute_left_eigenvectors:
@@ -43,17 +58,20 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True,
 
 def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, **_: Any) -> Any:
     """(eigenvectors, eigenvalues)."""
+    _symmetric(x, "eigh", symmetrize_input)
     w, v = _linalg.eigh(x, None if symmetrize_input else "L" if lower else "U", symmetrize_input)
     return v, w
 
 
 def qr(x: Any, *, full_matrices: bool = True, **_: Any) -> Any:
     """`jax.lax.linalg.qr`."""
+    _taken("qr", x)
     return tuple(_linalg.qr(x, "complete" if full_matrices else "reduced"))
 
 
 def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> Any:
     """(U, S, Vh), or the singular values alone."""
+    _taken("svd", x)
     found = _linalg.svd(x, full_matrices, compute_uv)
     return tuple(found) if compute_uv else found
 
@@ -62,11 +80,12 @@ def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = F
                      transpose_a: bool = False, conjugate_a: bool = False,
                      unit_diagonal: bool = False) -> Any:
     """x with op(a) x = b, or x op(a) = b."""
+    vector = _np.ndim(b) == _np.ndim(a) - 1
+    _taken("triangular_solve", a, b, ranks=(2, 1 if vector else 2))
     (m, y), _ = _joined("triangular_solve", (a, b), floating=True)
     m = m.conj() if conjugate_a and m.is_complex() else m
     if transpose_a:
         m, lower = m.transpose(-1, -2), not lower
-    vector = y.ndim == m.ndim - 1
     y = y.unsqueeze(-1) if vector else y
     found = _LINALG["solve_triangular"](m, y, upper=not lower, left=left_side,
                                         unitriangular=unit_diagonal)
@@ -74,19 +93,27 @@ def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = F
 
 
 def lu(x: Any) -> Any:
-    """(factors in one matrix, pivots, permutation)."""
-    from adjoint.jax.scipy.linalg import lu_with_pivots
-    return lu_with_pivots(x)
+    """[factors in one matrix, pivots, permutation]."""
+    packed, pivots = _LINALG["lu_factor"](*_taken("lu", x))
+    swaps = _make((pivots.detach() - 1).to(_np.dtype(_np.int32)))
+    return [_make(packed), swaps, lu_pivots_to_permutation(swaps, packed.shape[-2])]
 
 
 def householder_product(a: Any, taus: Any) -> Any:
     """`jax.lax.linalg.householder_product`."""
-    return _make(_LINALG["householder_product"](_floating(a, "a"), _floating(taus, "taus")))
+    return _make(_LINALG["householder_product"](*_taken("householder_product", a, taus,
+                                                        ranks=(2, 1))))
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
     """The order of the rows that a sequence of exchanges gives."""
     swaps = _as_array(pivots, "lu_pivots_to_permutation")
+    if swaps.ndim < 1:
+        raise TypeError("Input 0 to lu_pivots_to_permutation must have rank at least 1, but got "
+                        "shape=()")
+    if swaps.dtype != _np.dtype(_np.int32):
+        raise TypeError(f"lu_pivots_to_permutation does not accept dtype {swaps.dtype.name} at "
+                        "position 0. Accepted dtypes at position 0 are subtypes of int32.")
     if permutation_size < swaps.shape[-1]:
         raise ValueError(f"Output permutation size {permutation_size} has to exceed the trailing "
                          f"dimension of the pivots. Got pivots size {swaps.shape[-1]}")
@@ -104,6 +131,7 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
 def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: Any = 1.0, beta: Any = 0.0,
                       symmetrize_output: bool = False) -> Any:
     """alpha A Aᵀ + beta C for a symmetric C; only the lower half counts unless symmetrised."""
+    _taken("symmetric_product", a_matrix, c_matrix, ranks=(2, 2), kinds="floating")
     (a, c), _ = _joined("symmetric_product", (a_matrix, c_matrix), floating=True)
     out = alpha * (a @ a.transpose(-1, -2)) + beta * c
     if symmetrize_output:
@@ -121,6 +149,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
     >>> lax.linalg.tridiagonal_solve(jnp.zeros(3), two, jnp.zeros(3), jnp.ones((3, 1)))[:, 0]
     Array([0.5, 0.5, 0.5], dtype=float32)
     """
+    _taken("tridiagonal_solve", dl, d, du, b, ranks=(1, 1, 1, 2))
     (low, mid, up, y), _ = _joined("tridiagonal_solve", (dl, d, du, b), floating=True)
     n = mid.shape[-1]
     if low.shape != mid.shape or up.shape != mid.shape:

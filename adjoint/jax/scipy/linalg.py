@@ -6,7 +6,6 @@ from typing import Any
 import numpy as _np
 
 from adjoint.base.errors import missing as _missing
-from adjoint.core.tensor import wrap as _wrap
 from adjoint.jax import numpy as _jnp
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import joined as _joined
@@ -14,6 +13,7 @@ from adjoint.jax._array import make as _make
 from adjoint.jax._singular import LINALG as _LINALG
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
+from adjoint.jax.lax.linalg import lu as _lu
 from adjoint.jax.numpy import linalg as _l
 from adjoint.jax.scipy._matrices import (
     circulant,
@@ -154,22 +154,9 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
     return _make(_T["where"](far, t.new_full((), float("nan")), _LINALG["matrix_exp"](t)))
 
 
-def lu_with_pivots(a: Any) -> Any:
-    """(factors in one matrix, pivots from 0, permutation)."""
-    packed, pivots = _LINALG["lu_factor"](_floating(a, "lu"))
-    swaps = _np.asarray(pivots.detach().numpy()) - 1
-    n = packed.shape[-2]
-    order = _np.broadcast_to(_np.arange(n), (*swaps.shape[:-1], n)).copy()
-    for where in _np.ndindex(*swaps.shape[:-1]):
-        for i, p in enumerate(swaps[where]):
-            order[(*where, i)], order[(*where, p)] = order[(*where, p)], order[(*where, i)]
-    return _make(packed), _make(_wrap(swaps.astype(_np.int32))), _make(_wrap(order.astype(
-        _np.int32)))
-
-
 def lu_factor(a: Any, **_: Any) -> Any:
     """(factors in one matrix, pivots)."""
-    return lu_with_pivots(a)[:2]
+    return tuple(_lu(_make(_floating(a, "lu")))[:2])
 
 
 def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, **_: Any) -> Any:
