@@ -134,3 +134,41 @@ def test_decompositions_of_shapes(name: str) -> None:
         assert got == want, x
     text = f"jax.vmap({name})(jnp.stack([P, P + jnp.eye(3)]))"
     helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS), 1e-4, 1e-4)
+
+
+ONE = "lax.ScatterDimensionNumbers((1,), (), (0,))"
+ROWS = "lax.ScatterDimensionNumbers((1,), (0,), (0,))"
+PICK = "lax.GatherDimensionNumbers((1, 2), (), (0,))"
+
+
+@pytest.mark.parametrize("mode", [None, "clip", "drop", "fill", "promise_in_bounds"])
+@pytest.mark.parametrize("at", ["[[0], [-1]]", "[[1], [9]]", "[[2], [2]]"])
+def test_slices_out_of_bounds(at: str, mode: str | None) -> None:
+    """Negative starts once counted from the end, and slices that reach out were cut (F54)."""
+    for text in (f"lax.scatter_add(X, jnp.array({at}), X[:2], {ROWS}, mode={mode!r})",
+                 f"lax.scatter(X[:, 0], jnp.array({at}), X[:2, :2], {ONE}, mode={mode!r})",
+                 f"lax.scatter_apply(X[:, 0], jnp.array({at}), lambda v: 3 * v + 1, {ONE}, "
+                 f"mode={mode!r}, update_shape=(2, 2))",
+                 f"lax.gather(X, jnp.array({at}), {PICK}, (2, 4), mode={mode!r})"):
+        helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS))
+
+
+@pytest.mark.parametrize("text", [
+    "lax.scatter_apply(X, jnp.array([[1], [1]]), jnp.cos, D, update_shape=(2, 4))",
+    "lax.scatter_apply(I, jnp.array([[1], [2]]), lambda v: v * v, D, update_shape=(2, 4))",
+    "jax.vmap(lambda i: lax.scatter_apply(X, i, jnp.exp, D, update_shape=(1, 4)))(I[:, :1, None])",
+    "jax.vmap(lambda x: lax.scatter_apply(x, I[:2, :1], jnp.exp, D, update_shape=(2, 4)))(T)",
+    "jax.jit(lambda i: lax.scatter_apply(X, i, jnp.exp, D, update_shape=(2, 4)))(I[:2, :1])",
+])
+def test_scatter_apply(text: str) -> None:
+    text = text.replace("D,", f"{ROWS},")
+    helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS))
+
+
+def test_scatter_apply_refuses() -> None:
+    """No derivative, and no function that changes the dtype."""
+    call = f"lax.scatter_apply(X, I[:2, :1], lambda v: 1j * v, {ROWS}, update_shape=(2, 4))"
+    helpers.refusals(call, OURS, THEIRS)
+    text = f"jax.grad(lambda x: {call.replace('(X', '(x').replace('1j', '2')}.sum())(X)"
+    got, want = helpers.refusals(text, OURS, THEIRS)
+    assert got == want == "scatter_apply JVP not implemented"

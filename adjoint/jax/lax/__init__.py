@@ -59,6 +59,9 @@ class Precision(_enum.Enum):
     HIGHEST = 2
 
 
+PrecisionLike = str | Precision | tuple[str, str] | tuple[Precision, Precision] | None
+
+
 class GatherScatterMode(_enum.Enum):
     """What happens out of bounds."""
 
@@ -217,7 +220,7 @@ def igamma_grad_a(a: _Any, x: _Any) -> _Any:
     return jvp(lambda v: gammainc(v, x), (first,), (first * 0 + 1,))[1]
 
 
-__all__ = ["AccuracyMode", "FftType", "GatherScatterMode", "Precision",
+__all__ = ["AccuracyMode", "FftType", "GatherScatterMode", "Precision", "PrecisionLike",
            "RaggedDotDimensionNumbers", "RandomAlgorithm", "RoundingMethod", "Tolerance",
            "after_all", "all_gather", "all_to_all", "associative_scan", "axis_index",
            "axis_size", "broadcast_like", "composite", "cond", "conv_general_dilated_local",

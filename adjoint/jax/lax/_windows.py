@@ -2,14 +2,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import ShapeDtypeStruct, as_array, convert, make
+from adjoint.jax._array import (
+    ShapeDtypeStruct,
+    as_array,
+    convert,
+    has_no_values,
+    is_mapped,
+    make,
+    moves,
+    value_of,
+)
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import (
     T,
@@ -312,7 +321,9 @@ def _element_index(rank: int, starts: Any, sizes: Sequence[int], index_map: Any,
         at: Any = wrap(np.zeros(side, np.int64))
         if d in index_map:
             s = starts[..., list(index_map).index(d)]
-            s = T["clamp"](s, 0, shape[d] - sizes[d]) if clip else s
+            last = shape[d] - sizes[d]        # (a slice that reaches out is outside as a whole)
+            s = T["clamp"](s, 0, last) if clip else T["where"](
+                (s < 0) | (s > last), wrap(np.asarray(shape[d])), s)
             for axis, n in zip(batch_axes, batch, strict=True):
                 side[axis] = n
             at = s.reshape(tuple(side))
@@ -359,10 +370,51 @@ def _scatter(method: str) -> Any:
 
 scatter, scatter_add, scatter_sub = _scatter("set"), _scatter("add"), _scatter("subtract")
 scatter_mul, scatter_min, scatter_max = _scatter("multiply"), _scatter("min"), _scatter("max")
+
+
+def scatter_apply(operand: Any, scatter_indices: Any, func: Callable[[Any], Any],
+                  dimension_numbers: Any, *, update_shape: Any = (),
+                  indices_are_sorted: bool = False, unique_indices: bool = False,
+                  mode: Any = None) -> Any:
+    """The operand with `func` of every element that the indices name, once for every time that
+    they name it. `func` maps one number to one of the same dtype; there is no derivative.
+
+    update_shape  the shape that the updates of `scatter` would have
+
+    Raises NotImplementedError where a derivative is taken, ValueError where func gives no number
+    or one of another dtype.
+
+    >>> from adjoint.jax import lax, numpy as jnp
+    >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> lax.scatter_apply(jnp.arange(1.0, 4.0), jnp.array([[0], [2], [2]]), lambda v: 10 * v,
+    ...                   numbers, update_shape=(3,))
+    Array([ 10.,   2., 300.], dtype=float32)
+    """
+    from adjoint.jax._transforms import vmap
+    x, at = as_array(operand), as_array(scatter_indices)
+    if moves(x.tensor):
+        raise NotImplementedError("scatter_apply JVP not implemented")
+    none, ones = (make(wrap(np.full(s, v, np.int32))) for s, v in (
+        (x.shape, 0), (update_shape, 1)))
+    times = scatter_add(none, at, ones, dimension_numbers, mode=mode)
+    most = 1 if unique_indices else math.prod(at.shape[:-1])
+    if not (is_mapped(times) or has_no_values(times)):
+        most = int(value_of(times).max(initial=0))
+    flat, times = x.reshape(-1), times.reshape(-1)
+    for k in range(most if x.size else 0):
+        found = vmap(func)(flat)
+        if found.shape != flat.shape or found.dtype != flat.dtype:
+            raise ValueError(f"scatter_apply: func must give one {flat.dtype.name} for one, got "
+                             f"{found.dtype.name}{list(found.shape[1:])}")
+        flat = make(T["where"](times.tensor > k, found.tensor, flat.tensor), x.weak_type)
+    return flat.reshape(x.shape)
+
+
 NAMES: dict[str, Any] = {f.__name__: f for f in (
     conv_dimension_numbers, padtype_to_pads, conv_general_dilated, conv, conv_with_general_padding,
     conv_shape_tuple, conv_general_shape_tuple, conv_transpose_shape_tuple,
     conv_general_permutations, conv_transpose, conv_general_dilated_patches, reduce_window, gather,
+    scatter_apply,
     ConvDimensionNumbers,
     GatherDimensionNumbers, ScatterDimensionNumbers)}
 NAMES.update(scatter=scatter, scatter_add=scatter_add, scatter_sub=scatter_sub,
