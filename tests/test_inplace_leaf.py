@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers_engine import const, exact, leaf, line_with, only_ours, values
@@ -37,6 +39,41 @@ class TestRequiresGrad:
             y.requires_grad_(False)
         with pytest.raises(RuntimeError, match="^you can only change requires_grad flags of leaf"):
             y.requires_grad = False
+
+    @pytest.mark.parametrize("mode", [ad.no_grad, ad.inference_mode])
+    @pytest.mark.parametrize("made", [
+        lambda x: x[:2], lambda x: x.view(2, 2).T, lambda x: x.unbind()[0], lambda x: x.reshape(4),
+        lambda x: x.expand(2, 4), lambda x: x.view(4, 1)[1:]],
+        ids=["slice", "transpose", "unbind", "reshape", "expand", "view"])
+    def test_a_view_made_unrecorded_asks_its_base(self, made: Any, mode: Any) -> None:
+        for x in (leaf([1.0, 2.0, 3.0, 4.0]), leaf([1.0, 2.0, 3.0, 4.0]) * 1, const([1.0] * 4)):
+            with mode():
+                view = made(x)
+            assert view.requires_grad is x.requires_grad
+            assert view.is_leaf and view.grad_fn is None and not view.is_inference()
+            further = view[...] * 2
+            assert further.requires_grad is x.requires_grad
+            assert (further.grad_fn is not None) is x.requires_grad
+
+    def test_a_detached_or_integer_view_asks_for_nothing(self) -> None:
+        x = leaf([1.0, 2.0])
+        with ad.no_grad():
+            made = [x.detach(), x[:1].detach(), x.detach()[:1], x.view(ad.int32), x * 2]
+        assert not any(t.requires_grad for t in made)
+
+    def test_views_follow_the_flag_of_their_base(self) -> None:
+        x = const([1.0, 2.0, 3.0, 4.0])
+        views = [x[:2], x.view(2, 2)[0], x.chunk(2)[1]]
+        others = [x.detach(), x.view(ad.int32)]
+        x.requires_grad_()
+        assert all(v.requires_grad and v.is_leaf for v in views)
+        assert not any(t.requires_grad for t in others)
+        with pytest.raises(RuntimeError, match="^a view of a leaf Variable that requires grad"):
+            views[0].mul_(2)
+        x.requires_grad = False
+        assert not any(v.requires_grad for v in views)
+        views[0].mul_(2)
+        assert x.tolist() == [2.0, 4.0, 3.0, 4.0]
 
     @pytest.mark.parametrize("dtype", ["int64", "bool", "uint8"])
     def test_not_for_integers(self, dtype: str) -> None:

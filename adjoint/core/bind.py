@@ -481,9 +481,7 @@ def _outputs(node: Any, op: Op, outs: tuple[Any, ...], cells: dict[int, Cell]) -
 def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
                mode: int) -> None:
     """Tie a view to the root of its family, where it really shares the parent's memory."""
-    if t.array.base is None:
-        return                                     # the op had to copy
-    if not isinstance(parent, Tensor):
+    if t.array.base is None or not isinstance(parent, Tensor):      # the op had to copy
         return
     owner = t.array.base
     if type(t.array) is ndarray and owner is not parent.array and owner is not parent.array.base \
@@ -500,6 +498,8 @@ def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
     t._steps = (*parent._steps, (op, attrs, index))
     t._creation = ("inference" if mode & INFERENCE else "no_grad" if not mode & GRAD
                    else "multi" if index >= 0 else parent._creation)
+    if not mode & GRAD:
+        t._rg = parent._rg                         # as PyTorch: it asks the base
     kids = root._kids
     if kids is None:
         kids = root._kids = []

@@ -280,7 +280,11 @@ class Tensor(metaclass=_TensorType):
         if value and self._cell is INFERENCE_CELL and not state() & INFERENCE:
             raise AutogradError("Setting requires_grad=True on inference tensor outside "
                                 "InferenceMode is not allowed.")
-        self._rg = bool(value)
+        changes, self._rg = self._rg is not value, value
+        for ref in self._kids or () if changes else ():      # a view asks its base
+            kid = ref()
+            if kid is not None and kid.is_leaf and kid._creation != "function":
+                kid._rg = value
 
     @property
     def is_leaf(self) -> bool:

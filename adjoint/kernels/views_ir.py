@@ -145,12 +145,15 @@ class _Tie(Part):
         return cell
 
     def _created(self, first: Value) -> None:
-        """Views that may not be written to know why; a root's own is the class's: nothing."""
+        """Views that may not be written to know why; a root's own is the class's: nothing.
+        Where nothing is recorded a view asks for a gradient where its parent does."""
         f, w = self.f, self.w
         off, on, own = f.label("unrecorded"), f.label("recorded"), f.label("inherit")
         f.branch(w.same(self.state, w.env("on")), on, off)
         f.start(off)
         self.set(self.made, "_creation", w.env("no_grad"))
+        w.drop(w.field(self.made, "_rg"))
+        w.put(self.made, "_rg", w.field(self.parent, "_rg"))
         f.goto("done")
         f.start(on)
         told, plain = f.label("told"), f.label("plain")

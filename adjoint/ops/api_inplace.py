@@ -162,7 +162,7 @@ def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     if self._base is not None:
         self._steps = (*self._steps, *made._steps)
     self.array = made.array
-    if made._rg:
+    if made._edge is not None:
         move_history(self, made._edge)
     elif self._rg and self.is_leaf:             # under no_grad it stays the leaf that it was
         edge_of(self).shape = self.array.shape
