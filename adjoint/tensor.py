@@ -323,6 +323,8 @@ _SURFACE: dict[str, Any] = {
     "get_device": get_device, "is_inference": is_inference, "is_signed": is_signed,
     "is_pinned": is_pinned, "share_memory_": share_memory_, "is_shared": is_shared,
     "_is_view": lambda self: self._base is not None,
+    "_post_accumulate_grad_hooks": property(
+        lambda self: getattr(self._edge, "_accumulated", None), doc="They, by number, or None."),
 }
 
 

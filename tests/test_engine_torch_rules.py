@@ -3,6 +3,7 @@ complex parts as views, functional_call (F5, F10, F13, F24, F123). Each was comp
 """
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -227,6 +228,41 @@ def test_threads_of_backward_may_be_set_and_change_nothing() -> None:
         (x * x).sum().backward()
     ad.autograd.grad_mode.set_multithreading_enabled(True)(lambda: x.sum().backward())()
     assert x.grad.tolist() == [5.0]
+    ad.autograd.set_multithreading_enabled(True)
+
+
+@pytest.mark.parametrize(("setting", "asked", "unset"), [
+    ("set_multithreading_enabled", "is_multithreading_enabled", True),
+    ("_force_original_view_tracking", "is_view_replay_enabled", False)])
+def test_what_was_set_for_the_engine_is_said(setting: str, asked: str, unset: bool) -> None:
+    """A call sets it at once, the block's end takes it back, another thread does not see it."""
+    change = getattr(ad.autograd.grad_mode, setting)
+    now = getattr(ad.autograd, asked)
+
+    def in_a_thread() -> list[bool]:
+        seen: list[bool] = []
+        thread = threading.Thread(target=lambda: seen.append(now()))
+        thread.start()
+        thread.join()
+        return seen
+    assert now() is unset
+    block = change(not unset)
+    assert now() is not unset and in_a_thread() == [unset]
+    with block:
+        assert now() is not unset
+        with change(unset):
+            assert now() is unset
+        assert now() is not unset
+    assert now() is unset
+
+
+def test_hooks_after_accumulation_can_be_seen() -> None:
+    x = leaf(2.0)
+    assert x._post_accumulate_grad_hooks is None and (x * 2)._post_accumulate_grad_hooks is None
+    handle = x.register_post_accumulate_grad_hook(print)
+    assert list(x._post_accumulate_grad_hooks.values()) == [print]
+    handle.remove()
+    assert not x._post_accumulate_grad_hooks
 
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")

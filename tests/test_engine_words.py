@@ -213,7 +213,8 @@ class TestNodes:
         node = x.split([1, 2])[0].grad_fn
         found = node(None, ad.ones(2, dtype=ad.float64))
         assert found.tolist() == [0.0, 1.0, 1.0]
-        with pytest.raises(TypeError, match="SplitWithSizesBackward0: expected 2 arguments, got 1"):
+        with pytest.raises(TypeError, match="^SplitWithSizesBackward0: expected 2 arguments, got "
+                                            "1 instead"):
             node(None)
 
     def test_custom_functions(self) -> None:

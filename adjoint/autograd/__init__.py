@@ -23,6 +23,8 @@ from adjoint.autograd.modes import (
     inference_mode,
     is_grad_enabled,
     is_inference_mode_enabled,
+    is_multithreading_enabled,
+    is_view_replay_enabled,
     no_grad,
     set_grad_enabled,
     set_multithreading_enabled,
@@ -43,5 +45,5 @@ def __getattr__(name: str) -> _Any:
 __all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "grad",
            "gradcheck", "gradgradcheck", "graph", "inference_mode",
            "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
-           "is_inference_mode_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
-           "set_multithreading_enabled"]
+           "is_inference_mode_enabled", "is_multithreading_enabled", "is_view_replay_enabled",
+           "no_grad", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled"]

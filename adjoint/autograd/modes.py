@@ -213,22 +213,28 @@ class inference_mode(_Mode):
 
 
 class set_multithreading_enabled(_Mode):
-    """Accepted, and changes nothing: a backward runs in the thread that called it. A function, a
+    """Noted, and changes nothing else: a backward runs in the thread that called it. A function, a
     context manager and a decorator, as `set_grad_enabled` is."""
+
+    setting: ContextVar[bool] = ContextVar("adjoint_multithreading", default=True)
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
-        self.mode = mode
+        self.mode, self.before = mode, self.setting.get()
+        self.setting.set(mode)
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        self.setting.set(self.before)
 
     def clone(self) -> Any:
-        return set_multithreading_enabled(self.mode)
+        return type(self)(self.mode)
 
 
 class _force_original_view_tracking(set_multithreading_enabled):
-    """Accepted, and changes nothing: here a view is always made again by the ops that made it."""
+    """Noted, and changes nothing else: a view is always made again by the ops that made it."""
 
-    def clone(self) -> Any:
-        return _force_original_view_tracking(self.mode)
+    setting = ContextVar("adjoint_view_replay", default=False)
 
 
 class _unsafe_preserve_version_counter:
@@ -254,3 +260,25 @@ def is_grad_enabled() -> bool:
 def is_inference_mode_enabled() -> bool:
     """True inside of `inference_mode`."""
     return bool(state() & INFERENCE)
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` was last told in this thread; True where nothing was said.
+
+    >>> import adjoint as ad
+    >>> with ad.autograd.set_multithreading_enabled(False):
+    ...     ad.autograd.is_multithreading_enabled()
+    False
+    """
+    return set_multithreading_enabled.setting.get()
+
+
+def is_view_replay_enabled() -> bool:
+    """What `_force_original_view_tracking` was last told in this thread; False where nothing was
+    said.
+
+    >>> import adjoint as ad
+    >>> ad.autograd.is_view_replay_enabled()
+    False
+    """
+    return _force_original_view_tracking.setting.get()
