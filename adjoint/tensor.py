@@ -17,7 +17,7 @@ import numpy as np
 from adjoint.autograd import api
 from adjoint.autograd.late import duals
 from adjoint.base import provenance
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import MetaArray, address
 from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import (
     AutogradError,
@@ -30,7 +30,6 @@ from adjoint.base.errors import (
 from adjoint.core import tensor as core
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
-from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
     Parameter,
@@ -45,8 +44,7 @@ from adjoint.core.tensor import (
 from adjoint.ops import api_pointwise as pw
 from adjoint.ops import arrange
 from adjoint.ops import pointwise as p
-from adjoint.ops.create import device_name
-from adjoint.ops.device import device as device_type
+from adjoint.ops.create import device_name, device_of
 from adjoint.ops.public import METHODS
 from adjoint.ops.shape import integer
 from adjoint.printing import tensor_repr
@@ -234,6 +232,9 @@ def numel(self: Tensor) -> int:
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Steps in elements along each axis; those of C order for a value of a transform."""
     array, steps, step = self.array, [], 1
+    if dim is None and 0 not in (strides := array.strides):
+        size = array.dtype.itemsize
+        return tuple([s // size for s in strides])
     for n, s in zip(reversed(array.shape), reversed(array.strides), strict=True):
         # where no step is ever taken NumPy has 0, PyTorch the step of C order
         if s or n > 1 and array.size:
@@ -252,14 +253,14 @@ def storage_offset(self: Tensor) -> int:
     if isinstance(self.array, MetaArray) or self.array.base is None:
         return 0
     owner = core.owner_of(self.array)
-    start = self.array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    start = address(self.array) - address(owner)
     return int(start // self.array.itemsize)
 
 
 @member
 def data_ptr(self: Tensor) -> int:
     """Address of the first element."""
-    return 0 if isinstance(self.array, MetaArray) else int(self.array.ctypes.data)
+    return address(self.array) if isinstance(self.array, np.ndarray) else 0
 
 
 @member
@@ -309,9 +310,8 @@ def is_shared(self: Tensor) -> bool:
 
 
 _SURFACE: dict[str, Any] = {
-    "is_meta": property(lambda self: type(self.array) is MetaArray and rehearsal() is None,
-                        doc="True for tensors without storage."),
-    "device": property(lambda self: device_type(device_name(self)), doc="Where the data is."),
+    "is_meta": property(lambda self: device_name(self) == "meta", doc="Without storage or not."),
+    "device": property(device_of, doc="Where the data is."),
     "ndim": property(dim, doc="Number of axes."),
     "itemsize": property(element_size, doc="Bytes per element."),
     "nbytes": property(lambda self: numel(self) * element_size(self), doc="Bytes of the elements."),
@@ -489,7 +489,7 @@ def _copy_storage(array: Any, memo: dict[int, Any]) -> Any:
     held = memo.get(id(owner))
     if held is None:
         held = memo[id(owner)] = owner.copy("K")
-    start = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    start = address(array) - address(owner)
     flat = held.reshape(-1, order="A").view(np.uint8)
     return np.ndarray(array.shape, array.dtype, flat, start, array.strides)
 

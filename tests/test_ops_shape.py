@@ -2,6 +2,8 @@
 import pytest
 from helpers_ops import Cases, R, compare
 
+import adjoint as ad
+
 pytest.importorskip("torch")
 case = Cases()
 
@@ -113,3 +115,45 @@ def test_sizes_and_dims_are_integers(form):
         form(ad.ones(3))
     if "argument" in str(theirs.value) and "(position" in str(theirs.value):
         assert str(ours.value).split()[:3] == str(theirs.value).split()[:3]
+
+
+def test_a_shape_is_a_size_of_ints_however_many_were_seen():
+    for n in range(5000):
+        assert ad.empty(n, 0).shape == (n, 0)
+    shape = ad.empty(3, 1).shape
+    assert type(shape) is ad.Size and shape.numel() == 3
+    assert shape == ad.empty(3, 1, device="meta").shape
+
+
+def test_what_lies_where():
+    x = ad.arange(12.0).reshape(3, 4)
+    own = x.numpy()
+    for part, array in ((x, own), (x[1:, 1:], own[1:, 1:]), (x.T, own.T), (x[::2], own[::2])):
+        assert part.data_ptr() == array.__array_interface__["data"][0]
+        assert part.stride() == tuple(s // 4 for s in array.strides)
+        assert part.is_contiguous() is bool(array.flags.c_contiguous)
+    assert x[1:, 1:].storage_offset() == 5 and x.to("meta").data_ptr() == 0
+    with pytest.raises(TypeError, match="must be torch.memory_format, not int"):
+        x.is_contiguous(memory_format=3)
+
+
+def test_the_device_that_tensors_share_can_be_entered_in_any_depth():
+    here = ad.ones(2).device
+    assert here is ad.zeros(3).device and here == ad.device("cpu")
+    with ad.device("meta") as meta:
+        with meta, here:
+            assert ad.zeros(1).device.type == "cpu"
+            with here, meta:
+                assert ad.zeros(1).is_meta
+            assert not ad.zeros(1).is_meta
+        assert ad.zeros(1).device == meta
+    assert ad.zeros(1).device is here
+
+
+def test_nan_to_num_replaces_each_element_once():
+    inf, nan = float("inf"), float("nan")
+    x = ad.tensor([nan, inf, -inf, 1.5], requires_grad=True)
+    y = x.nan_to_num(nan=inf, posinf=-inf, neginf=2.0)
+    assert y.tolist() == [inf, -inf, 2.0, 1.5]
+    y.sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 0.0, 1.0]

@@ -7,8 +7,7 @@ public functions, the meaning of a node (`core/node.py`) lives in its op's recor
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +119,17 @@ def _extent(n: Any, at: int) -> int:
                     f"'{type(n).__name__}')")
 
 
-# of a shape, whose entries need no look
-_of_ints: Callable[[Any], Size] = partial(tuple.__new__, Size)
+class _Sizes(dict[tuple[int, ...], Size]):
+    """The sizes of the shapes seen last: a look costs less than to make one."""
+
+    def __missing__(self, shape: tuple[int, ...]) -> Size:
+        if len(self) >= 4096:
+            self.clear()
+        made = self[shape] = Size(shape)
+        return made
+
+
+_SIZES = _Sizes()
 
 
 class OutRef:
@@ -314,7 +322,7 @@ class Tensor(metaclass=_TensorType):
     @property
     def shape(self) -> Size:
         """Extent along each axis."""
-        return _of_ints(self.array.shape)
+        return _SIZES[self.array.shape]
 
     @property
     def dtype(self) -> DType:

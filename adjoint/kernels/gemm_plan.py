@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import address as address
+
 from . import alloc, llvm, threads
 from .gemm_emit import BYTES, FLOATS, Machine, Part
 from .gemm_ir import ARGS, INDEX, GemmSpec, Tile, gemm_module, product_parts, tile_for
@@ -21,7 +23,6 @@ Array = np.ndarray[Any, Any]
 DEPTH = 512  # longest block of K: a panel of A (12 x 512 float32) takes three quarters of L1
 BLOCK_BYTES = 2 << 20  # packed block of B: twice a usual L2, as its panels stream well from L3
 _SERIAL = 6e5  # multiply-adds below which a second thread costs more than it brings
-_HEAD = object.__basicsize__
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 _WORK, _SLOT, _NEXT = INDEX["work"], INDEX["slot"], INDEX["next"]
 _ACCUMULATE, _BIAS, _RESIDUAL = INDEX["accumulate"], INDEX["bias"], INDEX["residual"]
@@ -43,26 +44,6 @@ def usable() -> bool:
 @functools.cache
 def _fuses() -> bool:
     return "fma" in llvm.host_features() or platform.machine().lower() in ("aarch64", "arm64")
-
-
-def _address_fast(x: Array) -> int:
-    # the data pointer is the first field of an array object: NumPy's ABI
-    return ctypes.c_void_p.from_address(id(x) + _HEAD).value or 0
-
-
-def _address_safe(x: Array) -> int:
-    return int(x.__array_interface__["data"][0])
-
-
-def _probe() -> bool:
-    sample = np.zeros(3)
-    try:
-        return _address_fast(sample[1:]) == _address_safe(sample[1:])
-    except (ValueError, TypeError):
-        return False
-
-
-address = _address_fast if _probe() else _address_safe
 
 
 def mapped(size: int) -> Array:

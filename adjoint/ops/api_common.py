@@ -32,6 +32,7 @@ from adjoint.core.modes import warn_once
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.family import generated
+from adjoint.ops.pointwise import cast, cast_whole
 from adjoint.ops.public import write_out
 from adjoint.ops.shape import integer, normalize_dim, normalize_dims
 
@@ -180,7 +181,6 @@ def cast_to(x: Any, dtype: Any) -> Any:
     wanted = dtype if isinstance(dtype, np.dtype) else to_numpy(dtype)
     if dtype_of(x) == wanted:
         return x
-    from adjoint.ops.pointwise import cast, cast_whole
     whole = getattr(x, "_rg", False) and not is_inexact(wanted)
     return (cast_whole if whole else cast)(x, dtype=wanted)
 

@@ -12,7 +12,7 @@ from adjoint.base.dtypes import (
     F64,
     category,
     cpp_type,
-    is_inexact,
+    is_float,
     lacking,
     result_type,
     scalar_type,
@@ -580,7 +580,7 @@ def is_tensor(obj: Any) -> bool:
 @public(quick=True)
 def is_floating_point(input: Any) -> bool:
     """True for floating tensors."""
-    return bool(is_inexact(dtype_of(input)) and dtype_of(input).kind != "c")
+    return is_float(dtype_of(input))
 
 
 @public(quick=True)

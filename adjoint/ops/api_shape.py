@@ -388,6 +388,17 @@ def in_format_of(out: Any, x: Any) -> Any:
     return out if form is None else in_format(out, form)
 
 
+@public("is_contiguous", function=False, quick=True)
+def is_contiguous(self: Any, memory_format: Any = None) -> bool:
+    """True if the elements lie in memory in C order, or as `memory_format` says."""
+    if memory_format is None:
+        return in_order(self.array)
+    if not hasattr(memory_format, "holds"):
+        raise DTypeError("is_contiguous(): argument 'memory_format' must be torch.memory_format, "
+                         f"not {type(memory_format).__name__}")
+    return bool(memory_format.holds(self.array))
+
+
 def contiguous_copy(input: Any) -> Any:
     """A copy in C order."""
     return c_clone(input)

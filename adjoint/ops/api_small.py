@@ -43,7 +43,7 @@ from adjoint.ops.api_common import (
     value,
 )
 from adjoint.ops.api_index import setitem
-from adjoint.ops.device import in_order, memory_format
+from adjoint.ops.device import memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
 from adjoint.ops.pointwise import (
     abs_op,
@@ -55,11 +55,11 @@ from adjoint.ops.pointwise import (
     floor,
     gt,
     isfinite,
-    isnan,
     le,
     logical_and,
     logical_or,
     mul,
+    nan_to_num_op,
     ne,
     pow_op,
     sin,
@@ -217,11 +217,9 @@ def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
     info = finfo(dtype_of(input)) if is_float(dtype_of(input)) else None
     if info is None:
         return _finite_out(out, clone_op(input))
-    top = float(info.max) if posinf is None else posinf
-    low = float(info.min) if neginf is None else neginf
-    result = where_op(isnan(input), float(nan or 0.0), input)
-    result = where_op(eq(input, math.inf), top, result)
-    return _finite_out(out, where_op(eq(input, -math.inf), low, result))
+    top = float(info.max if posinf is None else posinf)
+    low = float(info.min if neginf is None else neginf)
+    return _finite_out(out, nan_to_num_op(input, nan=float(nan or 0.0), high=top, low=low))
 
 
 _step_out = exactly("heaviside is not yet implemented for tensors with different dtypes.")
@@ -525,13 +523,6 @@ def is_set_to(self: Any, tensor: Any) -> bool:
     """True if both show the same memory in the same way."""
     a, b = raw(self), raw(tensor)
     return bool(a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides)
-
-
-@public("is_contiguous", function=False)
-def is_contiguous(self: Any, memory_format: Any = None) -> bool:
-    """True if the elements lie in memory in C order, or as `memory_format` says."""
-    array = raw(self)
-    return in_order(array) if memory_format is None else bool(memory_format.holds(array))
 
 
 def _one_order(x: Any, check: Any) -> None:

@@ -15,6 +15,7 @@ from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
 from adjoint.ops.api_common import finish_made, of_out
 from adjoint.ops.device import check, memory_order, preserve_format, room, storage_less, strided
+from adjoint.ops.device import device as device_type
 from adjoint.ops.public import METHODS, other_names, public
 from adjoint.ops.shape import clone_op
 
@@ -394,6 +395,14 @@ def _like(name: str, fill: Any) -> Any:
 def device_name(t: Tensor) -> str:
     """'cpu' or 'meta'; what is rehearsed is a run on the cpu."""
     return "meta" if type(t.array) is MetaArray and rehearsal.get() is None else "cpu"
+
+
+_DEVICES = {"cpu": device_type("cpu"), "meta": device_type("meta")}
+
+
+def device_of(t: Tensor) -> device_type:
+    """Where the data is: one object for all tensors there."""
+    return _DEVICES["cpu" if type(t.array) is np.ndarray else device_name(t)]
 
 
 zeros_like, ones_like, empty_like = (_like(n, f) for n, f in (

@@ -20,6 +20,8 @@ from adjoint.core.rehearsal import current as rehearsal
 _LARGE = 1 << 18                    # elements of an array for which the compiler is loaded
 _ready = False                      # whether there was one
 _default: ContextVar[str] = ContextVar("adjoint_device", default="cpu")
+# what `with device(...)` goes back to: not in the device, which tensors share
+_entered: ContextVar[tuple[Token[str], ...]] = ContextVar("adjoint_entered", default=())
 _ABSENT = ("cuda", "mps", "xpu", "xla", "hpu", "mtia", "ipu", "vulkan")
 _KNOWN = ("cpu", "meta", *_ABSENT)
 _TEXT = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?", re.ASCII)
@@ -34,7 +36,7 @@ class device:
     device(type='meta')
     """
 
-    __slots__ = ("type", "index", "_held")
+    __slots__ = ("type", "index")
     type: str
     index: int | None
 
@@ -44,14 +46,15 @@ class device:
         except TypeError:               # what has no hash is no name
             plain = False
         self.type, self.index = (type, None) if plain else _parsed(type, index)
-        self._held: list[Token[str]] = []
 
     def __enter__(self) -> device:
-        self._held.append(_default.set(check(self)))
+        _entered.set((*_entered.get(), _default.set(check(self))))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _default.reset(self._held.pop())
+        *outer, last = _entered.get()
+        _default.reset(last)
+        _entered.set(tuple(outer))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, device):

@@ -237,6 +237,10 @@ fmax = pointwise("fmax", lambda a, b: where_(ex.isnan_(b), a, where_(a >= b, a, 
                  refuses={"c": "fmax not implemented for complex tensors."})
 fmin = pointwise("fmin", lambda a, b: where_(ex.isnan_(b), a, where_(a <= b, a, b)),
                  refuses={"c": "fmin not implemented for complex tensors."})
+nan_to_num_op = pointwise(
+    "nan_to_num", lambda x, *, nan, high, low: where_(ex.isnan_(x), nan, where_(
+        x.eq(math.inf), high, where_(x.eq(-math.inf), low, x))),
+    domain=lambda: [((np.array([1.5, -2.0, 0.5]),), {"nan": 0.0, "high": 9.0, "low": -9.0})])
 clamp_min = pointwise("clamp_min", lambda x, *, low: maximum_(x, low), node="ClampBackward1",
                       refuses=_NO_CLAMP,
                       slope={"x": lambda x, *, low: where_(x >= low, 1.0, 0.0)})
