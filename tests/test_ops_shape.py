@@ -1,4 +1,5 @@
 """Functions that rearrange (F15-F48) like PyTorch: values and two derivatives."""
+import numpy as np
 import pytest
 from helpers_ops import Cases, R, compare
 
@@ -157,3 +158,53 @@ def test_nan_to_num_replaces_each_element_once():
     assert y.tolist() == [inf, -inf, 2.0, 1.5]
     y.sum().backward()
     assert x.grad.tolist() == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_resize_to_the_shape_that_is_there_changes_nothing():
+    x = ad.arange(6.0).reshape(2, 3).T
+    version = x._version
+    assert x.resize_(3, 2) is x and x.stride() == (1, 3) and x._version == version
+    assert x.tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3), (0, 3), (3, 1, 4)])
+def test_roll_of_one_axis_and_of_several(shape):
+    x = ad.arange(float(np.prod(shape))).reshape(shape)
+    for dim in range(-1, len(shape) - 1):
+        for shift in (-7, -1, 0, 1, 2, 9):
+            for part in (x, x.transpose(0, -1)):
+                made = part.roll(shift, dim)
+                assert made.is_contiguous()
+                np.testing.assert_array_equal(made.numpy(), np.roll(part.numpy(), shift, dim))
+    several = x.roll((1,) * len(shape), tuple(range(len(shape))))
+    np.testing.assert_array_equal(several.numpy(), np.roll(
+        x.numpy(), (1,) * len(shape), tuple(range(len(shape)))))
+
+
+def test_masked_scatter_in_place():
+    x, mask = ad.arange(6.0), ad.tensor([False, True, True, True, False, True])
+    version = x._version
+    assert x.masked_scatter_(mask, x) is x and x._version == version + 1
+    assert x.tolist() == [0.0, 0.0, 1.0, 2.0, 4.0, 3.0]
+    with pytest.raises(ValueError, match="4 True values, source 3 elements"):
+        x.masked_scatter_(mask, ad.ones(3))
+    leaf = ad.ones(6, requires_grad=True)
+    x.masked_scatter_(mask, leaf * 2).sum().backward()
+    assert x.tolist() == [0.0, 2.0, 2.0, 2.0, 4.0, 2.0] and leaf.grad.tolist() == [2.0] * 4 + [0, 0]
+    kept = x.detach()
+    loss = (leaf * kept).sum()
+    kept.masked_scatter_(mask, ad.ones(6))
+    with pytest.raises(RuntimeError, match="modified"):
+        loss.backward()
+
+
+def test_the_rank_of_few_and_of_many():
+    for n in (1, 2, 7, 64, 65, 200):
+        x = ad.tensor(np.arange(n) * 7 % 13 % 5)
+        ordered = sorted(x.tolist())
+        assert x.median().item() == ordered[(n - 1) // 2]
+        value, at = x.mode()
+        counts = {v: ordered.count(v) for v in ordered}
+        best = min(v for v in counts if counts[v] == max(counts.values()))
+        assert value.item() == best
+        assert at.item() == max(i for i, v in enumerate(x.tolist()) if v == best)

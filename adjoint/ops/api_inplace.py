@@ -215,13 +215,13 @@ def fill_diagonal_(self: Any, fill_value: Any, wrap: bool = False) -> Any:
 
     from adjoint.ops.index import index_put_op
     shape = tuple(self.shape)
-    step = sum(int(np.prod(shape[d + 1:])) for d in range(len(shape)))
+    step = sum(math.prod(shape[d + 1:]) for d in range(len(shape)))
     count = min(shape)
     if wrap and len(shape) == 2 and shape[0] > shape[1]:
         count = -(-shape[0] * shape[1] // step)
     at = np.arange(count) * step
     if raw(self).flags.c_contiguous:
-        flat = FUNCTIONS["as_strided"](self, (int(np.prod(shape)),), (1,))
+        flat = FUNCTIONS["as_strided"](self, (math.prod(shape),), (1,))
         inplace(index_put_op.op, flat, (at, fill_value), {"dims": (0,), "accumulate": False},
                 name="fill_diagonal_")
         return self
@@ -240,6 +240,8 @@ def resize_(self: Any, *sizes: Any, memory_format: Any = None) -> Any:
     if min(shape, default=0) < 0:
         raise ArgumentError(f"resize_: no size may be negative, got {list(shape)}")
     n, old = math.prod(shape), self.array
+    if old.shape == shape:                      # it stays where it lies, and is no new version
+        return self
     if type(old) is not np.ndarray:
         self.array = type(old)(shape, old.dtype)
         bump(self, "resize_")

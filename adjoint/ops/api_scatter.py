@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import I64, of_numpy
+from adjoint.base.dtypes import BOOL, I64, of_numpy
 from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
+from adjoint.core import inplace as writes
 from adjoint.core.autocast import promoted
 from adjoint.core.inplace import inplace
-from adjoint.core.modes import warn_as_pytorch
+from adjoint.core.modes import GRAD, state, warn_as_pytorch
+from adjoint.core.tensor import OWN
 from adjoint.ops.api_common import (
     apart,
     box,
@@ -482,6 +484,15 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
 @public("masked_scatter_", function=False)
 def masked_scatter_(self: Any, mask: Any, source: Any) -> Any:
     """In-place `masked_scatter`."""
+    mine, given = self.array, (mask, source)
+    if all([type(t) in OWN and type(t.array) is np.ndarray for t in given]) and not (
+            source._rg and state() & GRAD) and type(mine) is np.ndarray:
+        at, its = mask.array, source.array
+        if at.dtype is BOOL and at.shape == mine.shape and its.dtype is mine.dtype:
+            n = int(np.count_nonzero(at))
+            if n <= its.size and writes.touch(self, "masked_scatter_") is not None:
+                mine[at] = its.reshape(-1)[:n].copy()   # it may lie in the memory of self
+                return self
     setitem(self, Ellipsis, masked_scatter(clone_op(self), mask, source))
     return self
 

@@ -42,7 +42,6 @@ from adjoint.ops.api_common import (
     result,
     value,
 )
-from adjoint.ops.api_index import setitem
 from adjoint.ops.device import memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
 from adjoint.ops.pointwise import (
@@ -411,8 +410,7 @@ def _declare_values() -> None:
         def write(self: Any, *args: Any, **kwargs: Any) -> Any:
             made = f(clone_op(self), *args, **kwargs)
             check_fit(raw(self), raw(made), name + "_")
-            setitem(self, Ellipsis, made)
-            return self
+            return METHODS["copy_"](self, made)
         write.__name__ = write.__qualname__ = name + "_"
         write.__doc__ = f"In-place `{name}`."
         public(name + "_", function=False)(write)

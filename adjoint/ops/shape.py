@@ -202,9 +202,21 @@ flip_op: Any = op(
     infer=lambda x, *, dims: x,
     vjp={"x": lambda ct, *, dims: flip_op(ct, dims=dims)}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dims=tuple(d + 1 for d in attrs["dims"])))
+
+
+def _rolled(x: Any, shifts: Shape, dims: Shape) -> Any:
+    """Two parts of one axis change places; for several axes NumPy copies once."""
+    x = np.ascontiguousarray(x)
+    if len(dims) != 1 or not x.shape[dims[0]]:
+        return np.roll(x, shifts, dims)
+    before: tuple[Any, ...] = (slice(None),) * dims[0]
+    cut = -shifts[0] % x.shape[dims[0]]
+    parts = x[(*before, slice(cut, None))], x[(*before, slice(None, cut))]
+    return np.concatenate(parts, dims[0])
+
+
 roll_op: Any = op(
-    "roll", impl=following(0)(
-        lambda x, /, *, shifts, dims: np.roll(np.ascontiguousarray(x), shifts, dims)),
+    "roll", impl=following(0)(lambda x, /, *, shifts, dims: _rolled(x, shifts, dims)),
     infer=lambda x, *, shifts, dims: x,
     vjp={"x": lambda ct, *, shifts, dims: roll_op(ct, shifts=tuple(-s for s in shifts),
                                                   dims=dims)},

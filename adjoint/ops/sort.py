@@ -14,6 +14,7 @@ from adjoint.ops.gather import taken
 from adjoint.ops.reduce import picked_jvp, picked_vjp, reduced_shape
 from adjoint.ops.shape import reshape
 
+_FEW = 64        # elements that are sorted sooner than divided at one of them
 _MANY = 64       # times the wanted elements: rows of which the other elements are not sorted
 
 
@@ -168,12 +169,17 @@ topk_op: Any = op(
 # ------------------------------------------------------------------ one value per row
 def _kth(x: Any, k: int, dim: int) -> Any:
     """Where the k-th value is; of equal ones that which comes k-th in a stable order."""
-    if x.dtype.kind in "iu" or (x.dtype.kind == "f" and not np.isnan(x).any()):
+    if x.size > _FEW and (
+            x.dtype.kind in "iu" or x.dtype.kind == "f" and not np.isnan(x).any()):
         value = np.take(np.partition(x, k - 1, axis=dim), [k - 1], axis=dim)
         hit = x == value
         if (np.count_nonzero(hit, axis=dim) == 1).all():
             return np.argmax(hit, axis=dim, keepdims=True)
     return np.take(order(x, dim, False), [k - 1], axis=dim)
+
+
+def _along(x: Any, at: Any, dim: int) -> Any:
+    return x[at] if x.ndim == 1 else np.take_along_axis(x, at, dim)
 
 
 def _median_at(x: Any, dim: int, skip_nan: bool) -> Any:
@@ -191,16 +197,17 @@ def _median_at(x: Any, dim: int, skip_nan: bool) -> Any:
 
 def _mode_at(x: Any, dim: int) -> Any:
     at = order(x, dim, False)
-    s = np.moveaxis(np.take_along_axis(x, at, dim), dim, -1)
+    s = np.moveaxis(_along(x, at, dim), dim, -1)
     rows = s.reshape(-1, s.shape[-1])
     best = np.empty(len(rows), np.int64)
     for i, row in enumerate(rows):
-        starts = np.flatnonzero(np.concatenate(([True], row[1:] != row[:-1])))
-        counts = np.diff(np.append(starts, len(row)))
-        j = int(np.argmax(counts))
-        best[i] = starts[j] + counts[j] - 1
+        last = np.append(np.flatnonzero(row[1:] != row[:-1]), len(row) - 1)     # of equal ones
+        counts = last.copy()
+        counts[1:] -= last[:-1]
+        counts[0] += 1
+        best[i] = last[counts.argmax()]
     chosen = np.moveaxis(best.reshape(*s.shape[:-1], 1), -1, dim)
-    return np.take_along_axis(at, chosen, dim)
+    return _along(at, chosen, dim)
 
 
 def _one(place: Any) -> Any:
@@ -208,7 +215,7 @@ def _one(place: Any) -> Any:
         if not x.ndim:
             return np.array(x), np.zeros((), np.int64)
         at = place(ranked(x), k, dim)
-        values = np.take_along_axis(x, at, dim)
+        values = _along(x, at, dim)
         return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
     return impl
 
