@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base import provenance
-from adjoint.base.dtypes import F32, F64, I64, fits_a_word
+from adjoint.base.dtypes import F32, F64, I64, fits_a_word, wrapped
 from adjoint.base.errors import MetaError
 from adjoint.base.tier import pays
 from adjoint.core.bind import bind, bind_told
@@ -72,6 +72,13 @@ class _Scalars(dict[Any, Any]):
 
 
 SCALARS32, SCALARS64, WHOLE = _Scalars(F32), _Scalars(F64), _Scalars(I64)
+
+
+def known_number(number: Any, dtype: Any) -> Any:
+    """A number as a 0-d array: whole ones as machine code has them, in memory of the package."""
+    if dtype is I64 and type(number) is int and -2**63 <= number < 2**63:
+        return WHOLE[number]
+    return wrapped(number, dtype)
 
 
 def _one(raw: Any) -> Any:

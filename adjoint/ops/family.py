@@ -29,7 +29,6 @@ from adjoint.base.dtypes import (
     is_of,
     lacking,
     result_type,
-    wrapped,
 )
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.base.provenance import is_own_code
@@ -37,7 +36,7 @@ from adjoint.base.tier import pays
 from adjoint.core import bind as general
 from adjoint.core import inplace as writes
 from adjoint.core.bind import aval_of_operand, bind, function_of, make_view, told
-from adjoint.core.callers import SCALARS32, SCALARS64, WHOLE, caller
+from adjoint.core.callers import SCALARS32, SCALARS64, WHOLE, caller, known_number
 from adjoint.core.inplace import zeros_of
 from adjoint.core.modes import GRAD, INFERENCE, STATE, TOLD, WATCH
 from adjoint.core.op import OPS, Op, OpFunction, Plan, register
@@ -118,7 +117,7 @@ def promote(arrays: Sequence[Any], floating: bool = False) -> Sequence[Any]:
 
 def _cast(a: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(a, NUMBER):
-        return wrapped(a, dtype)
+        return known_number(a, dtype)
     if a.dtype == dtype:
         return a
     if a.dtype.kind in "OSUMm":
