@@ -161,3 +161,11 @@ def test_arrays_of_objects_are_refused_by_name() -> None:
 def test_a_range_of_text_is_an_error_of_our_tree() -> None:
     with pytest.raises(DTypeError, match="arange"):
         ad.arange("abc")
+
+
+def test_a_device_is_what_it_is() -> None:
+    """Tensors share it: what is set in one would be set in all."""
+    for name, words in (("type", "not writable"), ("index", "not writable"), ("kind", "no attr")):
+        with pytest.raises(AttributeError, match=words):
+            setattr(X.device, name, "cuda")
+    assert X.device == ad.device("cpu")

@@ -19,6 +19,7 @@ from adjoint import nn
 from adjoint.base.errors import MetaError
 from adjoint.kernels import alloc
 from adjoint.memory import fits, largest_batch, predict
+from adjoint.memory.reach import Reach
 from adjoint.ops.accelerate import ON
 
 needs_allocator = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
@@ -476,3 +477,14 @@ def test_largest_of_long_rows(shape: tuple[int, ...], k: int) -> None:
     """What it takes is to depend on the shape alone: ties and few rows included."""
     for x in (ad.randn(*shape), ad.zeros(*shape), (ad.randn(*shape) * 4).round()):
         agree(lambda x: (x * 1.0).topk(k, 1)[1], x)
+
+
+def test_what_a_test_runner_puts_into_code_is_not_the_steps() -> None:
+    """pytest's `assert` leads to its session and all that was collected: that is not searched."""
+    x = ad.ones(3)
+
+    def step() -> None:
+        assert (x * 2).shape == (3,)
+    assert "@pytest_ar" in step.__code__.co_names
+    assert len(Reach(step).tensors) == 1
+    assert not [d for d, _, _ in Reach(step)._globals if d.get("__name__", "") != __name__]

@@ -12,6 +12,7 @@
     │   └── TransformError     also TypeError              what a transform has no answer to
     ├── MetaError         also NotImplementedError         a value is needed and there is no storage
     ├── MissingName       also AttributeError              a name that is not here
+    ├── FixedValue        also AttributeError              an attribute that cannot be set
     └── NotSupported      also NotImplementedError         known, and deliberately absent
 
 Every class is also the builtin a caller would catch; where PyTorch raises RuntimeError for
@@ -156,6 +157,10 @@ class MissingName(AdjointError, AttributeError):
         nearest = f"; the nearest names are {', '.join(map(repr, close))}" if close else ""
         return (f"{self.owner} has no attribute {self.wanted!r}{nearest}. {PAGE} lists every "
                 "PyTorch name and what there is of it")
+
+
+class FixedValue(AdjointError, AttributeError):
+    """An attribute was to be set that is what it is."""
 
 
 def missing(module: str, also: str = "") -> Callable[[str], Any]:

@@ -163,7 +163,7 @@ class Reach:
         yield from (f.__defaults__, f.__kwdefaults__, vars(f))
         if provenance.inside[f.__code__.co_filename]:
             return
-        names = set(_names(f.__code__))
+        names = {n for n in _names(f.__code__) if n[:1] != "@"}     # those are a test runner's
         for name in names & f.__globals__.keys():
             value = f.__globals__[name]
             self._globals.append((f.__globals__, name, value))

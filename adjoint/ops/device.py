@@ -13,7 +13,13 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray, inverse
 from adjoint.base.dtypes import DType
-from adjoint.base.errors import AdjointError, ArgumentError, ShapeError, StructureError
+from adjoint.base.errors import (
+    AdjointError,
+    ArgumentError,
+    FixedValue,
+    ShapeError,
+    StructureError,
+)
 from adjoint.core.rehearsal import call, keeps_value
 from adjoint.core.rehearsal import current as rehearsal
 
@@ -45,7 +51,15 @@ class device:
             plain = index is None and type in _PLAIN
         except TypeError:               # what has no hash is no name
             plain = False
-        self.type, self.index = (type, None) if plain else _parsed(type, index)
+        name, number = (type, None) if plain else _parsed(type, index)
+        object.__setattr__(self, "type", name)
+        object.__setattr__(self, "index", number)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = name in device.__slots__
+        raise FixedValue(f"attribute '{name}' of 'adjoint.device' objects is not writable: tensors "
+                         "share them" if known else
+                         f"'adjoint.device' object has no attribute '{name}'")
 
     def __enter__(self) -> device:
         _entered.set((*_entered.get(), _default.set(check(self))))
