@@ -116,9 +116,13 @@ def _unsafe(name: str, split: Any) -> None:
 
 for _split in ("chunk", "split", "split_with_sizes"):
     _unsafe("unsafe_" + _split, FUNCTIONS[_split])
-public("slice_copy", method=False)(
-    lambda input, dim=0, start=None, end=None, step=1: contiguous_copy(
-        input[(*(slice(None),) * one_dim(input, dim), slice(start, end, step))]))
+
+
+@public(method=False)
+def slice_copy(input: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """The elements from `start` to `end` of one dimension, every `step`-th, copied."""
+    return contiguous_copy(
+        input[(*(slice(None),) * one_dim(input, dim), slice(start, end, step))])
 
 
 # ------------------------------------------------------------------ quantiles
