@@ -236,23 +236,22 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     roots = _roots(outputs, grad_outputs, create_graph or mapped)
     captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
                     accumulate=False, levels=mapped and not create_graph)
-    out: list[Any] = []
     seeds = {id(s) for _, s in roots}
-    for i, t in enumerate(targets):
-        ct = captured.get(i)
-        if ct is None:
-            out.append(_unused(t, i, bool(allow_unused) or materialize_grads, materialize_grads))
-        elif isinstance(ct, Tensor):
-            out.append(ct)
-        elif isinstance(ct, np.ndarray) and (id(ct) in seeds or ct.base is not None
-                                             or not ct.flags.writeable):
-            out.append(wrap(np.array(ct)))
-        elif type(ct) is MetaArray and (id(ct) in seeds or ct.base is not None):
-            out.append(wrap(call(np.array, ct, otherwise=partial(MetaArray, ct.shape, ct.dtype))))
-        else:
-            out.append(wrap(np.asarray(ct) if not hasattr(ct, "shape") or isinstance(
-                ct, np.generic) else ct))
-    return tuple(out)
+    unused = bool(allow_unused) or materialize_grads
+    return tuple([_unused(t, i, unused, materialize_grads) if captured.get(i) is None
+                  else _own(captured[i], seeds) for i, t in enumerate(targets)])
+
+
+def _own(ct: Any, seeds: set[int]) -> Any:
+    """A captured cotangent as a tensor, in memory that is nobody else's."""
+    if isinstance(ct, Tensor):
+        return ct
+    if isinstance(ct, np.ndarray) and (id(ct) in seeds or ct.base is not None
+                                       or not ct.flags.writeable):
+        return wrap(np.array(ct))
+    if type(ct) is MetaArray and (id(ct) in seeds or ct.base is not None):
+        return wrap(call(np.array, ct, otherwise=partial(MetaArray, ct.shape, ct.dtype)))
+    return wrap(np.asarray(ct) if not hasattr(ct, "shape") or isinstance(ct, np.generic) else ct)
 
 
 def _unused(t: Any, i: int, allowed: bool, zeros: bool) -> Any:
