@@ -123,9 +123,10 @@ def differs(mine: Any, theirs: Any, what: str) -> str:
     if a.dtype.kind in "biu":
         return "" if (a == b).all() else f"{what}: {a.ravel()[:4]} != {b.ravel()[:4]}"
     tolerance = TOLERANCE[a.dtype.name]
-    if a.dtype.itemsize == 2:  # what overflows on the way there need not overflow here
-        there = np.isfinite(b.astype(np.float32))
-        a, b = a[there].astype(np.float32), b[there].astype(np.float32)
+    if a.dtype.itemsize == 2:  # computed in float32 here: what overflows there may be finite
+        a, b = a.astype(np.float32), b.astype(np.float32)
+        there = ~(np.isinf(b) & np.isfinite(a))
+        a, b = a[there], b[there]
     scale = np.abs(b[np.isfinite(b)]).max(initial=1.0)
     if np.allclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
         return ""
