@@ -125,8 +125,8 @@ def differs(mine: Any, theirs: Any, what: str) -> str:
     tolerance = TOLERANCE[a.dtype.name]
     if a.dtype.itemsize == 2:  # computed in float32 here: what overflows there may be finite
         a, b = a.astype(np.float32), b.astype(np.float32)
-        there = ~(np.isinf(b) & np.isfinite(a))
-        a, b = a[there], b[there]
+        more = np.isinf(b) & np.isfinite(a) | np.isnan(b) & np.isinf(a)     # (inf - inf there)
+        a, b = a[~more], b[~more]
     scale = np.abs(b[np.isfinite(b)]).max(initial=1.0)
     if np.allclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
         return ""
