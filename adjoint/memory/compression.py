@@ -6,17 +6,22 @@ blocks). Gradients then differ: the report says what was lost where.
 """
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_float
 from adjoint.base.errors import ArgumentError
-from adjoint.memory.offload import _Elsewhere, _Made, _slot
+from adjoint.base.provenance import locate
+from adjoint.core.rehearsal import assume
+from adjoint.memory.offload import _Elsewhere, _Made, _slot, elsewhere
 
 GROUP = 64            # numbers that share a scale in int8 and int4
 Code = tuple[Any, ...]
+_LOSSY = ("bf16", "fp16", "int8", "int4")
 
 
 class Loss(NamedTuple):
@@ -49,6 +54,12 @@ class _Sums:
     def __init__(self) -> None:
         self.count = self.before = self.after = 0
         self.worst = self.error = self.power = 0.0
+
+    def add(self, worst: float, error: float, power: float) -> None:
+        """One more residual."""
+        self.worst = self.worst if worst <= self.worst else worst         # (nan: not known)
+        self.error += error
+        self.power += power
 
     def loss(self) -> Loss:
         """The figures so far."""
@@ -89,24 +100,31 @@ class compressed(_Elsewhere):
         super().__enter__()
         return self
 
+    def pack(self, saved: Any, node: Any) -> Any:
+        array = getattr(saved, "array", None)
+        if self.dtype != "zlib" and array is not None and array.dtype.kind == "c":
+            return saved
+        return super().pack(saved, node)
+
     def put(self, array: Any, owner: Any, cell: Any, version: int, node: Any) -> Any:
-        what = (version, array.__array_interface__["data"][0], array.shape, array.strides,
-                array.dtype)
+        slot = _slot(array, owner, cell, version)
+        what = version, slot.offset, array.shape, array.strides, array.dtype
         stored = self._stored.find(owner, what)
         sums = self._sums.setdefault(node.name(), _Sums())
         sums.count += 1
         if stored is None:
-            stored = _Stored(encode(array, self.dtype))
+            code = encode(array, self.dtype)
+            if code[0] == "zlib" and type(array) is MetaArray:
+                assume(f"zlib at {locate(node.code, node.lasti)}: no more than without it")
+            stored = _Stored(code)
             self._stored.keep(owner, what, stored)
         sums.before += array.nbytes
-        sums.after += sum(p.nbytes if isinstance(p, np.ndarray) else len(p)
-                          for p in stored.code[1:])
-        if self.measure and stored.code[0] in ("bf16", "fp16", "int8", "int4"):
-            error = decode(stored.code, array.shape, array.dtype).astype(np.float64) - array
-            sums.worst = max(sums.worst, float(np.abs(error).max(initial=0.0)))
-            sums.error += float(np.vdot(error, error))
-            sums.power += float(np.vdot(array, array))
-        return _slot(array, owner, cell, version), stored, array.shape, array.dtype
+        sums.after += sum(p.nbytes for p in stored.code[1:])
+        if self.measure and stored.code[0] in _LOSSY:
+            unknown = (math.nan,) * 3
+            found = elsewhere(_difference, array, stored.code, otherwise=lambda: unknown)
+            sums.add(*(unknown if type(array) is MetaArray else found))
+        return slot, stored, array.shape, array.dtype
 
     def get(self, value: Any) -> Any:
         _, stored, shape, dtype = value
@@ -118,31 +136,66 @@ class compressed(_Elsewhere):
 
 
 def encode(array: Any, dtype: str) -> Code:
-    """(kind, parts ...): an array compressed."""
+    """(kind, arrays ...): an array compressed."""
     if array.dtype.kind == "b":
-        return "bits", np.packbits(array)
-    if not is_float(array.dtype) or dtype == "zlib":
-        return "zlib", zlib.compress(np.ascontiguousarray(array).view(np.uint8).data, 1)
-    if dtype == "fp16":
-        return dtype, array.astype(np.float16)
-    if dtype == "bf16":
-        return dtype, _to_bf16(array)
-    top = 127 if dtype == "int8" else 7
+        kind = "bits"
+    else:
+        kind = dtype if is_float(array.dtype) else "zlib"
+    if kind == "zlib" and type(array) is MetaArray:
+        return kind, *_meta_parts(array, kind)
+    return kind, *elsewhere(_parts, array, kind, otherwise=lambda: _meta_parts(array, kind))
+
+
+def _parts(array: Any, kind: str) -> tuple[Any, ...]:
+    """The arrays that a code of that kind consists of."""
+    if kind == "bits":
+        return (np.packbits(array),)
+    if kind == "zlib":
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return (np.frombuffer(zlib.compress(flat.data, 1), np.uint8).copy(),)
+    if kind == "fp16":
+        return (array.astype(np.float16),)
+    if kind == "bf16":
+        return (_to_bf16(array),)
+    top = 127 if kind == "int8" else 7
     flat = np.zeros(-(-array.size // GROUP) * GROUP, np.float32)
     flat[:array.size] = array.reshape(-1)
     groups = flat.reshape(-1, GROUP)
     scale = np.abs(groups).max(1, keepdims=True) / top
     numbers = np.rint(groups / np.where(scale > 0, scale, 1)).astype(np.int8)
-    if dtype == "int8":
-        return "int8", numbers, scale
+    if kind == "int8":
+        return numbers, scale
     low, high = numbers[:, ::2] + 8, numbers[:, 1::2] + 8
-    return "int4", (low | high << 4).astype(np.uint8), scale
+    return (low | high << 4).astype(np.uint8), scale
+
+
+def _meta_parts(array: Any, kind: str) -> tuple[Any, ...]:
+    """The same of an array that is too large to be tried, or whose bytes hang on its values."""
+    n = array.size
+    if kind in ("fp16", "bf16"):
+        return (MetaArray(array.shape, np.uint16),)
+    if kind in ("bits", "zlib"):
+        copy = [] if array.contiguous else [MetaArray(array.shape, array.dtype)]
+        most = (n + 7) // 8 if kind == "bits" else array.nbytes
+        made = MetaArray((most,), np.uint8)              # beside the copy, as in a real run
+        copy.clear()
+        return (made,)
+    groups = -(-n // GROUP)
+    wide = MetaArray((groups, GROUP if kind == "int8" else GROUP // 2), np.uint8)
+    return wide, MetaArray((groups, 1), np.float32)
 
 
 def decode(code: Code, shape: tuple[int, ...], dtype: Any) -> Any:
     """The array of a code, in the given shape and dtype."""
-    kind, first = code[:2]
-    size = int(np.prod(shape, dtype=np.int64))
+    if code[0] == "zlib" and type(code[1]) is MetaArray:
+        return MetaArray(shape, dtype)
+    return elsewhere(_decoded, code[1], code, shape, dtype,
+                     otherwise=lambda: MetaArray(shape, dtype))
+
+
+def _decoded(first: Any, code: Code, shape: tuple[int, ...], dtype: Any) -> Any:
+    kind = code[0]
+    size = math.prod(shape)
     if kind == "bits":
         return np.unpackbits(first, count=size).view(bool).reshape(shape)
     if kind == "zlib":
@@ -157,6 +210,13 @@ def decode(code: Code, shape: tuple[int, ...], dtype: Any) -> Any:
             np.int8) - 8
         first = both
     return (first * code[2]).reshape(-1)[:size].reshape(shape).astype(dtype)
+
+
+def _difference(array: Any, code: Code) -> tuple[float, float, float]:
+    """(largest error, sum of squared errors, sum of squares) of a code."""
+    error = _decoded(code[1], code, array.shape, array.dtype).astype(np.float64) - array
+    return (float(np.abs(error).max(initial=0.0)), float(np.vdot(error, error)),
+            float(np.vdot(array, array)))
 
 
 def _to_bf16(array: Any) -> Any:

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import SCALAR, MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.base.provenance import locate
 from adjoint.core.bind import compute
-from adjoint.core.rehearsal import assume
+from adjoint.core.rehearsal import assume, current
 from adjoint.core.tensor import (
     INFERENCE_CELL,
     Kept,
@@ -81,13 +81,15 @@ class Layout:
 
     def __init__(self, array: Any, owner: Any) -> None:
         self.shape, self.strides, self.dtype = array.shape, array.strides, array.dtype
-        self.offset = 0 if array is owner else _address(array) - _address(owner)
+        self.offset = offset_in(array, owner)
 
     def array(self, owner: Any) -> Any:
         """The tensor's array on `owner`."""
         if (self.offset == 0 and owner.shape == self.shape and owner.strides == self.strides
                 and owner.dtype == self.dtype):
             return owner
+        if type(owner) is MetaArray:
+            return MetaArray(self.shape, self.dtype, owner, self.strides, self.offset)
         return np.ndarray(self.shape, self.dtype, as_bytes(owner), self.offset, self.strides)
 
 
@@ -349,9 +351,20 @@ def _shaped(out: Any, slot: Layout, s: Storage) -> Any:
     return block
 
 
-def movable(saved: Any, least: int) -> tuple[Any, Any, Any, int] | None:
+def offset_in(array: Any, owner: Any) -> int:
+    """Bytes from the beginning of its memory to the first element of `array`."""
+    if array is owner:
+        return 0
+    if type(array) is MetaArray:
+        return array.offset
+    return _address(array) - _address(owner)
+
+
+def movable(saved: Any, least: int, foretold: bool = False
+            ) -> tuple[Any, Any, Any, int] | None:
     """(array, its owner, cell, version) of a residual that may leave memory; None for what is held
-    anyway (parameters and views of them), small, shared with other libraries, or no NumPy array."""
+    anyway (parameters and views of them), small, shared with other libraries, or no NumPy array.
+    `foretold`: in a prediction, arrays without storage may leave too."""
     if type(saved) is OutRef:
         array, cell, version = saved.array, saved.cell, saved.version
     else:
@@ -361,10 +374,16 @@ def movable(saved: Any, least: int) -> tuple[Any, Any, Any, int] | None:
             return None
         array, cell = t.array, share_cell(t)
         version = saved.version if type(saved) is Kept else cell.version
-    if type(array) is MetaArray:
+    meta = type(array) is MetaArray and current() is not None
+    if meta and not foretold:
         assume("residuals that do not stay where they are")
-    if type(array) is not np.ndarray or array.nbytes < least or cell.exposed:
+    if not (meta and foretold or type(array) is np.ndarray):
         return None
+    if array.nbytes < least or cell.exposed:
+        return None
+    if meta:
+        owner = array if array.base is None else array.base
+        return None if owner is SCALAR else (array, owner, cell, version)
     owner = owner_of(array)
     return (array, owner, cell, version) if owner.flags.owndata else None
 

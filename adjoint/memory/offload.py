@@ -9,12 +9,18 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+
 from adjoint.autograd.graph import saved_tensors_hooks
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError
+from adjoint.base.provenance import locate
 from adjoint.core.bind import value_of
+from adjoint.core.rehearsal import assume, call, current
 from adjoint.core.tensor import Kept, OutRef, Tensor, wrap
 from adjoint.kernels import alloc
 from adjoint.memory.lineage import Slot, Storage, movable
@@ -32,7 +38,7 @@ class _Elsewhere(saved_tensors_hooks):
         self.min_bytes = min_bytes
 
     def pack(self, saved: Any, node: Any) -> Any:
-        found = movable(saved, self.min_bytes)
+        found = movable(saved, self.min_bytes, foretold=True)
         if found is None:
             return saved
         array, owner, cell, version = found
@@ -79,9 +85,10 @@ class _Made:
 class _Entry:
     """One block of memory on its way to the file, there, or back."""
 
-    __slots__ = ("array", "ticket", "write", "read", "__weakref__")
+    __slots__ = ("array", "nbytes", "ticket", "write", "read", "__weakref__")
 
     def __init__(self, array: Any) -> None:
+        self.nbytes = array.nbytes
         self.array: Any = array                # until it is written, and after it was read
         self.ticket: Ticket | None = None
         self.write: Future[None] | None = None
@@ -94,12 +101,16 @@ class saved_on_disk(_Elsewhere):
     dir        a folder on a fast disk; None: the system's for temporary files
     min_bytes  smaller residuals stay in memory
     ahead      how many blocks backward reads before they are asked for
-    in_flight  bytes that may wait to be written ("256MB"); beyond, forward waits for the disk
+    in_flight  bytes that may wait to be written ("256MB"); beyond, forward waits for the disk; 0:
+               for every write
     on_full    "raise": SpillError once the disk is full; "memory": warn, and keep the rest in
                memory. Either way nothing is lost: what was not written is still in memory
 
     Writing and reading go on beside the computation. The file has no name, so nothing is left of it
-    after an exception, a kill or a crash.
+    after an exception, a kill or a crash. How far they are at a given line is not known before: a
+    prediction (`memory.predict`) counts what waits and what is read ahead as the slowest disk and
+    the fastest would leave it, the most that it can be, and says so; it is exact where
+    ``in_flight=0, ahead=0``.
 
     >>> import adjoint as ad
     >>> x = ad.ones(200, 200, requires_grad=True)
@@ -122,6 +133,7 @@ class saved_on_disk(_Elsewhere):
         self._order: list[weakref.ref[_Entry]] = []
         self._places: weakref.WeakKeyDictionary[_Entry, int] = weakref.WeakKeyDictionary()
         self._waiting = 0
+        self._foretold: list[weakref.ref[_Entry]] = []
         self._room = threading.Condition()
         self._failure: SpillError | None = None
 
@@ -133,8 +145,10 @@ class saved_on_disk(_Elsewhere):
             self._entries.keep(owner, version, entry)
             self._places[entry] = len(self._order)
             self._order.append(weakref.ref(entry))
-            if not self._failure:
-                self._start(entry, owner.nbytes)
+            if type(owner) is MetaArray:
+                self._foretell(entry, node)
+            elif not self._failure:
+                self._start(entry, entry.nbytes)
         return _slot(array, owner, cell, version), entry
 
     def _start(self, entry: _Entry, nbytes: int) -> None:
@@ -143,6 +157,19 @@ class saved_on_disk(_Elsewhere):
                 self._room.wait()
             self._waiting += nbytes
         entry.write = self._pool.submit(_write, weakref.ref(entry), weakref.ref(self), nbytes)
+        if nbytes > self.in_flight:
+            entry.write.result()
+
+    def _foretell(self, entry: _Entry, node: Any) -> None:
+        """`_start` in a prediction: what may wait does."""
+        waiting = self._foretold
+        if not waiting and (self.in_flight or self.ahead):
+            assume(f"saved_on_disk from {locate(node.code, node.lasti)} on: at most this, as "
+                   "writes and reads go on beside the computation")
+        total = entry.nbytes + sum(e.nbytes for ref in waiting if (e := ref()) is not None)
+        waiting.append(weakref.ref(entry))
+        while waiting and total > self.in_flight:
+            total -= _leave(waiting.pop(0))
 
     def _written(self, nbytes: int, error: SpillError | None) -> None:
         with self._room:
@@ -169,6 +196,8 @@ class saved_on_disk(_Elsewhere):
 
     def wait(self) -> None:
         """Return when everything is written."""
+        while self._foretold:
+            _leave(self._foretold.pop())
         with self._room:
             while self._waiting:
                 self._room.wait()
@@ -180,8 +209,15 @@ class saved_on_disk(_Elsewhere):
         for ref in self._order[max(place - self.ahead, 0):place]:
             before = ref()
             if before is not None and before.array is None and before.read is None:
-                before.read = self._pool.submit(_read, self.file, before)
+                before.read = self._reading(before)
         return slot.array(owner)
+
+    def _reading(self, entry: _Entry) -> Future[Any]:
+        if entry.ticket is not None or current() is None:
+            return self._pool.submit(_read, self.file, entry)
+        done: Future[Any] = Future()
+        done.set_result(_read(self.file, entry))
+        return done
 
     def _owner(self, entry: _Entry) -> Any:
         owner = entry.array                    # not yet written, or read for another residual
@@ -210,9 +246,37 @@ def _write(entry: weakref.ref[_Entry], hooks: weakref.ref[saved_on_disk], nbytes
 
 def _read(file: SpillFile, entry: _Entry) -> Any:
     """Read a block, also in a thread; its memory is counted like any other."""
+    if entry.ticket is None and current() is not None:
+        return MetaArray((entry.nbytes,), np.uint8)
     alloc.ensure()
     assert entry.ticket is not None, "a block without its array was written"
     return file.read(entry.ticket)
+
+
+def _leave(ref: weakref.ref[_Entry]) -> int:
+    """In a prediction: a block is written; gives its bytes."""
+    entry = ref()
+    if entry is None:
+        return 0
+    entry.array = None
+    return entry.nbytes
+
+
+def elsewhere(fn: Callable[..., Any], array: Any, *args: Any, otherwise: Callable[[], Any]) -> Any:
+    """`fn(array, *args)`; of an array without storage in a prediction, what that does to memory."""
+    if type(array) is MetaArray:
+        return call(fn, array, *args, otherwise=otherwise)
+    return fn(array, *args)
+
+
+def copied(owner: Any) -> Any:
+    """A copy in the same order of axes."""
+    return owner.copy("K")
+
+
+def like(m: Any) -> Any:
+    """An array without storage in the layout of `m`, which owns its memory."""
+    return MetaArray(m.shape, m.dtype, None, m.steps)
 
 
 def _slot(array: Any, owner: Any, cell: Any, version: int) -> Slot:
@@ -239,7 +303,7 @@ class saved_on_cpu(_Elsewhere):
     def put(self, array: Any, owner: Any, cell: Any, version: int, node: Any) -> Any:
         copy = self._copies.find(owner, version)
         if copy is None:
-            copy = _Entry(owner.copy("K"))
+            copy = _Entry(elsewhere(copied, owner, otherwise=lambda: like(owner)))
             self._copies.keep(owner, version, copy)
         return _slot(array, owner, cell, version), copy
 
