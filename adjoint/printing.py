@@ -10,6 +10,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64, default_dtype, is_bfloat16
+from adjoint.base.errors import AutogradError
 from adjoint.core.tensor import OWN, Parameter, Tensor
 from adjoint.ops.sparse_tensor import BY_COLUMN, SparseTensor, sparse_coo
 
@@ -198,11 +199,19 @@ def tensor_repr(t: Tensor) -> str:
             suffix.append(f"dtype={t.dtype}")
         elif array.size == 0 and array.dtype != default_dtype():
             suffix.append(f"dtype={t.dtype}")
-    if t.grad_fn is not None:
-        suffix.append(f"grad_fn=<{type(t.grad_fn).__name__}>")
+    if (node := _node(t)) is not None:
+        suffix.append(f"grad_fn=<{node}>")
     elif t._rg:
         suffix.append("requires_grad=True")
     return prefix + around.format(_with_suffixes(f"{name}({body}", suffix) + ")")
+
+
+def _node(t: Any) -> str | None:
+    """The name of its node; PyTorch's word where it may not be asked for one (an outdated view)."""
+    try:
+        return None if t.grad_fn is None else type(t.grad_fn).__name__
+    except AutogradError:
+        return "Invalid"
 
 
 def sparse_repr(t: Any) -> str:
@@ -222,8 +231,8 @@ def sparse_repr(t: Any) -> str:
             t.dtype.is_complex and t.dtype.itemsize == 2 * default_dtype().itemsize):
         suffix.append(f"dtype={t.dtype}")
     suffix.append(f"layout={t.layout}")
-    if t.grad_fn is not None:
-        suffix.append(f"grad_fn=<{type(t.grad_fn).__name__}>")
+    if (node := _node(t)) is not None:
+        suffix.append(f"grad_fn=<{node}>")
     elif t.requires_grad:
         suffix.append("requires_grad=True")
     if t.layout is sparse_coo:

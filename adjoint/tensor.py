@@ -117,10 +117,7 @@ Tensor.data = property(core.data_of, _set_data)
 @member
 def detach_(self: Tensor) -> Tensor:
     """Cut this tensor from its graph, in place."""
-    if self._base is not None:
-        raise AutogradError("Can't detach views in-place. Use detach() instead.")
-    self._edge, self._rg = None, False
-    return self
+    return core.cut_in_place(self)
 
 
 @member

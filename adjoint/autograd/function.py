@@ -450,8 +450,9 @@ def _view_of(t: Any, base: Any, creation: str) -> Any:
     """A twin of `t` that counts as a view made by a custom Function: not to be written to."""
     twin = _twin(t)
     if not t.level:
-        twin._base = base if base._base is None else base._base
+        twin._base = root = base if base._base is None else base._base
         twin._creation = creation
+        root._kids = [*(root._kids or ()), weakref.ref(twin)]
     return twin
 
 

@@ -30,7 +30,7 @@ from adjoint.core import bind as general
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.callers import SCALARS32, SCALARS64
-from adjoint.core.modes import GRAD, INFERENCE, TOLD, WATCH, state, warn, watchers
+from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, warn, watchers
 from adjoint.core.op import OPS, Op, op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
@@ -42,6 +42,7 @@ from adjoint.core.tensor import (
     Tensor,
     bump,
     edge_of,
+    named,
     out_ref,
     take_full_path,
     wrap,
@@ -163,6 +164,9 @@ def _write_recorded(op_: Op, target: Tensor, args: Sequence[Any], attrs: Mapping
     needs = sum(1 << i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg)
     plan = op_.plan(needs)
     before = list(args)
+    if target._base is not None and target._rg:   # hooks of what it was are not asked, as PyTorch's
+        from adjoint.core import views
+        views.unhooked(target, before)
     for kind, i in plan.sources:                  # a rule reads the value that is overwritten
         a = before[i] if kind == "in" else None
         if isinstance(a, Tensor) and (a is target or a._cell is not None
@@ -171,12 +175,13 @@ def _write_recorded(op_: Op, target: Tensor, args: Sequence[Any], attrs: Mapping
     outs = write(op_, target, arrays, attrs, label)
     bump(target, label)
     if not plan.wanted:                           # the new value depends on nothing that counts
-        if target._base is None:
-            target._edge, target._rg = None, False
-            refresh_views(target, None)
-        return
-    made = record(op_, plan, before, attrs, outs, mode)
-    made = made[0] if isinstance(made, tuple) else made
+        if not target._rg:
+            return
+        made = named(record(OPS["copy"], OPS["copy"].plan(1), (target, target.array), {}, outs[:1],
+                            mode), op_.node)
+    else:
+        made = record(op_, plan, before, attrs, outs, mode)
+        made = made[0] if isinstance(made, tuple) else made
     node = made._edge.node if type(made._edge) is Port else made._edge
     share_output_cell(node, target)
     rebase(target, made)
@@ -323,21 +328,29 @@ def share_output_cell(node: Any, target: Tensor) -> None:
         if type(s) is OutRef and s.index == 0 and cell is not None else s for s in node.saved)
 
 
+def overlaps(array: Any, twice: bool = True) -> bool:
+    """Whether elements of the array are one place in memory: those of an expanded one, and, with
+    `twice`, those of windows that overlap."""
+    if not isinstance(array, np.ndarray) or not array.size or array.flags.c_contiguous:
+        return False
+    reach = array.itemsize
+    for stride, n in sorted([(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
+                             if n > 1]):
+        if stride == 0 or stride < reach and twice:
+            return True
+        reach += stride * (n - 1)
+    return False
+
+
 def _refuse_overlap(target: Tensor, recording: bool) -> None:
     """Raise where two elements of the target are one place in memory: always for expanded
     tensors; for overlapping windows where a gradient would count the place twice."""
     array = target.array
-    if not isinstance(array, np.ndarray) or not array.size or array.flags.c_contiguous:
-        return
-    reach = array.itemsize
-    for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
-                            if n > 1):
-        if stride == 0 or stride < reach and recording and target._base is not None:
-            raise AutogradError(
-                "unsupported operation: more than one element of the written-to tensor refers to a "
-                "single memory location. Please clone() the tensor before performing the "
-                f"operation. (shape {list(array.shape)}, byte strides {array.strides})")
-        reach += stride * (n - 1)
+    if overlaps(array, recording and target._base is not None):
+        raise AutogradError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the "
+            f"operation. (shape {list(array.shape)}, byte strides {array.strides})")
 
 
 def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
@@ -367,40 +380,14 @@ def refuse_rewriting(target: Tensor) -> None:
                 f"  at {provenance.here(sys._getframe(2))}\n  fix: update parameters under "
                 "`with no_grad():`, or write out of place (w = w - g)")
         return
-    born = target._creation
-    node = target.grad_fn
-    if born == "multi" and node is None:
-        born = "multi without history"
-    if born in _REFUSED:
-        which = f"Output {target.output_nr} of {node.forward_name}" if node else "This tensor"
-        raise AutogradError(_REFUSED[born].format(which=which))
+    if target._creation:
+        from adjoint.core.views import forbidden
+        raise AutogradError(forbidden(target, "is being modified inplace"))
     if any(t._rg and t.is_leaf for t in (base, target)):     # a view can be made a leaf of its own
         raise AutogradError(
             "a view of a leaf Variable that requires grad is being used in an in-place "
             f"operation.\n  at {provenance.here(sys._getframe(2))}\n"
             "  fix: clone the leaf first, or update it under `with no_grad():`")
-
-
-_MODE = ("A view was created in {mode} mode and is being modified inplace {when}. Given that this "
-         "use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
-         "moving both the view and the inplace either both inside the {block} block (if you don't "
-         "want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
-_MANY = ("This view is the output of a function that returns multiple views. Such functions do not "
-         "allow the output views to be modified inplace. You should replace the inplace operation "
-         "by an out-of-place one.")
-_REFUSED = {
-    "multi": "{which} is a view and is being modified inplace. " + _MANY,
-    "multi without history": "A view was created in no_grad mode and is being modified inplace "
-                             "with grad mode enabled. " + _MANY,
-    "function": (
-        "{which} is a view and is being modified inplace. This view was created inside a custom "
-        "Function (or because an input was returned as-is) and the autograd logic to handle "
-        "view+inplace would override the custom backward associated with the custom Function, "
-        "leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning "
-        "the output of the custom Function."),
-    "no_grad": _MODE.format(mode="no_grad", when="with grad mode enabled", block="no_grad"),
-    "inference": _MODE.format(mode="inference", when="in normal mode", block="inference_mode"),
-}
 
 
 def write(op_: Op, target: Tensor, arrays: Sequence[Any], attrs: Mapping[str, Any],
@@ -489,6 +476,21 @@ scatter_into = op(
     cost=lambda base, src, **_: 0, node="CopySlices")
 
 
+def _shown_aval(base: Any, /, *, steps: Any) -> Any:
+    for op_, attrs, index in steps:
+        out = op_.infer(base, **attrs)
+        base = out if index < 0 else out[index]
+    return base
+
+
+# What a view is once its base was written to: one node, as PyTorch has it, whatever led there.
+shown = op(
+    "shown", impl=lambda base, /, *, steps: _show(base, steps), infer=_shown_aval,
+    vjp={"base": lambda ct, base_aval, *, steps: scatter_into(zeros_of(base_aval), ct,
+                                                              steps=steps)},
+    jvp={"base": None}, cost=lambda base, **_: 0, node="AsStridedBackward0")
+
+
 def zeros_of(aval: Aval) -> Any:
     """A raw array of zeros of that aval (read-only, no memory to speak of)."""
     return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)
@@ -533,23 +535,9 @@ def shadow_edge(t: Tensor) -> Tensor:
 
 def refresh_views(root: Tensor, skip: Tensor | None) -> None:
     """Derive the history of every live view of `root` anew."""
-    kids = root._kids
-    if not kids:
-        return
-    mode = state()
-    token = modes.change(set_bits=GRAD, clear_bits=WATCH | TOLD)
-    try:
-        for ref in list(kids):
-            kid = ref()
-            if kid is None or kid is skip or kid._creation in ("no_grad", "inference", "function"):
-                continue
-            stand_in = shadow_edge(root)
-            fresh = replay(stand_in, kid._steps)
-            if kid._retains and fresh._rg:
-                move_history(kid, fresh._edge)
-            kid._edge, kid._rg = fresh._edge, fresh._rg
-    finally:
-        modes.restore(token, mode)
+    if root._kids:
+        from adjoint.core import views
+        views.refresh(root, skip)
 
 
 def assign(out: Tensor, result: Any) -> Tensor:
@@ -597,4 +585,4 @@ def is_leaf_edge(edge: Any) -> bool:
 
 __all__ = ["Aval", "aval_of", "assign", "check_fit", "check_writable", "inplace",
            "inplace_method", "lend", "move_history", "rebase", "refresh_views", "refuse_rewriting",
-           "replay", "scatter_into", "settle"]
+           "replay", "scatter_into", "settle", "shown"]

@@ -290,6 +290,33 @@ class PairNode(Node):
             self.s0 = value
 
 
+_NAMED: dict[tuple[type, str], type] = {}
+
+
+def named(t: Any, name: str) -> Any:
+    """`t`, a fresh result, whose node prints as `name` from now on: the function that was called is
+    one in PyTorch where several records, or one that others share, do its work here."""
+    port = t._edge if type(t._edge) is Port else None
+    node: Any = t._edge if port is None else port.node
+    if not isinstance(node, Node):
+        return t
+    pair = isinstance(node, PairNode)    # (their memory has functions of its own in machine code)
+    if pair and port is not None:
+        return t
+    kind = _NAMED.get((type(node), name))
+    if kind is None:
+        kind = _NAMED[type(node), name] = type(name, (OpNode if pair else type(node),), {
+            "__slots__": (), "op": node.op, "__module__": "builtins"})
+    if not pair:
+        node.__class__ = kind
+        return t
+    t._edge = twin = kind()
+    for part in ("shape", "seq", "code", "lasti", "dtype", "edges", "saved", "attrs"):
+        setattr(twin, part, getattr(node, part))
+    twin.plan = node.plan.variant(fast=None)
+    return t
+
+
 def _nobody() -> None:
     """A reference to what is not there."""
 

@@ -31,6 +31,7 @@ from adjoint.core.node import RemovableHandle as RemovableHandle
 from adjoint.core.node import WideNode as WideNode
 from adjoint.core.node import add_hook as add_hook
 from adjoint.core.node import counter as counter
+from adjoint.core.node import named as named
 from adjoint.core.node import next_sequence as next_sequence
 from adjoint.core.node import take_full_path as take_full_path
 from adjoint.core.rehearsal import call
@@ -426,6 +427,15 @@ def cut(t: Tensor) -> Tensor:
         for observer in watchers.observers.get():
             observer.detached(t, out)
     return out
+
+
+def cut_in_place(t: Tensor) -> Tensor:
+    """`detach_()`."""
+    if t._base is not None:
+        from adjoint.core.views import DETACH
+        raise AutogradError(DETACH)
+    t._edge, t._rg = None, False
+    return t
 
 
 def data_of(t: Tensor) -> Tensor:

@@ -15,12 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
-from adjoint.core.inplace import inplace, move_history, refuse_rewriting, reshape_level
+from adjoint.base.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    NotSupported,
+    ShapeError,
+    StructureError,
+)
+from adjoint.core.bind import record
+from adjoint.core.inplace import (
+    inplace,
+    move_history,
+    refuse_rewriting,
+    reshape_level,
+    shadow_edge,
+)
 from adjoint.core.modes import GRAD, state
-from adjoint.core.tensor import Tensor, bump, edge_of, share_cell, wrap
+from adjoint.core.op import Op
+from adjoint.core.tensor import Tensor, alias, bump, edge_of, named, share_cell, wrap
 from adjoint.ops import pointwise as p
-from adjoint.ops.api_common import box, older, raw
+from adjoint.ops.api_common import box, numel, older, raw
 from adjoint.ops.api_index import setitem
 from adjoint.ops.api_pointwise import dtype_of
 from adjoint.ops.public import FUNCTIONS, METHODS, operands, public, write_out
@@ -141,6 +156,17 @@ def _step_aside(self: Any, kids: list[Any]) -> None:
     self._base, self._steps, self._kids = root, (), None
 
 
+_RENAMED = {"unsqueeze_": "UnsqueezeBackward1", "t_": "TBackward1",
+            "as_strided_": "AsStridedBackward1", "transpose_": "TransposeBackward1",
+            "swapaxes_": "TransposeBackward1", "swapdims_": "TransposeBackward1"}
+
+
+def _squeezed(*dims: Any) -> str:
+    """What PyTorch calls the node of `squeeze_`: by what it was given."""
+    kind = 3 if not dims else 4 if isinstance(dims[0], int) else 5
+    return f"SqueezeBackward{kind}"
+
+
 def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     """`self` becomes what `view(self)` is: the same memory, another shape, a longer history."""
     base = self._base
@@ -163,7 +189,8 @@ def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
         self._steps = (*self._steps, *made._steps)
     self.array = made.array
     if made._edge is not None:
-        move_history(self, made._edge)
+        move_history(self, named(made, _RENAMED.get(name) or _squeezed(
+            *args, *getattr(view, "keywords", {}).values()))._edge)
     elif self._rg and self.is_leaf:             # under no_grad it stays the leaf that it was
         edge_of(self).shape = self.array.shape
     bump(self, name)
@@ -268,3 +295,66 @@ def resize_(self: Any, *sizes: Any, memory_format: Any = None) -> Any:
 def resize_as_(self: Any, other: Any) -> Any:
     """`resize_` to another tensor's shape."""
     return resize_(self, tuple(other.shape))
+
+
+# ------------------------------------------------------------------ other memory
+@public("set_", function=False)
+def set_(self: Any, source: Any = None, storage_offset: int = 0, size: Any = None,
+         stride: Any = None) -> Any:
+    """The tensor shows the memory of `source` from now on: all of a tensor or a storage, or `size`
+    elements of it from `storage_offset` on, `stride` apart (as in C order unless given).
+
+    >>> import adjoint as ad
+    >>> ad.empty(0).set_(ad.arange(6.0).untyped_storage(), 1, (2, 2)).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    if source is None:
+        shown = FUNCTIONS["empty"](0, dtype=self.dtype)
+    elif isinstance(source, Tensor) and size is None:
+        shown = alias(source)
+    else:
+        shown = _placed(self, source, storage_offset, size, stride)
+    if shown.dtype != self.dtype:
+        raise DTypeError(f"Could not set tensor of type {shown.dtype} to a tensor of type "
+                         f"{self.dtype}")
+    before = None
+    if self.requires_grad and state() & GRAD:
+        refuse_rewriting(self)
+        before = shadow_edge(self)
+    self.data = shown
+    if before is not None:
+        made = record(_set, _set.plan(1), (before,), {}, (self.array,), state())
+        move_history(self, made._edge)
+    return self
+
+
+def _no_rule(ct: Any) -> Any:
+    raise AutogradError("derivative for set_ is not implemented")
+
+
+_set = Op("set_", impl=lambda x, /: x, infer=lambda x: x, vjp={"x": _no_rule},
+          node="NotImplemented")        # (no op of its own: it has no value to give)
+
+
+def _placed(self: Any, source: Any, offset: int, size: Any, stride: Any) -> Any:
+    """Part of the memory of `source`, a tensor or a storage, as elements of the dtype of `self`."""
+    flat = source.untyped_storage() if isinstance(source, Tensor) else source
+    kind = (source if isinstance(source, Tensor) else self).array.dtype
+    octets = flat._bytes()
+    held = wrap(octets[:octets.size - octets.size % kind.itemsize].view(kind))
+    if offset < 0:
+        raise ShapeError(f"Tensor: invalid storage offset {offset}")
+    if size is None:
+        size = (numel(held) - offset,)
+    if isinstance(size, int):
+        raise StructureError("set_(): argument 'size' must be tuple of ints, not int")
+    if stride is None:
+        stride = [math.prod(size[k + 1:]) for k in range(len(size))]
+    return FUNCTIONS["as_strided"](held, tuple(size), tuple(stride), offset)
+
+
+@public("is_set_to", function=False)
+def is_set_to(self: Any, tensor: Any) -> bool:
+    """True if both show the same memory in the same way."""
+    a, b = raw(self), raw(tensor)
+    return bool(a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides)

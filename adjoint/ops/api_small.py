@@ -23,12 +23,11 @@ from adjoint.base.errors import (
     IndexOutOfRange,
     NotSupported,
     ShapeError,
-    StructureError,
 )
-from adjoint.core.inplace import check_fit, refuse_rewriting
-from adjoint.core.modes import GRAD, state, warn
+from adjoint.core.inplace import check_fit
+from adjoint.core.modes import warn
 from adjoint.core.op import op
-from adjoint.core.tensor import Tensor, alias, wrap
+from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
     dtype_of,
     exactly,
@@ -474,55 +473,6 @@ def resize_as(self: Any, tensor: Any) -> Any:
     return _resized(self, tuple(tensor.shape))
 
 
-@public("set_", function=False)
-def set_(self: Any, source: Any = None, storage_offset: int = 0, size: Any = None,
-         stride: Any = None) -> Any:
-    """The tensor shows the memory of `source` from now on: all of a tensor or a storage, or `size`
-    elements of it from `storage_offset` on, `stride` apart (as in C order unless given).
-
-    >>> import adjoint as ad
-    >>> ad.empty(0).set_(ad.arange(6.0).untyped_storage(), 1, (2, 2)).tolist()
-    [[1.0, 2.0], [3.0, 4.0]]
-    """
-    if source is None:
-        shown = FUNCTIONS["empty"](0, dtype=self.dtype)
-    elif isinstance(source, Tensor) and size is None:
-        shown = alias(source)
-    else:
-        shown = _placed(self, source, storage_offset, size, stride)
-    if shown.dtype != self.dtype:
-        raise DTypeError(f"Could not set tensor of type {shown.dtype} to a tensor of type "
-                         f"{self.dtype}")
-    if self.requires_grad and state() & GRAD:
-        refuse_rewriting(self)
-    self.data = shown
-    return self
-
-
-def _placed(self: Any, source: Any, offset: int, size: Any, stride: Any) -> Any:
-    """Part of the memory of `source`, a tensor or a storage, as elements of the dtype of `self`."""
-    flat = source.untyped_storage() if isinstance(source, Tensor) else source
-    kind = (source if isinstance(source, Tensor) else self).array.dtype
-    octets = flat._bytes()
-    held = wrap(octets[:octets.size - octets.size % kind.itemsize].view(kind))
-    if offset < 0:
-        raise ShapeError(f"Tensor: invalid storage offset {offset}")
-    if size is None:
-        size = (numel(held) - offset,)
-    if isinstance(size, int):
-        raise StructureError("set_(): argument 'size' must be tuple of ints, not int")
-    if stride is None:
-        stride = [math.prod(size[k + 1:]) for k in range(len(size))]
-    return FUNCTIONS["as_strided"](held, tuple(size), tuple(stride), offset)
-
-
-@public("is_set_to", function=False)
-def is_set_to(self: Any, tensor: Any) -> bool:
-    """True if both show the same memory in the same way."""
-    a, b = raw(self), raw(tensor)
-    return bool(a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides)
-
-
 def _one_order(x: Any, check: Any) -> None:
     """Refuse where the extents fit several orders, or several of the given memory formats."""
     if check is not True and not (isinstance(check, (list, tuple)) and all(
@@ -585,5 +535,3 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
     hist, edges = np.histogramdd(rows, given, limits, density, weights)
     kind = dtype_of(input)
     return Histogramdd(wrap(hist.astype(kind)), tuple(wrap(e.astype(kind)) for e in edges))
-
-

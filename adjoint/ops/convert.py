@@ -12,7 +12,7 @@ from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.op import op
-from adjoint.core.tensor import OWN, Tensor, wrap
+from adjoint.core.tensor import OWN, Tensor, named, wrap
 from adjoint.ops.api_common import cast_to
 from adjoint.ops.create import device_name, legacy
 from adjoint.ops.device import check, preserve_format
@@ -223,17 +223,22 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor) and value.array.ndim:
         raise ArgumentError("fill_ only supports 0-dimension value tensor but got tensor with "
                             f"{value.array.ndim} dimensions.")
-    if not isinstance(value, Tensor):
+    given = isinstance(value, Tensor)
+    if not given:
         value = wrap(wrapped(value, self.array.dtype))
-    return inplace(copy_op.op, self, (value,), name="copy_")
+    return filled(inplace(copy_op.op, self, (value,), name="copy_"), f"FillBackward{2 + given}")
+
+
+def filled(x: Tensor, node: str) -> Tensor:
+    """`x`, just overwritten with what has no gradient, by a node that prints as `node`."""
+    return named(x, node) if x._rg and getattr(x._edge, "op", None) is copy_op.op else x
 
 
 @public(function=False, name="zero_", quick=True)
 def zero_(self: Tensor) -> Tensor:
     """Overwrite every element with 0."""
-    return fill_(self, 0)
-
-
+    x = fill_(self, 0)
+    return filled(x, "ZeroBackward0") if x._rg else x
 
 
 @public(function=False)

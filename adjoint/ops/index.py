@@ -17,7 +17,7 @@ from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import IndexOutOfRange
 from adjoint.core.bind import bind
-from adjoint.core.inplace import replay, scatter_into
+from adjoint.core.inplace import replay, scatter_into, shown
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
@@ -453,7 +453,15 @@ def _batch_scatter_into(op_: Op, args: Any, batched: Any, attrs: Mapping[str, An
     return reshape(out, shape)
 
 
-scatter_into.op.batch = _batch_scatter_into
+def _batch_shown(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
+    """The places that the view shows, of every example's flat base."""
+    size, *shape = args[0].shape
+    count = math.prod(shape)
+    places = replay(np.arange(count).reshape(shape), attrs["steps"])
+    return index_op(reshape(args[0], (size, count)), places, dims=(1,))
+
+
+scatter_into.op.batch, shown.op.batch = _batch_scatter_into, _batch_shown
 index_put_op: Any = op(
     "index_put", impl=_index_put_impl, inplace=_index_put_inplace,
     infer=lambda x, index, v, *, dims, accumulate: Aval(x.shape, x.dtype),

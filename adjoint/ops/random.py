@@ -30,6 +30,7 @@ from adjoint.ops.api_common import (
     of_out,
     resized,
 )
+from adjoint.ops.convert import filled
 from adjoint.ops.create import device_name, order_like, shape_of
 from adjoint.ops.device import check, storage_less
 from adjoint.ops.generator import source
@@ -351,6 +352,9 @@ _NONE = (0, 0)
 _UNIFORM, _EXPONENTIAL, _FLIP = [(f"{k}float", f"{k}double") for k in ("", "exponential ", "flip ")]
 
 
+_OVERLOAD = {"random_": 2, "bernoulli_": 2}       # as PyTorch counts the in-place forms
+
+
 def fill_with(t: Tensor, draw: Draw, what: str, generator: Any = None,
               into: Draw | None = None) -> Tensor:
     """Overwrite a tensor with drawn values; as any in-place op, but with no history. `into(stream,
@@ -365,7 +369,11 @@ def fill_with(t: Tensor, draw: Draw, what: str, generator: Any = None,
         if made is not array:
             np.copyto(array, made, casting="unsafe")
         return t
-    check_writable(t, [t], mode_state())
+    if check_writable(t, [t], mode_state()) and type(t.array) is not MetaArray:
+        new = np.empty_like(t.array)
+        _copied(new, draw, generator)
+        title = "".join(w.capitalize() for w in what.split("_"))
+        return filled(t.copy_(wrap(new)), f"{title}Backward{_OVERLOAD.get(what, 0)}")
     about_to_write(t)
     if type(t.array) is MetaArray:
         call(_copied, t.array, draw, generator, otherwise=tuple)

@@ -328,6 +328,7 @@ def _rest() -> dict[str, list[Sample]]:
             ((r(3, 4), r(2, 2)), {"steps": ((OPS["slice"], {"index": (slice(0, 2), slice(0, 4))},
                                              -1), (OPS["slice"], {"index": (
                                                  slice(0, 2), slice(0, 4, 2))}, -1))})],
+        "shown": [((r(3, 4),), {"steps": ((OPS["select"], {"dim": 1, "index": 2}, -1),)})],
         "polygamma": [((pos(2, 3),), {"n": 1})],
         "xlogy": [((pos(2, 3), pos(3)), {})],
         "abs": [((r(2, 3),), {}), ((c(2, 3),), {})], "sgn": [((r(2, 3),), {}), ((c(2, 3),), {})],
