@@ -32,6 +32,7 @@ from typing import Any, Self
 import adjoint.fft
 import adjoint.linalg
 import adjoint.nn.functional
+import adjoint.nn.init
 import adjoint.special
 from adjoint.base.errors import missing
 from adjoint.core import dispatch, intercept
@@ -52,15 +53,34 @@ triu_indices can_cast promote_types result_type broadcast_shapes is_tensor is_st
 sparse_coo_tensor sparse_csr_tensor sparse_compressed_tensor sparse_csc_tensor sparse_bsr_tensor
 sparse_bsc_tensor bartlett_window blackman_window hamming_window hann_window kaiser_window __iter__
 """.split())
+_QUESTIONS = ("can_cast", "promote_types", "result_type")
 # Operators that are the methods of these names.
 _OPERATORS = {f"__{dunder}__": name for dunder, name in (
-    pair.split("=") for pair in """add=add radd=add sub=sub mul=mul rmul=mul truediv=div pow=pow
-    matmul=matmul mod=remainder lt=lt le=le gt=gt ge=ge ne=ne neg=neg abs=abs""".split())}
+    pair.split("=") for pair in """add=add radd=add sub=sub mul=mul rmul=mul truediv=div
+    matmul=matmul mod=remainder lt=lt le=le gt=gt ge=ge ne=ne neg=neg abs=abs pos=positive
+    rand=bitwise_and ror=bitwise_or rxor=bitwise_xor iadd=add_ isub=sub_ imul=mul_ itruediv=div_
+    imod=remainder_""".split())}
+_NAMED = {"__pow__": "pow", "__ipow__": "pow_", "__rtruediv__": "__rdiv__"}  # as PyTorch's are
 # Methods that belong to Python's protocols, or to this one.
 _NEVER = frozenset("""__new__ __init__ __getattr__ __hash__ __dir__ __array_ufunc__
 __array_function__ __array_namespace__ __torch_function__ as_subclass explain""".split())
-_MODULES = {"nn.functional": adjoint.nn.functional, "linalg": adjoint.linalg, "fft": adjoint.fft,
-            "special": adjoint.special}
+_MODULES = {"nn.functional": adjoint.nn.functional, "nn.init": adjoint.nn.init,
+            "linalg": adjoint.linalg, "fft": adjoint.fft, "special": adjoint.special}
+# Functions that nobody is asked about.
+_UNASKED = frozenset("is_tensor is_storage from_numpy manual_seed".split())
+_INIT = frozenset("uniform_ normal_ constant_ kaiming_uniform_".split())
+_FUNCTIONAL = frozenset("""atleast_1d atleast_2d atleast_3d broadcast_shapes broadcast_tensors
+cartesian_prod block_diag cdist chain_matmul einsum istft lu norm meshgrid pca_lowrank split stft
+svd_lowrank tensordot unique unique_consecutive unravel_index""".split())
+# Of nn.functional, what PyTorch has as a builtin: its arguments are told as they were given. Of
+# the others, what it writes in Python, and tells with every optional argument by name.
+_BUILTIN = frozenset("""adaptive_avg_pool1d avg_pool1d avg_pool2d avg_pool3d bilinear celu_
+channel_shuffle conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d
+cosine_similarity elu_ gelu hardshrink hardtanh_ leaky_relu_ linear logsigmoid one_hot
+native_channel_shuffle pairwise_distance pdist pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ selu_
+softplus scaled_dot_product_attention softshrink threshold_ tanh sigmoid adaptive_avg_pool2d
+adaptive_avg_pool3d""".split())
+_SPELLED = frozenset("norm unique unique_consecutive stft istft tensordot cdist split".split())
 
 
 def _like() -> None:
@@ -73,8 +93,8 @@ def _like() -> None:
 
 
 def _of_module(module: Any) -> dict[str, Any]:
-    return {n: f for n, f in vars(module).items()
-            if n in module.__all__ and isinstance(f, FunctionType)}
+    names = _INIT if module is adjoint.nn.init else module.__all__
+    return {n: f for n, f in vars(module).items() if n in names and isinstance(f, FunctionType)}
 
 
 def _methods() -> dict[str, Any]:
@@ -83,25 +103,50 @@ def _methods() -> dict[str, Any]:
             and (not n.startswith("_") or n.endswith("__"))}
 
 
+def _part() -> None:
+    """A method that is a public function, or another method, becomes a function of its own, so
+    that those asked can tell `x.add(y)` from `torch.add(x, y)`."""
+    seen = set(FUNCTIONS.values())
+    for name, f in list(METHODS.items()):
+        if isinstance(f, FunctionType) and vars(Tensor).get(name) is f and f in seen:
+            intercept.install(f)
+            own = intercept.copied(f)
+            own.__name__, own.__qualname__ = name, f"Tensor.{name}"
+            intercept.install(own, original=f.__wrapped__)
+            METHODS.replace(name, own)
+            setattr(Tensor, name, own)
+        seen.add(f)
+
+
 def _install() -> None:
     """Make all of them ask. An operator of Tensor asks for the method that it stands for."""
+    _part()
     for name, f in list(vars(Tensor).items()):
         if name.startswith("__") and isinstance(f, FunctionType) and name not in _NEVER:
             public = METHODS.get(_OPERATORS.get(name, ""))
             own = intercept.copied(f)
-            own.__name__ = name
+            own.__name__ = _NAMED.get(name, name)
             setattr(Tensor, name, own)
             intercept.install(own, name not in _ONLY_MODES, public, f)
+    named: set[Any] = set()
     for found in _everything().values():
         for name, f in found.items():
-            if f.__name__ not in found:      # named otherwise where a builtin would be hidden
+            if f.__name__ not in found and f not in named:  # (a builtin would have been hidden)
                 f.__name__ = name
+            named.add(f)
             intercept.install(f, name not in _ONLY_MODES)
+    spelled = _everything()
+    for where, names in (("", _SPELLED), ("Tensor", _SPELLED | {"backward"}), ("nn.init", _INIT),
+                         ("nn.functional", spelled["nn.functional"].keys() - _BUILTIN)):
+        intercept.KEYWORDS.update({f: where == "nn.init" for n, f in spelled[where].items()
+                                   if n in names})
 
 
 def _everything() -> dict[str, dict[str, Any]]:
     """Where a function is found -> name -> function."""
-    return {"": {n: f for n, f in FUNCTIONS.items() if isinstance(f, FunctionType)},
+    plain = {**FUNCTIONS, **{n: getattr(adjoint, n) for n in _QUESTIONS}}
+    return {"": {n: f for n, f in plain.items()
+                 if isinstance(f, FunctionType) and n not in _UNASKED},
             "Tensor": _methods(), **{name: _of_module(m) for name, m in _MODULES.items()}}
 
 
@@ -143,7 +188,10 @@ def _names() -> dict[Any, str]:
     for where, functions in _everything().items():
         prefix = f"torch.{where}." if where else "torch."
         for name, f in functions.items():
-            found.setdefault(f, prefix + name)
+            if where == "nn.functional":
+                found[f] = prefix + name
+            found.setdefault(f, ("torch.functional." if not where and name in _FUNCTIONAL else
+                                 prefix) + name)
     return found
 
 
@@ -154,6 +202,8 @@ def resolve_name(f: Any) -> str | None:
     >>> resolve_name(ad.nn.functional.linear)
     'torch.nn.functional.linear'
     """
+    if isinstance(f, intercept.Accessor):
+        return f"torch.Tensor.{f.of}.{f.__name__}"
     return _names().get(f)
 
 
@@ -254,6 +304,7 @@ class TorchFunctionMode:
     def __enter__(self) -> Self:
         if "_tokens" not in self.__dict__:
             self._tokens = []
+        intercept.properties_ask()
         self._tokens.append(MODES.set((*MODES.get(), self)))
         return self
 

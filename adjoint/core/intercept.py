@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, Token
 from functools import cache
-from inspect import getattr_static
+from inspect import getattr_static, signature
 from types import CodeType, FrameType, FunctionType, NoneType
 from typing import Any
 
@@ -26,7 +26,15 @@ from adjoint.base.dtypes import DType
 from adjoint.base.errors import ArgumentError
 from adjoint.base.provenance import is_own_code
 from adjoint.core.callers import Own
-from adjoint.core.tensor import DISPATCHED, OWN, Parameter, Size, Tensor, alias
+from adjoint.core.tensor import (
+    DISPATCHED,
+    OWN,
+    AccumulateGrad,
+    Parameter,
+    Size,
+    Tensor,
+    alias,
+)
 
 NAME = "__torch_function__"
 DISPATCH = "__torch_dispatch__"
@@ -147,6 +155,32 @@ def _template(free: int) -> CodeType:
 
 # Functions that tell whoever answers for them other arguments than they were given.
 TOLD: dict[str, Callable[[Any], Any]] = {}
+# Functions that give all their optional arguments as keywords, as PyTorch's do that are written in
+# Python: handlers read `kwargs["p"]`. With True the required ones, too.
+KEYWORDS: dict[Any, bool] = {}
+
+
+def spelled(public: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a call of a function of `KEYWORDS`: the required ones by position, the
+    others by name."""
+    try:
+        bound = signature(public.__wrapped__).bind(*args, **kwargs)
+    except TypeError:
+        return args, kwargs             # the function itself says what is wrong
+    bound.apply_defaults()
+    first: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name]
+        if kind.kind is kind.VAR_POSITIONAL:
+            first.extend(value)
+        elif kind.kind is kind.VAR_KEYWORD:
+            named.update(value)
+        elif kind.default is kind.empty and not KEYWORDS[public]:
+            first.append(value)
+        else:
+            named[name] = value
+    return tuple(first), named
 
 
 def _route(original: Callable[..., Any], plain: Any, modes: Any, route: Any, public: Any,
@@ -156,6 +190,8 @@ def _route(original: Callable[..., Any], plain: Any, modes: Any, route: Any, pub
         args = TOLD[public.__name__](args)
     operands = (*args, *kwargs.values()) if asks_classes else ()
     if is_asked(operands):
+        if public in KEYWORDS:
+            args, kwargs = spelled(public, args, kwargs)
         return ask(public, operands, args, kwargs)
     like = LIKE.get(public.__name__)
     if like is not None and any([getattr(a, "level", 0) == DISPATCHED for a in operands]):
@@ -217,7 +253,7 @@ def shown_as(t: Tensor, kind: type[Any]) -> Any:
         raise ArgumentError(f"as_subclass: {kind.__name__} is not a subclass of Tensor")
     out: Any = object.__new__(kind)
     out.array, out._rg, out._edge, out._cell = t.array, t._rg, t._edge, t._cell
-    if t.is_leaf:
+    if type(out._edge) is AccumulateGrad:
         out._edge = None
     for name in ("_base", "_steps", "_creation", "_born", "_grad"):
         if name in t.__dict__:
@@ -252,13 +288,66 @@ _GRAD: Any = None
 _made: list[type[Any]] = []
 
 
-def _property(prop: property) -> property:
-    """A property that asks the class of its owner, which then may call its `__get__`."""
-    def get(self: Any) -> Any:
-        if is_asked((self,)):
-            return ask(prop.__get__, (self,), (self,), {})
-        return prop.__get__(self)
-    return property(get, prop.fset, prop.fdel, prop.__doc__)
+class Accessor:
+    """What those that are asked about a property are told: its `__get__` or `__set__`. It equals
+    that of the property itself, and of the one that asks; to call it is to read or to write."""
+
+    def __init__(self, prop: property, of: str, name: str) -> None:
+        self.__self__, self.of, self.__name__ = prop, of, name
+
+    def __call__(self, owner: Any, *rest: Any) -> Any:
+        if is_asked((owner,)):
+            return ask(self, (owner,), (owner, *rest[:self.__name__ == "__set__"]), {})
+        return getattr(self.__self__, self.__name__)(owner, *rest)
+
+    def __eq__(self, other: object) -> bool:
+        return getattr(other, "__name__", "") == self.__name__ and (
+            getattr(other, "__self__", None) is self.__self__)
+
+    def __hash__(self) -> int:
+        return hash(getattr(self.__self__, self.__name__))
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__} of Tensor.{self.of}>"
+
+
+class Asking(property):
+    """A property that asks modes and the class of its owner first."""
+
+    def __init__(self, prop: property, name: str) -> None:
+        self.prop, self.reads = prop, Accessor(prop, name, "__get__")
+        self.writes = Accessor(prop, name, "__set__")
+        super().__init__(self.reads, self.writes if prop.fset else None, prop.fdel, prop.__doc__)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__get__":       # of the program's; Python itself looks at the type
+            return self.reads
+        return self.writes if name == "__set__" else super().__getattribute__(name)
+
+
+_askers: dict[str, Asking] = {}
+# Properties with a leading underscore that PyTorch's modes are told of.
+_TOLD_OF = ("_version",)
+
+
+def asking(name: str) -> Asking:
+    """The property of that name of Tensor, which asks."""
+    if name not in _askers:
+        found = Tensor.__dict__[name]
+        prop = found if isinstance(found, property) else property(
+            lambda self: self.__dict__.get(name, found),
+            lambda self, value: self.__dict__.__setitem__(name, value))
+        _askers[name] = Asking(prop, name)
+    return _askers[name]
+
+
+def properties_ask() -> None:
+    """From now on all properties of Tensor ask; called when the first mode is entered."""
+    for name, found in list(Tensor.__dict__.items()):
+        fixed = isinstance(found, bool) and name.startswith("is_") or name == "layout"
+        told = isinstance(found, property) and (not name.startswith("_") or name in _TOLD_OF)
+        if (told or fixed) and not isinstance(found, Asking):
+            setattr(Tensor, name, asking(name))
 
 
 class _Theirs:
@@ -308,13 +397,13 @@ def base_of_subclasses() -> type[Any]:
             if getattr(found, "__func__", None) is answer_of_tensor:
                 setattr(cls, NAME, staticmethod(disabled))
 
-    _GRAD = Tensor.__dict__["grad"]
+    _GRAD = asking("grad").prop
     space: dict[str, Any] = {"__slots__": (), "__module__": "adjoint", "__new__": new,
                              "__init__": init, "__doc__": Tensor.__doc__,
                              "__init_subclass__": classmethod(subclass)}
     for name, found in Tensor.__dict__.items():
         if isinstance(found, property) and not name.startswith("_"):
-            space[name] = _property(found)
+            space[name] = asking(name) if not isinstance(found, Asking) else found
     metaclass: Any = type(Tensor)
     made: type[Any] = metaclass("TensorSubclass", (Tensor,), space, own=True)
     OWN.discard(made)                  # it stands in for Tensor, and what derives from it asks
@@ -331,7 +420,7 @@ def make_subclass(cls: type[Any], data: Tensor, require_grad: bool = False) -> A
 
 setattr(Tensor, NAME, classmethod(answer_of_tensor))
 setattr(Parameter, NAME, staticmethod(disabled))
-__all__ = ["DISPATCH", "LIKE", "MODES", "NAME", "Silence", "answer_of_tensor", "answers", "ask",
-           "base_of_subclasses",
-           "defines", "disabled", "copied", "install", "is_asked", "keep_class",
-           "make_subclass", "operands_that_answer", "shown_as"]
+__all__ = ["DISPATCH", "KEYWORDS", "LIKE", "MODES", "NAME", "Accessor", "Asking", "Silence",
+           "answer_of_tensor", "answers", "ask", "asking", "base_of_subclasses", "copied",
+           "defines", "disabled", "install", "is_asked", "keep_class", "make_subclass",
+           "operands_that_answer", "properties_ask", "shown_as"]
