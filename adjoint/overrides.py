@@ -77,8 +77,8 @@ svd_lowrank tensordot unique unique_consecutive unravel_index""".split())
 _BUILTIN = frozenset("""adaptive_avg_pool1d avg_pool1d avg_pool2d avg_pool3d bilinear celu_
 channel_shuffle conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d
 cosine_similarity elu_ gelu hardshrink hardtanh_ leaky_relu_ linear logsigmoid one_hot
-native_channel_shuffle pairwise_distance pdist pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ selu_
-softplus scaled_dot_product_attention softshrink threshold_ tanh sigmoid adaptive_avg_pool2d
+native_channel_shuffle pairwise_distance pdist pixel_shuffle pixel_unshuffle prelu relu_ rrelu_
+selu_ softplus scaled_dot_product_attention softshrink threshold_ tanh sigmoid adaptive_avg_pool2d
 adaptive_avg_pool3d""".split())
 _SPELLED = frozenset("norm unique unique_consecutive stft istft tensordot cdist split".split())
 
