@@ -14,7 +14,7 @@ from adjoint.kernels import activations, alloc, choose, codegen, columns, llvm, 
 from adjoint.kernels.expr import diff, trace, var
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
-SHAPES = [(64, 64), (1000, 48), (8, 33, 160), (4100, 1040), (70000, 16)]
+SHAPES = [(64, 64), (1000, 48), (8, 33, 160), (4100, 1040), (70000, 16), (103, 512), (5, 7, 2064)]
 
 
 def draw(shape: Any, dtype: Any = np.float32, seed: int = 0) -> Any:

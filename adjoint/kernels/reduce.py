@@ -238,6 +238,7 @@ class Job(NamedTuple):
     by_row: bool
     register: str
     stores: str = ""        # "cached", "around" (the cache): the only expression is stored as well
+    singly: bool = False    # the column form, which then stores a sum, goes row after row
 
     def emit(self, frame: Frame) -> None:
         f = frame.f
@@ -251,6 +252,8 @@ class Job(NamedTuple):
         n = codegen.width(self.register)
         env = {name: f.splat(frame.real(i, self.register), n)
                for i, name in enumerate(self.scalars)}
+        room = f.emit("ptr", f"alloca {self.register}, i64 {_TOGETHER // 2 * _COLUMNS}, align 64"
+                      ) if self.singly else None
 
         def chunk(c: Value, _: list[Value]) -> list[Value]:
             block = c % blocks
@@ -267,7 +270,7 @@ class Job(NamedTuple):
                 if self.by_row:
                     self._row(frame, words, dims, steps, at, env, segment, i, n)
                 else:
-                    self._column(frame, words, dims, steps, at, env, segment, i, block, n)
+                    self._column(frame, words, dims, steps, at, env, segment, i, block, n, room)
                 return []
             f.loop(start, stop, 1, [], one)
             return []
@@ -390,7 +393,7 @@ class Job(NamedTuple):
     # -- the innermost axis is kept -------------------------------------------------------
     def _column(self, frame: Frame, words: list[Value], dims: list[Value],
                 steps: list[list[Value]], at: list[Value], env: dict[str, Value],
-                segment: Value, index: Value, block: Value, n: int) -> None:
+                segment: Value, index: Value, block: Value, n: int, room: Any) -> None:
         """Eight rows at a time are joined in registers and then with the float64 totals, which
         lie in the result: few enough columns to stay in the first-level cache."""
         f, k = frame.f, self.kept
@@ -411,10 +414,13 @@ class Job(NamedTuple):
             return []
         f.vector_loop(c0, c1, n, [], clear)
 
+        def row_at(r: Value) -> list[Value]:
+            return [f.at(p, "i8", _offset(f, r, dims[k:], s[k:]))
+                    for p, s in zip(at, steps, strict=True)]
+
         def together(count: int) -> Callable[[Value, list[Value]], list[Value]]:
             def run(r: Value, _: list[Value]) -> list[Value]:
-                here, later = ([[f.at(p, "i8", _offset(f, r + i, dims[k:], s[k:]))
-                                 for p, s in zip(at, steps, strict=True)] for i in some]
+                here, later = ([row_at(r + i) for i in some]
                                for some in (range(count), range(count, 2 * count)))
 
                 def columns(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
@@ -423,8 +429,7 @@ class Job(NamedTuple):
                     values = [self._values(f, row, inner_steps, env, j, c1, mask, n)
                               for row in here]
                     for row, (v, *_) in zip(here, values, strict=True) if self.stores else ():
-                        codegen.store(f, v, f.at(row[-1], self.stored[-1], j), self.stored[-1],
-                                      mask=mask, stream=self.stores == "around")
+                        self._keep(f, v, row, j, mask)
                     for i, (h, out) in enumerate(zip(self.how, outs, strict=True)):
                         q = f.at(out, "double", j)
                         total = f.load(q, wide, mask=mask)
@@ -434,10 +439,48 @@ class Job(NamedTuple):
                 f.vector_loop(c0, c1, n, [], columns)
                 return []
             return run
+        def singly(r: Value, _: list[Value]) -> list[Value]:
+            self._singly(f, lambda i: row_at(r + i), room, outs[0], c0, c1, n)
+            return []
         middle = first + ((last - first) / _TOGETHER) * _TOGETHER
-        f.loop(first, middle, _TOGETHER, [], together(_TOGETHER))
+        f.loop(first, middle, _TOGETHER, [], singly if room else together(_TOGETHER))
         f.loop(middle, last, 1, [], together(1))
 
+    def _singly(self, f: Function, row_at: Callable[[Value], list[Value]], room: Any, out: Value,
+                c0: Value, c1: Value, n: int) -> None:
+        """Eight rows one after the other, joined as eight at once would be: pairs of rows lie in
+        `room` until all are there. One text reads them all, so that the CPU sees one stream."""
+        op, register = _op(self.how[0]), self.register
+
+        def row(i: Value, _: list[Value]) -> list[Value]:
+            sums = f.at(room, register, i / 2 * _COLUMNS - c0)
+            second = f.splat((i & 1).compare("ne", 0), n)
+            here, later = row_at(i), row_at(i + 1)
+
+            def columns(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
+                if mask is None:
+                    self._fetch(f, later, j)
+                v, = self._values(f, here, here, {}, j, c1, mask, n)    # (all contiguous)
+                self._keep(f, v, here, j, mask)
+                q = f.at(sums, register, j)
+                joined = f.join(op, f.load(q, v.ty, mask=mask), v)
+                f.store(f.select(second, joined, v), q, mask=mask)
+                return []
+            f.vector_loop(c0, c1, n, [], columns)
+            return []
+        f.loop(f.i64(0), f.i64(_TOGETHER), 1, [], row)
+
+        def join(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
+            pairs = [f.load(f.at(room, register, j - c0 + i * _COLUMNS), vec(n, register),
+                            mask=mask) for i in range(_TOGETHER // 2)]
+            q, wide = f.at(out, "double", j), vec(n, "double")
+            f.store(_joined(f, op, f.load(q, wide, mask=mask), _tree(f, op, pairs)), q, mask=mask)
+            return []
+        f.vector_loop(c0, c1, n, [], join)
+
+    def _keep(self, f: Function, v: Value, row: list[Value], j: Value, mask: Value | None) -> None:
+        codegen.store(f, v, f.at(row[-1], self.stored[-1], j), self.stored[-1], mask=mask,
+                      stream=self.stores == "around")
 
     def _fetch(self, f: Function, row: list[Value], j: Value) -> None:
         """Have columns of a later row fetched: CPUs do not foresee where eight rows go on."""
