@@ -61,6 +61,8 @@ def selective(policy: Any, **options: Any) -> Callable[..., Any]:
     lambda ctx, op, *args, **attrs: op.name == "tanh",
     lambda ctx, op, *args, **attrs: CheckpointPolicy.PREFER_SAVE,
     lambda ctx, op, *args, **attrs: CheckpointPolicy.MUST_RECOMPUTE,
+    lambda ctx, op, *args, **attrs: CheckpointPolicy.MUST_CPU_OFFLOAD,
+    policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
     policies.dots_saveable, policies.nothing_saveable, policies.everything_saveable,
     policies.dots_with_no_batch_dims_saveable], ids=str)
 def test_same_bits(policy: Any) -> None:
@@ -171,8 +173,11 @@ class TestNames:
 
     @pytest.mark.parametrize(("policy", "again"), [
         (policies.nothing_saveable, {"tanh": 1, "sigmoid": 1}),
-        (policies.save_only_these_names("a"), {"tanh": 1, "sigmoid": 1}),
-        (policies.save_any_names_but_these("b"), {"tanh": 1, "sigmoid": 1}),
+        (policies.save_only_these_names("a"), {"tanh": 0, "sigmoid": 1}),
+        (policies.save_any_names_but_these("b"), {"tanh": 0, "sigmoid": 1}),
+        (policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=["b"], names_which_can_be_offloaded=["a"],
+            offload_src="device", offload_dst="pinned_host"), {"tanh": 0, "sigmoid": 0}),
         (policies.save_anything_except_these_names("a", "b"), {"tanh": 0, "sigmoid": 0}),
         (policies.save_from_both_policies(policies.save_only_these_names("a"),
                                           lambda op, *_, **__: op.name == "tanh"),
@@ -217,8 +222,122 @@ class TestNames:
     def test_all_of_jaxs_policies_are_there(self) -> None:
         jax = pytest.importorskip("jax")
         theirs = {n for n in dir(jax.checkpoint_policies) if not n.startswith("_")}
-        offload = {"offload_dot_with_no_batch_dims", "save_and_offload_only_these_names"}
-        assert theirs - offload <= set(vars(policies)) | {"save_and_offload_only_these_names"}
+        assert theirs == set(vars(policies))
+
+    @pytest.mark.parametrize("away", [False, True])
+    def test_a_name_keeps_the_result_that_it_names(self, away: bool) -> None:
+        """Through views too, with no bytes of its own; not where it was written to before."""
+        def region(x: Any, w: Any, between: Any) -> Any:
+            y = x @ w
+            return checkpoint_name(between(y), "y").sin().sum()
+
+        policy = policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[] if away else ["y"],
+            names_which_can_be_offloaded=["y"] if away else [], offload_src="device",
+            offload_dst="pinned_host")
+        x, w = leaf(randoms(4, 4)), leaf(randoms(4, 4, seed=1))
+        for between, runs in ((lambda y: y, 0), (lambda y: y.view(2, 8).t(), 0),
+                              (lambda y: y.mul_(2.0), 1), (lambda y: y * 2.0, 1)):
+            with pytest.MonkeyPatch.context() as patch:
+                products = impl_calls(patch, "mm")
+                y = ad.func.checkpoint(region, policy=policy)(x, w, between)
+                got = ad.autograd.grad(y, (x, w))
+                assert len(products) == 1 + runs + 2
+            for a, b in zip(got, ad.autograd.grad(region(x, w, between), (x, w)), strict=True):
+                exact(a, values(b))
+
+    def test_what_is_offloaded_may_be_written_to(self) -> None:
+        def region(x: Any, w: Any) -> Any:
+            y = checkpoint_name(x @ w, "y")
+            z = y.exp()
+            y.detach().mul_(3.0)
+            return z.exp().sum()
+
+        x, w = leaf(randoms(4, 4)), leaf(randoms(4, 4, seed=1))
+        want = values(ad.autograd.grad((x @ w).exp().exp().sum(), x)[0])
+        away = policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[], names_which_can_be_offloaded=["y"],
+            offload_src="device", offload_dst="pinned_host")
+        y = ad.func.checkpoint(region, policy=away)(x, w)
+        exact(ad.autograd.grad(y, x, retain_graph=True)[0], want)
+        exact(ad.autograd.grad(y, x)[0], want)
+        here = policies.save_only_these_names("y")
+        with pytest.raises(RuntimeError, match="mutated"):
+            ad.func.checkpoint(region, policy=here)(x, w).backward()
+
+    def test_what_jax_refuses(self) -> None:
+        names = policies.save_and_offload_only_these_names
+        with pytest.raises(ValueError, match="exclusive.*\n?.*: a is in both"):
+            names(names_which_can_be_saved=["a"], names_which_can_be_offloaded=["a"],
+                  offload_src="device", offload_dst="pinned_host")
+        both = policies.save_from_both_policies(
+            policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
+            policies.save_only_these_names("a"))
+        x, w = leaf(randoms(4, 4)), leaf(randoms(4, 4, seed=1))
+        with pytest.raises(ValueError, match="should be a boolean"):
+            ad.func.checkpoint(self.region, policy=both)(x, w)
+
+
+CASES: dict[str, Any] = {
+    "dot": lambda j, x, a: j.numpy.dot(x, a[0]),
+    "vector": lambda j, x, a: j.numpy.dot(x[0], a[0, 0]),
+    "matrix, vector": lambda j, x, a: x @ a[0, 0],
+    "batch": lambda j, x, a: j.numpy.matmul(j.numpy.stack([x, x]), a),
+    "batch of one side": lambda j, x, a: j.numpy.matmul(j.numpy.stack([x, x]), a[0]),
+    "tensordot": lambda j, x, a: j.numpy.tensordot(x, a[0], 1),
+    "einsum": lambda j, x, a: j.numpy.einsum("ij,bjk->bik", x, a),
+    "einsum of a batch": lambda j, x, a: j.numpy.einsum("bi,bij->bj", x[:2], a),
+    "outer": lambda j, x, a: j.numpy.outer(x[0], a[0, 0]),
+    "dot_general": lambda j, x, a: j.lax.dot_general(x, a[0], (((1,), (1,)), ((0,), (0,)))),
+    "conv": lambda j, x, a: j.lax.conv(x[None, None], a[None, :1, :2, :2], (1, 1), "VALID"),
+    "vmap": lambda j, x, a: j.vmap(lambda m: m @ x)(a),
+    "vmap of both": lambda j, x, a: j.vmap(lambda m, n: m @ n)(j.numpy.stack([x, x]), a)}
+
+
+def decided(j: Any, name: str) -> list[set[str]]:
+    """What three policies do with the products of a case: under adjoint.jax as under JAX."""
+    rules = j.checkpoint_policies
+    found: list[set[str]] = []
+    for rule in (rules.dots_saveable, rules.dots_with_no_batch_dims_saveable,
+                 rules.offload_dot_with_no_batch_dims("device", "pinned_host")):
+        seen: set[str] = set()
+
+        def ask(prim: Any, *args: Any, rule: Any = rule, seen: set[str] = seen, **params: Any
+                ) -> Any:
+            answer = rule(prim, *args, **params)
+            if prim is j.lax.dot_general_p or prim is j.lax.conv_general_dilated_p:
+                word = "offload" if hasattr(answer, "dst") else str(answer is True)
+                seen.add(f"{prim.name} {word}")
+            return answer
+        x, a = j.numpy.ones((4, 4)), j.numpy.asarray(randoms(2, 4, 4).astype("float32"))
+        j.grad(j.checkpoint(lambda x, a=a: j.numpy.sin(CASES[name](j, x, a)).sum(), policy=ask))(x)
+        found.append(seen)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_are_told_apart_as_in_jax(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    import adjoint.jax as ours
+
+    assert decided(ours, name) == decided(jax, name)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_jaxs_checkpoint_follows_its_policy(kept: bool) -> None:
+    import adjoint.jax as ours
+    from adjoint.jax.ad_checkpoint import Offloadable, Recompute, Saveable
+
+    counts = []
+    for word in (kept, Saveable if kept else Recompute,
+                 Offloadable("device", "pinned_host") if kept else Recompute):
+        with pytest.MonkeyPatch.context() as patch:
+            products = impl_calls(patch, "mm")
+            f = ours.checkpoint(lambda x: ours.numpy.sin(ours.numpy.sin(x @ x)).sum(),
+                                policy=lambda prim, *_, word=word, **__: word)
+            ours.grad(f)(ours.numpy.ones((3, 3)))
+            counts.append(len(products))
+    assert counts == [3 if kept else 4] * 3
 
 
 class TestDeterminismCheck:

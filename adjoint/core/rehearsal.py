@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray
+
 rehearsal: ContextVar[Any] = ContextVar("adjoint_rehearsal", default=None)
 current = rehearsal.get
 
@@ -37,6 +39,18 @@ def build(fn: Callable[..., Any], *args: Any) -> Any:
     """`fn(*args)`, whose memory the package keeps for all later calls: not the user's step's."""
     running = rehearsal.get()
     return fn(*args) if running is None else running.build(fn, args)
+
+
+def copied(array: Any) -> Any:
+    """A copy in memory of its own, with its axes in the same order."""
+    if type(array) is not MetaArray:
+        return array.copy("K") if isinstance(array, np.ndarray) else array
+    return call(_copy, array, otherwise=lambda: MetaArray(array.shape, array.dtype, None, (
+        array.steps if array.base is None else None)))
+
+
+def _copy(array: Any) -> Any:
+    return array.copy("K")
 
 
 def assume(what: str) -> None:

@@ -15,8 +15,9 @@ checkpoint_policies = SimpleNamespace(**{
     name: getattr(selective, name) for name in (
         "everything_saveable", "nothing_saveable", "dots_saveable", "checkpoint_dots",
         "dots_with_no_batch_dims_saveable", "checkpoint_dots_with_no_batch_dims",
-        "save_only_these_names", "save_any_names_but_these", "save_anything_except_these_names",
-        "save_from_both_policies")})
+        "offload_dot_with_no_batch_dims", "save_only_these_names",
+        "save_and_offload_only_these_names", "save_any_names_but_these",
+        "save_anything_except_these_names", "save_from_both_policies")})
 
 
 def checkpoint(fun: Callable[..., Any], *, prevent_cse: bool = True,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from adjoint import func as _func
+from adjoint.autograd.selective import Policy
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import NotSupported
 from adjoint.base.tree import unflatten
@@ -351,7 +352,9 @@ def make_jaxpr(fun: F, *args: Any, **kwargs: Any) -> F:
 # ------------------------------------------------------------------ recomputing
 def checkpoint(fun: F | None = None, *, concrete: bool = False, prevent_cse: bool = True,
                static_argnums: Any = (), policy: Any = None) -> Any:
-    """A function whose intermediates are computed again in the backward pass, not kept."""
+    """A function whose intermediates are computed again in the backward pass, but for those that
+    `policy` (see `checkpoint_policies`) keeps. A policy of one's own is given primitives as
+    `jax.lax.dot_general_p`, where `jax.lax` has the function, the operands and parameters."""
     if fun is None:
         return partial(checkpoint, concrete=concrete, static_argnums=static_argnums, policy=policy)
     if concrete:
@@ -359,6 +362,10 @@ def checkpoint(fun: F | None = None, *, concrete: bool = False, prevent_cse: boo
                                   "v0.10.0: mark arguments that Python code looks at by "
                                   "`static_argnums`")
     wanted = _named_positions(static_argnums)
+    rule = policy
+    if not (policy is None or isinstance(policy, Policy)):
+        from adjoint.jax._primitive import of_primitives
+        rule = of_primitives(policy)
 
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -376,7 +383,7 @@ def checkpoint(fun: F | None = None, *, concrete: bool = False, prevent_cse: boo
             return fun(*[a if i in nums else next(rest) for i, a in enumerate(args)], **named)
         f = Hidden(lambda a, k: inner(*a, **k), (moving, kwargs),
                    what=outputs(fun, "checkpoint / remat"))
-        found = _func.checkpoint(lambda *ts: tuple(f(*ts)))(*f.given.tensors)
+        found = _func.checkpoint(lambda *ts: tuple(f(*ts)), policy=rule)(*f.given.tensors)
         return f.out.tree(found)
     return run
 

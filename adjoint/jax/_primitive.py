@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -333,6 +334,9 @@ class _Below(Rule):
         return found
 
 
+_asked: ContextVar[Any] = ContextVar("adjoint_asked_op", default=None)
+
+
 class Known(Primitive):
     """One of JAX's primitives: a function of `jax.lax`."""
 
@@ -340,6 +344,12 @@ class Known(Primitive):
         super().__init__(name)
         self.fun = fun
         self.taken = frozenset(inspect.signature(fun).parameters)
+
+    @property
+    def op(self) -> Any:
+        """While a checkpoint policy is asked, the op that it is asked about: policies of the
+        library take that where they are handed the primitive on."""
+        return _asked.get()
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """The function; parameters that it does not have are about programs, and left out."""
@@ -365,6 +375,27 @@ def known(name: str) -> Primitive | None:
     there = f"bitwise_{own}" if own in ("and", "or", "xor", "not") else own
     fun = vars(lax).get(there) or vars(lax.linalg).get(there)
     return Known(own, fun) if callable(fun) else None
+
+
+_NAME = Known("name", lambda x, *, name: x)
+_GENERAL = {**dict.fromkeys(("mm", "bmm", "mv", "dot", "matmul", "linear"), "dot_general"),
+            "convolution": "conv_general_dilated", "checkpoint_name": "name",
+            "permute": "transpose", "view": "reshape", "sum": "reduce_sum", "amax": "reduce_max",
+            "amin": "reduce_min"}
+
+
+def of_primitives(policy: F) -> F:
+    """A checkpoint policy that looks at JAX's primitives, as one of ops."""
+    from adjoint.jax._to_lax import POINT
+
+    def decide(op: Any, *args: Any, **attrs: Any) -> Any:
+        name = _GENERAL.get(op.name) or POINT.get(op.name, op.name)
+        token = _asked.set(op)
+        try:
+            return policy(_NAME if name == "name" else known(f"{name}_p") or op, *args, **attrs)
+        finally:
+            _asked.reset(token)
+    return decide
 
 
 __all__ = ["Primitive", "UndefinedPrimal", "Zero", "instantiate_zeros"]

@@ -21,7 +21,7 @@ ROWS: dict[str, F] = {}
 _SAME = {n: n for n in "add sub mul div neg exp exp2 expm1 log log1p sqrt rsqrt sin cos tan asin "
          "acos atan sinh cosh tanh asinh acosh atanh erf erfc digamma lgamma abs sign floor ceil "
          "atan2 pow eq ne lt le gt ge cbrt".split()}
-_POINT = {**_SAME, "maximum": "max", "minimum": "min", "sigmoid": "logistic", "fmod": "rem",
+POINT = {**_SAME, "maximum": "max", "minimum": "min", "sigmoid": "logistic", "fmod": "rem",
           "round": "round", "erfinv": "erf_inv", "bitwise_and": "and", "bitwise_or": "or",
           "bitwise_xor": "xor", "bitwise_not": "not", "logical_and": "and", "logical_or": "or",
           "logical_xor": "xor", "logical_not": "not", "bessel_i0e": "bessel_i0e",
@@ -33,7 +33,7 @@ _ACCURATE = frozenset("exp exp2 expm1 log log1p sqrt rsqrt sin cos tan tanh logi
 def row(op: Op) -> F | None:
     """The row of an op."""
     found = ROWS.get(op.name)
-    if found is None and op.name in _POINT:
+    if found is None and op.name in POINT:
         return _pointwise
     if found is None and isinstance(op, PointwiseOp) and not op.attrs:
         return _expression
@@ -88,7 +88,7 @@ def _apply(r: Any, name: str, args: Sequence[Any], kind: Any, dtype: Any) -> Any
 def _pointwise(r: Any, op: Op, args: Sequence[Any], attrs: Mapping[str, Any], out: Any) -> Any:
     if attrs:
         return None
-    name = _POINT[op.name]
+    name = POINT[op.name]
     if name == "pow" and not isinstance(args[1], Tensor) and float(args[1]).is_integer():
         return r.lax("integer_pow", [args[0]], out.shape, out.dtype, y=int(args[1]))
     if name in ("and", "or", "xor", "not") and "logical" in op.name and _kind(
@@ -101,7 +101,7 @@ def _expression(r: Any, op: Any, args: Sequence[Any], attrs: Mapping[str, Any], 
     """A pointwise op by its scalar expression; None where that has a function `lax` lacks."""
     order = ex.schedule([op.expression])
     if not all(e.fn in ("var", "const", "reciprocal", "where", "and", "or", "not")
-               or e.fn in _POINT for e in order) or out.dtype.kind == "c":
+               or e.fn in POINT for e in order) or out.dtype.kind == "c":
         return None
     env = dict(zip(op.operands, args, strict=True))
     made: dict[Any, Any] = {}
@@ -116,7 +116,7 @@ def _expression(r: Any, op: Any, args: Sequence[Any], attrs: Mapping[str, Any], 
             made[e] = _select(r, given, kind)
         else:
             logic = e.fn in ("and", "or", "not")
-            made[e] = _apply(r, e.fn if logic else _POINT[e.fn], given,
+            made[e] = _apply(r, e.fn if logic else POINT[e.fn], given,
                              np.dtype(bool) if logic else kind,
                              np.dtype(bool) if logic or e.fn in _CONDITION else kind)
     found = made[op.expression]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from adjoint.autograd.selective import Offloadable, Recompute, Saveable
 from adjoint.func import checkpoint_name as _named
 from adjoint.func import checkpoint_policies
 from adjoint.jax._absent import lacking as _lacking
@@ -19,5 +20,6 @@ def checkpoint_name(x: Any, name: str) -> Any:
     return _make(_named(a.tensor, name), a.weak_type)
 
 
-__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
+__all__ = ["Offloadable", "Recompute", "Saveable", "checkpoint", "checkpoint_name",
+           "checkpoint_policies", "remat"]
 __getattr__ = _lacking("ad_checkpoint")

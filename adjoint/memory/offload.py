@@ -20,7 +20,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError
 from adjoint.base.provenance import locate
 from adjoint.core.bind import value_of
-from adjoint.core.rehearsal import assume, call, current
+from adjoint.core.rehearsal import assume, call, copied, current
 from adjoint.core.tensor import Kept, OutRef, Tensor, wrap
 from adjoint.kernels import alloc
 from adjoint.memory.lineage import Slot, Storage, movable
@@ -269,16 +269,6 @@ def elsewhere(fn: Callable[..., Any], array: Any, *args: Any, otherwise: Callabl
     return fn(array, *args)
 
 
-def copied(owner: Any) -> Any:
-    """A copy in the same order of axes."""
-    return owner.copy("K")
-
-
-def like(m: Any) -> Any:
-    """An array without storage in the layout of `m`, which owns its memory."""
-    return MetaArray(m.shape, m.dtype, None, m.steps)
-
-
 def _slot(array: Any, owner: Any, cell: Any, version: int) -> Slot:
     return Slot(Storage(owner), array, owner, cell, version)
 
@@ -303,7 +293,7 @@ class saved_on_cpu(_Elsewhere):
     def put(self, array: Any, owner: Any, cell: Any, version: int, node: Any) -> Any:
         copy = self._copies.find(owner, version)
         if copy is None:
-            copy = _Entry(elsewhere(copied, owner, otherwise=lambda: like(owner)))
+            copy = _Entry(copied(owner))
             self._copies.keep(owner, version, copy)
         return _slot(array, owner, cell, version), copy
 
