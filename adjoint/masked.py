@@ -190,7 +190,8 @@ def softmin(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any
 def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
               mask: Any = None) -> Any:
     """`logsumexp` of what the mask keeps."""
-    x = _filled(input, mask, -math.inf, dtype)
+    x = input if dtype is None else input.to(dtype)
+    x = _filled(x, mask, _lowest(x))
     dim = _dims(dim)
     out = _F["logsumexp"](x, tuple(range(x.ndim)) if dim is None else dim, keepdim)
     return out.to(x.dtype)
@@ -199,8 +200,8 @@ def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any 
 def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None,
               other_mask: Any = None) -> Any:
     """`logaddexp`, each operand under its own mask."""
-    return _F["logaddexp"](_filled(input, input_mask, -math.inf, dtype),
-                           _filled(other, other_mask, -math.inf, dtype))
+    a, b = (x if dtype is None else x.to(dtype) for x in (input, other))
+    return _F["logaddexp"](_filled(a, input_mask, _lowest(a)), _filled(b, other_mask, _lowest(b)))
 
 
 def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None,

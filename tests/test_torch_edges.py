@@ -106,3 +106,48 @@ def test_ranges_between_complex_numbers():
 def test_a_word_or_a_number_is_not_blamed():
     with pytest.raises(IndexError, match="Expected reduction dim"):
         ad.linalg.matrix_norm(ad.zeros(0, 0), -1.0)
+
+
+# ------------------------------------------------------------------ integers and empty operands
+@pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64"])
+def test_masked_logsumexp_of_integers(name):
+    """F123: what the mask drops counts as the least number of the dtype, not as a cast of -inf."""
+    dtype = getattr(ad, name)
+    x = ad.tensor([[-8, 3], [5, -2]], dtype=dtype)
+    mask = ad.tensor([[True, True], [False, True]])
+    assert ad.masked.logsumexp(x, 0, mask=mask).tolist() == [-8, 3]
+    assert ad.masked.logsumexp(x, 1, mask=mask).tolist() == [3, -2]
+    nothing = ad.masked.logsumexp(x, 1, mask=ad.tensor([[False, False], [True, True]]))
+    assert nothing.dtype == dtype and nothing[1] == 5 and nothing[0] < ad.iinfo(dtype).min / 1.01
+
+
+def test_cosine_embedding_loss_of_small_integers():
+    """Products stay in the dtype, their sums are int64, as in PyTorch."""
+    a = ad.tensor([[7, -8, 3, 2, 1]], dtype=ad.int8)
+    b = ad.tensor([[1, -2, 9, 9, -8]], dtype=ad.int8)
+    for target, want in ((1, 0.6497), (-1, 0.3503)):
+        for x, y in ((a, b), (a.long(), b.long())):
+            loss = ad.nn.functional.cosine_embedding_loss(x, y, ad.tensor([target]))
+            assert abs(loss.item() - want) < 1e-4
+
+
+def test_cat_keeps_the_gradient_of_an_empty_vector():
+    """An empty vector fits beside anything, and where it requires a gradient it gets one."""
+    empty, x = ad.zeros(0, requires_grad=True), ad.ones(2, 2)
+    for dim in (0, 1, -1):
+        empty.grad = None
+        joined = ad.cat([x, empty, ad.zeros(0)], dim)
+        assert joined.requires_grad and joined.shape == (2, 2)
+        joined.sum().backward()
+        assert empty.grad is not None and empty.grad.shape == (0,)
+    assert not ad.cat([x, ad.zeros(0)]).requires_grad
+
+
+def test_max_norm_is_for_floating_tables():
+    with pytest.raises(TypeError, match="floating point or complex. Got Long"):
+        ad.nn.functional.embedding(ad.tensor([0]), ad.ones(2, 2, dtype=ad.int64), max_norm=1.0)
+
+
+def test_narrow_copy_writes_to_out():
+    out = ad.zeros(0)
+    assert ad.narrow_copy(ad.arange(6.0), 0, 1, 2, out=out) is out and out.tolist() == [1.0, 2.0]

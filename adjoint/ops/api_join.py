@@ -69,13 +69,24 @@ def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: Any = None) -> Any
     xs = _several("cat", tensors)
     if out is not None:
         apart(out, *xs)
-    if any(tuple(x.shape) != (0,) for x in xs):     # an empty vector fits anywhere, as in PyTorch
-        xs = [x for x in xs if tuple(x.shape) != (0,)]
+    full = [x for x in xs if tuple(x.shape) != (0,)]
+    if full and len(full) < len(xs):                # an empty vector fits anywhere, as in PyTorch
+        xs = _fitted(xs, full[0], dim if axis is None else axis)
     if not xs[0].shape:
         raise ShapeError("zero-dimensional tensor (at position 0) cannot be concatenated; use "
                          "stack")
     d = one_dim(xs[0], dim if axis is None else axis)
     return finish(out, cat_op(*xs, dim=d))
+
+
+def _fitted(xs: list[Any], like: Any, dim: int) -> list[Any]:
+    """Operands of `cat` without the empty vectors; those that require a gradient stay, as empty
+    tensors that fit."""
+    shape = list(like.shape)
+    if shape:
+        shape[one_dim(like, dim)] = 0
+    return [x if tuple(x.shape) != (0,) else reshape(x, tuple(shape)) for x in xs
+            if tuple(x.shape) != (0,) or shape and getattr(x, "requires_grad", False)]
 
 
 @public(method=False)

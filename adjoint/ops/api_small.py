@@ -383,11 +383,11 @@ def detach_copy(input: Any) -> Any:
 
 
 @public()
-def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
+def narrow_copy(self: Any, dim: int, start: int, length: int, *, out: Any = None) -> Any:
     """`narrow`, copied."""
     if type(self) in SPARSE:
         return self.narrow(dim, start, length)
-    return clone_op(FUNCTIONS["narrow"](self, dim, start, length))
+    return finish(out, clone_op(FUNCTIONS["narrow"](self, dim, start, length)))
 
 
 @public()

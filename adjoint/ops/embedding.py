@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import of_numpy
+from adjoint.base.dtypes import is_inexact, of_numpy, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
@@ -159,6 +159,9 @@ def renorm_rows(weight: Any, index: Any, max_norm: float, p: float) -> None:
     """Scale the used rows of a table down to a p-norm of at most `max_norm`, in place."""
     from adjoint.core.tensor import bump
     table = weight.array
+    if not is_inexact(table.dtype):
+        raise DTypeError("norm(): input dtype should be either floating point or complex. Got "
+                         f"{scalar_type(table.dtype)} instead: max_norm scales the rows")
     used = np.unique(index)
     size = np.linalg.norm(table[used], ord=p, axis=1)
     long = size > max_norm

@@ -517,8 +517,12 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     shape = broadcast_shapes("cosine_embedding_loss", input1, input2)
     a, b = (t if tuple(t.shape) == shape else expand_op(t, shape=shape) for t in (input1, input2))
     a, b = (cast(t, dtype=I64) if dtype_of(t).kind == "b" else t for t in (a, b))   # they count
-    return reduced(cosine_op(*products_op(a, b), target, margin=float(margin), eps=1e-12),
-                   reduction)
+    if dtype_of(a).kind in "iu" and dtype_of(b).kind in "iu":   # sums of integers are int64
+        products = [sum_op(cast(mul(u, v), dtype=I64), dim=(d,), keepdim=False)
+                    for u, v in ((a, b), (a, a), (b, b))]
+    else:
+        products = products_op(a, b)
+    return reduced(cosine_op(*products, target, margin=float(margin), eps=1e-12), reduction)
 
 
 @in_float32
