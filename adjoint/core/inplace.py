@@ -35,7 +35,6 @@ from adjoint.core.op import OPS, Op, op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
     INFERENCE_CELL,
-    AccumulateGrad,
     OutRef,
     Parameter,
     Port,
@@ -92,6 +91,7 @@ def _by_python(*_: Any) -> None:
 # machine code: (target, name) -> True; None, with nothing done, for everything else.
 touch: Callable[..., Any] = _by_python
 _PLAIN = {Tensor, Parameter}
+LARGE = 32768           # elements from which on a result is not made beside its target
 
 
 def storable(number: Any) -> bool:
@@ -103,9 +103,11 @@ def _copied(op_: Op, target: Tensor, args: tuple[Any, ...], attrs: Mapping[str, 
             label: str) -> bool:
     """The same for an op of several operands or attributes, which machine code binds: what it made
     is what the target holds from now on. False, with nothing done, for everything else."""
-    made = None if (op_.own is not None or op_.inplace is not None or general.machine is None
-                    or (mode := state()) > GRAD or type(target) not in _PLAIN
-                    or mode and target._rg) else general.machine(op_, args, attrs)
+    if (op_.own is not None or op_.inplace is not None or general.machine is None
+            or (mode := state()) > GRAD or type(target) not in _PLAIN or mode and target._rg
+            or target.array.size >= LARGE):
+        return False
+    made = general.machine(op_, args, attrs)
     if type(made) is not Tensor or made._rg:
         return False
     array, out = target.array, made.array
@@ -139,9 +141,9 @@ def _quickly(op_: Op, target: Tensor, args: tuple[Any, ...], attrs: Mapping[str,
         elif kind is not np.ndarray:
             return False
     made = None
-    if own is not None:
+    if own is not None and array.size < LARGE:
         made = own.machine(*args) if own.machine is not None else None
-    elif op_.inplace is None:
+    elif op_.inplace is None and array.size < LARGE:
         made = bind(op_, args, attrs)
     out = made.array if type(made) is Tensor else None
     if out is not None and out.shape == array.shape and out.dtype is dtype:
@@ -421,6 +423,8 @@ def _written(op_: Op, array: Any, arrays: Sequence[Any], attrs: Mapping[str, Any
                 raise
             raise ShapeError(f"{label}: {error}") from error
         return (array,)
+    if array.size >= LARGE and op_.stored(array, arrays, attrs):
+        return (array,)
     ufunc = op_.impl if isinstance(op_.impl, np.ufunc) else None
     if (ufunc is not None and not attrs and all(
             isinstance(a, np.ndarray) and a.dtype == array.dtype for a in arrays)
@@ -576,11 +580,6 @@ def inplace_method(function: Callable[..., Any], label: str) -> Callable[..., An
         return inplace(record_, self, others, name=label)
     method.__name__ = method.__qualname__ = label
     return method
-
-
-def is_leaf_edge(edge: Any) -> bool:
-    """True for the accumulator of a leaf."""
-    return type(edge) is AccumulateGrad
 
 
 __all__ = ["Aval", "aval_of", "assign", "check_fit", "check_writable", "inplace",

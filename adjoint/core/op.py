@@ -103,6 +103,10 @@ class Op:
         self._small = small, limit
         self._before = vars(self).pop("facts", None)    # (which a call that runs may be reading)
 
+    def stored(self, out: Any, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
+        """Whether the op of large arrays was computed right into `out`; else nothing was done."""
+        return False
+
     @cached_property
     def node_type(self) -> type[Node]:
         """The class of its nodes; few programs need that of every op."""

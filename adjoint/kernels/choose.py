@@ -187,10 +187,10 @@ def _minimum(weight: int) -> int:
 
 
 def _calls(name: str) -> int:
-    f = FUNCTIONS[name].numpy
-    if not getattr(f, "__module__", "").endswith(".special"):
-        return 1
-    return 16 if name in ("erf", "erfc") else 3
+    function = FUNCTIONS[name]
+    if function.flops >= 20:                     # series and tables, tens of NumPy calls
+        return 16
+    return 3 if getattr(function.numpy, "__module__", "").endswith(".special") else 1
 
 
 class _Hybrid:
@@ -307,6 +307,35 @@ class Adding:
         if kernel is not None:
             _module("alloc").install()
         return kernel, places
+
+
+@functools.cache
+def _storing(op: Any) -> tuple[Kernel | None, int]:
+    """The kernel of a pointwise op, and the size from which it pays."""
+    exprs = [op.expression]
+    kernel = _module("loops").pointwise(op.name, op.operands, exprs, keyword=op.attrs)
+    if kernel is not None:
+        _module("alloc").install()
+    return kernel, _minimum(_weight(exprs) or 1)
+
+
+def store(op: Any, out: Any, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool:
+    """Compute a pointwise op of large arrays of one dtype into `out`, in one pass; False, and
+    nothing is changed, where NumPy has to. `out` may be an operand, but not share memory with
+    another one in any other way."""
+    kernel, least = _storing(op)
+    if kernel is None or out.size < least:
+        return False
+    for a in arrays:
+        if type(a) is not np.ndarray or a.dtype is not out.dtype or (
+                a is not out and a.ndim and np.may_share_memory(a, out) and not _same(a, out)):
+            return False
+    return kernel(*arrays, out=(out,), **attrs) is not NotImplemented
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether both show the same places, element by element."""
+    return bool(a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data)
 
 
 def down(name: str, params: Sequence[str], expr: Expr) -> Kernel:

@@ -86,6 +86,8 @@ def per_dim(value: Spatial, dims: int) -> tuple[int, ...]:
     ((2, 2, 2), (1, 2), (4, 4))
     """
     given: Any = value
+    if type(given) is tuple and len(given) == dims and all([type(v) is int for v in given]):
+        return given
     if hasattr(given, "__index__") and not getattr(given, "ndim", 0):  # a 0-d tensor is one, too
         return (given.__index__(),) * dims
     items = tuple(int(v) for v in given)

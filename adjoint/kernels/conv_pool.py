@@ -8,9 +8,10 @@ maximum and the treatment of nan follow PyTorch: a nan wins, ties go to the firs
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy as np
 from .conv_numpy import Array, Spatial, per_dim
 
 Slices = tuple[slice, ...]
+_KNOWN = 256            # geometries that are remembered: programs have few, and call them often
+_FEW = 1024             # windows of a channel up to which what is the same for all calls is kept
 
 
 @functools.cache
@@ -44,15 +47,17 @@ def pool_size(
     return max(0, count)
 
 
+@functools.lru_cache(_KNOWN)
 def _taps(
-    space: Sequence[int],
-    out: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
-    """For each kernel element: its offset, the outputs it reaches, the inputs it reads there."""
+    space: tuple[int, ...],
+    out: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> list[tuple[Slices, Slices]]:
+    """For each kernel element the outputs it reaches and the inputs it reads there."""
+    found: list[tuple[Slices, Slices]] = []
     for tap in np.ndindex(*kernel):
         offsets = tuple(t * d - p for t, d, p in zip(tap, dilation, padding, strict=True))
         outs: list[slice] = []
@@ -66,7 +71,8 @@ def _taps(
             start = first * step + offset
             ins.append(slice(start, start + (last - first - 1) * step + 1, step))
         if len(outs) == len(offsets):
-            yield offsets, tuple(outs), tuple(ins)
+            found.append((tuple(outs), tuple(ins)))
+    return found
 
 
 def _sizes(
@@ -80,17 +86,52 @@ def _sizes(
     dims = len(space)
     k = per_dim(kernel, dims)
     s = k if stride is None or stride == () or stride == [] else per_dim(stride, dims)
-    p, d = per_dim(padding, dims), per_dim(dilation, dims)
+    return _known_sizes(
+        tuple(space), k, s, per_dim(padding, dims), per_dim(dilation, dims), ceil_mode
+    )
+
+
+@functools.lru_cache(_KNOWN)
+def _known_sizes(
+    space: tuple[int, ...],
+    k: tuple[int, ...],
+    s: tuple[int, ...],
+    p: tuple[int, ...],
+    d: tuple[int, ...],
+    ceil_mode: bool,
+) -> tuple[tuple[int, ...], ...]:
     out = tuple(
         pool_size(*sizes, ceil_mode=ceil_mode) for sizes in zip(space, k, s, p, d, strict=True)
     )
     return k, s, p, d, out
 
 
+def _kept(make: Any) -> Any:
+    """`make(*geometry)`, an array with an element per window, `geometry[1]` in number; what there
+    are few of is remembered, in memory that is not NumPy's, where it would count as the user's."""
+
+    @functools.lru_cache(_KNOWN)
+    def known(*geometry: Any) -> Array:
+        made = make(*geometry)
+        memory = (ctypes.c_byte * made.nbytes).from_buffer_copy(made)
+        kept = np.frombuffer(memory, made.dtype).reshape(made.shape)
+        kept.flags.writeable = False
+        return kept
+
+    @functools.wraps(make)
+    def asked(*geometry: Any) -> Array:
+        few = 0 < math.prod(geometry[1]) <= _FEW
+        found: Array = known(*geometry) if few else make(*geometry)
+        return found
+
+    return asked
+
+
 def _lead(space: int, tail: int, axis: int, dims: int) -> tuple[int, ...]:
     return tuple(space if i == axis else 1 for i in range(dims + tail))
 
 
+@_kept
 def _first_index(
     space: Sequence[int],
     out: Sequence[int],
@@ -130,7 +171,7 @@ def max_pool_forward(
     low = -np.inf if floating else np.iinfo(x.dtype).min
     shape = (*x.shape[:2], *out)
     first = _first_index(space, out, s, p, d)
-    if floating and x.dtype.itemsize == 2 and x.size >= _kernels().LEAST:
+    if floating and x.dtype.itemsize == 2 and x.size:
         from .convert import as_float32, stored_as
 
         high, index = max_pool_forward(as_float32(x), k, s, p, d, ceil_mode)
@@ -144,7 +185,7 @@ def max_pool_forward(
     if best.size == 0:
         return best, index
     strides = [math.prod(space[i + 1 :]) for i in range(len(space))]
-    for _, outs, ins in _taps(space, out, k, s, p, d):
+    for outs, ins in _taps(space, out, k, s, p, d):
         value = x[(slice(None), slice(None), *ins)]
         target = (slice(None), slice(None), *outs)
         current = best[target]
@@ -191,15 +232,18 @@ def max_pool_gather(t: Array, indices: Array) -> Array:
     return flat.reshape(indices.shape)
 
 
+@_kept
 def _divisors(
     space: Sequence[int],
-    sizes: Sequence[tuple[int, ...]],
+    out: Sequence[int],
+    k: Sequence[int],
+    s: Sequence[int],
+    p: Sequence[int],
     count_include_pad: bool,
     divisor_override: int | None,
     dtype: np.dtype[Any],
 ) -> Array:
     """What each window's sum is divided by, `(*P)`."""
-    k, s, p, _, out = sizes
     if divisor_override is not None:
         return np.full(out, divisor_override, dtype)
     total = np.ones(out, dtype)
@@ -237,9 +281,9 @@ def avg_pool_forward(
     total = np.zeros((*x.shape[:2], *out), wide)
     if total.size == 0:
         return total.astype(x.dtype, copy=False)
-    for _, outs, ins in _taps(space, out, k, s, p, d):
+    for outs, ins in _taps(space, out, k, s, p, d):
         total[(slice(None), slice(None), *outs)] += x[(slice(None), slice(None), *ins)]
-    total /= _divisors(space, sizes, count_include_pad, divisor_override, wide)
+    total /= _divisors(space, out, k, s, p, count_include_pad, divisor_override, wide)
     return total.astype(x.dtype, copy=False)
 
 
@@ -265,8 +309,8 @@ def avg_pool_backward(
     total = np.zeros(tuple(x_shape), wide)
     if ct.size == 0:
         return total.astype(ct.dtype, copy=False)
-    share = ct / _divisors(space, sizes, count_include_pad, divisor_override, wide)
-    for _, outs, ins in _taps(space, out, k, s, p, d):
+    share = ct / _divisors(space, out, k, s, p, count_include_pad, divisor_override, wide)
+    for outs, ins in _taps(space, out, k, s, p, d):
         total[(slice(None), slice(None), *ins)] += share[(slice(None), slice(None), *outs)]
     return total.astype(ct.dtype, copy=False)
 

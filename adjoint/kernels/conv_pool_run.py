@@ -20,7 +20,6 @@ ARGS = ["x", "out", "index", "first", "plane", "places"] + [
     kind + axis for axis in _AXES for kind in ("in_", "out_", "k_", "step_", "pad_", "gap_")
 ]
 _POINTERS = frozenset(("x", "out", "index", "first"))
-LEAST = 2048        # elements from which the kernel pays
 _ArgBlock = ctypes.c_int64 * len(ARGS)
 
 
@@ -143,7 +142,7 @@ def supported(x: Array, dims: int) -> bool:
     dimensions."""
     if x.dtype.char not in "fd" or not x.dtype.isnative or not 1 <= dims <= 3:
         return False
-    if x.size < LEAST or math.prod(x.shape[2:]) >= 1 << 30:
+    if not x.size or math.prod(x.shape[2:]) >= 1 << 30:
         return False
     return _entry(FLOATS[x.dtype.name]) is not None
 
@@ -159,7 +158,7 @@ def max_pool(
     start = np.ascontiguousarray(first, np.int32)
     kernel, stride, padding, dilation, extent = sizes
     rows = [
-        np.concatenate([np.full(3 - len(values), fill), values]).astype(int).tolist()
+        [*[fill] * (3 - len(values)), *values]
         for values, fill in (
             (x.shape[2:], 1), (extent, 1), (kernel, 1), (stride, 1), (padding, 0), (dilation, 1),
         )

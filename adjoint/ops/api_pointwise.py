@@ -92,10 +92,9 @@ def _inplace(label: str, f: Callable[..., Any],
     record = f.op  # type: ignore[attr-defined]  # op functions carry their record
 
     def method(self: Tensor, *others: Any, **named: Any) -> Tensor:
+        others = (*others, named.pop("other")) if "other" in named else others
         if named:
-            others = (*others, named.pop("exponent" if label == "pow_" else "other", None))
-            if named:
-                raise TypeError(f"{label}() got an unexpected keyword argument {[*named][0]!r}")
+            raise TypeError(f"{label}() got an unexpected keyword argument {[*named][0]!r}")
         if check is not None:
             check(label, *others, self)
         return inplace(record, self, others, name=label)
@@ -288,9 +287,18 @@ for _name, _f, _aliases in (
 for _name, _f in (("minimum", p.minimum), ("maximum", p.maximum), ("fmin", p.fmin),
                   ("fmax", p.fmax)):
     _binary(_name, _f, numbers=False)
-for _name, _f in (("mul_", p.mul), ("multiply_", p.mul), ("true_divide_", p.div),
-                  ("pow_", p.pow_op)):
+for _name, _f in (("mul_", p.mul), ("multiply_", p.mul), ("true_divide_", p.div)):
     _inplace(_name, _f)
+
+
+@public(function=False, name="pow_")
+def pow_(self: Tensor, exponent: Any) -> Tensor:
+    """self **= exponent."""
+    if type(exponent) in (int, float) and exponent == 2 and dtype_of(self).kind in "fcV":
+        return inplace(p.square.op, self, name="pow_")
+    return inplace(p.pow_op.op, self, (exponent,), name="pow_")
+
+
 for _name, _f in (("fmod_", p.fmod), ("remainder_", p.remainder_op),
                   ("floor_divide_", p.floor_divide_op)):
     _inplace(_name, _f, check=no_zeros)

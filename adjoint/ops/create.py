@@ -12,7 +12,7 @@ from adjoint.base.dtypes import default_dtype, default_of, fitting, is_inexact, 
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError, StructureError
 from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.rehearsal import call, rehearsal
-from adjoint.core.tensor import Size, Tensor, alias, bump, cut, expose, share_cell, wrap
+from adjoint.core.tensor import Size, Tensor, alias, bump, cut, share_cell, wrap
 from adjoint.ops.api_common import finish_made, of_out
 from adjoint.ops.device import check, memory_order, preserve_format, room, storage_less, strided
 from adjoint.ops.device import device as device_type
@@ -305,8 +305,8 @@ def from_numpy(array: Any) -> Tensor:
         raise DTypeError(f"from_numpy: byte order of {array.dtype} is foreign; use "
                          "array.astype(array.dtype.newbyteorder('='))")
     t = wrap(array)
-    share_cell(t).exposed = True
-    expose(t)
+    cell = share_cell(t)                 # what saves it from here on looks at its content first
+    cell.exposed = cell.touched = True
     return t
 
 

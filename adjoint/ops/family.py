@@ -360,8 +360,7 @@ class PointwiseOp(Op):
     @cached_property
     def expression(self) -> Expr:
         """The scalar expression."""
-        made = self.source[0]
-        return made if isinstance(made, Expr) else ex.trace(made)
+        return self.source[0] if isinstance(self.source[0], Expr) else ex.trace(self.source[0])
 
     @cached_property
     def rules(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Expr]]:
@@ -370,7 +369,10 @@ class PointwiseOp(Op):
             return {}, {}, {}
         return _rules(self.name, self.expression, self.operands, self.attrs, self.source[1])
 
-    # fields of the record, computed here
+    def stored(self, out: Any, arrays: Any, attrs: Mapping[str, Any]) -> bool:
+        arrays = self.prepare(arrays)       # type: ignore[misc]  # pointwise ops have it
+        return GENERATED and _kernels().store(self, out, arrays, _typed(dict(attrs), arrays))
+
     vjp = property(lambda self: self.rules[0], lambda self, _: None)
     jvp = property(lambda self: self.rules[1], lambda self, _: None)
     scalar = property(lambda self: self.expression, lambda self, _: None)
@@ -564,8 +566,7 @@ if GENERATED:
 
 
 def _machine(own: Any, written: bool = False) -> Any:
-    """What runs an op on small plain operands in machine code, or its in-place form; None where it
-    cannot."""
+    """What runs an op on small plain operands, or its in-place form, in machine code, or None."""
     calls = _calls()
     if written:
         return calls.writer(_pair, own.machine)
