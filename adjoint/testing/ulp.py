@@ -188,6 +188,15 @@ def measure(name: str, step: int = 1) -> Row:
     return Row(name, step, sweep(name, step=step), check_reference(name))
 
 
+_SAMPLED = (
+    "`pow` takes two operands and is sampled: within 1 ULP in both.", "",
+    "`lgamma`, `digamma`, its slope `polygamma(1, x)`, `erfinv`, `ndtri`, `ndtr`, `log_ndtr`,",
+    "`i0`, `i1`, `i0e` and `i1e` are computed in float64 and rounded once for float32: within",
+    "0.6 ULP, sampled. In float64 they are within 2e-14 of the true value, relative to it or to",
+    "1, whichever is larger (`ndtr` in its tails to 1e-12 of itself): near their zeros `lgamma`",
+    "and `digamma` lose digits.")
+
+
 def page(rows: Sequence[Row]) -> str:
     """The page of documentation, Markdown."""
     lines = [
@@ -204,8 +213,7 @@ def page(rows: Sequence[Row]) -> str:
         inputs = "all" if row.step == 1 else f"1 in {row.step}"
         lines.append(f"| `{row.name}` | {inputs} | {row.worst.error:.3f} | {row.worst.at:.9g} | "
                      f"{bound[0]:g} | {row.wide:.2f} | {bound[1]:g} |")
-    return "\n".join([*lines, "", "`pow` takes two operands and is sampled: within 1 ULP in both.",
-                      ""])
+    return "\n".join([*lines, "", *_SAMPLED, ""])
 
 
 def main(argv: Sequence[str]) -> int:
