@@ -398,8 +398,8 @@ def _column(x: Any) -> Any:
 
 
 # ------------------------------------------------------------------ norms
-@planned
 @linalg()
+@planned
 def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *,
                 dtype: Any = None, out: Any = None) -> Any:
     """The p-norm of elements over axes; its gradient at 0 is 0."""
@@ -425,6 +425,7 @@ _norm_out = exactly("linalg.matrix_norm expected out tensor dtype {want} but got
 
 
 @linalg()
+@planned
 def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
                 dtype: Any = None, out: Any = None) -> Any:
     """Norms of matrices: "fro", "nuc", 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows).
@@ -456,8 +457,8 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
                      found if keepdim else squeeze_op(found, dims=tuple(sorted((a, b)))))
 
 
-@planned
 @linalg()
+@planned
 def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out: Any = None,
          dtype: Any = None) -> Any:
     """`vector_norm` or `matrix_norm`, by `ord` and `dim`."""
@@ -531,6 +532,7 @@ def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
 
 
 @linalg(method=False)
+@planned
 def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
     """Σ conj(x)·y along an axis."""
     need_kernel("linalg.vecdot: Expected a floating point or complex tensor as input. Got {}",
