@@ -58,8 +58,14 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     if len(args) != len(op_.operands):
         raise DTypeError(f"{label}() takes {len(op_.operands) - 1} arguments beside the tensor, "
                          f"got {len(others)}")
-    if op_.own is not None and op_.own.write(*args, label) is not None \
-            or _copied(op_, target, args, attrs, label) \
+    if op_.own is not None and op_.own.write(*args, label) is not None:
+        return target
+    cell = target._cell if type(target) is Tensor else INFERENCE_CELL
+    for a in others if cell is not None and cell is not INFERENCE_CELL else ():
+        if type(a) is Tensor and a._cell is cell:
+            from adjoint.core import views
+            views.refuse_shared(op_, target, others)
+    if _copied(op_, target, args, attrs, label) \
             or _quickly(op_, target, args, attrs, label):
         return target
     mode = state()
@@ -542,6 +548,12 @@ def refresh_views(root: Tensor, skip: Tensor | None) -> None:
     if root._kids:
         from adjoint.core import views
         views.refresh(root, skip)
+
+
+def refuse_overlap(target: Any, *operands: Any, whole: bool = False) -> None:
+    """Raise where the target is written to while parts of it are read; see `core/views.py`."""
+    from adjoint.core import views
+    views.refuse_overlap(target, *operands, whole=whole)
 
 
 def assign(out: Tensor, result: Any) -> Tensor:

@@ -4,6 +4,7 @@ Loaded when a base that has views is written to with a history for the first tim
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from adjoint.base.errors import AutogradError
 from adjoint.core import modes
 from adjoint.core.inplace import move_history, overlaps, replay, shadow_edge, shown
 from adjoint.core.modes import GRAD, TOLD, WATCH, state
+from adjoint.core.op import Op
 from adjoint.core.tensor import AccumulateGrad, Port, Tensor
 
 _PLACE: Any = Tensor._edge               # (the slot: an outdated view has a property in its place)
@@ -81,6 +83,54 @@ class OutdatedView(Tensor, own=True):
 
 
 OutdatedView.__name__ = OutdatedView.__qualname__ = "Tensor"
+
+
+# ---------------------------------------------------------------------- one memory, two operands
+_SHARED = ("unsupported operation: some elements of the input tensor and the written-to tensor "
+           "refer to a single memory location. Please clone() the tensor before performing the "
+           "operation.")
+# records that read an operand while they write to places that indices name: also all of it
+_BY_PLACE = {"index_put", "scatter", "scatter_add"}
+
+
+def refuse_shared(op_: Op, target: Any, others: Sequence[Any]) -> None:
+    """Raise where an in-place op would read what it has written already, as PyTorch does."""
+    strict = op_.name in _BY_PLACE
+    if op_.name == "masked_fill":                # (its value is read before)
+        others = others[:1]
+    if strict or op_.elementwise or op_.name == "copy":
+        refuse_overlap(target, *others, whole=strict)
+
+
+def refuse_overlap(target: Any, *operands: Any, whole: bool = False) -> None:
+    """Raise where the target shares memory with an operand that does not show all of it in the
+    same way; with `whole` also where it does. As PyTorch: what has gaps is not looked at."""
+    mine = target.array
+    for x in operands:
+        its = x.array if isinstance(x, Tensor) else x
+        if x is target and not whole or type(its) is not np.ndarray \
+                or type(mine) is not np.ndarray or not np.may_share_memory(mine, its):
+            continue
+        if not (its.ndim or mine.ndim and not whole) or not _dense(mine) or not _dense(its):
+            continue
+        if whole or mine.nbytes != its.nbytes or mine.strides != its.strides \
+                or _start(mine) != _start(its):
+            raise AutogradError(_SHARED)
+
+
+def _start(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _dense(array: Any) -> bool:
+    """Whether its elements lie side by side, each once."""
+    expected = array.itemsize
+    for stride, n in sorted([(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
+                             if n > 1]):
+        if stride != expected:
+            return False
+        expected *= n
+    return bool(array.size)
 
 
 def refresh(root: Tensor, skip: Tensor | None) -> None:

@@ -51,6 +51,8 @@ class _Write(Call):
         w.need(tensors[0], "other")
         target = operands[0]
         w.need(w.differs(w.field(target, "_cell"), w.env("inference")), "other")
+        if self.arity == 2:
+            self._apart(target, operands[1], tensors[1])
         array = w.field(target, "array")
         w.need(w.has(array, "type", w.env("array_type")), "other")
         self._writable(target, array)
@@ -68,6 +70,15 @@ class _Write(Call):
         f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {w.field(array, 'data').ref}, "
              f"ptr {w.field(out, 'data').ref}, i64 {count.ref}, i1 false)")
         self._counted(target, what)
+
+    def _apart(self, target: Value, other: Value, is_tensor: Value) -> None:
+        """Go on where the other operand is no other view of the target's storage."""
+        f, w = self.f, self.w
+        cell = w.field(target, "_cell")
+        shared = w.either(is_tensor & w.differs(cell, w.none) & w.differs(target, other),
+                          lambda: w.same(w.field(other, "_cell"), cell),
+                          lambda: f.const("i1", False))
+        w.need(shared ^ f.const("i1", True), "other")
 
     def _counted(self, target: Value, what: Value) -> None:
         """Count the write, and return True."""

@@ -265,8 +265,8 @@ def result(name: str, fields: str, doc: str = "") -> Any:
 RETURN_TYPES: dict[str, Any] = {}
 
 
-def finish(out: Any, answer: Any) -> Any:
-    """The answer, or `out` with the answer in it."""
+def finish(out: Any, answer: Any, *read: Any) -> Any:
+    """The answer, or `out` with the answer in it; `read` as in `write_out`."""
     if out is None:
         return answer
     if isinstance(answer, tuple):
@@ -275,10 +275,10 @@ def finish(out: Any, answer: Any) -> Any:
                              f"{type(out).__name__}")
         written = [finish(o, a) for o, a in zip(out, answer, strict=True)]
         return type(answer)(*written) if hasattr(answer, "_fields") else tuple(written)
-    return write_out(out, answer)
+    return write_out(out, answer, *read)
 
 
-def exactly(words: str) -> Callable[[Any, Any], Any]:
+def exactly(words: str) -> Callable[..., Any]:
     """`finish` of a function whose kernel writes into `out` itself, so that `out` has the dtype of
     the answer; `words` say so, with `{want}` and `{have}`, or `{cwant}` and `{chave}` in C++.
 
@@ -287,7 +287,7 @@ def exactly(words: str) -> Callable[[Any, Any], Any]:
     Traceback (most recent call last):
     adjoint.base.errors.DTypeError: Expected out tensor to have dtype float, but got double instead
     """
-    def finish_exactly(out: Any, answer: Any) -> Any:
+    def finish_exactly(out: Any, answer: Any, *read: Any) -> Any:
         if out is None:
             return answer
         pairs: Any = ((out, answer),)
@@ -298,7 +298,7 @@ def exactly(words: str) -> Callable[[Any, Any], Any]:
                 raise DTypeError(words.format(
                     want=scalar_type(a.dtype.dtype), have=scalar_type(o.dtype.dtype),
                     cwant=cpp_type(a.dtype.dtype), chave=cpp_type(o.dtype.dtype)))
-        return finish(out, answer)
+        return finish(out, answer, *read)
     return finish_exactly
 
 
@@ -400,7 +400,7 @@ def older(f: Callable[..., Any], factors: tuple[str, ...], *args: Any, out: Any 
     return f(*tensors, **given) if out is None else f(*tensors, **given, out=out)
 
 
-def summed(dtype: Any, out: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
+def summed(dtype: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
     """What sums and products are computed in, and what writes them: `out` decides where no other
     dtype is asked for, and is of that one where it is."""
     return of_out(dtype, out), finish if dtype is None else finish_same

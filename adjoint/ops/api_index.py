@@ -302,7 +302,7 @@ def _assigned(x: Any, index: Any, v: Any) -> bool:
         return False
     if type(v) is Tensor:
         if type(v.array) is not np.ndarray or v.array.dtype is not array.dtype or (
-                v._rg and state() & GRAD):
+                v._rg and state() & GRAD) or v._cell is not None and v._cell is x._cell:
             return False
         v = v.array
     elif not writes.storable(v):
@@ -347,6 +347,8 @@ def setitem(input: Any, index: Any, v: Any) -> None:
     if not parsed.dims:
         if not isinstance(v, NUMBER):
             v = _fitted(v, sliced_shape(tuple(input.shape), parsed.basic))
+            if len(v.shape) and getattr(v, "_cell", None) is not None and v._cell is input._cell:
+                writes.refuse_overlap(wrap(input.array[(*parsed.basic, ...)]), v)
         inplace(slice_put_op.op, input, (v,), {"index": parsed.basic}, name="copy_")
         return
     y = _view(input, parsed.basic)

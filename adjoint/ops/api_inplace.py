@@ -57,7 +57,7 @@ def add(input: Any = None, other: Any = None, *more: Any, alpha: Any = 1, out: A
     if more:
         return older(add, ("alpha",), input, other, *more, out=out)
     result = p.add(input, other) if alpha == 1 else p.add_scaled(input, other, alpha=alpha)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, input, other)
 
 
 @public(aliases=("subtract",), quick=True)
@@ -72,7 +72,7 @@ def sub(input: Any = None, other: Any = None, *more: Any, alpha: Any = 1, out: A
         result = p.sub(input, other)
     else:
         result = p.sub_scaled(input, other, alpha=alpha)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, input, other)
 
 
 @public(quick=True)
@@ -126,7 +126,7 @@ def _with_value(name: str, f: Callable[..., Any], formula: str, check: Any) -> N
             return older(function, ("value",), input, tensor1, tensor2, *more, out=out)
         check(name, tensor1, tensor2)
         result = f(input, tensor1, tensor2, value=value)
-        return result if out is None else write_out(out, result)
+        return result if out is None else write_out(out, result, input, tensor1, tensor2)
 
     def method(self: Tensor, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) -> Any:
         if more:

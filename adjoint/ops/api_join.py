@@ -99,6 +99,8 @@ def stack(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     adjoint.Size([2, 3])
     """
     xs = _several("stack", tensors)
+    if out is not None:
+        apart(out, *xs)
     return finish(out, stack_op(*xs, dim=normalize_dim(dim, len(xs[0].shape) + 1)))
 
 

@@ -76,7 +76,7 @@ def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
     def function(input: Any, *, out: Any = None) -> Any:
         _need_tensor(name, input)
         result = f(input)
-        return result if out is None else into(out, result)
+        return result if out is None else into(out, result, input)
     function.__name__ = function.__qualname__ = name
     _document(function, name)
     public(name, aliases=aliases, method=bool(aliases), quick=True)(function)
@@ -140,7 +140,7 @@ def mul(input: Any = None, other: Any = None, *, out: Any = None, **named: Any) 
     if named:
         return mul(*operands("mul", (input, other), named), out=out)
     result = p.mul(input, other)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, input, other)
 
 
 @public(aliases=("divide",), quick=True)
@@ -156,7 +156,7 @@ def div(input: Any = None, other: Any = None, *, rounding_mode: str | None = Non
     else:
         raise ArgumentError("div expected rounding_mode to be one of None, 'trunc', or 'floor' but "
                             f"found {rounding_mode!r}")
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, input, other)
 
 
 @public(quick=True)
@@ -193,7 +193,7 @@ def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
     """input modulo other with the sign of `other` (Python's %)."""
     need_kernel("remainder_cpu", "b", input, other)
     no_zeros("remainder", other, input)
-    return finish(out, p.remainder_op(input, other))
+    return finish(out, p.remainder_op(input, other), input, other)
 
 
 @public()
@@ -202,14 +202,14 @@ def fmod(input: Any, other: Any, *, out: Any = None) -> Any:
     need_tensors("fmod", input)
     need_kernel("fmod_cpu", "b", input, other)
     no_zeros("fmod", other, input)
-    return finish(out, p.fmod(input, other))
+    return finish(out, p.fmod(input, other), input, other)
 
 
 @public()
 def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
     """input ** exponent, elementwise; one of the two may be a number."""
     result = _pow(input, exponent)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, input, exponent)
 
 
 def _pow(a: Any, b: Any) -> Any:
@@ -264,7 +264,7 @@ def _binary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
             if isinstance(input, NUMBER) and (first or isinstance(other, NUMBER)):
                 need_tensors(name, input)
         result = f(input, other)
-        return result if out is None else write_out(out, result)
+        return result if out is None else write_out(out, result, input, other)
     function.__name__ = function.__qualname__ = name
     _document(function, name)
     public(name, aliases=aliases, quick=True)(function)
@@ -332,7 +332,8 @@ def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
     result = p.lerp_op(input, end, weight)
     if out is None:
         return result
-    return finish_kept(out, result) if isinstance(weight, Tensor) else write_out(out, result)
+    into = finish_kept if isinstance(weight, Tensor) else write_out
+    return into(out, result, input, end, weight)
 
 
 @public(function=False, name="lerp_", quick=True)
@@ -380,7 +381,7 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> A
         result = p.clamp_max(_floating(input, high), high=high)
     else:
         result = p.clamp_op(_floating(input, low, high), low=low, high=high)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, input, min, max)
 
 
 def _floating(x: Any, *bounds: Any) -> Any:
@@ -440,7 +441,7 @@ def round_(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
         scale = 10.0 ** abs(decimals)
         there, back = (p.mul, p.div) if decimals > 0 else (p.div, p.mul)
         result = back(p.round_op(there(input, scale)), scale)
-    return result if out is None else finish_kept(out, result)
+    return result if out is None else finish_kept(out, result, input)
 
 
 @public(name="round_", function=False)
@@ -472,7 +473,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
                         "will be removed in a future version of PyTorch. Use a boolean condition "
                         "instead.")
     result = p.where_op(condition, input, other)
-    return _where_out(out, result)
+    return _where_out(out, result, condition, input, other)
 
 
 @public(name="where", function=False, quick=True)
@@ -485,7 +486,7 @@ def where_method(self: Any, condition: Any, other: Any) -> Any:
 def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
     """log(x / (1 - x)), x clamped to [eps, 1 - eps] if `eps` is given."""
     result = p.logit_op(input if eps is None else clamp(input, eps, 1 - eps))
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, input)
 
 
 @public()
@@ -493,7 +494,7 @@ def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
     """The n-th derivative of digamma."""
     if isinstance(n, Tensor):
         n, input = input, n
-    return finish(out, p.polygamma_op(input, n=int(n)))
+    return finish(out, p.polygamma_op(input, n=int(n)), input)
 
 
 @public()
@@ -503,7 +504,7 @@ def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
     need_tensors("logaddexp", input, other)
     need_kernel("logaddexp_cpu", "biu", input, other)
     if not is_complex_like(input) and not is_complex_like(other):
-        return finish(out, p.logaddexp_op(input, other))
+        return finish(out, p.logaddexp_op(input, other), input, other)
     a, b = (p.real_part(x) if is_complex_like(x) else x for x in (input, other))
     top = p.where_op(p.ge(a, b), input, other)
     infinite = p.isinf(p.maximum(a, b))
@@ -512,7 +513,7 @@ def logaddexp(input: Any, other: Any, *, out: Any = None) -> Any:
     rest = p.add(p.expm1(p.sub(top, safe)), p.exp(p.sub(low, safe)))    # the sum, less 1
     empty = p.eq(rest, -1.0)                     # both operands are -inf, and stay so
     result = p.add(p.where_op(empty, -math.inf, p.log1p(p.where_op(empty, 0.0, rest))), safe)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, input, other)
 
 
 @public()
@@ -520,7 +521,7 @@ def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
     """log2(2^input + 2^other) without overflow."""
     need_tensors("logaddexp2", input, other)
     need_kernel("logaddexp2_cpu", "biuc", input, other)
-    return finish(out, p.logaddexp2_op(input, other))
+    return finish(out, p.logaddexp2_op(input, other), input, other)
 
 
 @public()

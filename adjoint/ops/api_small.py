@@ -184,21 +184,21 @@ def sinc(input: Any, *, out: Any = None) -> Any:
     need("sinc", input)
     at_zero = eq(input, 0)
     safe = mul(where_op(at_zero, 1.0, input), math.pi)
-    return finish(out, where_op(at_zero, 1.0, div(sin(safe), safe)))
+    return finish(out, where_op(at_zero, 1.0, div(sin(safe), safe)), input)
 
 
 @public()
 def deg2rad(input: Any, *, out: Any = None) -> Any:
     """Degrees to radians."""
     need_kernel("deg2rad is not supported for complex tensors.", "c", input)
-    return finish(out, mul(input, math.pi / 180))
+    return finish(out, mul(input, math.pi / 180), input)
 
 
 @public()
 def rad2deg(input: Any, *, out: Any = None) -> Any:
     """Radians to degrees."""
     need_kernel("rad2deg is not supported for complex tensors.", "c", input)
-    return finish(out, mul(input, 180 / math.pi))
+    return finish(out, mul(input, 180 / math.pi), input)
 
 
 _finite_out = exactly("nan_to_num: dtype of out: {have} should be same as input: {want}")
@@ -253,7 +253,7 @@ nextafter_op = op("nextafter", impl=lambda a, b, /: np.nextafter(a, b),
 def nextafter(input: Any, other: Any, *, out: Any = None) -> Any:
     """The next float after `input` towards `other`; it moves with `input`."""
     need_kernel("nextafter_cpu", "biuc", input, other)
-    return finish(out, nextafter_op(input, other))
+    return finish(out, nextafter_op(input, other), input, other)
 
 
 Frexp = result("frexp", "mantissa exponent", "Result of `frexp`: mantissas and exponents.")
@@ -291,7 +291,7 @@ def frexp(input: Any, *, out: Any = None) -> Any:
 def ldexp(input: Any, other: Any, *, out: Any = None) -> Any:
     """input · 2^other."""
     need_tensors("ldexp", input, other)
-    return finish(out, mul(input, pow_op(2.0, other)))
+    return finish(out, mul(input, pow_op(2.0, other)), input, other)
 
 
 # ------------------------------------------------------------------ making

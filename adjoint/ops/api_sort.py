@@ -391,7 +391,7 @@ def _cumulative(op_: Any, input: Any, dim: Any, dtype: Any, out: Any) -> Any:
     if dtype is not None:
         need_kernel(f"{op_.__name__}_out_cpu", "b", x)
     made = op_(x, dim=one_dim(x, dim))
-    return into(out, made if dtype is None else cast_to(made, dtype))
+    return into(out, made if dtype is None else cast_to(made, dtype), input)
 
 
 @public()

@@ -12,7 +12,7 @@ from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.op import op
-from adjoint.core.tensor import OWN, Tensor, named, wrap
+from adjoint.core.tensor import OWN, Tensor, bump, named, wrap
 from adjoint.ops.api_common import cast_to
 from adjoint.ops.create import device_name, legacy
 from adjoint.ops.device import check, preserve_format
@@ -203,6 +203,7 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     mine, its = self.array, src.array
     if (type(its) is np.ndarray and its.dtype is mine.dtype and its.shape == mine.shape
             and type(src) in OWN and not (src._rg and state() & GRAD)
+            and (src._cell is None or src._cell is not self._cell)
             and writes.touch(self, "copy_") is not None):
         np.copyto(mine, its)
         return self
@@ -224,7 +225,15 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         raise ArgumentError("fill_ only supports 0-dimension value tensor but got tensor with "
                             f"{value.array.ndim} dimensions.")
     given = isinstance(value, Tensor)
-    if not given:
+    if 0 in self.array.strides and type(self.array) is np.ndarray and not (
+            state() & GRAD and (self._rg or given and value._rg)):
+        number = value.array if given else value        # the same everywhere: once or often
+        self.array[...] = number
+        bump(self, "fill_")
+        return self
+    if given and value._cell is not None and value._cell is self._cell:
+        value = clone_op(value)                         # (an element of it)
+    elif not given:
         value = wrap(wrapped(value, self.array.dtype))
     return filled(inplace(copy_op.op, self, (value,), name="copy_"), f"FillBackward{2 + given}")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from adjoint.base.errors import ArgumentError, DTypeError
-from adjoint.core.inplace import assign
+from adjoint.core.inplace import assign, refuse_overlap
 from adjoint.core.modes import MISTAKES, blame, watchers
 from adjoint.core.tensor import Tensor
 
@@ -273,12 +273,15 @@ def settle(package: str) -> None:
                 f.__module__, f.__qualname__ = package, prefix + name
 
 
-def write_out(out: Any, result: Any) -> Any:
-    """Honour `out=`: resize `out` where needed, copy, return it (as PyTorch does)."""
+def write_out(out: Any, result: Any, *read: Any) -> Any:
+    """Honour `out=`: resize `out` where needed, copy, return it (as PyTorch does). `read` are the
+    operands that lie element by element beside it: it may be one of them, not overlap one."""
     if isinstance(result, tuple):
         if not isinstance(out, (tuple, list)) or len(out) != len(result):
             raise DTypeError(f"argument 'out' must be tuple of Tensors, not {type(out).__name__}")
         return type(result)(write_out(o, r) for o, r in zip(out, result, strict=True))
     if not isinstance(out, Tensor):
         raise DTypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+    if read and out._cell is not None and out.shape == result.shape:
+        refuse_overlap(out, *read)
     return assign(out, result)

@@ -81,11 +81,11 @@ def _enter(name: str, f: Callable[..., Any], doc: str, own: str = "", two: bool 
                 need_tensors(own or name, input, other, numbers=not own)
                 if isinstance(input, NUMBER) and isinstance(other, NUMBER):
                     raise DTypeError(f"{name}(): expected at least one tensor, got two numbers")
-            return finish(out, f(input, other))
+            return finish(out, f(input, other), input, other)
     else:
         def function(input: Any, *, out: Any = None) -> Any:  # type: ignore[misc]  # one operand
             need(name, input)
-            return finish(out, f(input))
+            return finish(out, f(input), input)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     SPECIAL[name] = function
