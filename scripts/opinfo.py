@@ -1,9 +1,10 @@
 """Make docs/opinfo.md: what every operation of PyTorch's own test table gives here.
 
 PyTorch's wheel holds a table of operations with sample inputs and bad calls. Each one that is here
-under the same name runs on all samples, beside PyTorch: values and gradients in five dtypes,
-tangents of forward mode, vmap against a loop, in-place forms, writing to operands before backward,
-and bad calls. Takes about ten minutes and needs PyTorch and expecttest.
+under the same name runs on all samples, beside PyTorch: values and gradients in eight dtypes,
+tangents of forward mode, vmap against a loop, second derivatives, in-place forms and methods,
+writing to operands before backward, `out=`, strides, and bad calls. Takes about twenty minutes and
+needs PyTorch and expecttest.
 Usage: `python scripts/opinfo.py` runs everything and writes the page; `--from FILE` makes the page
 of the verdicts in a file, which `--verdicts FILE` wrote.
 """
@@ -19,35 +20,34 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-PAGE = ROOT / "docs" / "opinfo.md"
+from helpers_opinfo import COLUMNS  # noqa: E402  # found on the path above
 
-COLUMNS = {  # column -> (mode, dtype)
-    "float64": ("call", "float64"),
-    "float32": ("call", "float32"),
-    "complex": ("call", "complex128"),
-    "int64": ("call", "int64"),
-    "bool": ("call", "bool"),
-    "jvp": ("jvp", "float64"),
-    "vmap": ("vmap", "float64"),
-    "in place": ("inplace", "float64"),
-    "writes": ("writes", "float64"),
-    "errors": ("errors", "float64"),
-}
+PAGE = ROOT / "docs" / "opinfo.md"
 
 HEADER = """# PyTorch's operations on PyTorch's samples
 
 Every operation of PyTorch's own test table (`torch.testing`, version {version}), run on all of its
 sample inputs beside PyTorch. Made by `python scripts/opinfo.py`; a test repeats a part of it.
 
-- **float64, float32, complex, int64, bool**: values, dtypes and shapes of results, and gradients
-  of all operands, in that dtype (complex128). Tolerance: 1e-7 of the largest value in double
-  precision, 2e-4 in single; integers and truth values are equal.
+- **float64, float32, bfloat16, float16, complex, int64, int8, bool**: values, dtypes and shapes of
+  results, and gradients of all operands, in that dtype (complex128). Tolerance: 1e-7 of the largest
+  value in double precision, 2e-4 in single, a few units of the last place in 16 bits; integers and
+  truth values are equal.
+- **strided**: float64 operands with gaps in memory. **alone**: each operand alone requires a
+  gradient: the same results do, and the gradient is right.
 - **jvp**: the tangent of `func.jvp` against PyTorch's forward mode.
+- **second**: gradients of gradients, of the operands and of what was sent into the first backward.
+  **mixed**: forward mode over reverse mode.
 - **vmap**: `func.vmap` over all floating operands against a loop.
-- **in place**: the form that ends in `_`, and the gradient through it.
+- **in place**: the form that ends in `_`, and the gradient through it. **method**: the method.
+- **out**: `out=` with gaps, empty, of a wrong shape, and of other dtypes (float32): what is
+  written, the strides that come out, and what is refused.
+- **layout**: strides of results and whether they show operands, of contiguous and of strided ones.
 - **writes**: an operand or the result is overwritten before backward: the right gradient comes out,
   or the refusal, and a refusal only where PyTorch refuses.
 - **errors**: PyTorch's list of bad calls: each raises the builtin exception that PyTorch raises.
+- **no bool, no int64, no bfloat16**: PyTorch says that it does not take that dtype: what it refuses
+  is refused here with the same builtin exception, and nothing else.
 
 A number is how many samples agree; a blank means there are none (no such form, or no samples). An
 operation counts as passing where no column differs.

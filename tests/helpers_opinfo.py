@@ -21,6 +21,19 @@ from helpers_opinfo_values import Unsupported, after, is_tensor
 
 MODES = ("call", "jvp", "vmap", "inplace", "writes", "errors", "noncontiguous", "second", "mixed",
          "out", "layout", "refused", "method", "mask")
+# Columns of docs/opinfo.md -> (mode, dtype).
+COLUMNS = {
+    "float64": ("call", "float64"), "float32": ("call", "float32"),
+    "bfloat16": ("call", "bfloat16"), "float16": ("call", "float16"),
+    "complex": ("call", "complex128"), "int64": ("call", "int64"), "int8": ("call", "int8"),
+    "bool": ("call", "bool"), "strided": ("noncontiguous", "float64"), "alone": ("mask", "float64"),
+    "jvp": ("jvp", "float64"), "second": ("second", "float64"), "mixed": ("mixed", "float64"),
+    "vmap": ("vmap", "float64"), "in place": ("inplace", "float64"),
+    "method": ("method", "float64"), "writes": ("writes", "float64"), "out": ("out", "float32"),
+    "layout": ("layout", "float64"), "errors": ("errors", "float64"),
+    "no bool": ("refused", "bool"), "no int64": ("refused", "int64"),
+    "no bfloat16": ("refused", "bfloat16"),
+}
 CRASHES = ("lu_unpack", "linalg.lu", "tril", "triu")  # PyTorch's, with some `out=`
 # A column is asked of the operations that say so.
 ASKS = {"jvp": "supports_forward_ad", "second": "supports_gradgrad", "out": "supports_out",
@@ -45,6 +58,8 @@ NOT_COMPARABLE = (  # other storages, written to the leaf itself, lambdas around
 READS_A_TRIANGLE = {"cholesky_inverse": 0, "cholesky_solve": 1, "triangular_solve": 1}
 UP_TO_A_PHASE = ("svd", "linalg.svd", "linalg.eig", "linalg.eigh")
 ARGUMENT_ORDER = {  # PyTorch's table calls these through a lambda
+    "resize_": lambda f: lambda x, *args: f(x.clone(), *args),
+    "resize_as_": lambda f: lambda x, *args: f(x.clone(), *args),
     "einsum": lambda f: lambda tensors, equation: f(equation, *tensors),
     "where": lambda f: lambda x, condition, other, **kw: f(condition, x, other, **kw),
     "polygamma": lambda f: lambda x, n, **kw: f(n, x, **kw),
@@ -176,7 +191,7 @@ def check(
     reference, function = pair
     if mode not in VARIANTS and op.name in ARGUMENT_ORDER:
         function = ARGUMENT_ORDER[op.name](function)
-    if mode in ("call", *TESTS):
+    if mode in ("call", "method", *TESTS):
         reference, function = wrapped(op, reference), wrapped(op, function)
     ties = op.name in TIED and dtype_name not in ("float64", "float32")
     if op.name == "argsort" and ties:

@@ -384,7 +384,7 @@ def check_out(reference: Any, function: Any, sample: Any, ad: Any) -> str:
             given = f(*both[0], **both[1], out=outs[0] if one else tuple(outs))
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
             return type(error).__name__
-        given = [given] if one else list(given)
+        given = [given] if one else list(outs if given is None else given)
         same = [g is o for g, o in zip(given, outs, strict=True)]
         return same, [(tuple(o.shape), strides(o), str(o.dtype).split(".")[-1]) for o in outs]
 

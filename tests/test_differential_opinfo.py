@@ -43,6 +43,15 @@ KEPT = "the operand itself is kept, where PyTorch keeps something made of it; th
 OVERLAP = "the elements of the result share memory; the write is refused"
 VALUES = "the values of the operand decide the result's shape or what the program does next"
 
+FINITE = "finite here, in PyTorch nan"
+PLACES = "computed in 32 bits and rounded once; PyTorch rounds on the way"
+COMMON_16 = {**dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d", "nn.functional.grid_sample",
+                              "histc"), PLACES), "matrix_exp": FINITE}
+GAPS = "reads the gaps between the elements of its operand, where anything may be"
+COLUMNWISE = "row by row here, column by column in PyTorch, as LAPACK leaves it"
+PLANES = "contiguous; PyTorch's result has the axes in the order of its transform"
+EMPTY = "operands without elements are refused, too, in PyTorch they are not looked at"
+
 # What differs on purpose: column (a dtype or a mode, "*" for all) -> operations -> why. One that
 # no longer differs fails the sweep.
 ON_PURPOSE: dict[str, dict[str, str]] = {
@@ -66,10 +75,10 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
     "vmap": {
         **dict.fromkeys(
             "item allclose unique unique_consecutive nonzero nonzero_static argwhere histogram"
-            " histogramdd histc linspace.tensor_overload logspace.tensor_overload resize_"
-            " resize_as_".split(),
+            " histogramdd histc linspace.tensor_overload logspace.tensor_overload".split(),
             VALUES,
         ),
+        "resize_": "a batch cannot be resized",
         "gradient": "coordinates are read as numbers, they are not batched",
         "linalg.pinv": "tolerances are read as numbers, they are not batched",
     },
@@ -82,18 +91,118 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         ),
         "erfinv": "the result is kept, where PyTorch computes it again; the write is refused",
         **dict.fromkeys("as_strided unfold".split(), OVERLAP),
+    },
+    "bfloat16": {**COMMON_16, "nn.functional.poisson_nll_loss": FINITE,
+                 "nn.functional.scaled_dot_product_attention": PLACES},
+    "float16": {
+        **COMMON_16,
+        **dict.fromkeys(("complex", "view_as_complex"), "no complex numbers of 16-bit parts here"),
+        "linalg.vector_norm": "PyTorch's powers underflow in 16 bits",
+        "nn.functional.normalize": "PyTorch rounds on the way; the gradient of a sign is 0",
+        "nn.functional.soft_margin_loss": FINITE,
+    },
+    "int8": {
+        "cumulative_trapezoid": "PyTorch's sums and products wrap around in int8",
         **dict.fromkeys(
-            "unsafe_chunk unsafe_split".split(), "the pieces are views of one operation, as split's"
-        ),
+            ("special.polygamma.special_polygamma_n_0",
+             *(f"polygamma.polygamma_n_{k}" for k in range(5))),
+            "at a pole: inf, in PyTorch a large number"),
+    },
+    "noncontiguous": dict.fromkeys(("as_strided", "as_strided_copy"), GAPS),
+    "mask": {
+        **dict.fromkeys(("grid_sampler_2d", "nn.functional.grid_sample"),
+                        "mode nearest: the grid gets no gradient, in PyTorch zeros"),
+        **dict.fromkeys(("native_group_norm", "triangular_solve"),
+                        "one node makes all results in PyTorch, so each requires a gradient"),
+    },
+    "second": {
+        **dict.fromkeys(("linalg.norm", "linalg.norm.subgradients_at_zero"),
+                        "at zero: 0, in PyTorch nan"),
+        **dict.fromkeys(("masked.logsumexp", "masked.logaddexp"),
+                        "a slice that is masked out: 0, in PyTorch nan"),
+        "nn.functional.linear_cross_entropy.chunked":
+            "the loss in pieces has second derivatives, in PyTorch it has none",
+        "prod": "of nothing: no gradient that depends on anything, in PyTorch empty ones",
+    },
+    "mixed": {
+        "cholesky_inverse": ROUNDING,
+        "linalg.norm.subgradients_at_zero": "at zero: 0, in PyTorch nan",
+        "triangular_solve": "PyTorch's tangent disagrees with central differences",
+    },
+    "out float32": {
+        **dict.fromkeys(
+            "cholesky_inverse geqrf linalg.cholesky linalg.cholesky_ex linalg.householder_product"
+            " linalg.inv linalg.inv_ex linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve"
+            " linalg.lstsq linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve linalg.qr"
+            " linalg.solve linalg.solve_ex linalg.solve_triangular lu_solve ormqr qr"
+            " triangular_solve nonzero".split(), COLUMNWISE),
+        **dict.fromkeys("fft.ifft fft.ihfft".split(), PLANES),
+        **dict.fromkeys(
+            "fft.hfft fft.hfft2 fft.hfftn fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn"
+            " diff nansum narrow_copy norm.nuc".split(),
+            "an out of another dtype is converted to, PyTorch refuses it here"),
+        **dict.fromkeys("linalg.matrix_power lu std var".split(),
+                        "an out of another dtype is refused, PyTorch converts to it here"),
+        "cat": "an empty out gets the strides of a contiguous result",
+        **dict.fromkeys(("matmul", "nn.functional.linear"),
+                        "an out with gaps keeps its strides, PyTorch gives it others"),
+        "native_batch_norm": "no out= here",
+    },
+    "layout": {
+        **dict.fromkeys(
+            "cholesky linalg.cholesky linalg.cholesky_ex linalg.householder_product linalg.lstsq"
+            " linalg.lu_solve linalg.solve linalg.solve_ex linalg.solve_triangular linalg.svd svd"
+            " ormqr triangular_solve".split(), COLUMNWISE),
+        **dict.fromkeys(
+            [f"fft.{kind}fft{n}" for kind in ("", "i", "r", "ir", "h", "ih") for n in ("", "2", "n")
+             ], PLANES),
+        **dict.fromkeys("diagonal_scatter select_scatter slice_scatter".split(),
+                        "the result has no gaps, PyTorch's has those of the operand"),
+        **dict.fromkeys(("as_strided", "as_strided_copy"), GAPS),
+        **dict.fromkeys(
+            "_segment_reduce.lengths _segment_reduce.offsets rot90 unique_consecutive"
+            " nn.functional.scaled_dot_product_attention".split(),
+            "another order of axes in memory"),
+        "cartesian_prod": "of one vector: the vector itself, in PyTorch a view",
+    },
+    "refused bool": {
+        **dict.fromkeys(
+            "__rmatmul__ bucketize einsum index_reduce.amax index_reduce.amin index_reduce.prod"
+            " inner kthvalue linalg.lu linalg.lu_factor_ex linalg.multi_dot log_softmax"
+            " masked.cumprod masked.cumsum masked.log_softmax masked.median masked.softmax matmul"
+            " mm nn.functional.adaptive_avg_pool1d nn.functional.batch_norm"
+            " nn.functional.batch_norm.without_cudnn nn.functional.bilinear nn.functional.linear"
+            " nn.functional.local_response_norm searchsorted softmax tensordot".split(), EMPTY),
+        **dict.fromkeys("masked.norm masked.softmin".split(), "refused with another builtin"),
+        **dict.fromkeys("masked.logsumexp masked.std masked.var".split(),
+                        "computed, in PyTorch refused"),
+    },
+    "refused int64": {
+        **dict.fromkeys(
+            "linalg.lu linalg.lu_factor_ex log_softmax masked.log_softmax masked.softmax"
+            " masked.softmin nn.functional.adaptive_avg_pool1d nn.functional.batch_norm"
+            " nn.functional.batch_norm.without_cudnn nn.functional.softmin softmax".split(), EMPTY),
+        **dict.fromkeys("masked.norm masked.median".split(), "refused with another builtin"),
+        "round.decimals_0": "computed, in PyTorch refused",
+    },
+    "refused bfloat16": {
+        **dict.fromkeys(
+            "cdist cholesky histogram linalg.cholesky linalg.cholesky_ex linalg.ldl_factor"
+            " linalg.ldl_factor_ex linalg.lu linalg.lu_factor_ex linalg.svdvals".split(), EMPTY),
+        "nn.functional.pdist": "computed, in PyTorch refused",
     },
 }
 
 
+def key(column: tuple[str, str]) -> str:
+    """Where ON_PURPOSE has a column (mode, dtype)."""
+    mode, dtype = column
+    return dtype if mode == "call" else mode if dtype == "float64" else f"{mode} {dtype}"
+
+
 def known(column: tuple[str, str], name: str) -> str:
     """Why an operation differs in a column (mode, dtype), or an empty string."""
-    mode, dtype = column
-    of = ON_PURPOSE.get(dtype if mode == "call" else mode, {})
-    return of.get(name) or ON_PURPOSE["*"].get(name, "")
+    return ON_PURPOSE.get(key(column), {}).get(name) or ON_PURPOSE["*"].get(name, "")
 
 
 def named(op: Any) -> str:
@@ -181,10 +290,6 @@ def test_writing_before_backward(name: str, table: dict[str, list[Any]]) -> None
     assert not wrong, "\n".join(wrong)
 
 
-COLUMN = {"float64": "float64", "float32": "float32", "complex": "complex128", "int64": "int64",
-          "bool": "bool", "in place": "inplace"}  # of docs/opinfo.md -> key of ON_PURPOSE
-
-
 def test_the_page_says_what_is_known() -> None:
     """docs/opinfo.md (made by scripts/opinfo.py) and ON_PURPOSE name the same differences, each
     with its reason, and the operations that are compared here every time pass there."""
@@ -193,10 +298,9 @@ def test_the_page_says_what_is_known() -> None:
     rows = [line.split(" | ") for line in differs.splitlines() if line.startswith("| `")]
     assert len(rows) > 10
     for name, column, why in rows:
-        mode = COLUMN.get(column, column)
-        key = ("call", mode) if mode[-1].isdigit() or mode == "bool" else (mode, "float64")
-        assert why.rstrip(" |") == known(key, name.strip("|` ")), f"{name} {column}"
-    told = {(name.strip("|` "), COLUMN.get(column, column)) for name, column, _ in rows}
+        found = known(helpers_opinfo.COLUMNS[column], name.strip("|` "))
+        assert why.rstrip(" |") == found, f"{name} {column}"
+    told = {(name.strip("|` "), key(helpers_opinfo.COLUMNS[column])) for name, column, _ in rows}
     for column, names in ON_PURPOSE.items():
         for name in names:
             if column == "*":
@@ -228,27 +332,20 @@ def test_other_dtypes_and_forms(mode: str, dtype: str, table: dict[str, list[Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["inplace", "errors", "jvp", "vmap", "writes"])
-def test_every_other_form(mode: str, table: dict[str, list[Any]]) -> None:
-    """F10, F13, F123: all in-place forms, tangents and batches; every bad call gets PyTorch's
-    builtin."""
-    sweep((mode, "float64"), table)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "int64", "bool"])
-def test_every_operation_we_have(dtype: str, table: dict[str, list[Any]]) -> None:
-    """F123, F134: all samples of all operations that exist under the same name."""
-    sweep(("call", dtype), table)
+@pytest.mark.parametrize("column", helpers_opinfo.COLUMNS)
+def test_every_operation_we_have(column: str, table: dict[str, list[Any]]) -> None:
+    """F10, F13, F123, F134: all samples of all operations that exist under the same name: in every
+    dtype, form and mode of docs/opinfo.md; every bad call gets PyTorch's builtin."""
+    sweep(helpers_opinfo.COLUMNS[column], table)
 
 
 def sweep(column: tuple[str, str], table: dict[str, list[Any]]) -> None:
     """All operations in one column: what differs is known, and what is known still differs."""
     mode, dtype = column
+    own = ON_PURPOSE.get(key(column), {})
     ops = {id(op): op for group in table.values() for op in group}.values()
     found = [helpers_opinfo.check(op, ad, dtype, 10**6, mode) for op in ops]
     wrong = {v.name: f"{v.state}: {v.reason}" for v in found if v.state in ("differ", "fail")}
     unexpected = [f"{name}: {why}" for name, why in wrong.items() if not known(column, name)]
     assert not unexpected, f"{len(unexpected)} operations\n" + "\n".join(unexpected)
-    own = ON_PURPOSE.get(dtype if mode == "call" else mode, {})
     assert not set(own) - set(wrong), "these no longer differ: remove them from the list"
