@@ -40,6 +40,7 @@ the rest keyword-only; `->` what comes back):
 | contiguous, flip; constant_pad_zero | `(x) -> y`: a copy in C order; `(x, pads) -> y` |
 | where, masked_fill | `(c, a, b, out=None) -> y` |
 | to_dtype | `(x, dtype) -> y` between float32, 16-bit floats and bytes |
+| taps | `(x, index, weight, dim) -> y`: weighted sums of few elements along an axis |
 | clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
 | allocator | `() -> whether arrays come from it`: it begins with whatever is asked for first |
 
@@ -88,7 +89,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("moves", "pad") for n in ("constant_pad", "constant_pad_zero")},
     "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),
     **{n: ("loops", "where") for n in ("where", "masked_fill")}, "plus": ("loops", "plus"),
-    "nextafter": ("loops", "nextafter"),
+    "nextafter": ("loops", "nextafter"), "taps": ("taps", "taps"),
     "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
     "allocator": ("alloc", "install"),
 }

@@ -30,6 +30,7 @@ _TINY = 128        # the same for kernels that replace tens of NumPy calls
 _SMALL = 4096      # elements below which a launch costs more than it saves
 _ROWS = 256        # the same for what takes several passes over rows
 _MAP = 256         # positions from which on a map of classes is read as it lies
+_ALONE = 9216      # elements of a matrix up to which BLAS multiplies it with a vector on one thread
 _PRODUCT = 2048    # elements of an operand from which on a product is not left to NumPy
 
 
@@ -439,8 +440,25 @@ def _pair(a: Any, b: Any) -> Any:
         return NotImplemented
     if not b.size:
         return NotImplemented
-    mm = generated("product") if a.ndim == b.ndim == 2 else None
-    return (mm or _gemm())(a, b)
+    if a.ndim == b.ndim == 2:
+        return (generated("product") or _gemm())(a, b)
+    by_vectors = NotImplemented if _half(a.dtype) else _with_vectors(a, b)
+    return _gemm()(a, b) if by_vectors is NotImplemented else by_vectors
+
+
+def _with_vectors(a: Any, b: Any) -> Any:
+    """Batches of small matrices times vectors, which are no work for tiles of sums."""
+    row, column = a.shape[-2] == 1, b.shape[-1] == 1
+    matrix = b if row else a
+    if not (row or column) or matrix.shape[-1] * matrix.shape[-2] > _ALONE \
+            or matrix.itemsize not in matrix.strides[-2:]:
+        return NotImplemented
+    return np.matmul(_one_line(a) if row else a, _one_line(b) if column else b)
+
+
+def _one_line(x: Any) -> Any:
+    """x, contiguous, with strides of axes of size 1 that say so: NumPy asks BLAS by them."""
+    return np.ascontiguousarray(x).reshape(-1).reshape(x.shape)
 
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:

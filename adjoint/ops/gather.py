@@ -149,7 +149,8 @@ MANY = 1024     # elements from which a kernel writes them
 
 def write_along(out: Any, index: Any, values: Any, dim: int, add: bool) -> bool:
     """Whether a kernel has put, or added, `values` to `out` at `index`; the places are checked."""
-    kernel = generated("write_along") if index.size >= MANY and out.flags.writeable else None
+    many = max(index.size, values.size) >= MANY
+    kernel = generated("write_along") if many and out.flags.writeable else None
     return kernel is not None and kernel(out, index, values, dim, add=add) is not NotImplemented
 
 

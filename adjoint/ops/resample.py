@@ -23,7 +23,7 @@ from adjoint.ops.api_common import (
     need_kernel,
 )
 from adjoint.ops.device import following
-from adjoint.ops.family import through_float32
+from adjoint.ops.family import generated, through_float32
 from adjoint.ops.pointwise import clamp_op, round_op
 from adjoint.ops.public import typed
 
@@ -58,24 +58,53 @@ def _matrix(axis: Axis, kind: str, align: bool, smooth: bool, dtype: Any) -> Any
     """(out, n): the weight of every source element in every output element."""
     n, out, scale = axis
     if smooth:
-        return _smooth_matrix(n, out, scale, kind, align).astype(dtype)
-    at = _sources(n, out, scale, align)
+        return _smooth_matrix(axis, kind, align).astype(dtype)
     m = np.zeros((out, n))
-    rows = np.arange(out)
-    if kind == "linear":
-        at = np.maximum(at, 0)
-        low = np.minimum(np.floor(at).astype(int), n - 1)
-        high, part = np.minimum(low + 1, n - 1), at - low
-        np.add.at(m, (rows, low), 1 - part)
-        np.add.at(m, (rows, high), part)
-    else:
-        low = np.floor(at).astype(int)
-        for k in range(-1, 3):
-            np.add.at(m, (rows, np.clip(low + k, 0, n - 1)), _cubic(at - (low + k), -0.75))
+    for at, weight in zip(*_read_by(axis, kind, align, False), strict=True):
+        np.add.at(m, (np.arange(out), at), weight)
     return m.astype(dtype)
 
 
-def _smooth_matrix(n: int, out: int, scale: float | None, kind: str, align: bool) -> Any:
+def _read_by(axis: Axis, kind: str, align: bool, smooth: bool) -> tuple[Any, Any]:
+    """(taps, out): the source elements that every output element reads, and their weights."""
+    n, out, scale = axis
+    if smooth:
+        m = _smooth_matrix(axis, kind, align)
+        low, end = (m != 0).argmax(1), n - (m[:, ::-1] != 0).argmax(1)
+        at = low + np.arange((end - low).max())[:, None]
+        index = np.minimum(at, n - 1)
+        return index, np.where(at < n, m[np.arange(out), index], 0.0)
+    at = _sources(n, out, scale, align)
+    if kind == "linear":
+        at = np.maximum(at, 0)
+        low = np.minimum(np.floor(at).astype(int), n - 1)
+        return np.stack([low, np.minimum(low + 1, n - 1)]), np.stack([1 - (at - low), at - low])
+    low = np.floor(at).astype(int) + np.arange(-1, 3)[:, None]
+    return np.clip(low, 0, n - 1), _cubic(at - low, -0.75)
+
+
+@functools.lru_cache(maxsize=32)
+def _taps(axis: Axis, kind: str, align: bool, smooth: bool, back: bool, dtype: Any
+          ) -> tuple[Any, Any]:
+    """`_read_by`, or with `back` the output elements that every source element is read by; where
+    there are fewer, one of them again with weight 0."""
+    index, weight = _read_by(axis, kind, align, smooth)
+    if back:
+        n, out, _ = axis
+        source = index.reshape(-1)
+        order = np.argsort(source, kind="stable")
+        source, given = source[order], np.tile(np.arange(out), len(index))[order]
+        count = np.bincount(source, minlength=n)
+        starts = np.cumsum(count) - count
+        place = np.arange(len(source)) - starts[source]
+        weights, weight = weight.reshape(-1)[order], np.zeros((int(count.max()), n))
+        index = np.tile(given[np.minimum(starts, len(given) - 1)], (len(weight), 1))
+        index[place, source], weight[place, source] = given, weights
+    return np.ascontiguousarray(index, np.int64), np.ascontiguousarray(weight, dtype)
+
+
+def _smooth_matrix(axis: Axis, kind: str, align: bool) -> Any:
+    n, out, scale = axis
     if align:
         step = (n - 1) / (out - 1) if out > 1 else 0.0
     else:
@@ -135,9 +164,18 @@ def _gathered(x: Any, d: int, at: Any, n: int) -> Any:
     return out
 
 
-def _along(x: Any, d: int, matrix: Any) -> Any:
-    """x with axis d multiplied by a matrix."""
-    last = x.ndim - 1
+MANY = 1024         # elements from which a kernel reads what there is to read
+
+
+def _weighed(x: Any, d: int, axis: Axis, kind: str, align: bool, smooth: bool, back: bool) -> Any:
+    """Axis d of x through the linear map of an axis, or its transpose."""
+    kernel = generated("taps") if x.size >= MANY else None
+    if kernel is not None:
+        found = kernel(x, *_taps(axis, kind, align, smooth, back, x.dtype), d)
+        if found is not NotImplemented:
+            return found
+    matrix = _matrix(axis, kind, align, smooth, x.dtype)
+    matrix, last = matrix.T if back else matrix, x.ndim - 1
     if d == last:
         return np.matmul(x, matrix.T)
     return np.moveaxis(np.matmul(np.moveaxis(x, d, last), matrix.T), last, d)
@@ -149,8 +187,8 @@ def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) ->
     def run(given: Any, *, axes: tuple[Axis, ...], align: bool, back: bool) -> Any:
         x = given
         copies = kind in ("nearest", "exact")
-        # whole rows are copied last and added first
-        order = reversed(range(len(axes))) if copies and not back else range(len(axes))
+        # whole rows are made last and added first
+        order = reversed(range(len(axes))) if not back else range(len(axes))
         for i in order:
             axis = n, out, scale = axes[i]
             d = 2 + i
@@ -158,8 +196,7 @@ def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) ->
                 at = _nearest(axis, kind == "exact")
                 x = _gathered(x, d, at, n) if back else _read(x, d, at)
             elif n != out or scale is not None or kind == "cubic":
-                m = _matrix(axis, kind, align, smooth, x.dtype)
-                x = _along(x, d, m.T if back else m)
+                x = _weighed(x, d, axis, kind, align, smooth, back)
         return given.copy() if x is given else np.ascontiguousarray(x)
 
     @following(0)
