@@ -312,7 +312,9 @@ def result_type(operands: Iterable[Any]) -> np.dtype[Any]:
         if out is None:
             out = c
         elif category(c) > category(out):
-            out = _join(out, c) if category(c) == 3 and category(out) == 2 else c
+            if category(c) == 3 and category(out) == 2:     # as wide as the floats it meets
+                c = complex128.dtype if out == F64 else complex64.dtype
+            out = c
     if out is None:
         raise DTypeError("result_type needs at least one operand")
     return out

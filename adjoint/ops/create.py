@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray, inverse
-from adjoint.base.dtypes import default_dtype, default_of, fitting, is_inexact, of_numpy, to_numpy
+from adjoint.base.dtypes import (
+    default_dtype,
+    default_of,
+    fitting,
+    is_inexact,
+    of_numpy,
+    promote_dtypes,
+    to_numpy,
+)
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError, StructureError
 from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.rehearsal import call, rehearsal
@@ -27,6 +35,8 @@ def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
         return tuple(given)
     if len(args) == 1 and not isinstance(args[0], (int, np.integer)):
         only = args[0]
+        if isinstance(only, (Tensor, np.ndarray)) and not only.shape:
+            only = (only,)
         if not isinstance(only, Iterable):
             raise DTypeError(f"a size must be an int or several, got {type(only).__name__}")
         args = only.tolist() if isinstance(only, (Tensor, np.ndarray)) else tuple(only)
@@ -128,12 +138,21 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
             warn_as_pytorch("Creating a tensor from a list of numpy.ndarrays is extremely slow. "
                             "Please consider converting the list to a single numpy.ndarray with "
                             "numpy.array() before converting to a tensor.", once=True)
-        return array
+        return array.astype(_joint(plain), copy=False)
     if array.dtype.kind == "c":
         return array.astype(default_of("c"))
     if array.dtype.kind == "f" or array.size == 0:
         return array.astype(default_dtype())
     return array.astype(np.int64) if array.dtype.kind in "iu" else array
+
+
+def _joint(data: Any) -> np.dtype[Any]:
+    """The dtype of NumPy's numbers and Python's together: Python's weigh as tensors of them do."""
+    kinds = {d.dtype if isinstance(d, (np.generic, np.ndarray)) else
+             _joint(d) if isinstance(d, (list, tuple)) else
+             default_of(np.dtype(type(d)).kind)
+             for d in data}
+    return promote_dtypes(*kinds) if kinds else default_dtype()
 
 
 def _mixed(data: Any) -> bool:
@@ -173,7 +192,10 @@ def _no_dtype(data: Any, first: Any) -> Exception:
 def _plain(data: Any) -> Any:
     """Nested sequences with tensors inside, as nested lists of numbers."""
     if isinstance(data, Tensor):
-        return data.array if data.array.ndim else data.array[()]
+        if data.array.size != 1:
+            raise ArgumentError("only one element tensors can be converted to Python scalars: an "
+                                f"element has shape {list(data.shape)}; use stack([...])")
+        return data.array.reshape(())[()]
     if isinstance(data, (list, tuple)) and any(isinstance(d, (Tensor, list, tuple)) for d in data):
         return [_plain(d) for d in data]
     if isinstance(data, range):

@@ -10,6 +10,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import BOOL, F32, F64, lacking
+from adjoint.base.errors import DTypeError
 from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.kernels import expr as ex
@@ -93,6 +94,19 @@ addcdiv_op = pointwise(
     refuses={"biu": NO_INTEGER_DIVISION})
 add_scaled = pointwise("add_scaled", lambda a, b, *, alpha: a + alpha * b, node="AddBackward0")
 sub_scaled = pointwise("sub_scaled", lambda a, b, *, alpha: a - alpha * b, node="SubBackward0")
+ONE_BOOLEAN = ("Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+               "trying to invert a mask, use the `~` or `logical_not()` operator instead.")
+
+
+def _no_boolean(arrays: Any) -> Any:
+    """Operands of a difference: 1 - mask is refused in words, as ~mask was meant."""
+    found = [type(a) is bool or getattr(a, "dtype", None) is BOOL for a in arrays]
+    if True in found and not all(found):            # two of them: refused by the shape rule
+        raise DTypeError(ONE_BOOLEAN)
+    return promote(arrays)
+
+
+sub.op.prepare = sub_scaled.op.prepare = _no_boolean
 
 # ------------------------------------------------------------------ exponentials, roots, trig
 exp = pointwise("exp", lambda x: exp_(x), kind="float", why={"out": "d exp(x) = exp(x) = out"})
