@@ -382,7 +382,7 @@ def adaptive_max_pool_forward(x: Array, out: Spatial) -> tuple[Array, Array]:
     grid = np.arange(math.prod(space)).reshape(space)
     for where in np.ndindex(*sizes):
         box = tuple(slice(*bins[axis][i]) for axis, i in enumerate(where))
-        part = x[(slice(None), slice(None), *box)].reshape(*x.shape[:2], -1)
+        part = x[(slice(None), slice(None), *box)].reshape(*x.shape[:2], math.prod(grid[box].shape))
         winner = part.argmax(axis=2)
         target = (slice(None), slice(None), *where)
         best[target] = np.take_along_axis(part, winner[..., None], 2)[..., 0]

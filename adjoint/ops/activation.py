@@ -8,7 +8,7 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import finfo, is_inexact, scalar_type
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.inplace import inplace as write_inplace
 from adjoint.core.modes import warn
 from adjoint.core.op import op
@@ -315,6 +315,10 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
     """
     if eps != 1e-10:
         warn("`eps` parameter is deprecated and has no effect.")
+    if dtype_of(logits).kind in "biu":
+        raise DTypeError("Exponential distribution is a continuous probability distribution. dtype "
+                         "must be a floating point but you specified "
+                         f"{scalar_type(dtype_of(logits))} (the logits of gumbel_softmax)")
     draw = drawn(tuple(logits.shape), lambda s, shape: -np.log(
         exponential(s, shape, 1.0).astype(dtype_of(logits))))
     soft = softmax(p.div(p.add(logits, draw if draw.level else draw.array), tau), dim)

@@ -1,6 +1,7 @@
 """Public indexing: `x[...]`, `x[...] = v`, gather, scatter and their kin."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -546,10 +547,10 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     need("one_hot", tensor, argument="tensor")
     if dtype_of(tensor) != I64:
         raise DTypeError("one_hot is only applicable to index tensor of type LongTensor.")
-    if num_classes < 0:
+    if num_classes <= 0 and not math.prod(tensor.shape):
+        raise ArgumentError("Can not infer total number of classes from empty tensor.")
+    if num_classes == -1:
         found = value(tensor, "one_hot without num_classes")
-        if not found.size:
-            raise ArgumentError("Can not infer total number of classes from empty tensor.")
         num_classes = int(found.max()) + 1
     array = raw(tensor)
     if isinstance(array, MetaArray):

@@ -7,11 +7,12 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import F32, F64, DType, of_numpy, to_numpy, wrapped
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.errors import ArgumentError, DTypeError, MetaError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.op import op
+from adjoint.core.rehearsal import rehearsal
 from adjoint.core.tensor import OWN, Tensor, bump, named, wrap
 from adjoint.ops.api_common import cast_to
 from adjoint.ops.create import device_name, legacy
@@ -32,8 +33,8 @@ def _move(t: Tensor, where: str) -> Tensor:
         return t
     if where == "meta":
         return to_meta(t)
-    raise ArgumentError("Cannot copy out of meta tensor; no data! A meta tensor has no values to "
-                        "bring to the cpu: use torch.empty_like(t, device='cpu') and fill it")
+    raise MetaError("Cannot copy out of meta tensor; no data! A meta tensor has no values to "
+                    "bring to the cpu: use torch.empty_like(t, device='cpu') and fill it")
 
 
 def to_meta(t: Tensor) -> Tensor:
@@ -207,6 +208,8 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
             and writes.touch(self, "copy_") is not None):
         np.copyto(mine, its)
         return self
+    if type(its) is MetaArray and isinstance(mine, np.ndarray) and rehearsal.get() is None:
+        _move(src, "cpu")
     if its.dtype.kind == "c" and mine.dtype.kind not in "cb":
         warn("Casting complex values to real discards the imaginary part; take .real or .abs() "
              "where that is meant.")

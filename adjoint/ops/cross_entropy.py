@@ -511,9 +511,9 @@ def _same_weight(name: str, x: Any, weight: Any) -> None:
 def _check_classes(name: str, x: Any, target: Any, weight: Any) -> None:
     shape, want = tuple(x.shape), tuple(target.shape)
     if not shape:
-        raise ShapeError(f"{name}(): input must have at least one axis, got a 0-d tensor")
+        raise ShapeError(f"{name}(): Expected 1 or more dimensions (got 0) in the input")
     expected = (shape[0], *shape[2:]) if len(shape) > 1 else ()
-    if want != expected:
+    if want != expected and (name == "nll_loss" or len(shape) > 1 or want != (1,)):
         if len(shape) > 1 and want and want[:1] != shape[:1]:
             raise ShapeError(f"Expected input batch_size ({shape[0]}) to match target batch_size "
                              f"({want[0]}). ({name}: input {list(shape)}, target {list(want)})")
@@ -524,7 +524,7 @@ def _check_classes(name: str, x: Any, target: Any, weight: Any) -> None:
                 if len(shape) < 3 < len(want) + 2 else "")
         raise ShapeError(f"{many}{name}(): Expected target size {list(expected)}, got {list(want)} "
                          f"for input {list(shape)}")
-    if dtype_of(target).kind not in "iu":
+    if dtype_of(target) not in (np.int64, np.uint8):
         raise DTypeError(f"{name}(): expected target dtype to be Long or Byte, but got "
                          f"{scalar_type(dtype_of(target))}: a target of class indices in int64, or "
                          "of probabilities in the input's shape")

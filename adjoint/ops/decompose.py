@@ -536,7 +536,7 @@ def _expm(a: Any, /) -> Any:
     if not a.size:
         return a.copy()
     size = np.abs(a).sum(-2).max(-1)
-    power = np.maximum(0, np.ceil(np.log2(np.maximum(size, 1e-300) / 5.371920351148152)))
+    power = np.maximum(0, np.ceil(np.log2(np.maximum(size, 1e-30) / 5.371920351148152)))
     power = np.where(np.isfinite(power), power, 0).astype(int)
     x = a / (2.0 ** power)[..., None, None]
     eye = np.broadcast_to(np.eye(a.shape[-1]), a.shape)

@@ -7,7 +7,13 @@ import numpy as np
 
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import is_inexact, of_numpy, scalar_type
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import (
+    ArgumentError,
+    AssertedError,
+    DTypeError,
+    IndexOutOfRange,
+    ShapeError,
+)
 from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
@@ -140,7 +146,7 @@ def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = 
     pad = -1
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
-            raise ArgumentError("Padding_idx must be within num_embeddings: got "
+            raise AssertedError("Padding_idx must be within num_embeddings: got "
                                 f"{padding_idx} for {rows} rows")
         pad = padding_idx % rows
     if max_norm is not None:

@@ -13,6 +13,7 @@ from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import (
     I64,
     of_numpy,
+    result_type,
     scalar_type,
 )
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
@@ -60,7 +61,7 @@ from adjoint.ops.pointwise import (
 from adjoint.ops.public import planned, typed
 from adjoint.ops.reduce import kept, mean_all_op, sum_all_op, sum_op
 from adjoint.ops.reduced import reduced_op
-from adjoint.ops.shape import expand_op, lift_all, reshape, unsqueeze_op
+from adjoint.ops.shape import expand_op, lift_all, normalize_dim, reshape, unsqueeze_op
 
 mse_op = pointwise("mse_loss_each", lambda x, y: (x - y) * (x - y), node="MseLossBackward0")
 l1_op = pointwise("l1_loss", lambda gap: abs_(gap), node="AbsBackward0")
@@ -213,12 +214,18 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
         raise ShapeError(f"Using a target size ({list(target.shape)}) that is different to the "
                          f"input size ({list(input.shape)}) is deprecated. Please ensure they have "
                          "the same size.")
-    p = raw(input)
-    if type(p) is MetaArray:
-        call(_outside, p, otherwise=bool)
-    elif isinstance(p, np.ndarray) and p.size and not getattr(input, "level", 0) and _outside(p):
-        raise ArgumentError("all elements of input should be between 0 and 1; for logits use "
-                            "binary_cross_entropy_with_logits")
+    if dtype_of(target) != dtype_of(input):
+        raise DTypeError(f"Found dtype {scalar_type(dtype_of(target))} but expected "
+                         f"{scalar_type(dtype_of(input))}: binary_cross_entropy takes a target of "
+                         "the input's dtype")
+    for name, given in (("input", input), ("target", target)):
+        p = raw(given)
+        if type(p) is MetaArray:
+            call(_outside, p, otherwise=bool)
+        elif isinstance(p, np.ndarray) and p.size and not getattr(given, "level", 0) and (
+                _outside(p)):
+            raise ArgumentError(f"all elements of {name} should be between 0 and 1; for logits use "
+                                "binary_cross_entropy_with_logits")
     return losses(bce_op, reduction, input, target, weight=weight)
 
 
@@ -483,10 +490,12 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     need("cosine_similarity", x1, x2)
     need_kernel("expected common dtype to be floating point, yet common dtype is {}", "biuc",
                 x1, x2)
+    kind = result_type([raw(x1), raw(x2)]) if dtype_of(x1) != dtype_of(x2) else dtype_of(x1)
+    x1, x2 = (t if dtype_of(t) == kind else cast(t, dtype=kind) for t in (x1, x2))
     rank = max(len(x1.shape), len(x2.shape))
     if not rank:
         return reshape(cosine_similarity(reshape(x1, (1,)), reshape(x2, (1,)), 0, eps), ())
-    d = (dim % rank,)
+    d = (normalize_dim(dim, rank),)
     shape = broadcast_shapes("cosine_similarity", x1, x2)
     a, b = (t if tuple(t.shape) == shape else expand_op(t, shape=shape) for t in (x1, x2))
     na, nb = (clamp_min(norm_op(t, p=2.0, dim=d, keepdim=True), low=eps) for t in (a, b))

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import BOOL, is_inexact
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.dtypes import BOOL, is_inexact, of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -42,10 +43,17 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     need("bilinear", input1, input2, weight)
     need_kernel("bmm", "b", input1)
     k, i, j = weight.shape
-    if input1.shape[-1] != i or input2.shape[-1] != j:
-        raise ShapeError(f"bilinear(): input1 size {input1.shape[-1]} and input2 size "
-                         f"{input2.shape[-1]} do not match weight {list(weight.shape)}")
+    for name, x, size in (("input1", input1, i), ("input2", input2, j)):
+        if x.shape[-1] != size:
+            raise ShapeError(f"bilinear(): {name} size does not match weight size: got "
+                             f"{x.shape[-1]} but expected {size} (weight {list(weight.shape)})")
+    if bias is not None and tuple(bias.shape) != (k,):
+        raise ShapeError("bilinear(): bias size does not match weight size: got "
+                         f"{list(bias.shape)} but expected {k} (weight {list(weight.shape)})")
     lead = tuple(input1.shape[:-1])
+    if lead != tuple(input2.shape[:-1]):
+        raise ShapeError("bilinear(): input batch dimensions do not match: got input1 "
+                         f"{list(input1.shape)} and input2 {list(input2.shape)}")
     n = math.prod(lead)
     a, b = reshape(input1, (n, i)), reshape(input2, (n, j))
     table = reshape(permute_op(weight, dims=(1, 0, 2)), (i, k * j))
@@ -61,6 +69,8 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
 def pdist(input: Any, p: float = 2.0) -> Any:
     """The p-norm distances of all pairs of rows i < j."""
     need_kernel("pdist only supports floating-point dtypes", "biuc", input)
+    if p < 0:
+        raise ArgumentError(f"pdist only supports non-negative p values, got {p}")
     if len(input.shape) != 2:
         raise ShapeError(f"pdist only supports 2D tensors, got: {len(input.shape)}D")
     n = input.shape[0]
@@ -83,8 +93,10 @@ def _bags(index: Any, offsets: Any, include_last: bool) -> tuple[Any, int]:
     if len(at) and at[-1] > index.size:
         raise ArgumentError(f"offsets[-1] can not be greater than input's length {index.size} but "
                             f"got offsets[-1] of {at[-1]}")
-    bags = len(at) - 1 if include_last else len(at)
-    return np.searchsorted(at[:bags], np.arange(index.size), "right") - 1, bags
+    if include_last and not len(at):
+        raise ArgumentError("include_last_offset: number of offset should be at least 1")
+    bags = len(at) - 1 if include_last else len(at)     # (what follows the last offset is in none)
+    return np.searchsorted(at, np.arange(index.size), "right") - 1, bags
 
 
 def _bag_index(input: Any, offsets: Any, mode: str, sparse: bool, scale_grad_by_freq: bool,
@@ -129,9 +141,19 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
     mode "max".
     """
     need("embedding_bag", input, weight)
+    if dtype_of(weight).kind == "i" and is_inexact(dtype_of(input)):
+        warn_as_pytorch("Argument order of nn.functional.embedding_bag was changed. Usage "
+                        "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
+                        "`embedding_bag(input, weight, ...)`.")
+        input, weight = weight, input
     need_kernel("Expected tensor for argument #1 'weight' to have one of the following scalar "
                 "types: Half, BFloat16, Float, Double; but got {} instead", "biuc", weight)
     index = _bag_index(input, offsets, mode, sparse, scale_grad_by_freq, per_sample_weights)
+    if per_sample_weights is not None and dtype_of(per_sample_weights) != dtype_of(weight):
+        raise DTypeError("Expected tensor for argument #1 'weight' to have the same type as tensor "
+                         "for argument #1 'per_sample_weights'; but type "
+                         f"{of_numpy(dtype_of(weight))} does not equal "
+                         f"{of_numpy(dtype_of(per_sample_weights))} (embedding_bag)")
     if index.ndim == 2 and index.size and padding_idx is None and mode != "max":    # equal bags
         rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
         if per_sample_weights is not None:
@@ -144,10 +166,9 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
         if not -rows <= padding_idx < rows:
             raise ArgumentError("padding_idx must be within the number of embeddings, "
                                 f"{-rows} through {rows - 1}, but got {padding_idx}")
-        keep = flat != padding_idx % weight.shape[0]
-        kept = np.flatnonzero(keep)
+        kept = np.flatnonzero((flat != padding_idx % weight.shape[0]) & (bag < bags))
     else:
-        kept = np.arange(flat.size)
+        kept = np.flatnonzero(bag < bags)
     bag = bag[kept]
     rows = embedding(flat[kept], weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
     if mode == "max":

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.dtypes import is_of, of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32, widened
 from adjoint.core.modes import warn
 from adjoint.core.op import op
+from adjoint.core.tensor import Size
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import (
     dtype_of,
@@ -26,7 +28,7 @@ from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import (
     add,
     cast,
-    clamp_op,
+    eq,
     floor,
     ge,
     hardtanh_op,
@@ -98,8 +100,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
         return _constant(input, pairs, 0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
-    if mode in ("reflect", "replicate"):
-        need_kernel(f"{mode.rstrip('e')}ion_pad{len(pad) // 2}d", "b", input)
+    _check_padding(input, pairs, len(pad) // 2, mode)
     x = input if mode == "circular" else widened(input)[0]
     if mode == "circular" and any(min(p) < 0 for p in pairs):
         x = _constant(x, [(min(a, 0), min(b, 0)) for a, b in pairs], 0)
@@ -110,13 +111,37 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     return x if mode == "circular" else in_format_of(x, input)
 
 
+def _check_padding(x: Any, pairs: list[tuple[int, int]], axes: int, mode: str) -> None:
+    """Refuse inputs of other numbers of axes, or too small, for padding by an image's own rows."""
+    shape, rank = tuple(x.shape), len(x.shape)
+    if not 1 <= axes <= 3 or rank not in (axes + 1, axes + 2):
+        raise NotImplementedError(
+            f"Padding size {2 * axes} is not supported for {rank}D input tensor.\nSupported "
+            "combinations for non-constant padding:\n"
+            "  - 2D or 3D input: padding size = 2 (pads last dimension)\n"
+            "  - 3D or 4D input: padding size = 4 (pads last 2 dimensions)\n"
+            "  - 4D or 5D input: padding size = 6 (pads last 3 dimensions)")
+    if mode == "circular":
+        return
+    need_kernel(f"{mode.rstrip('e')}ion_pad{axes}d", "b", x)
+    if 0 in shape[rank - axes - 1:]:
+        raise ShapeError(f"Expected {axes + 1}D or {axes + 2}D (batch mode) tensor with possibly 0 "
+                         "batch size and other non-zero dimensions for input, but got: "
+                         f"{list(shape)}")
+    sizes = [n + a + b for n, (a, b) in zip(shape, pairs, strict=True)][-axes:]
+    if min(sizes) < 1:
+        was, now = (" ".join(f"{c}: {n}" for c, n in zip("DHW"[-axes:], found, strict=True))
+                    for found in (shape[-axes:], sizes))
+        raise ShapeError(f"input ({was}) is too small. Calculated output {now}")
+
+
 def _constant(x: Any, pairs: list[tuple[int, int]], value: Any) -> Any:
     for d, (a, b) in enumerate(pairs):
         low, high = max(-a, 0), max(-b, 0)
         if low or high:
             if x.shape[d] < low + high:
-                raise ShapeError(f"pad: cannot crop {low + high} elements from axis {d} of size "
-                                 f"{x.shape[d]}")
+                raise ShapeError("narrow(): length must be non-negative. pad: cannot crop "
+                                 f"{low + high} elements from axis {d} of size {x.shape[d]}")
             x = narrow_op(x, dim=d, start=low, length=x.shape[d] - low - high)
     return constant_pad_op(x, pads=tuple((max(a, 0), max(b, 0)) for a, b in pairs), value=value)
 
@@ -152,8 +177,24 @@ def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:
 
     Positions run from -1 to 1; x is the first of the last axis.
     """
+    need("affine_grid", theta)
     align_corners = _corners("affine_grid", align_corners)
-    space, kind = tuple(int(s) for s in size)[2:], dtype_of(theta)
+    size, kind = tuple(int(s) for s in size), dtype_of(theta)
+    if not is_of(kind, "f"):
+        raise ArgumentError(f"Expected theta to have floating point type, but got {of_numpy(kind)}")
+    if len(size) not in (4, 5):
+        raise NotSupported("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine "
+                           f"transforms, respectively. Got size {size}.")
+    space = size[2:]
+    rows = len(space)
+    if len(theta.shape) != 3 or tuple(theta.shape[1:]) != (rows, rows + 1):
+        raise ArgumentError(f"Expected a batch of {rows}D affine matrices of shape Nx{rows}x"
+                            f"{rows + 1} for size {size}. Got {Size(theta.shape)}.")
+    if min(size) <= 0:
+        raise ArgumentError(f"Expected non-zero, positive output size. Got {size}")
+    if theta.shape[0] != size[0]:
+        raise ShapeError(f"affine_grid: theta holds {theta.shape[0]} matrices for a batch of "
+                         f"{size[0]} (size {size})")
     axes = []
     for n in space:
         line = spaced(-1, 1, n, kind) if n > 1 else np.zeros(1, kind)
@@ -172,7 +213,7 @@ def _unnormalize(g: Any, n: int, align: bool) -> Any:
 
 def _reflect(x: Any, low: float, high: float) -> Any:
     """Positions reflected at low and high until they lie between."""
-    from adjoint.ops.pointwise import abs_op, eq, fmod
+    from adjoint.ops.pointwise import abs_op, fmod
     span = high - low
     if span <= 0:
         return mul(x, 0.0)
@@ -184,13 +225,12 @@ def _reflect(x: Any, low: float, high: float) -> Any:
 
 
 def _place(x: Any, n: int, padding: str, align: bool) -> Any:
-    """Positions moved inside; the borders themselves pass no gradient on, as in PyTorch."""
-    if padding == "border":
-        return hardtanh_op(x, low=0.0, high=n - 1.0)
+    """Positions moved inside, nan to 0; the borders themselves pass no gradient on."""
+    if padding == "zeros":
+        return x
     if padding == "reflection":
         x = _reflect(x, 0.0, n - 1.0) if align else _reflect(x, -0.5, n - 0.5)
-        return hardtanh_op(x, low=0.0, high=n - 1.0)
-    return x
+    return hardtanh_op(where_op(eq(x, x), x, 0.0), low=0.0, high=n - 1.0)    # nan: the first
 
 
 def _read(x: Any, corners: list[Any], space: Shape) -> Any:
@@ -200,7 +240,7 @@ def _read(x: Any, corners: list[Any], space: Shape) -> Any:
     for at, n in zip(corners, space, strict=True):
         here = logical_and(ge(at, 0.0), le(at, n - 1.0))
         inside = here if inside is None else logical_and(inside, here)
-        safe = cast(clamp_op(at, low=0.0, high=n - 1.0), dtype=np.dtype(np.int64))
+        safe = cast(where_op(here, at, 0.0), dtype=np.dtype(np.int64))
         flat = safe if flat is None else add(mul(flat, n), safe)     # floats have no such integers
     index = flat
     n, c = x.shape[:2]
@@ -208,6 +248,39 @@ def _read(x: Any, corners: list[Any], space: Shape) -> Any:
     planes = reshape(x, (n, c, math.prod(space)))
     found = gather_op(planes, expand_op(unsqueeze_op(index, dim=1), shape=(n, c, p)), dim=2)
     return where_op(unsqueeze_op(inside, dim=1), found, 0.0)
+
+
+def _check_samples(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
+    """Refuse arguments of `grid_sample` that do not fit."""
+    if mode not in ("bilinear", "nearest", "bicubic"):
+        raise ArgumentError("nn.functional.grid_sample(): expected mode to be 'bilinear', "
+                            f"'nearest' or 'bicubic', but got: '{mode}'")
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise ArgumentError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', "
+                            f"'border', or 'reflection', but got: '{padding_mode}'")
+    dims = len(input.shape) - 2
+    sizes = f"{list(input.shape)} and {list(grid.shape)}"
+    if grid.shape[:1] != input.shape[:1]:
+        raise ShapeError("grid_sampler(): expected grid and input to have same batch size, but got "
+                         f"input with sizes {list(input.shape)} and grid with sizes "
+                         f"{list(grid.shape)}")
+    if dims not in (2, 3) or len(grid.shape) != dims + 2:
+        raise ShapeError("grid_sampler(): expected 4D or 5D input and grid with same number of "
+                         f"dimensions, input (N, C, H, W) and grid (N, H', W', 2), or one axis "
+                         f"more of each, but got input and grid with sizes {sizes}")
+    if grid.shape[-1] != dims:
+        raise ShapeError(f"grid_sampler(): expected grid to have size {dims} in last dimension, "
+                         f"but got grid with sizes {list(grid.shape)} (input {list(input.shape)})")
+    empty = [d for d in range(2, dims + 2) if not input.shape[d]]
+    if empty:
+        raise ShapeError("grid_sampler(): expected input to have non-empty spatial dimensions, but "
+                         f"input has sizes {list(input.shape)} with dimension {empty[0]} being "
+                         "empty")
+    if mode == "bicubic" and dims == 3:
+        raise ArgumentError("grid_sampler(): bicubic interpolation only supports 4D input")
+    if dtype_of(input) != dtype_of(grid):
+        raise DTypeError("grid_sampler(): expected input and grid to have same dtype, but input "
+                         f"has {of_numpy(dtype_of(input))} and grid has {of_numpy(dtype_of(grid))}")
 
 
 @in_float32
@@ -220,20 +293,9 @@ def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str
     need("grid_sample", input, grid)
     need_kernel("grid_sampler_2d_cpu_kernel_impl", "biuc" if len(input.shape) == 4 else "biu",
                 input)
+    _check_samples(input, grid, mode, padding_mode)
     align_corners = _corners("grid_sample", align_corners)
     dims = len(input.shape) - 2
-    if dims not in (2, 3) or len(grid.shape) != dims + 2 or grid.shape[-1] != dims:
-        raise ShapeError(f"grid_sampler(): expected input (N, C, H, W) and grid (N, H', W', 2), or "
-                         f"one axis more of each, got {list(input.shape)} and {list(grid.shape)}")
-    if grid.shape[0] != input.shape[0]:
-        raise ShapeError("grid_sampler(): expected grid and input to have same batch size, but got "
-                         f"{list(input.shape)} and {list(grid.shape)}")
-    if mode not in ("bilinear", "nearest", "bicubic") or mode == "bicubic" and dims == 3:
-        raise ArgumentError(f"nn.functional.grid_sample(): unknown mode {mode!r} for {dims + 2}-d "
-                            "input")
-    if padding_mode not in ("zeros", "border", "reflection"):
-        raise ArgumentError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', "
-                            f"'border', or 'reflection', but got: '{padding_mode}'")
     align = bool(align_corners)
     space = tuple(input.shape[2:])
     n, c = input.shape[:2]
@@ -344,8 +406,12 @@ def channel_shuffle(input: Any, groups: int) -> Any:
     """Channels of (N, C, ...) dealt out: group by group becomes one of each group."""
     _planes("channel_shuffle", input)
     n, c, *rest = input.shape
+    if groups <= 0:
+        raise ArgumentError("Number of groups to divide channels in must be positive. Value of "
+                            f"groups:{groups}")
     if c % groups:
-        raise ShapeError(f"channel_shuffle: {c} channels are not divisible by groups={groups}")
+        raise ShapeError(f"Number of channels must be divisible by groups. Got {c} channels and "
+                         f"{groups} groups.")
     x = transpose_op(reshape(input, (n, groups, c // groups, *rest)), dim0=1, dim1=2)
     return in_format_of(reshape(x, tuple(input.shape)), input)
 
@@ -357,8 +423,10 @@ def _patches(space: Shape, kernel: Shape, dilation: Shape, padding: Shape,
     counts = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(
         padded, dilation, kernel, stride, strict=True)]
     if min(counts) < 1:
-        raise ShapeError(f"unfold: the kernel {list(kernel)} (dilation {list(dilation)}) is larger "
-                         f"than the padded input {list(padded)}")
+        raise ShapeError(f"Given input with spatial size {space}, kernel_size={kernel}, dilation="
+                         f"{dilation}, padding={padding}, calculated shape of the array of sliding "
+                         f"blocks as {tuple(max(n, 0) for n in counts)}, but its components must "
+                         "be at least one.")
     rows = np.arange(kernel[0])[:, None] * dilation[0] + np.arange(counts[0]) * stride[0]
     cols = np.arange(kernel[1])[:, None] * dilation[1] + np.arange(counts[1]) * stride[1]
     at = rows[:, None, :, None] * padded[1] + cols[None, :, None, :]
@@ -395,8 +463,9 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     need_kernel("im2col_out_cpu", "iu", input)
     single = len(input.shape) == 3
     x = unsqueeze_op(input, dim=0) if single else input
-    if len(x.shape) != 4:
-        raise ShapeError(f"unfold: Expected 3D or 4D (batch mode) tensor, got {list(input.shape)}")
+    if len(x.shape) != 4 or not all(x.shape[1:]):
+        raise ShapeError("unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size "
+                         f"and other non-zero dimensions for input, but got: {list(input.shape)}")
     k, d, p, s = _blocks(kernel_size, dilation, padding, stride)
     at, padded = _patches(tuple(x.shape[2:]), k, d, p, s)
     n, c = x.shape[:2]
@@ -413,10 +482,14 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
     need("fold", input)
     single = len(input.shape) == 2
     if len(input.shape) not in (2, 3):
-        raise ShapeError("fold: expected a 2D (C·kh·kw, L) or 3D (N, C·kh·kw, L) input, got shape "
-                         f"{list(input.shape)}")
+        raise ShapeError("fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 "
+                         "batch size and non-zero dimensions for input, but got: "
+                         f"{list(input.shape)}; (C·kh·kw, L) or (N, C·kh·kw, L) is meant")
     x = unsqueeze_op(input, dim=0) if single else input
     k, d, p, s = _blocks(kernel_size, dilation, padding, stride)
+    if len(per_dim(output_size, 2)) != 2:
+        raise ArgumentError("It is expected output_size equals to 2, but got size "
+                            f"{len(output_size)}")
     h, w = per_dim(output_size, 2)
     at, padded = _patches((h, w), k, d, p, s)
     n, columns, length = x.shape

@@ -239,6 +239,8 @@ class ModuleState(ModuleTree):
             error_msgs.append(f'While copying the parameter named "{key}", expected a Tensor or '
                               f"NumPy array from checkpoint but received {type(value)}")
             return
+        if is_lazy(param) and is_lazy(value):           # neither has a shape yet
+            return
         if param.ndim == 0 and value.ndim == 1 and value.shape[0] == 1:
             value = value[0]  # scalars were saved with one axis by old versions
         if tuple(value.shape) != tuple(param.shape):
@@ -253,6 +255,11 @@ class ModuleState(ModuleTree):
                  "parameter in the current model, which is a no-op. (Did you mean to pass "
                  "`assign=True` to assign items in the state dictionary to their corresponding key "
                  "in the module instead of copying them in place?)")
+
+        if value.is_meta and not param.is_meta and not assign:
+            error_msgs.append(f'While copying the parameter named "{key}", a tensor on the meta '
+                              "device was found: Cannot copy out of meta tensor; no data!")
+            return
 
         def put() -> None:
             with no_grad():
