@@ -55,7 +55,7 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setattr(conv_run, "_LEAST", 0)
     if request.param == "few":
         monkeypatch.setattr(conv_few, "_LEAST", 0)
-        monkeypatch.setattr(conv_few, "_FEWEST", 16)
+        monkeypatch.setattr(conv_few, "_SUMMED", 0)
     if request.param == "numpy":
         monkeypatch.setattr(conv_run, "supported", lambda *args: False)
         monkeypatch.setattr(conv_pool_run, "supported", lambda *args: False)

@@ -2,18 +2,20 @@
 
 The other kernels take image by image, and each reads the whole weight. Behind a network's last
 strides the maps have 1 to 16 positions and the weight megabytes: then it is read once here, for
-columns of all images. `cols[(c, tap), (n, p)]` is what position p of image n has under the tap.
+columns of all images. `cols[(c, tap), (p, n)]` is what position p of image n has under the tap: with
+the images last, what is gathered and scattered are runs of as many elements as there are images.
 """
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from adjoint.kernels import gemm
-from adjoint.kernels.conv_numpy import Array, ConvSpec, pad_space, scatter_windows, windows
+from adjoint.kernels.conv_numpy import Array, ConvSpec, places
 
 _MOST = 16              # positions up to which the copy into columns pays
-_LEAST = 1 << 20        # bytes of the weight from which it does
-_FEWEST = 2             # positions up to which it pays for the gradient of the weight too
+_LEAST = 1 << 18        # bytes of the weight from which it does
+_SUMMED = 1 << 20       # bytes of the weight from which it pays for its gradient too
 _COLUMNS = 1 << 28      # bytes of columns at most
 
 
@@ -24,42 +26,58 @@ def supported(spec: ConvSpec, itemsize: int) -> bool:
             and spec.batch * spec.depth * spec.positions * itemsize <= _COLUMNS)
 
 
+def _last(x: Array, rows: int) -> Array:
+    """`(n, rows, positions)` as `(rows, positions * n)`, in order: what follows moves runs of n."""
+    return np.ascontiguousarray(np.moveaxis(x.reshape(len(x), rows, -1), 0, 2)).reshape(rows, -1)
+
+
+def _first(rows: Array, shape: tuple[int, ...]) -> Array:
+    """`(..., n)` as `(n, ...)` of that shape."""
+    return np.ascontiguousarray(np.moveaxis(rows, -1, 0)).reshape(shape)
+
+
+def _inner(spec: ConvSpec) -> tuple[slice, ...]:
+    """The image within a padded one, `(C, *padded, N)`."""
+    return (slice(None), *[slice(a, a + s) for a, s in zip(spec.lo, spec.space, strict=True)])
+
+
 def _columns(x: Array, spec: ConvSpec) -> Array:
-    return _together(windows(pad_space(x, spec, x.dtype), spec), spec.depth)
-
-
-def _together(x: Array, rows: int) -> Array:
-    """`(n, rows, positions)` as `(rows, n * positions)`, in order."""
-    return np.ascontiguousarray(x.reshape(len(x), rows, -1).swapaxes(0, 1)).reshape(rows, -1)
+    padded = np.zeros((spec.channels, *spec.padded, spec.batch), x.dtype)
+    padded[_inner(spec)] = np.moveaxis(x, 0, -1)
+    channel, *steps, one = padded.strides
+    taps = [s * d for s, d in zip(steps, spec.dilation, strict=True)]
+    moves = [s * m for s, m in zip(steps, spec.stride, strict=True)]
+    seen = as_strided(padded, (spec.channels, *spec.kernel, *spec.out, spec.batch),
+                      (channel, *taps, *moves, one), writeable=False)
+    return np.ascontiguousarray(seen).reshape(spec.depth, -1)
 
 
 def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None) -> Array:
     """The convolution, `(N, O, *P)`."""
-    made = np.empty((spec.filters, spec.batch * spec.positions), x.dtype)
+    made = np.empty((spec.filters, spec.positions * spec.batch), x.dtype)
     kernel = np.ascontiguousarray(w).reshape(spec.filters, spec.depth)
     gemm.matmul(kernel, _columns(x, spec), made)
     if bias is not None:
         made += bias[:, None]
-    apart = made.reshape(spec.filters, spec.batch, spec.positions).swapaxes(0, 1)
-    return np.ascontiguousarray(apart).reshape(spec.batch, spec.filters, *spec.out)
+    return _first(made.reshape(-1, spec.batch), (spec.batch, spec.filters, *spec.out))
 
 
 def grad_input(ct: Array, w: Array, spec: ConvSpec) -> Array:
     """The cotangent of the input, `(N, C, *S)`."""
-    cols = np.empty((spec.depth, spec.batch * spec.positions), ct.dtype)
+    cols = np.empty((spec.depth, spec.positions * spec.batch), ct.dtype)
     kernel = np.ascontiguousarray(w).reshape(spec.filters, spec.depth)
-    gemm.matmul(kernel.T, _together(ct, spec.filters), cols)
-    shares = cols.reshape(spec.channels, *spec.kernel, spec.batch, *spec.out)
-    padded = np.zeros((spec.batch, spec.channels, *spec.padded), ct.dtype)
-    scatter_windows(np.moveaxis(shares, 1 + spec.dims, 0), padded, spec)
-    inner = tuple(slice(a, a + s) for a, s in zip(spec.lo, spec.space, strict=True))
-    return np.ascontiguousarray(padded[(slice(None), slice(None), *inner)])
+    gemm.matmul(kernel.T, _last(ct, spec.filters), cols)
+    shares = cols.reshape(spec.channels, *spec.kernel, *spec.out, spec.batch)
+    padded = np.zeros((spec.channels, *spec.padded, spec.batch), ct.dtype)
+    for where, tap in places(spec):                 # (both begin with all images)
+        padded[where[1:]] += shares[tap[1:]]
+    return _first(padded[_inner(spec)], (spec.batch, spec.channels, *spec.space))
 
 
 def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array | None:
     """The cotangent of the weight, `(O, C, *K)`; None where image by image is faster."""
-    if spec.positions > _FEWEST:
+    if spec.filters * spec.depth * x.itemsize < _SUMMED:
         return None
     out = np.empty((spec.filters, spec.depth), x.dtype)
-    gemm.matmul(_together(ct, spec.filters), _columns(x, spec).T, out)
+    gemm.matmul(_last(ct, spec.filters), _columns(x, spec).T, out)
     return out.reshape(spec.filters, spec.channels, *spec.kernel)

@@ -232,12 +232,12 @@ def grad_input(ct: Array, w: Array, spec: ConvSpec) -> Array:
 
 def scatter_windows(cols: Array, padded: Array, spec: ConvSpec) -> None:
     """Add `cols` `(n, C, *K, *P)` into `padded` `(n, C, *padded)`: the transpose of `windows`."""
-    for where, tap in _places(spec):
+    for where, tap in places(spec):
         padded[where] += cols[tap]
 
 
 @functools.lru_cache(1024)
-def _places(spec: ConvSpec) -> list[tuple[Any, Any]]:
+def places(spec: ConvSpec) -> list[tuple[Any, Any]]:
     """Where in a padded input the elements under each tap lie, and where in its windows."""
     every = slice(None), slice(None)
     return [((*every, *[slice(t * d, t * d + (p - 1) * s + 1, s) for t, d, p, s in
