@@ -25,7 +25,6 @@ MODULES = {
     "adjoint.distributed.group": "torch.distributed.distributed_c10d",
     "adjoint.distributions._transform_base": "torch.distributions.transforms",
     "adjoint.futures": "torch.jit",
-    "adjoint.nn.modules._handle": "torch.utils.hooks",
     "adjoint.nn.modules.attention": "torch.nn.modules.activation",
     "adjoint.nn.modules.script": "torch",
     "adjoint.ops.device": "torch",

@@ -62,20 +62,47 @@ class Freed:
         self.code, self.lasti = code, lasti
 
 
+class HookDict(dict[int, Any]):
+    """Hooks in order of registration (a dict that a handle can refer to weakly)."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _seen(hooks: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(hooks)
+    except TypeError:                       # a plain dict
+        return lambda: hooks
+
+
 class RemovableHandle:
-    """Returned by every `register_*hook`; `remove()` takes the hook off again."""
+    """Returned by every `register_*hook`; `remove()` takes the hook off again.
 
-    __slots__ = ("hooks_dict_ref", "id", "__weakref__")
+    Holding it keeps neither the owner nor the hook alive; as a context manager it removes the hook
+    at the end of the block. `extra_dict`: a dict, or several, with entries of the same id.
 
-    def __init__(self, hooks: dict[int, Any]) -> None:
-        self.hooks_dict_ref = weakref.ref(hooks) if isinstance(hooks, HookDict) else (lambda: hooks)
+    >>> hooks = HookDict()
+    >>> handle = RemovableHandle(hooks)
+    >>> hooks[handle.id] = print
+    >>> handle.remove(); len(hooks)
+    0
+    """
+
+    __slots__ = ("extra_dict_ref", "hooks_dict_ref", "id", "__weakref__")
+
+    def __init__(self, hooks_dict: Any, *, extra_dict: Any = ()) -> None:
+        self.hooks_dict_ref = _seen(hooks_dict)
+        extra = () if extra_dict is None else extra_dict
+        self.extra_dict_ref = tuple([_seen(d) for d in (
+            extra if isinstance(extra, (list, tuple)) else (extra,))])
         self.id = next_sequence()
 
     def remove(self) -> None:
         """Take the hook off; a second call does nothing."""
-        hooks = self.hooks_dict_ref()
-        if hooks is not None:
-            hooks.pop(self.id, None)
+        for ref in (self.hooks_dict_ref, *self.extra_dict_ref):
+            hooks = ref()
+            if hooks is not None:
+                hooks.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -83,11 +110,14 @@ class RemovableHandle:
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.hooks_dict_ref(), self.id, tuple([ref() for ref in self.extra_dict_ref])
 
-class HookDict(dict[int, Any]):
-    """Hooks in order of registration (a dict that a handle can refer to weakly)."""
-
-    __slots__ = ("__weakref__",)
+    def __setstate__(self, saved: tuple[Any, ...]) -> None:
+        hooks, self.id, extra = saved
+        self.hooks_dict_ref, *rest = [_seen(HookDict() if d is None else d)
+                                      for d in (hooks, *extra)]
+        self.extra_dict_ref = tuple(rest)
 
 
 def add_hook(owner: Any, name: str, hook: Any) -> RemovableHandle:

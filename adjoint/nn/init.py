@@ -243,7 +243,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     normal_(tensor, 0.0, std, generator)
     values = tensor.array.copy()
     for column in range(cols):
-        values[_core.randperm(rows, generator=generator).array[:zeros], column] = 0
+        values[_core.randperm(rows).array[:zeros], column] = 0      # (PyTorch's generator too)
     return _put(tensor, values)
 
 

@@ -59,6 +59,17 @@ class UninitializedTensorMixin:
         """The dtype that the values will have."""
         return self._later
 
+    @property
+    def data(self) -> Any:
+        """An empty tensor of the dtype: there are no values yet."""
+        return wrap(np.empty(0, dtypes.to_numpy(self._later)))
+
+    def share_memory_(self) -> Any:
+        """Raises: there is no memory to share yet."""
+        raise ArgumentError("Can't share memory on an uninitialized parameter or buffer. Call "
+                            "`forward` to initialize the parameters before calling "
+                            "`module.share_memory()`.")
+
     def convert(self, fn: Callable[[Tensor], Tensor]) -> None:
         """Let ``fn``, a conversion of tensors, choose the dtype of the values to come."""
         self._later = fn(wrap(np.empty(0, dtypes.to_numpy(self._later)))).dtype

@@ -1,6 +1,7 @@
 """What every layer checks before it computes or changes anything, and small shared helpers."""
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,9 +52,12 @@ def features(layer: Any, x: Any, size: int, name: str = "input") -> None:
         tensor_input(layer, x, name)
         fits = False
     if not fits:
+        rows = math.prod(shape[:-1])
+        product = f"mat1 and mat2 shapes cannot be multiplied ({rows}x{shape[-1]} and {size}x" \
+                  f"{layer.out_features}): " if shape and name == "input" else ""
         raise ShapeError(
-            f"{layer._get_name()}: {name} has shape {tuple(shape)}, but its last axis must be "
-            f"{size}, as in {layer}: reshape the input or change the layer's size")
+            f"{product}{layer._get_name()}: {name} has shape {tuple(shape)}, but its last axis "
+            f"must be {size}, as in {layer}: reshape the input or change the layer's size")
 
 
 def rank(layer: Any, x: Any, accepted: Sequence[int], what: str) -> None:

@@ -144,6 +144,28 @@ def _checked(answer: Any, n: int, who: str) -> tuple[Tensor | None, ...]:
     return grads
 
 
+def _at_last_node(module: Any, args: tuple[Any, ...], result: Any) -> None:
+    """Put the older kind of backward hooks on the node that made the (first) result."""
+    while not isinstance(result, Tensor):
+        if not isinstance(result, (dict, tuple, list)) or not result:
+            return
+        result = next((v for v in result.values() if isinstance(v, Tensor)), None) if isinstance(
+            result, dict) else result[0]
+    node = result.grad_fn
+    if node is None or not module._backward_hooks:
+        return
+    for hook in module._backward_hooks.values():
+        node.register_hook(partial(hook, module))
+    known = {a.grad_fn for a in args if isinstance(a, Tensor) and a.grad_fn is not None}
+    leaves = {id(a) for a in args if isinstance(a, Tensor)}
+    if any(f is not None and f not in known and id(getattr(f, "variable", None)) not in leaves
+           for f, _ in node.next_functions):
+        warnings.warn("Using a non-full backward hook when the forward contains multiple autograd "
+                      "Nodes is deprecated and will be removed in future versions. This hook will "
+                      "be missing some grad_input. Please use register_full_backward_hook to get "
+                      "the documented behavior.", FutureWarning, stacklevel=4)
+
+
 # a module's identity -> a weak reference to it, and its name as it was seen last from a module
 # above it, in parts and whole
 _names: dict[int, tuple[Any, list[str], str]] = {}
@@ -190,6 +212,7 @@ class ModuleHooks:
     _forward_hooks_always_called: HookTable
     _backward_pre_hooks: HookTable
     _backward_hooks: HookTable
+    _is_full_backward_hook: bool | None = None
     forward: Callable[..., Any]
 
     def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False,
@@ -244,9 +267,24 @@ class ModuleHooks:
         gradient; a returned tuple replaces it. Works for modules whose output is a tensor or a
         tuple of tensors.
         """
+        self._one_kind(True)
         return add_hook(self._backward_hooks, hook, prepend=prepend)
 
-    register_backward_hook = register_full_backward_hook
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, grad_input, grad_output)`` at the last node of the forward alone.
+
+        The older kind: ``grad_input`` is what that node sends on, parameters' gradients
+        included. ``register_full_backward_hook`` gives the gradients of the module's inputs.
+        """
+        self._one_kind(False)
+        return add_hook(self._backward_hooks, hook)
+
+    def _one_kind(self, full: bool) -> None:
+        if self._is_full_backward_hook is (not full):
+            raise AutogradError("Cannot use both regular backward hooks and full backward hooks on "
+                                f"a single Module. Please use only one of them "
+                                f"({type(self).__name__}).")
+        self._is_full_backward_hook = full
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and every hook that is registered."""
@@ -279,6 +317,8 @@ class ModuleHooks:
                 args = backward.mark_inputs(args)
             result = self.forward(*args, **kwargs)
             result = self._run_forward_hooks(args, kwargs, result, called)
+            if self._is_full_backward_hook is False:
+                _at_last_node(self, args, result)
             return result if backward is None else backward.mark_outputs(result)
         except Exception:
             self._run_always_called(args, kwargs, called)
@@ -332,7 +372,8 @@ class ModuleHooks:
                               stacklevel=3)
 
     def _backward_call(self) -> _BackwardCall | None:
-        hooks = [*BACKWARD.values(), *self._backward_hooks.values()]
+        own = self._backward_hooks if self._is_full_backward_hook is not False else {}
+        hooks = [*BACKWARD.values(), *own.values()]
         pre_hooks = [*BACKWARD_PRE.values(), *self._backward_pre_hooks.values()]
         return _BackwardCall(self, hooks, pre_hooks) if hooks or pre_hooks else None
 

@@ -20,7 +20,7 @@ class ModuleTree:
     _non_persistent_buffers_set: set[str]
 
     # -- registration -------------------------------------------------------------------------
-    def _check_name(self, kind: str, name: object, taken: dict[str, Any]) -> None:
+    def _check_name(self, kind: str, name: object, table: str) -> None:
         if "_parameters" not in self.__dict__:
             raise AttributeError(f"cannot assign {kind} before Module.__init__() call: "
                                  "begin your __init__ with super().__init__()")
@@ -31,7 +31,7 @@ class ModuleTree:
                            "modules in the names of a state_dict")
         if name == "":
             raise KeyError(f'{kind} name can\'t be empty string ""')
-        if hasattr(self, name) and name not in taken:
+        if hasattr(self, name) and name not in self.__dict__[table]:
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -45,7 +45,7 @@ class ModuleTree:
         >>> m = ad.nn.Module(); m.register_buffer("mean", ad.zeros(3)); list(m.state_dict())
         ['mean']
         """
-        self._check_name("buffer", name, self._buffers)
+        self._check_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
                             "(Tensor or None required)")
@@ -66,11 +66,14 @@ class ModuleTree:
         >>> [n for n, _ in m.named_parameters()]
         ['w']
         """
-        self._check_name("parameter", name, self._parameters)
-        if param is not None and not isinstance(param, Parameter):
+        self._check_name("parameter", name, "_parameters")
+        if param is None:                       # (reserves the name: not announced)
+            self._parameters[name] = None
+            return
+        if not isinstance(param, Parameter):
             raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
                             "(nn.Parameter or None required)")
-        if param is not None and param.grad_fn is not None:
+        if param.grad_fn is not None:
             raise ArgumentError(
                 f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
                 "created explicitly: wrap the value in nn.Parameter(value.detach()), and compute "

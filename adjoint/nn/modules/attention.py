@@ -7,7 +7,7 @@ from typing import Any
 
 import adjoint.nn.functional as F
 from adjoint.base import dtypes
-from adjoint.base.errors import ArgumentError, AssertedError, DTypeError, ShapeError
+from adjoint.base.errors import ArgumentError, AssertedError, ShapeError
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn import _core, init
 from adjoint.nn.modules._check import empty_parameter, positive, tensor_input
@@ -21,7 +21,7 @@ __all__ = ["MultiheadAttention"]
 def additive_mask(mask: Tensor | None, name: str, like: Tensor) -> Tensor | None:
     """``mask`` as numbers to add to scores: a boolean True becomes minus infinity.
 
-    Raises DTypeError for a mask that is neither boolean nor floating.
+    Raises AssertedError for a mask that is neither boolean nor floating.
     """
     if mask is None:
         return None
@@ -30,7 +30,8 @@ def additive_mask(mask: Tensor | None, name: str, like: Tensor) -> Tensor | None
     if kind == dtypes.BOOL:
         return _core.zeros(mask.shape, dtype=like.dtype).masked_fill_(mask, -math.inf)
     if not dtypes.is_float(kind):
-        raise DTypeError(f"only bool and floating types of {name} are supported, got {mask.dtype}")
+        raise AssertedError(f"only bool and floating types of {name} are supported, got "
+                            f"{mask.dtype}")
     return mask
 
 

@@ -43,6 +43,10 @@ class LazyModuleMixin(Module):
 
     cls_to_become: type[Module] | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._make_lazy()
+
     def _make_lazy(self) -> None:
         self._load_hook = self._register_load_state_dict_pre_hook(self._lazy_load_hook)
         self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters,
@@ -92,7 +96,6 @@ class LazyLinear(LazyModuleMixin, Linear):
         self.out_features = out_features
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
-        self._make_lazy()
 
     def reset_parameters(self) -> None:
         """Draw the parameters, once they have shapes."""
@@ -227,7 +230,6 @@ class _LazyNorm(LazyModuleMixin, _NormBase):
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
             self.num_batches_tracked = _core.zeros((), dtype=_core.int64)
-        self._make_lazy()
 
     def reset_parameters(self) -> None:
         """Reset parameters and statistics, once they have shapes."""

@@ -493,6 +493,9 @@ class LSTMCell(RNNCellBase):
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
                 ) -> tuple[Tensor, Tensor]:
+        if isinstance(hx, Tensor):
+            raise StructureError("lstm_cell(): argument 'hx' (position 2) must be tuple of "
+                                 f"Tensors, not Tensor (shape {list(hx.shape)}): pass (h, c)")
         h, c = self._run(_lstm_step, input, hx, 2)
         return h, c
 

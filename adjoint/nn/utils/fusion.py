@@ -68,4 +68,8 @@ def fuse_conv_bn_eval(conv: M, bn: Any, transpose: bool = False) -> M:
 
 def fuse_linear_bn_eval(linear: M, bn: Any) -> M:
     """A copy of ``linear`` that also does what the BatchNorm after it does in evaluation mode."""
+    if bn.num_features not in (1, linear.out_features):
+        raise AssertedError("To fuse, linear.out_features == bn.num_features or bn.num_features == "
+                            f"1, got linear.out_features={linear.out_features} and "
+                            f"bn.num_features={bn.num_features}")
     return _fuse(linear, bn, False)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import adjoint.nn.functional as F
-from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
+from adjoint.base.errors import ArgumentError, IndexOutOfRange, NotSupported, ShapeError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn._core import no_grad
 from adjoint.nn.modules.module import Module
@@ -193,8 +193,8 @@ class _SpectralNorm(Module):
                  eps: float = 1e-12) -> None:
         super().__init__()
         if not -weight.ndim <= dim < weight.ndim:
-            raise ShapeError(f"Dimension out of range (expected to be in range of "
-                             f"[-{weight.ndim}, {weight.ndim - 1}] but got {dim})")
+            raise IndexOutOfRange(f"Dimension out of range (expected to be in range of "
+                                  f"[-{weight.ndim}, {weight.ndim - 1}] but got {dim})")
         if n_power_iterations <= 0:
             raise ArgumentError("Expected n_power_iterations to be positive, but got "
                                 f"n_power_iterations={n_power_iterations}")

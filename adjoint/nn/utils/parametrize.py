@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn._core import no_grad
 from adjoint.nn.modules.container import ModuleDict, ModuleList
@@ -93,9 +93,9 @@ class ParametrizationList(ModuleList):
             raise ArgumentError("A parametrization must return a tensor. Got "
                                 f"{type(got).__name__}.")
         if got.dtype != original.dtype:
-            raise DTypeError("Registering a parametrization may not change the dtype of the "
-                             "tensor, unless `unsafe` flag is enabled: it was "
-                             f"{original.dtype}, the parametrized one is {got.dtype}")
+            raise ArgumentError("Registering a parametrization may not change the dtype of the "
+                                "tensor, unless `unsafe` flag is enabled: it was "
+                                f"{original.dtype}, the parametrized one is {got.dtype}")
         if got.shape != original.shape:
             raise ShapeError("Registering a parametrization may not change the shape of the "
                              f"tensor, unless `unsafe` flag is enabled: it was "
