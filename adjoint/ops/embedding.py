@@ -8,7 +8,6 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import is_inexact, of_numpy, scalar_type
 from adjoint.base.errors import (
-    ArgumentError,
     AssertedError,
     DTypeError,
     IndexOutOfRange,
