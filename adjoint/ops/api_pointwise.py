@@ -102,8 +102,7 @@ def _inplace(label: str, f: Callable[..., Any],
     method.__doc__ = f"In-place form of `{label[:-1]}`."
     METHODS[label] = method
     if label in ("relu_", "exp_", "sqrt_", "sigmoid_", "tanh_", "sin_", "cos_", "neg_", "abs_",
-                 "floor_", "ceil_", "round_", "trunc_", "log_", "reciprocal_", "rsqrt_",
-                 "square_"):
+                 "floor_", "ceil_", "round_", "trunc_", "log_", "reciprocal_", "rsqrt_", "square_"):
         public(label, method=False, quick=True)(method)
 
 
