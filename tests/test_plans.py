@@ -150,7 +150,7 @@ def test_replayed_calls_are_the_same(name: str, wants: bool, fresh: list[Any]) -
 
 
 def test_public_names_lead_to_the_plans() -> None:
-    """What is planned after it was entered under its name would be replayed for others only."""
+    """Not to functions that were entered under them before they were planned."""
     every = {id(own.function) for own in planned_functions()}
     for name in ("vector_norm", "norm", "matrix_norm", "vecdot"):
         assert id(getattr(ad.linalg, name).plans.function) in every

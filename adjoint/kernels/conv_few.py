@@ -1,9 +1,9 @@
 """Convolutions of maps of few positions: one product for all images.
 
 The other kernels take image by image, and each reads the whole weight. Behind a network's last
-strides the maps have 1 to 16 positions and the weight megabytes: then it is read once here, for
+strides the maps have 1 to 16 positions and the weight is large: then it is read once here, for
 columns of all images. `cols[(c, tap), (p, n)]` is what position p of image n has under the tap:
-with the images last, what is gathered and scattered are runs of as many elements as there are images.
+with the images last, what is gathered and scattered are runs of as many elements as images.
 """
 from __future__ import annotations
 
