@@ -59,6 +59,9 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "few":
         monkeypatch.setattr(conv_few, "_LEAST", 0)
         monkeypatch.setattr(conv_few, "_SUMMED", 0)
+        monkeypatch.setattr(conv_few, "_FEWER", 1)
+        conv_few._seen.cache_clear()
+        request.addfinalizer(conv_few._seen.cache_clear)
     if request.param == "numpy":
         monkeypatch.setattr(conv_run, "supported", lambda *args: False)
         monkeypatch.setattr(conv_pool_run, "supported", lambda *args: False)

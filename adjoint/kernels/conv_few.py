@@ -18,6 +18,7 @@ from adjoint.kernels.conv_numpy import Array, ConvSpec, places
 _MOST = 16              # positions up to which the copy into columns pays
 _LEAST = 1 << 18        # bytes of the weight from which it does
 _SUMMED = 1 << 20       # bytes of the weight from which it pays for its gradient too
+_FEWER = 4              # times fewer taps from which only those that see the image are taken
 _COLUMNS = 1 << 28      # bytes of columns at most
 
 
@@ -31,7 +32,8 @@ def supported(spec: ConvSpec, itemsize: int) -> bool:
 @functools.lru_cache(1024)
 def _seen(spec: ConvSpec) -> tuple[ConvSpec, tuple[slice, ...]]:
     """The convolution without the taps at either end that see padding alone, and those that stay:
-    of 3 x 3 on one element, one of nine."""
+    of 3 x 3 on one element, one of nine. All where more than a quarter would stay: to copy those
+    of the weight costs more than it saves."""
     ends = []
     for k, d, s, n, lo, hi, out in zip(spec.kernel, spec.dilation, spec.stride, spec.space, spec.lo,
                                        spec.hi, spec.out, strict=True):
@@ -43,6 +45,8 @@ def _seen(spec: ConvSpec) -> tuple[ConvSpec, tuple[slice, ...]]:
                          lo=tuple([lo - a * d for (a, _), d, _, lo, _ in rows]),
                          hi=tuple([hi - b * d for (_, b), d, _, _, hi in rows]))
     every = slice(None), slice(None)
+    if less.taps * _FEWER > spec.taps:
+        return spec, every
     return less, (*every, *[slice(a, k - b) for (a, b), _, k, _, _ in rows])
 
 
