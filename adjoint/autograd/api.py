@@ -14,7 +14,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.modes import WATCH, as_pytorch, state, warn, warn_once, watchers
-from adjoint.core.rehearsal import call
+from adjoint.core.rehearsal import beginning, call
 from adjoint.core.tensor import DISPATCHED, GradientEdge, Node, Port, Tensor, edge_of, wrap
 from adjoint.ops.shape import stack_op
 
@@ -80,7 +80,7 @@ def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
                             f"{g.dtype} and output[{i}] has a dtype of {t.dtype}.")
     if g.array.dtype != t.array.dtype:
         g = g.to(t.dtype)
-    return g if create else g.array
+    return g if create else beginning(g.array, t.array)
 
 
 def _roots(tensors: Any, grads: Any, create: bool) -> list[tuple[Any, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import MetaArray, account
 
 rehearsal: ContextVar[Any] = ContextVar("adjoint_rehearsal", default=None)
 current = rehearsal.get
@@ -39,6 +39,17 @@ def build(fn: Callable[..., Any], *args: Any) -> Any:
     """`fn(*args)`, whose memory the package keeps for all later calls: not the user's step's."""
     running = rehearsal.get()
     return fn(*args) if running is None else running.build(fn, args)
+
+
+def beginning(ct: Any, of: Any) -> Any:
+    """A cotangent that begins a backward at `of`: one without storage in a graph without, where
+    `ct` is data. Its memory is real, and counted as that."""
+    if type(of) is not MetaArray or type(ct) is not np.ndarray:
+        return ct
+    books = account.set(None)
+    memory = MetaArray(ct.shape, ct.dtype)
+    account.reset(books)
+    return MetaArray(ct.shape, ct.dtype, memory, ct.strides)
 
 
 def copied(array: Any) -> Any:

@@ -22,9 +22,9 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
 from adjoint.base.tree import Spec, flatten, unflatten
-from adjoint.core.inplace import zeros_of
 from adjoint.core.node import Freed
 from adjoint.core.op import aval_of_value
+from adjoint.core.rehearsal import beginning, call
 from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
 from adjoint.core.trace import current_level
 from adjoint.ops.create import tensor
@@ -164,10 +164,10 @@ class Pull:
         roots = []
         create = self.open or (is_grad_enabled() and any(
             isinstance(c, Tensor) and c._rg for c in cts))
-        for e, c in zip(self.edges, cts, strict=True):
+        for e, c, o in zip(self.edges, cts, self.outputs, strict=True):
             if e is not None and c is not None:
-                tensors = create or levels
-                roots.append((e, c if tensors or not isinstance(c, Tensor) else c.array))
+                data = not (create or levels) and isinstance(c, Tensor)
+                roots.append((e, beginning(c.array, o.array) if data else c))
         found = walk(roots, keep=keep or create, create=create, capture=capture,
                      accumulate=False, levels=levels and not create) if roots else {}
         return [self._grad(found.get(i), v) for i, v in enumerate(self.variables)]
@@ -182,11 +182,15 @@ class Pull:
 
     def _grad(self, ct: Any, v: Tensor) -> Any:
         if ct is None:
-            return wrap(np.array(zeros_of(aval_of_value(v))))
+            aval = aval_of_value(v)
+            return wrap(np.zeros(aval.shape, aval.dtype) if type(v.array) is not MetaArray else
+                        call(np.zeros, aval.shape, aval.dtype,
+                             otherwise=lambda: MetaArray(aval.shape, aval.dtype)))
         if isinstance(ct, Tensor):
             return ct
         if isinstance(ct, MetaArray):
-            return wrap(ct)
+            return wrap(ct if ct.base is None else call(
+                np.array, ct, otherwise=lambda: MetaArray(ct.shape, ct.dtype)))
         ct = np.asarray(ct)
         return wrap(ct if ct.base is None and ct.flags.writeable else np.array(ct))
 
@@ -238,7 +242,14 @@ def _unit(p: Pull, holomorphic: bool) -> Any:
         raise TransformError(
             f"{p.what}: Expected the function to return a scalar tensor, got shape {list(y.shape)};"
             " reduce it (.sum()), or use jacrev for a Jacobian")
-    return wrap(np.ones((), y.array.dtype))
+    return one_for(y.array)
+
+
+def one_for(array: Any) -> Tensor:
+    """What the backward of a number begins with."""
+    if type(array) is not MetaArray:
+        return wrap(np.ones((), array.dtype))
+    return wrap(call(np.ones, (), array.dtype, otherwise=lambda: np.ones((), array.dtype)))
 
 
 def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,

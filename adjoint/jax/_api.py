@@ -13,9 +13,10 @@ import numpy as np
 
 from adjoint import func as _func
 from adjoint.autograd.selective import Policy
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import MetaArray, account
 from adjoint.base.errors import NotSupported
 from adjoint.base.tree import unflatten
+from adjoint.core.rehearsal import rehearsal
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import (
     Array,
@@ -289,11 +290,14 @@ def _meta(x: Any) -> Any:
 
 @contextlib.contextmanager
 def without_values() -> Iterator[None]:
-    """While functions run on shapes alone."""
+    """While functions run on shapes alone; a prediction of memory does not count what they make."""
     _STATE.depth += 1
+    books, running = account.set(None), rehearsal.set(None)
     try:
         yield
     finally:
+        rehearsal.reset(running)
+        account.reset(books)
         _STATE.depth -= 1
 
 
@@ -316,8 +320,8 @@ def eval_shape(fun: F, *args: Any, **kwargs: Any) -> Any:
         if not is_array_like(x) and not hasattr(x, "shape"):
             at = path[1].idx if path[0].idx == 0 else path[1].key
             raise _no_value(x, fun, f"{_parameter(fun, at)}{keystr(path[2:])}")
-    given, named = tree_map(_meta, (args, kwargs))
     with without_values():
+        given, named = tree_map(_meta, (args, kwargs))
         out = fun(*given, **named)
     Leaves(out, outputs(fun, "jit"))
     return tree_map(lambda x: ShapeDtypeStruct(x.shape, KEY) if is_key(x) else ShapeDtypeStruct(
@@ -331,11 +335,11 @@ def shapes_of(branch: F, given: Leaves) -> Leaves | None:
     """
     if any(a.tensor.level if not is_key(a) else a.data.tensor.level for a in given.arrays):
         return None
-    metas = [_meta(a) for a in given.arrays]
     cells = inspect.getclosurevars(branch).nonlocals["outs"]
     before = len(cells)
     try:
         with without_values():
+            metas = [_meta(a) for a in given.arrays]
             branch(*[m.data.tensor if is_key(m) else m.tensor for m in metas])
     except Exception:                      # it asked for a value: its shapes are not known
         del cells[before:]

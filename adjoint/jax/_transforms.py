@@ -13,7 +13,7 @@ from adjoint import func as _func
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import Spec, unflatten
 from adjoint.core.tensor import wrap
-from adjoint.func.reverse import Pull
+from adjoint.func.reverse import Pull, one_for
 from adjoint.jax._array import Array, as_array, describe, make
 from adjoint.jax._flat import (
     FLOAT0,
@@ -147,7 +147,7 @@ def value_and_grad(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic:
             raise TypeError("Gradient only defined for scalar-output functions. Output had shape: "
                             f"{y.shape}.")
         _check_output(y, "grad", holomorphic)
-        grads = moving.gather(p.pull([wrap(np.ones((), y.dtype))]))
+        grads = moving.gather(p.pull([one_for(y.tensor.array)]))
         g = grads[0] if single else grads
         return ((p.value, p.aux), g) if has_aux else (p.value, g)
     return run
