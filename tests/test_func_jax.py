@@ -335,7 +335,7 @@ def vmap_none_out(n: Any) -> Any:
 
 @case
 def vmap_kw(n: Any) -> Any:
-    return n.f.vmap(lambda a, b: a * b)(n.t(M), b=n.t(M))
+    return n.f.vmap(lambda a, b: a * b, in_axes=0)(n.t(M), b=n.t(M))
 
 
 @case

@@ -129,7 +129,7 @@ def axes_as_trees(n: Any) -> Any:
 
 @program
 def keywords_are_mapped(n: Any) -> Any:
-    return n.vmap(lambda x, y: x * y)(n.np.arange(3.0), y=n.np.arange(3.0) + 1)
+    return n.vmap(lambda x, y: x * y, in_axes=0)(n.np.arange(3.0), y=n.np.arange(3.0) + 1)
 
 
 @program

@@ -151,3 +151,23 @@ def test_max_norm_is_for_floating_tables():
 def test_narrow_copy_writes_to_out():
     out = ad.zeros(0)
     assert ad.narrow_copy(ad.arange(6.0), 0, 1, 2, out=out) is out and out.tolist() == [1.0, 2.0]
+
+
+def test_vmap_shares_what_is_passed_by_keyword():
+    """As in PyTorch; with JAX's `in_axes` it is mapped, as in JAX."""
+    x = ad.arange(6.0).reshape(2, 3)
+
+    def scaled(x, scale=4.0):
+        return x * scale
+    assert ad.vmap(scaled)(x).equal(x * 4)
+    assert ad.vmap(scaled)(x, scale=x).shape == (2, 2, 3)
+    assert ad.vmap(scaled)(x, scale=ad.ones(5, 3)).shape == (2, 5, 3)
+    assert ad.func.vmap(scaled, chunk_size=1)(x, scale=x).equal(ad.func.vmap(scaled)(x, scale=x))
+    assert ad.func.vmap(scaled, in_axes=0)(x, scale=x).equal(x * x)
+
+
+def test_dim_order_takes_formats_to_check():
+    x = ad.empty((2, 3, 5, 7))
+    assert x.dim_order(ambiguity_check=[ad.contiguous_format, ad.channels_last]) == (0, 1, 2, 3)
+    with pytest.raises(TypeError, match="must be bool"):
+        x.dim_order(ambiguity_check="yes")

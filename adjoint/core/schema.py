@@ -183,7 +183,8 @@ def _expected(p: inspect.Parameter, value: Any, first: bool) -> str:
     many = isinstance(value, Tensor) and value.shape.numel() != 1
     kind = type(default) if default is not p.empty else _KINDS.get(str(p.annotation))
     if kind is bool:
-        return "" if type(value).__name__ in ("bool", "bool_") else "bool"
+        several = "|" in str(p.annotation) and not isinstance(value, (str, int, float))
+        return "" if several or type(value).__name__ in ("bool", "bool_") else "bool"
     if kind is str and p.annotation == "Any":       # a word or a number, as `ord` of norms
         return ""
     if kind is str:

@@ -69,7 +69,9 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
     axis_name   name of the mapped axis for psum, pmean, pmax, all_gather, axis_index
     axis_size   number of examples, where no argument is mapped
 
-    JAX's keywords `in_axes` and `out_axes` may be used for in_dims and out_dims.
+    What is passed by keyword is shared by all examples, as in PyTorch. JAX's keywords `in_axes` and
+    `out_axes` may be used for in_dims and out_dims; with one of them tensors that are passed by
+    keyword are mapped along their first axis, as in JAX.
 
     >>> import adjoint as ad
     >>> ad.func.vmap(lambda a, b: (a * b).sum())(ad.ones(3, 2), ad.ones(3, 2))
@@ -92,14 +94,15 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
         dims = broadcast_prefix(in_dims, spec, "vmap: in_dims")
         named, named_spec = flatten(kwargs)
         named = [_tensor(k) for k in named]
-        size = _sizes(leaves + named, dims + [0 if isinstance(k, Tensor) else None
-                                              for k in named], axis_size)
+        along = [bool(jax) and isinstance(k, Tensor) for k in named]
+        size = _sizes(leaves + named, dims + [0 if m else None for m in along], axis_size)
         front = [x if d is None else move_axis(_tensor(x), d, 0)
                  for x, d in zip(leaves, dims, strict=True)]
         mask = [d is not None for d in dims]
 
         def run(chunk: Sequence[Any], extra: Sequence[Any], n: int) -> tuple[list[Any], Any]:
-            return _run(func, chunk, mask, spec, extra, named_spec, n, randomness, axis_name)
+            return _run(func, [*chunk, *extra], mask + along, (spec, named_spec), n, randomness,
+                        axis_name, len(mask))
 
         if chunk_size is None or chunk_size >= size:
             outs, out_spec = run(front, named, size)
@@ -108,7 +111,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
                                 f"axis {axis_name!r} in parts, and its collectives see only one "
                                 "part; leave out chunk_size or axis_name")
         else:
-            outs, out_spec = _chunked(run, front, mask, named, size, chunk_size, randomness)
+            outs, out_spec = _chunked(run, front, mask, named, along, size, chunk_size, randomness)
         places = broadcast_prefix(out_dims, out_spec, "vmap: out_dims")
         return unflatten([_place(o, p, size) for o, p in zip(outs, places, strict=True)], out_spec)
     return mapped
@@ -148,7 +151,7 @@ def _tensor(x: Any) -> Any:
 
 
 def _chunked(run: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool],
-             named: Sequence[Any], size: int, step: int, randomness: str
+             named: Sequence[Any], along: Sequence[bool], size: int, step: int, randomness: str
              ) -> tuple[list[Any], Any]:
     pieces: list[list[Any]] = []
     out_spec: Any = None
@@ -157,25 +160,23 @@ def _chunked(run: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool]
         begin()
         end = min(start + step, size)
         part = [x[start:end] if m else x for x, m in zip(front, mask, strict=True)]
-        extra = [k[start:end] if isinstance(k, Tensor) else k for k in named]
+        extra = [k[start:end] if m else k for k, m in zip(named, along, strict=True)]
         outs, out_spec = run(part, extra, end - start)
         pieces.append(outs)
     return [column[0] if isinstance(column[0], _Shared) else cat_op(*column, dim=0)
             for column in zip(*pieces, strict=True)], out_spec
 
 
-def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], spec: Any,
-         named: Sequence[Any], named_spec: Any, size: int, randomness: str, axis_name: Any
-         ) -> tuple[list[Any], Any]:
+def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], specs: Any,
+         size: int, randomness: str, axis_name: Any, n: int) -> tuple[list[Any], Any]:
+    """The results for one chunk; the first `n` of `front` come by position."""
     with Batch(size, randomness, axis_name) as trace:
         trace.outer = mapping.get()
         outer = mapping.set(trace)
         trace.shared = [x for x, m in zip(front, mask, strict=True) if not m]
         try:
-            args = unflatten([lend(trace.lift(x), x) if m else x
-                              for x, m in zip(front, mask, strict=True)], spec)
-            kwargs = unflatten([lend(trace.lift(k), k) if isinstance(k, Tensor) else k
-                                for k in named], named_spec)
+            lent = [lend(trace.lift(x), x) if m else x for x, m in zip(front, mask, strict=True)]
+            args, kwargs = unflatten(lent[:n], specs[0]), unflatten(lent[n:], specs[1])
             leaves, out_spec = flatten(func(*args, **kwargs))
             settle(trace)
         finally:

@@ -490,7 +490,7 @@ def _one_order(x: Any, check: Any) -> None:
 
 
 @public("dim_order", function=False)
-def dim_order(self: Any, ambiguity_check: Any = False) -> tuple[int, ...]:
+def dim_order(self: Any, ambiguity_check: bool | list[Any] = False) -> tuple[int, ...]:
     """The axes from the outermost in memory to the innermost."""
     steps = self.stride()
     if ambiguity_check is not False:
