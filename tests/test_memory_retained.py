@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import logging
+import queue
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -183,3 +188,125 @@ def test_losses_that_were_backed_with_a_kept_graph_are_not_called_unbacked() -> 
     losses.append(loss(w))
     losses[0].backward(retain_graph=True)
     assert "retain_graph=True" in retained()[0].advice
+
+
+class Slotted:
+    __slots__ = ("best",)
+
+
+class Attributed:
+    best: Any = None
+
+
+def containers(w: Any) -> dict[str, Callable[[], tuple[Any, str]]]:
+    """What may keep a loss, and how the report is to name it in `kept`."""
+    def queued() -> tuple[Any, str]:
+        waiting: queue.Queue[Any] = queue.Queue()
+        waiting.put({"loss": loss(w)})
+        return waiting, ".queue[0]['loss']"
+
+    def default() -> tuple[Any, str]:
+        value = loss(w)
+
+        def f(a: Any = value) -> Any:
+            return a
+        return f, ".__defaults__[0]"
+
+    def slotted() -> tuple[Any, str]:
+        held = Slotted()
+        held.best = loss(w)
+        return held, ".best"
+
+    def state() -> tuple[Any, str]:
+        rule = ad.optim.SGD([w], 0.1)
+        rule.state[w]["last"] = loss(w)
+        return rule, ".state[<Tensor>]['last']"
+
+    def cached() -> tuple[Any, str]:
+        f = lru_cache(lambda k: loss(w * k))
+        f(2.0)
+        return f, ""
+
+    def logged() -> tuple[Any, str]:
+        record = logging.makeLogRecord({"msg": "loss %s", "args": (loss(w), 1)})
+        return [record], "[0].args[0]"
+    return {"queue": queued, "default": default, "slots": slotted, "state": state,
+            "cache": cached, "log": logged,
+            "deque": lambda: (deque([(1, loss(w))], 5), "[0][1]"),
+            "partial": lambda: (partial(print, loss(w)), ".args[0]"),
+            "method": lambda: (loss(w).backward, ".__self__")}
+
+
+@pytest.mark.parametrize("name", containers(None))
+def test_the_path_through(name: str) -> None:
+    kept, link = containers(leaf())[name]()
+    (found,) = retained()
+    assert found.path.endswith(f"test_the_path_through: kept{link}")
+    assert found.own == WIDE
+    del kept
+
+
+def test_an_attribute_of_a_class() -> None:
+    Attributed.best = loss(leaf())
+    (found,) = retained()
+    assert found.path.endswith("Attributed.best") and found.own == WIDE
+    Attributed.best = None
+
+
+def test_a_suspended_generator() -> None:
+    def steps(w: Any) -> Iterator[Any]:
+        total = loss(w)
+        yield 1
+        yield total
+
+    going = steps(leaf())
+    next(going)
+    (found,) = retained()
+    assert found.path.endswith("steps: total") and found.own == WIDE
+    going.close()
+
+
+@pytest.mark.parametrize("where", ["a variable", "sys.last_value"])
+def test_the_traceback_of_an_exception(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(w: Any) -> None:
+        y = loss(w)
+        raise ValueError(y.shape)
+
+    try:
+        step(leaf())
+    except ValueError as problem:
+        error = problem
+    if where != "a variable":
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+        error = None
+    (found,) = retained()
+    assert found.path.endswith("step: y") and found.own == WIDE
+    assert ("error" if where == "a variable" else where) + ".__traceback__, " in found.path
+    del error
+
+
+def test_healthy_programs_are_clean() -> None:
+    """Training, evaluation, truncated sequences, second order, a handled exception."""
+    net, x, kept = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)), ad.ones(4, 8), []
+    rule = ad.optim.Adam(net.parameters())
+    for _ in range(2):
+        rule.zero_grad()
+        total = net(x).sum()
+        total.backward()
+        rule.step()
+        kept.append(total)
+    with ad.no_grad():
+        kept.append(net(x))
+    kept.append(net(x).detach())
+    cell, state = nn.LSTM(8, 8), None
+    for _ in range(2):
+        y, state = cell(x[None], state)
+        state = tuple(t.detach() for t in state)
+        y.sum().backward()
+    grads = ad.autograd.grad(net(x).sum(), list(net.parameters()), create_graph=True)
+    sum([g.square().sum() for g in grads]).backward()
+    try:
+        raise ValueError(net(x).shape)
+    except ValueError:
+        pass
+    assert retained() == []

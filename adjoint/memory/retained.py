@@ -11,8 +11,19 @@ import gc
 import sys
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from inspect import CO_OPTIMIZED
-from types import CellType, FrameType, FunctionType, ModuleType
+from types import (
+    AsyncGeneratorType,
+    BuiltinMethodType,
+    CellType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 
 from adjoint.base import provenance
@@ -144,20 +155,49 @@ def _residuals(root: Any) -> tuple[dict[int, int], int]:
 
 # ---------------------------------------------------------------------- how Python reaches it
 def _named_objects(wanted: set[int]) -> dict[int, str]:
-    """Identity -> name of what the running functions of all threads call theirs, and of the
-    wanted objects that lists, dicts and instances found there lead to."""
+    """Identity -> name of what the functions of all threads call theirs, running ones, suspended
+    ones (generators) and those that an exception's traceback holds; and of the wanted objects that
+    lists, dicts and instances found there lead to."""
     found: dict[int, str] = {}
     for frame in sys._current_frames().values():
         walker: FrameType | None = frame
         while walker is not None:
-            if not provenance.inside[walker.f_code.co_filename]:
-                _search(walker, found, wanted)
+            _search(walker, found, wanted)
             walker = walker.f_back
+    if not wanted <= found.keys():
+        for obj in gc.get_objects():
+            where = _SUSPENDED.get(type(obj))
+            suspended = getattr(obj, where) if where else None
+            if suspended is not None:
+                _search(suspended, found, wanted)
+    if not wanted <= found.keys():
+        for obj in gc.get_objects():
+            if issubclass(type(obj), BaseException) and obj.__traceback__ is not None:
+                raised: dict[int, str] = {}
+                for at in _traceback(obj):
+                    _search(at, raised, wanted)
+                if wanted & (raised.keys() - found.keys()):
+                    kept = _path(obj, found, {id(found)}) or f"a {type(obj).__name__}"
+                    found = {k: f"{kept}.__traceback__, {v}" for k, v in raised.items()} | found
     return found
+
+
+_SUSPENDED = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+
+
+def _traceback(error: BaseException) -> Iterator[FrameType]:
+    """The frames that an exception holds, the innermost first."""
+    frames, at = [], error.__traceback__
+    while at is not None:
+        frames.append(at.tb_frame)
+        at = at.tb_next
+    return reversed(frames)
 
 
 def _search(frame: FrameType, found: dict[int, str], wanted: set[int]) -> None:
     """Name a frame's variables in `found`, and what they lead to while something is wanted."""
+    if provenance.inside[frame.f_code.co_filename]:
+        return
     place = frame.f_code.co_qualname
     queue: deque[tuple[Any, str, int]] = deque()
     for name, value in _locals(frame).items():
@@ -176,7 +216,7 @@ def _search(frame: FrameType, found: dict[int, str], wanted: set[int]) -> None:
 
 def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
     """(how, object) for what a container or an instance of a user's class holds."""
-    if isinstance(obj, (list, tuple)):
+    if isinstance(obj, (list, tuple, deque)):
         yield from ((f"[{i}]", v) for i, v in enumerate(obj))
     elif isinstance(obj, dict):
         yield from ((f"[{k!r}]", v) for k, v in list(obj.items()) if isinstance(k, (str, int)))
@@ -227,7 +267,8 @@ def _named(holder: Any, obj: Any) -> str:
     """The name under which `holder`, a namespace, has `obj`; "" if it is none."""
     if isinstance(holder, dict):
         module = holder.get("__name__")
-        if isinstance(module, str) and "__builtins__" in holder:
+        space: Any = sys.modules.get(module) if isinstance(module, str) else None
+        if space is not None and vars(space) is holder:
             for name, value in holder.items():
                 if value is obj:
                     return name if module == "__main__" else f"{module}.{name}"
@@ -252,43 +293,42 @@ def _link(holder: Any, obj: Any) -> str | None:
     """How `holder` leads to `obj` (``[3]``, ``['loss']``, ``.attribute``); None: not a way."""
     if isinstance(holder, (ModuleType, Freed, Port)):
         return None
-    if isinstance(holder, (list, tuple)):
-        for i, value in enumerate(holder):
-            if value is obj:
-                return f"[{i}]"
-        return None
+    if isinstance(holder, (list, tuple, deque)):
+        return next((f"[{i}]" for i, value in enumerate(holder) if value is obj), None)
     if isinstance(holder, dict):
-        owner = _owner(holder)
-        key = _key(holder, obj)
-        if owner is not None:
+        key = next((k for k, v in holder.items() if v is obj), "?")
+        if _owner(holder, key) is not None:
             return f".{key}"
-        return f"[{key!r}]"
+        return f"[{key!r}]" if isinstance(key, (str, int, float)) else f"[<{type(key).__name__}>]"
     own = getattr(holder, "__dict__", None)
-    if own is obj:
+    if own is obj or isinstance(holder, type):
         return ""                              # an instance and its attributes: one link
-    if isinstance(own, dict):
-        for name, value in own.items():
-            if value is obj:
-                return f".{name}"
+    names = [*(own if isinstance(own, dict) else ()), *_PARTS.get(type(holder), ()),
+             *(n for kind in type(holder).__mro__ for n in getattr(kind, "__slots__", ()))]
+    for name in names:
+        if getattr(holder, name, None) is obj:
+            return f".{name}"
     return f".<{type(holder).__name__}>" if isinstance(holder, (set, frozenset)) else (
         "" if hasattr(type(holder), "__slots__") or own is not None else None)
 
 
-def _key(holder: dict[Any, Any], obj: Any) -> Any:
-    return next((k for k, v in holder.items() if v is obj), "?")
+# what holds others and says it in no dict
+_PARTS = {FunctionType: ("__defaults__", "__kwdefaults__"), MethodType: ("__self__",),
+          BuiltinMethodType: ("__self__",), partial: ("args", "keywords")}
 
 
-def _owner(attributes: dict[Any, Any]) -> Any:
-    """The instance whose `__dict__` this is."""
+def _owner(attributes: dict[Any, Any], key: Any) -> Any:
+    """The instance or the class whose attributes these are."""
     for holder in gc.get_referrers(attributes):
-        if getattr(holder, "__dict__", None) is attributes:
+        if getattr(holder, "__dict__", None) is attributes or isinstance(holder, type) and (
+                key in vars(holder) and vars(holder)[key] is attributes[key]):
             return holder
     return None
 
 
 def _advice(t: Any, path: str) -> str:
     name = t.grad_fn.name()
-    if t.numel() == 1 and ("[" in path):
+    if t.numel() == 1 and path.endswith("]"):
         return ("a list of losses whose graphs nothing has freed (no backward(), or one with "
                 "retain_graph=True): append loss.item() or loss.detach(), or call backward() on "
                 "each")
