@@ -229,13 +229,13 @@ def numel(self: Tensor) -> int:
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Steps in elements along each axis; those of C order for a value of a transform."""
     array, steps, step = self.array, [], 1
-    if dim is None and 0 not in (strides := array.strides):
-        size = array.dtype.itemsize
-        return tuple([s // size for s in strides])
+    size, at = array.dtype.itemsize, array.strides
+    if 0 not in at and (dim is None or type(dim) is int and -len(at) <= dim < len(at)):
+        return tuple([s // size for s in at]) if dim is None else at[dim] // size
     for n, s in zip(reversed(array.shape), reversed(array.strides), strict=True):
         # where no step is ever taken NumPy has 0, PyTorch the step of C order
         if s or n > 1 and array.size:
-            step = s // array.dtype.itemsize
+            step = s // size
         steps.append(step)
         step *= max(n, 1)
     out = tuple(reversed(steps))

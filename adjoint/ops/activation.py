@@ -34,7 +34,7 @@ from adjoint.ops.api_common import (
     wide,
 )
 from adjoint.ops.pointwise import TWO_BOOLEANS
-from adjoint.ops.public import other_names, public, typed
+from adjoint.ops.public import other_names, planned, public, typed
 from adjoint.ops.random import drawn
 from adjoint.ops.shape import cat_op, reshape, split_op
 from adjoint.ops.softmax import softmax
@@ -290,6 +290,7 @@ glu_op: Any = op(
     why={"x": "da = ct·σ(b), db = ct·a·σ(b)·(1 - σ(b))"})
 
 
+@planned
 @typed
 def glu(input: Any, dim: int = -1) -> Any:
     """a·σ(b) of the halves a, b along `dim`."""

@@ -10,7 +10,7 @@ import numpy as np
 from adjoint.base.dtypes import I64, lacking, promote_dtypes, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
-from adjoint.core.modes import warn
+from adjoint.core.modes import not_replayed, warn
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
     cast_to,
@@ -31,7 +31,7 @@ from adjoint.ops.index import index_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, clamp_min, mul, sqrt, sub
-from adjoint.ops.public import public, typed
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -47,6 +47,7 @@ from adjoint.ops.shape import (
 
 
 @public()
+@planned
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A view of the diagonals of two axes, as the last axis.
 
@@ -62,6 +63,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 
 @public()
+@planned
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Matrices with the last axis of `input` on a diagonal, zeros elsewhere."""
     need("diag_embed", input)
@@ -79,6 +81,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
 
 
 @public()
+@planned
 def diag(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
     """A matrix with a vector on its diagonal; or the diagonal of a matrix (a copy).
 
@@ -127,6 +130,7 @@ def trace(input: Any) -> Any:
 
 
 @public("unfold", function=False)
+@planned
 @typed
 def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     """A view of windows of `size` elements every `step` along an axis, as a new last axis.
@@ -237,6 +241,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
 
 
 @public(method=False)
+@planned
 @typed
 def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
     """Grids of coordinates from vectors; indexing "ij" (default) or "xy".
@@ -340,6 +345,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
 
 # ------------------------------------------------------------------ products
 @public()
+@planned
 @typed
 def kron(input: Any, other: Any, *, out: Any = None) -> Any:
     """The Kronecker product."""
@@ -397,6 +403,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
     """The cross product along an axis of size 3 (the first of that size if dim is None)."""
     if dim is None:
@@ -404,6 +411,7 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
         if not found:
             raise ShapeError("no dimension of size 3 in input")
         d = found[0]
+        not_replayed()
         warn("Using torch.cross without specifying the dim arg is deprecated; it was taken as "
              f"{d}, the first of size 3. linalg.cross takes the last axis.")
     else:

@@ -242,6 +242,9 @@ def fill_diagonal_(self: Any, fill_value: Any, wrap: bool = False) -> Any:
 
     from adjoint.ops.index import index_put_op
     shape = tuple(self.shape)
+    if len(shape) == 2 and not (wrap and shape[0] > shape[1]):
+        FUNCTIONS["diagonal"](self).fill_(fill_value)
+        return self
     step = sum(math.prod(shape[d + 1:]) for d in range(len(shape)))
     count = min(shape)
     if wrap and len(shape) == 2 and shape[0] > shape[1]:

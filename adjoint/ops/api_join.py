@@ -165,12 +165,14 @@ def vstack(tensors: Any, *, out: Any = None) -> Any:
 
 
 @public(method=False)
+@planned
 def dstack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 2."""
     return cat(_rows("dstack", tensors, 3), 2, out=out)
 
 
 @public(method=False)
+@planned
 def column_stack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 1, vectors as columns."""
     return cat([reshape(x, (numel(x), 1)) if len(x.shape) < 2 else x
@@ -235,6 +237,7 @@ def _pieces(n: int, step: int) -> list[int]:
 
 
 @public()
+@planned
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
     """Pieces between indices, or `sections` pieces whose sizes differ by at most one."""
     d = one_dim(input, dim)
@@ -329,6 +332,7 @@ def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
 
 
 @public()
+@planned
 @typed
 def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     """`repeat`, with missing leading repeats taken as 1.

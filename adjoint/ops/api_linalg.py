@@ -159,6 +159,7 @@ def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def vdot(input: Any, other: Any, *, out: Any = None) -> Any:
     """Σ conj(a)·b of two vectors of one length.
 
@@ -173,6 +174,7 @@ def vdot(input: Any, other: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 @as_it_is
 def inner(input: Any, other: Any, *, out: Any = None) -> Any:
     """Sum of products over the last axes of both.
@@ -267,6 +269,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
 
 
 @public()
+@planned
 def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
            alpha: Any = 1, out: Any = None) -> Any:
     """beta·input + alpha·Σ over the batch of (batch1 @ batch2).
@@ -287,6 +290,7 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
 
 
 @public()
+@planned
 def addmv(input: Any, mat: Any, vec: Any, *more: Any, beta: Any = 1,
           alpha: Any = 1, out: Any = None) -> Any:
     """beta·input + alpha·(mat @ vec).
@@ -305,6 +309,7 @@ def addmv(input: Any, mat: Any, vec: Any, *more: Any, beta: Any = 1,
 
 
 @public()
+@planned
 def addr(input: Any, vec1: Any, vec2: Any, *more: Any, beta: Any = 1,
          alpha: Any = 1, out: Any = None) -> Any:
     """beta·input + alpha·outer(vec1, vec2).

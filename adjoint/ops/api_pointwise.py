@@ -92,7 +92,7 @@ def _inplace(label: str, f: Callable[..., Any],
     record = f.op  # type: ignore[attr-defined]  # op functions carry their record
 
     def method(self: Tensor, *others: Any, **named: Any) -> Tensor:
-        others = (*others, named.pop("other")) if "other" in named else others
+        others += (named.pop("other"),) if "other" in named else ()
         if named:
             raise TypeError(f"{label}() got an unexpected keyword argument {[*named][0]!r}")
         if check is not None:
@@ -107,7 +107,7 @@ def _inplace(label: str, f: Callable[..., Any],
 
 
 def square_of(x: Any) -> Any:
-    """x * x; truth values count."""
+    """x * x."""
     return p.square(p.cast(x, dtype=np.dtype(np.int64)) if dtype_of(x).kind == "b" else x)
 
 square_of.op = p.square.op  # type: ignore[attr-defined]  # what an in-place form runs
@@ -293,9 +293,8 @@ for _name, _f in (("mul_", p.mul), ("multiply_", p.mul), ("true_divide_", p.div)
 @public(function=False, name="pow_")
 def pow_(self: Tensor, exponent: Any) -> Tensor:
     """self **= exponent."""
-    if type(exponent) in (int, float) and exponent == 2 and dtype_of(self).kind in "fcV":
-        return inplace(p.square.op, self, name="pow_")
-    return inplace(p.pow_op.op, self, (exponent,), name="pow_")
+    two = type(exponent) in (int, float) and exponent == 2 and dtype_of(self).kind in "fcV"
+    return inplace((p.square if two else p.pow_op).op, self, (exponent,)[two:], name="pow_")
 
 
 for _name, _f in (("fmod_", p.fmod), ("remainder_", p.remainder_op),
@@ -312,8 +311,7 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
 
 
 def _like_input(input: Any, end: Any, weight: Any) -> None:
-    """Refuse tensors for `lerp` that are not of the dtype of `input`, as PyTorch does; a weight
-    without axes counts as a number."""
+    """Refuse tensors that are not of the dtype of `input`; a weight without axes is a number."""
     if not isinstance(input, Tensor):
         return
     for name, x in (("end", end), ("weight", weight)):
@@ -526,8 +524,8 @@ def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def equal(input: Any, other: Any) -> bool:
     """True if shapes and all elements are equal."""
-    return tuple(input.shape) == tuple(other.shape) and bool(
-        np.array_equal(input.array, other.array))
+    a, b = input.array, other.array
+    return a.shape == b.shape and bool((a == b).all())
 
 
 # ------------------------------------------------------------------ complex numbers
@@ -552,9 +550,10 @@ def conj_physical(input: Any, *, out: Any = None) -> Any:
 
 
 @public(name="complex", method=False)
+@planned
 def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
     """real + i * imag: two tensors of one floating dtype."""
-    kinds = [dtype_of(x) for x in (real, imag)]
+    kinds = dtype_of(real), dtype_of(imag)
     if kinds[0].kind == kinds[1].kind == "f" and kinds[0] != kinds[1]:
         raise DTypeError(f"Expected object of scalar type {scalar_type(kinds[0])} but got scalar "
                          f"type {scalar_type(kinds[1])} for second argument")
@@ -563,13 +562,14 @@ def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
                          f"{scalar_type(kinds[0])} and {scalar_type(kinds[1])}")
     from adjoint.ops.arrange import view_as_complex_op
     wanted = np.float32 if kinds[0].itemsize == 2 else kinds[0]     # half has no complex dtype
-    parts = [cast_to(x, np.dtype(wanted)) for x in (real, imag)]
     shape = np.broadcast_shapes(tuple(real.shape), tuple(imag.shape))
-    parts = [x if tuple(x.shape) == shape else expand_op(x, shape=shape) for x in parts]
+    parts = [cast_to(x, np.dtype(wanted)) for x in (real, imag)]
+    parts = [x if x.shape == shape else expand_op(x, shape=shape) for x in parts]
     return finish_typed(out, view_as_complex_op(stack_op(*parts, dim=len(shape))))
 
 
 @public(method=False)
+@planned
 @typed
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     """abs * exp(i * angle)."""
@@ -588,7 +588,7 @@ def is_tensor(obj: Any) -> bool:
 @public(quick=True)
 def is_floating_point(input: Any) -> bool:
     """True for floating tensors."""
-    return is_float(dtype_of(input))
+    return is_float(input.array.dtype if type(input) is Tensor else dtype_of(input))
 
 
 @public(quick=True)

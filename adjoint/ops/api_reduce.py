@@ -100,6 +100,7 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 
 @public()
+@planned
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
            out: Any = None) -> Any:
     """Sum with nan taken as 0."""
@@ -115,6 +116,7 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
 
 
 @public()
+@planned
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
             out: Any = None) -> Any:
     """Mean of what is not nan."""
@@ -190,6 +192,7 @@ def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
 
 
 @public(method=False)
+@planned
 @typed
 def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
              correction: Any = None, out: Any = None) -> Any:
@@ -200,6 +203,7 @@ def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = 
 
 
 @public(method=False)
+@planned
 @typed
 def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
              correction: Any = None, out: Any = None) -> Any:
@@ -296,6 +300,7 @@ def amin(input: Any, dim: Any = (), keepdim: bool = False, *, out: Any = None) -
 
 
 @public()
+@planned
 def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> Any:
     """(smallest, largest) over all axes or one."""
     need("aminmax", input)
@@ -366,6 +371,7 @@ def any_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None)
 
 
 @public()
+@planned
 def count_nonzero(input: Any, dim: Any = None, *, keepdim: bool = False) -> Any:
     """How many elements are not zero."""
     need("count_nonzero", input)

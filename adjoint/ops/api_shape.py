@@ -425,6 +425,7 @@ def flip(input: Any, *args: Any, dims: Any = None) -> Any:
 
 
 @public()
+@planned
 @typed
 def fliplr(input: Any) -> Any:
     """Reversed along axis 1."""
@@ -434,6 +435,7 @@ def fliplr(input: Any) -> Any:
 
 
 @public()
+@planned
 @typed
 def flipud(input: Any) -> Any:
     """Reversed along axis 0."""
@@ -443,6 +445,7 @@ def flipud(input: Any) -> Any:
 
 
 @public()
+@planned
 def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     """Elements moved along axes, those that fall off come back at the start.
 
@@ -468,6 +471,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
 
 
 @public()
+@planned
 @typed
 def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     """Turned by k·90 degrees in the plane of two axes.

@@ -64,7 +64,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, public, typed
+from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, planned, public, typed
 from adjoint.ops.shape import clone_op, reshape
 
 
@@ -150,6 +150,7 @@ def assert_(condition: Any, message: str) -> None:
 
 
 @public()
+@planned
 def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
             equal_nan: bool = False) -> Any:
     """|input - other| <= atol + rtol |other|, elementwise."""
@@ -188,6 +189,7 @@ def sinc(input: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def deg2rad(input: Any, *, out: Any = None) -> Any:
     """Degrees to radians."""
     need_kernel("deg2rad is not supported for complex tensors.", "c", input)
@@ -195,6 +197,7 @@ def deg2rad(input: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def rad2deg(input: Any, *, out: Any = None) -> Any:
     """Radians to degrees."""
     need_kernel("rad2deg is not supported for complex tensors.", "c", input)
@@ -205,6 +208,7 @@ _finite_out = exactly("nan_to_num: dtype of out: {have} should be same as input:
 
 
 @public()
+@planned
 def nan_to_num(input: Any, nan: float | None = 0.0, posinf: float | None = None,
                neginf: float | None = None, *, out: Any = None) -> Any:
     """NaN and infinities replaced by finite numbers; the gradient there is 0."""

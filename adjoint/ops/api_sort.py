@@ -85,6 +85,7 @@ def msort(input: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *,
          out: Any = None) -> Any:
     """(values, indices) of the k largest (or smallest) along an axis, in order.
@@ -114,6 +115,7 @@ def _one(kind: Any, op_: Any, input: Any, dim: int, keepdim: bool, out: Any, k: 
 
 
 @public()
+@planned
 @typed
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """(value, index) of the k-th smallest element along an axis, k from 1.
@@ -144,6 +146,7 @@ def _middle(kind: Any, op_: Any, input: Any, dim: Any, keepdim: bool, out: Any) 
 
 
 @public()
+@planned
 def median(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median: of all elements, or (values, indices) along an axis; nan if any is nan.
 
@@ -156,6 +159,7 @@ def median(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
 
 
 @public()
+@planned
 def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """`median` of what is not nan."""
     need_kernel("median_cpu", "bc", input)
@@ -163,6 +167,7 @@ def nanmedian(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = 
 
 
 @public()
+@planned
 @typed
 def mode(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """(value, index) of the most frequent element along an axis; the smallest of several."""
@@ -365,6 +370,7 @@ HistogramResult = result("histogram", "hist bin_edges")
 
 
 @public(method=False)
+@planned
 @typed
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
          invert: bool = False, out: Any = None) -> Any:
@@ -373,8 +379,16 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
     return finish_same(out, isin_op(elements, test_elements, invert=bool(invert)))
 
 
+def _isin(a: Any, b: Any, /, *, invert: bool) -> Any:
+    if type(b) is not np.ndarray or type(a) is not np.ndarray or a.size * b.size > FEW_PAIRS:
+        return np.asarray(np.isin(a, b, invert=invert))
+    found = (a[..., None] == b.reshape(-1)).any(-1)          # NumPy's prepares more than this costs
+    return np.asarray(~found if invert else found)
+
+
+FEW_PAIRS = 4096
 isin_op: Any = op(
-    "isin", impl=lambda a, b, /, *, invert: np.asarray(np.isin(a, b, invert=invert)),
+    "isin", impl=_isin,
     infer=lambda a, b, *, invert: Aval(a.shape, np.dtype(np.bool_)), batch=batch_loop,
     cost=lambda a, b, **_: a.size + b.size, domain=lambda: [
         ((np.array([[1, 2], [3, 4]]), np.array([2, 3])), {"invert": False})])
@@ -407,6 +421,7 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def cumprod(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
     """Running products along an axis; the gradient is right where elements are 0."""
     return _cumulative(cumprod_op, input, dim, dtype, out)
@@ -433,6 +448,7 @@ def logcumsumexp(input: Any, dim: int, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def cummax(input: Any, dim: int, *, out: Any = None) -> Any:
     """(running maximum, its index) along an axis."""
     need_kernel("cummax_cpu", "c", input)
@@ -440,6 +456,7 @@ def cummax(input: Any, dim: int, *, out: Any = None) -> Any:
 
 
 @public()
+@planned
 def cummin(input: Any, dim: int, *, out: Any = None) -> Any:
     """(running minimum, its index) along an axis."""
     need_kernel("cummin_cpu", "c", input)

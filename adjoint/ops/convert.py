@@ -16,7 +16,7 @@ from adjoint.core.rehearsal import rehearsal
 from adjoint.core.tensor import OWN, Tensor, bump, named, wrap
 from adjoint.ops.api_common import cast_to
 from adjoint.ops.create import device_name, legacy
-from adjoint.ops.device import check, preserve_format
+from adjoint.ops.device import check, is_cpu, preserve_format
 from adjoint.ops.pointwise import cast
 from adjoint.ops.public import METHODS, planned, public
 from adjoint.ops.shape import clone_op, expand_op, reshape
@@ -58,6 +58,9 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
        non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """`to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`; itself where nothing changes.
     Axes lie in memory as before, or as `memory_format` says."""
+    if len(args) == 1 and dtype is device is memory_format is None and not copy \
+            and is_cpu(args[0]) and not self.level and type(self.array) is np.ndarray:
+        return self                                  # what most of these calls are
     rest = list(args)
     if rest and isinstance(rest[0], Tensor):
         other = rest.pop(0)

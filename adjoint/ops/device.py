@@ -119,11 +119,18 @@ def _parsed(name: Any, index: Any) -> tuple[str, int | None]:
     return found[1], int(found[2]) if found[2] is not None else index
 
 
+def is_cpu(d: Any) -> bool:
+    """Whether this is the name, or the object, of the device that tensors are on here."""
+    return d == "cpu" if type(d) is str else type(d) is device and d.type == "cpu"
+
+
 def check(d: Any) -> str:
     """The name of a device that exists here; None: the default of this thread."""
     if d is None:
         return _default.get()
-    name = device(d).type
+    if type(d) is str and d in _PLAIN:
+        return d
+    name = d.type if type(d) is device else device(d).type
     if name in _ABSENT:
         raise NoDevice(f"device '{d}' was asked for, but this build computes on 'cpu' only ("
                        f"{name}.is_available() is False): use device('cpu')")

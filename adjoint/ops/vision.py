@@ -39,7 +39,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import public, typed
+from adjoint.ops.public import planned, public, typed
 from adjoint.ops.ranges import spaced
 from adjoint.ops.shape import (
     clone_op,
@@ -54,9 +54,16 @@ from adjoint.ops.shape import (
 
 Shape = tuple[int, ...]
 
+
+
+def _padded(x: Any, /, *, pads: Any, value: Any) -> Any:
+    out = np.full([n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)], value, x.dtype)
+    out[tuple([slice(a, a + n) for n, (a, _) in zip(x.shape, pads, strict=True)])] = x
+    return out
+
+
 constant_pad_op: Any = op(
-    "constant_pad", impl=following(0)(lambda x, /, *, pads, value: np.pad(
-        x, pads, constant_values=value)),
+    "constant_pad", impl=following(0)(_padded),
     infer=lambda x, *, pads, value: Aval(tuple(n + a + b for n, (a, b) in zip(
         x.shape, pads, strict=True)), x.dtype),
     vjp={"x": lambda ct, x_aval, *, pads: unpad(ct, pads, x_aval.shape)},
@@ -81,6 +88,7 @@ def _pairs(name: str, pad: Sequence[int], rank: int) -> list[tuple[int, int]]:
 
 
 @public("pad", method=False, function=False)
+@planned
 @typed
 def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """Pads the last axes by (left, right, top, bottom, ...); negative amounts crop.
@@ -363,6 +371,7 @@ def _planes(name: str, x: Any) -> None:
 
 
 @public("pixel_shuffle", method=False)
+@planned
 @typed
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     """(..., C·r², H, W) -> (..., C, H·r, W·r)."""
@@ -382,6 +391,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 
 
 @public("pixel_unshuffle", method=False)
+@planned
 @typed
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     """(..., C, H·r, W·r) -> (..., C·r², H, W)."""
@@ -401,6 +411,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
 
 
 @public("channel_shuffle", method=False)
+@planned
 @typed
 def channel_shuffle(input: Any, groups: int) -> Any:
     """Channels of (N, C, ...) dealt out: group by group becomes one of each group."""
@@ -450,6 +461,7 @@ def _blocks(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> tuple
     return tuple(pairs.values())
 
 
+@planned
 @typed
 def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
            stride: Any = 1) -> Any:
