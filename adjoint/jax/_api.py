@@ -28,7 +28,7 @@ from adjoint.jax._array import (
 )
 from adjoint.jax._dtypes import FLAGS, config
 from adjoint.jax._flat import Hidden, Leaves, in_range, is_key, leaf, outputs
-from adjoint.jax._keys import KEY, KeyArray
+from adjoint.jax._keys import KeyArray, KeyType
 from adjoint.jax._table import finite
 from adjoint.jax._trace import RUN, in_the_open, traced
 from adjoint.jax.tree_util import flat, keystr, tree_leaves_with_path, tree_map
@@ -224,7 +224,7 @@ def _no_value(x: Any, fun: F, path: str) -> TypeError:
 def _remade(x: Any) -> Any:
     """An array or key as one of the trace that runs, or of none."""
     if is_key(x):
-        return KeyArray(_remade(x.data))
+        return x.like(_remade(x.data))
     a = as_array(x)
     return make(a.tensor, a.weak_type)
 
@@ -238,7 +238,7 @@ def _results(tree: Any, fun: F) -> Any:
 
 def _result(x: Any) -> Any:
     """An array or key of the trace that is over as one of the trace around it."""
-    return KeyArray(make(x.data.tensor)) if is_key(x) else make(x.tensor, x.weak_type)
+    return x.like(make(x.data.tensor)) if is_key(x) else make(x.tensor, x.weak_type)
 
 
 def jit(fun: Any = None, /, *, static_argnums: Any = None, static_argnames: Any = None,
@@ -279,8 +279,10 @@ _STATE = _Abstract()
 
 def _meta(x: Any) -> Any:
     """A leaf as one without storage."""
-    if getattr(x, "dtype", None) == KEY:
-        return KeyArray(make(wrap(MetaArray((*x.shape, 2), np.dtype(np.uint32)))))
+    kind: Any = getattr(x, "dtype", None)
+    if isinstance(kind, KeyType):
+        words = MetaArray((*x.shape, kind.words), np.dtype(np.uint32))
+        return KeyArray(make(wrap(words)), kind)
     if isinstance(x, ShapeDtypeStruct) or not is_array_like(x) and hasattr(x, "shape"):
         kind = ShapeDtypeStruct(x.shape, x.dtype)
         return make(wrap(MetaArray(kind.shape, kind.dtype)), getattr(x, "weak_type", False))
@@ -324,7 +326,7 @@ def eval_shape(fun: F, *args: Any, **kwargs: Any) -> Any:
         given, named = tree_map(_meta, (args, kwargs))
         out = fun(*given, **named)
     Leaves(out, outputs(fun, "jit"))
-    return tree_map(lambda x: ShapeDtypeStruct(x.shape, KEY) if is_key(x) else ShapeDtypeStruct(
+    return tree_map(lambda x: ShapeDtypeStruct(x.shape, x.dtype) if is_key(x) else ShapeDtypeStruct(
         as_array(x).shape, as_array(x).dtype, weak_type=as_array(x).weak_type), out)
 
 

@@ -462,6 +462,10 @@ def escaped(x: Array) -> None:
         "that made it: return it, in place of storing it outside")
 
 
+class KeyOperand(TypeError):
+    """A PRNG key among the operands of a function of numbers."""
+
+
 def checked(name: str, xs: Any) -> list[Any]:
     """Operands that are arrays or numbers; TypeError for the rest."""
     out = []
@@ -476,8 +480,9 @@ def checked(name: str, xs: Any) -> list[Any]:
                 kinds: tuple[Any, ...] = (bool, int, float, complex)
                 x = next(k(x) for k in kinds if isinstance(x, k))
             else:
-                raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at "
-                                f"position {i}.")
+                kind = KeyOperand if hasattr(type(x), "holds_keys") else TypeError
+                raise kind(f"{name} requires ndarray or scalar arguments, got {type(x)} at "
+                           f"position {i}.")
         out.append(x)
     return out
 

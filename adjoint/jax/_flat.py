@@ -64,7 +64,7 @@ class Like:
     """How tensors become the leaves that they were made of: weak arrays, keys."""
 
     def __init__(self, leaves: Sequence[Any]) -> None:
-        self.marks = [type(x) if is_key(x) else bool(x.weak_type) for x in leaves]
+        self.marks = [x.like if is_key(x) else bool(x.weak_type) for x in leaves]
 
     def back(self, tensors: Sequence[Any]) -> list[Any]:
         """Tensors as arrays and keys."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from adjoint.core.tensor import wrap
 from adjoint.jax._table import T
-from adjoint.ops.threefry import raw_bits, raw_fold
+from adjoint.ops.threefry import raw_bits, raw_fold, raw_philox
 
 Raw = np.ndarray[Any, Any]
 # (the dtype of the bits, how many are drawn, how many are the mantissa), by a float's name
@@ -27,13 +27,19 @@ _KINDS = {"bfloat16": ("uint16", 8, 7), "float16": ("uint16", 16, 10),
 def split(keys: Raw, n: int) -> list[Raw]:
     """n new keys of every key: arrays [..., 2]."""
     count = np.arange(n, dtype=np.uint32)
-    return [raw_fold(keys, np.broadcast_to(c, keys.shape[:-1])) for c in count]
+    return [_fold(keys, np.broadcast_to(c, keys.shape[:-1])) for c in count]
+
+
+def _fold(keys: Raw, data: Raw) -> Raw:
+    return np.concatenate([raw_fold(keys[..., i:i + 2], data)
+                           for i in range(0, keys.shape[-1], 2)], -1)
 
 
 def uniform(keys: Raw, shape: tuple[int, ...], kind: Any) -> Raw:
     """Uniform in [0, 1), of that shape for every key."""
     word, width, mantissa = _KINDS[np.dtype(kind).name]
-    bits = (raw_bits(keys, shape=shape, width=width) >> (width - mantissa)).astype(word)
+    draw = raw_bits if keys.shape[-1] == 2 else raw_philox
+    bits = (draw(keys, shape=shape, width=width) >> (width - mantissa)).astype(word)
     one = np.ones((), kind).view(word)
     return np.asarray((bits | one).view(kind) - np.ones((), kind))
 
@@ -50,7 +56,7 @@ def log_gamma(key: Raw, order: Raw) -> Raw:
     """Logarithms of gamma variates; an order below one is drawn one higher, and a power of a
     uniform draw brings it down."""
     kind, flat = order.dtype, order.reshape(-1)
-    keys = raw_fold(key[None], np.arange(flat.size, dtype=np.uint32))
+    keys = _fold(key[None], np.arange(flat.size, dtype=np.uint32))
     low = flat < 1
     d = np.where(low, flat + kind.type(1), flat) - kind.type(1 / 3)
     with np.errstate(all="ignore"):

@@ -20,7 +20,7 @@ from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, make
 from adjoint.jax._dtypes import as_dtype, config, default_dtype
-from adjoint.jax._keys import KEY, KeyArray
+from adjoint.jax._keys import KeyArray, key_type
 from adjoint.jax._table import T
 from adjoint.jax.lax._elementwise import bitcast
 from adjoint.jax.lax._shapes import sort_key_val, top_k
@@ -30,21 +30,21 @@ from adjoint.jax.numpy._reduce import NAMES as _R
 from adjoint.jax.numpy._select import NAMES as _S
 from adjoint.jax.numpy._shape import NAMES as _H
 from adjoint.jax.numpy._types import finfo
-from adjoint.ops.threefry import threefry_bits, threefry_fold
+from adjoint.ops.threefry import philox_bits, threefry_bits, threefry_fold
 
 U32 = np.dtype(np.uint32)
 
 
 # ------------------------------------------------------------------ keys
 def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
-    """A key as an array of two words, from a number."""
-    _check_impl(impl)
+    """A key as an array of words, from a number."""
+    kind = key_type(impl)
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         low = int(seed)
         if not -2 ** 63 <= low < 2 ** 64:
             raise OverflowError(f"Python int {low} too large for a seed of 64 bits")
         high = (low >> 32) & 0xFFFFFFFF if config.x64_enabled else 0
-        return make(wrap(np.array([high, low & 0xFFFFFFFF], np.uint32)))
+        return make(wrap(np.array([high, low & 0xFFFFFFFF] * (kind.words // 2), np.uint32)))
     x = as_array(seed)
     if x.dtype.kind not in "iu":
         raise TypeError(f"PRNG key seed must be an integer; got {seed!r}")
@@ -53,31 +53,25 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
                         f"{x.shape} != (). Use jax.vmap for batching")
     words = x.tensor.to(np.dtype(np.int64))
     high_word = (words >> 32) & 0xFFFFFFFF if config.x64_enabled else words * 0
-    return make(T["stack"]([high_word, words & 0xFFFFFFFF]).to(U32))
-
-
-def _check_impl(impl: Any) -> None:
-    if impl not in (None, "threefry2x32", "fry"):
-        kind = NotImplementedError if impl in ("rbg", "unsafe_rbg") else ValueError
-        raise kind(f"unrecognized PRNG implementation {impl!r}: 'threefry2x32' is served")
+    return make(T["stack"]([high_word, words & 0xFFFFFFFF] * (kind.words // 2)).to(U32))
 
 
 def key(seed: Any, *, impl: Any = None) -> Any:
     """A typed key, from a number."""
-    return KeyArray(PRNGKey(seed, impl=impl))
+    return KeyArray(PRNGKey(seed, impl=impl), impl)
 
 
-def _data(k: Any) -> Any:
+def _data(k: Any, impl: Any = None) -> Any:
     """The words of a key of either kind."""
     if isinstance(k, KeyArray):
         return k.data
     if not hasattr(k, "dtype"):
         raise TypeError("JAX encountered invalid PRNG key data: expected key_data to have ndim, "
                         f"shape, and dtype attributes. Got {k}")
-    x = as_array(k)
-    if x.ndim < 1 or x.shape[-1] != 2:
+    x, kind = as_array(k), key_type(impl)
+    if x.ndim < 1 or x.shape[-1] != kind.words:
         raise TypeError("JAX encountered invalid PRNG key data: expected key_data.shape to end "
-                        f"with (2,); got shape={x.shape}")
+                        f"with ({kind.words},); got shape={x.shape} for impl={kind.impl}")
     if x.dtype != U32:
         raise TypeError("JAX encountered invalid PRNG key data: expected key_data.dtype = uint32; "
                         f"got dtype={x.dtype}")
@@ -93,7 +87,11 @@ def _single(k: Any, name: str) -> Any:
 
 
 def _like(k: Any, words: Any) -> Any:
-    return KeyArray(make(words)) if isinstance(k, KeyArray) else make(words)
+    return k.like(make(words)) if isinstance(k, KeyArray) else make(words)
+
+
+def _impl(k: Any) -> str:
+    return (k.dtype if isinstance(k, KeyArray) else key_type()).impl
 
 
 def key_data(keys: Any) -> Any:
@@ -103,13 +101,12 @@ def key_data(keys: Any) -> Any:
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Any:
     """Typed keys of words."""
-    _check_impl(impl)
-    return KeyArray(_data(key_bits_array))
+    return KeyArray(_data(key_bits_array, impl), impl)
 
 
 def key_impl(keys: Any) -> str:
     """The name of the generator."""
-    return "threefry2x32"
+    return _impl(keys)
 
 
 def clone(key: Any) -> Any:
@@ -121,8 +118,19 @@ def split(key: Any, num: Any = 2) -> Any:
     """`num` new keys (a number or a shape)."""
     words = _single(key, "split")
     shape = (int(num),) if not isinstance(num, (tuple, list)) else tuple(num)
-    count = np.arange(math.prod(shape), dtype=np.uint32)
-    return _like(key, threefry_fold(words.unsqueeze(0), wrap(count)).reshape((*shape, 2)))
+    n = math.prod(shape)
+    if _impl(key) == "unsafe_rbg":
+        new = philox_bits(words, shape=(10 * n, 4), width=32)[::10]
+    else:
+        new = _fold(words, wrap(np.arange(n, dtype=np.uint32)))
+    return _like(key, new.reshape((*shape, words.shape[0])))
+
+
+def _fold(words: Any, data: Any) -> Any:
+    """A key and numbers; of a key of four words, two by two."""
+    parts = [words[i:i + 2] for i in range(0, words.shape[0], 2)]
+    made = [threefry_fold(p.unsqueeze(0) if data.ndim else p, data) for p in parts]
+    return made[0] if len(made) == 1 else T["cat"](made, -1)
 
 
 def fold_in(key: Any, data: Any) -> Any:
@@ -135,8 +143,12 @@ def fold_in(key: Any, data: Any) -> Any:
     if isinstance(data, int):
         if not 0 <= data < 2 ** 32:
             raise OverflowError(f"Python integer {data} out of bounds for uint32")
-        return _like(key, threefry_fold(words, wrap(np.array(data & 0xFFFFFFFF, np.uint32))))
-    return _like(key, threefry_fold(words, x.tensor.to(U32)))
+        x = make(wrap(np.array(data & 0xFFFFFFFF, np.uint32)))
+    if _impl(key) == "unsafe_rbg":
+        seed = T["stack"]([x.tensor.to(np.dtype(np.int64)) * k for k in (0, 1, 0, 1)]).to(U32)
+        drawn = philox_bits(seed, shape=(10, 4), width=32)[9]
+        return _like(key, T["bitwise_xor"](words, drawn))
+    return _like(key, _fold(words, x.tensor.to(U32)))
 
 
 def _shape(shape: Any, *more: Any) -> tuple[int, ...]:
@@ -151,7 +163,9 @@ def _shape(shape: Any, *more: Any) -> tuple[int, ...]:
 
 
 def _bits(key: Any, shape: Any, width: int, name: str) -> Any:
-    return threefry_bits(_single(key, name), shape=_shape(shape), width=width)
+    words = _single(key, name)
+    draw = threefry_bits if words.shape[0] == 2 else philox_bits
+    return draw(words, shape=_shape(shape), width=width)
 
 
 def bits(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
@@ -491,8 +505,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
 
 def key_dtype(impl: Any = None) -> Any:
     """The dtype of keys."""
-    _check_impl(impl)
-    return KEY
+    return key_type(impl)
 
 
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: Any = None) -> Any:

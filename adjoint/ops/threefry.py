@@ -1,7 +1,8 @@
 """Random bits from a key and a counter, and the bytes of an array as another dtype.
 
 Threefry-2x32 with 20 rounds: Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy
-as 1, 2, 3", SC'11. The same key and place always give the same bits, so nothing is remembered.
+as 1, 2, 3", SC'11; Philox-4x32 with 10 rounds is from there too. The same key and place always give
+the same bits, so nothing is remembered.
 """
 from __future__ import annotations
 
@@ -64,6 +65,12 @@ threefry_bits: Any = op(
         ((_KEYS,), {"shape": (3,), "width": 32}), ((_KEYS[0],), {"shape": (2, 2), "width": 64})])
 
 
+def threefry_pairs(key: Any, x0: Any, x1: Any) -> Any:
+    """Two words for every pair of counters, for one key."""
+    with np.errstate(over="ignore"):
+        return np.stack(_hash(key[0], key[1], x0, x1), -1)
+
+
 def raw_fold(key: Any, data: Any, /) -> Any:
     """Keys of keys and numbers."""
     with np.errstate(over="ignore"):
@@ -92,9 +99,58 @@ threefry_fold: Any = op(
                     ((_KEYS[0], np.array(7, np.uint32)), {})])
 
 
+# ------------------------------------------------------------------ Philox: keys of four words
+_U64, _LOW = np.uint64, np.uint64(0xFFFFFFFF)
+
+
+def _product(factor: int, x: Any) -> tuple[Any, Any]:
+    """The high and the low word of a product."""
+    p = _U64(factor) * x
+    return p >> _U64(32), p & _LOW
+
+
+def raw_philox(key: Any, /, *, shape: Any, width: int) -> Any:
+    """Bits of that shape, for every key of the array: the first two words are the key of the
+    rounds, the last two the number of the first block of four words."""
+    lead, n = key.shape[:-1], int(np.prod(shape, dtype=np.int64))
+    blocks = -(-n * max(width, 32) // 128)
+    words = [key[..., i, None].astype(np.uint64) for i in range(4)]
+    with np.errstate(over="ignore"):
+        place = (words[2] | words[3] << _U64(32)) + np.arange(blocks, dtype=np.uint64)
+        k0, k1 = words[:2]
+        c = [place & _LOW, place >> _U64(32), k0, k1]
+        for _ in range(10):
+            (a, b), (d, e) = _product(0xD2511F53, c[0]), _product(0xCD9E8D57, c[2])
+            c = [d ^ c[1] ^ k0, e, a ^ c[3] ^ k1, b]
+            k0, k1 = (k0 + _U64(0x9E3779B9)) & _LOW, (k1 + _U64(0xBB67AE85)) & _LOW
+    drawn = np.stack(np.broadcast_arrays(*c), -1).reshape((*lead, -1))
+    if width == 64:
+        drawn = drawn[..., ::2] | drawn[..., 1::2] << _U64(32)
+    return drawn[..., :n].astype(f"uint{width}").reshape((*lead, *shape))
+
+
+def _philox_aval(key: Aval, *, shape: Any, width: int) -> Aval:
+    if key.dtype != U32 or not key.shape or key.shape[-1] != 4:
+        raise DTypeError(f"philox_bits: a key has dtype uint32 and shape [..., 4], got {key}")
+    return Aval((*key.shape[:-1], *shape), np.dtype(f"uint{width}"))
+
+
+def _batch_philox(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
+    """One stream, that of the first key, for all examples, as in JAX."""
+    keys = args[0]
+    return op_.call(keys[0], **{**attrs, "shape": (keys.shape[0], *attrs["shape"])})
+
+
+philox_bits: Any = op(
+    "philox_bits", impl=raw_philox, infer=_philox_aval, batch=_batch_philox,
+    cost=lambda key, *, shape, width: 100 * int(np.prod(shape)), domain=lambda: [
+        ((np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.uint32),), {"shape": (3,), "width": 32}),
+        ((np.array([1, 2, 3, 4], np.uint32),), {"shape": (2, 2), "width": 64})])
+
+
 # ------------------------------------------------------------------ other samplers
 def _drawn(key: Any, /, *params: Any, draw: Any, shape: Any, dtype: Any) -> Any:
-    return np.asarray(draw(key.reshape(2), *params)).astype(dtype).reshape(shape)
+    return np.asarray(draw(key.reshape(-1), *params)).astype(dtype).reshape(shape)
 
 
 # A sampler of a key's words and parameters: a constant, drawn once per key under vmap.

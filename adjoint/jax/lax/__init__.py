@@ -9,8 +9,9 @@ from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import make as _make
 from adjoint.jax._flat import Leaves as _Leaves
+from adjoint.jax._keys import keyed as _keyed
 from adjoint.jax._util import canonicalize_axis as _canonicalize_axis
-from adjoint.jax.lax import _elementwise, _shapes, _windows, linalg
+from adjoint.jax.lax import _dots, _elementwise, _shapes, _windows, linalg
 from adjoint.jax.lax._control import (
     associative_scan,
     cond,
@@ -22,6 +23,12 @@ from adjoint.jax.lax._control import (
     stop_gradient,
     switch,
     while_loop,
+)
+from adjoint.jax.lax._precision import (
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    Precision,
+    PrecisionLike,
 )
 from adjoint.jax.lax._rest import (
     AccuracyMode,
@@ -38,6 +45,7 @@ from adjoint.jax.lax._rest import (
     ragged_dot,
     ragged_dot_general,
     reduce_window_shape_tuple,
+    rng_bit_generator,
     rng_uniform,
     shape_as_value,
     stage,
@@ -47,19 +55,9 @@ from adjoint.jax.numpy._select import NAMES as _S
 from adjoint.jax.numpy._shape import NAMES as _M
 
 _part: _Any
-for _part in (_elementwise, _shapes, _windows):
+for _part in (_dots, _elementwise, _shapes, _windows):
     globals().update(_part.NAMES)
-
-
-class Precision(_enum.Enum):
-    """How exact a product has to be: products here are exact in their dtype."""
-
-    DEFAULT = 0
-    HIGH = 1
-    HIGHEST = 2
-
-
-PrecisionLike = str | Precision | tuple[str, str] | tuple[Precision, Precision] | None
+_keyed(globals(), "jax.lax")
 
 
 class GatherScatterMode(_enum.Enum):
@@ -220,13 +218,14 @@ def igamma_grad_a(a: _Any, x: _Any) -> _Any:
     return jvp(lambda v: gammainc(v, x), (first,), (first * 0 + 1,))[1]
 
 
-__all__ = ["AccuracyMode", "FftType", "GatherScatterMode", "Precision", "PrecisionLike",
-           "RaggedDotDimensionNumbers", "RandomAlgorithm", "RoundingMethod", "Tolerance",
-           "after_all", "all_gather", "all_to_all", "associative_scan", "axis_index",
-           "axis_size", "broadcast_like", "composite", "cond", "conv_general_dilated_local",
-           "create_token", "custom_linear_solve", "custom_root", "dce_sink", "fori_loop",
-           "linalg", "map", "platform_dependent", "pmax", "pmean", "pmin", "ppermute",
-           "pshuffle", "psum", "psum_scatter", "pswapaxes", "ragged_dot", "ragged_dot_general",
-           "reduce_window_shape_tuple", "rng_uniform", "scan", "shape_as_value", "stage",
-           "stop_gradient", "switch", "while_loop", "with_sharding_constraint"]
+__all__ = ["AccuracyMode", "DotAlgorithm", "DotAlgorithmPreset", "FftType", "GatherScatterMode",
+           "Precision", "PrecisionLike", "RaggedDotDimensionNumbers", "RandomAlgorithm",
+           "RoundingMethod", "Tolerance", "after_all", "all_gather", "all_to_all",
+           "associative_scan", "axis_index", "axis_size", "broadcast_like", "composite", "cond",
+           "conv_general_dilated_local", "create_token", "custom_linear_solve", "custom_root",
+           "dce_sink", "fori_loop", "linalg", "map", "platform_dependent", "pmax", "pmean", "pmin",
+           "ppermute", "pshuffle", "psum", "psum_scatter", "pswapaxes", "ragged_dot",
+           "ragged_dot_general", "reduce_window_shape_tuple", "rng_bit_generator", "rng_uniform",
+           "scan", "shape_as_value", "stage", "stop_gradient", "switch", "while_loop",
+           "with_sharding_constraint"]
 __getattr__ = _lacking("lax")

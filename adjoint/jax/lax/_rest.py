@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.core.tensor import wrap
 from adjoint.jax import numpy as _jnp
-from adjoint.jax._array import as_array
+from adjoint.jax._array import as_array, make
 from adjoint.jax._dtypes import as_dtype
+from adjoint.jax._table import T
 from adjoint.jax.lax._windows import conv_dimension_numbers, conv_general_dilated_patches
+from adjoint.ops.threefry import draw_with, philox_bits, threefry_pairs
 
 _n: Any = _jnp
 
@@ -218,6 +221,44 @@ def rng_uniform(a: Any, b: Any, shape: Any) -> Any:
 _DRAWS = itertools.count(1)
 
 
+def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32, algorithm: Any = 0, *,
+                      out_sharding: Any = None) -> Any:
+    """(The state after, random bits): Philox, or Threefry where `algorithm` says so."""
+    kind, words = as_dtype(dtype), as_array(key)
+    if kind.kind != "u":
+        raise TypeError(f"rng_bit_generator: unsupported dtype {kind}")
+    assert words.dtype == np.uint32 and words.shape in ((4,), (2, 4)), (
+        f"a state is 4 words of uint32, got {words.dtype}{list(words.shape)}")
+    t, width, n = words.tensor, kind.itemsize * 8, math.prod(shape)
+    if int(algorithm) == RandomAlgorithm.RNG_THREE_FRY:
+        block, draw = 64, _threefry_stream
+    else:
+        block, draw = 128, philox_bits
+    used = -(-n * max(width, 32) // block)
+    long = np.dtype(np.int64)
+    low = t[2].to(long) + used
+    after = T["stack"]([t[0].to(long), t[1].to(long), low & 0xFFFFFFFF,
+                        (t[3].to(long) + (low >> 32)) & 0xFFFFFFFF])
+    return make(after.to(words.dtype)), make(draw(t, shape=tuple(shape), width=width))
+
+
+def _threefry_stream(state: Any, *, shape: Any, width: int) -> Any:
+    """Two words of every number that follows the state's last two words."""
+    n = math.prod(shape)
+    blocks = -(-n * max(width, 32) // 64)
+    place = state[2].to(np.dtype(np.int64)) + wrap(np.arange(blocks))
+    drawn = draw_with(state, _threefry_words, (blocks, 2), place, dtype=np.uint32).reshape(-1)
+    if width == 64:
+        wide = drawn.to(np.dtype(np.uint64))
+        drawn = wide[::2] | wide[1::2] << 32
+    return drawn[:n].to(np.dtype(f"uint{width}")).reshape(shape)
+
+
+def _threefry_words(state: Any, place: Any) -> Any:
+    high = (place >> 32).astype(np.uint32) + state[3]
+    return threefry_pairs(state[:2], place.astype(np.uint32), high)
+
+
 class AccuracyMode(enum.Enum):
     """How accurate an elementwise function is asked to be; here they are as they are."""
 
@@ -244,4 +285,5 @@ class Tolerance(NamedTuple):
 __all__ = ["AccuracyMode", "RaggedDotDimensionNumbers", "RandomAlgorithm", "Tolerance",
            "after_all", "broadcast_like", "composite", "conv_general_dilated_local",
            "create_token", "dce_sink", "platform_dependent", "ragged_dot", "ragged_dot_general",
-           "reduce_window_shape_tuple", "rng_uniform", "shape_as_value", "stage"]
+           "reduce_window_shape_tuple", "rng_bit_generator", "rng_uniform",
+           "shape_as_value", "stage"]

@@ -17,6 +17,7 @@ from adjoint.jax._dtypes import SCALARS as _SCALARS
 from adjoint.jax._dtypes import SMALL as _SMALL
 from adjoint.jax._dtypes import as_dtype as _as_dtype
 from adjoint.jax._dtypes import issubdtype
+from adjoint.jax._keys import keyed as _keyed
 from adjoint.jax.numpy import (
     _create,
     _elementwise,
@@ -26,16 +27,18 @@ from adjoint.jax.numpy import (
     _reduce,
     _select,
     _shape,
+    _ufuncs,
     fft,
     linalg,
 )
 from adjoint.jax.numpy._types import finfo, iinfo, promote_types, result_type
 
-_PARTS = (_elementwise, _create, _index, _reduce, _select, _shape, _products, _more)
+_PARTS = (_elementwise, _create, _index, _reduce, _select, _shape, _products, _more, _ufuncs)
 _part: Any
 for _part in _PARTS:
     globals().update(_part.NAMES)
     _METHODS.update(_part.NAMES)
+_keyed(globals(), "jax.numpy")
 _elementwise.fill_operators(_products.NAMES["matmul"])
 globals().update(_SCALARS | _SMALL)
 
@@ -43,7 +46,7 @@ bool_, float_, int_, uint, complex_ = (_SCALARS[n] for n in (
     "bool", "float64", "int64", "uint64", "complex128"))
 single, double, half, csingle, cdouble = (_SCALARS[n] for n in (
     "float32", "float64", "float16", "complex64", "complex128"))
-ndarray, ufunc = Array, _more.ufunc
+ndarray, ufunc = Array, _ufuncs.ufunc
 pi, e, inf, nan, newaxis, euler_gamma = (
     _np.pi, _np.e, _np.inf, _np.nan, None, _np.euler_gamma)
 dtype, generic, number, integer = _np.dtype, _np.generic, _np.number, _np.integer

@@ -52,6 +52,9 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", n
         object = object.__jax_array__()
     if type(object).__name__ == "KeyArray":
         return object
+    if isinstance(object, (list, tuple)) and any(
+            type(v).__name__ == "KeyArray" for v in object):
+        return _stacked_keys(object)
     if type(object) is Array:
         out = make(object.tensor, object.weak_type and dtype is None)
     elif _nested(object):
@@ -70,6 +73,11 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", n
     if ndmin > out.ndim:
         out = make(out.tensor.reshape((*[1] * (ndmin - out.ndim), *out.shape)), out.weak_type)
     return out
+
+
+def _stacked_keys(keys: Any) -> Any:
+    from adjoint.jax._keys import moved
+    return moved(lambda *xs: make(T["stack"]([x.tensor for x in xs])))(*keys)
 
 
 def _whole(x: Any, to: Any) -> Any:
@@ -142,7 +150,8 @@ zeros, ones, empty = _filled("zeros", 0), _filled("ones", 1), _filled("empty", 0
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
          out_sharding: Any = None) -> Any:
     """`jax.numpy.full`."""
-    value = array(fill_value) if dtype is None else array(fill_value).astype(asked(dtype, "full"))
+    value = as_array(array(fill_value), "full")
+    value = value if dtype is None else value.astype(asked(dtype, "full"))
     return make(T["broadcast_to"](value.tensor, _shape(shape)).clone(),
                 value.weak_type and dtype is None)
 

@@ -61,8 +61,8 @@ def _simple(i: Any) -> Any:
     if isinstance(i, (list, tuple)):
         if not len(i):
             return np.zeros(0, np.int64)
-        raise TypeError("Using a non-tuple sequence for multidimensional indexing is not allowed; "
-                        "use `arr[array(seq)]` instead of `arr[seq]`")
+        from adjoint.jax.numpy._create import array
+        return _simple(array(i))
     pair = pair_of(i)
     if pair is None or pair[0].kind not in "biu":
         kind = type(i).__name__ if pair is None else np.asarray(i).dtype
@@ -266,19 +266,30 @@ class Update:
             unique_indices: bool = False, wrap_negative_indices: bool = True, **_: Any) -> Any:
         """`x[i]`; mode "fill" gives `fill_value` (default NaN) out of bounds."""
         x = self.array
+        index = self.index if wrap_negative_indices else _unwrapped(self.index, x.shape)
+        if mode_of(mode) == "clip":               # (the gradient goes to what was read)
+            return getitem(x, clipped(index, x.shape))
         if mode_of(mode) not in ("fill", "drop"):
-            return getitem(x, self.index)
-        at, dropped = positions(x.shape, self.index)
+            return getitem(x, index)
+        at, dropped = positions(x.shape, index)
         y = _flat(x.tensor, dropped)[at.reshape(-1)].reshape(tuple(at.shape))
         if not dropped:
             return make(y, x.weak_type)
         value = default_fill(x.dtype) if fill_value is None else fill_value
         return make(T["where"](at == x.size, y.new_full((), value), y), x.weak_type)
 
-    def _scatter(self, values: Any, run: Callable[..., Any], mode: Any) -> Any:
+    def _places(self, mode: Any, wrap_negative_indices: bool = True, **_: Any) -> Any:
+        """Where the elements are, flat, and whether some are dropped."""
+        x, index = self.array, self.index
+        if not wrap_negative_indices:
+            index = _unwrapped(index, x.shape)
+        if mode_of(mode) == "clip":
+            index = clipped(index, x.shape)
+        return positions(x.shape, index)
+
+    def _scatter(self, values: Any, run: Callable[..., Any], mode: Any, **how: Any) -> Any:
         x = self.array
-        index = clipped(self.index, x.shape) if mode_of(mode) == "clip" else self.index
-        at, dropped = positions(x.shape, index)
+        at, dropped = self._places(mode, **how)
         v = convert(as_array(values, "scatter").tensor, x.dtype)
         lead = v.ndim - at.ndim
         if lead > 0 and all(n == 1 for n in v.shape[:lead]):
@@ -291,51 +302,87 @@ class Update:
         y = run(_flat(x.tensor, dropped), at.reshape(-1), v.reshape(-1))
         return make((y[:x.size] if dropped else y).reshape(x.shape), x.weak_type)
 
-    def set(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
-        """x with x[i] = values."""
-        return self._scatter(values, lambda f, at, v: T["scatter"](f, 0, at, v), mode)
+    def set(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
+        """x with x[i] = values; of an index that is there more often, the last one stays."""
+        return self._scatter(values, _last, mode, **how)
 
-    def add(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+    def add(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
         """x with values added to x[i], once for every time an index is there."""
-        return self._scatter(values, lambda f, at, v: T["scatter_add"](f, 0, at, v), mode)
+        return self._scatter(values, lambda f, at, v: T["scatter_add"](f, 0, at, v), mode, **how)
 
-    def subtract(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+    def subtract(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
         """x with values subtracted from x[i]."""
-        return self.add(-as_array(values), mode=mode)
+        return self.add(-as_array(values), mode=mode, **how)
 
     sub = subtract
 
-    def multiply(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+    def multiply(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
         """x with x[i] multiplied by values."""
         x, v = self.array, as_array(values, "scatter")
         if x.dtype.kind in "iu" and is_inexact(v.dtype):     # (integers by floats, then rounded)
-            wide = Update(make(x.tensor.to(v.dtype)), self.index).multiply(v, mode=mode)
+            wide = Update(make(x.tensor.to(v.dtype)), self.index).multiply(v, mode=mode, **how)
             return make(convert(wide.tensor, x.dtype), x.weak_type)
-        return self._scatter(v, _reducer("prod"), mode)
+        return self._scatter(v, _reducer("prod"), mode, **how)
 
     mul = multiply
 
-    def min(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+    def min(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
         """x with the smaller ones of x[i] and values."""
-        return self._scatter(values, _reducer("amin"), mode)
+        return self._scatter(values, _reducer("amin"), mode, **how)
 
-    def max(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+    def max(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
         """x with the larger ones of x[i] and values."""
-        return self._scatter(values, _reducer("amax"), mode)
+        return self._scatter(values, _reducer("amax"), mode, **how)
 
-    def divide(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+    def divide(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
         """x with x[i] divided by values."""
         x = self.array
         ones = make(T["ones_like"](x.tensor), x.weak_type)
-        return x / Update(ones, self.index).set(values, mode=mode)
+        return x / Update(ones, self.index).set(values, mode=mode, **how)
 
-    def power(self, values: Any, *, mode: Any = None, **_: Any) -> Any:
+    def power(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
         """x with x[i] to the power of values."""
-        return self.apply(lambda old: old ** values, mode=mode)
+        return self.apply(lambda old: old ** values, mode=mode, **how)
 
-    def apply(self, func: Callable[[Any], Any], *, mode: Any = None, **_: Any) -> Any:
-        """x with func(x[i]) at i."""
-        return self.set(func(self.get()), mode=mode)
+    def apply(self, func: Callable[[Any], Any], *, mode: Any = None, **how: Any) -> Any:
+        """x with func(x[i]) at i; where an index is there more than once, func is applied as
+        often."""
+        x = self.array
+        at, dropped = self._places(mode, **how)
+        if at.level or isinstance(at.array, MetaArray):
+            return self.set(func(self.get()), mode=mode, **how)
+        places, counts = np.unique(at.array, return_counts=True)
+        if counts.size == 0 or counts.max() == 1:
+            return self.set(func(self.get()), mode=mode, **how)
+        flat = _flat(x.tensor, dropped)
+        y = make(flat[wrap(places)], x.weak_type)
+        for k in range(int(counts.max())):
+            y = make(T["where"](wrap(counts > k), as_array(func(y)).tensor, y.tensor), x.weak_type)
+        out = T["scatter"](flat, 0, wrap(places), convert(y.tensor, x.dtype))
+        return make((out[:x.size] if dropped else out).reshape(x.shape), x.weak_type)
+
+
+def _last(f: Any, at: Any, v: Any) -> Any:
+    if not (at.level or isinstance(at.array, MetaArray)) and (v.level or v._rg):
+        places, first = np.unique(at.array[::-1], return_index=True)
+        if places.size < at.array.size:            # (a gradient is for what stays)
+            at, v = wrap(places), v[wrap(at.array.size - 1 - first)]
+    return T["scatter"](f, 0, at, v)
+
+
+def _unwrapped(at: Any, shape: tuple[int, ...]) -> Any:
+    """The index, negative entries of which are out of bounds."""
+    sizes, out = iter(shape), []
+    for i in _expanded(at, shape):
+        n = next(sizes) if i is not None else 0
+        if isinstance(i, int):
+            i = n if i < 0 else i
+        elif isinstance(i, np.ndarray):
+            i = np.where(i < 0, n, i)
+        elif isinstance(i, Tensor):
+            i = make(T["where"](i < 0, i.new_full((), n), i))
+        out.append(i)
+    return tuple(out)
 
 
 def _reducer(how: str) -> Callable[..., Any]:

@@ -1,14 +1,12 @@
-"""Functions of `jax.numpy` that are made of others: phases, histograms, readers, ufuncs."""
+"""Functions of `jax.numpy` that are made of others: phases, histograms, readers."""
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
-from adjoint.jax._array import Array, as_array, concrete, inside
+from adjoint.jax._array import Array, as_array, concrete
 from adjoint.jax._dtypes import as_dtype, issubdtype
 from adjoint.jax._table import entering
 from adjoint.jax.numpy import _create, _reduce, _select, _shape
@@ -95,8 +93,9 @@ def put(a: Any, ind: Any, v: Any, mode: Any = None, *, inplace: bool = True) -> 
     if mode not in (None, "clip", "wrap"):
         raise ValueError(f"mode should be one of 'wrap' or 'clip'; got mode={mode}")
     at = at % x.size if mode == "wrap" else at.clip(0, x.size - 1) if mode == "clip" else at
+    how = "clip" if mode is None else None
     values = _H["tile"](values, -(-at.size // values.size))[:at.size]
-    return x.ravel().at[at].set(values.astype(x.dtype)).reshape(x.shape)
+    return x.ravel().at[at].set(values.astype(x.dtype), mode=how).reshape(x.shape)
 
 
 @_enter("place")
@@ -213,103 +212,4 @@ for _name in ("fromstring", "from_dlpack"):
     _reader(_name)
 
 
-# ------------------------------------------------------------------ ufuncs
-class ufunc:
-    """A function of numbers as one of arrays, with folds: `jnp.frompyfunc(f, 2, 1, identity=0)`."""
-
-    def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *,
-                 identity: Any = None, **_: Any) -> None:
-        from adjoint.jax._vectorize import vectorize
-        functools.update_wrapper(self, func)
-        self.nin, self.nout, self.identity = nin, nout, identity
-        self.nargs = nin + nout
-        self._run = vectorize(func)
-
-    def __call__(self, *args: Any) -> Any:
-        if len(args) != self.nin:
-            raise TypeError(f"ufunc takes {self.nin} operands, got {len(args)}")
-        return self._run(*args)
-
-    def __repr__(self) -> str:
-        return f"<jnp.ufunc '{getattr(self, '__name__', '')}'>"
-
-    def _pairs(self, what: str) -> None:
-        if (self.nin, self.nout) != (2, 1):
-            raise ValueError(f"{what} only supported for binary ufuncs with one output")
-
-    def _rows(self, a: Any, axis: int) -> list[Any]:
-        return list(_H["moveaxis"](as_array(a), axis, 0))
-
-    def reduce(self, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None,
-               keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-        """The fold along an axis (None: over all elements)."""
-        self._pairs("reduce")
-        x = as_array(a) if dtype is None else as_array(a).astype(dtype)
-        if where is not None:
-            if initial is None and self.identity is None:
-                raise ValueError(f"reduction operation {self!r} does not have an identity, so to "
-                                 "use a where mask one has to specify 'initial'.")
-            x = _S["where"](where, x, self.identity if self.identity is not None else initial
-                            ).astype(x.dtype)
-        flat = x.ravel() if axis is None else x
-        rows = self._rows(flat, 0 if axis is None else axis)
-        if initial is None and not rows:
-            if self.identity is None:
-                raise ValueError(f"zero-size array to reduction operation {self!r} which has no "
-                                 "identity")
-            initial = self.identity
-        start = [] if initial is None else [_C["full"](flat.shape[:0] if axis is None else tuple(
-            np.delete(flat.shape, axis)), initial, x.dtype)]
-        found = functools.reduce(self._run, start + rows)
-        if keepdims:
-            return found.reshape((1,) * x.ndim) if axis is None else _H["expand_dims"](found, axis)
-        return found
-
-    def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        """All prefixes of the fold along an axis."""
-        self._pairs("accumulate")
-        x = as_array(a) if dtype is None else as_array(a).astype(dtype)
-        rows = self._rows(x, axis)
-        for i in range(1, len(rows)):
-            rows[i] = self._run(rows[i - 1], rows[i])
-        return _H["stack"](rows, axis) if rows else x
-
-    def outer(self, a: Any, b: Any, /) -> Any:
-        """Every element of one with every element of the other."""
-        self._pairs("outer")
-        x, y = as_array(a), as_array(b)
-        return self._run(x.reshape(x.shape + (1,) * y.ndim), y)
-
-    def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Any:
-        """A copy in which elements at indices are replaced by the function of them."""
-        if inplace:
-            raise NotImplementedError("JAX arrays are immutable: call at() with inplace=False")
-        x = as_array(a)
-        if self.nin == 1:
-            return x.at[indices].set(self._run(x[indices]))
-        self._pairs("at")
-        places = np.arange(x.size).reshape(x.shape)[inside(indices) if isinstance(
-            indices, Array) else indices]
-        values = _H["broadcast_to"](as_array(b), places.shape).ravel()
-        flat = x.ravel()
-        for k, i in enumerate(places.ravel()):
-            flat = flat.at[int(i)].set(self._run(flat[int(i)], values[k]))
-        return flat.reshape(x.shape)
-
-    def reduceat(self, a: Any, indices: Sequence[int], axis: int = 0, dtype: Any = None,
-                 out: Any = None) -> Any:
-        """The folds of the parts that start at indices."""
-        self._pairs("reduceat")
-        rows = self._rows(as_array(a) if dtype is None else as_array(a).astype(dtype), axis)
-        at = [int(i) for i in inside(indices)] + [len(rows)]
-        parts = [functools.reduce(self._run, rows[i:max(j, i + 1)])
-                 for i, j in zip(at, at[1:], strict=False)]
-        return _H["stack"](parts, axis)
-
-
-@_enter("frompyfunc")
-def frompyfunc(func: Any, /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
-    return ufunc(func, nin, nout, identity=identity)
-
-
-__all__ = ["NAMES", "ufunc"]
+__all__ = ["NAMES"]

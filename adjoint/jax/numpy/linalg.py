@@ -104,6 +104,7 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 def qr(a: Any, mode: str = "reduced") -> Any:
     """`jax.numpy.linalg.qr`; mode "raw" gives (reflectors, taus), the first transposed."""
+    mode = "reduced" if mode == "full" else mode             # (deprecated in NumPy, served by JAX)
     if mode not in ("reduced", "complete", "r", "raw"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
     _ranked(a, "qr")

@@ -1,0 +1,100 @@
+"""Products of `jax.lax`, and rounding to fewer bits."""
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adjoint.base.dtypes import is_inexact
+from adjoint.jax._array import as_array, convert, joined, make
+from adjoint.jax._dtypes import as_dtype
+from adjoint.jax._table import T
+from adjoint.jax.lax._precision import check
+
+
+class DotDimensionNumbers(NamedTuple):
+    """((contracted axes of both), (batch axes of both))."""
+
+    contract: Any
+    batch: Any
+
+
+def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None,
+                preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
+    """Products summed over contracted axes: batch axes first, then the rest of both operands."""
+    check(precision)
+    (cl, cr), (bl, br) = ([[int(i) for i in v] for v in pair] for pair in dimension_numbers)
+    x, y = as_array(lhs), as_array(rhs)
+    for what, a, b in (("contracting", cl, cr), ("batch", bl, br)):
+        sizes = tuple(x.shape[i] for i in a), tuple(y.shape[i] for i in b)
+        if sizes[0] != sizes[1]:
+            raise TypeError(f"dot_general requires {what} dimensions to have the same shape, got "
+                            f"{sizes[0]} and {sizes[1]}.")
+    kind = x.dtype
+    if kind != y.dtype:
+        (s, t), weak = joined("dot_general", (x, y))
+        kind = s.array.dtype
+    else:
+        s, t, weak = x.tensor, y.tensor, x.weak_type and y.weak_type
+    asked = kind if preferred_element_type is None else as_dtype(preferred_element_type)
+    if kind != asked and (kind.kind in "biu" or asked.itemsize > kind.itemsize):
+        kind = asked                        # before sums overflow or are rounded
+        s, t = convert(s, kind), convert(t, kind)
+    fl = [d for d in range(x.ndim) if d not in (*cl, *bl)]
+    fr = [d for d in range(y.ndim) if d not in (*cr, *br)]
+    batch, inner = [x.shape[d] for d in bl], math.prod(x.shape[d] for d in cl)
+    left = s.permute(*bl, *fl, *cl).reshape((*batch, math.prod(x.shape[d] for d in fl), inner))
+    right = t.permute(*br, *cr, *fr).reshape((*batch, inner, math.prod(y.shape[d] for d in fr)))
+    found = T["matmul"](left, right) if is_inexact(kind) or kind.kind in "iu" else (
+        T["matmul"](left.to(np.dtype(np.uint8)), right.to(np.dtype(np.uint8))) != 0)
+    found = found.reshape((*batch, *[x.shape[d] for d in fl], *[y.shape[d] for d in fr]))
+    out = found if preferred_element_type is None else convert(found,
+                                                              as_dtype(preferred_element_type))
+    return make(out, weak)
+
+
+def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs: Any) -> Any:
+    """`jax.lax.dot`."""
+    if dimension_numbers is not None:
+        return dot_general(lhs, rhs, dimension_numbers, **kwargs)
+    x, y = as_array(lhs), as_array(rhs)
+    if not (1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]):
+        raise ValueError("jax.lax.dot: dimension_numbers must be specified when not performing "
+                         "simple un-batched matrix-matrix, matrix-vector, or vector-vector "
+                         f"products; got lhs_shape={x.shape} rhs_shape={y.shape}")
+    return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())), *args, **kwargs)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+    """`jax.lax.batch_matmul`."""
+    x, y = as_array(lhs), as_array(rhs)
+    n = tuple(range(max(x.ndim - 2, 0)))
+    return dot_general(x, y, (((x.ndim - 1,), (y.ndim - 2,)), (n, n)), precision)
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    """Values rounded to so many bits of the mantissa, halves to even; what is below the smallest
+    normal number of so many bits of the exponent is 0, what is above the largest is infinite."""
+    x = as_array(operand)
+    if exponent_bits < 1 or mantissa_bits < 0:
+        raise ValueError("reduce_precision: exponent_bits must be positive and mantissa_bits not "
+                         f"negative, got {exponent_bits} and {mantissa_bits}")
+    if not is_inexact(x.dtype):
+        raise TypeError(f"reduce_precision does not accept dtype {x.dtype.name}. Accepted dtypes "
+                        "are subtypes of floating.")
+    bias = 2 ** (exponent_bits - 1) - 1
+    t = x.tensor.to(np.dtype(np.float64))
+    part, exponent = T["frexp"](t.detach())
+    step = T["ldexp"](T["ones_like"](part), T["clamp"](exponent - 1 - mantissa_bits, -1000, 1000))
+    y = t + (T["round"](t / step) * step - t).detach()
+    y = T["where"](T["isfinite"](t) & (t != 0), y, t)
+    sign = T["copysign"](T["ones_like"](part), t.detach())
+    y = T["where"](abs(y) >= 2.0 ** min(bias + 1, 1023), sign * math.inf, y)
+    y = T["where"](abs(y) < 2.0 ** max(1 - bias, -1074), sign * 0.0, y)
+    return make(T["where"](T["isnan"](t), t, y).to(x.dtype), x.weak_type)
+
+
+NAMES = {f.__name__: f for f in (DotDimensionNumbers, dot_general, dot, batch_matmul,
+                                 reduce_precision)}
+__all__ = ["NAMES", "dot_general"]
