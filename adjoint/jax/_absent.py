@@ -41,7 +41,7 @@ MODULES: dict[str, tuple[str, str]] = {
                        "get_default_device register_backend_factory"),
     "extend.core": (_PROGRAM, "ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
                     "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal Var:_jaxpr.Var "
-                    "Primitive:_primitive.Primitive Token TraceTag array_types "
+                    "Effect Primitive:_primitive.Primitive Token TraceTag array_types "
                     "jaxpr_as_fun:_jaxpr.jaxpr_as_fun "
                     "get_opaque_trace_state:_inside.get_opaque_trace_state "
                     "valid_jaxtype:_inside.valid_jaxtype "

@@ -121,7 +121,7 @@ class KeyArray:
         return make(T["all"]((self.data == other.data).tensor, -1))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise KeyOperand("JAX array with PRNGKey dtype cannot be converted to a NumPy array. Use "
+        raise TypeError("JAX array with PRNGKey dtype cannot be converted to a NumPy array. Use "
                         "jax.random.key_data(arr) if you wish to extract the underlying integer "
                         "array.")
 

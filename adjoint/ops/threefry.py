@@ -138,14 +138,16 @@ def _philox_aval(key: Aval, *, shape: Any, width: int) -> Aval:
 def _batch_philox(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:
     """One stream, that of the first key, for all examples, as in JAX."""
     keys = args[0]
-    return op_.call(keys[0], **{**attrs, "shape": (keys.shape[0], *attrs["shape"])})
+    return philox_bits(keys[0], shape=(keys.shape[0], *attrs["shape"]), width=attrs["width"])
 
 
-philox_bits: Any = op(
-    "philox_bits", impl=raw_philox, infer=_philox_aval, batch=_batch_philox,
-    cost=lambda key, *, shape, width: 100 * int(np.prod(shape)), domain=lambda: [
-        ((np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.uint32),), {"shape": (3,), "width": 32}),
-        ((np.array([1, 2, 3, 4], np.uint32),), {"shape": (2, 2), "width": 64})])
+# (An Op alone, as `keyed_draw` below: examples share a stream, which is no law of batching.)
+_philox = Op("philox_bits", raw_philox, _philox_aval, batch=_batch_philox)
+
+
+def philox_bits(key: Any, *, shape: Any, width: int) -> Any:
+    """Random bits of that shape, of the state in four words."""
+    return bind(_philox, (key,), {"shape": tuple(shape), "width": width})
 
 
 # ------------------------------------------------------------------ other samplers

@@ -230,10 +230,8 @@ def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32, algorithm: A
     assert words.dtype == np.uint32 and words.shape in ((4,), (2, 4)), (
         f"a state is 4 words of uint32, got {words.dtype}{list(words.shape)}")
     t, width, n = words.tensor, kind.itemsize * 8, math.prod(shape)
-    if int(algorithm) == RandomAlgorithm.RNG_THREE_FRY:
-        block, draw = 64, _threefry_stream
-    else:
-        block, draw = 128, philox_bits
+    block, draw = (64, _threefry_stream) if int(algorithm) == RandomAlgorithm.RNG_THREE_FRY else (
+        128, philox_bits)
     used = -(-n * max(width, 32) // block)
     long = np.dtype(np.int64)
     low = t[2].to(long) + used
