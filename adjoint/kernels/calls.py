@@ -79,6 +79,8 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
         if offset is None:
             return None
         offsets[field] = offset
+        if "." in field:                         # "entry.key": a slot of another kind of thing
+            offsets["head." + field.split(".")[0]] = builtin.head_of(thing)
     node = slots["plan"][0]
     offsets |= {"size": type(node).__basicsize__, "head": builtin.head_of(node)}
     module = llvm.compile_spec((name, repr(sorted(offsets.items()))), lambda: text(offsets),

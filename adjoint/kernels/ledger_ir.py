@@ -45,21 +45,22 @@ def _light(code: Code, offsets: Mapping[str, int], kind: str) -> None:
     on. They stay by the hundred for each step, where it would come the more often and find nothing.
     It has to know them, as it clears weak references itself."""
     size = 8 + max(at for name, at in offsets.items() if name.startswith(kind + "."))
+    head = offsets["head." + kind]
     for text in ("ptr @PyObject_Calloc(i64, i64)", "ptr @PyObject_Init(ptr, ptr)",
                  "ptr @PyErr_NoMemory()", "void @PyObject_Free(ptr)",
                  "void @PyObject_GC_Track(ptr)"):
         code.declare(text.split("@")[1].split("(")[0], f"declare {text}")
     f = code.function(kind + "_alloc", [("ptr", "type"), ("i64", "n")], returns="ptr")
     w = Writer(f, offsets, ENV)
-    place = f.call("PyObject_Calloc", "ptr", f.i64(1), f.i64(size + offsets["head"]))
+    place = f.call("PyObject_Calloc", "ptr", f.i64(1), f.i64(size + head))
     w.need(w.differs(place, w.null), "refused")
-    made = f.call("PyObject_Init", "ptr", f.at(place, "i8", offsets["head"]), f.args[0])
+    made = f.call("PyObject_Init", "ptr", f.at(place, "i8", head), f.args[0])
     f.call("PyObject_GC_Track", "void", made)
     f.ret(made)
     f.start("refused")
     f.ret(f.call("PyErr_NoMemory", "ptr"))
     f = code.function(kind + "_free", [("ptr", "thing")])
-    f.call("PyObject_Free", "void", f.at(f.args[0], "i8", -offsets["head"]))
+    f.call("PyObject_Free", "void", f.at(f.args[0], "i8", -head))
     f.ret()
 
 

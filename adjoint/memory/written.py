@@ -66,7 +66,7 @@ def _module() -> llvm.Module | None:
         **{n: sys.intern(s) for n, s in names.items()}}, slots)
     for kind, example in (("entry", Entry(array, ends)), ("saver", Saver(wide, ends))):
         made: Any = type(example)
-        if module is not None and builtin.head_of(example) == builtin.head_of(pair) and (
+        if module is not None and (
                 made.__basicsize__ == weakref.ref.__basicsize__ + 8 * len(made.__slots__)):
             builtin.allocator(made, module.address(kind + "_alloc"), module.address(kind + "_free"))
             builtin.follow(made, module.address("follow"), example, [ends])
