@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.tree import flatten, unflatten
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import KeyOperand, as_array, constant, make
 from adjoint.jax._dtypes import config
@@ -193,7 +194,6 @@ MOVERS = {
 def moved(f: Any) -> Any:
     """A function that moves elements, for keys: places are moved, then keys are taken by them."""
     def run(*args: Any, **kwargs: Any) -> Any:
-        from adjoint.base.tree import flatten, unflatten
         leaves, spec = flatten((args, kwargs))
         keys = [x for x in leaves if isinstance(x, KeyArray)]
         for k in keys[1:]:

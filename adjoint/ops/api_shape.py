@@ -10,7 +10,7 @@ import numpy as np
 from adjoint.base.dtypes import to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.intercept import shown_as
-from adjoint.core.tensor import Tensor
+from adjoint.core.tensor import Size, Tensor, alias
 from adjoint.ops.api_common import (
     given,
     need,
@@ -88,7 +88,6 @@ def view(input: Any, *args: Any, shape: Any = None, size: Any = None, dtype: Any
 
 
 def _view_dtype(input: Any, dtype: Any) -> Any:
-    from adjoint.core.tensor import alias
     wanted = to_numpy(dtype)
     array = raw(input)
     if wanted.itemsize == array.dtype.itemsize:
@@ -268,7 +267,6 @@ def broadcast_tensors(*tensors: Any) -> Any:
 @public(method=False)
 def broadcast_shapes(*shapes: Any) -> Any:
     """The common shape of several shapes."""
-    from adjoint.core.tensor import Size
     try:
         return Size(np.broadcast_shapes(*(s if isinstance(s, int) else tuple(s) for s in shapes)))
     except ValueError:
