@@ -103,6 +103,9 @@ class Observer:
     def end_walk(self, walk: Any) -> None:
         """The backward pass has ended, or was left by an exception."""
 
+    def stepping(self, optimizer: Any) -> None:
+        """An optimizer is about to update its parameters."""
+
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters."""
 

@@ -24,18 +24,26 @@ def pack_all(node: Any) -> None:
         return
     hook = hooks[-1]
     held: dict[int, Packed] = {}
+    found: list[Any] = []
+    for i, s in enumerate(node.saved):
+        if type(s) is tuple:
+            found.append(tuple([_pack(x, node, hook, i, held) for x in s]))
+        else:
+            found.append(_pack(s, node, hook, i, held))
+    node.saved = tuple(found)
 
-    def pack(s: Any, i: int) -> Any:
-        if not isinstance(s, (Tensor, OutRef, Kept)) or _level_of(s) > hook.levels:
-            return s
-        key = id(s.tensor if type(s) is Kept else s)
-        if key not in held or not hook.once:
-            held[key] = packed(s, node, hook, i)
-        return held[key] if held[key].index == i else Packed(held[key].value, hook,
-                                                             held[key].original, i)
 
-    node.saved = tuple(tuple(pack(x, i) for x in s) if type(s) is tuple else pack(s, i)
-                       for i, s in enumerate(node.saved))
+def _pack(s: Any, node: Any, hook: Any, i: int, held: dict[int, Packed]) -> Any:
+    """Residual `i`, or one of several there; `held` has those that were packed."""
+    if not isinstance(s, (Tensor, OutRef, Kept)) or _level_of(s) > hook.levels:
+        return s
+    if not hook.once:
+        return packed(s, node, hook, i)
+    key = id(s.tensor if type(s) is Kept else s)
+    same = held.get(key)
+    if same is None:
+        same = held[key] = packed(s, node, hook, i)
+    return same if same.index == i else Packed(same.value, hook, same.original, i)
 
 
 def packed(saved: Any, node: Any, hook: Any, index: int) -> Packed:

@@ -97,6 +97,7 @@ def _compiled() -> _Installed:
     return _Installed()
 
 
+MARK = alloc_ir.COUNTERS.index("mark")     # where `counters` has what `marked` gives
 _installed: _Installed | None = None
 _enabled = False
 _previous: contextvars.ContextVar[Any] = contextvars.ContextVar("adjoint_numpy_allocator",
@@ -209,13 +210,13 @@ def mark() -> int:
         return 0
     words = _installed.words
     live = words[0]
-    words[alloc_ir.COUNTERS.index("mark")] = live
+    words[MARK] = live
     return int(live)
 
 
 def marked() -> int:
     """The most bytes that were live since the last `mark()`; `peak` is not touched by either."""
-    return 0 if _installed is None else int(_installed.words[alloc_ir.COUNTERS.index("mark")])
+    return 0 if _installed is None else int(_installed.words[MARK])
 
 
 def live() -> int:

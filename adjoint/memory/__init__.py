@@ -25,7 +25,7 @@ from adjoint.memory.track import track as track
 
 _LAZY = {"BudgetError": "planner", "BudgetReport": "budgeting", "SpillError": "spill",
          "auto": "chain_run", "budget": "budgeting", "checkpoint_chain": "chain_run",
-         "compressed": "compression", "lean": "budgeting",
+         "compressed": "compression", "lean": "leaning",
          "saved_on_cpu": "offload", "saved_on_disk": "offload"}
 
 

@@ -11,7 +11,7 @@ import heapq
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,34 +21,29 @@ from adjoint.base import provenance
 from adjoint.base.errors import ArgumentError
 from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import Observer, watchers
-from adjoint.core.tensor import (
-    Kept,
-    OutRef,
-    Packed,
-    Tensor,
-    owner_of,
-    wrap,
-)
+from adjoint.core.tensor import Kept, OutRef, Tensor, owner_of, wrap
 from adjoint.kernels import alloc
 from adjoint.memory import needs
 from adjoint.memory.lineage import (
     Handle,
-    Layout,
     Lineage,
+    Out,
     Record,
     Storage,
+    handles_of,
     movable,
     ours,
     recompute,
 )
 from adjoint.memory.planner import BudgetError
 from adjoint.memory.repeats import Going, Repeats
+from adjoint.memory.shortage import STAYS, Shortage, margin, with_margin
 from adjoint.memory.sizes import machine_memory, parse_bytes
 from adjoint.memory.spill import SpillError, SpillFile
 
 SMALL = 256          # bytes; smaller residuals stay where they are
 MANY = 256          # storages from which on one ranking serves several times
-MARGIN = 1 << 18     # bytes left free below the budget, for what is too small to be refused
+_MARK = alloc.MARK
 BEYOND = 16          # a step that does not fit is measured up to this part of the machine's memory
 
 
@@ -68,18 +63,6 @@ class BudgetReport(NamedTuple):
     planned: int
 
 
-class _Running:
-    """The op or node that runs: its key, and what was live and when as it began."""
-
-    __slots__ = ("key", "start", "other", "begun", "seconds", "held", "storages")
-
-    def __init__(self, key: Any, start: int, known: int) -> None:
-        self.key, self.start, self.other = key, start, start - known
-        self.begun, self.seconds = time.perf_counter(), 0.0
-        self.held: Any = None
-        self.storages: list[Storage] | None = None
-
-
 class budget(saved_tensors_hooks, Observer):
     """Keep the live bytes of all arrays at or below `limit`, by recomputing and spilling residuals.
 
@@ -91,8 +74,9 @@ class budget(saved_tensors_hooks, Observer):
     Everything that NumPy has allocated in the process counts: parameters, gradients, data and the
     temporaries of kernels (where the counting allocator is missing, see `kernels.alloc`: what ops
     and backward rules return). Gradients are those without a budget, bit for bit. `BudgetError`
-    (also a MemoryError) says which op did not fit and names the least budget that is enough: to
-    find it, the step is run to the end of its backward, and only then is the error raised.
+    (also a MemoryError) says which op did not fit and names a budget that is enough: to find it,
+    the step runs on, and the error comes when the block ends, an optimizer is about to step, or a
+    backward ends that is like one before it. The state that optimizers will make is foretold.
 
     >>> import adjoint as ad
     >>> x = ad.ones(4, 4, requires_grad=True)
@@ -112,19 +96,23 @@ class budget(saved_tensors_hooks, Observer):
         self.lock = threading.RLock()
         self._spill, self._disk = spill, ""
         self._file: SpillFile | None = None
-        self._repeats = Repeats(self.limit - 2 * self._margin(), self._disk_speed) if plan else None
-        self._needs: dict[Any, int] = {}
-        self._gaps: dict[Any, int] = {}               # after an op: what the program allocates
-        self._last: tuple[Any, int] | None = None
+        within = self.limit - 2 * margin(self.limit)
+        self._repeats = Repeats(within, self._disk_speed) if plan else None
+        self._kinds = needs.Kinds()
+        self._top = 1 << 62               # what may be live before room has to be made
+        self._words: Any = None           # the allocator's counters
+        self._last: tuple[needs.Kind, int] | None = None
         self._frame: Any = None
-        self._fresh: list[tuple[int, Storage, Layout]] = []   # hidden results, saved before `after`
+        self._fresh: list[tuple[Storage, Out]] = []   # hidden results, saved before `after`
+        self._waiting: list[Going] = []                # to be given up once the program lets go
         self._walks: list[Any] = []
         self._now = 0
         self._active = 0
         self._exact = False
         self._outer_limit = 0
         self._least = 0
-        self._failed = ""           # how a step failed that runs on to be measured
+        self._trying = False        # what does not fit is tried in another way
+        self._short: Shortage | None = None   # a step that failed and runs on to be measured
         self._ranked: list[tuple[float, int, Storage]] = []
         self._stale = 0
         self._peak = self._dropped = self._spilled = self._runs = 0
@@ -133,35 +121,36 @@ class budget(saved_tensors_hooks, Observer):
     # ------------------------------------------------------------------ entering
     def __enter__(self) -> budget:  # type: ignore[override]  # the hooks' own returns nothing
         self._exact = alloc.install()
+        self._words, _ = alloc.counters()
         super().__enter__()
         self._held.append(watchers.push(watchers.observers, self))
         self._active += 1
         if self._active == 1:
             self._walks.clear()
             self._frame = self._last = None
-            self._failed = ""
+            self._waiting.clear()
+            self._short = None
             self._outer_limit = alloc.set_limit(self._room())
+            self._top = self.limit - margin(self.limit)
             self._shrink(0)
             alloc.mark()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._active -= 1
         self._note_peak()
+        self._active -= 1
         if not self._active:
             self._ranked.clear()
+            self._top = 1 << 62
             alloc.set_limit(self._outer_limit)
         watchers.pop(self._held.pop())
         super().__exit__(*exc)
         error = exc[1]
         if error is None and not self._active:
-            self._tell()
+            self._tell("the block")
         if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
-            held = alloc.marked() if self._exact else self.live()   # what ran has let go of its own
+            held = self._most()   # what ran has let go of its own
             raise self._error(held + needs.asked(error), needs.asked(error)) from error
-
-    def _margin(self) -> int:
-        return min(MARGIN, self.limit // 64)
 
     def _room(self) -> int:
         """The limit for the allocator: that of an enclosing budget where it is smaller."""
@@ -180,32 +169,50 @@ class budget(saved_tensors_hooks, Observer):
     # ------------------------------------------------------------------ live bytes
     def live(self) -> int:
         """The bytes that count now."""
-        return alloc.live() if self._exact else self.lineage.live
+        return self._words[0] if self._exact else self.lineage.live
 
     def _note_peak(self) -> None:
-        self._peak = max(self._peak, alloc.marked() if self._exact else self.lineage.live)
+        self._peak = max(self._peak, self._most())
+
+    def _most(self) -> int:
+        """The most that was live since the last mark."""
+        return self._words[_MARK] if self._exact else self.lineage.live
 
     def _mark(self) -> int:
-        self._note_peak()
-        return alloc.mark() if self._exact else self.lineage.live
-
-    def _used(self, since: int) -> int:
-        return (alloc.marked() if self._exact else self.lineage.live) - since
+        if not self._exact:
+            self._note_peak()
+            return self.lineage.live
+        words = self._words
+        most, live = words[_MARK], words[0]
+        words[_MARK] = live
+        if most > self._peak:
+            self._peak = most
+        return int(live)
 
     # ------------------------------------------------------------------ ops
     def before(self, op: Any, args: Any, attrs: Any) -> None:
-        key = needs.key(op.name, args)
-        need = self._needs.get(key)
+        kind = self._kinds.of_op(op, args, self._likely())
+        need = kind.need
         if need is None:
             need = needs.guess(op, args, attrs)
         if self._last is not None:
-            before, start = self._last
-            self._gaps[before] = max(self._used(start), self._gaps.get(before, 0))
-        with self.lock:
-            self._shrink(need)
-        self._within()
-        self._frame = _Running(key, self._mark(), self.lineage.live)
+            last, start = self._last
+            last.gap = max(last.gap, self._most() - start)
+        if self._waiting:
+            self._late()
+        self._room_for(need)
+        self._frame = needs.Running(kind, self._mark(), self.lineage.live)
         self._fresh.clear()
+
+    def _likely(self) -> needs.Kind | None:
+        return self._repeats.likely if self._repeats is not None else None
+
+    def _room_for(self, need: int) -> None:
+        """Make room for what an op or node will ask for."""
+        if self.live() + need > self._top:
+            with self.lock:
+                self._shrink(need)
+            self._within()
 
     def before_write(self, target: Any) -> None:
         """What was computed from the old content is brought back while that is possible, and what
@@ -231,41 +238,57 @@ class budget(saved_tensors_hooks, Observer):
             return
         need = self._measured(frame)
         seconds = time.perf_counter() - frame.begun
-        written = any(t is a for t in made for a in args)
         record = None
-        if node is not None and not written and needs.plain(args) and needs.plain(made):
+        if node is not None and needs.recordable(args, made):
             self._now = node.seq
             record = self._record(op, args, attrs, made, node, seconds, need)
         if self._repeats is not None:
-            self._give_up(self._repeats.forward(frame.key, record, seconds, need, frame.other))
-        with self.lock:       # for what the program makes by itself before the next op
-            self._shrink(self._gaps.get(frame.key, 0))
-        self._last = frame.key, self._mark()
+            self._give_up(self._repeats.forward(frame.kind, record, seconds, need, frame.other))
+        gap = frame.kind.gap                # what the program makes by itself before the next op
+        if self.live() + gap > self._top:
+            with self.lock:
+                self._shrink(gap)
+        self._last = frame.kind, self._mark()
 
-    def _measured(self, frame: _Running) -> int:
+    def _measured(self, frame: needs.Running) -> int:
         """Bytes asked for since the frame began; remembered for the next time."""
-        need = max(self._used(frame.start), 0)
-        self._needs[frame.key] = max(need, self._needs.get(frame.key, 0))
-        return need
+        need, kind = self._most() - frame.start, frame.kind
+        if kind.need is None or need > kind.need:
+            kind.need = max(need, 0)
+        return max(need, 0)
 
-    def _give_up(self, storages: Iterable[Going]) -> None:
+    def _give_up(self, storages: Sequence[Going]) -> None:
         """Follow the plan: these are not needed for a while."""
-        with self.lock:
-            for s, how in storages:
+        for s, how in storages:
+            with self.lock:
                 s.until = -1
                 if ours(s):
                     self.drop(s, how)
+                elif s.owner is not None:
+                    self._waiting.append((s, how))
+
+    def _late(self) -> None:
+        """Give up what the program still held when it was to go."""
+        with self.lock:
+            waiting, self._waiting = self._waiting, []
+            for s, how in waiting:
+                if s.owner is not None and self._repeats and not self._repeats.stays(s):
+                    if ours(s):
+                        self.drop(s, how)
+                    else:
+                        self._waiting.append((s, how))
 
     def _record(self, op: Any, args: Any, attrs: Any, made: Any, node: Any, seconds: float,
                 need: int) -> Record:
-        slot = self.lineage.slot
-        record = Record(op, [slot(a) for a in args], attrs, seconds, need, (node.code, node.lasti))
+        lineage = self.lineage
+        record = Record(op, [lineage.slot(a) for a in args], attrs, seconds, need,
+                        (node.code, node.lasti))
         for i, t in enumerate(made):
-            self.lineage.made(record, i, t.array)
-        for i, s, layout in self._fresh:
-            if i >= len(made) and s.live() is not None:
-                self.lineage.shown(record, i, s, layout)
-        self.lineage.tie(record, node)
+            lineage.made(record, i, t.array)
+        for s, out in self._fresh:
+            if out.index >= len(made) and s.live() is not None:
+                lineage.shown(record, s, out)
+        lineage.tie(record, node)
         return record
 
     # ------------------------------------------------------------------ residuals
@@ -276,7 +299,7 @@ class budget(saved_tensors_hooks, Observer):
         array, owner, cell, version = found
         s = self.lineage.storage(owner)
         if type(saved) is OutRef:
-            self._fresh.append((saved.index, s, Layout(array, owner)))
+            self._fresh.append((s, Out(array, owner, saved.index, s)))
         return Handle(s, array, owner, cell, version, getattr(node, "seq", self._now))
 
     def unpack(self, packed: Any, node: Any) -> Tensor:
@@ -286,24 +309,38 @@ class budget(saved_tensors_hooks, Observer):
             t: Any = h.tensor if type(h) is Kept else h
             return wrap(t.array)
         h.verify(node)
-        with self.lock:
-            array = h.array(self._fetch(h.storage))
-        t = wrap(array)
+        owner = h.storage.owner
+        if owner is None:
+            with self.lock:
+                owner = self._fetch(h.storage)
+        if self._frame is not None and self._frame.held:
+            self._frame.held.pop(h.storage.number, None)       # whoever reads it holds it now
+        t = wrap(h.array(owner))
         t._cell = h.cell
         return t
 
     def _fetch(self, s: Storage) -> Any:
+        """The memory of `s`. Where making it again does not fit beside what else was made on the
+        way, all of that goes, and it is made from what is left: that takes the least memory."""
+        if self._active and self._short is None and s.live() is None:
+            self._trying = True
+            try:
+                return self.lineage.materialize(s, self._again, self._load)
+            except MemoryError as error:
+                error.__traceback__ = None           # its frames hold what was made
+            finally:
+                self._trying = False
+            self.give(1 << 62)
         return self.lineage.materialize(s, self._again, self._load)
 
     def _again(self, r: Record, arrays: list[Any]) -> Sequence[Any]:
         """Run a record again, within the budget."""
         self._shrink(r.need)
         start, begun = self._mark(), time.perf_counter()
-        outs: Sequence[Any] = retried((self,), recompute, r, arrays) if self._active \
-            else recompute(r, arrays)
+        outs: Any = retried((self,) if self._active else (), recompute, r, arrays)
         self._seconds += time.perf_counter() - begun
         self._runs += 1
-        r.need = max(r.need, self._used(start))
+        r.need = max(r.need, self._most() - start)
         if self._repeats is not None:
             self._repeats.again(r)
         return outs
@@ -312,7 +349,7 @@ class budget(saved_tensors_hooks, Observer):
         """Read a spilled storage back."""
         self._shrink(s.nbytes)
         begun = time.perf_counter()
-        owner = self._file.read(s.ticket)  # type: ignore[union-attr]  # it was written there
+        owner = retried((self,) if self._active else (), self._opened().read, s.ticket)
         self._seconds += time.perf_counter() - begun
         s.ticket = None
         self.lineage.place(s, owner)
@@ -320,22 +357,38 @@ class budget(saved_tensors_hooks, Observer):
         return owner
 
     # ------------------------------------------------------------------ backward
+    def accumulated(self, leaf: Any) -> None:
+        if self._short is not None:
+            self._short.accumulated(leaf)
+
+    def stepping(self, optimizer: Any) -> None:
+        self._tell(f"its backward, before {type(optimizer).__name__} steps")
+
     def begin_walk(self, walk: Any) -> None:
+        if self._short is not None:
+            self._note_peak()
+            self._short.begins(self._peak)
         self._walks.append(walk)
         self._frame = self._last = None
 
     def before_backward(self, node: Any, ct: Any) -> None:
         self._settle()
         self._now = node.seq
-        shapes = node.shape if node.ports else tuple(node.shape or ())
-        handles = _handles(node, self)
-        key = (node.name(), shapes, tuple([h.shape for h in handles]))
-        with self.lock:
-            held = [self._fetch(h.storage) for h in handles]    # until the rules have read it
-            need = self._needs.get(key)
-            self._shrink(needs.guess_backward(node) if need is None else need)
-        self._within()
-        self._frame = _Running(key, self._mark(), self.lineage.live)
+        handles = handles_of(node, self)
+        kind = self._kinds.of_node(node, handles, self._likely())
+        held = {}                                               # until the rules have read it
+        for h in handles:
+            s = h.storage
+            owner = s.owner
+            if owner is None:
+                with self.lock:
+                    owner = self._fetch(s)
+            held[s.number] = owner
+        owner, need = None, kind.need
+        if self._waiting:
+            self._late()
+        self._room_for(needs.guess_backward(node) if need is None else need)
+        self._frame = needs.Running(kind, self._mark(), self.lineage.live)
         self._frame.held, self._frame.storages = held, [h.storage for h in handles]
 
     def backward(self, node: Any, ct: Any, results: Any) -> None:
@@ -356,8 +409,8 @@ class budget(saved_tensors_hooks, Observer):
             return
         need = self._measured(frame)
         if self._repeats is not None:
-            self._give_up(self._repeats.backward(frame.key, frame.storages, frame.seconds, need,
-                                                   frame.other))
+            self._give_up(self._repeats.backward(frame.kind, frame.storages, frame.seconds, need,
+                                                 frame.other))
 
     def end_walk(self, walk: Any) -> None:
         self._settle()
@@ -365,23 +418,23 @@ class budget(saved_tensors_hooks, Observer):
             self._walks.pop()
         if walk.keep or self._walks:
             return
-        if sys.exc_info()[1] is None:
-            self._tell()
         with self.lock:
             self.lineage.cut([s for s in list(self.lineage.table.values())
                               if s.record is not None and not s.handles])
-        if self._repeats is not None:
-            self._repeats.finish(self._dropped + self._spilled)
+        self._waiting.clear()
+        step = self._repeats and self._repeats.finish(self._dropped + self._spilled)
+        if sys.exc_info()[1] is None and self._short is not None and self._short.ends(step):
+            self._tell("a backward like one before it")
 
     # ------------------------------------------------------------------ making room
     def _shrink(self, need: int) -> None:
         """Drop or spill until `need` more bytes fit, or nothing is left to give."""
         if not self._active:
             return
-        if self._failed:
+        if self._short is not None:
             self.give(1 << 62)
             return
-        over = self.live() + need - (self.limit - self._margin())
+        over = self.live() + need - self._top
         if over <= 0:
             return
         freed = self.give(over)
@@ -391,7 +444,7 @@ class budget(saved_tensors_hooks, Observer):
 
     def _within(self) -> None:
         """The allocator serves small requests beyond the limit; that ends here."""
-        if self._active and self.live() > self.limit and not self._failed:
+        if self._active and self.live() > self.limit and self._short is None:
             self._fail(self.live(), 0)
 
     def give(self, over: int) -> int:
@@ -445,18 +498,19 @@ class budget(saved_tensors_hooks, Observer):
         if records is None:
             return spilling, "spill"
         again = sum(r.seconds for r in records)
-        return (again, "drop") if again <= spilling else (spilling, "spill")
+        if again <= spilling or self._short is not None:     # (measured: what may take the most)
+            return again, "drop"
+        return spilling, "spill"
 
     def drop(self, s: Storage, asked: str = "") -> int:
         """Give one storage up, by `asked` where that is possible, else by what costs least;
         returns the bytes that came free."""
-        cost, how = self._cost(s)
-        if cost == float("inf"):
-            return 0
-        if asked == "spill" and self._spill and s.wanted():
-            how = asked
-        elif asked == "drop" and self.lineage.possible(s):
-            how = asked
+        how = asked
+        if not (asked == "spill" and self._spill and s.wanted()
+                or asked == "drop" and self.lineage.possible(s)):
+            cost, how = self._cost(s)
+            if cost == float("inf"):
+                return 0
         if how == "spill":
             begun = time.perf_counter()
             try:
@@ -490,10 +544,12 @@ class budget(saved_tensors_hooks, Observer):
         if isinstance(error, BudgetError) or not self._active:
             return False
         asked = needs.asked(error) or self.limit // 64
-        most = (alloc.marked() if self._exact else self.live()) + asked
+        most = self._most() + asked
         with self.lock:
             if self.give(max(most - self.limit, asked)):
                 return True
+        if self._trying:
+            return False
         self._fail(most, asked)
         return True
 
@@ -502,96 +558,42 @@ class budget(saved_tensors_hooks, Observer):
         the step run to the end of its backward beyond the limit, so that the error can name a
         budget that is enough for all of it; raise at once where that takes the machine's memory,
         or passes an enclosing budget."""
-        top = self._beyond()
-        if self._failed or self._outer_limit or most > top:
+        top = max(2 * self.limit, machine_memory() // BEYOND)
+        if self._short is not None or self._outer_limit or most > top:
             raise self._error(most, asked) from None
         frame = provenance.user_frame(sys._getframe(1))
         where = provenance.locate(frame.f_code, frame.f_lasti) if frame else ""
-        what = f"{self._frame.key[0]} " if self._frame is not None else ""
-        self._failed = (f"budget: {self.limit:,} bytes do not suffice: {asked:,} more were asked "
-                        f"for by {what}at {where}, where {most - asked:,} were in use and nothing "
-                        f"was left to drop or spill{self._disk}")
+        what = f"{self._frame.kind.name} " if self._frame is not None else ""
+        self._short = Shortage(
+            f"budget: {self.limit:,} bytes do not suffice: {asked:,} more were asked for by {what}"
+            f"at {where}, where {most - asked:,} were in use and nothing was left to drop or spill"
+            f"{self._disk}")
         alloc.set_limit(top)
+        self._top = -1
 
-    def _beyond(self) -> int:
-        return max(2 * self.limit, machine_memory() // BEYOND)
-
-    def _tell(self) -> None:
-        """Raise for a step that did not fit, with what it needed."""
-        if not self._failed:
+    def _tell(self, where: str) -> None:
+        """Raise for a step that did not fit, with what it needed up to the end of `where`."""
+        short, self._short = self._short, None
+        if short is None:
             return
         self._note_peak()
-        words, self._failed = self._failed, ""
+        needed, told = short.needed(self._peak, self.live())
         if self._active:
             alloc.set_limit(self.limit)
-        self._least = max(self._least, _with_margin(self._peak))
+            self._top = self.limit - margin(self.limit)
+        self._least = max(self._least, with_margin(needed))
         raise BudgetError(
-            f"{words}; run to the end of its backward holding as little as it can, the step needed "
-            f"{self._peak:,}: a budget of {self._least:,} bytes is enough for it\n  what stays: "
-            "parameters, gradients, what the program itself holds, and what the op that runs reads "
-            "and makes\n  fix: a larger budget, a smaller batch, or fewer values held by the "
-            "program", self._least)
+            f"{short.words}; run to the end of {where} holding as little as it can, the step needed"
+            f" {needed:,}{told}: a budget of {self._least:,} bytes is enough for it\n  {STAYS}",
+            self._least)
 
     def _error(self, most: int, asked: int) -> BudgetError:
         """What to raise where `asked` bytes would have brought the live bytes to `most`."""
-        self._least = max(self._least, _with_margin(most))
+        self._least = max(self._least, with_margin(most))
         return BudgetError(
             f"budget: {self.limit:,} bytes do not suffice: {asked:,} more are asked for where "
             f"{most - asked:,} are in use and nothing is left to drop or spill{self._disk}; a "
-            f"budget of {self._least:,} bytes gets past this place\n  what stays: parameters, "
-            "gradients, what the program itself holds, and what the op that runs reads and makes\n"
-            "  fix: a larger budget, a smaller batch, or fewer values held by the program",
-            self._least)
+            f"budget of {self._least:,} bytes gets past this place\n  {STAYS}", self._least)
 
 
-class lean(budget):
-    """Keep for backward only what is dear to compute again.
-
-    Results of pointwise ops, norms and copies that another node saves, and that follow from what is
-    saved anyway, are dropped at once: the output of a GELU or a layer norm before a matrix product,
-    for instance. They are computed again when backward needs them, with the same bits.
-
-    >>> import adjoint as ad
-    >>> net = ad.nn.Sequential(ad.nn.Linear(64, 256), ad.nn.GELU(), ad.nn.Linear(256, 64))
-    >>> with ad.memory.lean():
-    ...     net(ad.ones(8, 64)).sum().backward()
-    """
-
-    copies = frozenset({"view", "reshape", "clone", "layer_norm", "rms_norm", "dropout", "cat",
-                        "masked_fill", "where", "expand"})
-
-    def __init__(self) -> None:
-        super().__init__(1 << 62, spill=False, plan=False)
-
-    def before(self, op: Any, args: Any, attrs: Any) -> None:
-        self._frame = _Running(op.name, 0, 0)
-        self._fresh.clear()
-
-    def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
-        super().after(op, args, attrs, made, node)
-        for h in _handles(node, self) if node is not None else ():
-            s = h.storage
-            r = s.record
-            if r is not None and s.owner is not None and (
-                    r.op.scalar is not None or r.op.name in self.copies) and r.op is not op \
-                    and all(a.storage.wanted() for a in r.slots()):
-                s.owner = None
-                self._dropped += s.nbytes
-
-
-def _with_margin(most: int) -> int:
-    """The budget under which `most` bytes may be alive."""
-    return most + min(MARGIN, most // 63 + 1)
-
-
-def _handles(node: Any, owner: budget) -> list[Handle]:
-    """The residuals of a node that `owner` looks after."""
-    found = []
-    for s in node.saved if type(node.saved) is tuple else ():
-        for p in s if type(s) is tuple else (s,):
-            if type(p) is Packed and p.hook is owner and type(p.value) is Handle:
-                found.append(p.value)
-    return found
-
-
-__all__ = ["BudgetError", "BudgetReport", "budget", "lean"]
+__all__ = ["BudgetError", "BudgetReport", "budget"]

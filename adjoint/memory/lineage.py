@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import SCALAR, MetaArray
+from adjoint.base.aval import SCALAR, MetaArray, address
 from adjoint.base.errors import AutogradError
 from adjoint.base.provenance import locate
 from adjoint.core.bind import compute
@@ -27,6 +27,7 @@ from adjoint.core.tensor import (
     INFERENCE_CELL,
     Kept,
     OutRef,
+    Packed,
     Tensor,
     fingerprint,
     out_ref,
@@ -51,7 +52,7 @@ class Storage:
     """
 
     __slots__ = ("ref", "owner", "nbytes", "record", "handles", "readers", "uses", "ticket",
-                 "number", "index", "until", "__weakref__")
+                 "number", "turn", "index", "until", "__weakref__")
 
     def __init__(self, owner: Any) -> None:
         self.owner: Any = None
@@ -61,7 +62,7 @@ class Storage:
         self.uses: list[int] = []
         self.ticket: Any = None
         self.number = next(_serial)
-        self.index = -1                       # its number in the recorded step
+        self.turn = self.index = -1           # the recorded step that has seen it, its number there
         self.until = -1                       # a plan wants it held up to that event
         self.ref: Any = None
 
@@ -93,13 +94,24 @@ class Layout:
         return np.ndarray(self.shape, self.dtype, as_bytes(owner), self.offset, self.strides)
 
 
+class Out(Layout):
+    """An output of a record: which one, and a weak reference to the storage that it shows."""
+
+    __slots__ = ("index", "ref")
+
+    def __init__(self, array: Any, owner: Any, index: int, storage: Storage) -> None:
+        Layout.__init__(self, array, owner)
+        self.index, self.ref = index, weakref.ref(storage)
+
+
 class Slot(Layout):
     """An operand: the storage, how it is shown, and its version then."""
 
     __slots__ = ("storage", "cell", "version", "mark")
 
     def __init__(self, storage: Storage, array: Any, owner: Any, cell: Any, version: int) -> None:
-        super().__init__(array, owner)
+        self.shape, self.strides, self.dtype = array.shape, array.strides, array.dtype
+        self.offset = offset_in(array, owner)
         self.storage, self.cell, self.version = storage, cell, version
         watched = cell is not None and cell.exposed and storage.record is None
         self.mark = fingerprint(array) if watched else None
@@ -122,7 +134,7 @@ class Handle(Slot):
 
     def __init__(self, storage: Storage, array: Any, owner: Any, cell: Any, version: int,
                  seq: int) -> None:
-        super().__init__(storage, array, owner, cell, version)
+        Slot.__init__(self, storage, array, owner, cell, version)
         self.seq = seq
         storage.handles += 1
         storage.uses.append(seq)
@@ -132,39 +144,61 @@ class Handle(Slot):
         s = self.storage
         s.handles -= 1
         s.uses.remove(self.seq)
-        if not s.wanted() and s.until < 0:
+        if s.handles <= 0 and s.until < 0 and not s.wanted():
             s.owner = None
 
 
 class Record:
-    """One op that ran: enough to run it again."""
+    """One op that ran: enough to run it again. `slots` are the operands that are tensors."""
 
-    __slots__ = ("op", "args", "attrs", "outs", "seconds", "serial", "need", "code", "lasti",
-                 "node", "__weakref__")
+    __slots__ = ("op", "args", "slots", "attrs", "outs", "seconds", "serial", "need", "code",
+                 "lasti", "node", "__weakref__")
 
     def __init__(self, op: Any, args: Sequence[Any], attrs: Any, seconds: float, need: int,
                  place: tuple[Any, int]) -> None:
         self.op, self.args, self.attrs = op, args, attrs
-        self.outs: list[tuple[int, Any, Layout]] = []
+        self.outs: list[Out] = []
         self.seconds, self.need, self.serial = seconds, need, next(_serial)
         self.code, self.lasti = place
         self.node: Any = None
-        for a in self.slots():
+        self.slots: list[Slot] = [a for a in args if type(a) is Slot]
+        for a in self.slots:
             s = a.storage
             s.readers += 1
             if s.record is None and s.owner is None and s.ticket is None:
                 s.owner = s.ref()
 
-    def slots(self) -> list[Slot]:
-        """The operands that are tensors."""
-        return [a for a in self.args if type(a) is Slot]
-
     def __del__(self) -> None:
-        for a in self.slots():
+        for a in self.slots:
             s = a.storage
             s.readers -= 1
-            if not s.wanted() and s.until < 0:
+            if s.owner is not None and s.until < 0 and not s.wanted():
                 s.owner = None
+
+
+class _Home(weakref.ref):  # type: ignore[type-arg]  # of an array, whatever its kind
+    """Where a storage has its memory; `_left` is called when that goes."""
+
+    __slots__ = ("key", "size", "lineage", "storage")
+
+
+def _left(home: Any) -> None:
+    lineage = home.lineage
+    lineage.live -= home.size
+    if lineage.table.get(home.key) is home.storage():
+        lineage.table.pop(home.key, None)
+
+
+class _Tie(weakref.ref):  # type: ignore[type-arg]  # of a node
+    """The node of a record; `_dead` is called when it goes."""
+
+    __slots__ = ("record", "lineage")
+
+
+def _dead(tie: Any) -> None:
+    record = tie.record()
+    if record is not None:
+        tie.lineage.cut([s for s in [out.ref() for out in record.outs] if s is not None])
 
 
 class Lineage:
@@ -172,8 +206,9 @@ class Lineage:
 
     def __init__(self) -> None:
         self.table: dict[int, Storage] = {}
-        self.every: weakref.WeakSet[Storage] = weakref.WeakSet()
         self.live = 0                          # bytes of the storages that are there
+        self._refs: list[Any] = []
+        self._many = 1024                      # references after which dead ones are left out
 
     # ------------------------------------------------------------------ bookkeeping
     def storage(self, owner: Any) -> Storage:
@@ -181,23 +216,24 @@ class Lineage:
         found = self.table.get(id(owner))
         if found is None or found.live() is not owner:
             found = Storage(owner)
-            self.every.add(found)
+            self._refs.append(weakref.ref(found))
+            if len(self._refs) > self._many:
+                self._refs = [ref for ref in self._refs if ref() is not None]
+                self._many = 1024 + 2 * len(self._refs)
             self.place(found, owner)
         return found
 
+    def every(self) -> list[Storage]:
+        """The storages that somebody may still ask for, or show."""
+        return [s for s in [ref() for ref in self._refs] if s is not None]
+
     def place(self, s: Storage, owner: Any) -> None:
         """`owner` is the memory of `s` from now on."""
-        key, table, me = id(owner), self.table, weakref.ref(s)
-
-        size = s.nbytes
-
-        def gone(_: Any) -> None:
-            self.live -= size
-            if table.get(key) is me():
-                table.pop(key, None)
-        self.live += size
-        s.ref = weakref.ref(owner, gone)
-        table[key] = s
+        home: Any = _Home(owner, _left)
+        home.key, home.size, home.lineage, home.storage = id(owner), s.nbytes, self, weakref.ref(s)
+        self.live += s.nbytes
+        s.ref = home
+        self.table[home.key] = s
 
     def slot(self, t: Any) -> Any:
         """An operand as a record keeps it: a slot for memory, anything else as it is."""
@@ -212,25 +248,25 @@ class Lineage:
         """Note that output `index` of `record` is `array`; None where it shows older memory."""
         owner = owner_of(array)
         s = self.storage(owner)
-        return s if self.shown(record, index, s, Layout(array, owner)) else None
+        return s if s.record is None and self.shown(record, s, Out(array, owner, index, s)) \
+            else None
 
-    def shown(self, record: Record, index: int, s: Storage, layout: Layout) -> bool:
-        """Note that output `index` of `record` shows `s` that way; False where it is older."""
-        if s.record is not None or any(a.storage is s for a in record.slots()):
+    def shown(self, record: Record, s: Storage, out: Out) -> bool:
+        """Note that an output of `record` shows `s`; False where that is older."""
+        if s.record is not None:
             return False
+        for a in record.slots:
+            if a.storage is s:
+                return False
         s.record = record
-        record.outs.append((index, weakref.ref(s), layout))
+        record.outs.append(out)
         return True
 
     def tie(self, record: Record, node: Any) -> None:
         """When the node dies without a backward, so does the way back to what is live."""
-        me = weakref.ref(record)
-
-        def gone(_: Any) -> None:
-            dead = me()
-            if dead is not None:
-                self.cut([s for s in (ref() for _, ref, _ in dead.outs) if s is not None])
-        record.node = weakref.ref(node, gone)
+        tie: Any = _Tie(node, _dead)
+        tie.record, tie.lineage = weakref.ref(record), self
+        record.node = tie
 
     # ------------------------------------------------------------------ making again
     def possible(self, s: Storage) -> bool:
@@ -255,7 +291,7 @@ class Lineage:
             found[r.serial] = r
             if len(found) > most:
                 return None
-            todo += [a.storage for a in r.slots()]
+            todo += [a.storage for a in r.slots]
         return [found[k] for k in sorted(found)]
 
     def materialize(self, s: Storage, run: Callable[[Record, list[Any]], Sequence[Any]],
@@ -273,12 +309,12 @@ class Lineage:
                                 "values it was computed from is gone")
         left: dict[int, int] = {}
         for r in records:
-            for a in r.slots():
+            for a in r.slots:
                 left[a.storage.number] = left.get(a.storage.number, 0) + 1
         held: dict[int, Any] = {}
         for r in records:
             self._again(r, s, held, run, load)
-            for a in r.slots():
+            for a in r.slots:
                 left[a.storage.number] -= 1
                 if not left[a.storage.number]:
                     held.pop(a.storage.number, None)
@@ -302,10 +338,10 @@ class Lineage:
                 arrays.append(a.array if isinstance(a, Tensor) else a)
         outs = run(r, arrays)
         arrays.clear()
-        for index, ref, slot in r.outs:
-            x = ref()
+        for out in r.outs:
+            x = out.ref()
             if x is not None and x.live() is None:
-                owner = _shaped(outs[index], slot, x)
+                owner = _shaped(outs[out.index], out, x)
                 self.place(x, owner)
                 if x.wanted() or x.until >= 0:
                     x.owner = owner
@@ -316,9 +352,9 @@ class Lineage:
         if not s.readers:
             return []
         found, reached = [], {s.number}
-        for x in sorted(self.every, key=lambda x: x.record.serial if x.record else -1):
+        for x in sorted(self.every(), key=lambda x: x.record.serial if x.record else -1):
             if x.record is not None and any(a.storage.number in reached
-                                            for a in x.record.slots()):
+                                            for a in x.record.slots):
                 reached.add(x.number)
                 found.append(x)
         return found
@@ -343,7 +379,7 @@ def _changed(a: Slot, r: Record) -> str:
 def _shaped(out: Any, slot: Layout, s: Storage) -> Any:
     """The owner of a recomputed output, laid out as the first time."""
     owner = owner_of(out)
-    offset = 0 if owner is out else _address(out) - _address(owner)
+    offset = offset_in(out, owner)
     if owner.nbytes == s.nbytes and out.strides == slot.strides and offset == slot.offset:
         return owner
     block = np.zeros(s.nbytes, np.uint8)
@@ -357,7 +393,7 @@ def offset_in(array: Any, owner: Any) -> int:
         return 0
     if type(array) is MetaArray:
         return array.offset
-    return _address(array) - _address(owner)
+    return address(array) - address(owner)
 
 
 def movable(saved: Any, least: int, foretold: bool = False
@@ -388,13 +424,20 @@ def movable(saved: Any, least: int, foretold: bool = False
     return (array, owner, cell, version) if owner.flags.owndata else None
 
 
+def handles_of(node: Any, owner: Any) -> list[Handle]:
+    """The residuals of a node that `owner` looks after."""
+    found = []
+    for s in node.saved if type(node.saved) is tuple else ():
+        for p in s if type(s) is tuple else (s,):
+            if type(p) is Packed and p.hook is owner and type(p.value) is Handle:
+                found.append(p.value)
+    return found
+
+
 def recompute(r: Record, arrays: list[Any]) -> Sequence[Any]:
     """All outputs of a record, hidden ones last."""
     return compute(r.op, arrays, r.attrs)
 
-
-def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _references() -> int:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import median
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
 from adjoint.memory.lineage import Record, Storage
+from adjoint.memory.needs import Kind
 from adjoint.memory.planner import BudgetError, Plan, Planner
 from adjoint.memory.spill import SpillFile
 from adjoint.memory.traces import Trace, TraceOp
@@ -26,6 +28,8 @@ LONGEST = 4000        # events of a step that is planned
 LOOSE = 100_000       # events after which a step without a backward is not written down any more
 KNOWN = 4             # steps that are remembered
 
+_turns = count()
+
 Going = tuple[Storage, str]    # what is to be given up, and how: "drop" or "spill"
 
 
@@ -33,7 +37,7 @@ Going = tuple[Storage, str]    # what is to be given up, and how: "drop" or "spi
 class Event:
     """One op or node: numbers of storages, seconds, bytes asked for, other bytes live before."""
 
-    key: Any
+    kind: Kind
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     seconds: float
@@ -49,7 +53,7 @@ class Step:
     sizes: list[int]
     seen: int = 1
     uses: dict[int, list[int]] = field(default_factory=dict)
-    drops: dict[int, list[int]] = field(default_factory=dict)
+    drops: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     lives: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     written: set[tuple[int, int]] = field(default_factory=set)
     plan: Plan | None = None
@@ -66,9 +70,9 @@ class Step:
         base = min(e.other for e in self.events)
         times: dict[Any, list[float]] = {}
         for e in self.events:
-            times.setdefault(e.key, []).append(e.seconds)
+            times.setdefault(e.kind, []).append(e.seconds)
         usual = {key: median(t) for key, t in times.items()}   # other work disturbs single ones
-        ops = [TraceOp(str(e.key[0]), e.reads, e.makes, usual[e.key],
+        ops = [TraceOp(e.kind.name, e.reads, e.makes, usual[e.kind],
                        max(e.work + e.other - base, 0), bool(e.makes)) for e in self.events]
         return Trace(tuple(ops), (*self.sizes, max(base, 0)))
 
@@ -101,7 +105,7 @@ class Step:
                 began[k] = stage
             else:
                 at = max(stage - 1, 0) if began.get(k, stage) < stage else stage
-                self.drops.setdefault(at, []).append(k)
+                self.drops.setdefault(at, []).append((k, kind))
                 self.lives.setdefault(k, []).append((began[k], at))
                 if kind == "spill":
                     self.written.add((k, at))
@@ -124,73 +128,79 @@ class Repeats:
     def _start(self) -> None:
         self.events: list[Event] = []
         self.sizes: list[int] = []
-        self.numbers: dict[int, int] = {}            # number of a storage -> its place in the step
+        self.turn = next(_turns)                     # storages of this step are marked with it
         self.storages: list[weakref.ref[Storage]] = []
-        self.waiting: list[int] = []
         self.follows = self.known[-1] if self.known else None
+        self.likely = self.follows.events[0].kind if self.follows is not None else None
 
     # ------------------------------------------------------------------ writing down
     def _index(self, s: Storage) -> int:
-        found = self.numbers.get(s.number)
-        if found is None:
-            found = self.numbers[s.number] = len(self.sizes)
+        if s.turn != self.turn:
+            s.turn, s.index = self.turn, len(self.sizes)
             self.sizes.append(s.nbytes)
             self.storages.append(weakref.ref(s))
+        return s.index
+
+    def forward(self, kind: Kind, record: Record | None, seconds: float, need: int,
+                other: int) -> Sequence[Going]:
+        """An op ran; the storages to give up now."""
+        if len(self.events) >= LOOSE:
+            return ()
+        if record is None:
+            return self._note(kind, (), (), seconds, need, other)
+        reads = self._indices([a.storage for a in record.slots])
+        made = [out.ref() for out in record.outs]
+        makes = tuple([self._index(s) for s in made if s is not None])
+        for x in makes:
+            need -= self.sizes[x]
+        return self._note(kind, reads, makes, seconds, max(need, 0), other)
+
+    def backward(self, kind: Kind, storages: Sequence[Storage], seconds: float, need: int,
+                 other: int) -> Sequence[Going]:
+        """A node was visited; the storages to give up now."""
+        if len(self.events) >= LOOSE:
+            return ()
+        return self._note(kind, self._indices(storages), (), seconds, need, other)
+
+    def _indices(self, storages: Sequence[Storage]) -> tuple[int, ...]:
+        """Their numbers, each once."""
+        found: list[int] = []
+        for s in storages:
+            x = s.index if s.turn == self.turn else self._index(s)
+            if x not in found:
+                found.append(x)
+        return tuple(found)
+
+    def _note(self, kind: Kind, reads: tuple[int, ...], makes: tuple[int, ...], seconds: float,
+              work: int, other: int) -> Sequence[Going]:
+        """An event, which is not written down again where the followed step has it."""
+        at, step = len(self.events), self.follows
+        known = step.events[at] if kind is self.likely and step is not None else None
+        if known is None or known.reads != reads or known.makes != makes:
+            known = Event(kind, reads, makes, seconds, work, other)
+        self.events.append(known)
+        if kind is not self.likely or step is None:
+            step = self._another(at)
+            if step is None:
+                return ()
+        rest = step.events
+        self.likely = rest[at + 1].kind if at + 1 < len(rest) else None
+        found: list[Going] = []
+        for x, how in step.drops.get(at, ()):
+            s = self.storages[x]() if x < len(self.storages) else None
+            if s is not None and s.owner is not None and self._ends(x, at) <= at:
+                found.append((s, how))
         return found
 
-    def forward(self, key: Any, record: Record | None, seconds: float, need: int,
-                other: int) -> Iterator[Going]:
-        """An op ran; yields the storages to give up now."""
-        if len(self.events) >= LOOSE:
-            return iter(())
-        reads: tuple[int, ...] = ()
-        makes: tuple[int, ...] = ()
-        if record is not None:
-            reads = tuple(dict.fromkeys(self._index(a.storage) for a in record.slots()))
-            made = [ref() for _, ref, _ in record.outs]
-            makes = tuple(self._index(s) for s in made if s is not None)
-        work = max(need - sum(self.sizes[x] for x in makes), 0)
-        return self._note(Event(key, reads, makes, seconds, work, other))
-
-    def backward(self, key: Any, storages: Sequence[Storage], seconds: float, need: int,
-                 other: int) -> Iterator[Going]:
-        """A node was visited; yields the storages to give up now."""
-        if len(self.events) >= LOOSE:
-            return iter(())
-        reads = tuple(dict.fromkeys(self._index(s) for s in storages))
-        return self._note(Event(key, reads, (), seconds, need, other))
-
-    def _note(self, event: Event) -> Iterator[Going]:
-        at = len(self.events)
-        self.events.append(event)
-        if not self._matches(at):
-            return iter(())
-        if self.follows is None:
-            return iter(())
-        self.waiting += self.follows.drops.get(at, ())
-        found, left = [], []
-        for x in self.waiting:
-            s = self.storages[x]() if x < len(self.storages) else None
-            end = self._ends(x, at)
-            if s is not None and s.owner is not None and end <= at:
-                found.append((s, "spill" if (x, end) in self.follows.written else "drop"))
-                left.append(x)
-        self.waiting = left
-        return iter(found)
-
-    def _matches(self, at: int) -> bool:
-        """Whether the step goes on as the one that is followed, or as another that is known."""
-        event = self.events[at]
-        now = self.follows
-        if now is not None and at < len(now.events) and now.events[at].key == event.key:
-            return True
-        self.follows = None
+    def _another(self, at: int) -> Step | None:
+        """The step that goes on otherwise than the one that was followed, as one that is known."""
+        before, self.follows, self.likely = self.follows, None, None
         for step in self.known:
-            if step is not now and len(step.events) > at and all(
-                    a.key == b.key for a, b in zip(step.events, self.events, strict=False)):
+            if step is not before and len(step.events) > at and all(
+                    a.kind is b.kind for a, b in zip(step.events, self.events, strict=False)):
                 self.follows = step
-                return True
-        return False
+                return step
+        return None
 
     def _ends(self, x: int, at: int) -> int:
         """The event after which the present life of `x` ends."""
@@ -198,39 +208,45 @@ class Repeats:
         return next((end for start, end in reversed(lives) if start <= at), at)
 
     # ------------------------------------------------------------------ following
+    def stays(self, s: Storage) -> bool:
+        """Whether the plan has `s` in memory after the event that begins now."""
+        at = len(self.events)
+        return s.turn == self.turn and self._ends(s.index, at) > at
+
     def again(self, r: Record) -> None:
         """A record is run again: what the plan wants to keep of it is marked."""
         at = len(self.events)
-        for _, ref, _ in r.outs:
-            s = ref()
-            x = self.numbers.get(s.number) if s is not None else None
-            if s is not None and x is not None:
-                end = self._ends(x, at) if self.follows and self.follows.plan else -1
+        for out in r.outs:
+            s = out.ref()
+            if s is not None and s.turn == self.turn:
+                end = self._ends(s.index, at) if self.follows and self.follows.plan else -1
                 s.until = end if end > at else -1
 
     def distance(self, s: Storage, otherwise: int) -> int:
         """Events until `s` is read."""
-        x = self.numbers.get(s.number)
-        if self.follows is None or x is None:
+        if self.follows is None or s.turn != self.turn:
             return otherwise
-        uses, at = self.follows.uses.get(x, ()), len(self.events)
+        uses, at = self.follows.uses.get(s.index, ()), len(self.events)
         k = bisect_right(uses, at - 1)
         return uses[k] - at + 1 if k < len(uses) else otherwise
 
-    def finish(self, given: int) -> None:
-        """A step has ended; `given` bytes were given up so far."""
+    def finish(self, given: int) -> Step | None:
+        """A step has ended; `given` bytes were given up so far. Returns the known step that it is
+        like, or what was written down of it."""
         pressed, self._given = given > self._given, given
-        step = self.follows
+        ended, step = None, self.follows
         if step is not None and len(step.events) == len(self.events):
+            ended = step
             step.seen += 1
             self.planned += step.plan is not None
         elif 0 < len(self.events) < LOOSE:
-            step = Step(self.events, self.sizes)
+            ended = step = Step(self.events, self.sizes)
             self.known = [*self.known[1 - KNOWN:], step]
         if step is not None and pressed and self._pays(step) and (
                 step.plan is None or self._moved(step)):
             step.prepare(self.limit, self.disk(step.plan is None))
         self._start()
+        return ended
 
     def _moved(self, step: Step) -> bool:
         """Whether the disk is so much slower or faster than the plan took it to be that another

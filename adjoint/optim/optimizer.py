@@ -80,6 +80,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                                         f"new_kwargs), but got {answer}.")
                 args, kwargs = answer
                 args = args if args and args[0] is self else (self, *args)
+        if state() & WATCH:
+            for observer in watchers.observers.get():
+                observer.stepping(self)
         out = step(*args, **kwargs)
         for hook in (*(self._optimizer_step_post_hooks or {}).values(), *GLOBAL_POST.values()):
             hook(self, args, kwargs)

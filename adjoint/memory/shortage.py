@@ -1,0 +1,93 @@
+"""What a step would have needed that does not fit into its budget (see docs/design/0009-budget.md).
+
+It runs on beyond the limit, holding as little as it can, and is measured: until the block ends, an
+optimizer is about to step, or a backward ends that is like one before. Two things come after that:
+an optimizer makes its state, which then lies beside every later step, and the gradients of one step
+lie beside the next one's forward where they are reset after it. Both are added, so that the number
+is enough for them too. Gradients that are never freed (`zero_grad(set_to_none=False)`) lie beside
+the next backward as well: what that takes more is told, and not added.
+"""
+from __future__ import annotations
+
+import contextvars
+import gc
+from collections.abc import Iterable
+from typing import Any
+
+from adjoint.memory.predict import predict
+
+MARGIN = 1 << 18     # bytes left free below a budget, for what is too small to be refused
+MOST = 8             # backwards that are run beyond the limit
+STAYS = ("what stays: parameters, gradients, what the program itself holds, and what the op that "
+         "runs reads and makes\n  fix: a larger budget, a smaller batch, or fewer values held by "
+         "the program")
+
+
+def margin(limit: int) -> int:
+    """Bytes below a budget of `limit` that stay free."""
+    return min(MARGIN, limit // 64)
+
+
+def with_margin(most: int) -> int:
+    """The budget under which `most` bytes may be alive."""
+    return most + min(MARGIN, most // 63 + 1)
+
+
+class Shortage:
+    """A step that runs on beyond its limit. `words`: how and where it did not fit."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+        self.forward = 0                          # the peak before its first backward
+        self._leaves: dict[int, Any] = {}
+        self._ended: list[Any] = []
+
+    def begins(self, peak: int) -> None:
+        """A backward begins; `peak` was the most so far."""
+        self.forward = self.forward or peak
+
+    def accumulated(self, leaf: Any) -> None:
+        """A leaf has its gradient."""
+        self._leaves[id(leaf)] = leaf
+
+    def ends(self, step: Any) -> bool:
+        """A backward has ended, of a step like `step`; whether that is enough to know."""
+        known = any(step is before for before in self._ended)
+        self._ended.append(step)
+        return known or len(self._ended) >= MOST
+
+    def needed(self, peak: int, live: int) -> tuple[int, str]:
+        """(Bytes, a remark on them): what it takes, of which `peak` were measured, with `live` at
+        the end; an upper bound where something is added to what was measured."""
+        leaves = list(self._leaves.values())
+        gradients = sum(x.grad.nbytes for x in leaves if x.grad is not None)
+        state, work, names = _of_optimizers(leaves)
+        found = max(peak, self.forward + gradients, live + work) + state
+        told = f" ({state:,} of it for the state that {names} will make)" if state else ""
+        more = max(peak + gradients + state - found, 0)
+        if more:
+            told += f" (and {more:,} more where gradients stay from step to step)"
+        return found, told
+
+
+def _of_optimizers(leaves: Iterable[Any]) -> tuple[int, int, str]:
+    """(Bytes of state to come, the most beside it while they step, their names), of all optimizers
+    that look after one of these parameters."""
+    ids = {id(x) for x in leaves}
+    state = work = 0
+    names = []
+    for o in gc.get_objects() if ids else ():
+        if not hasattr(type(o), "step") or "param_groups" not in getattr(o, "__dict__", ()):
+            continue
+        if not any(id(p) in ids for group in o.param_groups for p in group["params"]):
+            continue
+        try:                                     # apart from whoever watches the program
+            report = contextvars.Context().run(predict, type(o).step, o)
+        except Exception:  # one that needs a closure, or the values of gradients
+            continue
+        more = report.live - report.before
+        state += max(more, 0)
+        work = max(work, report.peak - report.before - max(more, 0))
+        if more > 0:
+            names.append(type(o).__name__)
+    return state, work, " and ".join(names)

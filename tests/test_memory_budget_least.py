@@ -1,0 +1,170 @@
+"""The budget that a budget error names is enough: for the steps that follow too, with the state
+that optimizers make, gradients that stay, and several backwards in a step (F82)."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers_budget import counted, exact
+
+import adjoint as ad
+from adjoint.kernels import alloc
+
+__all__ = ["counted"]
+STEPS = 4
+
+
+def _net(*widths: int) -> Any:
+    ad.manual_seed(1)
+    layers = [m for a, b in zip(widths, widths[1:], strict=False)
+              for m in (ad.nn.Linear(a, b), ad.nn.Tanh())]
+    return ad.nn.Sequential(*layers[:-1])
+
+
+def _data(*shape: int) -> Any:
+    return ad.tensor(np.random.default_rng(3).standard_normal(shape).astype(np.float32))
+
+
+def adam() -> tuple[Any, Callable[[], None]]:
+    """Adam makes two arrays per parameter, after the first backward."""
+    net, x = _net(256, 512, 512, 256), _data(64, 256)
+    opt = ad.optim.Adam(net.parameters())
+
+    def step() -> None:
+        opt.zero_grad()
+        net(x).square().mean().backward()
+        opt.step()
+    return net, step
+
+
+def late_zero() -> tuple[Any, Callable[[], None]]:
+    """Gradients of the step before lie beside the forward."""
+    net, x = _net(128, 512, 512, 512, 128), _data(256, 128)
+    opt = ad.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+    def step() -> None:
+        loss = net(x).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    return net, step
+
+
+def parts() -> tuple[Any, Callable[[], None]]:
+    """Three backwards of different sizes add up before the optimizer steps."""
+    net = _net(128, 256, 128)
+    opt = ad.optim.AdamW(net.parameters(), amsgrad=True)
+    batches = [_data(n, 128) for n in (64, 256, 512)]
+
+    def step() -> None:
+        opt.zero_grad()
+        for x in batches:
+            net(x).square().mean().backward()
+        opt.step()
+    return net, step
+
+
+def clipped() -> tuple[Any, Callable[[], None]]:
+    """Norms of gradients are taken between backward and the optimizer."""
+    net, x = _net(256, 256, 256), _data(128, 256)
+    opt = ad.optim.RMSprop(net.parameters(), momentum=0.5, centered=True)
+
+    def step() -> None:
+        opt.zero_grad()
+        net(x).square().mean().backward()
+        ad.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+    return net, step
+
+
+def two() -> tuple[Any, Callable[[], None]]:
+    """Two optimizers share a network's parameters out."""
+    net, x = _net(128, 384, 384, 128), _data(64, 128)
+    every = list(net.parameters())
+    opts = ad.optim.Adagrad(every[:2]), ad.optim.Adam(every[2:])
+
+    def step() -> None:
+        net.zero_grad()
+        net(x).square().mean().backward()
+        for opt in opts:
+            opt.step()
+    return net, step
+
+
+def recurrent() -> tuple[Any, Callable[[], None]]:
+    """A cell in a loop: its weights get a contribution per turn."""
+    ad.manual_seed(1)
+    net, x, start = ad.nn.LSTMCell(64, 128), _data(24, 32, 64), ad.zeros(32, 128)
+    opt = ad.optim.NAdam(net.parameters())
+
+    def step() -> None:
+        opt.zero_grad()
+        h = c = start
+        for t in range(24):
+            h, c = net(x[t], (h, c))
+        h.square().mean().backward()
+        opt.step()
+    return net, step
+
+
+PROGRAMS = [adam, late_zero, parts, clipped, two, recurrent]
+
+
+def _state(net: Any) -> list[np.ndarray]:
+    return [p.detach().numpy().copy() for p in net.parameters()]
+
+
+@exact
+@pytest.mark.parametrize("around", ["step", "loop"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=[p.__name__ for p in PROGRAMS])
+def test_the_least_it_names_is_enough_for_training(program: Any, around: str) -> None:
+    """One failure is all: under the number it names a whole training runs, within it, to the same
+    weights, whether the budget is entered for every step or once. A larger one works as well."""
+    net, step = program()
+    for _ in range(STEPS):
+        step()
+    want = _state(net)
+    del net, step
+    net, step = program()
+    gc.collect()
+
+    def train(limit: int) -> int:
+        held = ad.memory.budget(limit)
+        if around == "loop":
+            with held:
+                for _ in range(STEPS):
+                    step()
+        else:
+            for _ in range(STEPS):
+                with held:
+                    step()
+        return int(held.report().peak)
+
+    with pytest.raises(ad.memory.BudgetError, match="is enough for it") as caught:
+        train(alloc.live() + 4096)
+    least = caught.value.least
+    caught = None  # type: ignore[assignment]  # its frames hold tensors
+    for limit in (least, least + (1 << 17)):
+        del net, step
+        net, step = program()
+        gc.collect()
+        assert train(limit) <= limit
+        for a, b in zip(_state(net), want, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@exact
+def test_an_optimizer_does_not_step_where_the_backward_before_it_did_not_fit() -> None:
+    """The step can be tried again: it has changed nothing but gradients."""
+    net, step = adam()
+    before = _state(net)
+    with pytest.raises(ad.memory.BudgetError, match="before Adam steps") as caught, \
+            ad.memory.budget(alloc.live() + 4096):
+        step()
+    assert "of it for the state that Adam will make" in str(caught.value)
+    for a, b in zip(_state(net), before, strict=True):
+        np.testing.assert_array_equal(a, b)
