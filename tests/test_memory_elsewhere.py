@@ -18,8 +18,7 @@ from adjoint import nn
 from adjoint.kernels import alloc
 
 memory = ad.memory
-pytestmark = [pytest.mark.row("F79"),
-              pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")]
+pytestmark = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
 EXACT = {"copies": memory.saved_on_cpu,
          "disk, waited for": lambda: memory.saved_on_disk(min_bytes=1024, in_flight=0, ahead=0),
          "int8, not measured": partial(memory.compressed, "int8", measure=False),
@@ -99,6 +98,7 @@ def written() -> Callable[[Any], Any]:
     return step
 
 
+@pytest.mark.row("F79")
 @pytest.mark.parametrize("context", EXACT.values(), ids=EXACT)
 @pytest.mark.parametrize("build", [perceptron, views, second_order, dtypes, recurrent, written])
 def test_every_byte(build: Callable[[], Any], context: Any) -> None:

@@ -20,8 +20,7 @@ from adjoint.nn.utils import parametrizations, prune
 from adjoint.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from adjoint.utils.checkpoint import checkpoint_sequential
 
-pytestmark = [pytest.mark.row("F79"),
-              pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")]
+pytestmark = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
 F, jnp, lax = nn.functional, jax.numpy, jax.lax
 Step = Callable[[], Any]
 KINDS: dict[str, Callable[[], Step]] = {}
@@ -260,6 +259,7 @@ def transforms() -> dict[str, Step]:
         "hips": lambda: hips_grad(lambda a: hips_numpy.sum(hips_numpy.tanh(a) ** 2))(ones)}
 
 
+@pytest.mark.row("F79")
 @pytest.mark.parametrize("name", KINDS)
 def test_predicted_is_measured(name: str) -> None:
     ad.manual_seed(0)

@@ -57,10 +57,12 @@ class Observer:
     # answers False. Told it all afterwards, at any rate
 
     inside = False          # it has a say while an op computes, or sees its raw results
+    writes = False          # it wants to know what is about to be written to
 
     def __init_subclass__(cls) -> None:
         cls.inside = any(getattr(cls, name) is not getattr(Observer, name)
                          for name in ("supply", "computed", "refused"))
+        cls.writes = cls.before_write is not Observer.before_write
 
     def before(self, op: Any, args: Any, attrs: Any) -> None:
         """An op is about to compute; in-place ops included."""
@@ -165,11 +167,12 @@ class Watchers:
 watchers = Watchers()
 
 
-def about_to_write(target: Any) -> None:
-    """Tell the observers that what is no op is about to write into the memory of `target`."""
+def about_to_write(*targets: Any) -> None:
+    """Tell the observers that what is no op is about to write into the memory of `targets`."""
     if state() & WATCH:
         for observer in watchers.observers.get():
-            observer.before_write(target)
+            for target in targets if observer.writes else ():
+                observer.before_write(target)
 
 
 def not_replayed() -> None:

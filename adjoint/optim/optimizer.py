@@ -270,8 +270,7 @@ class Optimizer:
         loss = self._loss(closure)
         ready = [(group, self._ready(group)) for group in self.param_groups]
         if state() & WATCH:
-            for p in [p for _, params in ready for p in params]:
-                about_to_write(p)
+            about_to_write(*[p for _, params in ready for p in params])
         return loss, ready
 
     def _update(self, rule: Rule, p: Tensor, state: Iterable[Tensor], scratch: int,
