@@ -301,10 +301,10 @@ def _conjugate(swap: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return adjoint
 
 
-for _name, _prop in (("T", _transposed), ("mT", _swapped("mT", True)),
+for _name, _prop in (("T", planned(_transposed)), ("mT", planned(_swapped("mT", True))),
                      ("H", _conjugate(_swapped("H", False))),
                      ("mH", _conjugate(_swapped("mH", True)))):
-    setattr(Tensor, _name, property(planned(_prop), doc=_prop.__doc__))
+    setattr(Tensor, _name, property(_prop, doc=_prop.__doc__))
 
 
 __all__ = ["attach", "from_dlpack"]

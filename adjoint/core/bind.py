@@ -50,7 +50,8 @@ from adjoint.core.tensor import (
     new_tensor,
     next_sequence,
     out_ref,
-    share_cell,
+    reflection,
+    tie_view,
     wrap,
 )
 
@@ -483,29 +484,17 @@ def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
     """Tie a view to the root of its family, where it really shares the parent's memory."""
     if t.array.base is None or not isinstance(parent, Tensor):      # the op had to copy
         return
+    if parent.turn:
+        if reflection(t, parent, op, attrs, index):
+            tie_view(t, parent, op, attrs, index, mode)
+        return
     owner = t.array.base
     if type(t.array) is ndarray and owner is not parent.array and owner is not parent.array.base \
             and not np.may_share_memory(t.array, parent.array):
         return
     if type(t.array) is MetaArray and t.array.base not in (parent.array, parent.array.base):
         return
-    if parent._cell is INFERENCE_CELL:
-        t._cell = INFERENCE_CELL
-        return
-    root = parent if parent._base is None else parent._base
-    t._cell = share_cell(parent)
-    t._base = root
-    t._steps = (*parent._steps, (op, attrs, index))
-    t._creation = ("inference" if mode & INFERENCE else "no_grad" if not mode & GRAD
-                   else "multi" if index >= 0 else parent._creation)
-    if not mode & GRAD:
-        t._rg = parent._rg                         # as PyTorch: it asks the base
-    kids = root._kids
-    if kids is None:
-        kids = root._kids = []
-    elif len(kids) > 16 and not len(kids) & (len(kids) - 1):
-        kids[:] = [k for k in kids if k() is not None]
-    kids.append(weakref.ref(t))
+    tie_view(t, parent, op, attrs, index, mode)
 
 
 # ---------------------------------------------------------------------- residuals made again

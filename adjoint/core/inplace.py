@@ -23,14 +23,13 @@ from adjoint.base.errors import (
     AdjointError,
     AutogradError,
     DTypeError,
-    NotSupported,
     ShapeError,
 )
 from adjoint.core import bind as general
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
 from adjoint.core.callers import SCALARS32, SCALARS64
-from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, warn, watchers
+from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.op import OPS, Op, op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import (
@@ -350,7 +349,7 @@ def overlaps(array: Any, twice: bool = True) -> bool:
     return False
 
 
-def _refuse_overlap(target: Tensor, recording: bool) -> None:
+def refuse_inner(target: Tensor, recording: bool) -> None:
     """Raise where two elements of the target are one place in memory: always for expanded
     tensors; for overlapping windows where a gradient would count the place twice."""
     array = target.array
@@ -363,7 +362,7 @@ def _refuse_overlap(target: Tensor, recording: bool) -> None:
 
 def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
     """Raise where an in-place op may not be applied; True if its history must be recorded."""
-    _refuse_overlap(target, recording=bool(mode & GRAD))
+    refuse_inner(target, recording=bool(mode & GRAD))
     if target._cell is INFERENCE_CELL and not mode & INFERENCE:
         raise AutogradError(
             "Inplace update to inference tensor outside InferenceMode is not allowed. You can "
@@ -463,17 +462,30 @@ def replay(base: Any, steps: Sequence[Any]) -> Any:
     return base
 
 
-def _show(array: Any, steps: Sequence[Any]) -> Any:
-    """The raw view of an array."""
+def places(array: Any, steps: Sequence[Any]) -> Any:
+    """The raw view of an array, which lies where it lies: signs are not turned."""
     for op_, attrs, index in steps:
+        if op_.name in TURNS:
+            continue
         out = op_.impl(array, **attrs)
         array = out if index < 0 else out[index]
     return array
 
 
+TURNS: dict[str, Any] = {"conj": np.conjugate, "neg": np.negative}
+
+
+def turning(x: Any, steps: Sequence[Any], ops: Mapping[str, Any] = TURNS) -> Any:
+    """`x` conjugated and negated as the steps do it."""
+    for name, f in ops.items():
+        if sum([op_.name == name for op_, _, _ in steps]) % 2:
+            x = f(x)
+    return x
+
+
 def _scatter(base: Any, src: Any, /, *, steps: Any) -> Any:
     out = np.array(base, order="C")
-    _show(out, steps)[...] = src
+    places(out, steps)[...] = turning(src, steps)
     return out
 
 
@@ -495,7 +507,7 @@ def _shown_aval(base: Any, /, *, steps: Any) -> Any:
 
 # What a view is once its base was written to: one node, as PyTorch has it, whatever led there.
 shown = op(
-    "shown", impl=lambda base, /, *, steps: _show(base, steps), infer=_shown_aval,
+    "shown", impl=lambda base, /, *, steps: turning(places(base, steps), steps), infer=_shown_aval,
     vjp={"base": lambda ct, base_aval, *, steps: scatter_into(zeros_of(base_aval), ct,
                                                               steps=steps)},
     jvp={"base": None}, cost=lambda base, **_: 0, node="AsStridedBackward0")
@@ -556,34 +568,6 @@ def refuse_overlap(target: Any, *operands: Any, whole: bool = False) -> None:
     views.refuse_overlap(target, *operands, whole=whole)
 
 
-def assign(out: Tensor, result: Any) -> Tensor:
-    """Store `result` in `out` (the `out=` argument): resized where the shape differs."""
-    if out._rg and state() & GRAD or (isinstance(result, Tensor) and result._rg
-                                      and state() & GRAD):
-        raise AutogradError("functions with out=... arguments don't support automatic "
-                            "differentiation, but one of the arguments requires grad.")
-    if out.level or isinstance(result, Tensor) and result.level:
-        raise NotSupported("out=... is for plain tensors: inside of a vmap or jvp use the returned "
-                           "value, or out.copy_(value) where `out` is an argument")
-    array = result.array if isinstance(result, Tensor) else np.asarray(result)
-    if category(array.dtype) > category(out.array.dtype):
-        raise DTypeError(f"result type {scalar_type(array.dtype)} can't be cast to the desired "
-                         f"output type {scalar_type(out.array.dtype)}")
-    if out.array.shape != array.shape:
-        if out.array.size:
-            warn("An output with one or more elements was resized since it had shape "
-                 f"{list(out.array.shape)}, which does not match the required output shape "
-                 f"{list(array.shape)}. This behavior is deprecated; give an `out` of that shape, "
-                 "or an empty one: out.resize_(0).")
-        out.array = np.empty(array.shape, out.array.dtype)
-    else:
-        _refuse_overlap(out, recording=False)
-        modes.about_to_write(out)
-    np.copyto(out.array, array, casting="unsafe")
-    bump(out, "out=")
-    return out
-
-
 def inplace_method(function: Callable[..., Any], label: str) -> Callable[..., Any]:
     """`x.name_(*args)` of an op function: the in-place form of a pointwise op."""
     record_ = function.op  # type: ignore[attr-defined]  # every op function carries its record
@@ -594,6 +578,6 @@ def inplace_method(function: Callable[..., Any], label: str) -> Callable[..., An
     return method
 
 
-__all__ = ["Aval", "aval_of", "assign", "check_fit", "check_writable", "inplace",
+__all__ = ["Aval", "aval_of", "check_fit", "check_writable", "inplace",
            "inplace_method", "lend", "move_history", "rebase", "refresh_views", "refuse_rewriting",
            "replay", "scatter_into", "settle", "shown"]

@@ -7,6 +7,7 @@ public functions, the meaning of a node (`core/node.py`) lives in its op's recor
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -225,6 +226,7 @@ class Tensor(metaclass=_TensorType):
     _creation = ""                 # "no_grad", "multi": views that may not be written to
     _retains = False
     _held: Any = None              # the stored elements of a sparse tensor
+    turn = ""                      # "conj", "neg": a view of such values, see `core/mirror.py`
     _masks = False                 # a mask on what its operand's node gave: see `core/bind.remade`
     _backward_hooks: Any = None
 
@@ -407,8 +409,44 @@ def share_cell(t: Tensor) -> Cell:
     return cell
 
 
+def tie_view(t: Any, parent: Any, op: Any, attrs: Any, index: int, mode: int) -> None:
+    """Make `t`, which shows memory of `parent`, a view of the root of its family."""
+    if parent._cell is INFERENCE_CELL:
+        t._cell = INFERENCE_CELL
+        return
+    root = parent if parent._base is None else parent._base
+    t._cell = share_cell(parent)
+    t._base = root
+    t._steps = (*parent._steps, (op, attrs, index))
+    t._creation = ("inference" if mode & INFERENCE else "no_grad" if not mode & GRAD
+                   else "multi" if index >= 0 else parent._creation)
+    if not mode & GRAD:
+        t._rg = parent._rg                         # as PyTorch: it asks the base
+    kids = root._kids
+    if kids is None:
+        kids = root._kids = []
+    elif len(kids) > 16 and not len(kids) & (len(kids) - 1):
+        kids[:] = [k for k in kids if k() is not None]
+    kids.append(weakref.ref(t))
+
+
+def reflection(*args: Any) -> bool:
+    """`core.mirror.reflect`."""
+    from adjoint.core import mirror
+    return mirror.reflect(*args)
+
+
+def mirrored(x: Any, turn: str) -> Any:
+    """`core.mirror.mirrored`: "conj" or "neg" of `x`, as a view."""
+    from adjoint.core import mirror
+    return mirror.mirrored(x, turn)
+
+
 def alias(t: Tensor) -> Tensor:
     """A leaf on the same storage with the same version counter: what `detach()` returns."""
+    if t.turn:
+        twin: Tensor = t.twin()
+        return twin
     out = wrap(t.array)
     out._cell = share_cell(t)
     return out
@@ -458,6 +496,8 @@ def bump(t: Tensor, what: str = "an in-place write", frame: Any = None) -> None:
     (`frame`: where it is known already)."""
     cell = t._cell
     if cell is INFERENCE_CELL:
+        if t.turn:
+            t.store()
         return
     if cell is None:
         cell = t._cell = Cell()
@@ -467,6 +507,8 @@ def bump(t: Tensor, what: str = "an in-place write", frame: Any = None) -> None:
     cell.what = what
     if frame is not None:
         cell.code, cell.lasti = frame.f_code, frame.f_lasti
+    if t.turn:
+        t.store()
 
 
 def edge_of(t: Tensor) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from adjoint.base.errors import AutogradError
 from adjoint.core import modes
-from adjoint.core.inplace import move_history, overlaps, replay, shadow_edge, shown
+from adjoint.core.inplace import TURNS, move_history, overlaps, replay, shadow_edge, shown
 from adjoint.core.modes import GRAD, TOLD, WATCH, state
 from adjoint.core.op import Op
 from adjoint.core.tensor import AccumulateGrad, Port, Tensor
@@ -152,8 +152,8 @@ def _refresh(root: Tensor, kid: Any) -> None:
             kid._rg, kid.__class__ = True, OutdatedView
         return
     stand_in, steps = shadow_edge(root), kid._steps
-    if steps and type(root.array) is np.ndarray and kid.array.dtype == root.array.dtype \
-            and not overlaps(kid.array):
+    if steps and steps[-1][0].name not in TURNS and type(root.array) is np.ndarray \
+            and kid.array.dtype == root.array.dtype and not overlaps(kid.array):
         fresh = shown(stand_in, steps=steps)
     else:
         fresh = replay(stand_in, steps)

@@ -110,10 +110,12 @@ class _Replacer:
 
     def __init__(self, table: StorageTable, view: tuple[None, ...]) -> None:
         self._table, self._view = table, view
-        self._parts: dict[int, tuple[Any, ...]] = {}    # of sparse tensors: the same in both passes
+        self._parts: dict[int, tuple[Any, ...]] = {}    # of tensors: the same in both passes
 
     def __call__(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
+            if obj.turn:                            # the values of a conjugate view
+                obj = self._parts.setdefault(id(obj), (obj.resolved(),))[0]
             return self._tensor(obj)
         if isinstance(obj, DType):
             return Global("torch", obj.name)

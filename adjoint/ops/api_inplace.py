@@ -27,6 +27,7 @@ from adjoint.core.bind import record
 from adjoint.core.inplace import (
     inplace,
     move_history,
+    places,
     refuse_rewriting,
     reshape_level,
     shadow_edge,
@@ -187,7 +188,10 @@ def reshaped(self: Any, name: str, view: Any, *args: Any) -> Any:
     made = view(stand_in, *args)
     if self._base is not None:
         self._steps = (*self._steps, *made._steps)
-    self.array = made.array
+    if self.turn:
+        self.moved(places(self.shown, made._steps))
+    else:
+        self.array = made.array
     if made._edge is not None:
         move_history(self, named(made, _RENAMED.get(name) or _squeezed(
             *args, *getattr(view, "keywords", {}).values()))._edge)

@@ -529,26 +529,6 @@ def equal(input: Any, other: Any) -> bool:
 
 
 # ------------------------------------------------------------------ complex numbers
-@public()
-def conj(input: Any) -> Any:
-    """The complex conjugate; real tensors as they are."""
-    need_tensors("conj", input)
-    return p.conj_op(input) if is_complex_like(input) else input
-
-
-@public(aliases=("resolve_neg",), name="resolve_conj")
-def resolve_conj(input: Any) -> Any:
-    """The tensor itself: conjugation and negation are never lazy here."""
-    need_tensors("resolve_conj", input)
-    return input
-
-
-@public(name="conj_physical")
-def conj_physical(input: Any, *, out: Any = None) -> Any:
-    """The complex conjugate, in memory."""
-    return finish_kept(out, conj(input))
-
-
 @public(name="complex", method=False)
 @planned
 def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    IndexOutOfRange,
+    ShapeError,
+)
 from adjoint.core.intercept import shown_as
 from adjoint.core.tensor import Size, Tensor, alias
 from adjoint.ops.api_common import (
@@ -20,7 +26,7 @@ from adjoint.ops.api_common import (
     sizes,
 )
 from adjoint.ops.device import channels_last_of, contiguous_format, in_order, preserve_format
-from adjoint.ops.public import planned, public, typed
+from adjoint.ops.public import FUNCTIONS, planned, public, typed
 from adjoint.ops.shape import (
     clone_op,
     expand_op,
@@ -89,6 +95,9 @@ def view(input: Any, *args: Any, shape: Any = None, size: Any = None, dtype: Any
 
 def _view_dtype(input: Any, dtype: Any) -> Any:
     wanted = to_numpy(dtype)
+    if getattr(input, "turn", ""):
+        raise AutogradError("torch.Tensor.view is not supported for conjugate view tensors when "
+                            "converting to a different dtype.")
     array = raw(input)
     if wanted.itemsize == array.dtype.itemsize:
         shown = array.view(wanted)
@@ -405,8 +414,7 @@ def contiguous_copy(input: Any) -> Any:
 @public("adjoint")
 def adjoint_of(input: Any) -> Any:
     """The conjugate transpose of the last two axes."""
-    from adjoint.ops.linalg import mH
-    return mH(input)
+    return FUNCTIONS["conj"](FUNCTIONS["transpose"](input, -2, -1))
 
 
 @public()

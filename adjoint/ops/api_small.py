@@ -81,8 +81,9 @@ def _question(name: str, answer: Any, doc: str) -> None:
     public(name, quick=True)(ask)
 
 
-_question("is_conj", lambda x: False, "False: conjugation is computed, not noted.")
-_question("is_neg", lambda x: False, "False: negation is computed, not noted.")
+_question("is_conj", lambda x: getattr(x, "turn", "") == "conj", "True for views by `conj`.")
+_question("is_neg", lambda x: getattr(x, "turn", "") == "neg",
+          "True for views of a negative, as the imaginary part of a conjugate is one.")
 _question("is_distributed", lambda x: False, "False.")
 _question("is_signed", lambda x: of_numpy(dtype_of(x)).is_signed, "True for signed dtypes.")
 _question("is_inference", lambda x: x.is_inference(), "True for tensors made in inference_mode.")
@@ -420,7 +421,7 @@ def _declare_values() -> None:
     for name in ("deg2rad", "rad2deg", "sinc", "logit", "nan_to_num", "heaviside", "float_power",
                  "nextafter", "ldexp"):
         declare(name, FUNCTIONS[name])
-    declare("conj_physical", FUNCTIONS["conj"])
+    declare("conj_physical", FUNCTIONS["conj_physical"])
     declare("polygamma", lambda x, n: FUNCTIONS["polygamma"](n, x))
 
 

@@ -12,10 +12,13 @@ from numpy.lib.stride_tricks import as_strided
 from adjoint.base.aval import Aval, aval_of
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.op import Op, op
+from adjoint.core.tensor import mirrored
+from adjoint.ops.api_common import finish_kept, need_tensors
 from adjoint.ops.family import is_complex
 from adjoint.ops.index import index_op, unindex_op
+from adjoint.ops.pointwise import conj_op
 from adjoint.ops.public import public
-from adjoint.ops.shape import permute_op, reshape, select_op
+from adjoint.ops.shape import clone_op, permute_op, reshape, select_op
 
 Shape = tuple[int, ...]
 
@@ -217,7 +220,50 @@ def imag(input: Any) -> Any:
 
 
 def _part(input: Any, index: int) -> Any:
+    if getattr(input, "turn", ""):             # of what it is the conjugate of
+        part = _part(mirrored(input, "conj"), index)
+        return mirrored(part, "neg") if index else part
     return select_op(view_as_real_op(input), dim=len(input.shape), index=index)
+
+
+@public()
+def conj(input: Any) -> Any:
+    """The complex conjugate, a view; real tensors as they are.
+
+    >>> import adjoint as ad
+    >>> x = ad.tensor([1 + 2j])
+    >>> x.conj().mul_(2), x
+    (tensor([2.-4.j]), tensor([2.+4.j]))
+    """
+    need_tensors("conj", input)
+    return mirrored(input, "conj") if is_complex(input) else input
+
+
+@public("_neg_view")
+def neg_view(input: Any) -> Any:
+    """The negative, a view."""
+    need_tensors("_neg_view", input)
+    return mirrored(input, "neg")
+
+
+def _resolved(turn: str) -> None:
+    def resolve(input: Any) -> Any:
+        need_tensors(resolve.__name__, input)
+        return clone_op(input) if getattr(input, "turn", "") == turn else input
+    resolve.__name__ = resolve.__qualname__ = f"resolve_{turn}"
+    resolve.__doc__ = f"The tensor itself, or a copy of what is a view by `{turn}`."
+    public(f"resolve_{turn}")(resolve)
+
+
+_resolved("conj")
+_resolved("neg")
+
+
+@public(name="conj_physical")
+def conj_physical(input: Any, *, out: Any = None) -> Any:
+    """The complex conjugate, in memory."""
+    need_tensors("conj_physical", input)
+    return finish_kept(out, conj_op(input) if is_complex(input) else input, input)
 
 
 __all__ = ["as_strided_op", "diagonal_length", "diagonal_op", "imag", "real", "strided_places",

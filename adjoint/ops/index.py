@@ -17,12 +17,13 @@ from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import IndexOutOfRange
 from adjoint.core.bind import bind
-from adjoint.core.inplace import replay, scatter_into, shown
+from adjoint.core.inplace import places as view_places
+from adjoint.core.inplace import scatter_into, shown, turning
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
 from adjoint.ops.gather import MANY, add_picked, pick, put_picked, within, write_along
-from adjoint.ops.pointwise import add, lt, where_op
+from adjoint.ops.pointwise import add, conj_op, lt, neg, where_op
 from adjoint.ops.shape import expand_op, permute_op, reshape, unsqueeze_op
 
 Shape = tuple[int, ...]
@@ -439,6 +440,9 @@ def _batch_put(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> An
     return index_put_op(x, add(index, first), v, dims=(0, *deeper), accumulate=accumulate)
 
 
+_TURNS = {"conj": conj_op, "neg": neg}
+
+
 def _batch_scatter_into(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any:
     """The places that the view shows, written to in every example's flat base."""
     base, src = args
@@ -447,7 +451,8 @@ def _batch_scatter_into(op_: Op, args: Any, batched: Any, attrs: Mapping[str, An
         base = expand_op(unsqueeze_op(base, dim=0), shape=(size, *base.shape))
     shape = tuple(base.shape)
     count = math.prod(shape[1:])
-    places = replay(np.arange(count).reshape(shape[1:]), attrs["steps"]).reshape(-1)
+    places = view_places(np.arange(count).reshape(shape[1:]), attrs["steps"]).reshape(-1)
+    src = turning(src, attrs["steps"], _TURNS)
     rows = reshape(src, (src.shape[0] if batched[1] else 1, places.size))
     out = index_put_op(reshape(base, (size, count)), places, rows, dims=(1,), accumulate=False)
     return reshape(out, shape)
@@ -457,8 +462,9 @@ def _batch_shown(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
     """The places that the view shows, of every example's flat base."""
     size, *shape = args[0].shape
     count = math.prod(shape)
-    places = replay(np.arange(count).reshape(shape), attrs["steps"])
-    return index_op(reshape(args[0], (size, count)), places, dims=(1,))
+    places = view_places(np.arange(count).reshape(shape), attrs["steps"])
+    shown = index_op(reshape(args[0], (size, count)), places, dims=(1,))
+    return turning(shown, attrs["steps"], _TURNS)
 
 
 scatter_into.op.batch, shown.op.batch = _batch_scatter_into, _batch_shown

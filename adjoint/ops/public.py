@@ -10,10 +10,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from adjoint.base.errors import ArgumentError, DTypeError
-from adjoint.core.inplace import assign, refuse_overlap
-from adjoint.core.modes import MISTAKES, blame, watchers
-from adjoint.core.tensor import Tensor
+import numpy as np
+
+from adjoint.base.dtypes import category, scalar_type
+from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
+from adjoint.core.inplace import refuse_inner, refuse_overlap
+from adjoint.core.modes import GRAD, MISTAKES, about_to_write, blame, state, warn, watchers
+from adjoint.core.tensor import Tensor, bump
 
 _VARARGS = 4        # co_flags of the code object (inspect.CO_*)
 _NONE: Mapping[str, str] = {}
@@ -271,6 +274,34 @@ def settle(package: str) -> None:
             if vars(home).get(f.__name__) is not f:
                 _homes[f] = home.__name__
                 f.__module__, f.__qualname__ = package, prefix + name
+
+
+def assign(out: Tensor, result: Any) -> Tensor:
+    """Store `result` in `out` (the `out=` argument): resized where the shape differs."""
+    if out._rg and state() & GRAD or (isinstance(result, Tensor) and result._rg
+                                      and state() & GRAD):
+        raise AutogradError("functions with out=... arguments don't support automatic "
+                            "differentiation, but one of the arguments requires grad.")
+    if out.level or isinstance(result, Tensor) and result.level:
+        raise NotSupported("out=... is for plain tensors: inside of a vmap or jvp use the returned "
+                           "value, or out.copy_(value) where `out` is an argument")
+    array = result.array if isinstance(result, Tensor) else np.asarray(result)
+    if category(array.dtype) > category(out.array.dtype):
+        raise DTypeError(f"result type {scalar_type(array.dtype)} can't be cast to the desired "
+                         f"output type {scalar_type(out.array.dtype)}")
+    if out.array.shape != array.shape:
+        if out.array.size:
+            warn("An output with one or more elements was resized since it had shape "
+                 f"{list(out.array.shape)}, which does not match the required output shape "
+                 f"{list(array.shape)}. This behavior is deprecated; give an `out` of that shape, "
+                 "or an empty one: out.resize_(0).")
+        out.array = np.empty(array.shape, out.array.dtype)
+    else:
+        refuse_inner(out, recording=False)
+        about_to_write(out)
+    np.copyto(out.array, array, casting="unsafe")
+    bump(out, "out=")
+    return out
 
 
 def write_out(out: Any, result: Any, *read: Any) -> Any:
