@@ -1,7 +1,7 @@
 """PyTorch's testing files, from its installed wheel, run with adjoint in PyTorch's place.
 
-`torch_testcase.txt` and `torch_tables.txt` are test files in PyTorch's style; they pass with
-PyTorch, too. What needs PyTorch's wheel and expecttest is skipped without them.
+`torch_testcase.txt`, `torch_harness.txt` and `torch_tables.txt` are test files in PyTorch's style;
+they pass with PyTorch, too. What needs PyTorch's wheel and expecttest is skipped without them.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ needs_wheel = pytest.mark.skipif(
 ALONE = """
 import sys
 from adjoint.testing import wheel
-wheel.installed = lambda: None
+wheel.installed = lambda *given: None
 from adjoint.cli.run import run
 run(["--as-torch", *sys.argv[1:]])
 """
@@ -38,6 +38,7 @@ def python(folder: Path, *args: str, **environment: str) -> subprocess.Completed
 
 @needs_wheel
 @pytest.mark.parametrize(("program", "skipped"), [("torch_testcase", "OK (skipped=2)"),
+                                                  ("torch_harness", "(skipped=6, expected fail"),
                                                   ("torch_tables", "OK")])
 def test_a_file_of_tests_runs_by_itself(tmp_path: Path, program: str, skipped: str) -> None:
     (tmp_path / "test_program.py").write_text((HERE / f"{program}.txt").read_text("utf-8"))
@@ -47,23 +48,32 @@ def test_a_file_of_tests_runs_by_itself(tmp_path: Path, program: str, skipped: s
 
 
 @needs_wheel
-def test_a_file_of_tests_runs_under_pytest(tmp_path: Path) -> None:
-    text = (HERE / "torch_testcase.txt").read_text("utf-8")
-    (tmp_path / "test_program.py").write_text(text)
-    done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p",
-                  "adjoint.cli.as_torch", "test_program.py")
+@pytest.mark.parametrize(("program", "skipped"), [("torch_testcase", "2 skipped"),
+                                                  ("torch_harness", "6 skipped, 2 xfailed")])
+def test_a_file_of_tests_runs_under_pytest(tmp_path: Path, program: str, skipped: str) -> None:
+    under_pytest(tmp_path, program, skipped)
+
+
+def under_pytest(folder: Path, program: str, skipped: str, *plugins: str) -> None:
+    (folder / "test_program.py").write_text((HERE / f"{program}.txt").read_text("utf-8"))
+    done = python(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugins, "-p",
+                  "adjoint.cli.as_torch", "test_program.py", PYTHONPATH=f"{folder}:{HERE.parent}")
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "2 skipped" in done.stdout
+    assert skipped in done.stdout
 
 
-def test_a_file_of_tests_runs_without_pytorch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("program", "skipped"), [
+    ("torch_testcase", "2 skipped"), ("torch_harness", "6 skipped, 2 xfailed")])
+def test_a_file_of_tests_runs_without_pytorch(tmp_path: Path, program: str, skipped: str) -> None:
     """The package's own `TestCase` and decorators stand where PyTorch's files are missing."""
-    text = (HERE / "torch_testcase.txt").read_text("utf-8")
-    (tmp_path / "test_program.py").write_text(text)
+    (tmp_path / "test_program.py").write_text((HERE / f"{program}.txt").read_text("utf-8"))
     (tmp_path / "alone.py").write_text(ALONE)
-    done = python(tmp_path, "alone.py", "test_program.py")
+    done = python(tmp_path, "alone.py", "test_program.py", "-v")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "OK (skipped=2)" in done.stderr
+    assert "OK (skipped=" + skipped[0] in done.stderr
+    (tmp_path / "alone_plugin.py").write_text("from adjoint.testing import wheel\n"
+                                              "wheel.installed = lambda *given: None\n")
+    under_pytest(tmp_path, program, skipped, "-p", "alone_plugin")
 
 
 @needs_wheel

@@ -55,3 +55,22 @@ def get_all_dtypes(include_half: bool = True, include_bfloat16: bool = True,
     """All of them, as asked for."""
     return [*_INTEGRAL, *get_all_fp_dtypes(include_half, include_bfloat16),
             *[dt.bool_] * include_bool, *(_COMPLEX if include_complex else ())]
+
+
+def get_all_math_dtypes(device: str) -> list[dt.DType]:
+    """The dtypes that are computed in on a device."""
+    return [*_INTEGRAL, *get_all_fp_dtypes(include_half=str(device).startswith("cuda"),
+                                           include_bfloat16=False), *_COMPLEX]
+
+
+def get_all_qint_dtypes() -> list[dt.DType]:
+    """None: there are no quantized tensors."""
+    return []
+
+
+def highest_precision_float(device: Any) -> dt.DType:
+    """The widest floating dtype of a device."""
+    return dt.float64
+
+
+float_to_corresponding_complex_type_map = {dt.float32: dt.complex64, dt.float64: dt.complex128}

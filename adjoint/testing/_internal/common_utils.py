@@ -3,13 +3,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib.util
 import io
 import os
 import platform
 import random
+import socket
 import sys
 import tempfile
+import time
 import unittest
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +29,7 @@ from adjoint.base.errors import missing
 from adjoint.core.tensor import Tensor
 from adjoint.ops.create import from_numpy
 from adjoint.ops.sparse_tensor import SparseTensor
+from adjoint.testing._internal import matrices as _matrices
 from adjoint.testing._internal.parametrization import (
     instantiate_parametrized_tests as instantiate_parametrized_tests,
 )
@@ -44,13 +48,21 @@ TEST_NUMPY, TEST_SCIPY = True, importlib.util.find_spec("scipy") is not None
 TEST_CUDA = TEST_MPS = TEST_XPU = TEST_MULTIGPU = TEST_ACCELERATOR = TEST_MKL = TEST_ONEDNN = False
 TEST_WITH_ROCM = TEST_WITH_ASAN = TEST_WITH_TSAN = TEST_WITH_UBSAN = TEST_WITH_CROSSREF = False
 TEST_WITH_TORCHDYNAMO = TEST_WITH_TORCHINDUCTOR = TEST_WITH_AOT_EAGER = TEST_NUMBA = False
-TEST_WITH_SLOW_GRADCHECK = TEST_SKIP_FAST = False
+TEST_WITH_SLOW_GRADCHECK = TEST_SKIP_FAST = TEST_WITH_MTIA = TEST_HPU = TEST_CUDA_GRAPH = False
+TEST_FAIRSEQ = TEST_DILL = TEST_LIBROSA = TEST_Z3 = False
+TEST_OPT_EINSUM = False
+MI300_ARCH: tuple[str, ...] = ()
 TEST_WITH_SLOW = os.environ.get("PYTORCH_TEST_WITH_SLOW") == "1"
 GRADCHECK_NONDET_TOL = 0.0
 torch_to_numpy_dtype_dict = {getattr(dt, n): getattr(dt, n).dtype.type for n in (
     "bool_ uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64"
     " complex128").split()}
 numpy_to_torch_dtype_dict = {v: k for k, v in torch_to_numpy_dtype_dict.items()}
+for _name in vars(_matrices):
+    if _name.startswith(("random_", "make_")):
+        globals()[_name] = getattr(_matrices, _name)
+numpy_to_torch_dtype = numpy_to_torch_dtype_dict.__getitem__
+_NUMBERS = (int, float, complex)
 _COMPARED = (Tensor, SparseTensor, np.ndarray, np.generic, int, float, complex)
 
 
@@ -71,31 +83,72 @@ class TestCase(unittest.TestCase):
                     exact_layout: bool = False, exact_stride: bool = False,
                     exact_is_coalesced: bool = False) -> None:
         """Tensors, arrays, numbers and trees of them within the tolerances of their dtypes, or
-        those of the class if they are larger; anything else by `==`."""
-        if isinstance(x, (dict, list, tuple)) and isinstance(y, (dict, list, tuple)):
-            kwargs: Any = {"atol": atol, "rtol": rtol, "equal_nan": equal_nan,
-                           "exact_dtype": exact_dtype, "exact_device": exact_device,
-                           "exact_layout": exact_layout, "exact_stride": exact_stride}
-            for a, b in self._members(x, y, msg):
-                self.assertEqual(a, b, msg, **kwargs)
-            return
-        if not isinstance(x, _COMPARED) or not isinstance(y, (*_COMPARED, list)):
-            super().assertEqual(x, y, msg)
-            return
-        x, y = _comparable(x, y)
-        if atol is None and rtol is None and (self.precision or self.rel_tol):
-            atol, rtol = self.precision, max(self.rel_tol, 1.3e-6)
-        assert_close(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=exact_dtype,
-                     check_device=exact_device, check_stride=exact_stride,
-                     check_layout=exact_layout, msg=None if msg is None else str(msg))
+        those of the class if they are larger; anything else by `==`. `msg`, a text or a function
+        of the text, goes with what is said of the first pair that differs."""
+        if (atol is None) != (rtol is None):
+            raise ValueError("assertEqual: atol and rtol must both be given, or neither; got "
+                             f"atol={atol} and rtol={rtol}")
+        kwargs = {"atol": atol, "rtol": rtol, "equal_nan": equal_nan, "check_dtype": exact_dtype,
+                  "check_device": exact_device, "check_stride": exact_stride,
+                  "check_layout": exact_layout}
+        try:
+            self._compare(x, y, (), kwargs)
+        except AssertionError as error:
+            said = str(error)
+            raise self.failureException(
+                msg(said) if callable(msg) else f"{said}\n{msg}" if msg else said) from None
 
-    def _members(self, x: Any, y: Any, msg: Any) -> list[tuple[Any, Any]]:
-        """Pairs of what two containers hold."""
+    def _compare(self, x: Any, y: Any, path: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """One pair, at that place of two trees; the error names the place."""
+        if isinstance(x, (dict, list, tuple)) and isinstance(y, (dict, list, tuple)):
+            for key, a, b in self._members(x, y):
+                self._compare(a, b, (*path, key), kwargs)
+            return
+        try:
+            self._compare_leaves(x, y, kwargs)
+        except AssertionError as error:
+            where = "".join(f"[{key!r}]" for key in path)
+            at = f"\n\nThe failure occurred for item {where}" if path else ""
+            raise AssertionError(f"{error}{at}") from None
+
+    def _compare_leaves(self, x: Any, y: Any, kwargs: dict[str, Any]) -> None:
+        if not isinstance(x, _COMPARED) or not isinstance(y, (*_COMPARED, list)):
+            if isinstance(x, list) and isinstance(y, _COMPARED):
+                self._compare_leaves(y, x, kwargs)
+            else:
+                super().assertEqual(x, y)
+            return
+        if isinstance(x, _NUMBERS) and isinstance(y, _NUMBERS):
+            kwargs = {**kwargs, "check_dtype": False}
+        x, y = _comparable(x, y)
+        if kwargs["atol"] is None and (self.precision or self.rel_tol):
+            kwargs = {**kwargs, "atol": self.precision, "rtol": max(self.rel_tol, 1.3e-6)}
+        assert_close(x, y, **kwargs)
+
+    def _members(self, x: Any, y: Any) -> list[tuple[Any, Any, Any]]:
+        """What two containers hold, by key or index."""
         if isinstance(x, dict) and isinstance(y, dict):
-            super().assertEqual(set(x), set(y), msg)
-            return [(x[k], y[k]) for k in x]
-        super().assertEqual(len(x), len(y), msg)
-        return list(zip(x, y, strict=True))
+            super().assertEqual(set(x), set(y))
+            return [(k, x[k], y[k]) for k in x]
+        super().assertEqual(len(x), len(y))
+        return list(zip(range(len(x)), x, y, strict=True))
+
+    def assertEqualBroadcasting(self, x: Any, y: Any, *args: Any, **kwargs: Any) -> None:
+        """`x` equals `y`, which is broadcast to its shape."""
+        other = y if isinstance(y, Tensor) else x.new_tensor(y)
+        self.assertEqual(x, other.expand_as(x), *args, exact_dtype=False, **kwargs)
+
+    def assertObjectIn(self, obj: Any, iterable: Any) -> None:
+        """One of `iterable` is that very object."""
+        self.assertTrue(any(obj is other for other in iterable), f"{obj!r} is none of them")
+
+    def compare_with_numpy(self, torch_fn: Any, np_fn: Any, tensor_like: Any, device: Any = None,
+                           dtype: Any = None, **kwargs: Any) -> None:
+        """A function of a tensor gives what NumPy's gives of its array."""
+        given = tensor_like if isinstance(tensor_like, Tensor) else from_numpy(
+            np.array(tensor_like, None if dtype is None else dtype.dtype))
+        kwargs.setdefault("exact_dtype", False)
+        self.assertEqual(torch_fn(given), from_numpy(np.asarray(np_fn(given.numpy()))), **kwargs)
 
     def assertNotEqual(self, first: Any, second: Any, msg: Any = None, *,
                        atol: float | None = None, rtol: float | None = None,
@@ -112,6 +165,13 @@ class TestCase(unittest.TestCase):
                              skip: int = 0) -> None:
         """The text of `actual` is `expect`."""
         super().assertEqual(str(actual), expect)
+
+    def assertExpectedRaisesInline(self, exc_type: type[BaseException], callable: Any,
+                                   expect: str, *args: Any, skip: int = 0, **kwargs: Any) -> None:
+        """A call raises that, with that text."""
+        with self.assertRaises(exc_type) as caught:
+            callable(*args, **kwargs)
+        super().assertEqual(str(caught.exception), expect)
 
     def assertNotWarn(self, callable: Callable[..., Any], msg: str = "") -> None:
         """A call warns of nothing."""
@@ -207,13 +267,25 @@ def _unneeded(*args: Any, **kwargs: Any) -> Any:
     return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else lambda fn: fn
 
 
+def slowTestIf(condition: Any) -> Callable[[Any], Any]:
+    """`slowTest` where the condition holds."""
+    return slowTest if condition else lambda fn: fn
+
+
+def skipIfNotRegistered(op_name: str, message: str) -> Callable[[Any], Any]:
+    """Skipped: operators of that registry are not here."""
+    return unittest.skip(message)
+
+
 slowTest = skipIf(not TEST_WITH_SLOW, "slow: set PYTORCH_TEST_WITH_SLOW=1")
 skipIfNoSciPy = skipIf(not TEST_SCIPY, "SciPy is not installed")
 skipIfWindows = skipIf(IS_WINDOWS, "not on Windows")
 for _name in ("skipIfNoLapack skipIfRocm skipIfTorchDynamo skipIfTorchInductor skipIfCrossRef"
               " skipIfMPS skipIfMps skipIfXpu skipIfHpu skipIfSlowGradcheckEnv serialTest"
               " skipIfCompiledWithoutNumpy xfailIfTorchDynamo markDynamoStrictTest"
-              " unMarkDynamoStrictTest skipIfFreeThreaded skipIfLegacyJitExecutor").split():
+              " unMarkDynamoStrictTest skipIfFreeThreaded skipIfLegacyJitExecutor runOnRocm"
+              " gcIfJetson skipIfOnGHA setLinalgBackendsToDefaultFinally"
+              " recover_orig_fp32_precision").split():
     globals()[_name] = _unneeded
 
 
@@ -246,6 +318,119 @@ class BytesIOContext(io.BytesIO):
 
     def __exit__(self, *exc: Any) -> None:
         """Leave it open."""
+
+
+def wrapDeterministicFlagAPITest(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn`, behind which deterministic algorithms are as they were."""
+    @functools.wraps(fn)
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        with DeterministicGuard(settings.are_deterministic_algorithms_enabled()):
+            return fn(*args, **kwargs)
+    return kept
+
+
+def decorateIf(decorator: Callable[[Any], Any], predicate_fn: Callable[[dict[str, Any]], bool]
+               ) -> Callable[[Any], Any]:
+    """`decorator` for those cases of a parametrized test whose arguments satisfy a predicate."""
+    def note(fn: Any) -> Any:
+        fn.conditional = [*getattr(fn, "conditional", ()), (decorator, predicate_fn)]
+        return fn
+    return note
+
+
+def retry(ExceptionToCheck: Any, tries: int = 3, delay: float = 3,
+          skip_after_retries: bool = False) -> Callable[[Any], Any]:
+    """Call a function again, at most `tries` times, while it raises that."""
+    def decorate(fn: Any) -> Any:
+        @functools.wraps(fn)
+        def again(*args: Any, **kwargs: Any) -> Any:
+            for _ in range(tries - 1):
+                try:
+                    return fn(*args, **kwargs)
+                except ExceptionToCheck:
+                    time.sleep(delay)
+            try:
+                return fn(*args, **kwargs)
+            except ExceptionToCheck as error:
+                if skip_after_retries:
+                    raise unittest.SkipTest(f"failed {tries} times: {error}") from error
+                raise
+        return again
+    return decorate
+
+
+def is_iterable(obj: Any) -> bool:
+    """True for what can be iterated over."""
+    try:
+        iter(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def is_iterable_of_tensors(iterable: Any, include_empty: bool = False) -> bool:
+    """True for a container, not a tensor, of tensors alone; of none: `include_empty`."""
+    if isinstance(iterable, Tensor) or not is_iterable(iterable):
+        return False
+    held = list(iterable)
+    return all(isinstance(t, Tensor) for t in held) if held else include_empty
+
+
+def first_sample(self: Any, samples: Any) -> Any:
+    """The first of them; the test is skipped where there are none."""
+    found = next(iter(samples), None)
+    if found is None:
+        self.skipTest("there are no samples")
+    return found
+
+
+def dtype_name(dtype: Any) -> str:
+    """`float32` of torch.float32."""
+    return str(dtype).split(".")[-1]
+
+
+def to_gpu(obj: Any, type_map: Any = None) -> Any:
+    """Raises: there is none."""
+    raise unittest.SkipTest("there is no GPU")
+
+
+@contextlib.contextmanager
+def set_warn_always_context(new_val: bool) -> Iterator[None]:
+    """Warnings that come once come always within the context, or as before."""
+    before = settings.is_warn_always_enabled()
+    settings.set_warn_always(new_val)
+    try:
+        yield
+    finally:
+        settings.set_warn_always(before)
+
+
+@contextlib.contextmanager
+def disable_gc() -> Iterator[None]:
+    """No cycles are collected within the context."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def find_free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        return int(s.getsockname()[1])
+
+
+def load_tests(loader: Any, tests: Any, pattern: Any) -> Any:
+    """unittest's protocol: the tests as they are."""
+    return tests
+
+
+class NoTest:
+    """In the place of TestCase: a class of no tests."""
 
 
 def noncontiguous_like(t: Tensor) -> Tensor:

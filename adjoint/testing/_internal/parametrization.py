@@ -14,6 +14,7 @@ from typing import Any
 
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import ArgumentError
+from adjoint.ops.device import device
 
 
 @dataclass
@@ -43,9 +44,9 @@ def add_axis(fn: Any, axis: Axis) -> Any:
 
 
 def _shown(name: str, value: Any, index: int) -> str:
-    if isinstance(value, DType):
-        return f"{name}_{value.name}"
-    if value is None or isinstance(value, (str, bool, int, float, complex)):
+    if isinstance(value, (DType, device)):
+        return value.name if isinstance(value, DType) else str(value)
+    if isinstance(value, (str, bool, int, float)):
         return f"{name}_{value}".replace(".", "_")
     return f"{name}{index}"
 
@@ -77,8 +78,9 @@ def cases_of(fn: Any, cls: Any) -> list[Case]:
                 raise ArgumentError(f"{fn.__name__}: two decorators give the same argument, "
                                     f"{sorted(kwargs.keys() & part.kwargs.keys())}")
             kwargs.update(part.kwargs)
+        chosen = [d for d, asks in getattr(fn, "conditional", ()) if asks(kwargs)]
         found.append(Case("_".join(p.name for p in parts if p.name), kwargs,
-                          [d for p in parts for d in p.decorators]))
+                          [*(d for p in parts for d in p.decorators), *chosen]))
     return found
 
 
