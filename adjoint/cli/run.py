@@ -34,6 +34,7 @@ from adjoint.core.tensor import Cell, Tensor
 from adjoint.ops import aten
 from adjoint.testing import wheel
 from adjoint.testing.absent import ABSENT_DTYPES, LimitsOf, OrAbsent, kind
+from adjoint.torch_version import TorchVersion
 from adjoint.version import __version__
 
 _SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
@@ -142,8 +143,8 @@ def serve_torch() -> None:
     warnings.filterwarnings("ignore", r".* encountered in ", RuntimeWarning, r"adjoint(\.|$)")
     DType.__name__ = DType.__qualname__ = "dtype"
     adjoint.__name__ = DType.namespace = "torch"
-    adjoint.__version__ = adjoint.version.__version__ = (
-        f"{adjoint.version.followed}+adjoint{__version__}")
+    adjoint.version.__version__ = f"{adjoint.version.followed}+adjoint{__version__}"
+    adjoint.__version__ = TorchVersion(adjoint.version.__version__)
 
 
 def serve_program() -> None:

@@ -6,7 +6,11 @@ files inside PyTorch's packages that programs import from although the package e
 from __future__ import annotations
 
 RENAMED = {
-    "functorch": "adjoint.func",
+    "functorch": "adjoint._functorch.functional",
+    **{f"torch._functorch.{name}": "adjoint._functorch.functional" for name in (
+        "apis", "batch_norm_replacement", "eager_transforms", "functional_call",
+        "make_functional", "vmap")},
+    "torch._vmap_internals": "adjoint._functorch.functional",
     "torch.functional": "adjoint",
     "torch.nn.attention.flex_attention": "adjoint.nn.flex_attention",
     "torch.nn.modules._functions": "adjoint.nn.functional",
