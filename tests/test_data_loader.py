@@ -16,6 +16,7 @@ import pytest
 import adjoint as ad
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.utils import data as D
 from adjoint.utils.data import (
     DataLoader,
     Dataset,
@@ -386,3 +387,47 @@ def test_workers_that_stay_draw_their_seed_once():
         seen.append((order, ad.rand(1).item()))
     assert seen == [([5, 1, 0, 3, 2, 4], 0.8964447379112244),
                     ([1, 4, 3, 5, 0, 2], 0.16885894536972046)]
+
+
+ROWS = ad.tensor(np.arange(40.0).reshape(10, 4)), ad.arange(10)
+
+
+@pytest.mark.parametrize("wrapped", [lambda d: d, lambda d: D.Subset(D.Subset(d, range(1, 9)),
+                                                                     [7, 0, 3, 3, 5])])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_rows_of_tensors_are_read_at_once_and_are_what_collate_makes_of_items(wrapped, workers):
+    data = wrapped(D.TensorDataset(*ROWS))
+    asked = []
+
+    def collate(items):
+        asked.append(len(items))
+        return D.default_collate(items)
+    fast = list(D.DataLoader(data, batch_size=3, num_workers=workers))
+    slow = list(D.DataLoader(data, batch_size=3, collate_fn=collate))
+    assert asked and len(fast) == len(slow)
+    for ours, theirs in zip(fast, slow, strict=True):
+        assert type(ours) is type(theirs) is list
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.dtype == b.dtype and a.is_contiguous() and a.equal(b)
+    fast[0][0].zero_()                                   # a copy, as a stack is
+    assert data[0][0].sum() > 0
+
+
+def test_rows_that_are_more_than_rows_go_item_by_item():
+    class Counting(D.TensorDataset):
+        asked = 0
+
+        def __getitem__(self, index):
+            self.asked += 1
+            return super().__getitem__(index)
+    counting = Counting(*ROWS)
+    list(D.DataLoader(counting, batch_size=5))
+    assert counting.asked == 10
+    leaf = ROWS[0].clone().requires_grad_()
+    batch, = next(iter(D.DataLoader(D.TensorDataset(leaf), batch_size=2)))
+    batch.sum().backward()
+    assert leaf.grad.sum() == 8 and batch.grad_fn.name() == "StackBackward0"
+    with pytest.raises(IndexError):
+        list(D.DataLoader(D.TensorDataset(*ROWS), batch_sampler=[[0, 10]]))
+    with pytest.raises(IndexError):
+        list(D.DataLoader(D.Subset(D.TensorDataset(*ROWS), [0]), batch_sampler=[[1]]))

@@ -112,7 +112,7 @@ def _few_largest(x: Any, k: int, largest: bool) -> Any:
     few others do: only these are sorted, or row after row everything where they are too many.
     """
     rows, n = x.shape
-    groups = 4 * k
+    groups = max(4 * k, min(64, n // 4))         # few would be far apart in memory
     apart = x[:, :n // groups * groups].reshape(rows, n // groups, groups)
     ends = apart.max(1) if largest else apart.min(1)
     kth = groups - k if largest else k - 1

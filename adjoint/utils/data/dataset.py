@@ -7,9 +7,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from adjoint.base.errors import ArgumentError, AssertedError, IndexOutOfRange, ShapeError
-from adjoint.core.modes import warn
-from adjoint.core.tensor import Tensor
+from adjoint.core.modes import GRAD, state, warn
+from adjoint.core.tensor import Tensor, wrap
 from adjoint.utils.data.seeds import permutation
 
 T_co = TypeVar("T_co", covariant=True)
@@ -221,6 +223,29 @@ def fetch(dataset: Any, indices: Sequence[Any]) -> list[Any]:
         raise ArgumentError(f"{type(dataset).__name__}.__getitems__ returned {len(items)} items "
                             f"for {len(indices)} indices")
     return items
+
+
+def rows(dataset: Any, indices: Any) -> list[Tensor] | None:
+    """What `default_collate` makes of these items of a TensorDataset (or of a Subset of one), read
+    at once: one copy in place of a view per item and their stack. None where that would not do.
+
+    >>> import adjoint as ad
+    >>> rows(TensorDataset(ad.arange(3) * 10), [2, 0])
+    [tensor([20,  0])]
+    """
+    try:
+        while type(dataset) is Subset:
+            dataset, indices = dataset.dataset, [dataset.indices[i] for i in indices]
+    except (LookupError, TypeError):
+        return None                                     # who asks item by item says what is wrong
+    if type(dataset) is not TensorDataset or type(indices) is not list or not indices:
+        return None
+    n = len(dataset)
+    if state() > GRAD or not all([type(i) is int and -n <= i < n for i in indices]) or not all(
+            [type(t) is Tensor and not t._rg and type(t.array) is np.ndarray
+             for t in dataset.tensors]):
+        return None
+    return [wrap(t.array.take(indices, axis=0)) for t in dataset.tensors]
 
 
 def random_split(dataset: Any, lengths: Sequence[int | float], generator: Any = None

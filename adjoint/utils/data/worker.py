@@ -15,7 +15,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from adjoint.base.errors import AdjointError
-from adjoint.utils.data.dataset import fetch
+from adjoint.core.tensor import Tensor
+from adjoint.utils.data.collate import (
+    collate_tensor_fn,
+    default_collate,
+    default_collate_fn_map,
+)
+from adjoint.utils.data.dataset import fetch, rows
 from adjoint.utils.data.seeds import seed_worker
 from adjoint.utils.data.segments import discard, pack
 
@@ -53,12 +59,15 @@ class Fetcher:
                  drop_last: bool, stream: bool) -> None:
         self._dataset, self._collate = dataset, collate
         self._batched, self._drop_last = batched, drop_last
+        self._plain = (collate is default_collate
+                       and default_collate_fn_map[Tensor] is collate_tensor_fn)
         self._stream: Iterator[Any] | None = iter(dataset) if stream else None
 
     def __call__(self, index: Any) -> Any:
         """The collated batch; StopIteration where a stream has ended."""
         if self._stream is None:
-            return self._collate(
+            whole = rows(self._dataset, index) if self._batched and self._plain else None
+            return whole if whole is not None else self._collate(
                 fetch(self._dataset, index) if self._batched else self._dataset[index])
         if not self._batched:
             return self._collate(next(self._stream))
