@@ -376,15 +376,22 @@ def adaptive_max_pool_forward(x: Array, out: Spatial) -> tuple[Array, Array]:
     sizes = per_dim(out, len(space))
     if all(size and length % size == 0 for length, size in zip(space, sizes, strict=True)):
         return max_pool_forward(x, tuple(n // m for n, m in zip(space, sizes, strict=True)))
-    best = np.zeros((*x.shape[:2], *sizes), x.dtype)
-    index = np.zeros(best.shape, np.int64)
-    bins = [adaptive_bins(length, size) for length, size in zip(space, sizes, strict=True)]
-    grid = np.arange(math.prod(space)).reshape(space)
-    for where in np.ndindex(*sizes):
-        box = tuple(slice(*bins[axis][i]) for axis, i in enumerate(where))
-        part = x[(slice(None), slice(None), *box)].reshape(*x.shape[:2], math.prod(grid[box].shape))
-        winner = part.argmax(axis=2)
-        target = (slice(None), slice(None), *where)
-        best[target] = np.take_along_axis(part, winner[..., None], 2)[..., 0]
-        index[target] = grid[box].reshape(-1)[winner]
-    return best, index
+    lead = x.shape[:2]
+    if not math.prod(lead) * math.prod(sizes):
+        return np.zeros((*lead, *sizes), x.dtype), np.zeros((*lead, *sizes), np.int64)
+    parts, places = x, np.arange(math.prod(space)).reshape(space)
+    split: list[int] = []
+    for axis, (length, size) in enumerate(zip(space, sizes, strict=True)):
+        bins = np.array(adaptive_bins(length, size))
+        width = int((bins[:, 1] - bins[:, 0]).max())
+        # shorter windows read their last element again, which wins nothing
+        at = np.minimum(bins[:, :1] + np.arange(width), bins[:, 1:] - 1).reshape(-1)
+        parts, places = np.take(parts, at, axis + 2), np.take(places, at, axis)
+        split += [size, width]
+    order = [*range(0, len(split), 2), *range(1, len(split), 2)]
+    parts = parts.reshape(*lead, *split).transpose(0, 1, *[i + 2 for i in order])
+    parts = parts.reshape(*lead, *sizes, math.prod(split[1::2]))
+    winner = parts.argmax(axis=-1)[..., None]
+    places = places.reshape(split).transpose(order).reshape(1, 1, *sizes, -1)
+    best = np.take_along_axis(parts, winner, -1)[..., 0]
+    return best, np.take_along_axis(places, winner, -1)[..., 0]

@@ -434,8 +434,16 @@ unbind_op: Any = _declare_split(
         *[np.zeros((*x_aval.shape[:dim], *x_aval.shape[dim + 1:]), x_aval.dtype)
           if c is None else c for c in cts], dim=dim)},
     jvp={"x": None}, batch=batch_shift_dim, view=True)
+def _repeated(x: Any, /, *, reps: Shape) -> Any:
+    """All repetitions in one pass; NumPy's copies once per axis."""
+    own = (1,) * (len(reps) - x.ndim) + x.shape
+    out = np.empty([v for pair in zip(reps, own, strict=True) for v in pair], x.dtype)
+    out[...] = x.reshape([v for n in own for v in (1, n)])
+    return out.reshape([n * r for n, r in zip(own, reps, strict=True)])
+
+
 repeat_op: Any = op(
-    "repeat", impl=lambda x, /, *, reps: np.tile(x, reps),
+    "repeat", impl=_repeated,
     infer=lambda x, *, reps: Aval(tuple(
         n * r for n, r in zip((1,) * (len(reps) - x.ndim) + x.shape, reps, strict=True)), x.dtype),
     vjp={"x": lambda ct, x_aval, *, reps: _repeat_vjp(ct, x_aval, reps)}, jvp={"x": None},
