@@ -400,6 +400,30 @@ def fitting(number: int, dtype: np.dtype[Any]) -> int:
                         f"{number} does not lie between {info.min} and {info.max}")
 
 
+def held(number: Any, dtype: np.dtype[Any]) -> Any:
+    """A Python number as a tensor of the dtype holds it: a fraction is cut off, and what does not
+    fit is refused, as in PyTorch's writes of one number.
+
+    >>> held(2.9, I64), held(-1, np.dtype(np.uint8))
+    (2, 255)
+    """
+    kind = dtype.kind
+    if kind in "bc" or not isinstance(number, (int, float, complex)):
+        return number
+    finite = number - number == 0
+    if isinstance(number, complex):
+        fits, number = number.imag == 0, number.real
+    elif kind in "iu":
+        fits = finite
+    else:                                   # (inf and nan have a place in every float)
+        fits = (not finite or abs(number) < 3e38 and dtype.itemsize > 2
+                or abs(number) <= float(finfo(dtype).max))
+    if not fits:
+        raise ArgumentError(f"value cannot be converted to type {cpp_type(dtype)} without overflow:"
+                            f" {number} has no place in it")
+    return fitting(int(number), dtype) if kind in "iu" else number
+
+
 def is_of(dtype: np.dtype[Any], kinds: str) -> bool:
     """Whether a dtype is of one of these kinds: those of NumPy (b, i, u, f, c), h for floats of 16
     bits, s for signed integers of fewer than 64."""

@@ -235,6 +235,10 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
     if counts.size and counts.min() < 0:
         raise ArgumentError("Repeats must be non-negative" if isinstance(repeats, int)
                             else "repeats can not be negative")
+    total = int(counts.sum()) if counts.ndim and counts.size == n else int(counts.sum()) * n
+    if output_size is not None and output_size != total:
+        raise ArgumentError(f"repeat_interleave: Invalid output_size, expected {total} but got "
+                            f"{output_size}")
     times: Any = int(counts.reshape(-1)[0]) if counts.size == 1 else counts.reshape(-1)
     at = np.repeat(np.arange(n), times)
     return index_op(x, at, dims=(d,))
@@ -252,6 +256,11 @@ def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
     """
     ts = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) \
         else list(tensors)
+    if not ts:
+        raise ArgumentError("meshgrid expects a non-empty TensorList")
+    if len({dtype_of(t) for t in ts}) > 1:
+        raise DTypeError("meshgrid expects all tensors to have the same dtype, got "
+                         f"{[str(dtype_of(t)) for t in ts]}")
     swap = indexing == "xy" and len(ts) > 1
     if indexing not in (None, "ij", "xy"):
         raise ArgumentError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but "
@@ -289,6 +298,8 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """All combinations of r elements of a vector, one per row."""
     need_rank("combinations", (input, 1))
     pick = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    if not r:
+        return index_op(input, np.zeros(0, np.int64), dims=(0,))
     at = np.array(list(pick(range(input.shape[0]), r)), np.int64).reshape(-1, r)
     return index_op(input, at, dims=(0,))
 
@@ -375,6 +386,8 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     given = raw(dims)
     given = given.tolist() if isinstance(given, np.ndarray) else given
     if isinstance(given, int):
+        if given < 0:
+            raise ArgumentError(f"tensordot expects dims >= 0, but got dims={given}")
         da = tuple(range(len(a.shape) - given, len(a.shape)))
         db = tuple(range(given))
     else:

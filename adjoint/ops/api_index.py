@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import math
+from operator import index as as_index
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import F32, F64, I64, of_numpy
+from adjoint.base.dtypes import F32, F64, I64, held, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace
@@ -219,7 +220,11 @@ def _slice(item: slice, size: int) -> slice:
     if first is None and last is None and step is None:
         return FULL
     if any([type(p) is not int for p in (first, last, step) if p is not None]):
-        item = slice(*[None if p is None else int(raw(p)) for p in (first, last, step)])
+        try:
+            item = slice(*[None if p is None else as_index(raw(p)) for p in (first, last, step)])
+        except TypeError:
+            raise DTypeError("slice indices must be integers or None or have an __index__ method: "
+                             f"{item}") from None
     if item.step is not None and item.step <= 0:
         raise ArgumentError("slice step must be positive: use flip() to reverse an axis")
     start, stop, step = item.indices(size)
@@ -236,7 +241,7 @@ def _positions(item: Any, shape: tuple[int, ...], axis: int, place: int) -> list
                     f"The shape of the mask {list(have)} at index {k} does not match the shape of "
                     f"the indexed tensor {list(shape)} at index {axis + k}")
         return list(np.nonzero(value(item, "indexing with a boolean mask")))
-    if kind not in "iu":
+    if kind not in "iu" or isinstance(item, Tensor) and dtype_of(item).itemsize < 4:
         raise IndexOutOfRange("tensors used as indices must be long, int, byte or bool tensors, got"
                               f" {of_numpy(dtype_of(item)).name}")
     return [item]
@@ -338,8 +343,11 @@ def setitem(input: Any, index: Any, v: Any) -> None:
     """``x[index] = v``, in place; `v` broadcasts and is cast to x's dtype."""
     if _assigned(input, index, v):
         return
-    if isinstance(v, (list, np.ndarray)) and not isinstance(v, Tensor):
-        v = np.asarray(v)
+    if isinstance(v, NUMBER):
+        v = held(v, dtype_of(input))
+    elif isinstance(v, list):
+        raise DTypeError(f"can't assign a list to a tensor of {of_numpy(dtype_of(input))}: make "
+                         "one with tensor(...)")
     if _is_array(index) and dtype_of(index) == np.bool_ and tuple(index.shape) == tuple(
             input.shape) and not len(getattr(v, "shape", ())):
         inplace(masked_fill_op.op, input, (index, v), name="masked_fill_")
@@ -439,7 +447,8 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
             value, Tensor) and dtype_of(value).kind == "c"):
         raise DTypeError(f"value cannot be converted to type {of_numpy(dtype_of(input)).name} "
                          "without overflow")
-    return masked_fill_op(input, _mask_of("masked_fill", mask), _fill_value("masked_fill", value))
+    value = held(_fill_value("masked_fill", value), dtype_of(input))
+    return masked_fill_op(input, _mask_of("masked_fill", mask), value)
 
 
 @public("masked_fill_", function=False, quick=True)
@@ -447,8 +456,8 @@ def masked_fill_(self: Any, mask: Any, value: Any) -> Any:
     """In-place `masked_fill`."""
     if type(mask) is Tensor and mask.array.dtype == np.bool_ and _assigned(self, mask, value):
         return self
-    return inplace(masked_fill_op.op, self, (_mask_of("masked_fill_", mask),
-                                             _fill_value("masked_fill_", value)),
+    value = held(_fill_value("masked_fill_", value), dtype_of(self))
+    return inplace(masked_fill_op.op, self, (_mask_of("masked_fill_", mask), value),
                    name="masked_fill_")
 
 

@@ -44,6 +44,14 @@ from adjoint.ops.shape import clone_op
 
 
 # ------------------------------------------------------------------ sums with a factor
+def _whole(alpha: Any, *xs: Any) -> Any:
+    """A factor of integers is none with a fraction."""
+    if type(alpha) is float and all(dtype_of(x).kind in "biu" for x in xs):
+        raise ArgumentError("For integral input tensors, argument alpha must not be a floating "
+                            f"point number, got {alpha}")
+    return alpha
+
+
 @public(quick=True)
 def add(input: Any = None, other: Any = None, *more: Any, alpha: Any = 1, out: Any = None,
         **named: Any) -> Any:
@@ -57,7 +65,8 @@ def add(input: Any = None, other: Any = None, *more: Any, alpha: Any = 1, out: A
         return add(*operands("add", (input, other), named), alpha=alpha, out=out)
     if more:
         return older(add, ("alpha",), input, other, *more, out=out)
-    result = p.add(input, other) if alpha == 1 else p.add_scaled(input, other, alpha=alpha)
+    result = p.add(input, other) if alpha == 1 else p.add_scaled(
+        input, other, alpha=_whole(alpha, input, other))
     return result if out is None else write_out(out, result, input, other)
 
 
@@ -72,7 +81,7 @@ def sub(input: Any = None, other: Any = None, *more: Any, alpha: Any = 1, out: A
     if alpha == 1 or all(dtype_of(x).kind == "b" for x in (input, other)):   # which sub refuses
         result = p.sub(input, other)
     else:
-        result = p.sub_scaled(input, other, alpha=alpha)
+        result = p.sub_scaled(input, other, alpha=_whole(alpha, input, other))
     return result if out is None else write_out(out, result, input, other)
 
 

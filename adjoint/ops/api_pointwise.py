@@ -491,6 +491,8 @@ def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
     """The n-th derivative of digamma."""
     if isinstance(n, Tensor):
         n, input = input, n
+    if n < 0:
+        raise ArgumentError(f"polygamma(n, x) does not support negative n. (n is {n})")
     return finish(out, p.polygamma_op(input, n=int(n)), input)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import BOOL, I64, of_numpy
-from adjoint.base.errors import DTypeError, IndexOutOfRange, ShapeError
+from adjoint.base.dtypes import BOOL, I64, of_numpy, scalar_type
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core import inplace as writes
 from adjoint.core.autocast import promoted
 from adjoint.core.inplace import inplace
@@ -229,6 +229,7 @@ def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Write to positions of the flattened tensor, in place."""
     from adjoint.ops.api_shape import view
     lin = positions((numel(self),), Parsed((FULL,), (0,), [_index_of("put_", index)]))
+    _check_put(self, source, lin)
     inplace(index_put_op.op, view(self, -1), (lin, reshape(source, tuple(lin.shape))),
             {"dims": (0,), "accumulate": accumulate}, name="put_")
     return self
@@ -239,9 +240,21 @@ def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """A copy with positions of the flattened tensor overwritten."""
     lin = positions((numel(input),), Parsed((FULL,), (0,), [_index_of("put", index)]))
+    _check_put(input, source, lin)
     flat = index_put_op(reshape(input, (numel(input),)), lin, reshape(source, tuple(lin.shape)),
                         dims=(0,), accumulate=accumulate)
     return reshape(flat, tuple(input.shape))
+
+
+def _check_put(x: Any, source: Any, index: Any) -> None:
+    if dtype_of(source) != dtype_of(x):
+        raise DTypeError("put_(): self and source expected to have the same dtype, but got "
+                         f"self.dtype = {scalar_type(dtype_of(x))} and source.dtype = "
+                         f"{scalar_type(dtype_of(source))}")
+    if numel(source) != numel(index):
+        raise IndexOutOfRange("put_(): Expected source and index to have the same number of "
+                              f"elements, but got source.numel() = {numel(source)}, index.numel() "
+                              f"= {numel(index)}")
 
 
 def _as_vector(f: Any) -> Any:
@@ -453,6 +466,9 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
                  include_self: bool = True, out: Any = None) -> Any:
     """A copy of `input` with source[i] reduced into slice index[i] along dim."""
     need_kernel("index_func_", "bc", input)
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise ArgumentError("index_reduce(): Expected reduce to be one of prod, mean, amax or amin "
+                            f"but got {reduce}.")
     warn_as_pytorch("index_reduce() is in beta and the API may change at any time.", once=True)
     d = one_dim(input, dim)
     shape = (*(1,) * d, -1, *(1,) * (len(input.shape) - d - 1))

@@ -270,7 +270,7 @@ def broadcast_tensors(*tensors: Any) -> Any:
     ts = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) \
         else list(tensors)
     shape = broadcast_shapes(*(tuple(t.shape) for t in ts))
-    return tuple(expand(t, tuple(shape)) for t in ts)
+    return tuple(t if tuple(t.shape) == tuple(shape) else expand(t, tuple(shape)) for t in ts)
 
 
 @public(method=False)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import F32, F64, DType, of_numpy, to_numpy, wrapped
+from adjoint.base.dtypes import F32, F64, DType, held, of_numpy, to_numpy, wrapped
 from adjoint.base.errors import ArgumentError, DTypeError, MetaError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace, zeros_of
@@ -231,6 +231,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         raise ArgumentError("fill_ only supports 0-dimension value tensor but got tensor with "
                             f"{value.array.ndim} dimensions.")
     given = isinstance(value, Tensor)
+    value = value if given else held(value, self.array.dtype)
     if 0 in self.array.strides and type(self.array) is np.ndarray and not (
             state() & GRAD and (self._rg or given and value._rg)):
         number = value.array if given else value        # the same everywhere: once or often

@@ -85,12 +85,14 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _accumulate(f: Any) -> Any:
     def impl(x: Any, /, *, dim: int) -> Any:
         if x.ndim and (x.dtype is F32 or x.dtype is F64) and x.flags.c_contiguous:
-            return f.accumulate(x, dim)
+            with np.errstate(all="ignore"):
+                return f.accumulate(x, dim)
         dtype = _sum_dtype(x.dtype)
         w = wide(x)
         if not x.ndim:
             return np.array(x, dtype)
-        out = f.accumulate(w, axis=dim, dtype=I64 if dtype is I64 else None)
+        with np.errstate(all="ignore"):
+            out = f.accumulate(w, axis=dim, dtype=I64 if dtype is I64 else None)
         return narrowed(np.ascontiguousarray(out), dtype)
     return impl
 
@@ -147,7 +149,8 @@ def _lcse_impl(x: Any, /, *, dim: int) -> Any:
         for j in range(1, w.shape[dim]):
             out[_at(dim, j)] = _log_add(w[_at(dim, j)], out[_at(dim, j - 1)])
         return out
-    return narrowed(np.logaddexp.accumulate(w, axis=dim), x.dtype)
+    with np.errstate(all="ignore"):
+        return narrowed(np.logaddexp.accumulate(w, axis=dim), x.dtype)
 
 
 def _decay(out: Any, dim: int) -> Any:

@@ -196,7 +196,8 @@ def _extreme_impl(f: Any) -> Any:
             info = np.iinfo(out.dtype) if out.dtype.kind in "iu" else None
             low = (info.min, info.max) if info else (-np.inf, np.inf)
             flat[places] = low[0 if f is np.maximum else 1]
-        f.at(flat, places, src.reshape(-1))
+        with np.errstate(invalid="ignore"):             # (nan is an answer)
+            f.at(flat, places, src.reshape(-1))
         return out
     return impl
 

@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray, inverse
-from adjoint.base.dtypes import I64, default_dtype, finfo, is_float, lacking, scalar_type, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
+from adjoint.base.dtypes import (
+    I64,
+    cpp_type,
+    default_dtype,
+    finfo,
+    is_float,
+    lacking,
+    scalar_type,
+    to_numpy,
+)
+from adjoint.base.errors import ArgumentError, DTypeError, NoKernel, NotSupported
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import check_writable
 from adjoint.core.modes import about_to_write
@@ -64,7 +73,7 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
         dtype = of_out(dtype, out)
     kind = default_dtype() if dtype is None else to_numpy(dtype)
     if kind is not F32 and kind.kind != "c" and not is_float(kind):
-        raise DTypeError(f"random floats have no dtype {kind}: give a floating dtype")
+        raise NoKernel(f"random floats have no dtype {kind}: give a floating dtype")
 
     def make(stream: Stream, shape: Any) -> Any:
         return draw(stream, shape, kind)
@@ -160,6 +169,12 @@ def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: A
         raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
                             f"to={high}")
     kind = I64 if dtype is out is None else to_numpy(of_out(dtype, out) or I64)
+    if kind.kind in "iu":
+        info = np.iinfo(kind)
+        for name, bound in (("from", low), ("to - 1", high - 1)):
+            if not info.min <= bound <= info.max:
+                raise ArgumentError(f"{name} is out of bounds for {cpp_type(kind)}: {bound} does "
+                                    f"not lie between {info.min} and {info.max}")
     shape = shape_of((size,))
     if check(device) == "meta":
         return finish_made(out, wrap(MetaArray(shape, kind), requires_grad))
@@ -206,11 +221,18 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
 
 @public(method=False)
 @typed
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None,
+def normal(mean: Any, std: Any = None, size: Any = None, *, generator: Any = None,
            out: Any = None, dtype: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:
-    """Normal numbers with the given mean and standard deviation (numbers or tensors)."""
+    """Normal numbers with the given mean and standard deviation (numbers or tensors; 1)."""
+    std = 1.0 if std is None else std
     given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if not isinstance(std, Tensor):
+        if std < 0:
+            raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
+    elif type(std.array) is np.ndarray and std.array.size and std.array.min() < 0:
+        raise ArgumentError("normal expects all elements of std >= 0.0, but the least is "
+                            f"{std.array.min()}")
     if size is None:
         shape = np.broadcast_shapes(*(tuple(t.shape) for t in given))
     else:
@@ -312,6 +334,9 @@ def _multinomial_levels(input: Tensor, k: int, replacement: bool, generator: Any
 @public(method=False)
 def poisson(input: Tensor, generator: Any = None) -> Tensor:
     """Poisson counts with the rates in `input`, in its dtype."""
+    if not input.level and type(input.array) is np.ndarray and (input.array < 0).any():
+        raise ArgumentError("invalid Poisson rate, expected rate to be non-negative, got "
+                            f"{input.array.min()}")
     if input.level:
         trace = input.trace
         if getattr(trace, "randomness", "different") != "different":
