@@ -73,7 +73,7 @@ def test_concat_and_chain():
         ConcatDataset([])
     with pytest.raises(ArgumentError, match="ChainDataset"):
         ConcatDataset([Stream(1)])
-    with pytest.raises(ArgumentError, match="only IterableDatasets"):
+    with pytest.raises(ArgumentError, match="only supports IterableDataset"):
         list(ChainDataset([[1]]))
 
 

@@ -61,11 +61,21 @@ def space(t: Any) -> dict[str, Any]:
             hooks[handle.id] = extra[handle.id] = True
         return hooks, extra
 
+    def assigned(x: Any, index: Any, value: Any) -> Any:
+        x[index] = value
+        return x
+
+    def families(d: Any) -> Any:
+        a, b = t.tensor([1.0, 2.0]), t.tensor([0.5, 3.0])
+        return (d.Normal(a, b), d.Gamma(a, b), d.Exponential(a), d.Bernoulli(b / 4), d.Chi2(b),
+                d.ContinuousBernoulli(t.tensor([0.3, 0.5])), d.Wishart(t.tensor(4.0), t.eye(2)))
+
     def both_kinds(m: Any) -> None:
         m.register_full_backward_hook(print)
         m.register_backward_hook(print)
     return {"t": t, "np": np, "nn": t.nn, "F": t.nn.functional, "nan": float("nan"), "copy": copy,
-            "OrderedDict": OrderedDict, "removed": removed,
+            "OrderedDict": OrderedDict, "D": t.distributions,
+            "assigned": assigned, "families": families, "removed": removed,
             "inf": float("inf"), "image": t.arange(16.0).reshape(1, 1, 4, 4), "pickle": pickle,
             "table": t.arange(6.0).reshape(3, 2) ** 2, "Scale": Scale, "Early": Early,
             "seen": seen, "backward_hook_of": backward_hook_of, "both_kinds": both_kinds}

@@ -58,5 +58,14 @@ class Bernoulli(LogOdds, ExponentialFamily):
         values = F.arange(2, dtype=self.logits.dtype).reshape((-1,) + (1,) * len(self.batch_shape))
         return values.expand((-1, *self.batch_shape)) if expand else values
 
+    _mean_carrier_measure = 0
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return (self.logits,)
+
+    def _log_normalizer(self, x: Any) -> Any:
+        return F.softplus(x)
+
 
 __all__ = ["Bernoulli"]

@@ -57,5 +57,12 @@ class Beta(ExponentialFamily):
         return (a.lgamma() + b.lgamma() - total.lgamma() - (a - 1) * a.digamma()
                 - (b - 1) * b.digamma() + (total - 2) * total.digamma())
 
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return self.concentration1, self.concentration0
+
+    def _log_normalizer(self, x: Any, y: Any) -> Any:
+        return x.lgamma() + y.lgamma() - (x + y).lgamma()
+
 
 __all__ = ["Beta"]

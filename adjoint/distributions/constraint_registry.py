@@ -66,9 +66,9 @@ for _registry in (biject_to, transform_to):
     _registry.register(constraints.unit_interval, _between)
     _registry.register(constraints.half_open_interval(0.0, 1.0), _between)
     _registry.register(constraints.corr_cholesky, lambda c: t.CorrCholeskyTransform())
-    _registry.register(constraints.lower_cholesky, lambda c: t.LowerCholeskyTransform())
-    _registry.register(constraints.positive_definite, lambda c: t.PositiveDefiniteTransform())
 biject_to.register(constraints.simplex, lambda c: t.StickBreakingTransform())
+transform_to.register(constraints.lower_cholesky, lambda c: t.LowerCholeskyTransform())
+transform_to.register(constraints.positive_definite, lambda c: t.PositiveDefiniteTransform())
 transform_to.register(constraints.positive_semidefinite,
                       lambda c: t.PositiveDefiniteTransform())
 transform_to.register(constraints.simplex, lambda c: t.SoftmaxTransform())

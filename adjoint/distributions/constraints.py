@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.errors import NotSupported
+from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.distributions._ops import F
 from adjoint.ops.api_decompose import LINALG
 from adjoint.ops.decompose import LinAlgError
@@ -44,7 +44,7 @@ class _Dependent(Constraint):
             event_dim=self.event_dim if event_dim is None else event_dim)
 
     def check(self, value: Any) -> Any:
-        raise NotSupported("Cannot determine validity of dependent constraint")
+        raise ArgumentError("Cannot determine validity of dependent constraint")
 
 
 def is_dependent(constraint: Any) -> bool:

@@ -97,5 +97,18 @@ class ContinuousBernoulli(LogOdds, ExponentialFamily):
         low, high = (-self.probs).log1p(), self.probs.log()
         return self.mean * (low - high) - self._log_norm() - low
 
+    _mean_carrier_measure = 0
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return (self.logits,)
+
+    def _log_normalizer(self, x: Any) -> Any:
+        """log((exp(x) - 1)/x), by its series where x is small."""
+        large = x.abs() > 0.1
+        safe = F.where(large, x, 1.0)
+        series = x / 2 + x.square() / 24 - x.square().square() / 2880
+        return F.where(large, (safe.expm1() / safe).log(), series)
+
 
 __all__ = ["ContinuousBernoulli"]

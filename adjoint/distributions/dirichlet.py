@@ -63,5 +63,12 @@ class Dirichlet(ExponentialFamily):
         return (a.lgamma().sum(-1) - total.lgamma() - (k - total) * total.digamma()
                 - ((a - 1.0) * a.digamma()).sum(-1))
 
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return (self.concentration,)
+
+    def _log_normalizer(self, x: Any) -> Any:
+        return x.lgamma().sum(-1) - x.sum(-1).lgamma()
+
 
 __all__ = ["Dirichlet"]

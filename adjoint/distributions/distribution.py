@@ -4,11 +4,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from adjoint.autograd.modes import no_grad
+from adjoint.autograd.api import grad
+from adjoint.autograd.modes import enable_grad, no_grad
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.core.tensor import Size, Tensor
 from adjoint.distributions import constraints
-from adjoint.distributions.utils import lazy_property
+from adjoint.distributions.utils import lazy_property, sum_rightmost
 
 
 class Distribution:
@@ -42,6 +43,10 @@ class Distribution:
         super().__init__()
 
     def _check_parameters(self) -> None:
+        if self.arg_constraints is Distribution.arg_constraints:
+            warnings.warn(f"{type(self)} does not define `arg_constraints`. Please set "
+                          "`arg_constraints = {}` or initialize the distribution with "
+                          "`validate_args=False` to turn off validation.", stacklevel=3)
         for name, constraint in type(self).arg_constraints.items():
             if constraints.is_dependent(constraint) or name not in self.__dict__:
                 continue
@@ -131,7 +136,7 @@ class Distribution:
 
     def sample_n(self, n: int) -> Any:
         """`sample((n,))`, deprecated in PyTorch."""
-        warnings.warn("sample_n(n) will be deprecated. Use .sample((n,)) instead",
+        warnings.warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.",
                       FutureWarning, stacklevel=2)
         return self.sample((n,))
 
@@ -187,7 +192,7 @@ class Distribution:
 
     def __repr__(self) -> str:
         parts = []
-        for name in type(self).arg_constraints:
+        for name in self.arg_constraints:
             if name in self.__dict__:
                 v = self.__dict__[name]
                 parts.append(f"{name}: {v if v.numel() == 1 else v.shape}")
@@ -195,7 +200,47 @@ class Distribution:
 
 
 class ExponentialFamily(Distribution):
-    """Base of the distributions of the exponential family."""
+    """Base of the distributions p(x) = exp(<t(x), theta> - F(theta) + k(x)).
+
+    A subclass gives theta as the tuple `_natural_params`, F as `_log_normalizer` of them and the
+    mean of k as `_mean_carrier_measure`; entropy and the divergence of two members of a family
+    follow from derivatives of F. F. Nielsen, R. Nock, "Entropies and cross-entropies of
+    exponential families" (2010).
+
+    >>> import adjoint as ad
+    >>> n = ad.distributions.Normal(1.0, 2.0)
+    >>> bool(ExponentialFamily.entropy(n).isclose(n.entropy()))
+    True
+    """
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = self._absent("natural parameters")
+        return found
+
+    def _log_normalizer(self, *natural_params: Any) -> Any:
+        return self._absent("log normalizer")
+
+    @property
+    def _mean_carrier_measure(self) -> Any:
+        return self._absent("mean carrier measure")
+
+    def _normalizer_slopes(self) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
+        """(theta, F(theta), the derivatives of F)."""
+        params = tuple([p.view_as(p) if p.requires_grad else p.detach().requires_grad_()
+                        for p in self._natural_params])     # (one tensor may be two of them)
+        with enable_grad():
+            value = self._log_normalizer(*params)
+            slopes = grad(value.sum(), params, create_graph=True)
+        return params, value, tuple(slopes)
+
+    def entropy(self) -> Any:
+        """-E log p = F - <theta, F'(theta)> - E k."""
+        carrier = self._mean_carrier_measure
+        params, found, slopes = self._normalizer_slopes()
+        for p, s in zip(params, slopes, strict=True):
+            found = found - sum_rightmost(p * s, len(self._event_shape))
+        return found - carrier
 
 
 __all__ = ["Distribution", "ExponentialFamily", "lazy_property"]

@@ -44,5 +44,14 @@ class Exponential(ExponentialFamily):
     def entropy(self) -> Any:
         return 1.0 - self.rate.log()
 
+    _mean_carrier_measure = 0
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return (-self.rate,)
+
+    def _log_normalizer(self, x: Any) -> Any:
+        return -(-x).log()
+
 
 __all__ = ["Exponential"]

@@ -14,6 +14,7 @@ from adjoint.distributions.categorical import Categorical
 from adjoint.distributions.cauchy import Cauchy
 from adjoint.distributions.constraints import refuted
 from adjoint.distributions.dirichlet import Dirichlet
+from adjoint.distributions.distribution import ExponentialFamily
 from adjoint.distributions.exponential import Exponential
 from adjoint.distributions.gamma import Gamma
 from adjoint.distributions.geometric import Geometric
@@ -77,6 +78,20 @@ def kl_divergence(p: Any, q: Any) -> Any:
         raise NotSupported(f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
                            f"{type(q).__name__}: register_kl(...) enters a formula")
     return formula(p, q)
+
+
+@register_kl(ExponentialFamily, ExponentialFamily)
+def _kl_expfamily_expfamily(p: Any, q: Any) -> Any:
+    """F(q) - F(p) - <q - p, F'(p)> in natural parameters: the Bregman divergence of F."""
+    if type(p) is not type(q):
+        raise NotSupported("The cross KL-divergence between different exponential families cannot "
+                           f"be computed using Bregman divergences: {type(p).__name__} and "
+                           f"{type(q).__name__}; register_kl(...) enters a formula")
+    params, value, slopes = p._normalizer_slopes()
+    found = q._log_normalizer(*q._natural_params) - value
+    for a, b, s in zip(params, q._natural_params, slopes, strict=True):
+        found = found - sum_rightmost((b - a) * s, len(q.event_shape))
+    return found
 
 
 @register_kl(Normal, Normal)

@@ -1,6 +1,7 @@
 """The normal distribution."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from adjoint.distributions import constraints
@@ -49,6 +50,15 @@ class Normal(ExponentialFamily):
 
     def entropy(self) -> Any:
         return 0.5 + HALF_LOG_2PI + self.scale.log()
+
+    _mean_carrier_measure = 0
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return self.loc / self.scale.square(), -0.5 / self.scale.square()
+
+    def _log_normalizer(self, x: Any, y: Any) -> Any:
+        return 0.5 * (-math.pi / y).log() - 0.25 * x.square() / y
 
 
 __all__ = ["Normal"]

@@ -40,5 +40,12 @@ class Poisson(ExponentialFamily):
             self._validate_sample(value)
         return F.igammac(value.floor() + 1, self.rate)
 
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return (self.rate.log(),)
+
+    def _log_normalizer(self, x: Any) -> Any:
+        return x.exp()
+
 
 __all__ = ["Poisson"]

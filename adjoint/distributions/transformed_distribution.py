@@ -27,6 +27,9 @@ class TransformedDistribution(Distribution):
 
     def __init__(self, base_distribution: Any, transforms: Any,
                  validate_args: bool | None = None) -> None:
+        if not isinstance(transforms, (Transform, list, tuple)):
+            raise ArgumentError("transforms must be a Transform or list, but was "
+                                f"{transforms!r}")
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         if not all(isinstance(t, Transform) for t in self.transforms):
             raise ArgumentError("transforms must be a Transform or list of Transforms, got "

@@ -243,10 +243,17 @@ class StickBreakingTransform(Transform):
         return (F.logsigmoid(z) - z + y[..., :-1].log()).sum(-1)
 
     def forward_shape(self, shape: Any) -> Any:
+        _few(shape, 1)
         return (*shape[:-1], shape[-1] + 1)
 
     def inverse_shape(self, shape: Any) -> Any:
+        _few(shape, 1)
         return (*shape[:-1], shape[-1] - 1)
+
+
+def _few(shape: Any, axes: int) -> None:
+    if len(shape) < axes:
+        raise ArgumentError(f"Too few dimensions on input: {tuple(shape)} has fewer than {axes}")
 
 
 class LowerCholeskyTransform(Transform):
@@ -310,13 +317,15 @@ class CorrCholeskyTransform(Transform):
         return rows - 2 * (x + F.softplus(-2 * x) - math.log(2.0)).sum(-1)
 
     def forward_shape(self, shape: Any) -> Any:
+        _few(shape, 1)
         n = round((0.25 + 2 * shape[-1]) ** 0.5 + 0.5)
         if n * (n - 1) // 2 != shape[-1]:
             raise ArgumentError(f"Input is not a flattened lower-diagonal number: {shape[-1]}")
         return (*shape[:-1], n, n)
 
     def inverse_shape(self, shape: Any) -> Any:
-        if len(shape) < 2 or shape[-2] != shape[-1]:
+        _few(shape, 2)
+        if shape[-2] != shape[-1]:
             raise ArgumentError(f"Input is not square: {tuple(shape)}")
         return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
 

@@ -22,8 +22,11 @@ class Uniform(Distribution):
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, validate_args=validate_args)
         if self._validate_args and constraints.refuted(self.low < self.high):
-            raise ArgumentError("Uniform is not defined when low>= high, got low "
-                                f"{self.low.tolist()} and high {self.high.tolist()}")
+            raise ArgumentError(
+                f"Expected parameter low (Tensor of shape {tuple(self.low.shape)}) of distribution "
+                f"{self!r} to satisfy the constraint {constraints.less_than(self.high)!r}, but "
+                f"found invalid values: Uniform is not defined when low>= high, got low "
+                f"{self.low.tolist()} and high {self.high.tolist()}")
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> Any:
@@ -42,7 +45,7 @@ class Uniform(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         inside = (self.low <= value) & (value < self.high)
-        return F.where(inside, -(self.high - self.low).log(), -math.inf)
+        return F.where(inside, 0.0 - (self.high - self.low).log(), -math.inf)
 
     def cdf(self, value: Any) -> Any:
         if self._validate_args:

@@ -84,6 +84,18 @@ class Wishart(ByCovariance, ExponentialFamily):
         half = self._unbroadcasted_scale_tril @ noise
         return half @ half.mT
 
+    _mean_carrier_measure = 0
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return -self.precision_matrix / 2, (self.df - self._event_shape[-1] - 1) / 2
+
+    def _log_normalizer(self, x: Any, y: Any) -> Any:
+        n = self._event_shape[-1]
+        half = y + (n + 1) / 2
+        root = F.cholesky(-x)
+        return F.mvlgamma(half, n) - 2 * half * root.diagonal(0, -2, -1).log().sum(-1)
+
     def _log_norm(self) -> Any:
         n = self._event_shape[-1]
         return self.df * (0.5 * n * math.log(2) + self._half_log_det()) + F.mvlgamma(

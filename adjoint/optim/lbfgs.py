@@ -10,7 +10,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
-from adjoint.base.errors import ArgumentError, MetaError
+from adjoint.base.errors import ArgumentError, MetaError, StructureError
 from adjoint.core.tensor import Tensor, bump, wrap
 from adjoint.optim._line_search import strong_wolfe
 from adjoint.optim.optimizer import Closure, Optimizer, ParamsT, check_common, number
@@ -93,7 +93,8 @@ class LBFGS(Optimizer):
     def step(self, closure: Closure | None = None) -> Any:
         """Up to ``max_iter`` iterations; returns the loss of the first evaluation."""
         if closure is None:
-            raise ArgumentError("LBFGS.step() needs a closure that reevaluates the model and "
+            raise StructureError("LBFGS.step() missing 1 required positional argument: 'closure': "
+                                 "LBFGS.step() needs a closure that reevaluates the model and "
                                 "returns the loss")
         if any(type(p.array) is MetaArray for p in self._params):
             raise MetaError("LBFGS.step(): how often it evaluates depends on values, which "

@@ -4,6 +4,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -138,8 +139,16 @@ class ConcatDataset(Dataset[T_co]):
         if not self.datasets:
             raise AssertedError("ConcatDataset: datasets should not be an empty iterable")
         if any(isinstance(d, IterableDataset) for d in self.datasets):
-            raise ArgumentError("ConcatDataset: a stream has no length; use ChainDataset")
+            raise AssertedError("ConcatDataset does not support IterableDataset: a stream has no "
+                                "length; use ChainDataset")
         self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))
+
+    @property
+    def cummulative_sizes(self) -> list[int]:
+        """`cumulative_sizes` by its old name."""
+        warnings.warn("`cummulative_sizes` attribute is renamed to `cumulative_sizes`",
+                      FutureWarning, stacklevel=2)
+        return self.cumulative_sizes
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
@@ -172,7 +181,7 @@ class ChainDataset(IterableDataset[Any]):
     def _checked(self) -> Iterator[Any]:
         for data in self.datasets:
             if not isinstance(data, IterableDataset):
-                raise ArgumentError(f"ChainDataset: only IterableDatasets can be chained, got a "
+                raise AssertedError("ChainDataset only supports IterableDataset, got a "
                                     f"{type(data).__name__}")
             yield data
 
