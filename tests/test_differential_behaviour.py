@@ -95,7 +95,12 @@ def words(error: BaseException) -> str:
 
 @pytest.mark.parametrize("expression", VALUES)
 def test_values_are_the_same(expression: str) -> None:
-    assert printed(expression, ad) == printed(expression, torch)
+    """The same text, but for the last digit that is printed of a fraction."""
+    found, want = printed(expression, ad), printed(expression, torch)
+    fraction = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?")
+    assert fraction.sub("#", found) == fraction.sub("#", want)
+    np.testing.assert_allclose([float(x) for x in fraction.findall(found)],
+                               [float(x) for x in fraction.findall(want)], rtol=1e-5, atol=1.5e-4)
 
 
 @pytest.mark.parametrize("line", REFUSALS)

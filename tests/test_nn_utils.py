@@ -236,8 +236,13 @@ def test_functional_call_swaps_and_restores() -> None:
     assert m.a.item() == 1.0 and m.a is m.b
     stateless.functional_call(m, {"a": new}, x).backward()
     assert new.grad.item() == 2.0 and m.a.grad is None
-    with pytest.raises(RuntimeError, match="no parameter or buffer named"):
-        stateless.functional_call(m, {"zz": x}, x)
+    assert stateless.functional_call(m, {"zz": x}, x).item() == 2.0 and not hasattr(m, "zz")
+    with pytest.raises(AttributeError, match="has no attribute `zz`"):
+        stateless.functional_call(m, {"zz.a": x}, x)
+    with pytest.raises(RuntimeError, match=r"Unexpected key\(s\): 'zz'.\s+Missing key\(s\): 'a'"):
+        stateless.functional_call(m, {"zz": x}, x, strict=True)
+    with pytest.raises(TypeError, match=r"^3 is not an instance of torch.Tensor"):
+        stateless.functional_call(m, {"a": 3}, x)
     with pytest.raises(RuntimeError, match="Missing key"):
         stateless.functional_call(m, {"a": x}, x, strict=True)
     with pytest.raises(ValueError, match="multiple dictionaries"):

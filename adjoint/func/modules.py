@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, StructureError
 from adjoint.core.tensor import Tensor
 from adjoint.ops.shape import stack_op
 
@@ -20,6 +20,9 @@ def _places(module: Any) -> dict[str, tuple[Any, str, str]]:
                 if value is not None:
                     found[f"{path}.{name}" if path else name] = (owner, table, name)
     return found
+
+
+_ABSENT: Any = object()
 
 
 @contextmanager
@@ -41,22 +44,31 @@ def _swapped(module: Any, given: Mapping[str, Tensor], tie_weights: bool, strict
             chosen.update((n, value) for n in names)
     unknown = [k for k in given if k not in places]
     missing = [k for k in places if k not in chosen]
-    if unknown and strict or strict and missing:
-        raise ArgumentError(f"functional_call: Unexpected key(s): {unknown}. Missing key(s): "
-                            f"{missing}.")
-    if unknown:
-        raise ArgumentError(f"functional_call: the module has no parameter or buffer named "
-                            f"{unknown}; it has {list(places)}")
+    if strict and (unknown or missing):
+        lines = [f"\n\t{what} key(s): {', '.join(map(repr, sorted(names)))}." for what, names in (
+            ("Unexpected", unknown), ("Missing", missing)) if names]
+        raise ArgumentError("Error(s) in reparametrizing for "
+                            f"{type(module).__name__}:{''.join(lines)}")
+    for key in unknown:                         # an attribute that is no parameter, for this call
+        path, _, name = key.rpartition(".")
+        places[key] = module.get_submodule(path), "__dict__", name
     kept = []
     try:
         for key, value in chosen.items():
+            if not isinstance(value, Tensor):
+                raise StructureError(f"{value} is not an instance of torch.Tensor: "
+                                     f"functional_call was given it for {key!r}")
             owner, table, name = places[key]
-            kept.append((getattr(owner, table), name, getattr(owner, table)[name]))
-            getattr(owner, table)[name] = value
+            held = getattr(owner, table)
+            kept.append((held, name, held.get(name, _ABSENT)))
+            held[name] = value
         yield
     finally:
         for held, name, old in reversed(kept):
-            held[name] = old
+            if old is _ABSENT:
+                del held[name]
+            else:
+                held[name] = old
 
 
 def functional_call(module: Any,

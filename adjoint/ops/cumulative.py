@@ -85,8 +85,7 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _accumulate(f: Any) -> Any:
     def impl(x: Any, /, *, dim: int) -> Any:
         if x.ndim and (x.dtype is F32 or x.dtype is F64) and x.flags.c_contiguous:
-            with np.errstate(all="ignore"):
-                return f.accumulate(x, dim)
+            return f.accumulate(x, dim)
         dtype = _sum_dtype(x.dtype)
         w = wide(x)
         if not x.ndim:

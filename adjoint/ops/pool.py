@@ -286,8 +286,13 @@ def _declare(dims: int) -> dict[str, Any]:
         w = per_dim(kernel_size, dims)
         square = norm_type == 2
         power = mul(input, input) if square else pow_op(input, float(norm_type))
-        mean = _avg(f"lp_pool{dims}d", dims, power, w, stride, 0, ceil_mode, True, 1)
-        total = mul(sign(mean), _relu(abs_op(mean)))
+        name = f"lp_pool{dims}d"
+        if ceil_mode:           # PyTorch's: the mean of what is there, times the whole window
+            summed = mul(_avg(name, dims, power, w, stride, 0, True, True, None),
+                         float(math.prod(w)))
+        else:
+            summed = _avg(name, dims, power, w, stride, 0, False, True, 1)
+        total = mul(sign(summed), _relu(abs_op(summed)))
         return _root()(total) if square else pow_op(total, 1.0 / norm_type)
 
     def unpool(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,

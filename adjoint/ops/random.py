@@ -169,7 +169,7 @@ def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: A
         raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
                             f"to={high}")
     kind = I64 if dtype is out is None else to_numpy(of_out(dtype, out) or I64)
-    if kind.kind in "iu":
+    if kind is not I64 and kind.kind in "iu":
         info = np.iinfo(kind)
         for name, bound in (("from", low), ("to - 1", high - 1)):
             if not info.min <= bound <= info.max:
