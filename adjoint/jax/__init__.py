@@ -27,6 +27,7 @@ from adjoint.jax import (
     numpy,
     ops,
     random,
+    ref,
     scipy,
     sharding,
     stages,
@@ -105,6 +106,7 @@ from adjoint.jax._transforms import (
     vjp,
     vmap,
 )
+from adjoint.jax.ref import Ref, empty_ref, free_ref, freeze, new_ref
 from adjoint.jax.sharding import NamedSharding, make_array_from_callback, make_mesh
 from adjoint.jax.sharding import PartitionSpec as P
 
@@ -118,22 +120,21 @@ _METHODS["sharding"] = lambda x: sharding.SingleDeviceSharding()
 __version__, __version_info__ = version.__version__, version.__version_info__
 
 __all__ = [
-    "Array", "Device", "NamedSharding", "P", "ShapeDtypeStruct", "block_until_ready",
+    "Array", "Device", "NamedSharding", "P", "Ref", "ShapeDtypeStruct", "block_until_ready",
     "check_tracer_leaks", "checking_leaks", "checkpoint", "checkpoint_policies", "clear_caches",
-    "closure_convert", "config", "core", "custom_batching", "custom_derivatives", "custom_gradient",
-    "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_key_reuse", "debug_nans",
-    "default_backend", "default_device", "default_matmul_precision", "default_prng_impl",
-    "device_count", "device_get", "device_put", "devices", "disable_jit", "dtypes",
-    "effects_barrier", "enable_checks", "enable_custom_prng", "enable_x64",
+    "closure_convert", "config", "core", "custom_batching", "custom_derivatives",
+    "custom_gradient", "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_key_reuse",
+    "debug_nans", "default_backend", "default_device", "default_matmul_precision",
+    "default_prng_impl", "device_count", "device_get", "device_put", "devices", "disable_jit",
+    "dtypes", "effects_barrier", "empty_ref", "enable_checks", "enable_custom_prng", "enable_x64",
     "ensure_compile_time_eval", "errors", "eval_shape", "experimental", "explain_cache_misses",
-    "flatten_util", "float0", "fwd_and_bwd", "grad", "hessian", "host_count", "host_id", "image",
-    "jacfwd",
-    "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key", "linear_transpose", "linearize",
-    "live_arrays", "local_device_count", "local_devices", "log_compiles",
-    "make_array_from_callback", "make_jaxpr", "make_mesh", "monitoring", "named_call",
-    "named_scope", "nn",
-    "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap", "process_count",
-    "process_index", "process_indices", "pure_callback", "random", "remat", "scipy", "sharding",
-    "softmax_custom_jvp", "stages", "test_util", "threefry_partitionable", "transfer_guard", "tree",
-    "tree_util", "typeof", "typing", "value_and_grad", "version", "vjp", "vmap"]
+    "flatten_util", "float0", "free_ref", "freeze", "fwd_and_bwd", "grad", "hessian", "host_count",
+    "host_id", "image", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key",
+    "linear_transpose", "linearize", "live_arrays", "local_device_count", "local_devices",
+    "log_compiles", "make_array_from_callback", "make_jaxpr", "make_mesh", "monitoring",
+    "named_call", "named_scope", "new_ref", "nn", "numpy", "numpy_dtype_promotion",
+    "numpy_rank_promotion", "ops", "pmap", "process_count", "process_index", "process_indices",
+    "pure_callback", "random", "ref", "remat", "scipy", "sharding", "softmax_custom_jvp", "stages",
+    "test_util", "threefry_partitionable", "transfer_guard", "tree", "tree_util", "typeof",
+    "typing", "value_and_grad", "version", "vjp", "vmap"]
 __getattr__ = _lacking("")

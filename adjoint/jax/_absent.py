@@ -18,7 +18,6 @@ _DEVICES = "there is one device here, the CPU of this process"
 _BINARY = "nothing is compiled or exported here: functions run as they are written"
 _SPARSE = ("there are no sparse arrays under JAX's names; adjoint.sparse has those of PyTorch's, "
            "and jax.scipy.sparse.linalg takes a matrix as a function")
-_REFS = "arrays are immutable here; pass a changed copy on, x.at[i].set(v)"
 _OTHER = "it is not written"
 
 # module -> (why it is absent, its names); `name:there` is what that module has, `*_p` is every name
@@ -41,7 +40,8 @@ MODULES: dict[str, tuple[str, str]] = {
                        "get_default_device register_backend_factory"),
     "extend.core": (_PROGRAM, "ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
                     "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal Var:_jaxpr.Var "
-                    "Effect Primitive:_primitive.Primitive Token TraceTag array_types "
+                    "Effect:_inside.Effect Primitive:_primitive.Primitive Token TraceTag "
+                    "array_types "
                     "jaxpr_as_fun:_jaxpr.jaxpr_as_fun "
                     "get_opaque_trace_state:_inside.get_opaque_trace_state "
                     "valid_jaxtype:_inside.valid_jaxtype "
@@ -72,8 +72,6 @@ MODULES: dict[str, tuple[str, str]] = {
     "experimental.custom_partitioning": (_DEVICES, "ArrayMapping BATCHING CompoundFactor "
                                          "SdyShardingRule custom_partitioning"),
     "experimental.fused": (_PROGRAM, "fused"),
-    "experimental.hijax": (_PROGRAM, "HiPrimitive HiType MutableHiType VJPHiPrimitive "
-                           "register_hitype"),
     "experimental.key_reuse": (_PROGRAM, ""),
     "experimental.layout": (_DEVICES, "Format Layout with_layout_constraint"),
     "experimental.mesh_utils": (_DEVICES, "create_device_mesh create_hybrid_device_mesh"),
@@ -156,7 +154,6 @@ MODULES: dict[str, tuple[str, str]] = {
                  "TraceAnnotation annotate_function device_memory_profile "
                  "save_device_memory_profile start_server start_trace stop_server stop_trace "
                  "trace"),
-    "ref": (_REFS, "AbstractRef Ref addupdate empty_ref free_ref freeze get new_ref set swap"),
 }
 # names that modules with other contents lack, by the module
 NAMES: dict[str, tuple[str, str]] = {

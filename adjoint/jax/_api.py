@@ -198,6 +198,9 @@ def _arrays(tree: Any, fun: F, at: int | str) -> Any:
     leaves, spec = flat(tree)
     made = []
     for k, x in enumerate(leaves):
+        if hasattr(type(x), "is_box"):             # (a ref: read and written where it is)
+            made.append(x)
+            continue
         if not is_key(x) and not is_array_like(x):
             path = keystr(tree_leaves_with_path(tree)[k][0])
             raise _no_value(x, fun, f"{_parameter(fun, at)}{path}")

@@ -12,6 +12,10 @@ from adjoint.jax._array import Array
 F = Callable[..., Any]
 
 
+class Effect:
+    """What programs derive their kinds of side effects from; nothing here orders by them."""
+
+
 def register_exclusion(path: str) -> None:
     """`traceback_util.register_exclusion`: tracebacks are not filtered here."""
 

@@ -23,11 +23,12 @@ class Trace:
 
 class _Running(threading.local):
     """The innermost trace of this thread, how many pull-backs run (they meet arrays of traces that
-    are over), and the innermost run that records a program."""
+    are over), the innermost run that records a program, and how often refs were written."""
 
     trace: Trace | None = None
     pulls = 0
     recording: Any = None
+    writes = 0
 
 
 RUN = _Running()

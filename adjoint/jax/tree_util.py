@@ -293,6 +293,9 @@ def prefix_leaves(prefix: Any, tree: Any, is_leaf: F | None = None) -> list[Any]
 
 
 # ------------------------------------------------------------------ paths to leaves
+KeyPath = tuple[Any, ...]                  # of the keys below
+
+
 @dataclasses.dataclass(frozen=True)
 class SequenceKey:
     """A place in a list or tuple."""

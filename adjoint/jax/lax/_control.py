@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint import func as _func
+from adjoint.base.errors import NotSupported
 from adjoint.core.tensor import wrap
 from adjoint.func import control as _control
 from adjoint.jax._array import (
@@ -129,6 +130,7 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
         return out["carry"].tensors, out["y"].tensors
 
     count = int(length) if length is not None else sizes.pop()
+    writes = RUN.writes
     for _ in range(4):
         try:
             made = RUN.recording and RUN.recording.loop(
@@ -137,7 +139,7 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
             last, ys = made or _func.scan(body, carry.tensors, rows.tensors, count, reverse)
             break
         except _Again:
-            continue
+            _once(writes)
     if not out:
         _abstract_run(body, carry, rows)
         ys = [wrap(np.zeros((0, *a.shape), a.dtype)) for a in out["y"].arrays]
@@ -147,6 +149,13 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
 
 class _Again(Exception):
     """A loop has to start over, in the types that its first step gave."""
+
+
+def _once(writes: int) -> None:
+    """NotSupported for a loop that starts over after it wrote to a ref."""
+    if RUN.writes != writes:
+        raise NotSupported("a loop wrote to a ref in its first step, which changed the type of the "
+                           "carry: give the carry its final dtype, jnp.zeros(()) for 0.0")
 
 
 def _abstract_run(body: F, carry: Leaves, rows: Leaves) -> None:
@@ -180,12 +189,13 @@ def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
             raise _Again
         _same(state, out, "while_loop", name)
         return out.tensors
+    writes = RUN.writes
     for _ in range(4):
         try:
             return state.tree(RUN.recording.repeat(test, body, state) if RUN.recording else
                               _func.while_loop(test, body, state.tensors))
         except _Again:
-            continue
+            _once(writes)
     raise TypeError("while_loop: the types of the carry do not settle")
 
 
@@ -215,7 +225,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any
         start = (low + 0 * high, init_val)
         return while_loop(lambda s: s[0] < high, lambda s: (s[0] + 1, body_fun(*s)), start)[1]
     what = "while_loop" if is_hidden(low) or is_hidden(high) else "scan"
-    state = Leaves(init_val)
+    state, writes = Leaves(init_val), RUN.writes
     for _ in range(4):
         tensors = state.tensors
         for i in range(int(value_of(low)), int(value_of(high))):
@@ -223,6 +233,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any
                 at = make(wrap(np.array(i, kind[0])), kind[1])
                 out = Leaves(body_fun(at, state.tree(tensors)), outputs(body_fun, what))
             if out.spec == state.spec and _promoted(state, out) is not None:
+                _once(writes)
                 break
             _same(state, out, what, "loop_carry[1]")
             tensors = out.tensors

@@ -222,7 +222,9 @@ def positions(shape: tuple[int, ...], at: Any) -> tuple[Any, bool]:
             i = i if isinstance(i, slice) else _bounded(i, shape[axis], "drop")
             axis += 1
         bounded.append(i)
-    grid = np.pad(np.arange(size).reshape(shape), [(0, r) for r in room], constant_values=size)
+    grid = np.arange(size).reshape(shape)
+    if room:
+        grid = np.pad(grid, [(0, r) for r in room], constant_values=size)
     found = take_at(wrap(grid), bounded)
     return found, bool(found.level or isinstance(found.array, MetaArray)
                        or (found.array == size).any())
