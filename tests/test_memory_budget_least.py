@@ -4,6 +4,8 @@ that optimizers make, gradients that stay, and several backwards in a step (F82)
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +157,36 @@ def test_the_least_it_names_is_enough_for_training(program: Any, around: str) ->
         assert train(limit) <= limit
         for a, b in zip(_state(net), want, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@exact
+def test_budgets_of_threads_end_in_any_order() -> None:
+    """The least limit holds, and none is left behind."""
+    first, second = ad.memory.budget("2GB"), ad.memory.budget("1GB")
+    first.__enter__()
+    done = []
+
+    def other() -> None:
+        with second:
+            done.append(limit_now())
+            first_gone.wait(30)
+        done.append(limit_now())
+
+    def limit_now() -> int:
+        held = alloc.set_limit(0)
+        alloc.set_limit(held)
+        return held
+
+    first_gone = threading.Event()
+    thread = threading.Thread(target=other)
+    thread.start()
+    while not done:
+        time.sleep(0.001)
+    first.__exit__(None, None, None)
+    done.append(limit_now())
+    first_gone.set()
+    thread.join()
+    assert done == [10**9, 10**9, 0]
 
 
 @exact

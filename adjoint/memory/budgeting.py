@@ -23,7 +23,7 @@ from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import Observer, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, owner_of, wrap
 from adjoint.kernels import alloc
-from adjoint.memory import needs
+from adjoint.memory import limits, needs
 from adjoint.memory.lineage import (
     Handle,
     Lineage,
@@ -130,7 +130,7 @@ class budget(saved_tensors_hooks, Observer):
             self._frame = self._last = None
             self._waiting.clear()
             self._short = None
-            self._outer_limit = alloc.set_limit(self._room())
+            self._outer_limit = limits.ask(id(self), self.limit)
             self._top = self.limit - margin(self.limit)
             self._shrink(0)
             alloc.mark()
@@ -142,7 +142,7 @@ class budget(saved_tensors_hooks, Observer):
         if not self._active:
             self._ranked.clear()
             self._top = 1 << 62
-            alloc.set_limit(self._outer_limit)
+            limits.leave(id(self))
         watchers.pop(self._held.pop())
         super().__exit__(*exc)
         error = exc[1]
@@ -151,12 +151,6 @@ class budget(saved_tensors_hooks, Observer):
         if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
             held = self._most()   # what ran has let go of its own
             raise self._error(held + needs.asked(error), needs.asked(error)) from error
-
-    def _room(self) -> int:
-        """The limit for the allocator: that of an enclosing budget where it is smaller."""
-        outer = alloc.set_limit(0)
-        alloc.set_limit(outer)
-        return min(self.limit, outer) if outer else self.limit
 
     def report(self) -> BudgetReport:
         """What was done so far."""
@@ -568,7 +562,7 @@ class budget(saved_tensors_hooks, Observer):
             f"budget: {self.limit:,} bytes do not suffice: {asked:,} more were asked for by {what}"
             f"at {where}, where {most - asked:,} were in use and nothing was left to drop or spill"
             f"{self._disk}")
-        alloc.set_limit(top)
+        limits.ask(id(self), top)
         self._top = -1
 
     def _tell(self, where: str) -> None:
@@ -579,7 +573,7 @@ class budget(saved_tensors_hooks, Observer):
         self._note_peak()
         needed, told = short.needed(self._peak, self.live())
         if self._active:
-            alloc.set_limit(self.limit)
+            limits.ask(id(self), self.limit)
             self._top = self.limit - margin(self.limit)
         self._least = max(self._least, with_margin(needed))
         raise BudgetError(
