@@ -323,12 +323,14 @@ class PairNode(Node):
 _NAMED: dict[tuple[type, str], type] = {}
 
 
-def named(t: Any, name: str) -> Any:
+def named(t: Any, name: str, since: int = 0) -> Any:
     """`t`, a fresh result, whose node prints as `name` from now on: the function that was called is
-    one in PyTorch where several records, or one that others share, do its work here."""
+    one in PyTorch where several records, or one that others share, do its work here. A node older
+    than `since` keeps its name."""
     port = t._edge if type(t._edge) is Port else None
     node: Any = t._edge if port is None else port.node
-    if not isinstance(node, Node):
+    if not isinstance(node, Node) or node.seq < since or node.op is None \
+            or type(node).__name__ == "CopySlices":
         return t
     pair = isinstance(node, PairNode)    # (their memory has functions of its own in machine code)
     if pair and port is not None:

@@ -34,7 +34,7 @@ from adjoint.ops.api_common import (
     wide,
 )
 from adjoint.ops.pointwise import TWO_BOOLEANS
-from adjoint.ops.public import other_names, planned, public, typed
+from adjoint.ops.public import known_as, other_names, planned, public, typed
 from adjoint.ops.random import drawn
 from adjoint.ops.shape import cat_op, reshape, split_op
 from adjoint.ops.softmax import softmax
@@ -77,6 +77,7 @@ def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
 
 
 @public("celu")
+@known_as("CeluBackward0")
 @typed
 def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x above 0, α(e^(x/α) - 1) below."""

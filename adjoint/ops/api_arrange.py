@@ -31,7 +31,7 @@ from adjoint.ops.index import index_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, clamp_min, mul, sqrt, sub
-from adjoint.ops.public import planned, public, typed
+from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -119,6 +119,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
 
 
 @public()
+@known_as("TraceBackward0")
 @in_float32
 def trace(input: Any) -> Any:
     """The sum of the diagonal of a matrix."""
@@ -328,6 +329,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 
 
 @public(method=False)
+@known_as("BlockDiagBackward0")
 @typed
 def block_diag(*tensors: Any) -> Any:
     """A matrix with the operands as blocks on its diagonal."""
@@ -416,6 +418,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
 
 
 @public()
+@known_as("LinalgCrossBackward0")
 @planned
 def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
     """The cross product along an axis of size 3 (the first of that size if dim is None)."""
@@ -445,6 +448,7 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
 
 
 @public(method=False)
+@known_as("CdistBackward0")
 @in_float32
 @typed
 def cdist(x1: Any, x2: Any, p: float = 2.0,

@@ -52,7 +52,7 @@ from adjoint.ops.decompose import (
 from adjoint.ops.linalg import conj, matmul_op, mH
 from adjoint.ops.moments import norm_op, real_of
 from adjoint.ops.pointwise import abs_op, cast, div, gt, log, maximum, mul
-from adjoint.ops.public import other_names, planned, public, typed
+from adjoint.ops.public import known_as, other_names, planned, public, typed
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
 
@@ -178,6 +178,7 @@ def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
 
 
 @public()
+@known_as("CholeskySolveBackward0")
 @typed
 def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> Any:
     """X with L·Lᴴ·X = B."""
@@ -187,6 +188,7 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> A
 
 
 @public()
+@known_as("CholeskyInverseBackward0")
 def cholesky_inverse(L: Any, upper: bool = False, *, out: Any = None) -> Any:
     """(L·Lᴴ)⁻¹."""
     eye = np.broadcast_to(np.eye(L.shape[-1], dtype=dtype_of(L)), tuple(L.shape))

@@ -38,7 +38,7 @@ from adjoint.ops.index import (
     tril_op,
     triu_op,
 )
-from adjoint.ops.public import other_names, planned, public, typed
+from adjoint.ops.public import known_as, other_names, planned, public, typed
 from adjoint.ops.shape import (
     expand_op,
     narrow_op,
@@ -465,6 +465,7 @@ _select_out = exactly("masked_select(): self and result must have the same scala
 
 
 @public()
+@known_as("MaskedSelectBackward0")
 def masked_select(input: Any, mask: Any, *, out: Any = None) -> Any:
     """The elements where the mask is True, as a vector (the operands broadcast)."""
     need("masked_select", input)

@@ -36,7 +36,7 @@ from adjoint.ops.linalg import (
     vm_op,
 )
 from adjoint.ops.pointwise import add, mul, ne
-from adjoint.ops.public import SPARSE, planned, public
+from adjoint.ops.public import SPARSE, known_as, planned, public
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import reshape, squeeze_op, transpose_op, unsqueeze_op
 
@@ -269,6 +269,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
 
 
 @public()
+@known_as("AddbmmBackward0")
 @planned
 def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
            alpha: Any = 1, out: Any = None) -> Any:
@@ -290,6 +291,7 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
 
 
 @public()
+@known_as("AddmvBackward0")
 @planned
 def addmv(input: Any, mat: Any, vec: Any, *more: Any, beta: Any = 1,
           alpha: Any = 1, out: Any = None) -> Any:
@@ -309,6 +311,7 @@ def addmv(input: Any, mat: Any, vec: Any, *more: Any, beta: Any = 1,
 
 
 @public()
+@known_as("AddrBackward0")
 @planned
 def addr(input: Any, vec1: Any, vec2: Any, *more: Any, beta: Any = 1,
          alpha: Any = 1, out: Any = None) -> Any:

@@ -33,7 +33,7 @@ from adjoint.ops.api_common import (
     need_tensors,
     no_zeros,
 )
-from adjoint.ops.public import METHODS, operands, planned, public, typed, write_out
+from adjoint.ops.public import METHODS, known_as, operands, planned, public, typed, write_out
 from adjoint.ops.shape import clone_op, expand_op, stack_op
 
 NUMBER = (bool, int, float, complex)
@@ -532,6 +532,7 @@ def equal(input: Any, other: Any) -> bool:
 
 # ------------------------------------------------------------------ complex numbers
 @public(name="complex", method=False)
+@known_as("ComplexBackward0")
 @planned
 def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
     """real + i * imag: two tensors of one floating dtype."""
@@ -551,6 +552,7 @@ def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
 
 
 @public(method=False)
+@known_as("PolarBackward0")
 @planned
 @typed
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:

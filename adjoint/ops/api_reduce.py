@@ -30,7 +30,7 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.moments import logsumexp_op, norm_op, prod_op, std_op, var_op
 from adjoint.ops.pointwise import abs_op, cast, isnan, logical_not, maximum, minimum, where_op
-from adjoint.ops.public import planned, public, typed
+from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.reduce import (
     all_op,
     amax_op,
@@ -100,6 +100,7 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 
 @public()
+@known_as("NansumBackward0")
 @planned
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
            out: Any = None) -> Any:
@@ -420,6 +421,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out
 
 
 @public()
+@known_as("DistBackward0")
 def dist(input: Any, other: Any, p: float = 2) -> Any:
     """The p-norm of the difference."""
     need_tensors("dist", input, other)
@@ -428,6 +430,7 @@ def dist(input: Any, other: Any, p: float = 2) -> Any:
 
 
 @public()
+@known_as("RenormBackward0")
 @typed
 def renorm(input: Any, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Any:
     """Slices along `dim`, scaled down to the p-norm `maxnorm` where theirs is larger."""

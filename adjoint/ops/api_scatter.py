@@ -42,7 +42,7 @@ from adjoint.ops.gather import (
 )
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
-from adjoint.ops.public import planned, public, typed
+from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.shape import clone_op, expand_op, permute_op, reshape
 
 
@@ -302,6 +302,7 @@ def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any)
 
 
 @public()
+@known_as("IndexAddBackward0")
 @_as_vector
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1,
               out: Any = None) -> Any:
@@ -311,6 +312,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1,
 
 
 @public("index_add_", function=False)
+@known_as("IndexAddBackward0")
 @_as_vector_inplace
 def index_add_(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """In-place `index_add`."""
@@ -320,6 +322,7 @@ def index_add_(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 
 
 @public()
+@known_as("IndexCopyBackward0")
 @_as_vector
 def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None) -> Any:
     """A copy of `input` whose slices index[i] along dim are source[i]."""
@@ -329,6 +332,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None
 
 
 @public("index_copy_", function=False)
+@known_as("IndexCopyBackward0")
 @_as_vector_inplace
 def index_copy_(self: Any, dim: int, index: Any, source: Any) -> Any:
     """In-place `index_copy`."""
@@ -347,6 +351,7 @@ def _distinct(index: Any, value: Any) -> Any:
 
 
 @public()
+@known_as("IndexFillBackward0")
 @_as_vector
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     """A copy of `input` whose slices index[i] along dim are full of one value."""
@@ -356,6 +361,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 @public("index_fill_", function=False)
+@known_as("IndexFillBackward0")
 @_as_vector_inplace
 def index_fill_(self: Any, dim: int, index: Any, value: Any) -> Any:
     """In-place `index_fill`."""
@@ -478,6 +484,7 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
 
 
 @public()
+@known_as("MaskedScatterBackward0")
 @typed
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     """`input` with the elements of `source`, in order, where the mask is True."""

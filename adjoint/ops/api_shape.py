@@ -26,7 +26,7 @@ from adjoint.ops.api_common import (
     sizes,
 )
 from adjoint.ops.device import channels_last_of, contiguous_format, in_order, preserve_format
-from adjoint.ops.public import FUNCTIONS, planned, public, typed
+from adjoint.ops.public import FUNCTIONS, known_as, planned, public, typed
 from adjoint.ops.shape import (
     clone_op,
     expand_op,
@@ -451,6 +451,7 @@ def flipud(input: Any) -> Any:
 
 
 @public()
+@known_as("RollBackward0")
 @planned
 def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     """Elements moved along axes, those that fall off come back at the start.
@@ -477,6 +478,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
 
 
 @public()
+@known_as("Rot90Backward0")
 @planned
 @typed
 def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:

@@ -64,7 +64,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, planned, public, typed
+from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, known_as, planned, public, typed
 from adjoint.ops.shape import clone_op, reshape
 
 
@@ -181,6 +181,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
 
 
 @public()
+@known_as("SincBackward0")
 def sinc(input: Any, *, out: Any = None) -> Any:
     """sin(pi x) / (pi x), 1 at 0."""
     need("sinc", input)
@@ -190,6 +191,7 @@ def sinc(input: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@known_as("Deg2RadBackward0")
 @planned
 def deg2rad(input: Any, *, out: Any = None) -> Any:
     """Degrees to radians."""
@@ -198,6 +200,7 @@ def deg2rad(input: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@known_as("Rad2DegBackward0")
 @planned
 def rad2deg(input: Any, *, out: Any = None) -> Any:
     """Radians to degrees."""
@@ -293,6 +296,7 @@ def frexp(input: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@known_as("LdexpBackward0")
 def ldexp(input: Any, other: Any, *, out: Any = None) -> Any:
     """input · 2^other."""
     need_tensors("ldexp", input, other)

@@ -21,7 +21,7 @@ from adjoint.ops.decompose import batch_leading, by_columns, guarded, mm, needs_
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import mH
 from adjoint.ops.pointwise import add, mul, sub
-from adjoint.ops.public import public, typed
+from adjoint.ops.public import known_as, public, typed
 from adjoint.ops.shape import narrow_op, unsqueeze_op
 
 GeqrfResult = result("geqrf", "a tau")
@@ -100,6 +100,7 @@ def _factors(A: Any, tau: Any) -> tuple[Any, Any]:
 
 
 @linalg(top=("orgqr",))
+@known_as("LinalgHouseholderProductBackward0")
 def householder_product(A: Any, tau: Any, *, out: Any = None) -> Any:
     """The first n columns of H_1·H_2···H_k: A (*, m, n) holds the reflectors below its diagonal,
     tau (*, k) their scales, k <= n <= m; the Q of `geqrf`. Differentiable in both.

@@ -58,7 +58,7 @@ from adjoint.ops.pointwise import (
     where_op,
     xlogy_op,
 )
-from adjoint.ops.public import planned, typed
+from adjoint.ops.public import known_as, planned, typed
 from adjoint.ops.reduce import kept, mean_all_op, sum_all_op, sum_op
 from adjoint.ops.reduced import reduced_op
 from adjoint.ops.shape import expand_op, lift_all, normalize_dim, reshape, unsqueeze_op
@@ -372,6 +372,7 @@ def _of_classes(x: Any) -> Any:
     return reshape(x, (1, -1)) if len(x.shape) < 2 else x
 
 
+@known_as("MultiMarginLossBackward0")
 @in_float32
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None,
                       size_average: Any = None, reduce: Any = None,
@@ -411,6 +412,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     return reduced(reshape(found, ()) if single else found, reduction)
 
 
+@known_as("MultilabelMarginLossBackward0")
 @in_float32
 def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
                            reduction: str = "mean") -> Any:

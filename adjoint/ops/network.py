@@ -24,7 +24,7 @@ from adjoint.ops.index import index_op, masked_fill_op, unindex_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, div, mul, sub
-from adjoint.ops.public import typed
+from adjoint.ops.public import known_as, typed
 from adjoint.ops.reduce import max_dim_op, mean_op, sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -65,6 +65,7 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     return out if bias is None else add(out, bias)
 
 
+@known_as("PdistBackward0")
 @in_float32
 def pdist(input: Any, p: float = 2.0) -> Any:
     """The p-norm distances of all pairs of rows i < j."""
@@ -128,6 +129,7 @@ def _bag_index(input: Any, offsets: Any, mode: str, sparse: bool, scale_grad_by_
     return index
 
 
+@known_as("EmbeddingBagBackward0")
 @typed
 def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",

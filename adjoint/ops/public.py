@@ -15,8 +15,17 @@ import numpy as np
 from adjoint.base.dtypes import category, scalar_type
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
 from adjoint.core.inplace import refuse_inner, refuse_overlap
-from adjoint.core.modes import GRAD, MISTAKES, about_to_write, blame, state, warn, watchers
-from adjoint.core.tensor import Tensor, bump
+from adjoint.core.modes import (
+    GRAD,
+    MISTAKES,
+    WATCH,
+    about_to_write,
+    blame,
+    state,
+    warn,
+    watchers,
+)
+from adjoint.core.tensor import Tensor, bump, named, next_sequence
 
 _VARARGS = 4        # co_flags of the code object (inspect.CO_*)
 _NONE: Mapping[str, str] = {}
@@ -260,6 +269,23 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
                     table[key] = named
         return f
     return enter
+
+
+def known_as(node: str) -> Callable[[F], F]:
+    """A function, the last node of whose result prints as `node`: in PyTorch it is one op, here
+    several, or one that others share."""
+    def around(f: F) -> F:
+        inner = f if hasattr(f, "__wrapped__") else typed(f)
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            since = next_sequence()
+            made = inner(*args, **kwargs)
+            if type(made) is Tensor and made._rg and not state() & WATCH:
+                named(made, node, since)
+            return made
+        return call  # type: ignore[return-value]  # same signature
+    return around
 
 
 def settle(package: str) -> None:

@@ -18,7 +18,7 @@ from adjoint.ops.api_common import dtype_of, finish, need, need_kernel, need_ten
 from adjoint.ops.api_small import sinc
 from adjoint.ops.family import NUMBER, pointwise
 from adjoint.ops.pointwise import add, div, eq, lgamma, mul, sub, where_op
-from adjoint.ops.public import FUNCTIONS, public
+from adjoint.ops.public import FUNCTIONS, known_as, public
 from adjoint.ops.shape import clone_op
 
 SPECIAL: dict[str, Callable[..., Any]] = {}
@@ -147,6 +147,7 @@ def spherical_bessel_j0(input: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@known_as("MvlgammaBackward0")
 def mvlgamma(input: Any, p: int, *, out: Any = None) -> Any:
     """log of the multivariate gamma function of dimension p >= 1, for input > (p - 1)/2."""
     need("mvlgamma", input)

@@ -39,7 +39,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import planned, public, typed
+from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.ranges import spaced
 from adjoint.ops.shape import (
     clone_op,
@@ -179,6 +179,7 @@ def _corners(name: str, align_corners: bool | None) -> bool:
 
 
 # ------------------------------------------------------------------ reading at positions
+@known_as("AffineGridGeneratorBackward0")
 @typed
 def affine_grid(theta: Any, size: Any, align_corners: Any = None) -> Any:
     """Positions (N, H, W, 2) or (N, D, H, W, 3) of an affine map theta (N, 2, 3) or (N, 3, 4).
@@ -371,6 +372,7 @@ def _planes(name: str, x: Any) -> None:
 
 
 @public("pixel_shuffle", method=False)
+@known_as("PixelShuffleBackward0")
 @planned
 @typed
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
@@ -391,6 +393,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 
 
 @public("pixel_unshuffle", method=False)
+@known_as("PixelUnshuffleBackward0")
 @planned
 @typed
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
@@ -411,6 +414,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
 
 
 @public("channel_shuffle", method=False)
+@known_as("ChannelShuffleBackward0")
 @planned
 @typed
 def channel_shuffle(input: Any, groups: int) -> Any:
@@ -461,6 +465,7 @@ def _blocks(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> tuple
     return tuple(pairs.values())
 
 
+@known_as("Im2ColBackward0")
 @planned
 @typed
 def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
@@ -487,6 +492,7 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     return reshape(out, tuple(out.shape[1:])) if single else out
 
 
+@known_as("Col2ImBackward0")
 @typed
 def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
          stride: Any = 1) -> Any:
