@@ -1,7 +1,7 @@
 """How low any plan's overhead can be on a trace: a linear program per operation, solved by HiGHS.
 
     python -m benchmarks.dtr_bound                              # resnet_cifar at half of its peak
-    python -m benchmarks.dtr_bound --varied --trace resnet_cifar --ratios 0.5 0.4
+    python -m benchmarks.dtr_bound --trace 'resnet_cifar, batch 17' --ratios 0.5 0.4
 
 `benchmarks/dtr.py` prints a bound that it finds without a solver. This is a second way to it, which
 shares no code with the first. While operation t runs for the first time, let a_x in [0, 1] say how
@@ -79,13 +79,12 @@ def bound(trace: Trace, budget: int) -> tuple[float, int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status 1 if a plan is below the bound: one of the two is wrong then."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trace", choices=[*dtr.KINDS], action="append")
-    parser.add_argument("--varied", action="store_true", help="other sizes of the same networks")
+    parser.add_argument("--trace", choices=[*dtr.KINDS, *dtr.VARIED], action="append")
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.5])
     args = parser.parse_args(argv)
     wrong = False
     for name in args.trace or ["resnet_cifar"]:
-        trace = (dtr.VARIED if args.varied else dtr.KINDS)[name]()
+        trace = (dtr.KINDS | dtr.VARIED)[name]()
         planner = Planner(trace)
         for ratio in args.ratios:
             budget, begun = int(trace.peak() * ratio), time.perf_counter()

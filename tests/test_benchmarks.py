@@ -114,7 +114,7 @@ SHORT = {  # script -> options with which it takes seconds
     "anomaly": f"--layers 1 {GPT}", "arrays": "--only sum --rounds 1",
     "budget": "--layers 2 --width 64 --context 64 --batch 4 --rounds 1 --shares 0.8",
     "checkpoint": "--layers 1 --batch 2 --width 32 --rounds 1", "contexts": "--rounds 2",
-    "dtr": "--trace lstm --ratios 0.5 --effort 0.1 --no-thrash",
+    "dtr": "--trace lstm --ratios 0.5 --effort 0.1 --no-thrash", "dtr_bound": "--ratios 0.9",
     "fusion": "--rows 64 --rounds 1", "gpt_step": f"--layers 1 {GPT}",
     "import_time": "--rounds 1", "layers": "--only relu --rounds 1", "ledger": "--rounds 1",
     "memory_models": "", "monitoring": "--steps 12 --layers 1 --dim 16",
