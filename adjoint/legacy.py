@@ -106,8 +106,8 @@ def typename(obj: Any) -> str:
 
 def set_default_tensor_type(t: Any) -> None:
     """`set_default_dtype` by the older type's name: `set_default_tensor_type(DoubleTensor)`."""
-    warn("torch.set_default_tensor_type() is deprecated, use set_default_dtype() and "
-         "set_default_device()")
+    warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
+         "torch.set_default_dtype() and torch.set_default_device() as alternatives.")
     name = t if isinstance(t, str) else t.__name__
     dtype = LEGACY.get(name.rpartition(".")[2])
     if dtype is None:

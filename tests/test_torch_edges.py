@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import adjoint as ad
+from adjoint.core import modes
 
 nan, inf = math.nan, math.inf
 
@@ -171,3 +172,14 @@ def test_dim_order_takes_formats_to_check():
     assert x.dim_order(ambiguity_check=[ad.contiguous_format, ad.channels_last]) == (0, 1, 2, 3)
     with pytest.raises(TypeError, match="must be bool"):
         x.dim_order(ambiguity_check="yes")
+
+
+def test_a_buffer_that_is_not_writable_is_warned_about_once(monkeypatch):
+    """In a program that runs as torch, as there; under its own name the package is silent."""
+    monkeypatch.setattr(modes, "as_pytorch", [True])
+    monkeypatch.setattr(modes, "said", set())
+    with pytest.warns(UserWarning, match="The given buffer is not writable") as told:
+        for _ in range(2):
+            assert ad.frombuffer(b"ab", dtype=ad.uint8).tolist() == [97, 98]
+        ad.frombuffer(bytearray(b"ab"), dtype=ad.uint8)
+    assert len(told) == 1

@@ -25,7 +25,7 @@ from adjoint.base.errors import (
     ShapeError,
 )
 from adjoint.core.inplace import check_fit
-from adjoint.core.modes import warn
+from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import (
@@ -371,7 +371,12 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0,
         raise ArgumentError(f"requested buffer length ({count} * {kind.itemsize} bytes) after "
                             f"offset ({offset} bytes) must not be greater than actual buffer "
                             f"length ({size} bytes)")
-    return wrap(np.frombuffer(buffer, kind, count, offset), requires_grad)
+    found = np.frombuffer(buffer, kind, count, offset)
+    if not found.flags.writeable:
+        warn_as_pytorch("The given buffer is not writable, and PyTorch does not support "
+                        "non-writable tensors: writes to this one fail. Copy the buffer first "
+                        "where the tensor is written to.", once=True)
+    return wrap(found, requires_grad)
 
 
 @public(method=False)
