@@ -188,10 +188,12 @@ def _minimum(weight: int) -> int:
 
 
 def _calls(name: str) -> int:
-    function = FUNCTIONS[name]
-    if function.flops >= 20:                     # series and tables, tens of NumPy calls
+    if name in _SERIES:
         return 16
-    return 3 if getattr(function.numpy, "__module__", "").endswith(".special") else 1
+    return 3 if getattr(FUNCTIONS[name].numpy, "__module__", "").endswith(".special") else 1
+
+
+_SERIES = frozenset("erf erfc erfinv lgamma digamma".split())       # tens of NumPy calls
 
 
 class _Hybrid:

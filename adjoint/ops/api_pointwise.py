@@ -527,7 +527,7 @@ def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
 def equal(input: Any, other: Any) -> bool:
     """True if shapes and all elements are equal."""
     a, b = input.array, other.array
-    return a.shape == b.shape and bool((a == b).all())
+    return a.shape == b.shape and bool(np.all(a == b))
 
 
 # ------------------------------------------------------------------ complex numbers
