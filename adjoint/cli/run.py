@@ -39,6 +39,10 @@ from adjoint.version import __version__
 
 _SERVED = {"torch": "adjoint", "torchvision": "adjoint.vision"}
 _AUTOGRAD = {"autograd": "adjoint.hips"}
+# Modules that are served by the one they lie in: known with it, for importing one later would put
+# it in the place of the function that has its name (`_higher_order_ops.cond`).
+_INNER = {ours: [k for k, v in RENAMED.items() if v == ours and k.startswith(f"torch{ours[7:]}.")]
+          for ours in ("adjoint._higher_order_ops",)}
 _FILES = ("PyTorchFileReader", "PyTorchFileWriter")   # classes that annotations name
 _JAX = {"jax": "adjoint.jax"}
 
@@ -191,6 +195,8 @@ def _alias(served: dict[str, str], wanted: str = "") -> None:
             other = theirs + name[len(ours):]
             if name.startswith(ours + ".") and other != wanted:
                 sys.modules.setdefault(other, module)
+            for inner in _INNER.get(name, ()) if theirs == "torch" else ():
+                sys.modules.setdefault(inner, module)
 
 
 def nearest(module: ModuleType, name: str) -> str:

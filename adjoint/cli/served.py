@@ -12,6 +12,7 @@ RENAMED = {
         "make_functional", "vmap")},
     "torch._vmap_internals": "adjoint._functorch.functional",
     "torch.functional": "adjoint",
+    "torch.nn.attention.bias": "adjoint.nn.attention_bias",
     "torch.nn.attention.flex_attention": "adjoint.nn.flex_attention",
     "torch.nn.modules._functions": "adjoint.nn.functional",
     "torch.cuda.amp.autocast_mode": "adjoint.cuda.amp",
@@ -40,6 +41,8 @@ RENAMED = {
     "torch.utils.data._utils.worker": "adjoint.utils.data.worker",
     "torch.utils.tensorboard.writer": "adjoint.utils.tensorboard",
     "torch._dynamo._trace_wrapped_higher_order_op": "adjoint._dynamo",
+    **{f"torch._higher_order_ops.{name}": "adjoint._higher_order_ops" for name in (
+        "associative_scan", "cond", "map", "scan", "while_loop")},
     "torch._inductor": "adjoint._dynamo",
     "torch._inductor.config": "adjoint._dynamo.config",
     "torchvision.datasets.folder": "adjoint.vision.datasets",

@@ -6,9 +6,10 @@ from typing import Any
 from adjoint.base.errors import MissingName, NotSupported
 from adjoint.core.tensor import AccumulateGrad, bump, share_cell
 
-_PARTS = ("_contextlib", "_python_dispatch", "_pytree", "benchmark", "checkpoint", "cpp_extension",
-          "data", "dlpack", "flop_counter", "hooks", "model_zoo", "plot", "serialization",
-          "tensorboard")
+_PARTS = ("_contextlib", "_python_dispatch", "_pytree", "backend_registration", "benchmark",
+          "checkpoint", "collect_env", "cpp_extension", "data", "dlpack", "flop_counter",
+          "hooks", "model_zoo", "module_tracker", "plot", "serialization", "tensorboard",
+          "weak")
 
 
 def __getattr__(name: str) -> Any:

@@ -14,14 +14,14 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from adjoint.base.errors import missing
-from adjoint.core.modes import Observer, watchers
+from adjoint.core.modes import watchers
 from adjoint.core.tensor import Tensor
 from adjoint.ops import aten
 from adjoint.utils._python_dispatch import TorchDispatchMode
 from adjoint.utils._pytree import tree_map
+from adjoint.utils.module_tracker import Where
 
 flop_registry: dict[Any, Callable[..., int]] = {}
 
@@ -123,33 +123,6 @@ def sdpa_flop(q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[
     return 2 * rows * k_shape[-2] * (q_shape[-1] + v_shape[-1])
 
 
-class _Where(Observer):
-    """In which module nodes are made, and which node's rules run."""
-
-    def __init__(self) -> None:
-        self.made: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
-        self.now: tuple[str, ...] | None = None
-
-    def forward(self, node: Any, args: Any, made: Any) -> None:
-        self.made[node] = self.here()
-
-    def before_backward(self, node: Any, ct: Any) -> None:
-        self.now = self.made.get(node, ())
-
-    def end_walk(self, walk: Any) -> None:
-        self.now = None
-
-    def here(self) -> tuple[str, ...]:
-        """Names of the modules that the present op belongs to, the outermost first."""
-        if self.now is not None:
-            return self.now
-        stack = watchers.modules.get()
-        if not stack:
-            return ()
-        top = type(stack[0][1]).__name__
-        return tuple(top + f".{path}" if path else top for path, _ in stack)
-
-
 class FlopCounterMode(TorchDispatchMode):
     """Counts while it is entered; prints the table on exit if `display`.
 
@@ -163,7 +136,7 @@ class FlopCounterMode(TorchDispatchMode):
         self.depth, self.display = depth, display
         self.flop_registry = {**flop_registry, **(custom_mapping or {})}
         self.flop_counts: dict[str, dict[Any, int]] = {}
-        self._where = _Where()
+        self._where = Where()
 
     def __enter__(self) -> FlopCounterMode:
         self.flop_counts = defaultdict(lambda: defaultdict(int))
