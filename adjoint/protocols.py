@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,13 @@ def _divmod(a: Any, b: Any) -> Any:
     return FUNCTIONS["floor_divide"](a, b), FUNCTIONS["remainder"](a, b)
 
 
+def sign_or_nan(x: Any) -> Any:
+    """The sign as NumPy, JAX and the array standard have it: nan of nan, where PyTorch has 0."""
+    signs = FUNCTIONS["sign"](x)
+    return FUNCTIONS["where"](FUNCTIONS["isnan"](x), math.nan, signs) \
+        if x.is_floating_point() else signs
+
+
 # functions of two operands whose first may be a number
 _NUMBER_FIRST = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "bitwise_and",
                  "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"}
@@ -87,7 +95,8 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     if method == "__call__" and name is not None and name in FUNCTIONS and not kwargs:
         given = [_lift(x) for x in inputs]
         lifts = name in _TENSORS or not isinstance(given[0], Tensor) and name not in _NUMBER_FIRST
-        result = FUNCTIONS[name](*(_as_tensors(given) if lifts else given))
+        run = sign_or_nan if name == "sign" else FUNCTIONS[name]
+        result = run(*(_as_tensors(given) if lifts else given))
         if out is None:
             return result
         target = out[0] if isinstance(out, tuple) else out

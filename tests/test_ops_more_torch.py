@@ -284,3 +284,28 @@ def test_a_factor_by_position_as_older_programs_give_it(call, want, monkeypatch)
     assert got.tolist() == want
     with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
         x.add_(x, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("times", [1, 5000])
+def test_the_sign_of_nan_and_of_minus_zero(dtype, times):
+    """0 of both, as PyTorch has it, in machine code and in NumPy; so |x| has slope 0 at nan. NumPy,
+    JAX and the array standard say nan of nan."""
+    values = [float("nan"), -0.0, 2.0, -3.0] * times
+    x, t = (m.tensor(values, dtype=getattr(m, dtype)) for m in (ad, torch))
+    for name in ("sign", "sgn"):
+        mine, theirs = getattr(x, name)(), getattr(t, name)()
+        assert mine.tolist() == theirs.tolist()
+        assert mine.signbit().tolist() == theirs.signbit().tolist()
+    for a in (x, t):
+        a.requires_grad_()
+    x.abs().sum().backward()
+    t.abs().sum().backward()
+    assert x.grad.tolist() == t.grad.tolist()
+    if dtype == "bfloat16":               # no dtype of NumPy's own
+        return
+    plain = np.asarray(values, dtype)
+    for signs in (np.sign(x.detach()), x.__array_namespace__().sign(x.detach())):
+        np.testing.assert_array_equal(signs.numpy(), np.sign(plain))
+    jnp = pytest.importorskip("adjoint.jax.numpy")
+    assert jnp.isnan(jnp.sign(plain[:1])).all()

@@ -21,7 +21,7 @@ from adjoint.base.tree import flatten, tree_map, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.numpy._index import forward_slices
 from adjoint.ops.public import FUNCTIONS
-from adjoint.protocols import UFUNCS
+from adjoint.protocols import UFUNCS, sign_or_nan
 
 F = Callable[..., Any]
 
@@ -202,7 +202,8 @@ def _extreme(larger: str) -> F:
 
 
 _SHARED = {"maximum": _extreme("maximum"), "minimum": _extreme("minimum"),
-           "fmax": _of_ties("maximum"), "fmin": _of_ties("minimum")}
+           "fmax": _of_ties("maximum"), "fmin": _of_ties("minimum"),
+           "sign": sign_or_nan}
 
 
 # whose counterparts take no numbers

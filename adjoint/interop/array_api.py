@@ -25,6 +25,7 @@ from adjoint.interop.array_api_linalg import tensordot as tensordot
 from adjoint.interop.array_api_linalg import vecdot as vecdot
 from adjoint.ops.device import device as _device
 from adjoint.protocols import from_dlpack as from_dlpack
+from adjoint.protocols import sign_or_nan
 
 __array_api_version__ = "2025.12"
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
@@ -40,7 +41,7 @@ _ONE = {"abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh":
         "floor": "floor", "imag": "imag", "isfinite": "isfinite", "isinf": "isinf",
         "isnan": "isnan", "log": "log", "log1p": "log1p", "log2": "log2", "log10": "log10",
         "logical_not": "logical_not", "negative": "neg", "real": "real",
-        "reciprocal": "reciprocal", "sign": "sgn", "signbit": "signbit",
+        "reciprocal": "reciprocal", "signbit": "signbit",
         "sin": "sin", "sinh": "sinh", "square": "square", "sqrt": "sqrt", "tan": "tan",
         "tanh": "tanh", "trunc": "trunc"}
 _TWO = {"add": "add", "atan2": "atan2", "bitwise_and": "bitwise_and",
@@ -82,6 +83,11 @@ globals().update({n: _binary(n, o) for n, o in _TWO.items()})
 def nextafter(x1: Any, x2: Any, /) -> Any:
     """The next number after x1 towards x2; without a derivative."""
     return wrap(np.nextafter(*[x.detach().numpy() for x in joint(x1, x2)]))
+
+
+def sign(x: Any, /) -> Any:
+    """-1, 0 or 1, nan of nan; x/|x| of a complex number."""
+    return F("sgn")(x) if x.is_complex() else sign_or_nan(x)
 
 
 def positive(x: Any, /) -> Any:
@@ -553,7 +559,7 @@ __all__ = sorted({*_ONE, *_TWO, *linalg.SHARED, "__array_namespace_info__", "all
     "full_like", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isin", "linalg",
     "linspace", "matmul", "matrix_transpose", "max", "mean", "meshgrid", "min", "moveaxis", "nan",
     "newaxis", "nextafter", "nonzero", "ones", "ones_like", "permute_dims", "pi", "positive",
-    "prod", "repeat", "reshape", "result_type", "roll", "round", "searchsorted", "sort", "squeeze",
-    "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile", "tril", "triu",
-    "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse",
+    "prod", "repeat", "reshape", "result_type", "roll", "round", "searchsorted", "sign",
+    "sort", "squeeze", "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile",
+    "tril", "triu", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse",
     "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like"})

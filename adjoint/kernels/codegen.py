@@ -338,7 +338,7 @@ def _power(f: Function, x: Value, n: int) -> Value:
 
 def _sign(f: Function, x: Value) -> Value:
     one = f.intrinsic("copysign", f.const(x.ty, 1.0), x)
-    return f.select(x.compare("one", 0.0), one, x * f.const(x.ty, 1.0))
+    return f.select(x.compare("one", 0.0), one, f.const(x.ty, 0.0))
 
 
 def _mod(f: Function, a: Value, b: Value) -> Value:

@@ -338,8 +338,9 @@ FUNCTIONS: dict[str, Fn] = {
     "fmod": Fn(np.fmod, (lambda a, b, o: 1.0, lambda a, b, o: -trunc_(a / b)), 4, "fmod({}, {})"),
     "mod": Fn(np.mod, (lambda a, b, o: 1.0, lambda a, b, o: -floordiv_(a, b)), 4, "{} mod {}"),
     "floordiv": Fn(np.floor_divide, (lambda a, b, o: 0.0, lambda a, b, o: 0.0), 5, "{}//{}"),
-    "copysign": Fn(np.copysign, (lambda a, b, o: where_(a.eq(0), 0.0, sign_(a) * sign_(o)),
-                                 lambda a, b, o: 0.0), 1, "copysign({}, {})"),
+    "copysign": Fn(np.copysign, (
+        lambda a, b, o: where_(a.eq(0), 0.0, where_(isnan_(a), a, sign_(a) * sign_(o))),
+        lambda a, b, o: 0.0), 1, "copysign({}, {})"),
     "where": Fn(np.where, (None, lambda c, a, b, o: where_(c, 1.0, 0.0),
                            lambda c, a, b, o: where_(c, 0.0, 1.0)), 1, "({} ? {} : {})"),
     "lt": Fn(np.less, (None, None), 1, "{} < {}"),

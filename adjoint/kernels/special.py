@@ -330,10 +330,13 @@ def rsqrt(x: Any) -> Any:
 
 
 def absolute_sign(x: Any) -> Any:
-    """The sign of a real value, x/|x| of a complex one, 0 at 0."""
-    if _kind(x) != "c":
-        return np.array(x) if _kind(x) == "b" else np.sign(x)
+    """The sign of a real value, 0 of one that is not a number; x/|x| of a complex one, 0 at 0."""
+    if _kind(x) == "b":
+        return np.array(x)
     with np.errstate(all="ignore"):         # NumPy's sign has a direction at infinity
+        if _kind(x) != "c":
+            x = np.asarray(x)
+            return np.subtract(x > 0, x < 0, dtype=x.dtype, casting="unsafe")
         return np.where(x == 0, x, x / np.absolute(x))
 
 

@@ -19,6 +19,7 @@ from adjoint.jax._table import floating as _floating
 from adjoint.jax._table import is_weak as _is_weak
 from adjoint.jax._table import named as _named
 from adjoint.jax.nn import initializers
+from adjoint.protocols import sign_or_nan as _sign_or_nan
 
 _np_: Any = _jnp
 
@@ -171,7 +172,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False,
     total = _np_.sum(_make(e if weight is None else weight * e), axis, keepdims=keepdims).tensor
     top = top.reshape(tuple(total.shape))
     if return_sign:
-        sign = _T["sgn"](total) if total.is_complex() else _T["sign"](total)
+        sign = _T["sgn"](total) if total.is_complex() else _sign_or_nan(total)
         return _make(_T["log"](abs(total)) + top), _make(sign)
     if b is not None and not t.is_complex():
         total = _T["where"](total < 0, total.new_full((), _math.nan), total)

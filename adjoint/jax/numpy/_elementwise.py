@@ -23,6 +23,7 @@ from adjoint.jax._table import (
     same_ranks,
 )
 from adjoint.jax.numpy._create import NAMES as _C
+from adjoint.protocols import sign_or_nan
 
 NAMES: dict[str, Any] = {}           # the functions of this module, by their public names
 
@@ -68,7 +69,7 @@ def _sign(x: Any) -> Any:
                         "floating, complexfloating.")
     if x.array.dtype.kind == "u":
         return (x != 0).to(x.array.dtype)
-    return T["sgn"](x) if x.is_complex() else T["sign"](x)
+    return T["sgn"](x) if x.is_complex() else sign_or_nan(x)
 
 
 def _power(x: Any, y: Any) -> Any:
