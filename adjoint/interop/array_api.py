@@ -561,5 +561,5 @@ __all__ = sorted({*_ONE, *_TWO, *linalg.SHARED, "__array_namespace_info__", "all
     "newaxis", "nextafter", "nonzero", "ones", "ones_like", "permute_dims", "pi", "positive",
     "prod", "repeat", "reshape", "result_type", "roll", "round", "searchsorted", "sign",
     "sort", "squeeze", "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile",
-    "tril", "triu", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse",
-    "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like"})
+    "tril", "triu", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts",
+    "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like"})
