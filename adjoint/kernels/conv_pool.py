@@ -315,18 +315,19 @@ def avg_pool_backward(
     return total.astype(ct.dtype, copy=False)
 
 
-def adaptive_bins(length: int, out: int) -> list[tuple[int, int]]:
-    """Start and stop of each of `out` nearly equal windows over `length` elements.
+def adaptive_bins(length: int, out: int) -> Array:
+    """Start and stop of each of `out` nearly equal windows over `length` elements, a row each.
 
-    >>> adaptive_bins(5, 2)
-    [(0, 3), (2, 5)]
+    >>> adaptive_bins(5, 2).tolist()
+    [[0, 3], [2, 5]]
     """
-    return [(i * length // out, -((-(i + 1) * length) // out)) for i in range(out)]
+    first = np.arange(out) * length
+    return np.stack([first // out, -(-(first + length) // out)], axis=1)
 
 
 def _averaging(length: int, out: int, dtype: np.dtype[Any]) -> Array:
     matrix = np.zeros((out, length), dtype)
-    for row, (start, stop) in enumerate(adaptive_bins(length, out)):
+    for row, (start, stop) in enumerate(adaptive_bins(length, out).tolist()):
         matrix[row, start:stop] = 1 / (stop - start)
     return matrix
 
@@ -382,7 +383,7 @@ def adaptive_max_pool_forward(x: Array, out: Spatial) -> tuple[Array, Array]:
     parts, places = x, np.arange(math.prod(space)).reshape(space)
     split: list[int] = []
     for axis, (length, size) in enumerate(zip(space, sizes, strict=True)):
-        bins = np.array(adaptive_bins(length, size))
+        bins = adaptive_bins(length, size)
         width = int((bins[:, 1] - bins[:, 0]).max())
         # shorter windows read their last element again, which wins nothing
         at = np.minimum(bins[:, :1] + np.arange(width), bins[:, 1:] - 1).reshape(-1)
