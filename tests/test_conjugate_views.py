@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -248,3 +249,26 @@ def _results(name: str, args: list[Any], attrs: Any) -> list[Any]:
     ad.manual_seed(0)
     made = bind(OPS[name], args, attrs)
     return list(made) if isinstance(made, tuple) else [made]
+
+
+def test_their_class_is_that_of_tensors_to_all_who_compare() -> None:
+    c = ad.tensor([1 + 2j, 3 - 1j]).conj()
+    assert c.is_conj() and c.__class__ is ad.Tensor
+    assert operator.eq(type(c), ad.Tensor) and operator.eq(ad.Tensor, type(c))
+    assert not operator.ne(type(c), ad.Tensor)
+    assert type(c) in (ad.nn.Parameter, ad.Tensor) and type(c) not in (ad.nn.Parameter, int)
+    assert {ad.Tensor: "here"}[type(c)] == "here" and issubclass(type(c), ad.Tensor)
+    assert type(c)([1.0, 2.0]).tolist() == [1.0, 2.0] and not type(c)([1.0]).is_conj()
+    assert str(type(c)) == str(ad.Tensor) and {c: 1}[c] == 1
+    c.array = np.zeros(2, np.complex64)     # other memory: a plain tensor
+    assert type(c) is ad.Tensor
+
+
+def test_a_shallow_copy_shows_the_same_memory() -> None:
+    x = ad.tensor([1 + 2j, 3 - 1j])
+    c = x.conj()
+    c.mark = "kept"
+    d = copy.copy(c)
+    assert d.is_conj() and d.data_ptr() == x.data_ptr() and d.mark == "kept"
+    d[0] = 5 + 7j
+    assert x.tolist() == [5 - 7j, 3 - 1j] and c.tolist() == [5 + 7j, 3 + 1j]

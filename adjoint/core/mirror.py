@@ -23,10 +23,28 @@ _VALUES: Any = Tensor.array
 _BIT = {"conj": "conjugate", "neg": "negative"}
 
 
-class Mirror(Tensor, own=True):
-    """A view whose elements are those of its memory, conjugated or negated."""
+_CLASS: Any = object.__dict__["__class__"]
+
+
+class _MirrorType(type(Tensor)):  # type: ignore[misc]  # its metaclass
+    """Equal to Tensor's class: `type(x) == Tensor`, `type(x) in (Tensor, ...)`, keys of tables."""
+
+    def __eq__(cls, other: Any) -> bool:
+        return other is cls or other is Tensor
+
+    def __hash__(cls) -> int:
+        return hash(Tensor)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return Tensor(*args, **kwargs)
+
+
+class Mirror(Tensor, metaclass=_MirrorType, own=True):
+    """A view whose elements are those of its memory, conjugated or negated. It says that its class
+    is Tensor; `type(x) is Tensor` alone tells the difference."""
 
     __slots__ = ()
+    __class__: Any = property(lambda self: Tensor, _CLASS.__set__)
     shown: Any                     # what it shows, as it lies in memory
     held: Any                      # (version, values of then)
 
@@ -107,6 +125,14 @@ class Mirror(Tensor, own=True):
     def __dlpack__(self, **_: Any) -> Any:
         raise AutogradError(f"Can't export tensors with the {_BIT[self.turn]} bit set")
 
+    def __copy__(self) -> Mirror:
+        self._no_history()
+        made: Any = self.twin()
+        made.__dict__.update({k: v for k, v in self.__dict__.items()
+                              if k not in Tensor.__dict__ and k not in ("shown", "held")})
+        made._rg = self._rg
+        return made  # type: ignore[no-any-return]  # a Mirror
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         self._no_history()
         return memo.setdefault(id(self), self.resolved().__deepcopy__(memo))
@@ -128,6 +154,7 @@ class Mirror(Tensor, own=True):
 
 
 Mirror.__name__ = Mirror.__qualname__ = "Tensor"
+Mirror.__module__ = Tensor.__module__
 
 
 def turned(array: Any, turn: str) -> Any:
