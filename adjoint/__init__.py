@@ -133,7 +133,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
          "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C", "_VF",
          "_dynamo", "_higher_order_ops", "library", "fx", "quasirandom", "futures", "__config__",
-         "return_types")
+         "__future__", "return_types")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",

@@ -32,7 +32,7 @@ LAYERS = (
     ("func", "_higher_order_ops"),
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",
-     "overrides", "_C", "_VF", "library", "fx", "_functorch"),
+     "overrides", "_C", "_VF", "library", "fx", "_functorch", "__future__"),
     ("models", "vision", "hub", "interop", "hips", "jax"),
     ("inspect", "profiler", "testing"),
     ("cli",),

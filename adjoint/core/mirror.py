@@ -131,7 +131,8 @@ class Mirror(Tensor, metaclass=_MirrorType, own=True):
         made.__dict__.update({k: v for k, v in self.__dict__.items()
                               if k not in Tensor.__dict__ and k not in ("shown", "held")})
         made._rg = self._rg
-        return made  # type: ignore[no-any-return]  # a Mirror
+        copied: Mirror = made
+        return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         self._no_history()

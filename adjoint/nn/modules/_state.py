@@ -13,6 +13,7 @@ from adjoint.base.errors import ArgumentError
 from adjoint.core.modes import warn
 from adjoint.core.tensor import Parameter, Tensor, wrap
 from adjoint.nn._core import no_grad
+from adjoint.nn.modules._conversion import CONVERSION, loaded
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 from adjoint.nn.modules._tree import ModuleTree
 from adjoint.nn.parameter import is_lazy
@@ -263,7 +264,9 @@ class ModuleState(ModuleTree):
 
         def put() -> None:
             with no_grad():
-                if assign:
+                if CONVERSION["swap"]:
+                    loaded(param, value, assign, key)
+                elif assign:
                     if isinstance(param, Parameter):
                         taken = value if isinstance(value, Parameter) else Parameter(value.detach())
                         setattr(self, name, taken.requires_grad_(param.requires_grad))

@@ -9,7 +9,7 @@ from typing import Any, Self
 from adjoint.base import dtypes
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
 from adjoint.core.tensor import Parameter, Tensor
-from adjoint.nn._core import no_grad
+from adjoint.nn.modules._conversion import converted
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 from adjoint.nn.modules._hooks import (
     ModuleHooks,
@@ -167,24 +167,18 @@ class Module(ModuleHooks, ModuleState):
     # -- conversion ---------------------------------------------------------------------------
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replace the values of every parameter, gradient and buffer by ``fn`` of them;
-        parameters stay the same objects, so optimizers keep working."""
+        parameters stay the same objects, so optimizers keep working, unless ``__future__`` says
+        otherwise."""
         if recurse:
             for module in self.children():
                 module._apply(fn)
-        for param in self._parameters.values():
+        for key, param in self._parameters.items():
             if param is None:
                 continue
             if is_lazy(param):
                 param.convert(fn)
-                continue
-            with no_grad():
-                applied = fn(param)
-                grad = None if param.grad is None else fn(param.grad)
-            if applied is not param:
-                param.grad = None
-                param.data = applied
-                if grad is not None:
-                    param.grad = grad
+            else:
+                self._parameters[key] = converted(self, key, param, fn)
         for name, buf in self._buffers.items():
             if buf is not None and is_lazy(buf):
                 buf.convert(fn)
