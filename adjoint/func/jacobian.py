@@ -164,7 +164,7 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
                 parts.append(list(vmap(pull)(seeds)))
             rows_of = [c[0] if len(c) == 1 else cat_op(*c, dim=0)
                        for c in zip(*parts, strict=True)]
-            blocks.append([reshape(r.conj() if holomorphic else r, (*out.shape, *v.shape))
+            blocks.append([reshape(r.conj_physical() if holomorphic else r, (*out.shape, *v.shape))
                            for r, v in zip(rows_of, p.variables, strict=True)])
         p.end()
         result = _per_output(p.out_spec, blocks, p.specs, single)

@@ -276,7 +276,7 @@ def value_and_grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
         check_complex("grad", "arguments", p.variables, holomorphic)
         found = p.back([_unit(p, holomorphic)], keep=False)
         p.end()
-        grads = p.regroup([g.conj() for g in found] if holomorphic else found)
+        grads = p.regroup([g.conj_physical() for g in found] if holomorphic else found)
         g = grads[0] if single else tuple(grads)
         return ((p.value(), p.aux_value()), g) if has_aux else (p.value(), g)
     return run

@@ -81,7 +81,7 @@ def _array(x: Any) -> Any:
 
 
 def _conjugate(x: Any) -> Any:
-    return tree_map(lambda t: t.conj() if t.is_complex() else t, x)
+    return tree_map(lambda t: t.conj_physical() if t.is_complex() else t, x)
 
 
 def _like(values: Any, points: Any) -> Any:

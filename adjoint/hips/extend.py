@@ -81,7 +81,7 @@ class primitive:
 
 def _conj(x: Any) -> Any:
     """Cotangents follow df/dx + i df/dy below, its conjugate above."""
-    return x.conj() if isinstance(x, Tensor) and x.is_complex() else x
+    return x.conj_physical() if isinstance(x, Tensor) and x.is_complex() else x
 
 
 class _Call(Rule):
