@@ -342,7 +342,7 @@ def get_default_nowrap_functions() -> set[Any]:
 
 _install()
 _like()
-importlib.import_module("adjoint.ops.aten")         # records take PyTorch's names
+importlib.import_module("adjoint.ops.aten_calls")   # records take PyTorch's names
 __all__ = ["BaseTorchFunctionMode", "DisableTorchFunction", "DisableTorchFunctionSubclass",
            "TorchFunctionMode", "base_of_subclasses", "get_default_nowrap_functions",
            "get_ignored_functions", "get_overridable_functions", "get_testing_overrides",

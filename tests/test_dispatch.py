@@ -167,7 +167,7 @@ def test_in_place_ops_and_views_keep_their_history_under_a_mode() -> None:
         view = y.view(2, 2)
         view.exp_()
     y.sum().backward()
-    assert log.seen.count("aten.mul_.default") == 1 and "aten.exp_.default" in log.seen
+    assert log.seen.count("aten.mul_.Tensor") == 1 and "aten.exp_.default" in log.seen
     z = ad.ones(4, requires_grad=True)
     ref = z * 2
     ref[1:3].mul_(10)

@@ -32,6 +32,10 @@ from adjoint.core.trace import Trace
 NAME = "__torch_dispatch__"
 # record -> how it is to be answered in terms of other ops, as PyTorch does
 DECOMPOSED: dict[str, Callable[..., Any]] = {}
+# record -> how handlers see its calls: (record, operands, attributes) -> (func, args, kwargs)
+SHOWN: dict[str, Callable[..., tuple[Any, Sequence[Any], Mapping[str, Any]]]] = {}
+OVERLOAD_OF: dict[str, str] = {}            # record -> the overload of its in-place form
+_in_place: dict[tuple[str, str], Any] = {}  # each form is one object, as operators are
 # Of an object that a handler gave, what is of its place in a tape and not of its value.
 _PLACE = ("_grad", "_base", "_steps", "_kids", "_creation", "_retains", "_backward_hooks", "_born",
           "_is_param")
@@ -110,7 +114,10 @@ def results_of(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[A
         finally:
             restore(token, mode)
     else:
-        result = answer(record, (seen,) if record.variadic else seen, attrs)
+        given: Sequence[Any] = (seen,) if record.variadic else seen
+        show = SHOWN.get(record.name)
+        result = answer(record, given, attrs) if show is None else answer(
+            *show(record, given, attrs))
     outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     if not record.variadic_out and len(outs) < len(op.outs):
         raise ArgumentError(f"{NAME} of {record.name} returned {len(outs)} results, expected "
@@ -232,11 +239,16 @@ class Named:
         return hash(str(self))
 
 
-def in_place(op: Op, overload: str = "default") -> Named:
-    """The in-place form of a record."""
+def in_place(op: Op, overload: str = "") -> Named:
+    """The in-place form of a record; the same object each time."""
+    overload = overload or OVERLOAD_OF.get(op.name, "default")
+    if (op.name, overload) in _in_place:
+        made: Named = _in_place[op.name, overload]
+        return made
+
     def run(target: Any, *others: Any, **attrs: Any) -> Any:
         return writing.inplace(op, target, others, attrs)
-    return Named(f"{op.name}_", run, overload)
+    return _in_place.setdefault((op.name, overload), Named(f"{op.name}_", run, overload))
 
 
 def write(op: Op, target: Any, args: list[Any], attrs: Mapping[str, Any], label: str) -> Any:
@@ -322,5 +334,5 @@ def make_wrapper(cls: type[Any], size: Sequence[int], strides: Any = None,
 
 
 watchers.route, watchers.write = route, write
-__all__ = ["DECOMPOSED", "NAME", "Dispatch", "Named", "answer", "asks", "in_place",
-           "make_wrapper", "modes_open", "results_of", "take_over"]
+__all__ = ["DECOMPOSED", "NAME", "OVERLOAD_OF", "SHOWN", "Dispatch", "Named", "answer", "asks",
+           "in_place", "make_wrapper", "modes_open", "results_of", "take_over"]

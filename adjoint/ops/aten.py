@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from adjoint.base.dtypes import DType, to_numpy
 from adjoint.base.errors import MissingName
 from adjoint.core.dispatch import DECOMPOSED, Named, in_place
 from adjoint.core.op import OPS, Op
@@ -37,6 +38,7 @@ OVERLOADS = {"sum.dim_IntList": "sum", "sum.default": "sum_all", "mean.dim": "me
              "pow.Tensor_Scalar": "pow",
              **{f"{n}.Tensor": n for n in ("add sub mul div fmod remainder eq ne lt le gt ge"
                                            " bitwise_and bitwise_or bitwise_xor").split()}}
+COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")      # with a number: the overload `Scalar`
 _PREFERRED = {ours: f"{theirs}.default" for theirs, ours in reversed(NAMES.items())} | {
     ours: theirs for theirs, ours in OVERLOADS.items()}
 
@@ -68,6 +70,8 @@ def run(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     else:
         given = args
     fits = op.variadic or len(given) == len(op.operands)
+    if op.name == "to_dtype" and isinstance(kwargs.get("dtype"), DType):
+        kwargs = {"dtype": to_numpy(kwargs["dtype"])}
     if fits and (op.attrs == tuple(kwargs) or set(op.attrs) == set(kwargs)):
         return op.exposed.call(*given, **kwargs)
     function = _public(name_of(op).partition(".")[0]) or _public(op.name)
@@ -87,6 +91,8 @@ class Overloads:
     def _find(self, overload: str) -> Any:
         name = self.__name__
         own = OVERLOADS.get(f"{name}.{overload}") or NAMES.get(name, name)
+        if overload == "Scalar" and name in COMPARED:
+            return Named(name, lambda *args, **kwargs: run(OPS[name], args, kwargs), overload)
         if own in OPS:
             return OPS[own]
         if name.endswith("_") and name[:-1] in OPS:

@@ -24,11 +24,17 @@ from adjoint.core.dispatch import Named, answer, asks
 from adjoint.core.intercept import MODES
 from adjoint.core.modes import TOLD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import Tensor
+from adjoint.ops import aten
 
 # Functions that make tensors: no op runs, and modes are told of them all the same.
 _FACTORIES = frozenset("""zeros ones empty full rand randn randint randperm arange eye linspace
 logspace zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros
 new_ones new_empty new_full tril_indices triu_indices scalar_tensor""".split())
+
+_SIZED = ("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty")
+# (name, number of arguments, 0 for any other) -> PyTorch's overload
+_FORMS = {("empty", 0): "memory_format", ("randint", 3): "low", ("arange", 2): "start",
+          ("arange", 3): "start_step"}
 
 
 class _Factories(overrides.TorchFunctionMode):
@@ -37,7 +43,13 @@ class _Factories(overrides.TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in _FACTORIES and watchers.modes.get():
-            return answer(Named(name, func), args, kwargs or {})
+            at = name.startswith("new_")
+            if name in _SIZED and len(args) > at and all(isinstance(n, int) for n in args[at:]):
+                args = (*args[:at], list(args[at:]))
+            overload = _FORMS.get((name, len(args))) or _FORMS.get((name, 0), "default")
+            made = getattr(aten.packet(name), overload)
+            made = made if isinstance(made, Named) else Named(name, func, overload)
+            return answer(made, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 
@@ -48,8 +60,9 @@ class TorchDispatchMode:
     the op's result. Modes nest; the innermost is asked first.
 
     `func` is the record of an op (`ops.aten.mm.default`), which can be called; it prints PyTorch's
-    name. Attributes (`dim`, `keepdim`) come as keywords, under the record's names. A fused function
-    that PyTorch splits into several ops may be one here, and the other way round.
+    name. Arguments come in the order of PyTorch's schema for the ops of `ops.aten_calls`; of others
+    attributes come as keywords, under the record's names. A fused function that PyTorch splits into
+    several ops may be one here, and the other way round.
     """
 
     def __init__(self, _dispatch_key: Any = None) -> None:
