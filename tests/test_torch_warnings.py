@@ -97,6 +97,7 @@ t.amp.GradScaler() | torch.cuda.amp.GradScaler is enabled, but CUDA is not avail
 t.tensor([frozen]) | Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consi
 t.autograd.gradcheck(F.relu, v.requires_grad_(), eps=0.1) | Input #0 requires gradient and is not a
 """
+TWICE = "t.utils.checkpoint.checkpoint(F.relu, v)"       # of the parameter, and of the operands
 FUTURE = """
 t.testing.assert_allclose(x, x) | `torch.testing.assert_allclose()` is deprecated since 1.12 and wil
 t.backends.cuda.sdp_kernel() | `torch.backends.cuda.sdp_kernel()` is deprecated. In the future, this
@@ -151,12 +152,36 @@ def in_pytorch_s_place() -> Iterator[None]:
 
 @pytest.mark.parametrize("expression, words", rows(AS_PYTORCH + FUTURE.lstrip()))
 def test_warns_in_pytorch_s_place(expression: str, words: str, in_pytorch_s_place: None) -> None:
-    category = FutureWarning if expression in FUTURE else UserWarning
+    category, counts = FutureWarning if expression in FUTURE else UserWarning, []
     for t in (torch, ad):
         found = warned(t, expression)
         assert [w for w in found if str(w.message).startswith(words)
                 and w.category is category], (t, [str(w.message) for w in found])
-    assert found[0].filename == "program.py" and len(found) == 1
+        counts.append(len(found))
+    assert found[0].filename == "program.py"
+    assert counts[0] == counts[1] == (2 if expression == TWICE else 1)
+
+
+CHECKPOINTS = """
+t.utils.checkpoint.checkpoint(F.relu, v)
+t.utils.checkpoint.checkpoint(F.relu, v.requires_grad_())
+t.utils.checkpoint.checkpoint(F.relu, v, use_reentrant=True)
+t.utils.checkpoint.checkpoint(F.relu, v, use_reentrant=False)
+t.utils.checkpoint.checkpoint_sequential([F.relu, F.relu], 2, v)
+t.utils.checkpoint.checkpoint_sequential([F.relu, F.relu], 2, v, use_reentrant=True)
+t.utils.checkpoint.checkpoint_sequential([F.relu, F.relu], 1, v, use_reentrant=True)
+t.searchsorted(x[:, 0], v)
+t.searchsorted(x.T, x.T, sorter=t.tensor([[0, 0], [1, 1]]).T)
+t.searchsorted(x[:, 0], 1.0)
+t.bucketize(x.T, x[:, 0])
+"""
+
+
+@pytest.mark.parametrize("expression", CHECKPOINTS.strip().splitlines())
+def test_says_all_that_pytorch_says(expression: str, in_pytorch_s_place: None) -> None:
+    theirs, ours = ([str(w.message).partition(" (Triggered internally")[0]
+                     for w in warned(t, expression)] for t in (torch, ad))
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("expression", [

@@ -256,9 +256,16 @@ def noop_context_fn() -> tuple[Any, Any]:
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
-def _told_to_choose(who: str, what: str) -> None:
-    warn_as_pytorch(f"{who} use_reentrant parameter should be passed explicitly. Starting in "
-                    f"PyTorch 2.9, {what}. use_reentrant=False is recommended.")
+def _told_to_choose(who: str, until: str) -> None:
+    warn_as_pytorch(f"torch.utils.checkpoint{who}: the use_reentrant parameter should be passed "
+                    f"explicitly. {until}. use_reentrant=False is recommended, but if you need to "
+                    "preserve the current default behavior, you can pass use_reentrant=True. Refer "
+                    "to docs for more details on the differences between the two variants.")
+
+
+def _told_of_none(args: Sequence[Any]) -> None:
+    if as_pytorch[0] and not any(isinstance(a, Tensor) and a.requires_grad for a in args):
+        warn_as_pytorch("None of the inputs have requires_grad=True. Gradients will be None")
 
 
 def repeatable(function: Callable[..., Any], preserve_rng_state: bool = True
@@ -310,13 +317,12 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
         raise ArgumentError("determinism_check should be one of ['default', 'none'], but got "
                             f"{determinism_check}")
     if use_reentrant is None:
-        _told_to_choose("torch.utils.checkpoint: the", "calling checkpoint without use_reentrant "
+        _told_to_choose("", "Starting in PyTorch 2.9, calling checkpoint without use_reentrant "
                         "will raise an exception")
     if not state() & GRAD:
         return function(*args, **kwargs)
-    if use_reentrant and as_pytorch[0] and not any(
-            isinstance(a, Tensor) and a.requires_grad for a in args):
-        warn_as_pytorch("None of the inputs have requires_grad=True. Gradients will be None")
+    if use_reentrant is None or use_reentrant:       # PyTorch's default
+        _told_of_none(args)
     forward_context, again_context = context_fn()
     held, again = _Inputs(args), repeatable(function, preserve_rng_state)
 
@@ -335,8 +341,8 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
     if kwargs:
         raise ArgumentError("Unexpected keyword arguments: " + ",".join(kwargs))
     if use_reentrant is None:
-        _told_to_choose("torch.utils.checkpoint.checkpoint_sequential: the", "an exception is "
-                        "raised if use_reentrant is not passed")
+        _told_to_choose(".checkpoint_sequential", "In version 2.9 we will raise an exception if "
+                        "use_reentrant is not passed")
     chain: Sequence[Any] = list(functions.children()) if hasattr(functions, "children") \
         else list(functions)
     if segments < 1 or segments > len(chain):
@@ -350,6 +356,8 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
             return x
         return forward
 
+    if segments > 1 and state() & GRAD and (use_reentrant is None or use_reentrant):
+        _told_of_none([input])
     size = len(chain) // segments
     end = 0
     for start in range(0, size * (segments - 1), size):

@@ -232,13 +232,15 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
 
 
 # ------------------------------------------------------------------ search and count
-def _told_of_copy(values: Any) -> None:
-    if as_pytorch[0] and hasattr(values, "is_contiguous") and not values.is_contiguous():
-        warn_as_pytorch("torch.searchsorted(): input value tensor is non-contiguous, this will "
-                        "lower the performance due to extra data copy when converting "
-                        "non-contiguous tensor to contiguous, please use contiguous input value "
-                        "tensor if possible. This message will only appear once per program.",
-                        once=True)
+def _told_of_copy(values: Any, boundaries: Any, sorter: Any = None) -> None:
+    """PyTorch's warnings of operands that are copied, each kind once."""
+    for what, t in (("input value", values), ("boundary", boundaries), ("sorter", sorter)):
+        if hasattr(t, "is_contiguous") and not t.is_contiguous():
+            warn_as_pytorch(f"torch.searchsorted(): {what} tensor is non-contiguous, this will "
+                            "lower the performance due to extra data copy when converting "
+                            f"non-contiguous tensor to contiguous, please use contiguous {what} "
+                            "tensor if possible. This message will only appear once per program.",
+                            once=True)
 
 
 _places_out = exactly("torch.searchsorted(): output tensor's dtype is wrong, it can only be "
@@ -257,7 +259,8 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     tensor([1, 2])
     """
     need_kernel("searchsorted_out_cpu", "b", sorted_sequence)
-    _told_of_copy(input)
+    if as_pytorch[0]:
+        _told_of_copy(input, sorted_sequence, sorter)
     seq = sorted_sequence
     if sorter is not None:
         seq = gather_op(seq, sorter, dim=len(seq.shape) - 1)
@@ -304,7 +307,8 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
               out: Any = None) -> Any:
     """Which bucket each element falls into."""
     need_kernel("searchsorted_out_cpu", "b", boundaries)
-    _told_of_copy(input)
+    if as_pytorch[0]:
+        _told_of_copy(input, boundaries)
     if len(boundaries.shape) != 1:
         raise ShapeError("boundaries tensor must be 1 dimension, but got "
                          f"dim({len(boundaries.shape)})")
