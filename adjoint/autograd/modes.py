@@ -232,9 +232,10 @@ class set_multithreading_enabled(_Mode):
 
 
 class _force_original_view_tracking(set_multithreading_enabled):
-    """Noted, and changes nothing else: a view is always made again by the ops that made it."""
+    """Inside, a view whose base was written to is made again by the ops that made it, rather than
+    by one that shows its place."""
 
-    setting = ContextVar("adjoint_view_replay", default=False)
+    setting = modes.VIEW_REPLAY
 
 
 class _unsafe_preserve_version_counter:

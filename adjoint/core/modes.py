@@ -22,6 +22,8 @@ TOLD = 16       # beside WATCH: whoever watches is content to be told of what ma
 
 STATE: ContextVar[int] = ContextVar("adjoint_state", default=GRAD)
 state = STATE.get
+# whether views of a base that was written to are made again by their own ops
+VIEW_REPLAY: ContextVar[bool] = ContextVar("adjoint_view_replay", default=False)
 
 
 def change(set_bits: int = 0, clear_bits: int = 0) -> Token[int]:

@@ -153,7 +153,8 @@ def _refresh(root: Tensor, kid: Any) -> None:
         return
     stand_in, steps = shadow_edge(root), kid._steps
     if steps and steps[-1][0].name not in TURNS and type(root.array) is np.ndarray \
-            and kid.array.dtype == root.array.dtype and not overlaps(kid.array):
+            and kid.array.dtype == root.array.dtype and not overlaps(kid.array) \
+            and not modes.VIEW_REPLAY.get():
         fresh = shown(stand_in, steps=steps)
     else:
         fresh = replay(stand_in, steps)
