@@ -42,7 +42,7 @@ def test_what_is_not_here_can_stand_in_annotations() -> None:
 def test_names_that_libraries_import() -> None:
     import importlib
     for module, names in {
-            "jax.core": "AbstractValue valid_jaxtype get_opaque_trace_state",
+            "jax.core": "AbstractValue valid_jaxtype get_opaque_trace_state trace_state_clean",
             "jax.extend.core": "get_opaque_trace_state", "jax.api_util": "debug_info flatten_fun",
             "jax.extend.linear_util": "wrap_init WrappedFun",
             "jax.interpreters.partial_eval": "PartialVal trace_to_jaxpr_nounits",
@@ -68,6 +68,40 @@ def test_states_of_traces_differ_under_a_vmap() -> None:
         return x * x
     jax.vmap(f)(jnp.ones(2))
     assert outside == get_opaque_trace_state() and seen[0] != outside
+
+
+@pytest.mark.parametrize("run", [
+    jax.jit, jax.grad, jax.vmap, jax.make_jaxpr, lambda f: lambda x: jax.vjp(f, x),
+    lambda f: lambda x: jax.jvp(f, (x,), (x,)), lambda f: lambda x: jax.linearize(f, x),
+    lambda f: lambda x: jax.eval_shape(f, x), lambda f: lambda x: jax.lax.cond(True, f, f, x),
+    lambda f: lambda x: jax.lax.scan(lambda c, a: (c, f(a)), 0.0, x)])
+def test_a_state_is_clean_outside_of_every_transform(run: Any) -> None:
+    from adjoint.jax._inside import trace_state_clean
+    seen = []
+
+    def f(x: Any) -> Any:
+        seen.append(trace_state_clean())
+        return (x * x).sum()
+    run(f)(jnp.ones(3))
+    assert seen and not any(seen) and trace_state_clean()
+
+
+def test_names_that_haiku_reads_at_import() -> None:
+    import importlib
+    core: Any = importlib.import_module("adjoint.jax.extend.core")
+    for name in ("take_current_trace", "set_current_trace", "find_top_trace"):
+        assert isinstance(getattr(core, name), Absent)
+
+
+def test_kinds_of_traces_are_defined_and_not_made() -> None:
+    import importlib
+    core: Any = importlib.import_module("adjoint.jax.core")
+    lu: Any = importlib.import_module("adjoint.jax.extend.linear_util")
+    own = lu.transformation(lambda *xs: (yield xs))
+    kind = type("Own", (core.Trace,), {})
+    for make in (own, kind):
+        with pytest.raises(NotImplementedError, match="nothing here traces by"):
+            make(1)
 
 
 class TestKnownInputs:

@@ -41,7 +41,11 @@ MODULES: dict[str, tuple[str, str]] = {
     "extend.core": (_PROGRAM, "ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
                     "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal Var:_jaxpr.Var "
                     "Effect:_inside.Effect Primitive:_primitive.Primitive Token TraceTag "
-                    "array_types "
+                    "AbstractToken CallPrimitive DebugInfo DropVar Effects "
+                    "InconclusiveDimensionOperation JaxprTypeError array_types call_impl "
+                    "check_jaxpr concrete_or_error find_top_trace gensym jaxprs_in_params "
+                    "new_jaxpr_eqn no_effects primal_dtype_to_tangent_dtype set_current_trace "
+                    "subjaxprs take_current_trace "
                     "jaxpr_as_fun:_jaxpr.jaxpr_as_fun "
                     "get_opaque_trace_state:_inside.get_opaque_trace_state "
                     "valid_jaxtype:_inside.valid_jaxtype "
@@ -49,8 +53,8 @@ MODULES: dict[str, tuple[str, str]] = {
     "extend.core.primitives": (_PROGRAM, "*_p"),
     "extend.ifrt_programs": (_BINARY, "ifrt_programs"),
     "extend.linear_util": (_PROGRAM, "StoreException WrappedFun:_partial.WrappedFun cache "
-                           "merge_linear_aux "
-                           "transformation transformation2 transformation_with_aux "
+                           "merge_linear_aux transformation:_partial.transformation "
+                           "transformation2 transformation_with_aux "
                            "transformation_with_aux2 wrap_init:_partial.wrap_init"),
     "extend.mlir": (_BINARY, "dialects ir passmanager hlo_to_stablehlo"),
     "extend.random": (_OTHER, "define_prng_impl random_seed rbg_prng_impl seed_with_impl "
@@ -163,9 +167,10 @@ NAMES: dict[str, tuple[str, str]] = {
     "core": (_PROGRAM, "AbstractValue:_array.ShapeDtypeStruct Atom "
              "ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
              "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal ParamDict Var:_jaxpr.Var "
-             "Primitive:_primitive.Primitive Trace Value eval_context "
+             "Primitive:_primitive.Primitive Trace:_inside.Trace Value eval_context "
              "eval_jaxpr:_jaxpr.eval_jaxpr jaxpr_as_fun:_jaxpr.jaxpr_as_fun "
              "get_opaque_trace_state:_inside.get_opaque_trace_state "
+             "trace_state_clean:_inside.trace_state_clean "
              "valid_jaxtype:_inside.valid_jaxtype"),
     "custom_derivatives": (_PROGRAM, "CustomVJPPrimal SymbolicZero custom_jvp_call_p "
                            "custom_vjp_call_p custom_vjp_primal_tree_values "

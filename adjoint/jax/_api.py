@@ -30,7 +30,7 @@ from adjoint.jax._dtypes import FLAGS, config
 from adjoint.jax._flat import Hidden, Leaves, in_range, is_key, leaf, outputs
 from adjoint.jax._keys import KeyArray, KeyType
 from adjoint.jax._table import finite
-from adjoint.jax._trace import RUN, in_the_open, traced
+from adjoint.jax._trace import RUN, in_the_open, taping, traced
 from adjoint.jax.tree_util import flat, keystr, tree_leaves_with_path, tree_map
 
 F = Callable[..., Any]
@@ -325,7 +325,7 @@ def eval_shape(fun: F, *args: Any, **kwargs: Any) -> Any:
         if not is_array_like(x) and not hasattr(x, "shape"):
             at = path[1].idx if path[0].idx == 0 else path[1].key
             raise _no_value(x, fun, f"{_parameter(fun, at)}{keystr(path[2:])}")
-    with without_values():
+    with without_values(), taping():
         given, named = tree_map(_meta, (args, kwargs))
         out = fun(*given, **named)
     Leaves(out, outputs(fun, "jit"))

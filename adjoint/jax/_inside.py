@@ -6,14 +6,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.base.errors import NotSupported
 from adjoint.core.trace import current_level
 from adjoint.jax._array import Array
+from adjoint.jax._trace import RUN
 
 F = Callable[..., Any]
 
 
 class Effect:
     """What programs derive their kinds of side effects from; nothing here orders by them."""
+
+
+class Trace:
+    """`core.Trace`: a program can derive its kinds of traces from it, and make none."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise NotSupported(f"{type(self).__name__}: nothing here traces by jax.core.Trace. "
+                           "jax.make_jaxpr gives the program of a function, and "
+                           "jax.core.eval_jaxpr runs it")
 
 
 def register_exclusion(path: str) -> None:
@@ -56,5 +67,14 @@ def get_opaque_trace_state(convention: str = "") -> OpaqueTraceState:
     return OpaqueTraceState(current_level())
 
 
-__all__ = ["OpaqueTraceState", "api_boundary", "get_opaque_trace_state", "register_exclusion",
-           "valid_jaxtype", "wait_for_tokens"]
+def trace_state_clean() -> bool:
+    """`_src.core.trace_state_clean`: True where no transform, `jit`, loop or branch runs.
+
+    >>> trace_state_clean()
+    True
+    """
+    return not (current_level() or RUN.trace is not None or RUN.recording is not None or RUN.tapes)
+
+
+__all__ = ["Effect", "OpaqueTraceState", "Trace", "api_boundary", "get_opaque_trace_state",
+           "register_exclusion", "trace_state_clean", "valid_jaxtype", "wait_for_tokens"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from adjoint.base.errors import NotSupported
 from adjoint.jax._api import _meta as _without_values
 from adjoint.jax._array import Array, ShapedArray, as_array, has_no_values
 from adjoint.jax._flat import is_key
@@ -34,6 +35,15 @@ def wrap_init(f: F, params: Any = None, *, debug_info: Any = None) -> WrappedFun
     2
     """
     return WrappedFun(f, params, debug_info)
+
+
+def transformation(gen: F) -> F:
+    """`linear_util.transformation`: a program can define one, and not use it."""
+    def run(*_: Any, **__: Any) -> Any:
+        raise NotSupported(f"{gen.__name__} is a transformation of jax.extend.linear_util: "
+                           "nothing here traces by these. jax.make_jaxpr gives the program of a "
+                           "function, and jax.core.eval_jaxpr runs it")
+    return run
 
 
 def debug_info(*names: Any, **more: Any) -> Any:
@@ -99,4 +109,4 @@ def trace_to_jaxpr_nounits(fun: WrappedFun, pvals: Sequence[PartialVal], instant
 
 
 __all__ = ["PartialVal", "WrappedFun", "debug_info", "flatten_fun", "flatten_fun_nokwargs",
-           "trace_to_jaxpr_nounits", "wrap_init"]
+           "trace_to_jaxpr_nounits", "transformation", "wrap_init"]

@@ -23,10 +23,12 @@ class Trace:
 
 class _Running(threading.local):
     """The innermost trace of this thread, how many pull-backs run (they meet arrays of traces that
-    are over), the innermost run that records a program, and how often refs were written."""
+    are over), how many functions run that a derivative or a shape is taken of, the innermost run
+    that records a program, and how often refs were written."""
 
     trace: Trace | None = None
     pulls = 0
+    tapes = 0
     recording: Any = None
     writes = 0
 
@@ -67,3 +69,13 @@ def pulling() -> Iterator[None]:
         yield
     finally:
         RUN.pulls -= 1
+
+
+@contextlib.contextmanager
+def taping() -> Iterator[None]:
+    """While a function runs of which a derivative or a shape is asked (`trace_state_clean`)."""
+    RUN.tapes += 1
+    try:
+        yield
+    finally:
+        RUN.tapes -= 1

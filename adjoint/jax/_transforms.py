@@ -26,7 +26,7 @@ from adjoint.jax._flat import (
     leaf,
     source_of,
 )
-from adjoint.jax._trace import pulling, traced
+from adjoint.jax._trace import pulling, taping, traced
 from adjoint.jax.tree_util import (
     Partial,
     PyTreeDef,
@@ -101,7 +101,8 @@ class Pulled:
         self.moving = moving
         self.flat = Flat(moving.bind(fun), moving.arrays, kwargs, has_aux)
         tensors = tuple(moving.tensors)
-        self._run = Pull(self.flat, tensors, {}, tuple(range(len(tensors))), "vjp", has_aux)
+        with taping():
+            self._run = Pull(self.flat, tensors, {}, tuple(range(len(tensors))), "vjp", has_aux)
         self.values = self._run.value()
 
     @property
@@ -300,7 +301,8 @@ def jvp(fun: F, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
 def linearize(fun: F, *primals: Any, has_aux: bool = False) -> Any:
     """(output, push): `push(*tangents)` is the derivative at `primals`, a linear function."""
     callable_or_error(fun, "linearize")
-    found = fun(*_arrays(primals))
+    with taping():
+        found = fun(*_arrays(primals))
     out, aux = found if has_aux else (found, None)
 
     points = Leaves(primals)
