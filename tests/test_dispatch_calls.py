@@ -116,3 +116,30 @@ def test_operators_are_one_object_wherever_they_are_named() -> None:
               aten.rsub.Scalar, aten.zeros.default]
     assert all(a is b for a, b in zip(seen, wanted, strict=True))
     assert aten.gt.Scalar(x, 0).all() and aten.gt.Scalar.overloadpacket is aten.gt
+
+
+def test_modes_are_opened_and_closed_by_hand() -> None:
+    dispatch = importlib.import_module("adjoint.utils._python_dispatch")
+    seen: list[Any] = []
+
+    def state() -> tuple[int, bool]:
+        return dispatch._len_torch_dispatch_stack(), dispatch.is_in_torch_dispatch_mode()
+
+    class Note(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (),
+                               kwargs: Any = None) -> Any:
+            seen.append((str(func), state()))
+            return func(*args, **(kwargs or {}))
+    mode, x = Note(), ad.ones(1)
+    assert state() == (0, False)
+    with mode:
+        assert state() == (1, True)
+        with dispatch._pop_mode_temporarily() as closed:
+            assert closed is mode and state() == (0, False)
+            x.exp()
+        x.neg()
+    dispatch._push_mode(mode)
+    x.sin()
+    assert dispatch._pop_mode() is mode and state() == (0, False)
+    x.cos()
+    assert seen == [("aten.neg.default", (0, True)), ("aten.sin.default", (0, True))]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,6 +36,8 @@ _SIZED = ("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "n
 # (name, number of arguments, 0 for any other) -> PyTorch's overload
 _FORMS = {("empty", 0): "memory_format", ("randint", 3): "low", ("arange", 2): "start",
           ("arange", 3): "start_step"}
+
+_entered: ContextVar[int] = ContextVar("adjoint_dispatch_modes_entered", default=0)
 
 
 class _Factories(overrides.TorchFunctionMode):
@@ -77,10 +80,12 @@ class TorchDispatchMode:
         held = watchers.push(watchers.modes, self)
         factories = MODES.set((*MODES.get(), _Factories()))
         self._held.append((held, factories))
+        _entered.set(_entered.get() + 1)
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None,
                  traceback: TracebackType | None) -> None:
+        _entered.set(_entered.get() - 1)
         held, factories = self._held.pop()
         MODES.reset(factories)
         watchers.pop(held)
@@ -123,6 +128,38 @@ def _get_current_dispatch_mode_stack() -> list[Any]:
     return list(watchers.modes.get())
 
 
+def _len_torch_dispatch_stack() -> int:
+    """How many modes would be asked about an op now."""
+    return len(watchers.modes.get())
+
+
+def is_in_torch_dispatch_mode(include_infra_modes: bool = True) -> bool:
+    """True within a mode, and while the outermost answers."""
+    return _entered.get() > 0
+
+
+def _push_mode(mode: TorchDispatchMode) -> None:
+    """Open a mode until `_pop_mode`."""
+    mode.__enter__()
+
+
+def _pop_mode() -> Any:
+    """Close the innermost mode; gives it."""
+    mode = watchers.modes.get()[-1]
+    mode.__exit__(None, None, None)
+    return mode
+
+
+@contextmanager
+def _pop_mode_temporarily() -> Iterator[Any]:
+    """The innermost mode is not asked within; gives it."""
+    mode = _pop_mode()
+    try:
+        yield mode
+    finally:
+        _push_mode(mode)
+
+
 def is_traceable_wrapper_subclass(t: Any) -> bool:
     """True for a tensor that says which tensors it holds: its class has `__tensor_flatten__` and
     `__tensor_unflatten__`.
@@ -157,7 +194,7 @@ def return_and_correct_aliasing(func: Any, args: Any, kwargs: Any, out: Any) -> 
     return target if func._schema.is_mutable and asks(target) else out
 
 
-__all__ = ["BaseTorchDispatchMode", "TorchDispatchMode", "is_traceable_wrapper_subclass",
-           "is_traceable_wrapper_subclass_type", "return_and_correct_aliasing",
-           "transform_subclass"]
+__all__ = ["BaseTorchDispatchMode", "TorchDispatchMode", "is_in_torch_dispatch_mode",
+           "is_traceable_wrapper_subclass", "is_traceable_wrapper_subclass_type",
+           "return_and_correct_aliasing", "transform_subclass"]
 __getattr__ = missing("adjoint.utils._python_dispatch")
