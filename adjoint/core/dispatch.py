@@ -242,13 +242,17 @@ class Named:
 def in_place(op: Op, overload: str = "") -> Named:
     """The in-place form of a record; the same object each time."""
     overload = overload or OVERLOAD_OF.get(op.name, "default")
-    if (op.name, overload) in _in_place:
+    shared = OPS.get(op.name) is op             # not a record of one call
+    if shared and (op.name, overload) in _in_place:
         made: Named = _in_place[op.name, overload]
         return made
 
     def run(target: Any, *others: Any, **attrs: Any) -> Any:
         return writing.inplace(op, target, others, attrs)
-    return _in_place.setdefault((op.name, overload), Named(f"{op.name}_", run, overload))
+    made = Named(f"{op.name}_", run, overload)
+    if shared:
+        _in_place[op.name, overload] = made
+    return made
 
 
 def write(op: Op, target: Any, args: list[Any], attrs: Mapping[str, Any], label: str) -> Any:
