@@ -10,7 +10,7 @@ from helpers_engine import const, exact, leaf, only_ours, randoms, saved_by, val
 
 import adjoint as ad
 from adjoint.core.modes import Observer, watchers
-from adjoint.utils.checkpoint import checkpoint, checkpoint_sequential
+from adjoint.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 grad = ad.autograd.grad
 
@@ -413,3 +413,21 @@ def test_options_that_are_not_there() -> None:
     with pytest.raises(ValueError, match="Unexpected keyword arguments: detail"):
         ad.utils.checkpoint.checkpoint_sequential([ad.sin, ad.cos], 2, x, use_reentrant=False,
                                                   detail=1)
+
+
+@pytest.mark.parametrize(("inside", "told", "logs"), [
+    (None, False, False), (None, True, True), (True, False, True), (False, True, False)])
+def test_debug_tells_what_was_saved_both_times(inside, told, logs):
+    again = iter([lambda x: x.sin() * x, lambda x: x.sin()[:1].exp() * x.cos()[:1]])
+    with ad.utils.checkpoint.set_checkpoint_debug_enabled(inside):
+        y = checkpoint(lambda x: next(again)(x), ad.ones(2, requires_grad=True),
+                       use_reentrant=False, debug=told)
+    with pytest.raises(CheckpointError) as error:
+        y.sum().backward()
+    text = str(error.value)
+    assert ("dumping logs of latest computation" in text) is logs
+    if logs:
+        forward, recomputed = text.split("Saved during recomputation:")
+        assert "Saved in the original forward:\n  0: float32[2] by SinBackward0 at" in forward
+        assert "ExpBackward0" in recomputed and "ExpBackward0" not in forward
+        assert "metadata" in str(error.value.__cause__)

@@ -383,3 +383,21 @@ def test_second_order_asks_no_node_about_hooks_that_are_not_there(
     assert visited == ["MmBackward0"]
     for a, b in zip(plain, hooked, strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+def test_the_layout_of_gradients_is_that_of_the_leaf_unless_told() -> None:
+    def strides() -> Any:
+        p = ad.ones(2, 3, 4).permute(2, 0, 1).requires_grad_()
+        (p * ad.ones(4, 2, 3)).sum().backward()
+        return p.grad.stride()
+
+    policy = ad.autograd.enforce_grad_layout_policy
+    assert strides() == (1, 12, 4)
+    with policy(False):
+        assert strides() == (6, 3, 1)
+    assert strides() == (1, 12, 4)
+    assert policy(False)(strides)() == (6, 3, 1) and strides() == (1, 12, 4)
+    policy(False)
+    assert strides() == (6, 3, 1)
+    policy(True)
+    assert strides() == (1, 12, 4)

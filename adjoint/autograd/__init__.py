@@ -20,6 +20,7 @@ from adjoint.autograd.modes import (
 )
 from adjoint.autograd.modes import (
     enable_grad,
+    enforce_grad_layout_policy,
     inference_mode,
     is_grad_enabled,
     is_inference_mode_enabled,
@@ -42,8 +43,9 @@ def __getattr__(name: str) -> _Any:
     return _missing(name)
 
 
-__all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "grad",
-           "gradcheck", "gradgradcheck", "graph", "inference_mode",
-           "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
-           "is_inference_mode_enabled", "is_multithreading_enabled", "is_view_replay_enabled",
-           "no_grad", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled"]
+__all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad",
+           "enforce_grad_layout_policy", "function", "grad", "gradcheck", "gradgradcheck", "graph",
+           "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled",
+           "is_grad_enabled", "is_inference_mode_enabled", "is_multithreading_enabled",
+           "is_view_replay_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+           "set_multithreading_enabled"]

@@ -47,6 +47,7 @@ class _Frame:
 
     def __init__(self, run: Callable[[], Any], early_stop: bool, check: str) -> None:
         self.run, self.early_stop, self.check = run, early_stop, check
+        self.again: list[tuple[Any, str, Any, int]] | None = None    # `seen` of the recomputation
         self.holders: list[weakref.ref[_Holder]] = []
         self.seen: list[tuple[Any, str, Any, int]] = []      # aval, node name, code, lasti
         self.values: dict[int, Any] = {}
@@ -63,6 +64,8 @@ class _Frame:
     def recompute(self) -> None:
         """Run the region again and collect its residuals."""
         self.values.clear()
+        if self.again is not None:
+            self.again.clear()
         collect = _Collect(self)
         try:
             with enable_grad(), inside(self.place), collect:
@@ -95,6 +98,8 @@ class _Collect(saved_tensors_hooks):
     def pack(self, saved: Any, node: Any) -> Any:
         frame, i = self.frame, self.count
         self.count += 1
+        if frame.again is not None:
+            frame.again.append(frame.metadata(node, saved))
         if i < len(frame.seen):
             _compare(frame, i, frame.metadata(node, saved))
             if frame.holders[i]() is not None:
@@ -141,6 +146,19 @@ def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
         "  the region must do the same work when it is run again")
 
 
+def _logs(frame: _Frame) -> str:
+    """What `debug` shows beside the error: everything that was saved, both times."""
+    def listed(title: str, saved: Sequence[tuple[Any, str, Any, int]]) -> str:
+        return "\n".join([title, *(
+            f"  {i}: {aval} by {name} at {provenance.locate(code, at)}"
+            for i, (aval, name, code, at) in enumerate(saved))])
+    return "\n".join((
+        "An error happened while unpacking tensors; dumping logs of latest computation because "
+        "you passed `debug=True` to `torch.utils.checkpoint.checkpoint()`.",
+        listed("Saved in the original forward:", frame.seen),
+        listed("Saved during recomputation:", frame.again or ())))
+
+
 class _Pack(saved_tensors_hooks):
     """Hooks of the forward: placeholders in place of residuals."""
 
@@ -159,7 +177,12 @@ class _Pack(saved_tensors_hooks):
         holder = packed.value
         frame = holder.frame
         if holder.index not in frame.values:
-            frame.recompute()
+            try:
+                frame.recompute()
+            except CheckpointError as error:
+                if frame.again is None:
+                    raise
+                raise CheckpointError(_logs(frame)) from error
         if holder.index not in frame.values:
             raise CheckpointError("torch.utils.checkpoint: a residual of the region was not made "
                                   "again by its recomputation")
@@ -238,7 +261,7 @@ def _born(t: Any) -> int:
     return born(t._edge) if t._rg and t._edge is not None and not t.level else int(t._born)
 
 
-_options = {"early_stop": True}
+_options: dict[str, Any] = {"early_stop": True, "debug": None}
 
 
 @contextlib.contextmanager
@@ -249,6 +272,22 @@ def set_checkpoint_early_stop(enable: bool) -> Any:
         yield
     finally:
         _options["early_stop"] = held
+
+
+@contextlib.contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
+    """Inside, `checkpoint` takes this for its `debug`, whatever it is told; None: what it is told.
+
+    >>> import adjoint as ad
+    >>> x = ad.ones(3, requires_grad=True)
+    >>> with ad.utils.checkpoint.set_checkpoint_debug_enabled(True):
+    ...     y = ad.utils.checkpoint.checkpoint(ad.exp, x, use_reentrant=False)
+    """
+    held, _options["debug"] = _options["debug"], enabled
+    try:
+        yield
+    finally:
+        _options["debug"] = held
 
 
 def noop_context_fn() -> tuple[Any, Any]:
@@ -297,6 +336,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
 
     preserve_rng_state  draw the same random numbers again (dropout)
     determinism_check   "default": shapes and dtypes of residuals are compared; "none"
+    debug               an error says all that was saved, in the forward and when it ran again
     context_fn          () -> (context of forward, context of recomputation)
     Inside of transforms, and around them, it is the same: a vmap or jvp that has ended goes on
     while the function runs again.
@@ -331,6 +371,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
             return again(*held.get(), **kwargs)
 
     frame = _Frame(run, early_stop and _options["early_stop"], determinism_check)
+    if debug if _options["debug"] is None else _options["debug"]:
+        frame.again = []
     with _Pack(frame), forward_context:
         return function(*args, **kwargs)
 

@@ -11,6 +11,7 @@ import numpy as np
 from adjoint.autograd import graph
 from adjoint.autograd.late import adding
 from adjoint.base.aval import MetaArray
+from adjoint.core.modes import GRAD_LAYOUT
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
 from adjoint.ops.accelerate import plus
@@ -45,7 +46,8 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
 def _store(leaf: Tensor, ct: Any) -> None:
     have = leaf._grad
     if have is None:
-        leaf._grad = wrap(own(ct, 4) if in_order(leaf.array) else laid_as(leaf.array, ct))
+        leaf._grad = wrap(own(ct, 4) if in_order(leaf.array) or not GRAD_LAYOUT.get()
+                          else laid_as(leaf.array, ct))
     elif have._rg or have.is_sparse:
         leaf._grad = have.detach() + wrap(ct)
     else:

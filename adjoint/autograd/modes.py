@@ -227,6 +227,10 @@ class set_multithreading_enabled(_Mode):
         super().__exit__(*exc)
         self.setting.set(self.before)
 
+    def __call__(self, function: F) -> F:
+        self.setting.set(self.before)              # a decorator changes nothing where it stands
+        return super().__call__(function)
+
     def clone(self) -> Any:
         return type(self)(self.mode)
 
@@ -236,6 +240,22 @@ class _force_original_view_tracking(set_multithreading_enabled):
     by one that shows its place."""
 
     setting = modes.VIEW_REPLAY
+
+
+class enforce_grad_layout_policy(set_multithreading_enabled):
+    """Whether the gradient of a leaf that is not in C order is laid out in memory as the leaf
+    (default True), which spares optimizers time; else it is in C order. A function, a context
+    manager and a decorator.
+
+    >>> import adjoint as ad
+    >>> x = ad.ones(2, 3).t().requires_grad_()
+    >>> with ad.autograd.enforce_grad_layout_policy(False):
+    ...     (x * ad.ones(3, 2)).sum().backward()
+    >>> x.stride(), x.grad.stride()
+    ((1, 3), (2, 1))
+    """
+
+    setting = modes.GRAD_LAYOUT
 
 
 class _unsafe_preserve_version_counter:

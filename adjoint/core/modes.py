@@ -22,7 +22,9 @@ TOLD = 16       # beside WATCH: whoever watches is content to be told of what ma
 
 STATE: ContextVar[int] = ContextVar("adjoint_state", default=GRAD)
 state = STATE.get
-# whether views of a base that was written to are made again by their own ops
+# whether a gradient is laid out as its leaf; whether views of a base that was written to are made
+# again by their own ops
+GRAD_LAYOUT: ContextVar[bool] = ContextVar("adjoint_grad_layout", default=True)
 VIEW_REPLAY: ContextVar[bool] = ContextVar("adjoint_view_replay", default=False)
 
 

@@ -6,6 +6,7 @@ from adjoint.autograd.checkpoint import (
     checkpoint,
     checkpoint_sequential,
     noop_context_fn,
+    set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
 from adjoint.autograd.selective import (
@@ -30,4 +31,4 @@ def set_device_states(devices: Any, states: Any, *, device_type: Any = None) -> 
 __all__ = ["CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "auto",
            "checkpoint", "checkpoint_chain", "checkpoint_name", "checkpoint_sequential",
            "create_selective_checkpoint_contexts", "get_device_states", "noop_context_fn",
-           "set_checkpoint_early_stop", "set_device_states"]
+           "set_checkpoint_debug_enabled", "set_checkpoint_early_stop", "set_device_states"]
