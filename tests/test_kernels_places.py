@@ -146,12 +146,14 @@ def test_what_is_refused_leaves_everything_as_it_was() -> None:
     assert (x == 1).all() and (fixed == 1).all()
 
 
-def test_a_tensor_is_added_to_itself() -> None:
+def test_a_tensor_is_not_added_to_itself_place_by_place() -> None:
+    """`scatter_add_` refuses its own target, as in PyTorch; `index_add_` reads it first."""
     x = ad.tensor([[1.0, 2.0], [3.0, 4.0]])
     x.index_add_(0, ad.tensor([1, 1]), x)
     assert x.tolist() == [[1.0, 2.0], [7.0, 10.0]]
-    x.scatter_add_(0, ad.tensor([[1, 0], [1, 1]]), x)
-    assert x.tolist() == [[1.0, 4.0], [15.0, 20.0]]
+    with pytest.raises(RuntimeError, match="refer to a single memory location"):
+        x.scatter_add_(0, ad.tensor([[1, 0], [1, 1]]), x)
+    assert x.tolist() == [[1.0, 2.0], [7.0, 10.0]]
 
 
 def test_nothing_leaks() -> None:

@@ -356,7 +356,8 @@ def setitem(input: Any, index: Any, v: Any) -> None:
     if not parsed.dims:
         if not isinstance(v, NUMBER):
             v = _fitted(v, sliced_shape(tuple(input.shape), parsed.basic))
-            if len(v.shape) and getattr(v, "_cell", None) is not None and v._cell is input._cell:
+            if len(v.shape) and getattr(v, "_cell", None) is not None \
+                    and v._cell is input._cell and type(input.array) is np.ndarray:
                 writes.refuse_overlap(wrap(input.array[(*parsed.basic, ...)]), v)
         inplace(slice_put_op.op, input, (v,), {"index": parsed.basic}, name="copy_")
         return
