@@ -318,7 +318,7 @@ def test_functional_call_ties_weights() -> None:
     with pytest.raises(ValueError, match="multiple values for keys"):
         ad.func.functional_call(net, {**new, "1.weight": ad.zeros(2, 2)}, (x,))
     assert ad.func.functional_call(net, new, (x,), strict=True).tolist() == [[4.0, 4.0]]
-    with pytest.raises(RuntimeError, match=r"Missing key\(s\): '1.weight'"):
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\): '1.weight'\."):
         ad.func.functional_call(net, new, (x,), tie_weights=False, strict=True)
 
 
