@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
+from adjoint.func.rules import Rule, call_rule
 from adjoint.jax._array import as_array, convert, joined, make
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T
@@ -75,7 +76,8 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
     """Values rounded to so many bits of the mantissa, halves to even; what is below the smallest
-    normal number of so many bits of the exponent is 0, what is above the largest is infinite."""
+    normal number of so many bits of the exponent is 0, what is above the largest is infinite. So
+    are tangents and cotangents."""
     x = as_array(operand)
     if exponent_bits < 1 or mantissa_bits < 0:
         raise ValueError("reduce_precision: exponent_bits must be positive and mantissa_bits not "
@@ -83,16 +85,26 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> An
     if not is_inexact(x.dtype):
         raise TypeError(f"reduce_precision does not accept dtype {x.dtype.name}. Accepted dtypes "
                         "are subtypes of floating.")
+
+    def rounded(t: Any) -> Any:
+        return None if t is None else call_rule(rule, (t,))[0]
+    rule = Rule(lambda t: (_rounded(t, exponent_bits, mantissa_bits),),
+                lambda primals, tangents: (rounded(tangents[0]),),
+                lambda primals, cts: (rounded(cts[0]),))
+    return make(rounded(x.tensor), x.weak_type)
+
+
+def _rounded(given: Any, exponent_bits: int, mantissa_bits: int) -> Any:
     bias = 2 ** (exponent_bits - 1) - 1
-    t = x.tensor.to(np.dtype(np.float64))
-    part, exponent = T["frexp"](t.detach())
+    t = given.to(np.dtype(np.float64))
+    part, exponent = T["frexp"](t)
     step = T["ldexp"](T["ones_like"](part), T["clamp"](exponent - 1 - mantissa_bits, -1000, 1000))
-    y = t + (T["round"](t / step) * step - t).detach()
+    y = T["round"](t / step) * step
     y = T["where"](T["isfinite"](t) & (t != 0), y, t)
-    sign = T["copysign"](T["ones_like"](part), t.detach())
+    sign = T["copysign"](T["ones_like"](part), t)
     y = T["where"](abs(y) >= 2.0 ** min(bias + 1, 1023), sign * math.inf, y)
     y = T["where"](abs(y) < 2.0 ** max(1 - bias, -1074), sign * 0.0, y)
-    return make(T["where"](T["isnan"](t), t, y).to(x.dtype), x.weak_type)
+    return T["where"](T["isnan"](t), t, y).to(given.dtype)
 
 
 NAMES = {f.__name__: f for f in (DotDimensionNumbers, dot_general, dot, batch_matmul,

@@ -20,6 +20,7 @@ from adjoint.jax._array import (
     pair_of,
 )
 from adjoint.jax._dtypes import ScalarType, as_dtype, canonical, default_dtype
+from adjoint.jax._flat import is_key
 from adjoint.jax._table import T, is_weak, named
 from adjoint.jax._trace import RUN
 
@@ -159,6 +160,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
 def _like(name: str, value: Any) -> Any:
     def run(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
             out_sharding: Any = None) -> Any:
+        if is_key(a) and dtype is None:                  # keys, all the words of which are that
+            return a.like(full((*(a.shape if shape is None else _shape(shape)), a.dtype.words),
+                               value, "uint32"))
+        a = ShapeDtypeStruct(a.shape, default_dtype("float")) if is_key(a) else a
         if isinstance(a, ShapeDtypeStruct):
             return make(wrap(np.full(a.shape if shape is None else _shape(shape), value,
                                      asked(dtype, name) or a.dtype)))

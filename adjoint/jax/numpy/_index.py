@@ -80,6 +80,36 @@ def _simple(i: Any) -> Any:
     return int(value) if value.ndim == 0 and value.dtype.kind != "b" else value
 
 
+def _is_truth(i: Any) -> bool:
+    return isinstance(i, (bool, np.bool_)) or (
+        isinstance(i, (Array, np.ndarray)) and i.dtype.kind == "b" and not i.ndim)
+
+
+def _truths(at: Any, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """The index and the shape with an axis of one element for each of the numbers True and False:
+    they are indices into it. True alone needs none (`_expanded` makes it a new axis)."""
+    entries = _entries(at)
+    if not any([_is_truth(i) for i in entries]):
+        return at, shape
+    simple = [_simple(i) for i in entries]
+    truths = [_is_truth(i) for i in simple]
+    if all([t or v is None or v is Ellipsis or isinstance(v, slice)
+            for v, t in zip(simple, truths, strict=True)]) and all([
+                bool(v) for v, t in zip(simple, truths, strict=True) if t]):
+        return at, shape
+    taken = [0 if v is None or v is Ellipsis or t else v.ndim if isinstance(v, np.ndarray)
+             and v.dtype.kind == "b" else 1 for v, t in zip(simple, truths, strict=True)]
+    room, axis = max(len(shape) - sum(taken), 0), 0
+    out: list[Any] = []
+    to: list[int] = []
+    for i, v, t, n in zip(entries, simple, truths, taken, strict=True):
+        n = room if v is Ellipsis else n
+        to += [1] if t else shape[axis:axis + n]
+        out.append(np.zeros(int(v), np.int64) if t else i)
+        axis += n
+    return tuple(out), (*to, *shape[axis:])
+
+
 def _expanded(at: Any, shape: tuple[int, ...]) -> list[Any]:
     """Entries that name every axis: masks as indices, Ellipsis as slices."""
     found: list[Any] = []
@@ -102,6 +132,12 @@ def _expanded(at: Any, shape: tuple[int, ...]) -> list[Any]:
     dots = [k for k, i in enumerate(found) if i is Ellipsis]
     if len(dots) > 1:
         raise IndexError("an index can only have a single ellipsis ('...'), got " + repr(at))
+    shapes = [tuple(i.shape) for i in found if isinstance(i, (np.ndarray, Tensor))]
+    if len(set(shapes)) > 1:
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise ValueError(f"Incompatible shapes for broadcasting: shapes={shapes}") from None
     rest = [slice(None)] * (len(shape) - taken)
     if dots:
         return found[:dots[0]] + rest + found[dots[0] + 1:]
@@ -183,8 +219,12 @@ def _first_index_axis(entries: list[Any]) -> int:
 def getitem(x: Any, at: Any) -> Any:
     """`x[at]`."""
     a = as_array(x)
-    entries = _expanded(at, a.shape) if not isinstance(at, int) or isinstance(at, bool) else [
-        at, *[slice(None)] * (a.ndim - 1)]
+    if isinstance(at, int) and not isinstance(at, bool):
+        entries = [at, *[slice(None)] * (a.ndim - 1)]
+    else:
+        at, shape = _truths(at, a.shape)
+        a = a if len(shape) == a.ndim else a.reshape(shape)
+        entries = _expanded(at, a.shape)
     if a.ndim == 0 and isinstance(at, int) and not isinstance(at, bool):
         raise IndexError("Too many indices: array is 0-dimensional, but 1 were indexed")
     found = make(take_at(a.tensor, entries), a.weak_type)
@@ -214,6 +254,7 @@ METHODS["__getitem__"] = getitem
 # ------------------------------------------------------------------ positions of elements
 def positions(shape: tuple[int, ...], at: Any) -> tuple[Any, bool]:
     """(places of the elements of x[at] in x.ravel(), are some dropped); those are at the end."""
+    at, shape = _truths(at, shape)
     entries = _expanded(at, shape)
     size, axis, bounded, room = math.prod(shape), 0, [], []
     for i in entries:
