@@ -555,3 +555,24 @@ def test_counts_that_are_not_whole_have_no_probability() -> None:
     assert poisson.pmf(k, mu)[2] == 0.0 and poisson.logpmf(k, mu)[2] == -np.inf
     g = hips.grad(lambda m: anp.sum(poisson.pmf(k, m)))(mu)
     assert g[2] == 0.0 and (g[:2] != 0).all()
+
+
+@pytest.mark.parametrize("name", ["gamma", "rgamma", "psi", "digamma"])
+def test_gamma_functions_of_complex_numbers(name: str) -> None:
+    """Values, and the derivatives that HIPS autograd has: not those of digamma."""
+    autograd = pytest.importorskip("autograd")
+    theirs = importlib.import_module("autograd.scipy.special")
+    ours, top, z = OURS.names["sp"], OURS.top, POINTS["C"]
+    np.testing.assert_allclose(getattr(ours, name)(z), getattr(theirs, name)(z), rtol=1e-12)
+    def slope(m: Any, f: Any) -> Any:
+        return m.holomorphic_grad(lambda x: m.numpy.sum(f(x)))(z)
+    numpy = importlib.import_module("autograd.numpy")
+    theirs_top = SimpleNamespace(holomorphic_grad=autograd.holomorphic_grad, numpy=numpy)
+    ours_top = SimpleNamespace(holomorphic_grad=top.holomorphic_grad, numpy=OURS.names["np"])
+    if name in ("gamma", "rgamma"):
+        want = slope(theirs_top, getattr(theirs, name))
+        np.testing.assert_allclose(slope(ours_top, getattr(ours, name)), want, rtol=1e-12)
+    else:
+        for m, f in ((theirs_top, theirs), (ours_top, ours)):
+            with pytest.raises(TypeError):
+                slope(m, getattr(f, name))

@@ -42,7 +42,7 @@ def _own(name: str, ours: str) -> F:
 
 
 erf, erfc, erfinv, expit, logit = (_own(n, n) for n in "erf erfc erfinv expit logit".split())
-i0, i1, gammaln, psi, digamma = (_own(n, n) for n in "i0 i1 gammaln psi digamma".split())
+i0, i1, gammaln = (_own(n, n) for n in "i0 i1 gammaln".split())
 i0e, i1e, ndtr, ndtri, log_ndtr = (_own(n, n) for n in "i0e i1e ndtr ndtri log_ndtr".split())
 xlogy, xlog1py, entr, zeta = (_own(n, n) for n in "xlogy xlog1py entr zeta".split())
 j0, j1, y0, y1 = (_own(n, f"bessel_{n}") for n in "j0 j1 y0 y1".split())
@@ -110,6 +110,18 @@ def _theirs(name: str, *slopes: Any) -> Any:
     return elementwise(name, run, *slopes)
 
 
+def _digamma(name: str) -> F:
+    """This package's function; of complex numbers SciPy's, of which polygamma refuses the slope."""
+    real, theirs = _own(name, "digamma"), _theirs(name, lambda y, x: polygamma(1, x))
+
+    def run(x: Any) -> Any:
+        return (theirs if _np.iscomplexobj(_getval(x)) else real)(x)
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"`scipy.special.{name}`."
+    return run
+
+
+psi, digamma = _digamma("psi"), _digamma("digamma")
 gamma = _theirs("gamma", lambda y, x: y * psi(x))
 rgamma = _theirs("rgamma", lambda y, x: -y * psi(x))
 gammasgn = _theirs("gammasgn", lambda y, x: _np.zeros(_np.shape(x)))
