@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import AutogradError
 from adjoint.core import modes
 from adjoint.core.inplace import TURNS, move_history, overlaps, replay, shadow_edge, shown
@@ -152,7 +153,7 @@ def _refresh(root: Tensor, kid: Any) -> None:
             kid._rg, kid.__class__ = True, OutdatedView
         return
     stand_in, steps = shadow_edge(root), kid._steps
-    if steps and steps[-1][0].name not in TURNS and type(root.array) is np.ndarray \
+    if steps and steps[-1][0].name not in TURNS and type(root.array) in (np.ndarray, MetaArray) \
             and kid.array.dtype == root.array.dtype and not overlaps(kid.array) \
             and not modes.VIEW_REPLAY.get():
         fresh = shown(stand_in, steps=steps)

@@ -247,6 +247,7 @@ def _read(x: Any, corners: list[Any], space: Shape) -> Any:
     inside: Any = None
     flat: Any = None
     for at, n in zip(corners, space, strict=True):
+        at = at.detach()                 # places have no gradient: what follows is not recorded
         here = logical_and(ge(at, 0.0), le(at, n - 1.0))
         inside = here if inside is None else logical_and(inside, here)
         safe = cast(where_op(here, at, 0.0), dtype=np.dtype(np.int64))
