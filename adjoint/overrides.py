@@ -142,6 +142,13 @@ def _install() -> None:
                                    if n in names})
 
 
+def _entered(name: str, f: Any) -> None:
+    """Have a function of a part that is loaded late ask as well."""
+    if isinstance(f, FunctionType) and name not in _UNASKED:
+        intercept.install(f, name not in _ONLY_MODES)
+        _names.cache_clear()
+
+
 def _everything() -> dict[str, dict[str, Any]]:
     """Where a function is found -> name -> function."""
     plain = {**FUNCTIONS, **{n: getattr(adjoint, n) for n in _QUESTIONS}}
@@ -341,6 +348,7 @@ def get_default_nowrap_functions() -> set[Any]:
 
 
 _install()
+FUNCTIONS.entered = METHODS.entered = _entered
 _like()
 importlib.import_module("adjoint.ops.aten_calls")   # records take PyTorch's names
 __all__ = ["BaseTorchFunctionMode", "DisableTorchFunction", "DisableTorchFunctionSubclass",

@@ -18,7 +18,7 @@ from adjoint.autograd import api
 from adjoint.autograd.late import duals
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray, address
-from adjoint.base.dtypes import is_inexact, of_numpy
+from adjoint.base.dtypes import is_inexact, native, of_numpy
 from adjoint.base.errors import (
     AutogradError,
     DTypeError,
@@ -503,7 +503,7 @@ def _copy_attributes(source: Tensor, target: Tensor, memo: dict[int, Any]) -> No
 def rebuild(kind: type[Tensor], array: Any, requires_grad: bool, extra: dict[str, Any]) -> Tensor:
     """What unpickling calls."""
     t: Tensor = object.__new__(kind)
-    t.array = array
+    t.array = native(array) if type(array) is np.ndarray else array
     t._edge = t._cell = None
     t._rg = requires_grad
     t.__dict__.update(extra)

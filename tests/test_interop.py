@@ -355,3 +355,16 @@ def test_estimator_in_scikit_learn():
     assert cross_val_score(make_pipeline(StandardScaler(), e), x, y, cv=3).mean() > 0.9
     search = GridSearchCV(e, {"lr": [1e-4, 0.05]}, cv=2).fit(x, y)
     assert search.best_params_ == {"lr": 0.05}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool", "complex64", "float16"])
+def test_what_was_pickled_has_numpys_own_dtype(dtype: str) -> None:
+    """Pickle makes dtype objects of its own, which results would inherit and kernels not know."""
+    array = pickle.loads(pickle.dumps(np.ones(3, dtype)))
+    own = np.dtype(dtype)
+    assert array.dtype == own and array.dtype is not own
+    shared = ad.from_numpy(array)
+    for t in (shared, ad.tensor(array), ad.as_tensor(array), pickle.loads(pickle.dumps(shared))):
+        assert t.array.dtype is own and t.tolist() == np.ones(3, dtype).tolist()
+    shared.zero_()
+    assert not array.any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -111,10 +112,13 @@ def test_every_overridable_function_asks_a_class() -> None:
             return "asked"
 
     silent = []
+    assert ad.fake_quantize_per_channel_affine      # of a module that is loaded late
     for owner, functions in overrides.get_overridable_functions().items():
         for f in functions:
             asked.clear()
-            if f(*[Anything()] * 3) != "asked" or len(asked) != 1:
+            wanted = [p for p in inspect.signature(f).parameters.values()
+                      if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+            if f(*[Anything()] * max(3, len(wanted))) != "asked" or len(asked) != 1:
                 silent.append((owner, f.__name__))
     assert not silent
     assert len(overrides.get_testing_overrides()) > 1000

@@ -144,6 +144,18 @@ def of_numpy(dtype: np.dtype[Any]) -> DType:
                          f"{', '.join(_OF_NAME)}") from None
 
 
+def native(array: Any) -> Any:
+    """The array, shown under NumPy's own dtype object if it comes with another of the same meaning,
+    as what was pickled does. Machine code compares dtypes by identity, and results inherit them.
+
+    >>> import pickle
+    >>> native(pickle.loads(pickle.dumps(np.zeros(2)))).dtype is np.dtype(float)
+    True
+    """
+    own = of_numpy(array.dtype).dtype
+    return array if array.dtype is own or array.dtype != own else array.view(own)
+
+
 _SCALAR_TYPES = {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long",
                  "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
                  "complex64": "ComplexFloat", "complex128": "ComplexDouble",

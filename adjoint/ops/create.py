@@ -13,6 +13,7 @@ from adjoint.base.dtypes import (
     default_of,
     fitting,
     is_inexact,
+    native,
     of_numpy,
     promote_dtypes,
     to_numpy,
@@ -113,7 +114,7 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
         array = np.asarray(data)
         of_numpy(array.dtype)
         room(array.shape)
-        return np.array(array, _dtype(dtype, array.dtype.newbyteorder("=")))
+        return native(np.array(array, _dtype(dtype, array.dtype.newbyteorder("="))))
     if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
         return _from_data(np.asarray(data), dtype)
     plain = _plain(data)
@@ -326,7 +327,7 @@ def from_numpy(array: Any) -> Tensor:
     if not array.dtype.isnative:
         raise DTypeError(f"from_numpy: byte order of {array.dtype} is foreign; use "
                          "array.astype(array.dtype.newbyteorder('='))")
-    t = wrap(array)
+    t = wrap(native(array))
     cell = share_cell(t)                 # what saves it from here on looks at its content first
     cell.exposed = cell.touched = True
     return t

@@ -46,6 +46,7 @@ class Names(dict[str, Callable[..., Any]]):
     def __init__(self, prefix: str) -> None:
         super().__init__()
         self.prefix = prefix
+        self.entered: Callable[[str, Any], None] | None = None    # told of what comes late
 
     def __setitem__(self, name: str, f: Callable[..., Any]) -> None:
         before = self.get(name)
@@ -54,6 +55,8 @@ class Names(dict[str, Callable[..., Any]]):
                 f"{self.prefix}{name} is registered already, by {_whose(before)}; {_whose(f)} may "
                 "take another name, or say that it replaces it: @public(..., replace=True)")
         super().__setitem__(name, f)
+        if self.entered is not None:
+            self.entered(name, f)
 
     def replace(self, name: str, f: Callable[..., Any]) -> None:
         """Enter `f` where another function stands."""
