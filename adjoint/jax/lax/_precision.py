@@ -37,9 +37,9 @@ _WORDS: dict[Any, Precision] = {
 class DotAlgorithm(NamedTuple):
     """The dtypes in which a product is computed."""
 
-    lhs_precision_type: Any
-    rhs_precision_type: Any
-    accumulation_type: Any
+    lhs_precision_type: object
+    rhs_precision_type: object
+    accumulation_type: object
     lhs_component_count: int = 1
     rhs_component_count: int = 1
     num_primitive_operations: int = 1
