@@ -137,9 +137,9 @@ def of_numpy(dtype: np.dtype[Any]) -> DType:
     except KeyError:
         if is_bfloat16(dtype):
             return bfloat16
-        native = dtype.newbyteorder("=")
-        if native in _OF_NUMPY:
-            return _OF_NUMPY[native]
+        ordered = dtype.newbyteorder("=")
+        if ordered in _OF_NUMPY:
+            return _OF_NUMPY[ordered]
         raise DTypeError(f"dtype {dtype} has no tensor type; accepted: "
                          f"{', '.join(_OF_NAME)}") from None
 

@@ -63,7 +63,8 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     for a in others if cell is not None and cell is not INFERENCE_CELL else ():
         if type(a) is Tensor and a._cell is cell:
             from adjoint.core import views
-            views.refuse_shared(op_, target, others)
+            views.refuse_shared(op_, target, others, position)
+            break
     if _copied(op_, target, args, attrs, label) \
             or _quickly(op_, target, args, attrs, label):
         return target
@@ -335,14 +336,18 @@ def share_output_cell(node: Any, target: Tensor) -> None:
         if type(s) is OutRef and s.index == 0 and cell is not None else s for s in node.saved)
 
 
+def reaches(array: Any) -> list[tuple[int, int]]:
+    """(bytes between neighbours, how many there are) of each axis with several, the least first."""
+    return sorted([(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1])
+
+
 def overlaps(array: Any, twice: bool = True) -> bool:
     """Whether elements of the array are one place in memory: those of an expanded one, and, with
     `twice`, those of windows that overlap."""
     if not isinstance(array, np.ndarray) or not array.size or array.flags.c_contiguous:
         return False
     reach = array.itemsize
-    for stride, n in sorted([(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
-                             if n > 1]):
+    for stride, n in reaches(array):
         if stride == 0 or stride < reach and twice:
             return True
         reach += stride * (n - 1)

@@ -72,6 +72,8 @@ class Op:
     prepare: Rule | None = None          # arrays -> arrays: promotion, before impl; not asked where
     #                                      all are float32 or all float64 (`kernels/bind_ir`)
     inplace: Rule | None = None          # (out_array, *arrays, **attrs): impl writing into out
+    apart: Mapping[str, bool] | None = None     # operand that is read while inplace writes -> may
+    #                                      it not share memory at all, or only not lie otherwise
     thrift: Rule | None = None           # operand -> what to keep in its place, or None
     scalar: Any = None                   # kernels.expr expression, for the pointwise family
     domain: Any = None                   # sample inputs for the law table: () -> [(args, attrs)]

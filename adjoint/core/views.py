@@ -9,10 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import MetaArray, address
 from adjoint.base.errors import AutogradError
 from adjoint.core import modes
-from adjoint.core.inplace import TURNS, move_history, overlaps, replay, shadow_edge, shown
+from adjoint.core.inplace import (
+    TURNS,
+    move_history,
+    overlaps,
+    reaches,
+    replay,
+    shadow_edge,
+    shown,
+)
 from adjoint.core.modes import GRAD, TOLD, WATCH, state
 from adjoint.core.op import Op
 from adjoint.core.tensor import AccumulateGrad, Port, Tensor
@@ -90,17 +98,16 @@ OutdatedView.__name__ = OutdatedView.__qualname__ = "Tensor"
 _SHARED = ("unsupported operation: some elements of the input tensor and the written-to tensor "
            "refer to a single memory location. Please clone() the tensor before performing the "
            "operation.")
-# records that read an operand while they write to places that indices name: also all of it
-_BY_PLACE = {"index_put", "scatter", "scatter_add"}
 
 
-def refuse_shared(op_: Op, target: Any, others: Sequence[Any]) -> None:
-    """Raise where an in-place op would read what it has written already, as PyTorch does."""
-    strict = op_.name in _BY_PLACE
-    if op_.name == "masked_fill":                # (its value is read before)
-        others = others[:1]
-    if strict or op_.elementwise or op_.name == "copy":
-        refuse_overlap(target, *others, whole=strict)
+def refuse_shared(op_: Op, target: Any, others: Sequence[Any], position: int) -> None:
+    """Raise where an in-place op would read what it has written already, as PyTorch does: operands
+    that its record keeps `apart`, or all of an elementwise op. The target is operand `position`."""
+    names = [*op_.operands[:position], *op_.operands[position + 1:]]
+    apart = dict.fromkeys(names, False) if op_.apart is None and op_.elementwise else op_.apart
+    for name, x in zip(names, others, strict=True):
+        if apart and name in apart:
+            refuse_overlap(target, x, whole=apart[name])
 
 
 def refuse_overlap(target: Any, *operands: Any, whole: bool = False) -> None:
@@ -115,19 +122,14 @@ def refuse_overlap(target: Any, *operands: Any, whole: bool = False) -> None:
         if not (its.ndim or mine.ndim and not whole) or not _dense(mine) or not _dense(its):
             continue
         if whole or mine.nbytes != its.nbytes or mine.strides != its.strides \
-                or _start(mine) != _start(its):
+                or address(mine) != address(its):
             raise AutogradError(_SHARED)
-
-
-def _start(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _dense(array: Any) -> bool:
     """Whether its elements lie side by side, each once."""
     expected = array.itemsize
-    for stride, n in sorted([(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
-                             if n > 1]):
+    for stride, n in reaches(array):
         if stride != expected:
             return False
         expected *= n

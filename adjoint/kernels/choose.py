@@ -56,6 +56,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import same_places
 from adjoint.kernels.expr import FUNCTIONS, Expr, compile_numpy, schedule, var
 
 Kernel = Callable[..., Any]
@@ -331,14 +332,10 @@ def store(op: Any, out: Any, arrays: Sequence[Any], attrs: dict[str, Any]) -> bo
         return False
     for a in arrays:
         if type(a) is not np.ndarray or a.dtype is not out.dtype or (
-                a is not out and a.ndim and np.may_share_memory(a, out) and not _same(a, out)):
+                a is not out and a.ndim and np.may_share_memory(a, out)
+                and not same_places(a, out)):
             return False
     return kernel(*arrays, out=(out,), **attrs) is not NotImplemented
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether both show the same places, element by element."""
-    return bool(a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data)
 
 
 def down(name: str, params: Sequence[str], expr: Expr) -> Kernel:

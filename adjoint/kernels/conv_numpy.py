@@ -161,6 +161,12 @@ def compute_dtype(*arrays: Array) -> np.dtype[Any]:
     return kind if kind is not None else np.result_type(*arrays)
 
 
+def aside(table: Array) -> Array:
+    """A table in memory that is not NumPy's, where it would count as the user's: it outlives the
+    call that makes it."""
+    return np.frombuffer(table.tobytes(), table.dtype).reshape(table.shape)
+
+
 def pad_space(x: Array, spec: ConvSpec, dtype: np.dtype[Any], fill: float = 0) -> Array:
     """`x` with its spatial dimensions padded by `fill`; `x` itself if there is nothing to do."""
     if not any(spec.lo) and not any(spec.hi):

@@ -8,7 +8,6 @@ maximum and the treatment of nan follow PyTorch: a nan wins, ties go to the firs
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .conv_numpy import Array, Spatial, per_dim
+from .conv_numpy import Array, Spatial, aside, per_dim
 
 Slices = tuple[slice, ...]
 _KNOWN = 256            # geometries that are remembered: programs have few, and call them often
@@ -108,15 +107,11 @@ def _known_sizes(
 
 def _kept(make: Any) -> Any:
     """`make(*geometry)`, an array with an element per window, `geometry[1]` in number; what there
-    are few of is remembered, in memory that is not NumPy's, where it would count as the user's."""
+    are few of is remembered."""
 
     @functools.lru_cache(_KNOWN)
     def known(*geometry: Any) -> Array:
-        made = make(*geometry)
-        memory = (ctypes.c_byte * made.nbytes).from_buffer_copy(made)
-        kept = np.frombuffer(memory, made.dtype).reshape(made.shape)
-        kept.flags.writeable = False
-        return kept
+        return aside(make(*geometry))
 
     @functools.wraps(make)
     def asked(*geometry: Any) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import conv_depth, conv_few, gemm, threads
 from .conv_ir import ARGS, ENTRY, INDEX, conv_module, conv_parts
-from .conv_numpy import Array, ConvSpec, conv_spec
+from .conv_numpy import Array, ConvSpec, aside, conv_spec
 from .gemm_emit import BYTES, FLOATS
 from .gemm_ir import GemmSpec, tile_for
 from .gemm_plan import address, blocking, compiled, machine, release, usable, workspace
@@ -120,11 +120,6 @@ def _vector_table(places: Array, lanes: int, pad_to: int, masks: bool) -> tuple[
     return table, padded
 
 
-def _aside(table: Array) -> Array:
-    """A table in memory that is not counted as arrays': it outlives the call that makes it."""
-    return np.frombuffer(table.tobytes(), table.dtype).reshape(table.shape)
-
-
 class _Plan:
     """One convolution of fixed shapes and strides, forward or gradient of the weight."""
 
@@ -138,7 +133,7 @@ class _Plan:
         image = _image(x, spec, weight)
         koff, columns = _rows_and_columns(spec, image.pitches, weight)
         vectors, poff = _vector_table(columns, tile.lanes, tile.nr, machine().masks)
-        self.koff, self.vectors, self.poff = _aside(koff), _aside(vectors), _aside(poff)
+        self.koff, self.vectors, self.poff = aside(koff), aside(vectors), aside(poff)
         filters, group = spec.filters // spec.groups, spec.channels // spec.groups
         m, n, k = filters, spec.positions, spec.depth
         if weight:
@@ -163,7 +158,7 @@ class _Plan:
         image_at = -(-(b_bytes + (panel + 4 * tile.lanes) * size) // 64) * 64 + 64
         work = -(-(image_at + image.count * size) // 64) * 64 + 192
         self.work_bytes = work * self.workers
-        self.offsets = _aside(self._offsets(x, left, out, spec, weight))
+        self.offsets = aside(self._offsets(x, left, out, spec, weight))
         lengths, strides = [1, 1, *spec.space][-3:], [0, 0, *x.strides[2:]][-3:]
         pitches = [0, 0, *image.pitches[1:]][-3:]
         per_part = -(-spec.batch // self.parts)

@@ -164,6 +164,7 @@ def _copy_inplace(out: Any, x: Any, src: Any, /) -> None:
 
 copy_op = op(
     "copy", show="{src}", impl=_copy_impl, infer=lambda x, src: x, inplace=_copy_inplace,
+    apart={"src": False},
     vjp={"x": lambda ct, x_aval: zeros_of(x_aval), "src": lambda ct: ct},
     jvp={"x": lambda t, x_aval: zeros_of(x_aval), "src": lambda t, x_aval: _copied(t, x_aval)},
     node="CopyBackwards",

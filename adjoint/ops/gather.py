@@ -344,6 +344,7 @@ def _zero(src: Aval) -> Any:
 
 scatter_op: Any = op(
     "scatter", impl=_scatter_impl(False), infer=_scatter_infer, inplace=_scatter_inplace(False),
+    apart={"index": True, "src": True},
     vjp={"x": lambda ct, index, *, dim: scatter_op(ct, index, 0.0, dim=dim),
          "src": lambda ct, index, src_aval, *, dim: _read_back(ct, index, src_aval, dim)},
     jvp={"x": lambda t, index, *, dim: scatter_op(t, index, 0.0, dim=dim),
@@ -351,6 +352,7 @@ scatter_op: Any = op(
     batch=_batch_scatter, why={"index": "which places were overwritten"})
 scatter_add_op: Any = op(
     "scatter_add", impl=_scatter_impl(True), infer=_scatter_infer, inplace=_scatter_inplace(True),
+    apart={"index": True, "src": True},
     vjp={"x": lambda ct: ct,
          "src": lambda ct, index, src_aval, *, dim: _read_back(ct, index, src_aval, dim)},
     jvp={"x": lambda t: t,

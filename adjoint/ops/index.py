@@ -469,7 +469,7 @@ def _batch_shown(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> 
 
 scatter_into.op.batch, shown.op.batch = _batch_scatter_into, _batch_shown
 index_put_op: Any = op(
-    "index_put", impl=_index_put_impl, inplace=_index_put_inplace,
+    "index_put", impl=_index_put_impl, inplace=_index_put_inplace, apart={"index": True, "v": True},
     infer=lambda x, index, v, *, dims, accumulate: Aval(x.shape, x.dtype),
     vjp={"x": lambda ct, index, *, dims, accumulate: _cleared(ct, index, dims, accumulate),
          "v": lambda ct, index, *, dims: index_op(ct, index, dims=dims)},
@@ -494,7 +494,7 @@ def _masked_fill_impl(x: Any, mask: Any, v: Any, /) -> Any:
 
 
 masked_fill_op: Any = op(
-    "masked_fill", impl=_masked_fill_impl, inplace=_masked_fill_inplace,
+    "masked_fill", impl=_masked_fill_impl, inplace=_masked_fill_inplace, apart={"mask": False},
     infer=lambda x, mask, v: Aval(broadcast_shapes("masked_fill", x, mask), x.dtype),
     vjp={"x": lambda ct, mask: masked_fill_op(ct, mask, 0.0),
          "v": lambda ct, mask: where_op(mask, ct, 0.0)},
