@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from adjoint.autograd import api
-from adjoint.autograd.late import duals
+from adjoint.autograd.late import duals, leaf_dtypes
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray, address
 from adjoint.base.dtypes import is_inexact, native, of_numpy
@@ -107,7 +107,7 @@ def _set_data(self: Tensor, new: Tensor) -> None:
         self._cell.touched = True
         self._cell.what = "assignment to .data"
     if type(self._edge) is AccumulateGrad:
-        self._edge.shape, self._edge.dtype = self.array.shape, self.array.dtype
+        self._edge.follow(self.array)
 
 
 Tensor.grad = property(_get_grad, _set_grad, _del_grad)
@@ -319,6 +319,8 @@ _SURFACE: dict[str, Any] = {
                      doc="The imaginary part of a complex tensor: a view."),
     "get_device": get_device, "is_inference": is_inference, "is_signed": is_signed,
     "is_pinned": is_pinned, "share_memory_": share_memory_, "is_shared": is_shared,
+    "grad_dtype": property(lambda self: leaf_dtypes().of(self), lambda self, dtype: leaf_dtypes(
+        ).choose(self, dtype), doc="Dtype of the gradient of this leaf; None: any."),
     "_is_view": lambda self: self._base is not None,
     "_post_accumulate_grad_hooks": property(
         lambda self: getattr(self._edge, "_accumulated", None), doc="They, by number, or None."),

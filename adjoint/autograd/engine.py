@@ -43,6 +43,7 @@ class Backward:
     mark: Any = None             # stands for the residuals that this walk releases
     ends: Any = frozenset()      # captured nodes below which nothing is asked for
     masks: Any = None              # of branches that a choice did not take, once there is a choice
+    typed = False                # a leaf's gradient has another dtype than the leaf
     targets: Any = frozenset()   # what `reaches` has looked up
     waiting: Any = ()            # gradients of leaves that are stored when nobody else holds them
 
@@ -73,6 +74,8 @@ class Backward:
         _, arrange = machine(0, LARGE, WHOLE)
         (arrange or _reached)(order, ends, [r for r in dict.fromkeys(roots) if r not in ends])
         self.order, last = order, self.last
+        if AccumulateGrad.some_typed and any([leaf.typed for leaf in ends]):
+            self.special = self.typed = True
         for leaf, node in ends.items():          # (a leaf that is a root only: None)
             last.setdefault(node, []).append(leaf)
         for node, several in last.items():
@@ -248,8 +251,9 @@ class Backward:
         if not self.keep and node.saved is not None and (node.plan is None or node.plan.kept):
             node.saved = self.mark
         edges = node.edges
-        results = [None if c is None or e is None else fit(c, e)
-                   for c, e in zip(results, edges, strict=True)]
+        if plan is not None:                   # (a custom function fits what it returns)
+            results = [None if c is None or e is None else fit(c, e)
+                       for c, e in zip(results, edges, strict=True)]
         for observer in observers:
             observer.backward(node, ct, results)
         if node._post_hooks:
@@ -415,7 +419,7 @@ def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,
             for observer in observers:
                 observer.begin_walk(self)
             for edge, ct in roots:
-                self._add(edge, ct)
+                self._add(edge, fit(ct, edge) if self.typed else ct)
             self.run()
             if self.waiting:
                 adding().settle(self)

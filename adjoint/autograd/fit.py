@@ -54,7 +54,7 @@ def _converted(ct: Any, dtype: Any) -> Any:
 
 def fit_tensor(ct: Any, edge: Any) -> Any:
     """A cotangent that is a tensor, fitted by ops so that the graph goes on."""
-    array, shape, dtype = ct.array, tuple(edge.shape), np.dtype(edge.dtype or edge.plan.dtype)
+    array, shape, dtype = ct.array, tuple(edge.shape), edge.dtype or edge.plan.dtype
     if array.shape == shape and array.dtype is dtype and type(array) in (np.ndarray, LevelArray):
         return ct
     if ct.is_sparse and type(edge) is not AccumulateGrad:

@@ -19,6 +19,7 @@ import numpy as np
 
 from adjoint.autograd.fit import fit, fit_tensor
 from adjoint.autograd.graph import freed_message
+from adjoint.autograd.late import leaf_dtypes
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
@@ -216,7 +217,8 @@ class FunctionNode(WideNode):
                 raise DTypeError(f"expected Variable or None (got {type(r).__name__}) from "
                                  f"function {self.name()}, as its gradient at index {i}")
             try:
-                out.append(fit_tensor(r, e) if walk.create else fit(walk.unboxed(r), e))
+                fits = leaf_dtypes().taken if walk.typed else fit_tensor if walk.create else fit
+                out.append(fits(r if walk.create else walk.unboxed(r), e))
             except ShapeError:
                 raise ShapeError(
                     f"Function {self.name()} returned an invalid gradient at index {i} - got "

@@ -36,6 +36,12 @@ def duals() -> Any:
     return forward_ad
 
 
+def leaf_dtypes() -> Any:
+    """What gives gradients of leaves dtypes of their own."""
+    from adjoint.autograd import leaf_dtypes as found  # loaded by the first question for one
+    return found
+
+
 def drawing() -> Any:
     """What walks where a graph is built or values of a transform flow, and nobody looks on."""
     from adjoint.autograd import draw  # loaded by the first such backward

@@ -27,7 +27,7 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
     if leaf is None:
         return graph.gone(walk, node)
     if leaf.array.shape != ct.shape or leaf.array.dtype != getattr(ct, "array", ct).dtype:
-        node.shape, node.dtype = leaf.array.shape, leaf.array.dtype
+        node.follow(leaf.array)
     with _lock:
         if isinstance(ct, Tensor):
             have = leaf._grad

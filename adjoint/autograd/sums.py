@@ -23,8 +23,9 @@ _RUN = 1 << 18      # elements from which a pass that is saved is worth looking 
 
 def _shown(walk: Any, node: Any) -> bool:
     """Whether somebody wants to see the node's cotangents themselves."""
-    return (walk.create or walk.levels or bool(node._post_hooks) or walk.masks is not None or (
-        bool(state() & WATCH) and any([o.cotangents for o in watchers.observers.get()])))
+    return (walk.create or walk.levels or walk.typed or bool(node._post_hooks)
+            or walk.masks is not None or bool(state() & WATCH) and any([
+                o.cotangents for o in watchers.observers.get()]))
 
 
 def free(walk: Any, node: Any, ct: Any) -> bool:

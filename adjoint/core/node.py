@@ -366,12 +366,19 @@ class AccumulateGrad(GraphNode):
     _pre_hooks: HookDict | None = None
     _tensor_hooks: Any = None
     _accumulated: HookDict | None = None
+    typed = ""                     # `Tensor.grad_dtype` was set: "own", or "any" for None
+    some_typed = False             # of the class: there was such a leaf
     ended: Freed | None = None     # where the transform was called that made the leaf and is over
 
     def __init__(self, leaf: Tensor) -> None:
         self._leaf: Callable[[], Tensor | None] = weakref.ref(leaf)
-        self.shape = leaf.array.shape
-        self.dtype = leaf.array.dtype
+        self.follow(leaf.array)
+
+    def follow(self, array: Any) -> None:
+        """The leaf shows `array` now."""
+        self.shape = array.shape
+        if self.typed != "own":
+            self.dtype = array.dtype
 
     @property
     def variable(self) -> Tensor | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import DType, is_inexact, of_numpy
+from adjoint.base.dtypes import DType, cpp_type, is_inexact, of_numpy, scalar_type
 from adjoint.base.errors import AutogradError, NotSupported, ShapeError
 from adjoint.core.modes import GRAD, INFERENCE, WATCH, state, watchers
 from adjoint.core.node import AccumulateGrad as AccumulateGrad
@@ -578,15 +578,22 @@ def keep(t: Any, op_name: str = "") -> Any:
 
 def check_grad_shape(t: Tensor, grad: Any) -> None:
     """Raise where `grad` cannot be the gradient of `t`."""
+    e = t._edge
+    typed = e.typed if type(e) is AccumulateGrad else ""
+    want = e.dtype if typed else t.array.dtype
+    if grad.array.dtype != want and typed != "any":
+        raise AutogradError(
+            f"attempting to assign a gradient with dtype '{cpp_type(grad.array.dtype)}' to a tensor"
+            f" with grad_dtype '{scalar_type(want)}'. The gradient must match the tensor's "
+            "grad_dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype "
+            "attribute with a specific dtype, or None to allow any dtype. Set grad_dtype with "
+            "caution. Diverging the dtypes of a tensor and its gradient may break downstream "
+            "systems that assume they match.")
     if tuple(grad.array.shape) != tuple(t.array.shape):
         raise ShapeError(
             f"attempting to assign a gradient of size '{list(grad.array.shape)}' to a tensor of "
             f"size '{list(t.array.shape)}'. Please ensure that the gradient and the tensor are the "
             "same size")
-    if grad.array.dtype != t.array.dtype:
-        raise AutogradError(f"attempting to assign a gradient with dtype '{grad.dtype}' to a "
-                            f"tensor with dtype '{t.dtype}'. Please ensure that the gradient and "
-                            "the tensor have the same dtype")
     if type(grad.array) is not type(t.array) and grad.device != t.device:
         raise AutogradError(f"attempting to assign a gradient with device type '{grad.device}' to "
                             f"a tensor with device type '{t.device}'. Please ensure that the "
