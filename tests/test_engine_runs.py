@@ -13,7 +13,7 @@ from adjoint.autograd import runs, sums
 from adjoint.kernels import alloc, llvm
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
-SHAPE = (300, 300)
+SHAPE = (400, 400)
 Program = Callable[[Any, Any], Any]
 
 

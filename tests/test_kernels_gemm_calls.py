@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import Any
 
@@ -64,11 +65,35 @@ def test_sums_grow_in_place() -> None:
     np.testing.assert_allclose(column, want + (want - total), rtol=1e-4, atol=1e-4)
 
 
-def test_a_large_product_is_not_learnt() -> None:
+def test_a_large_product_gives_the_gil_back() -> None:
+    """Learnt as well; a thread that waits for the GIL gets it while one of them runs."""
+    a = normal(1, 1024, 300)
+    want = gemm.matmul(a, a.T)
     before = known(gemm_calls._PRODUCTS)
-    a = normal(1, 256, 256)
-    gemm_calls.product(a, a)
-    assert known(gemm_calls._PRODUCTS) == before
+    gemm_calls.product(a, a.T)
+    assert known(gemm_calls._PRODUCTS) == min(before + 1, gemm_calls._LAYOUTS)
+    seen: list[int] = []
+    stop = threading.Event()
+
+    def count() -> None:
+        while not stop.is_set():
+            seen.append(1)
+            stop.wait(0.0001)
+    other = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000.0)           # nobody is made to give the GIL up
+    try:
+        other.start()
+        for _ in range(1000):
+            got = gemm_calls.product(a, a.T)       # (a comparison would give the GIL back)
+            if len(seen) > 20:
+                break
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        other.join()
+    assert len(seen) > 20
+    np.testing.assert_array_equal(got, want)
 
 
 def test_the_number_of_threads_may_change() -> None:
@@ -85,15 +110,19 @@ def test_the_number_of_threads_may_change() -> None:
         threads.set_num_threads(count)
 
 
-def test_several_python_threads() -> None:
-    """One workspace serves all: the GIL is kept."""
-    pairs = [(normal(s, 40 + s, 300), normal(s + 9, 300, 50 + s)) for s in range(4)]
+@pytest.mark.parametrize("rows, rounds", [(40, 300), (400, 40)])
+def test_several_python_threads(rows: int, rounds: int) -> None:
+    """One workspace serves all while the GIL is kept; without it one at a time has it, and layouts
+    may be forgotten meanwhile."""
+    pairs = [(normal(s, rows + s, 300), normal(s + 9, 300, rows + 10 + s)) for s in range(4)]
     wants = [gemm.matmul(a, b) for a, b in pairs]
     wrong: list[int] = []
 
     def work(i: int) -> None:
         a, b = pairs[i]
-        for _ in range(300):
+        for j in range(rounds):
+            if i == j % 7 == 0:
+                gemm_calls._PRODUCTS.clear()
             if not np.array_equal(gemm_calls.product(a, b), wants[i]):
                 wrong.append(i)
     workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
@@ -106,8 +135,9 @@ def test_several_python_threads() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_after_a_fork() -> None:
-    a, b = normal(1, 128, 128), normal(2, 128, 128)
+@pytest.mark.parametrize("n", [128, 300])
+def test_after_a_fork(n: int) -> None:
+    a, b = normal(1, n, n), normal(2, n, n)
     want = gemm_calls.product(a, b)
     gemm_calls.product(a, b)
     child = os.fork()

@@ -33,7 +33,7 @@ ndarray = np.ndarray
 _current = threading.local()
 _sequence = attrgetter("seq")
 LARGE = 16384    # elements from which fan-in is summed into the first buffer
-WHOLE = 1 << 16  # elements from which a cotangent that nobody else holds gives its memory on
+WHOLE = 1 << 17  # elements from which a cotangent that nobody else holds gives its memory on
 
 
 class Backward:

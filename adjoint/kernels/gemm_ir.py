@@ -102,10 +102,13 @@ class Tile:
         return tuple(sorted({self.mr, -(-2 * self.mr // 3), -(-self.mr // 3)}, reverse=True))
 
 
+_MICROS = {"micro": 2, "narrow": 1}      # vectors in a row of their tile
+
+
 def tile_for(machine: Machine, acc: str) -> Tile:
     """The tile that fills the vector registers: 32 of them with AVX-512 and NEON, 16 with AVX2."""
     mr = {512: 12, 256: 6}.get(machine.bits, 8 if not machine.masks else 6)
-    return Tile(mr, 2, machine.lanes(acc))
+    return Tile(mr, _MICROS["micro"], machine.lanes(acc))
 
 
 def micro(
@@ -248,15 +251,15 @@ def _finish_vector(e: Emit, spec: GemmSpec, tile: Tile, i: str, j: int, mask: st
 
 
 def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
-    """`void strip(height, micro, ...)`: packs a panel of A, if asked, and sweeps it over a block
-    of B with the micro-kernel of that height.
+    """`void strip(height, micro, narrow, ...)`: packs a panel of A, if asked, and sweeps it over a
+    block of B with the micro-kernel of that height, `narrow` where one vector holds what is left.
 
     Panel j of the block lies at `bp + j * panel`, its rows `ldb` bytes apart; a last panel that is
     not full lies packed at `edge`.
     """
     size = BYTES[spec.acc]
     head = (
-        "i64 %height, ptr %micro, "
+        "i64 %height, ptr %micro, ptr %narrow, "
         "ptr %ap, i1 %packing, ptr %bp, i64 %panel, i64 %ldb, ptr %edge, ptr noalias %tile, "
         "ptr %a, i64 %across, i64 %along, ptr %c, i64 %ldc, i64 %rows, i64 %cols, i64 %kc, "
         "i1 %add, i1 %last, i1 %late, "
@@ -285,8 +288,10 @@ def strip(e: Emit, spec: GemmSpec, tile: Tile) -> None:
                 old = e.op(f"select i1 %add, ptr {c}, ptr {first}")
                 rows_apart = "0" if spec.bias else "%ldr"
                 ldo, plus = e.op(f"select i1 %add, i64 %ldc, i64 {rows_apart}"), direct
+            few = e.cmp("sle", left, tile.lanes)
+            kernel = e.op(f"select i1 {few}, ptr %narrow, ptr %micro")
             e.raw(
-                f"  call void %micro(i64 {depth}, ptr %ap, ptr {bp}, i64 {ldb}, ptr {to}, "
+                f"  call void {kernel}(i64 {depth}, ptr %ap, ptr {bp}, i64 {ldb}, ptr {to}, "
                 f"i64 {ldt}, i1 {plus}, ptr {old}, i64 {ldo})"
             )
 
@@ -460,15 +465,16 @@ class Driver:
             bias, residual, ldr = (x.split(" ", 1)[1] for x in ends)
             bias = e.at(bias, i, self.spec.acc) if self.spec.bias == "row" else bias
             residual = e.at(residual, e.mul(i, ldr)) if self.spec.residual else residual
-            height, micro = str(heights[0]), f"@micro_{heights[0]}"
+            height, micros = str(heights[0]), {n: f"@{n}_{heights[0]}" for n in _MICROS}
             for lower in heights[1:]:
                 fits = e.cmp("sle", left, lower)
                 height = e.op(f"select i1 {fits}, i64 {lower}, i64 {height}")
-                micro = e.op(f"select i1 {fits}, ptr @micro_{lower}, ptr {micro}")
+                micros = {n: e.op(f"select i1 {fits}, ptr @{n}_{lower}, ptr {before}")
+                          for n, before in micros.items()}
             e.run(
                 "strip",
                 f"i64 {height}",
-                f"ptr {micro}",
+                *[f"ptr {micro}" for micro in micros.values()],
                 f"ptr {self.panel_of_a(i)}",
                 f"i1 {self.packing}",
                 *block,
@@ -507,8 +513,10 @@ def product_parts(spec: GemmSpec, machine: Machine) -> tuple[Part, ...]:
     tile = tile_for(machine, spec.acc)
 
     def micros(e: Emit) -> None:
-        for height in tile.heights:
-            micro(e, tile, spec.acc, height, f"micro_{height}", 1, height, pairs=spec.pairs)
+        for name, vectors in _MICROS.items():
+            of = Tile(tile.mr, vectors, tile.lanes)
+            for height in tile.heights:
+                micro(e, of, spec.acc, height, f"{name}_{height}", 1, height, pairs=spec.pairs)
 
     return (pack_part(spec.a, spec.acc, machine, spec.pairs),
             Part(("micros", spec.acc, str(spec.pairs)), micros))

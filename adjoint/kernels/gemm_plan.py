@@ -104,7 +104,7 @@ def _cost(
 ) -> float:
     """Estimated time of the slowest thread, in multiply-add vectors."""
     rounds = -(-tasks // workers)
-    flops = _rounded(min(mb, m), tile) * -(-min(nb, n) // tile.nr) * tile.nv * k
+    flops = _rounded(min(mb, m), tile) * -(-min(nb, n) // tile.lanes) * k
     pack_a = min(mb, m) * k * 0.55
     pack_b = 0.0 if in_place else min(nb, n) * k * 0.3
     tiles = -(-min(mb, m) // tile.mr) * -(-min(nb, n) // tile.nr) * 50.0

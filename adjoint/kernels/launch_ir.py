@@ -321,6 +321,11 @@ compute:
   %pbody = getelementptr i64, ptr %plan, i64 4
   %body = load ptr, ptr %pbody
   %chunks = load i64, ptr %geometry
+  %pkeeper = getelementptr i64, ptr %plan, i64 8
+  %keeper = load ptr, ptr %pkeeper
+  ; others may run and drop the plan: in a kernel that gives the GIL back, or where making a tuple
+  ; runs the garbage collector
+  call void @Py_IncRef(ptr %keeper)
   call void %body(ptr %slots, i64 0, i64 %chunks)
 
 ; ------------------------------------------------------------ what is returned
@@ -332,22 +337,21 @@ one:
   %filled_none = icmp eq i64 %wanted_results, 0
   br i1 %filled_none, label %void, label %only_one
 void:
+  call void @Py_DecRef(ptr %keeper)
   call void @Py_IncRef(ptr @_Py_NoneStruct)
   ret ptr @_Py_NoneStruct
 only_one:
   %only = load ptr, ptr %made
+  call void @Py_DecRef(ptr %keeper)
   ret ptr %only
 many:
   %preturns = getelementptr i64, ptr %plan, i64 2
   %returns = load i64, ptr %preturns
-  %powner = getelementptr i64, ptr %plan, i64 8
-  %owner = load ptr, ptr %powner
-  call void @Py_IncRef(ptr %owner)          ; making a tuple may run the garbage collector
   %box = call ptr @PyTuple_New(i64 %returns)
   %nobox = icmp eq ptr %box, null
   br i1 %nobox, label %lost, label %pack
 lost:
-  call void @Py_DecRef(ptr %owner)
+  call void @Py_DecRef(ptr %keeper)
   br label %undo
 pack:
   %r = phi i64 [0, %many], [%r1, %set]
@@ -373,7 +377,7 @@ set:
   %r1 = add i64 %r, 1
   br label %pack
 done:
-  call void @Py_DecRef(ptr %owner)
+  call void @Py_DecRef(ptr %keeper)
   ret ptr %box
 
 undo:

@@ -25,6 +25,7 @@ from adjoint.kernels.order import broadcast_strides, empty, walking_order
 
 Array = NDArray[Any]
 _BLOCK = 16384          # elements of a chunk
+_HELD = 4               # chunks that run without giving the GIL back: tens of microseconds at most
 _LINE = 256             # elements that a row needs for its stores to go around the cache
 _TOGETHER = 2           # vectors a turn of approximated functions of large arrays
 _MAX_OUTER = 7
@@ -131,7 +132,7 @@ class Pointwise:
             self._plans.clear()
         plan = self._plans[key] = self._make(args, out)
         if (self._table is not None and out is None and plan is not None and plan.order is None
-                and plan.words[0] <= 1 and all(type(a) is np.ndarray for a in args)):
+                and plan.words[0] <= _HELD and all(type(a) is np.ndarray for a in args)):
             self._table.add(args, plan.shape, plan.dtypes, self._returns, plan.address, plan.body,
                             plan.words)
         return plan
@@ -210,8 +211,8 @@ def pointwise(name: str, params: Sequence[str], exprs: Sequence[Expr], *,
     bool arrays for conditions, Python numbers) by position, attributes by keyword; it returns
     an array (a tuple where `single` is False), or NotImplemented where it does not do the
     dtypes or the layout: then NumPy has to. `minimum` is the number of elements from which on
-    it beats NumPy. None is returned where an expression has no generated code. Layouts of one
-    chunk of work are added to `table`, whose call then returns the results of the numbers
+    it beats NumPy. None is returned where an expression has no generated code. Layouts of a
+    few chunks of work are added to `table`, whose call then returns the results of the numbers
     `returns` (-1: None).
 
     >>> from adjoint.kernels.expr import trace, exp_

@@ -45,8 +45,8 @@ Shape = tuple[int, ...]
 
 def rows_of(x: Any) -> Any:
     """(N, C, d...) as (N·d..., C); (C,) as (1, C)."""
-    if x.ndim == 1:
-        return x.reshape(1, -1)
+    if x.ndim < 3:
+        return x if x.ndim == 2 else x.reshape(1, -1)
     return np.moveaxis(x, 1, -1).reshape(-1, x.shape[1])
 
 
