@@ -96,6 +96,19 @@ class Pack:
                 value = load_wide(e, self.src, self.acc, n, source, mask)
                 e.store(shaped(self.acc, n), value, target, BYTES[self.acc])
 
+    def ahead(self, k: str, first: str) -> str:
+        """How far from row and column of a block lies what is fetched meanwhile: further on in the
+        rows, and from their ends on the beginnings of those that are read next: of the group before
+        this one, or of the last group of the next panel."""
+        e = self.e
+        end = e.mul("%depth", BYTES[self.src])
+        beyond = e.cmp("sge", e.add(e.mul(k, BYTES[self.src]), AHEAD), end)
+        groups = e.div(e.add("%width", self.lanes - 1), self.lanes)
+        next_panel = e.add("%width", e.mul(e.sub(groups, 1), self.lanes))
+        rows = e.op(f"select i1 {e.cmp('eq', first, 0)}, i64 {next_panel}, i64 {-self.lanes}")
+        jump = e.sub(e.add(e.mul(rows, "%across"), AHEAD), end)
+        return e.op(f"select i1 {beyond}, i64 {jump}, i64 {AHEAD}")
+
     def turn(self) -> None:
         """Blocks of lanes x lanes, transposed on the way."""
         e, n = self.e, self.lanes
@@ -111,10 +124,12 @@ class Pack:
                 target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
                 left = e.sub("%depth", k)
                 mask = lane_mask(e, n, left) if self.whole else None
+                shift = self.ahead(k, first)
 
-                def row(i: str, k: str = k, first: str = first, mask: str | None = mask) -> str:
+                def row(i: str, k: str = k, first: str = first, mask: str | None = mask,
+                        shift: str = shift) -> str:
                     r = e.at("%p", e.mul(e.min(e.add(first, i), last), "%across"))
-                    ahead = e.at(e.at(r, k, self.src), AHEAD)
+                    ahead = e.at(e.at(r, k, self.src), shift)
                     e.run("llvm.prefetch.p0", f"ptr {ahead}", "i32 0", "i32 3", "i32 1")
                     return load_wide(e, self.src, self.acc, n, e.at(r, k, self.src), mask)
 
