@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from adjoint.base import provenance
+from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import (
     ArgumentError,
     AssertedAutogradError,
@@ -117,7 +118,7 @@ class _Own(NamedTuple):
 def _output(array: Any, index: int, node: Any) -> Tensor:
     """The tensor that a node made as output `index`."""
     t = wrap(array)
-    if index < max(node.ports, 1):                      # a hidden output has no edge
+    if index < max(node.ports, 1) and is_inexact(array.dtype):    # a hidden output has no edge
         t._rg = True
         t._edge = Port(node, index, array.shape, array.dtype) if node.ports else node
     return t

@@ -11,34 +11,27 @@ from adjoint.autograd.engine import Backward
 from adjoint.autograd.fit import fit_tensor
 from adjoint.autograd.graph import freed_message, saved_tensors_hooks
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import of_numpy
+from adjoint.base.dtypes import is_inexact, of_numpy
 from adjoint.base.errors import AutogradError
 from adjoint.core.bind import packed, tensor_of
-from adjoint.core.tensor import Kept, Node, OutRef, Packed, Size, Tensor, wrap
+from adjoint.core.tensor import Kept, Node, OutRef, Packed, Size, Tensor, alias, wrap
 from adjoint.ops.device import device
 
 # PyTorch's names of residuals that are called otherwise in our records.
 _SHOWN = {"a": "self", "x": "self", "b": "other", "out": "result", "input": "self"}
-_BY_NODE = {"MmBackward0": {"b": "mat2"}, "BmmBackward0": {"b": "mat2"},
-            "PowBackward0": {"b": "exponent"},
-            "ClampBackward0": {"low": "min", "high": "max"},
-            "ClampBackward1": {"low": "min", "high": "max"},
-            "WhereBackward0": {"c": "condition"}, "LerpBackward1": {"w": "weight"},
-            "AddcmulBackward0": {"b": "tensor1", "c": "tensor2"},
-            "AddmmBackward0": {"a": "mat1", "b": "mat2"}, "RepeatBackward0": {"reps": "repeats"},
-            "SplitWithSizesBackward0": {"sizes": "split_sizes"},
-            "LinalgVectorNormBackward0": {"p": "ord"},
-            "AsStridedBackward0": {"offset": "storage_offset"}}
-# What PyTorch's node has and ours puts otherwise: made of the attributes.
-_MADE: dict[str, dict[str, Callable[[Any], Any]]] = {
-    "SliceBackward0": {"end": lambda attrs: attrs["start"] + attrs["length"],
-                       "step": lambda attrs: 1},
-    "SplitBackward0": {"split_size": lambda attrs: attrs["sizes"][0]}}
 
 
-def _names(node: Node, key: str) -> tuple[str, str]:
-    """PyTorch's name of a residual, and ours."""
-    return _BY_NODE.get(type(node).__name__, {}).get(key, _SHOWN.get(key, key)), key
+def _own(node: Node) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]]:
+    """PyTorch's names of what this node keeps, and what it makes under others."""
+    from adjoint.autograd.saved_names import MADE, NAMES  # loaded by the first question for a name
+    name = type(node).__name__
+    return NAMES.get(name, {}), MADE.get(name, {})
+
+
+def _names(node: Node, key: str) -> tuple[str, ...]:
+    """PyTorch's name of a residual or an attribute, and ours."""
+    theirs = [n for n, ours in _own(node)[0].items() if ours == key]
+    return (*(theirs or [_SHOWN.get(key, key)]), key)
 
 
 def residuals(node: Node) -> dict[str, Any]:
@@ -48,20 +41,26 @@ def residuals(node: Node) -> dict[str, Any]:
         return {}
     if node.freed is not None:
         raise AutogradError(freed_message(node))
-    return {n: tensor_of(s, node) for n, s in zip(plan.names, node.saved, strict=True)}
+    return {n: _shown(tensor_of(s, node)) for n, s in zip(plan.names, node.saved, strict=True)}
+
+
+def _shown(value: Any) -> Any:
+    """A residual for the user: places (the indices of a maximum) have no gradient."""
+    return alias(value) if isinstance(value, Tensor) and value._rg and not is_inexact(
+        value.array.dtype) else value
 
 
 class SavedTensor:
-    """A residual itself, as `_raw_saved_<name>` of a node gives it."""
+    """A residual itself, as `_raw_saved_<name>` of a node gives it; index -1: it is not kept."""
 
     def __init__(self, node: Node, index: int) -> None:
         self._node, self._index = node, index
 
     def _held(self) -> Any:
-        if type(self._node.saved) is not tuple:
+        if self._node.freed is not None:
             raise AutogradError("Calling register_hooks on a saved tensor after it has been freed. "
-                                + freed_message(self._node))
-        return self._node.saved[self._index]
+                                + freed_message(self._node).partition(". ")[2])
+        return self._node.saved[self._index] if self._index >= 0 else None
 
     def register_hooks(self, pack_hook: Callable[[Tensor], Any],
                        unpack_hook: Callable[[Any], Tensor]) -> None:
@@ -73,6 +72,9 @@ class SavedTensor:
         if isinstance(held, Packed):
             raise AutogradError("Calling register_hooks on a saved tensor whose hooks have already "
                                 "been set. Hint: only one pair of hooks is allowed at a time.")
+        if held is None:
+            raise AutogradError("Calling register_hooks on a saved tensor with value None is "
+                                "forbidden")
         if not isinstance(held, (Tensor, OutRef, Kept)):
             raise AutogradError("Calling register_hooks on a saved value that is no tensor")
         new = packed(held, self._node, saved_tensors_hooks(pack_hook, unpack_hook), self._index)
@@ -86,6 +88,8 @@ class SavedTensor:
 
 def _raw_saved_tensors(self: Node) -> tuple[SavedTensor, ...]:
     """What a custom function saved for backward, for hooks."""
+    if self.freed is not None:
+        raise AutogradError(freed_message(self))
     return tuple(SavedTensor(self, i) for i in range(len(self.saved or ())))
 
 
@@ -113,20 +117,26 @@ def _node_getattr(self: Node, name: str) -> Any:
         for i, key in enumerate(self.plan.names):
             if name[11:] in _names(self, key):
                 return SavedTensor(self, i)
+        if _of_operand(self, name[11:]) == (None,):
+            return SavedTensor(self, -1)
     if name.startswith("_saved_") and getattr(self, "plan", None) is not None:
         wanted = name[7:]
-        for key, value in residuals(self).items():
-            if wanted in _names(self, key):
+        named = [k for k in self.plan.names if wanted in _names(self, k)]
+        for key, value in residuals(self).items() if named or self.freed is None else ():
+            if key in named:
                 return wrap(value) if isinstance(value, np.ndarray) else value
             if isinstance(value, Aval) and wanted in [
                     f"{n}_sym_sizes" for n in _names(self, key.removesuffix("_aval"))]:
                 return value.shape
+        made = _own(self)[1].get(wanted)
+        if made is not None:
+            try:
+                return made(self)
+            except LookupError:
+                pass                     # another record of the same name does not have it
         for key, value in self.attrs.items():
             if wanted in (*_names(self, key), key.rstrip("s")):
                 return value
-        made = _MADE.get(type(self).__name__, {}).get(wanted)
-        if made is not None and self.attrs.keys() & {"length", "sizes"}:
-            return made(self.attrs)
         found = _of_operand(self, wanted)
         if found is not None:
             return found[0]
@@ -175,9 +185,10 @@ def _node_call(self: Node, *grads: Any) -> Any:
 def _node_dir(self: Node) -> list[str]:
     names = set(object.__dir__(self))
     if self.plan is not None and type(self.saved) is tuple:
-        names |= {"_saved_" + _names(self, n)[0] for n in self.plan.kept}
-        names |= {"_saved_" + _names(self, a)[0] for a in self.attrs}
-        names |= {"_raw_saved_" + _names(self, n)[0] for n in self.plan.kept}
+        kept = {_names(self, n)[0] for n in self.plan.kept}
+        names |= {f"_saved_{n}" for n in kept | _own(self)[1].keys()}
+        names |= {f"_saved_{_names(self, a)[0]}" for a in self.attrs}
+        names |= {f"_raw_saved_{n}" for n in kept}
     return sorted(names)
 
 
