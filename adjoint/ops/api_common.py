@@ -15,6 +15,7 @@ from adjoint.base.dtypes import (
     F32,
     F64,
     DType,
+    category,
     cpp_type,
     default_dtype,
     is_bfloat16,
@@ -300,6 +301,39 @@ def exactly(words: str) -> Callable[..., Any]:
                     cwant=cpp_type(a.dtype.dtype), chave=cpp_type(o.dtype.dtype)))
         return finish(out, answer, *read)
     return finish_exactly
+
+
+def safely(name: str, *what: str, rows: str = "none") -> Callable[..., Any]:
+    """`finish` of a function that converts into `out` where nothing is lost by kind; its answers
+    are called `what` ("result" unless given). `rows` says which `out` that is too small comes out
+    in C order: "all", "none", or "filled", which had other elements before.
+
+    >>> import adjoint as ad
+    >>> ad.linalg.pinv(ad.ones(2, 2), out=ad.empty(2, 2, dtype=ad.int64))
+    Traceback (most recent call last):
+    adjoint.base.errors.DTypeError: linalg.pinv: Expected result to be safely castable from ...
+    """
+    def finish_safely(out: Any, answer: Any) -> Any:
+        if out is None:
+            return answer
+        several = isinstance(answer, tuple) and isinstance(out, (tuple, list))
+        for o, a, word in zip(out if several else (out,), answer if several else (answer,),
+                              what or ("result",), strict=False):
+            if isinstance(o, Tensor) and category(dtype_of(o)) < category(dtype_of(a)):
+                raise DTypeError(
+                    f"{name}: Expected {word} to be safely castable from {scalar_type(dtype_of(a))}"
+                    f" dtype, but got {word} with dtype {scalar_type(dtype_of(o))}")
+        filled = rows == "filled" and any(o.numel() for o in (out if several else (out,)))
+        return finish(out, in_rows(answer) if filled or rows == "all" else answer)
+    return finish_safely
+
+
+def in_rows(answer: Any) -> Any:
+    """An answer for an `out` that is in C order where it grows, however the answer lies."""
+    if isinstance(answer, tuple):
+        parts = map(in_rows, answer)
+        return type(answer)(*parts) if hasattr(answer, "_fields") else tuple(parts)
+    return answer.contiguous() if isinstance(answer, Tensor) else answer
 
 
 finish_same = exactly("Expected out tensor to have dtype {cwant}, but got {chave} instead")

@@ -19,9 +19,9 @@ from adjoint.ops.api_common import (
     choice,
     dtype_of,
     exactly,
-    finish,
     finish_kind,
     finish_same,
+    in_rows,
     many_dims,
     need,
     need_float,
@@ -30,11 +30,13 @@ from adjoint.ops.api_common import (
     one_dim,
     raw,
     result,
+    safely,
     value,
 )
 from adjoint.ops.decompose import (
     LinAlgError,
     batch_leading,
+    by_columns,
     cholesky_op,
     det_op,
     eig_op,
@@ -49,12 +51,12 @@ from adjoint.ops.decompose import (
     svd_op,
     triangular_op,
 )
-from adjoint.ops.linalg import conj, matmul_op, mH
+from adjoint.ops.linalg import columns, conj, matmul_op, mH
 from adjoint.ops.moments import norm_op, real_of
 from adjoint.ops.pointwise import abs_op, cast, div, gt, log, maximum, mul
 from adjoint.ops.public import known_as, other_names, planned, public, typed
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
-from adjoint.ops.shape import narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
+from adjoint.ops.shape import mT, narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
 
 QRResult = result("linalg_qr", "Q R")
 SVDResult = result("linalg_svd", "U S Vh")
@@ -63,6 +65,15 @@ EigResult = result("linalg_eig", "eigenvalues eigenvectors")
 SlogdetResult = result("linalg_slogdet", "sign logabsdet")
 LstsqResult = result("linalg_lstsq", "solution residuals rank singular_values")
 LINALG: dict[str, Callable[..., Any]] = {}
+_solve_out = safely("cholesky_solve", rows="all")
+_inverse_out = safely("cholesky_inverse", rows="filled")
+_lstsq_out = safely("torch.linalg.lstsq", "solution", "residuals", "rank", "singular_values",
+                    rows="filled")
+_eig_out = safely("torch.linalg.eig", "eigenvalues", "eigenvectors")
+_eigvals_out = safely("torch.linalg.eigvals", "eigenvalues")
+_pinv_out, _cond_out = safely("linalg.pinv"), safely("linalg.cond")
+_rank_out, _power_out = safely("linalg.matrix_rank"), safely("matrix_power")
+_tensorsolve_out, _tensorinv_out = safely("tensorsolve"), safely("tensorinv", rows="all")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -96,6 +107,7 @@ def _square(name: str, x: Any) -> None:
 
 # ------------------------------------------------------------------ systems
 @linalg()
+@known_as("LinalgSolveExBackward0")
 def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
     """X with A·X = B (X·A = B with left=False); B is a matrix, or a vector per matrix.
 
@@ -114,12 +126,14 @@ def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
         if vector:
             raise ArgumentError("linalg.solve: Vector broadcasting of the left hand side is not "
                                 "supported for left=False")
-        return finish(out, mH(solve_op(mH(A), mH(b))))
+        return finish_same(out, mH(solve_op(mH(A), mH(b))))
     x = solve_op(A, b)
-    return finish_same(out, squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else x)
+    return finish_same(
+        out, columns(squeeze_op(x, dims=(len(x.shape) - 1,))) if vector else x)
 
 
 @linalg()
+@known_as("LinalgSolveTriangularBackward0")
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True,
                      unitriangular: bool = False, out: Any = None) -> Any:
     """X with A·X = B for the upper or lower triangle of A."""
@@ -127,13 +141,8 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True,
     _square("solve_triangular", A)
     if left:
         return finish_kind(out, triangular_op(A, B, upper=upper, unit=unitriangular))
-    x = triangular_op(_mT(A), _mT(B), upper=not upper, unit=unitriangular)
-    return finish_kind(out, _mT(x))
-
-
-def _mT(x: Any) -> Any:
-    from adjoint.ops.shape import mT
-    return mT(x)
+    x = triangular_op(mT(A), mT(B), upper=not upper, unit=unitriangular)
+    return finish_kind(out, columns(mT(x)))
 
 
 @linalg(top=("inverse",))
@@ -170,11 +179,12 @@ def logdet(input: Any) -> Any:
 
 
 @linalg()
+@known_as("LinalgCholeskyExBackward0")
 def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
     """L with L·Lᴴ = A for Hermitian positive definite A (Lᴴ with upper=True)."""
     _square("cholesky", A)
     low = cholesky_op(_hermitian(A, "L"))
-    return finish(out, mH(low) if upper else low)
+    return finish_same(out, columns(mH(low)) if upper else low)
 
 
 @public()
@@ -184,7 +194,7 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> A
     """X with L·Lᴴ·X = B."""
     low = mH(L) if upper else L
     half = triangular_op(low, B, upper=False, unit=False)
-    return finish(out, triangular_op(mH(low), half, upper=True, unit=False))
+    return _solve_out(out, triangular_op(mH(low), half, upper=True, unit=False))
 
 
 @public()
@@ -192,7 +202,7 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> A
 def cholesky_inverse(L: Any, upper: bool = False, *, out: Any = None) -> Any:
     """(L·Lᴴ)⁻¹."""
     eye = np.broadcast_to(np.eye(L.shape[-1], dtype=dtype_of(L)), tuple(L.shape))
-    return finish(out, cholesky_solve(eye, L, upper))
+    return _inverse_out(out, cholesky_solve(eye, L, upper))
 
 
 @linalg()
@@ -219,12 +229,12 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None, out: Any = N
         gap = sub(matmul_op(A, x), b)
         size = abs_op(gap)
         residuals = sum_op(mul(size, size), dim=(len(gap.shape) - 2,), keepdim=False)
-    x = squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else x
+    x = squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else columns(x)
     if driver == "gels":
         rank = box(A, np.empty(0, np.int64))
     if driver in ("gelsd", "gelss"):
         empty = svd_op(A.detach() if isinstance(A, Tensor) else A)[1]
-    return finish(out, LstsqResult(x, residuals, rank, empty))
+    return _lstsq_out(out, LstsqResult(x, residuals, rank, empty))
 
 
 # ------------------------------------------------------------------ decompositions
@@ -237,8 +247,8 @@ def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
         if getattr(A, "requires_grad", False):
             raise NotImplementedError("linalg.qr: the QR decomposition is not differentiable when "
                                       "mode='complete' and nrows > ncols")
-        q, r = np.linalg.qr(raw(A), "complete")
-        return finish(out, QRResult(box(A, q), box(A, r)))
+        q, r = map(by_columns, np.linalg.qr(raw(A), "complete"))
+        return finish_same(out, QRResult(box(A, q), box(A, r)))
     q, r = qr_op(A)
     if mode == "r":
         q = box(A, np.empty(0, dtype_of(A)))
@@ -278,9 +288,9 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None, out: Any = No
         last = len(A.shape) - 1
         rest = svd_rest_op(A)
         if A.shape[-2] > A.shape[-1]:
-            u = cat_op(u, rest, dim=last)
+            u = columns(cat_op(u, rest, dim=last))
         else:
-            vh = cat_op(vh, rest, dim=last - 1)
+            vh = columns(cat_op(vh, rest, dim=last - 1))
     return finish_same(out, SVDResult(u, s, vh))
 
 
@@ -340,14 +350,14 @@ def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
 def eig(A: Any, *, out: Any = None) -> Any:
     """(eigenvalues, eigenvectors of norm 1) of a square matrix, complex."""
     _square("eig", A)
-    return finish(out, EigResult(*eig_op(A)))
+    return _eig_out(out, EigResult(*eig_op(A)))
 
 
 @linalg()
 def eigvals(A: Any, *, out: Any = None) -> Any:
     """Eigenvalues of a square matrix, complex."""
     _square("eigvals", A)
-    return finish(out, eig_op(A)[0])
+    return _eigvals_out(out, eig_op(A)[0])
 
 
 @linalg(top=("matrix_exp",))
@@ -371,7 +381,7 @@ def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
     if atol is not None and A.shape[-1] and A.shape[-2]:
         top = np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1))
         limit = np.maximum(limit, raw(atol) / np.where(top > 0, top, 1.0))
-    return finish(out, pinv_op(_hermitian(A, "L") if hermitian else A, rtol=limit))
+    return _pinv_out(out, pinv_op(_hermitian(A, "L") if hermitian else A, rtol=limit))
 
 
 @linalg()
@@ -383,15 +393,16 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any =
     s = abs_op(eigvalsh(A)) if hermitian else svd_op(A)[1]
     last = len(s.shape) - 1
     if not s.shape[last]:
-        return finish(out, sum_op(cast(s, dtype=np.dtype(np.int64)), dim=(last,), keepdim=False))
+        return _rank_out(out, sum_op(cast(s, dtype=np.dtype(np.int64)), dim=(last,),
+                                     keepdim=False))
     top = amax_op(s, dim=(last,), keepdim=True)
     given = atol if tol is None else tol
     relative = rtol
     if rtol is None:
         relative = np.finfo(dtype_of(s)).eps * max(A.shape[-2:]) if given is None else 0.0
     limit = maximum(mul(top, _column(relative)), _column(0.0 if given is None else given))
-    return finish(out, sum_op(cast(gt(s, limit), dtype=np.dtype(np.int64)), dim=(last,),
-                              keepdim=False))
+    return _rank_out(out, sum_op(cast(gt(s, limit), dtype=np.dtype(np.int64)), dim=(last,),
+                                 keepdim=False))
 
 
 def _column(x: Any) -> Any:
@@ -480,8 +491,8 @@ def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
         s = svd_op(A)[1]
         last = (len(s.shape) - 1,)
         high, low = amax_op(s, dim=last, keepdim=False), amin_op(s, dim=last, keepdim=False)
-        return finish(out, div(low, high) if p == -2 else div(high, low))
-    return finish(out, mul(matrix_norm(A, p), matrix_norm(inv_op(A), p)))
+        return _cond_out(out, div(low, high) if p == -2 else div(high, low))
+    return _cond_out(out, mul(matrix_norm(A, p), matrix_norm(inv_op(A), p)))
 
 
 # ------------------------------------------------------------------ products
@@ -518,6 +529,7 @@ def multi_dot(tensors: Any, *, out: Any = None) -> Any:
 def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
     """A multiplied n times with itself; the inverse's power for negative n."""
     _square("matrix_power", A)
+    plain = n in (0, 1, 4, -4)                    # the others are products, or inverses
     if n < 0:
         A, n = inv_op(A), -n
     found: Any = None
@@ -530,7 +542,8 @@ def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
     if found is None:
         from adjoint.ops.pointwise import add
         found = add(mul(A, 0.0), np.eye(A.shape[-1], dtype=dtype_of(A)))
-    return finish_same(out, found)
+    whole = found if out is None or len(A.shape) == 2 else in_rows(found)
+    return (_power_out if plain else finish_same)(out, whole)
 
 
 @linalg(method=False)
@@ -569,7 +582,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
     rest = tuple(A.shape[len(B.shape):])
     n = math.prod(rest)
     x = solve_op(reshape(A, (n, n)), reshape(B, (n, 1)))
-    return finish(out, reshape(x, rest))
+    return _tensorsolve_out(out, reshape(x, rest))
 
 
 @linalg()
@@ -577,7 +590,7 @@ def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:
     """The inverse of A as a map between its last and first axes."""
     shape = tuple(A.shape)
     found = inv_op(reshape(A, (math.prod(shape[:ind]), math.prod(shape[ind:]))))
-    return finish(out, reshape(found, (*shape[ind:], *shape[:ind])))
+    return _tensorinv_out(out, reshape(found, (*shape[ind:], *shape[:ind])))
 
 
 __all__ = ["LINALG", "LinAlgError", "matrix_norm", "multi_dot"]

@@ -107,7 +107,8 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     """Sum with nan taken as 0."""
     need_kernel("nansum on CPU does not support complex inputs", "c", input)
     if out is not None:
-        need_kernel("nansum_cpu", "c", out)
+        if dtype is None and is_inexact(dtype_of(input)):
+            need_kernel("nansum_cpu", "biuc", out)
         if dtype is not None and out.dtype != dtype:
             raise DTypeError("nansum: provided dtype must match dtype of result. Got "
                              f"{scalar_type(out.dtype.dtype)} and {scalar_type(to_numpy(dtype))}.")
@@ -159,9 +160,10 @@ def _spread(name: str, record: Any, input: Any, dim: Any, unbiased: Any, keepdim
     return record(input, dim=dims, correction=c, keepdim=keepdim)
 
 
-def _real_out(input: Any, out: Any) -> None:
-    if out is not None and dtype_of(input).kind != "c":
-        need_kernel("std_cpu", "c", *(out if isinstance(out, (tuple, list)) else (out,)))
+def _real_out(input: Any, dim: Any, out: Any) -> None:
+    if out is not None and dtype_of(input).kind != "c" and len(many_dims(input, dim)) < len(
+            input.shape):            # (of everything PyTorch has a kernel of its own)
+        need_kernel("std_cpu", "c", out)
 
 
 @public()
@@ -174,7 +176,7 @@ def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
     >>> ad.var(ad.tensor([1.0, 3.0]))
     tensor(2.)
     """
-    _real_out(input, out)
+    _real_out(input, None if isinstance(dim, bool) else dim, out)
     return finish(out, _spread("var", var_op, input, dim, unbiased, keepdim, correction))
 
 
@@ -188,7 +190,7 @@ def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False
     >>> ad.std(ad.tensor([1.0, 1.0]))
     tensor(0.)
     """
-    _real_out(input, out)
+    _real_out(input, None if isinstance(dim, bool) else dim, out)
     return finish(out, _spread("std", std_op, input, dim, unbiased, keepdim, correction))
 
 
@@ -414,7 +416,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out
     if p == "nuc":
         from adjoint.ops.api_decompose import matrix_norm
         dims = many_dims(x, dim)
-        return finish(out, matrix_norm(x, "nuc", dims, keepdim))
+        return matrix_norm(x, "nuc", dims, keepdim, out=out)
     if isinstance(p, str):
         raise ArgumentError(f"norm(): unknown norm {p!r}; use a number, 'fro' or 'nuc'")
     return finish_same(out, norm_op(x, p=float(p), dim=many_dims(x, dim), keepdim=keepdim))

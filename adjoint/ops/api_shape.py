@@ -504,7 +504,7 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
         return flip_op(input, dims=(a, b))
     if k == 1:
         return transpose_op(flip_op(input, dims=(b,)), dim0=a, dim1=b)
-    return flip_op(transpose_op(input, dim0=a, dim1=b), dims=(b,))
+    return transpose_op(flip_op(input, dims=(a,)), dim0=a, dim1=b)
 
 
 def _clone_rules() -> Any:

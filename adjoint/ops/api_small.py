@@ -396,12 +396,16 @@ def detach_copy(input: Any) -> Any:
     return clone_op(input.detach())
 
 
+_narrow_out = exactly("Expected self.dtype() == output.dtype() to be true, but got false: "
+                      "{want} and {have}")
+
+
 @public()
 def narrow_copy(self: Any, dim: int, start: int, length: int, *, out: Any = None) -> Any:
     """`narrow`, copied."""
     if type(self) in SPARSE:
         return self.narrow(dim, start, length)
-    return finish(out, clone_op(FUNCTIONS["narrow"](self, dim, start, length)))
+    return _narrow_out(out, clone_op(FUNCTIONS["narrow"](self, dim, start, length)))
 
 
 @public()

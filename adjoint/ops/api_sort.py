@@ -226,7 +226,9 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
     starts = np.flatnonzero(new)
     back = np.cumsum(new) - 1
     many = np.diff(np.append(starts, len(rows)))
-    values = x.reshape(-1)[starts] if d is None else np.take(x, starts, axis=d)
+    values = x.reshape(-1)[starts]
+    if d is not None:                       # (PyTorch's lie slice after slice)
+        values = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, d, 0)[starts]), 0, d)
     back = back.reshape(x.shape) if d is None else back
     return _inverse_counts((values, back, many), input, return_inverse, return_counts)
 
@@ -467,6 +469,9 @@ def cummin(input: Any, dim: int, *, out: Any = None) -> Any:
     return finish_kind(out, CumminResult(*cummin_op(input, dim=one_dim(input, dim))))
 
 
+_kept_out = exactly("expected scalar_type {want} but found {have}")
+
+
 @public()
 @typed
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None, *,
@@ -484,7 +489,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
         raise ArgumentError(f"order must be non-negative but got {n}")
     d = one_dim(input, dim)
     if n == 0:
-        return finish(out, clone_op(input))
+        return _kept_out(out, clone_op(input))
     parts = [p for p in (prepend, input, append) if p is not None]
     x = cat(parts, d) if len(parts) > 1 else input
     for _ in range(min(n, x.shape[d])):         # then nothing is left

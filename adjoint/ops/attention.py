@@ -38,7 +38,7 @@ from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import add, mul, sub
 from adjoint.ops.public import planned
 from adjoint.ops.reduce import sum_op
-from adjoint.ops.shape import batch_loop, expand_op, mT, reshape, unsqueeze_op
+from adjoint.ops.shape import batch_loop, expand_op, mT, relaid_op, reshape, unsqueeze_op
 from adjoint.ops.softmax import softmax_backward_op, softmax_op
 
 Shape = tuple[int, ...]
@@ -433,6 +433,8 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
                              f"value do not broadcast: {[list(t.shape[:-2]) for t in (q, k, v)]}"
                              "; for grouped heads pass enable_gqa=True") from None
         q, k, v = (_expanded(t, lead) for t in (q, k, v))
+        if q is not query:                  # (the result takes over how it lies)
+            q = relaid_op(q, axes=tuple(range(len(q.shape))))
     mask = attn_mask
     if mask is not None:
         if dtype_of(mask) != BOOL and dtype_of(mask) != dtype_of(q):

@@ -11,15 +11,24 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import default_dtype, is_inexact, to_numpy
+from adjoint.base.dtypes import default_dtype, is_inexact, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
-from adjoint.core.tensor import wrap
-from adjoint.ops.api_common import cast_to, dtype_of, finish, many_dims, need, one_dim
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.api_common import (
+    cast_to,
+    dtype_of,
+    finish,
+    finish_kept,
+    many_dims,
+    need,
+    one_dim,
+)
+from adjoint.ops.device import contiguous_format, in_order, relaid
 from adjoint.ops.linalg import conj
 from adjoint.ops.pointwise import mul, real_part, to_complex
-from adjoint.ops.public import other_names
+from adjoint.ops.public import FUNCTIONS, other_names
 from adjoint.ops.shape import narrow_op, pad_zero, roll_op
 
 Shape = tuple[int, ...]
@@ -46,11 +55,19 @@ def _cost(x: Aval, **_: Any) -> int:
     return int(5 * x.size * max(1, np.log2(max(2, x.size))))
 
 
+def _placed(out: Any, x: Any, dims: Shape, last: tuple[int, ...] = ()) -> Any:
+    """The transform of `x` over `dims` with its axes in memory where PyTorch has them: the others
+    first, then `dims`, each in the order of `x`; `last` (one that is halved) innermost."""
+    inner = [d for d in dims if d not in last]
+    axes = tuple(sorted(range(x.ndim), key=lambda d: (d in last, d in inner, -x.strides[d])))
+    return out if in_order(out, axes) else relaid(out, axes)
+
+
 def _c2c(x: Any, /, *, dims: Shape, norm: Any, inverse: bool) -> Any:
     f = np.fft.ifftn if inverse else np.fft.fftn
     if not x.size:
         return x.copy()
-    return np.ascontiguousarray(f(x, axes=dims, norm=norm).astype(x.dtype, copy=False))
+    return _placed(f(x, axes=dims, norm=norm).astype(x.dtype, copy=False), x, dims)
 
 
 c2c_op: Any = op(
@@ -74,8 +91,8 @@ def _r2c_vjp(ct: Any, x_aval: Aval, *, dims: Shape, norm: str) -> Any:
 
 r2c_op: Any = op(
     "fft_r2c", node="FftR2CBackward0", autocast="wide",
-    impl=lambda x, /, *, dims, norm: np.ascontiguousarray(np.fft.rfftn(
-        x, axes=dims, norm=norm).astype(_complex_of(x.dtype), copy=False)),
+    impl=lambda x, /, *, dims, norm: _placed(np.fft.rfftn(x, axes=dims, norm=norm).astype(
+        _complex_of(x.dtype), copy=False), x, dims, dims[-1:]),
     infer=lambda x, *, dims, norm: Aval(_half(x.shape, dims), _complex_of(x.dtype)),
     vjp={"x": _r2c_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)
 
@@ -97,7 +114,7 @@ def _c2r_vjp(ct: Any, *, dims: Shape, norm: str, n: int) -> Any:
 def _c2r(x: Any, /, *, dims: Shape, norm: Any, n: int) -> Any:
     sizes = [x.shape[d] for d in dims[:-1]] + [n]
     out = np.fft.irfftn(x, sizes, dims, norm=norm).astype(_real_of(x.dtype), copy=False)
-    return np.ascontiguousarray(out)
+    return _placed(out, x, dims, dims[-1:])
 
 
 c2r_op: Any = op(
@@ -185,6 +202,34 @@ def _back_n(name: str, x: Any, s: Any, dim: Any, norm: Any) -> Any:
     return c2r_op(_sized(x, n // 2 + 1, last), dims=dims, norm=_norm(norm), n=n)
 
 
+def _back_half(x: Any, s: Any, dim: Any, norm: Any) -> Any:
+    """The last axis first, then the others, as a transform of their own."""
+    x = _ready("ihfft", x, False)
+    dims, sizes = _plan("ihfft", x, s, dim)
+    half = conj(_real_n("ihfft", x, None if sizes is None else sizes[-1], dims[-1],
+                        FLIP[_norm(norm)]))
+    if not dims[:-1]:
+        return half
+    return _complex_n("ihfft", half, None if sizes is None else sizes[:-1], dims[:-1], norm, True)
+
+
+def _written(name: str, out: Any, answer: Any, x: Any, dim: Any) -> Any:
+    """`finish`: a complex result into complex numbers, a real one into real ones. What was empty
+    comes out in C order; of the inverse over one axis of a real signal it is the result itself."""
+    if not isinstance(out, Tensor):
+        return finish(out, answer)
+    own, given = dtype_of(answer), dtype_of(out)
+    if given.kind != own.kind:
+        kind = "complex" if own.kind == "c" else "floating point"
+        shown = {"fft2": "fftn", "ifft2": "fftn", "ifftn": "fftn"}.get(name, name)
+        raise DTypeError(f"{shown.replace('2', 'n')} expects a {kind} output tensor, but got "
+                         f"{scalar_type(given)}")
+    single = isinstance(dim, int) or len(x.shape if dim is None else dim) == 1
+    if (name == "ifft" or name[:5] == "ihfft" and single) and dtype_of(x).kind != "c":
+        return finish_kept(out, answer)
+    return finish(out, FUNCTIONS["clone"](answer, memory_format=contiguous_format))
+
+
 def _enter(f: Callable[..., Any]) -> Callable[..., Any]:
     FFT[f.__name__] = other_names(f)
     return f
@@ -197,7 +242,7 @@ def _declare() -> None:
         ("rfft", lambda x, s, d, m: _real_n("rfft", x, s, d, m)),
         ("irfft", lambda x, s, d, m: _back_n("irfft", x, s, d, m)),
         ("hfft", lambda x, s, d, m: _back_n("hfft", conj(x), s, d, FLIP[_norm(m)])),
-        ("ihfft", lambda x, s, d, m: conj(_real_n("ihfft", x, s, d, FLIP[_norm(m)])))]
+        ("ihfft", _back_half)]
     for name, run in kinds:
         _declare_three(name, run)
 
@@ -205,15 +250,15 @@ def _declare() -> None:
 def _declare_three(name: str, run: Callable[..., Any]) -> None:
     def one(input: Any, n: Any = None, dim: int = -1, norm: Any = None, *, out: Any = None) -> Any:
         size = None if n is None else [int(n)]
-        return finish(out, run(input, size, (one_dim(input, dim),), norm))
+        return _written(name, out, run(input, size, (one_dim(input, dim),), norm), input, dim)
 
     def two(input: Any, s: Any = None, dim: Any = (-2, -1), norm: Any = None, *,
             out: Any = None) -> Any:
-        return finish(out, run(input, s, dim, norm))
+        return _written(name + "2", out, run(input, s, dim, norm), input, dim)
 
     def many(input: Any, s: Any = None, dim: Any = None, norm: Any = None, *,
              out: Any = None) -> Any:
-        return finish(out, run(input, s, dim, norm))
+        return _written(name + "n", out, run(input, s, dim, norm), input, s if dim is None else dim)
     what = {"fft": "Discrete Fourier transform", "ifft": "Inverse transform",
             "rfft": "Transform of a real signal: its non-negative frequencies",
             "irfft": "Real signal from non-negative frequencies",

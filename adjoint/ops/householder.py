@@ -15,16 +15,35 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import NotSupported, ShapeError
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import op
-from adjoint.ops.api_common import dtype_of, finish, need, need_kernel, result, same_dtype
+from adjoint.ops.api_common import (
+    dtype_of,
+    exactly,
+    in_rows,
+    need,
+    need_kernel,
+    result,
+    safely,
+    same_dtype,
+)
 from adjoint.ops.api_decompose import linalg
 from adjoint.ops.decompose import batch_leading, by_columns, guarded, mm, needs_width, triangular_op
 from adjoint.ops.index import tril_op, triu_op
-from adjoint.ops.linalg import mH
+from adjoint.ops.linalg import columns, mH
 from adjoint.ops.pointwise import add, mul, sub
 from adjoint.ops.public import known_as, public, typed
 from adjoint.ops.shape import narrow_op, unsqueeze_op
 
 GeqrfResult = result("geqrf", "a tau")
+_geqrf_out = safely("torch.geqrf", "a", "tau", rows="filled")
+_product_out = safely("torch.linalg.householder_product", rows="filled")
+_ormqr_out = exactly("torch.ormqr: Expected input and result to have the same dtype, but input has "
+                     "dtype{want} and result has dtype {have}")
+
+
+def _ormqr(out: Any, answer: Any) -> Any:
+    """`_ormqr_out`; what had other elements before comes out in C order."""
+    return _ormqr_out(out, in_rows(answer) if out is not None and out.numel() else answer)
+
 
 
 def _raw_qr(a: Any, /) -> tuple[Any, Any]:
@@ -65,7 +84,7 @@ def geqrf(input: Any, *, out: Any = None) -> Any:
     if getattr(input, "_rg", False) and state() & GRAD:
         raise NotSupported("geqrf: the raw factorization has no derivative; use linalg.qr, or "
                            "detach() the operand")
-    return finish(out, GeqrfResult(*geqrf_op(input)))
+    return _geqrf_out(out, GeqrfResult(*geqrf_op(input)))
 
 
 def _check(name: str, A: Any, tau: Any) -> None:
@@ -120,7 +139,7 @@ def householder_product(A: Any, tau: Any, *, out: Any = None) -> Any:
                          "must not have more columns than rows")
     v, t = _factors(A, tau)
     head = narrow_op(v, dim=len(v.shape) - 2, start=0, length=n)
-    return finish(out, sub(_eye(m, n, A), mm(v, mm(t, mH(head)))))
+    return _product_out(out, columns(sub(_eye(m, n, A), mm(v, mm(t, mH(head))))))
 
 
 @public()
@@ -151,8 +170,8 @@ def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool =
     if transpose:
         t = mH(t)
     if left:
-        return finish(out, sub(other, mm(v, mm(t, mm(mH(v), other)))))
-    return finish(out, sub(other, mm(mm(mm(other, v), t), mH(v))))
+        return _ormqr(out, columns(sub(other, mm(v, mm(t, mm(mH(v), other))))))
+    return _ormqr(out, columns(sub(other, mm(mm(mm(other, v), t), mH(v)))))
 
 
 __all__ = ["geqrf", "householder_product", "ormqr"]

@@ -17,11 +17,13 @@ from adjoint.core.op import Op, op
 from adjoint.core.rehearsal import call, current
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import dtype_of
+from adjoint.ops.device import in_order
 from adjoint.ops.family import batch_broadcast, generated, through_float32
 from adjoint.ops.pointwise import conj_op, mul
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     mT,
+    relaid_op,
     reshape,
     select_op,
     squeeze_op,
@@ -428,6 +430,16 @@ def _addmm_checked(c: Any, a: Any, b: Any, /, *, beta: float, alpha: float) -> A
     return _addmm(c, a, b, beta=beta, alpha=alpha)
 
 
+def columns(x: Any) -> Any:
+    """Matrices column by column in memory, as LAPACK leaves them; `x` where they lie so, and inside
+    of a transform, whose memory nobody sees."""
+    last = len(x.shape) - 1
+    axes = (*range(last - 1), last, last - 1)
+    if last < 1 or getattr(x, "level", False) or in_order(getattr(x, "array", x), axes):
+        return x
+    return relaid_op(x, axes=axes)
+
+
 def scaled(x: Any, factor: Any) -> Any:
     """x·factor; nothing is done for 1."""
     return x if isinstance(factor, (int, float)) and factor == 1 else mul(x, factor)
@@ -463,6 +475,6 @@ def _declare_addmm(name: str) -> Any:
 
 addmm_op: Any = _declare_addmm("addmm")
 baddbmm_op: Any = _declare_addmm("baddbmm")
-__all__ = ["MetaArray", "addmm_op", "baddbmm_op", "bmm_op", "conj", "dot_op", "left_op",
-           "linear_op", "mH", "matmul_op", "mm_op", "mv_op", "outer_of", "right_op", "scaled",
-           "select_op", "transpose_op", "vm_op"]
+__all__ = ["MetaArray", "addmm_op", "baddbmm_op", "bmm_op", "columns", "conj", "dot_op",
+           "left_op", "linear_op", "mH", "matmul_op", "mm_op", "mv_op", "outer_of", "right_op",
+           "scaled", "select_op", "transpose_op", "vm_op"]

@@ -15,7 +15,18 @@ from adjoint.base.errors import ShapeError
 from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
-from adjoint.ops.api_common import box, dtype_of, finish, finish_same, need_kernel, raw, result
+from adjoint.ops.api_common import (
+    box,
+    cast_to,
+    dtype_of,
+    finish,
+    finish_same,
+    in_rows,
+    need_kernel,
+    raw,
+    result,
+    safely,
+)
 from adjoint.ops.api_decompose import LinAlgError, cholesky, linalg, qr
 from adjoint.ops.api_shape import c_clone
 from adjoint.ops.decompose import (
@@ -27,7 +38,7 @@ from adjoint.ops.decompose import (
     triangular_op,
 )
 from adjoint.ops.index import tril_op, triu_op
-from adjoint.ops.linalg import mH
+from adjoint.ops.linalg import columns, mH
 from adjoint.ops.pointwise import add, eq, sub, where_op
 from adjoint.ops.public import FUNCTIONS, public, typed
 from adjoint.ops.shape import cat_op, clone_op, mT, narrow_op
@@ -37,6 +48,7 @@ FactorResult = result("linalg_lu_factor", "LU pivots")
 InfoResult = result("linalg_ex", "result info")
 UnpackResult = result("lu_unpack", "P L U")
 TriangularResult = result("triangular_solve", "solution cloned_coefficient")
+_cholesky_out = safely("cholesky", rows="all")
 TopQRResult = result("qr", "Q R")
 
 
@@ -222,21 +234,21 @@ def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False
     _older("triangular_solve", "linalg.solve_triangular")
     a = mT(A) if transpose else A
     x = triangular_op(a, b, upper=upper != transpose, unit=unitriangular)
-    return finish_same(out, TriangularResult(x, clone_op(A)))
+    return finish_same(out, TriangularResult(x, columns(clone_op(A))))
 
 
 @public("cholesky")
 def top_cholesky(input: Any, upper: bool = False, *, out: Any = None) -> Any:
     """`linalg.cholesky` under its older name."""
     _older("cholesky", "linalg.cholesky")
-    return cholesky(input, upper=upper, out=out)
+    return _cholesky_out(out, cholesky(input, upper=upper))
 
 
 @public("qr")
 def top_qr(input: Any, some: bool = True, *, out: Any = None) -> Any:
     """`linalg.qr` under its older name."""
     _older("qr", "linalg.qr")
-    return finish(out, TopQRResult(*qr(input, "reduced" if some else "complete")))
+    return finish_same(out, TopQRResult(*qr(input, "reduced" if some else "complete")))
 
 
 @public("lu", function=False)
@@ -255,7 +267,8 @@ def top_lu(A: Any, pivot: bool = True, get_infos: bool = False, out: Any = None)
     found = method_lu(A, pivot, get_infos)
     if out is not None and len(out) != len(found):
         raise TypeError(f"expected tuple of {len(found)} elements but got {len(out)}")
-    return finish(out, found)
+    return found if out is None else finish(out, tuple(
+        in_rows(cast_to(f, o.dtype)) for f, o in zip(found, out, strict=True)))
 
 
 @public(method=False)
@@ -277,12 +290,13 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
              out: Any = None) -> Any:
     """X with A·X = B (Aᴴ·X = B, or X·A = B with left=False) from a packed factorization of A."""
     if not left:
-        found = lu_solve(LU, pivots, mH(B), adjoint=not adjoint)
-        return finish_same(out, mH(found))
+        found = mH(lu_solve(LU, pivots, mH(B), adjoint=not adjoint))
+        return finish_same(out, found)
     p = permutation(raw(pivots), LU.shape[-1], dtype_of(LU))
     if adjoint:
         half = triangular_op(mH(LU), B, upper=False, unit=False)
-        return finish(out, mm(p, triangular_op(mH(LU), half, upper=True, unit=True)))
+        x = mm(p, triangular_op(mH(LU), half, upper=True, unit=True))
+        return finish_same(out, columns(x))
     half = triangular_op(LU, mm(mT(p), B), upper=False, unit=True)
     return finish_same(out, triangular_op(LU, half, upper=True, unit=False))
 
@@ -364,7 +378,7 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False,
     2
     """
     low, info = _with_info("cholesky_ex", "minor", A, cholesky_op, check_errors)
-    return finish_same(out, CholeskyResult(mH(low) if upper else low, info))
+    return finish_same(out, CholeskyResult(columns(mH(low)) if upper else low, info))
 
 
 @linalg(method=False)

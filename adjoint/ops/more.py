@@ -16,6 +16,7 @@ from adjoint.ops.api_common import (
     exactly,
     finish_same,
     floating,
+    in_rows,
     many_dims,
     need_float,
     need_kernel,
@@ -192,8 +193,8 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
     >>> ad.quantile(ad.tensor([0.0, 1.0, 2.0]), 0.25)
     tensor(0.5000)
     """
-    return _quantile_out(
-        out, _quantiles("quantile", input, q, dim, keepdim, interpolation, False))
+    found = _quantiles("quantile", input, q, dim, keepdim, interpolation, False)
+    return _quantile_out(out, found if out is None else in_rows(found))
 
 
 @public()
@@ -202,8 +203,8 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
 def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: bool = False, *,
                 interpolation: str = "linear", out: Any = None) -> Any:
     """`quantile` of what is not nan, row by row."""
-    return _nanquantile_out(
-        out, _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True))
+    found = _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True)
+    return _nanquantile_out(out, found if out is None else in_rows(found))
 
 
 # ------------------------------------------------------------------ differences

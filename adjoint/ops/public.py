@@ -324,7 +324,7 @@ def assign(out: Tensor, result: Any) -> Tensor:
                  f"{list(out.array.shape)}, which does not match the required output shape "
                  f"{list(array.shape)}. This behavior is deprecated; give an `out` of that shape, "
                  "or an empty one: out.resize_(0).")
-        out.array = np.empty(array.shape, out.array.dtype)
+        out.array = np.empty_like(array, out.array.dtype)       # (its axes lie as the result's)
     else:
         refuse_inner(out, recording=False)
         about_to_write(out)

@@ -90,7 +90,7 @@ def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, indices: Any 
     out = FUNCTIONS["scatter_reduce"](start, axis, wrap(at), data, how)
     out = narrow_op(out, dim=axis, start=0, length=count)
     if kind != "mean":
-        return out
+        return out.contiguous()
     counts = np.where(sizes == 0, 0 if initial is None else 1, sizes).astype(dtype_of(data))
     return div(out, counts.reshape(*counts.shape, *(1,) * (len(data.shape) - axis - 1)))
 
