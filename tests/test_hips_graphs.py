@@ -1,6 +1,7 @@
 """Graphs of nodes, spaces and rules as programs written for HIPS autograd use them (F54)."""
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import namedtuple
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 import adjoint.hips.numpy as anp
 from adjoint import hips
+from adjoint.base import tree
 from adjoint.hips import box, builtins, core, extend, tracer
-from adjoint.hips.misc import tracers
+from adjoint.hips.misc import flatten, tracers
 from adjoint.hips.numpy import numpy_jvps, numpy_vjps, numpy_vspaces
 from adjoint.hips.numpy.numpy_wrapper import wrap_namespace
 from adjoint.hips.scipy import special
@@ -339,3 +341,58 @@ def test_special_functions_of_lists() -> None:
     assert special.gammaln([1.0, 2.0]).tolist() == [0.0, 0.0]
     slope = hips.grad(lambda x: anp.sum(special.psi([x, 2 * x])))(1.5)
     assert slope == pytest.approx(special.polygamma(1, 1.5) + 2 * special.polygamma(1, 3.0))
+
+
+class TestContainers:
+    """Derivatives in containers, and the edges of single functions, as HIPS autograd has them."""
+
+    @pytest.mark.parametrize("x", [[0.4, 1.5], (0.4, 1.5), {"a": 0.4, "b": 1.5}, [0.4 + 0.3j, 1.5],
+                                   [(0.4, {"q": 1.5})]])
+    def test_numbers_are_arrays_without_axes(self, x: Any) -> None:
+        def f(p: Any) -> Any:
+            return anp.real(anp.prod(anp.sin(flatten(p)[0])))
+
+        def kinds(m: Any, name: str) -> list[Any]:
+            found = m.make_hvp(f)(x)[1] if name == "hvp" else getattr(m, name)(f)(x)
+            return [(type(v), v.dtype, v.shape) for v in tree.flatten(found)[0]]
+        for name in ("grad", "elementwise_grad", "hvp"):
+            assert {(t, s) for t, _, s in kinds(hips, name)} == {(np.ndarray, ())}, name
+        pair = hips.grad(lambda a, p: a * f(p), (0, 1))(2.0, x)
+        assert type(pair[0]) is np.ndarray and type(hips.grad(anp.sin)(0.4)) is np.float64
+
+    def test_sums_of_spaces_are_written_in_place(self) -> None:
+        space = core.vspace([1.0, np.ones(2)])
+        total = space.zeros()
+        kept = total[1]
+        found = space.mut_add(total, [2.0, np.ones(2)])
+        assert found[1] is kept and kept.tolist() == [1.0, 1.0] and found[0].tolist() == 2.0
+        assert isinstance(space.mut_add(None, [2.0, np.ones(2)])[0], np.ndarray)
+        assert core.vspace([1j]).inner_prod([2j], [2j]) == 4.0
+        assert core.vspace([1j]).covector([2j]) == [-2j]
+
+    def test_copies_carry_the_derivative(self) -> None:
+        assert hips.grad(lambda x: copy.deepcopy(x) ** 2)(2.0) == 4.0
+        assert hips.grad(lambda x: copy.copy([x])[0] ** 2)(2.0) == 4.0
+
+    def test_nothing_flows_at_the_bounds_of_clip(self) -> None:
+        x = np.array([0.3, 0.5, 0.7])
+        for f in (lambda v: anp.clip(v, 0.3, 0.7), lambda v: v.clip(0.3, 0.7)):
+            assert hips.elementwise_grad(f)(x).tolist() == [0.0, 1.0, 0.0]
+            assert hips.make_jvp(f)(x)(np.ones(3))[1].tolist() == [0.0, 1.0, 0.0]
+
+    def test_means_along_no_axis(self) -> None:
+        x = np.array([[1.0, 2.0], [3.0, 5.0]])
+        for f, want in ((anp.mean, 1.0), (anp.var, 0.0), (anp.std, 0.0)):
+            y, t = hips.make_jvp(lambda v, _f=f: _f(v, axis=()))(x)(np.ones((2, 2)))
+            np.testing.assert_array_equal(y, f(x, axis=()))
+            assert t.tolist() == [[want] * 2] * 2
+        assert hips.make_jvp(lambda v: anp.var(v, dtype=np.float32))(x)(x)[0].dtype == np.float32
+        for f in (anp.sort, anp.cumsum):
+            with pytest.raises(np.exceptions.AxisError, match="axis 5 is out of bounds"):
+                hips.grad(lambda v, _f=f: anp.sum(_f(v, axis=5)))(x)
+
+    def test_what_has_no_jacobian(self) -> None:
+        with pytest.raises(TypeError, match="the argument must be one array, got ListVSpace"):
+            hips.jacobian(lambda p: p[0] * p[1])([1.0, 2.0])
+        with pytest.raises(TypeError, match="w.r.t. type <class 'NoneType'>"):
+            hips.grad(lambda p: 1.0)(None)

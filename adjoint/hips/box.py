@@ -72,6 +72,12 @@ class Box:
     def __len__(self) -> int:
         return len(self._value)
 
+    def __copy__(self) -> Box:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Box:
+        return self                   # boxes are not written to, and a derivative flows on
+
     def __str__(self) -> str:
         return f"Autograd {type(self).__name__} with value {self._value}"
 
@@ -206,6 +212,21 @@ _SHARED = {"maximum": _extreme("maximum"), "minimum": _extreme("minimum"),
            "sign": sign_or_nan}
 
 
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
+    """`numpy.clip`; no derivative flows through an entry that is at a bound."""
+    y = anp.ours["clip"](a, a_min, a_max, **kwargs)
+    if not isinstance(a, Tensor):
+        return y
+    for bound in (a_min, a_max):
+        if bound is not None:
+            end = bound if isinstance(bound, Tensor) else wrap(np.asarray(bound, y.array.dtype))
+            y = FUNCTIONS["where"](FUNCTIONS["eq"](y, end), end, y)
+    return y
+
+
+OWN: dict[str, F] = {**anp.ours, "clip": _clip}      # the functions on tensors, by NumPy's names
+
+
 # whose counterparts take no numbers
 _OF_TENSORS = frozenset("maximum minimum arctan2 atan2 logaddexp logaddexp2 hypot logical_and "
                         "logical_or logical_xor copysign nextafter heaviside gcd lcm".split())
@@ -283,7 +304,7 @@ def as_leaf(x: Any) -> Any:
 
 def leaves_of(x: Any) -> Any:
     """An argument with tensors at its leaves."""
-    found, spec = flatten(x)
+    found, spec = flatten(as_leaf(x) if x is None else x)
     return unflatten([as_leaf(v) for v in found], spec)
 
 
@@ -374,7 +395,7 @@ _COMPARE = {"eq": "equal", "ne": "not_equal", "gt": "greater", "ge": "greater_eq
 
 def _fill() -> None:
     for name in _METHODS:
-        method = on_arrays(getattr(np, name), anp.ours.get(name))
+        method = on_arrays(getattr(np, name), OWN.get(name))
         method.__doc__ = f"`numpy.{name}`."
         setattr(ArrayBox, name, method)
     for name, ufunc in {**_BINARY, **_COMPARE}.items():

@@ -80,6 +80,11 @@ def _array(x: Any) -> Any:
     return tree_map(raised, x)
 
 
+def summed(x: Any) -> Any:
+    """Cotangents of a container: numbers are arrays without axes, as sums written in place are."""
+    return tree_map(lambda v: np.asarray(v) if isinstance(v, np.generic) else v, x)
+
+
 def _conjugate(x: Any) -> Any:
     return tree_map(lambda t: t.conj_physical() if t.is_complex() else t, x)
 
@@ -108,7 +113,8 @@ def make_vjp(fun: F, x: Any) -> tuple[F, Any]:
         return lambda g: vspace(x).zeros(), found.value
 
     def run(g: Any) -> Any:
-        return _array(_conjugate(pull(_conjugate(_like(g, value)))[0]))
+        found = _array(_conjugate(pull(_conjugate(_like(g, value)))[0]))
+        return summed(found) if isinstance(x, (list, tuple, dict)) else found
     return run, _array(value)
 
 

@@ -16,6 +16,7 @@ from adjoint.hips import core
 from adjoint.hips import numpy as np
 from adjoint.hips.box import getval, lower, raised, recorded, tracing
 from adjoint.hips.extend import vspace
+from adjoint.hips.space import ArrayVSpace
 from adjoint.hips.util import unary_to_nary
 
 F = Callable[..., Any]
@@ -109,6 +110,10 @@ def jacobian(fun: F, x: Any) -> Any:
     pull, value = core.make_vjp(fun, x)
     space: Any = vspace(value)
     at: Any = vspace(x)
+    for what, s in ("the value", space), ("the argument", at):
+        if not isinstance(s, ArrayVSpace):
+            raise TypeError(f"jacobian: {what} must be one array, got {s}; put its parts in one "
+                            "vector with misc.flatten, or take make_vjp")
     rows = [pull(e) for e in space.standard_basis()]
     return np.reshape(np.stack(rows), (*space.shape, *at.shape))
 
@@ -168,7 +173,8 @@ def make_jvp_reversemode(fun: F, x: Any) -> F:
 @unary_to_nary
 def make_hvp(fun: F, x: Any) -> Any:
     """(product, gradient): `product(v)` is the Hessian times v; the gradient is recorded once."""
-    return core.make_vjp(grad(fun), x)
+    product, slope = core.make_vjp(grad(fun), x)
+    return product, core.summed(slope) if isinstance(x, (list, tuple, dict)) else slope
 
 
 def make_ggnvp(f: F, g: F = lambda x: 1.0 / 2 * np.sum(x ** 2, axis=-1), f_argnum: int = 0) -> F:

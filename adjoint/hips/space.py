@@ -11,6 +11,16 @@ from adjoint.base.tree import flatten, tree_map, unflatten
 from adjoint.hips.box import Box, getval
 
 
+def _into(a: Any, b: Any) -> Any:
+    """a + b, in the array a where the sum has its dtype."""
+    total = a + b
+    if not isinstance(a, np.ndarray) or isinstance(total, Box) or (
+            np.asarray(total).dtype != a.dtype or np.shape(total) != a.shape):
+        return total
+    a[...] = total
+    return a
+
+
 class VSpace:
     """The real vector space that a value lives in: one array, or a tree of them.
 
@@ -72,20 +82,21 @@ class VSpace:
         def real(v: Any) -> Any:
             return v.real if np.iscomplexobj(getval(v)) else v
 
-        total: Any = 0.0
+        total: Any = np.float64(0.0)
         for a, b in zip(flatten(self.covector(x))[0], flatten(y)[0], strict=True):
             product = real(a * b)
             total = total + (product.sum() if np.ndim(getval(product)) else product)
         return total
 
     def _covector(self, x: Any) -> Any:
-        return self._each(lambda v: v.conj() if np.iscomplexobj(getval(v)) else v, x)
+        return self._each(lambda v: (v.conjugate() if isinstance(v, complex) else v.conj())
+                          if np.iscomplexobj(getval(v)) else v, x)
 
     def _add(self, x: Any, y: Any) -> Any:
         return self._each(lambda a, b: a + b, x, y)
 
     def _mut_add(self, x: Any, y: Any) -> Any:
-        return self._add(x, y)
+        return self._each(_into, x, y)
 
     def _scalar_mul(self, x: Any, a: Any) -> Any:
         return self._each(lambda v: v * a, x)
@@ -103,8 +114,8 @@ class VSpace:
         return self._add(x, y)
 
     def mut_add(self, x: Any, y: Any) -> Any:
-        """The sum; x None is the origin."""
-        return y if x is None else self._mut_add(x, y)
+        """The sum, written to the arrays of x; x None is the origin."""
+        return self._mut_add(self.zeros() if x is None else x, y)
 
     def scalar_mul(self, x: Any, a: Any) -> Any:
         """The multiple a x."""

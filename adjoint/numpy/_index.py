@@ -7,7 +7,7 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
-from adjoint.numpy._table import F, as_tensor, find, like, of_one_dtype
+from adjoint.numpy._table import F, as_tensor, find, like, of_one_dtype, one_axis
 
 
 def _plain(x: Any) -> Any:
@@ -102,7 +102,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
 @like("sort")
 def sort(a: Any, axis: Any = -1, **_: Any) -> Any:
     x = as_tensor(a)
-    return F["sort"](x.reshape(-1) if axis is None else x, -1 if axis is None else axis)[0]
+    return F["sort"](x.reshape(-1), -1)[0] if axis is None else F["sort"](x, one_axis(x, axis))[0]
 
 
 @like("partition")

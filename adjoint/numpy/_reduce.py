@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.numpy._table import F, as_tensor, axes_of, like, refuse_out
+from adjoint.numpy._table import F, as_tensor, axes_of, like, one_axis, refuse_out
 
 
 def _fold(name: str, start: float) -> Callable[..., Any]:
@@ -53,18 +53,23 @@ amin = like("min", "amin")(_extreme("min", math.inf))
 total = _fold("sum", 0.0)
 
 
+def _inexact(a: Any, dtype: Any) -> Any:
+    """The tensor that means are taken of: whole numbers are in double precision."""
+    x = as_tensor(a) if dtype is None else as_tensor(a).to(np.dtype(dtype))
+    return x if x.is_floating_point() or x.is_complex() else x.double()
+
+
 @like("mean")
 def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
          where: Any = None) -> Any:
     refuse_out("mean", out)
-    x = as_tensor(a) if dtype is None else as_tensor(a).to(np.dtype(dtype))
-    if not x.is_floating_point() and not x.is_complex():
-        x = x.double()
+    x = _inexact(a, dtype)
     if where is not None:
         count = total(F["broadcast_to"](as_tensor(where), x.shape).to(x.dtype), axis,
                       keepdims=keepdims)
         return total(x, axis, keepdims=keepdims, where=where) / count
-    return F["mean"](x, axes_of(x, axis), keepdim=keepdims) if x.ndim else x
+    dims = axes_of(x, axis)
+    return F["mean"](x, dims, keepdim=keepdims) if dims else x
 
 
 average_of = mean
@@ -75,8 +80,9 @@ def _moment(root: bool) -> Callable[..., Any]:
             keepdims: bool = False, *, where: Any = True, mean: Any = None,
             correction: float | None = None) -> Any:
         refuse_out("std" if root else "var", out)
-        x = as_tensor(a)
-        if where is not True or mean is not None:
+        x = _inexact(a, dtype)
+        dims = axes_of(x, axis)
+        if where is not True or mean is not None or not dims:
             middle = average_of(x, axis, keepdims=True, where=None if where is True else where
                                 ) if mean is None else mean
             off = abs(x - middle) ** 2
@@ -84,8 +90,8 @@ def _moment(root: bool) -> Callable[..., Any]:
             many = total(kept, axis, keepdims=keepdims) - (ddof if correction is None
                                                            else correction)
             y = total(off * kept, axis, keepdims=keepdims) / many
-            return F["sqrt"](y) if root else y
-        return F["std" if root else "var"](x, axes_of(x, axis), keepdim=keepdims, correction=(
+            return F["sqrt"](y) if root and dims else y       # (along no axis y is 0)
+        return F["std" if root else "var"](x, dims, keepdim=keepdims, correction=(
             ddof if correction is None else correction))
     return run
 
@@ -200,7 +206,7 @@ def _scan(name: str, fill: float | None = None) -> Callable[..., Any]:
         refuse_out(name, out)
         x = as_tensor(a) if fill is None else _filled(as_tensor(a), fill)
         x = x if dtype is None else x.to(np.dtype(dtype))
-        return F[name](x.reshape(-1), 0) if axis is None else F[name](x, axis)
+        return F[name](x.reshape(-1), 0) if axis is None else F[name](x, one_axis(x, axis))
     return run
 
 

@@ -1,6 +1,7 @@
 """The table from NumPy's functions to ours."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,11 @@ def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
         if not -many <= a < many:
             raise np.exceptions.AxisError(int(a), n)
     return tuple(int(a) % many for a in given)
+
+
+def one_axis(x: Any, axis: Any) -> int:
+    """The one dim that `axis` names; TypeError where it is no integer."""
+    return axes_of(x, operator.index(axis))[0]
 
 
 def refuse_out(name: str, out: Any) -> None:

@@ -36,7 +36,7 @@ def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
         for shape, size in zip(shapes, sizes, strict=True):
             parts.append(np.reshape(v[at:at + size], shape))
             at += size
-        return _rebuild([p if np.ndim(p) else p[()] for p in parts], spec)
+        return _rebuild(parts, spec)
     return vector, unflatten
 
 

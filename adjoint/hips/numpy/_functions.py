@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from adjoint import numpy as anp
-from adjoint.hips.box import ArrayBox, arithmetic, getval, holds_box, on_arrays
+from adjoint.hips.box import OWN, ArrayBox, arithmetic, getval, holds_box, on_arrays
 
 _PLAIN = {"result_type", "isscalar", "may_share_memory", "shares_memory", "issubdtype", "dtype"}
 _LISTS = set("sum mean prod max min amax amin var std cumsum ravel reshape transpose diag trace "
@@ -145,7 +145,7 @@ def _lexical(name: str, real: Any) -> Any:
 
 def of_numpy(name: str) -> Any:
     """NumPy's object of that name; a function is made to take boxes."""
-    theirs, ours = getattr(np, name), anp.ours.get(name)
+    theirs, ours = getattr(np, name), OWN.get(name)
     if name in _PLAIN:
         return lambda *args, **kwargs: theirs(*getval(args), **getval(kwargs))
     if isinstance(theirs, np.ufunc):
