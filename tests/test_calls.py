@@ -145,7 +145,10 @@ def test_what_the_template_has_to_do() -> None:
     with ad.inference_mode():
         fresh = mul(x, y)
         assert fresh.is_inference() and not fresh.requires_grad and fresh._edge is None
-    with ad.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+    packed: list[Any] = []
+    with ad.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        assert len(mul(x, y)._edge.saved) == len(packed) == 1      # (the hooks are told)
+    with ad.autograd.detect_anomaly():
         assert mul(x, y) is None
     shared = ad.ones(4, requires_grad=True)
     alias = shared.detach()                                  # the storage has a version now

@@ -27,13 +27,26 @@ def impl_calls(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
     from adjoint.core.op import OPS
 
     calls: list[int] = []
+    running: list[int] = []
     record, original = OPS[name], OPS[name].impl
 
-    def impl(*args: Any, **attrs: Any) -> Any:
-        calls.append(1)
-        return original(*args, **attrs)
+    def counted(original: Any) -> Any:
+        def impl(*args: Any, **attrs: Any) -> Any:
+            if not running:                              # (one may call the other)
+                calls.append(1)
+            running.append(1)
+            try:
+                return original(*args, **attrs)
+            finally:
+                running.pop()
+        return impl
 
-    monkeypatch.setattr(record, "impl", impl)
+    monkeypatch.setattr(record, "impl", counted(original))
+    if (own := record.own) is not None:              # its function has the kernels at hand
+        getattr(ad, name)(ad.ones(2))
+        for raw in ("raw32", "raw64"):
+            monkeypatch.setattr(own, raw, counted(getattr(own, raw)))
+        monkeypatch.setattr(own, "machine", lambda *args: None)
     monkeypatch.setattr(record, "facts", (*record.facts[:7], None, 0))    # no short form of it
     for plan in record.plans.values():               # rules written out call the original
         monkeypatch.setattr(plan, "rules", None)

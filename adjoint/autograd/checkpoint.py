@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from numpy import ndarray
+
 from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.autograd.modes import enable_grad
 from adjoint.base import provenance
@@ -19,8 +21,19 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.core import autocast
 from adjoint.core.bind import value_of
-from adjoint.core.modes import GRAD, as_pytorch, state, warn_as_pytorch, watchers
-from adjoint.core.tensor import Kept, OutRef, Tensor, alias, keep, wrap
+from adjoint.core.modes import GRAD, TOLD, as_pytorch, change, state, warn_as_pytorch, watchers
+from adjoint.core.residuals import level_of, light
+from adjoint.core.tensor import (
+    Kept,
+    Node,
+    OutRef,
+    Packed,
+    Parameter,
+    Tensor,
+    alias,
+    keep,
+    wrap,
+)
 from adjoint.core.trace import born, current_level, here, inside
 from adjoint.ops.generator import default_generator
 
@@ -33,33 +46,48 @@ class _Stop(Exception):
     """Raised inside of a recomputation when every residual exists."""
 
 
-class _Holder:
-    """The placeholder of residual `index` of a frame."""
-
-    __slots__ = ("frame", "index", "__weakref__")
-
-    def __init__(self, frame: _Frame, index: int) -> None:
-        self.frame, self.index = frame, index
+# What is known of a residual: shape, dtype, the name of its node, the user's line (code object and
+# offset), the number of the node's first residual.
+_Seen = tuple[Any, Any, str, Any, int, int]
 
 
 class _Frame:
     """One checkpointed call: how to run it again, and what its residuals looked like."""
 
-    def __init__(self, run: Callable[[], Any], early_stop: bool, check: str) -> None:
+    def __init__(self, run: Callable[[], Any], early_stop: bool, check: bool) -> None:
         self.run, self.early_stop, self.check = run, early_stop, check
-        self.again: list[tuple[Any, str, Any, int]] | None = None    # `seen` of the recomputation
-        self.holders: list[weakref.ref[_Holder]] = []
-        self.seen: list[tuple[Any, str, Any, int]] = []      # aval, node name, code, lasti
+        self.again: list[_Seen] | None = None    # `seen` of the recomputation
+        self.holders: list[weakref.ref[Packed]] = []    # who stands in the residuals' places
+        self.seen: list[_Seen] = []
         self.values: dict[int, Any] = {}
+        self.results: dict[int, Any] = {}   # residual -> weak reference, cell, version
+        self.filled = False                 # it has run again
         self.place = here()
         self.level = current_level()        # values of transforms begun in the region stay as
         # they are: their transform has ended when the region is run again
 
-    def metadata(self, node: Any, saved: Any) -> tuple[Any, str, Any, int]:
-        """What is compared between forward and recomputation."""
-        array = saved.array
-        array = array.array if isinstance(array, Tensor) else array
-        return Aval(tuple(array.shape), array.dtype), node.name(), node.code, node.lasti
+    def returned(self, result: Any) -> None:
+        """Note a result that is a residual, too: while somebody holds it, it need not be made."""
+        if type(result) is Tensor and result._base is None and isinstance(result._edge, Node):
+            saved, cell = result._edge.saved, result._cell
+            if cell is None or type(saved) is not tuple:
+                return
+            for s in saved:
+                if type(s) is Packed and type(s.original) is int and s.hook.frame is self:
+                    self.results[s.value] = weakref.ref(result.array), cell, cell.version
+
+    def held(self, i: int) -> Any:
+        """Residual `i`, if it is a result that is there as it was; None."""
+        if i not in self.results:
+            return None
+        array, cell, version = self.results[i]
+        return None if cell.exposed or cell.version != version else array()
+
+    def last(self) -> int:
+        """The last residual that the region has to make again; -1 if nobody wants one."""
+        wanted = [i for i, holder in enumerate(self.holders) if holder() is not None]
+        gone = [i for i in wanted if self.held(i) is None]
+        return gone[-1] if gone else wanted[-1] if wanted else -1
 
     def recompute(self) -> None:
         """Run the region again and collect its residuals."""
@@ -72,41 +100,105 @@ class _Frame:
                 self.run()
         except _Stop:
             pass
-        if collect.count != len(self.seen):
-            last = self.seen[min(collect.count, len(self.seen) - 1)]
-            where = f"{last[1]} at {provenance.locate(last[2], last[3])}" if self.seen else "-"
+        self.filled = True
+        if collect.seen != len(self.seen):
+            last = self.seen[min(collect.seen, len(self.seen) - 1)] if self.seen else None
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the "
                 f"original forward and recomputation.\nNumber of tensors saved during forward: "
-                f"{len(self.seen)}\nNumber of tensors saved during recomputation: {collect.count}"
-                f"\n  the first that is missing: {last[0] if self.seen else '-'} saved by {where}"
+                f"{len(self.seen)}\nNumber of tensors saved during recomputation: {collect.seen}"
+                f"\n  the first that is missing: {_words(last) if last else '- saved by -'}"
                 "\n  the region must do the same work when it is run again: look for branches on "
                 "changing state, caches, or random numbers drawn without preserve_rng_state")
 
 
-class _Collect(saved_tensors_hooks):
-    """Hooks of a recomputation: keep what the graph still needs, stop when that is all."""
+def _words(seen: _Seen, by: str = " saved by ") -> str:
+    """`_known` in words."""
+    shape, dtype, name, code, lasti, _ = seen
+    return f"{Aval(tuple(shape), dtype)}{by}{name} at {provenance.locate(code, lasti)}"
+
+
+class _Hooks(saved_tensors_hooks):
+    """What both runs of a region do with the residuals of a node. It is done at every op, so that
+    plain tensors have short ways."""
 
     def __init__(self, frame: _Frame) -> None:
-        self.frame, self.count, self.levels = frame, 0, frame.level
         super().__init__(lambda t: t, lambda t: t)
-        self.last = max((i for i, h in enumerate(frame.holders) if h() is not None), default=-1)
+        self.frame, self.levels = frame, frame.level
 
-    def ends(self, more: int) -> bool:
-        return self.frame.early_stop and more > 0 and self.count + more > self.last
+    def packs(self, node: Any) -> tuple[Any, ...]:
+        """In the places of the residuals that are tensors."""
+        found, count = [], self.count()
+        of = node.name(), node.code, node.lasti, count
+        for i, s in enumerate(node.saved):
+            kind = type(s)
+            if kind is Tensor or kind is Parameter:
+                found.append(self.one(s, s.array, of, s._edge if s._rg else None, i))
+            elif kind is OutRef and type(s.array) is ndarray:
+                found.append(self.one(s, s.array, of, s.index, i))
+            elif kind is tuple:
+                found.append(tuple([self.other(x, of, i) for x in s]))
+            else:
+                found.append(self.other(s, of, i))
+        return tuple(found)
+
+    def other(self, saved: Any, of: tuple[str, Any, int, int], i: int) -> Any:
+        """The same for any other residual; what is no tensor stays, as do values of transforms
+        that began in the region."""
+        if not isinstance(saved, (Tensor, OutRef, Kept)) or level_of(saved) > self.levels:
+            return saved
+        array = saved.array
+        return self.one(saved, array.array if isinstance(array, Tensor) else array, of,
+                        light(saved), i)
 
     def pack(self, saved: Any, node: Any) -> Any:
-        frame, i = self.frame, self.count
-        self.count += 1
+        """The same for the operand of a region inside of this one."""
+        return self.other(saved, (node.name(), node.code, node.lasti, self.count()), 0)
+
+    def count(self) -> int:
+        """How many residuals there were so far."""
+        raise NotImplementedError
+
+    def one(self, saved: Any, array: Any, of: tuple[str, Any, int, int], original: Any, i: int
+            ) -> Any:
+        """What stands in the place of a residual of the node of that name, line and number."""
+        raise NotImplementedError
+
+
+class _Collect(_Hooks):
+    """Hooks of a recomputation: keep what the graph still needs, stop when that is all. Ops are
+    told of as they have run, up to the one that may be the last: its operands can be enough."""
+
+    def __init__(self, frame: _Frame) -> None:
+        super().__init__(frame)
+        self.seen, self.last = 0, frame.last()
+        self.near = frame.seen[self.last][-1] if self.last > 0 else 0
+        self.told = self.near > 0 or not frame.early_stop
+
+    def count(self) -> int:
+        return self.seen
+
+    def ends(self, more: int) -> bool:
+        return self.frame.early_stop and more > 0 and self.seen + more > self.last
+
+    def one(self, saved: Any, array: Any, of: tuple[str, Any, int, int], original: Any, i: int
+            ) -> Any:
+        frame, i = self.frame, self.seen
+        self.seen = i + 1
         if frame.again is not None:
-            frame.again.append(frame.metadata(node, saved))
+            frame.again.append((array.shape, array.dtype, *of))
         if i < len(frame.seen):
-            _compare(frame, i, frame.metadata(node, saved))
+            old = frame.seen[i]
+            if frame.check and (old[2] != of[0] or old[0] != array.shape or old[1] != array.dtype):
+                _differs(i, old, (array.shape, array.dtype, *of))
             if frame.holders[i]() is not None:
-                frame.values[i] = _plain(saved)
-            if frame.early_stop and i >= self.last:
-                self.count = len(frame.seen)
-                raise _Stop
+                frame.values[i] = array if type(array) is ndarray else _plain(saved)
+            if frame.early_stop:
+                if i >= self.last:
+                    self.seen = len(frame.seen)
+                    raise _Stop
+                if i + 1 == self.near:
+                    change(clear_bits=TOLD)          # (leaving the block puts it back)
         return saved
 
     def unpack(self, packed: Any, node: Any) -> Any:
@@ -134,24 +226,19 @@ def _bottoms(t: Any) -> list[Any]:
     return [b for part in t.trace.held(t) for b in _bottoms(part)]
 
 
-def _compare(frame: _Frame, i: int, new: tuple[Any, str, Any, int]) -> None:
-    old = frame.seen[i]
-    if frame.check == "none" or old[:2] == new[:2]:
-        return
+def _differs(i: int, old: _Seen, new: _Seen) -> None:
     raise CheckpointError(
         "torch.utils.checkpoint: Recomputed values for the following tensors have different "
         f"metadata than during the forward pass.\n  residual {i}:\n"
-        f"    forward:       {old[0]} saved by {old[1]} at {provenance.locate(old[2], old[3])}\n"
-        f"    recomputation: {new[0]} saved by {new[1]} at {provenance.locate(new[2], new[3])}\n"
+        f"    forward:       {_words(old)}\n"
+        f"    recomputation: {_words(new)}\n"
         "  the region must do the same work when it is run again")
 
 
 def _logs(frame: _Frame) -> str:
     """What `debug` shows beside the error: everything that was saved, both times."""
-    def listed(title: str, saved: Sequence[tuple[Any, str, Any, int]]) -> str:
-        return "\n".join([title, *(
-            f"  {i}: {aval} by {name} at {provenance.locate(code, at)}"
-            for i, (aval, name, code, at) in enumerate(saved))])
+    def listed(title: str, saved: Sequence[_Seen]) -> str:
+        return "\n".join([title, *(f"  {i}: {_words(s, ' by ')}" for i, s in enumerate(saved))])
     return "\n".join((
         "An error happened while unpacking tensors; dumping logs of latest computation because "
         "you passed `debug=True` to `torch.utils.checkpoint.checkpoint()`.",
@@ -159,34 +246,39 @@ def _logs(frame: _Frame) -> str:
         listed("Saved during recomputation:", frame.again or ())))
 
 
-class _Pack(saved_tensors_hooks):
+class _Pack(_Hooks):
     """Hooks of the forward: placeholders in place of residuals."""
 
-    def __init__(self, frame: _Frame) -> None:
-        self.frame, self.levels = frame, frame.level
-        super().__init__(lambda t: t, lambda t: t)
+    def count(self) -> int:
+        return len(self.frame.seen)
 
-    def pack(self, saved: Any, node: Any) -> Any:
+    def one(self, saved: Any, array: Any, of: tuple[str, Any, int, int], original: Any, i: int
+            ) -> Any:
         frame = self.frame
-        holder = _Holder(frame, len(frame.seen))
-        frame.seen.append(frame.metadata(node, saved))
-        frame.holders.append(weakref.ref(holder))
-        return holder
+        seen = frame.seen
+        made = Packed(len(seen), self, original, i)
+        seen.append((array.shape, array.dtype, *of))
+        frame.holders.append(weakref.ref(made))
+        return made
 
     def unpack(self, packed: Any, node: Any) -> Any:
-        holder = packed.value
-        frame = holder.frame
-        if holder.index not in frame.values:
+        frame, index = self.frame, packed.value
+        if type(index) is not int:                   # the operand of a region inside of this one
+            index = index.value
+        if index not in frame.values and not (frame.filled and frame.held(index) is not None):
             try:
                 frame.recompute()
             except CheckpointError as error:
                 if frame.again is None:
                     raise
                 raise CheckpointError(_logs(frame)) from error
-        if holder.index not in frame.values:
-            raise CheckpointError("torch.utils.checkpoint: a residual of the region was not made "
-                                  "again by its recomputation")
-        return frame.values.pop(holder.index)
+        found = frame.values.pop(index, None)
+        if found is None:
+            found = frame.held(index)
+            if found is None:
+                raise CheckpointError("torch.utils.checkpoint: a residual of the region was not "
+                                      "made again by its recomputation")
+        return found if isinstance(found, Tensor) else wrap(found)
 
 
 class _Inputs:
@@ -196,7 +288,7 @@ class _Inputs:
     def __init__(self, args: tuple[Any, ...]) -> None:
         hooks = watchers.hooks.get()
         self.hook = hooks[-1] if hooks else None
-        self.place = provenance.here(sys._getframe(2))
+        self.place = provenance.here(sys._getframe(3))
         self.kept = [keep(b, "checkpoint") for a in args
                      for b in _bottoms(a)] if self.hook is None else []
         self.held = tuple(self._hold(a) if isinstance(a, Tensor) else a for a in args)
@@ -363,6 +455,18 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
         return function(*args, **kwargs)
     if use_reentrant is None or use_reentrant:       # PyTorch's default
         _told_of_none(args)
+    if _options["debug"] is not None:
+        debug = _options["debug"]
+    return region(function, args, kwargs, context_fn, preserve_rng_state,
+                  early_stop and _options["early_stop"], determinism_check, debug)
+
+
+def region(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+           context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
+           preserve_rng_state: bool = True, early_stop: bool = True, check: str = "default",
+           debug: bool = False, chained: bool = False) -> Any:
+    """`checkpoint`, its options looked at. `chained`: somebody is going to hold the result, which
+    is not made again then, nor is it compared what would have been."""
     forward_context, again_context = context_fn()
     held, again = _Inputs(args), repeatable(function, preserve_rng_state)
 
@@ -370,11 +474,14 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
         with again_context:
             return again(*held.get(), **kwargs)
 
-    frame = _Frame(run, early_stop and _options["early_stop"], determinism_check)
-    if debug if _options["debug"] is None else _options["debug"]:
+    frame = _Frame(run, early_stop, check != "none")
+    if debug:
         frame.again = []
     with _Pack(frame), forward_context:
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+    if chained:
+        frame.returned(result)
+    return result
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None =

@@ -18,6 +18,7 @@ from adjoint.base.errors import (
     TransformError,
 )
 from adjoint.core.modes import GRAD, Observer, change, restore, state, watchers
+from adjoint.core.residuals import pack_each
 from adjoint.core.tensor import (
     GradientEdge,
     Kept,
@@ -50,6 +51,7 @@ class saved_tensors_hooks:
 
     once = False             # an operand that a node saves twice is packed once
     levels = 0               # values of transforms up to that level are packed too
+    told = True              # content to be told of a node once machine code has made it
 
     def __init__(self, pack_hook: Callable[[Tensor], Any],
                  unpack_hook: Callable[[Any], Tensor]) -> None:
@@ -72,8 +74,12 @@ class saved_tensors_hooks:
         """Whether `more` residuals are all that is wanted: `pack` raises at the last of them."""
         return False
 
+    def packs(self, node: Any) -> tuple[Any, ...]:
+        """What a node keeps in place of what it has saved; called by dispatch."""
+        return pack_each(self, node)
+
     def pack(self, saved: Any, node: Any) -> Any:
-        """Called by dispatch for every residual that is a tensor."""
+        """Called for every residual that is a tensor."""
         if isinstance(saved, OutRef):
             t = _output(saved.array, saved.index, node)
             t._cell = saved.cell

@@ -126,8 +126,10 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
     if watchers.modes.get():
         return watchers.route(op, args, attrs, needs, mode)
     observers = watchers.observers.get()
-    afterwards = not (any([o.inside for o in observers]) or watchers.hooks.get()
-                      or any([type(a) is MetaArray for a in arrays]))
+    hooks = watchers.hooks.get()
+    afterwards = not (any([o.inside for o in observers]) or any([type(a) is MetaArray
+                                                                 for a in arrays])
+                      or hooks and (not mode & TOLD or op.thrift is not None))
     for observer in observers if not afterwards else [o for o in observers if o.ran is None]:
         observer.before(op, args, attrs)
     if afterwards:
@@ -142,7 +144,7 @@ def _bind_watched(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], arrays:
         settled = called[0]
         arrays[:] = [a.array if isinstance(a, Tensor) else a for a in settled]
         plan = plan and called[1]
-    if plan is not None and plan.wanted and watchers.hooks.get():
+    if plan is not None and plan.wanted and hooks:
         _hand_over(op, plan, settled)
     outs: Any = None
     for observer in observers:
@@ -182,6 +184,8 @@ def told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any, beg
          ) -> None:
     """What machine code calls when it has run an op, where observers are content with that."""
     observers = watchers.observers.get()
+    if not observers:
+        return _told_hooks(op, result)
     if len(observers) == 1 and (ran := observers[0].ran) and ran(op, args, attrs, result):
         return
     for observer in observers:
@@ -197,6 +201,18 @@ def told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any, beg
         if node is not None:
             observer.forward(node, args, made)
         observer.after(op, args, attrs, made, first)
+
+
+def _told_hooks(op: Op, result: Any) -> None:
+    """Hand to the hooks what the node of a result has saved, if it has one."""
+    for made in result if op.multi else (result,):
+        node = made._edge
+        if node is not None:
+            if type(node) is Port:
+                node = node.node
+            if node.saved is not None:
+                node.saved = watchers.hooks.get()[-1].packs(node)
+            return
 
 
 def retried(observers: Sequence[Any], body: Callable[..., Any], *args: Any) -> Any:

@@ -153,10 +153,17 @@ class Watchers:
         """Add `item`; returns what to hand to `pop`."""
         token = var.set((*var.get(), item))
         outer = state()
-        told = (all([o.told and not o.inside for o in self.observers.get()])
-                and not self.hooks.get() and not self.modes.get())
-        mode = change(WATCH | TOLD) if told else change(WATCH, TOLD)
+        mode = change(WATCH | TOLD) if self._content() else change(WATCH, TOLD)
         return var, token, mode, outer
+
+    def _content(self) -> bool:
+        """Whether all who watch are content to be told of what machine code ran: observers, or
+        hooks on what is saved (beside each other they see things in the order of the full path).
+        """
+        hooks, observers = self.hooks.get(), self.observers.get()
+        if self.modes.get() or hooks and observers:
+            return False
+        return hooks[-1].told if hooks else all([o.told and not o.inside for o in observers])
 
     def pop(self, held: tuple[Any, ...]) -> None:
         """Undo `push`."""

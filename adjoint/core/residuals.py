@@ -17,12 +17,15 @@ def watch(node: Any, args: Sequence[Any], made: Sequence[Any]) -> None:
 
 
 def pack_all(node: Any) -> None:
-    """Hand the residuals to the innermost hooks. Values of transforms go to hooks that were entered
-    inside of those (up to level `levels`): no other may hold on to them."""
+    """Hand the residuals to the innermost hooks."""
     hooks = watchers.hooks.get()
-    if not hooks or node.saved is None:
-        return
-    hook = hooks[-1]
+    if hooks and node.saved is not None:
+        node.saved = hooks[-1].packs(node)
+
+
+def pack_each(hook: Any, node: Any) -> tuple[Any, ...]:
+    """The residuals, packed one by one. Values of transforms go to hooks that were entered inside
+    of those (up to level `levels`): no other may hold on to them."""
     held: dict[int, Packed] = {}
     found: list[Any] = []
     for i, s in enumerate(node.saved):
@@ -30,12 +33,12 @@ def pack_all(node: Any) -> None:
             found.append(tuple([_pack(x, node, hook, i, held) for x in s]))
         else:
             found.append(_pack(s, node, hook, i, held))
-    node.saved = tuple(found)
+    return tuple(found)
 
 
 def _pack(s: Any, node: Any, hook: Any, i: int, held: dict[int, Packed]) -> Any:
     """Residual `i`, or one of several there; `held` has those that were packed."""
-    if not isinstance(s, (Tensor, OutRef, Kept)) or _level_of(s) > hook.levels:
+    if not isinstance(s, (Tensor, OutRef, Kept)) or level_of(s) > hook.levels:
         return s
     if not hook.once:
         return packed(s, node, hook, i)
@@ -48,16 +51,16 @@ def _pack(s: Any, node: Any, hook: Any, i: int, held: dict[int, Packed]) -> Any:
 
 def packed(saved: Any, node: Any, hook: Any, index: int) -> Packed:
     """Residual `index` of a node, packed by that hook."""
-    return Packed(hook.pack(saved, node), hook, _light(saved), index)
+    return Packed(hook.pack(saved, node), hook, light(saved), index)
 
 
-def _level_of(saved: Any) -> int:
+def level_of(saved: Any) -> int:
     """The level of a residual; 0 for a plain one."""
     value = saved.array if type(saved) is OutRef else saved
     return value.level if isinstance(value, Tensor) else 0
 
 
-def _light(saved: Any) -> Any:
+def light(saved: Any) -> Any:
     """What stays of a packed residual: for its gradient edge, not for its data."""
     if isinstance(saved, OutRef):
         return saved.index
@@ -123,4 +126,4 @@ def tensor_of(saved: Any, node: Any) -> Any:
     return saved
 
 
-__all__ = ["pack_all", "packed", "tensor_of", "value_of", "watch"]
+__all__ = ["level_of", "light", "pack_all", "pack_each", "packed", "tensor_of", "value_of", "watch"]

@@ -87,9 +87,14 @@ class LevelArray(MetaArray):
     item = tolist = _no_value
 
 
+inner_variables = [False]       # whether there has been a variable of a gradient inside of a level
+
+
 def born(edge: Any) -> int:
     """The lowest level that a variable below a node of the plain tape belongs to: what is made of
     variables of a gradient inside of a level alone concerns no tape below that level."""
+    if not inner_variables[0]:      # (the graph is not looked through, nor is it noted in nodes)
+        return 0
     root = edge.node if type(edge) is Port else edge
     stack = [root]
     while stack:

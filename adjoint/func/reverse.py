@@ -26,7 +26,7 @@ from adjoint.core.node import Freed
 from adjoint.core.op import aval_of_value
 from adjoint.core.rehearsal import beginning, call
 from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
-from adjoint.core.trace import current_level
+from adjoint.core.trace import current_level, inner_variables
 from adjoint.ops.create import tensor
 from adjoint.ops.shape import identity_op
 
@@ -67,6 +67,7 @@ def fresh(t: Tensor) -> Tensor:
         depth = current_level()
         if depth:
             new._born = depth
+            inner_variables[0] = True
     new._rg = True
     _made[edge_of(new)] = next(_numbers)
     return new

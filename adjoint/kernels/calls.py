@@ -91,7 +91,7 @@ def link(name: str, text: Callable[[Mapping[str, int]], str], env: Sequence[str]
                  "planned": 0 if large is None else large.attempt}
     words = (ctypes.c_uint64 * len(env)).from_address(int(address or 0))
     shared = {"array_type": np.ndarray, "off": 0, "on": 1, "true": True, "false": False,
-              "float": float, "int": int, "none": None, "tuple": tuple,
+              "float": float, "int": int, "none": None, "tuple": tuple, "no_attributes": {},
               **{name: sys.intern(name) for name in ("touched", "exposed", "version", "zero")},
               **objects}
     for i, key in enumerate(env):
@@ -138,7 +138,7 @@ def caller(world: World, record: Record) -> Callable[..., Any] | None:
     if record.whole is not None:
         words += [id(direct.WORD), id(record.whole.__self__), 0, id(record.numbers)]
     words += [0] * (calls_ir.DTYPES + calls_ir.DTYPE_WORDS * 3 - len(words))
-    own = (struct.pack(f"{len(words)}Q", *words), record)
+    own = (struct.pack(f"{len(words)}Q", *words), record, vars(record.node_type)["op"])
     return builtin.make("op", module.address(f"op{arity}"), own)
 
 

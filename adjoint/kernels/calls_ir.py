@@ -2,9 +2,10 @@
 
     PyObject *op1(PyObject *self, PyObject *const *args, Py_ssize_t count)      # op2 likewise
 
-`self` is a tuple whose first item is the record, a bytes object of 8-byte words (`record`). They
-do what the templates of `core/callers.py` do for exact tensors and numbers, or for arrays, and
-return None for everything else: the template then runs. A node is filled before anybody sees it.
+`self` is a tuple whose first item is the record, a bytes object of 8-byte words (`record`), and
+whose last is the op. They do what the templates of `core/callers.py` do for exact tensors and
+numbers, or for arrays, and return None for everything else: the template then runs. A node is
+filled before anybody sees it; who is content to be told of the op is told then.
 
     int follow(PyObject *node, visitproc visit, void *arg)
 
@@ -25,13 +26,14 @@ from adjoint.kernels.objects_ir import Writer, declare
 ENV = ("tensor", "array_type", "state", "off", "on", "true", "false", "counter", "edge_of",
        "getframe", "is_inside", "cell", "ref", "float", "int", "none", "compute", "planned",
        "tuple", "accumulate", "port", "exposed", "version", "kept", "inference", "inferring",
-       "parameter", "plan_type", "zero")
+       "parameter", "plan_type", "zero", "tell", "told_on", "told_off", "no_attributes")
 LINKS = ("plan", "e0", "e1", "s0", "s1")           # what `follow` visits
 # Words of a record: the node's type and the function that makes one, then for float32, float64 and
 # int64 the array's descriptor, the program for small arrays, the table of plans for large ones
 # (0: there is none), the dict of number -> 0-d array, and a plan and its layout per pattern of
 # operands.
 NODE_TYPE, ALLOC, DTYPES, DTYPE_WORDS = 0, 1, 2, 4 + 2 * 4
+OP = 2                                             # the place of the op in `self`
 NOTHING, FIRST, SECOND, SWAPPED, OUTPUT, BOTH = range(6)      # layouts, as in core.op
 
 
@@ -88,19 +90,20 @@ class Call(Maker):
         super().__init__(code, offsets, env, name)
         self.arity = arity
 
-    def begin(self, more: int = 0) -> list[Value]:
+    def begin(self, more: int = 0, telling: bool = False) -> list[Value]:
         """The operands, of a call with so many arguments more; the op's record, and the mode."""
         f = self.f
         self.arrays = f.emit("ptr", "alloca [2 x ptr], align 8")
         self.w.need(f.args[2].compare("eq", self.arity + more), "other")
         owner = f.load(f.at(f.args[0], "i8", self.at["items"]), "ptr")
         self.record = f.at(owner, "i8", self.at["bytes"])
-        self.mode()
+        self.mode(telling=telling)
         return [f.load(f.at(f.args[1], "ptr", i), "ptr") for i in range(self.arity)]
 
     def emit(self) -> None:
         f, w = self.f, self.w
-        operands = self.begin()
+        self.four = f.emit("ptr", "alloca [4 x ptr], align 8")
+        operands = self.begin(telling=True)
         bare, some = f.label("arrays"), f.label("tensors")
         f.branch(w.has(operands[0], "type", w.env("array_type")), bare, some)
         f.start(bare)
@@ -175,7 +178,7 @@ class Call(Maker):
         f.start(bare)
         for name, value in (("_rg", w.env("false")), ("_edge", w.none), ("_cell", self.cell)):
             w.put(made, name, value)
-        f.ret(made)
+        f.goto("made")
         f.start(graph)
         node = self._node()
         w.put(node, "plan", plan)
@@ -185,7 +188,35 @@ class Call(Maker):
         self.stamp(node)
         w.put(made, "_rg", w.env("true"))
         w.put(made, "_edge", node, owned=True)
+        f.goto("made")
+        f.start("made")
+        self._give(made, operands)
+
+    def _give(self, made: Value, operands: list[Value]) -> None:
+        """Return the tensor, once those who watch know of it."""
+        f, w = self.f, self.w
+        tell, named, done = f.label("tell"), f.label("named"), f.label("done")
+        f.branch(self.told, tell, done)
+        f.start(tell)
+        args = f.call("PyTuple_New", "ptr", f.i64(self.arity))
+        w.need(w.differs(args, w.null), "untold")
+        for i, a in enumerate(operands):
+            w.hold(a)
+            w.fill(args, i, a)
+        op = f.load(f.at(f.args[0], "i8", self.at["items"] + 8 * OP), "ptr")
+        for i, part in enumerate((op, args, w.env("no_attributes"), made)):
+            f.store(part, f.at(self.four, "ptr", i))
+        said = f.call("PyObject_Vectorcall", "ptr", w.env("tell"), self.four, f.i64(4), w.null)
+        w.drop(args)
+        f.branch(w.same(said, w.null), "untold", named)
+        f.start(named)
+        w.drop(said)
+        f.goto(done)
+        f.start(done)
         f.ret(made)
+        f.start("untold")
+        w.drop(made)
+        f.ret(w.null)
 
     def _node(self) -> Value:
         """A node with empty slots, made as those of its type are."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from adjoint.autograd.api import grad
-from adjoint.autograd.checkpoint import checkpoint
+from adjoint.autograd.checkpoint import region
 from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.base.errors import ArgumentError
 from adjoint.base.tree import tree_leaves, tree_map
@@ -70,7 +70,7 @@ def run(fns: Sequence[Callable[[Any], Any]], x: Any, schedule: Schedule, **optio
             x = fns[item](x)
         else:
             segment = functools.partial(run, fns, schedule=item[2], **options)
-            x = checkpoint(segment, x, use_reentrant=False, **options)
+            x = region(segment, (x,), {}, chained=True, **options)
     return x
 
 

@@ -519,7 +519,8 @@ def _world(node: Any, *held: str) -> tuple[dict[str, Any], dict[str, tuple[Any, 
             "edge_of": edge_of, "getframe": sys._getframe, "is_inside": is_own_code, "cell": Cell,
             "ref": OutRef, "accumulate": AccumulateGrad, "port": Port, "kept": Kept,
             "inference": INFERENCE_CELL, "inferring": INFERENCE, "aval_of": aval_of_operand,
-            "make_view": make_view, "plan_type": Plan, "node": PairNode}, slots
+            "make_view": make_view, "plan_type": Plan, "node": PairNode, "tell": told,
+            "told_on": GRAD | WATCH | TOLD, "told_off": WATCH | TOLD}, slots
 
 
 def _pair() -> Any:
@@ -537,8 +538,7 @@ def _wide() -> Any:
     port = Port(OpNode(), 0, (), None)
     slots |= {"port." + n: (port, n) for n in Port.__slots__}
     slots |= {"aval." + n: (Aval((), F32), n) for n in Aval.__slots__}
-    return {**objects, "size": Size, "dtype_type": DType, "aval_type": Aval, "tell": told,
-            "told_on": GRAD | WATCH | TOLD, "told_off": WATCH | TOLD,
+    return {**objects, "size": Size, "dtype_type": DType, "aval_type": Aval,
             "objects": np.dtype("O"), "float32": F32, "float64": F64}, slots
 
 
