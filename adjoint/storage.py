@@ -10,9 +10,9 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import of_numpy, to_numpy, uint8
-from adjoint.base.errors import ArgumentError, StructureError
+from adjoint.base.errors import ArgumentError, AutogradError, StructureError
 from adjoint.base.errors import missing as _missing
-from adjoint.core.tensor import Tensor, expose, owner_of, wrap
+from adjoint.core.tensor import Cell, Tensor, bump, owner_of, wrap
 from adjoint.ops.convert import LEGACY as CONSTRUCTORS
 from adjoint.ops.public import FUNCTIONS
 
@@ -130,8 +130,13 @@ class UntypedStorage:
         kind = to_numpy(dtype)
         width = kind.itemsize // 2 if kind.kind == "c" else kind.itemsize
         words = self._bytes().view(f"u{width}")
-        expose(self.tensor)
+        self._written()
         words.byteswap(inplace=True)
+
+    def _written(self) -> None:
+        """Let backward find the write, where writes through `.data` count too."""
+        if Cell.data_counts:
+            bump(self.tensor, "a write to its storage")
 
     def share_memory_(self) -> Self:
         """Move the memory to where other processes can see it, as `Tensor.share_memory_` does."""
@@ -145,8 +150,31 @@ class UntypedStorage:
         return False
 
     def resizable(self) -> bool:
-        """False: tensors on this memory keep their size."""
-        return False
+        """False for memory that NumPy or another library may show too."""
+        cell = self.tensor._cell
+        return not (cell is not None and cell.exposed) and not self.is_shared()
+
+    def resize_(self, size: int) -> Self:
+        """Take another size, in bytes (a TypedStorage: in elements), with 0 in what is new. The
+        memory moves, and all tensors that show it with it; refused where one shows more.
+
+        >>> import adjoint as ad
+        >>> x = ad.arange(3.0)
+        >>> _ = x.untyped_storage().resize_(16)
+        >>> x.as_strided((4,), (1,))
+        tensor([0., 1., 2., 0.])
+        """
+        nbytes = size * self.element_size()
+        if size < 0:
+            raise ArgumentError(f"resize_: a size may not be negative, got {size}")
+        if not self.resizable():
+            raise AutogradError("Trying to resize storage that is not resizable: NumPy, another "
+                                "library or another process shows it too; clone() it first")
+        if isinstance(self._owner, MetaArray) or nbytes == self.nbytes():
+            return self
+        from adjoint.core.regrow import regrow  # rarely asked for
+        self._owner = regrow(self._owner, nbytes)
+        return self
 
     @property
     def filename(self) -> Any:
@@ -178,10 +206,14 @@ class UntypedStorage:
             made = UntypedStorage(wrap(part))
             made._owner = part          # not the whole memory, which the others show
             return made
+        if not isinstance(index, (int, slice)):
+            raise TypeError(f"can't index a {self.type()} with {type(index).__name__}")
+        if isinstance(index, int) and not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
         return self.tolist()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        expose(self.tensor)            # a write that backward has to find
+        self._written()
         wrap(self._elements())[index] = value
 
     def __repr__(self) -> str:

@@ -5,7 +5,6 @@ functions of the registry as methods, and what is defined below with `@member`. 
 """
 from __future__ import annotations
 
-import copy as copying
 import importlib
 import sys
 import weakref
@@ -32,7 +31,6 @@ from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import (
     AccumulateGrad,
-    Parameter,
     Port,
     RemovableHandle,
     Size,
@@ -110,8 +108,12 @@ def _set_data(self: Tensor, new: Tensor) -> None:
         self._edge.follow(self.array)
 
 
+def _del_data(self: Tensor) -> None:
+    raise AutogradError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+
 Tensor.grad = property(_get_grad, _set_grad, _del_grad)
-Tensor.data = property(core.data_of, _set_data)
+Tensor.data = property(core.data_of, _set_data, _del_data)
 
 
 @member
@@ -448,58 +450,20 @@ def __dir__(self: Tensor) -> list[str]:
 
 
 # ------------------------------------------------------------------ copies
+def _copies() -> Any:
+    return importlib.import_module("adjoint.core.copies")
+
+
+@member
+def __copy__(self: Tensor) -> Tensor:
+    made: Tensor = _copies().shallow(self)
+    return made
+
+
 @member
 def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
-    node: Any = self.grad_fn
-    if node is not None:
-        raise AutogradError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-            "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
-            f"because of a tensor made by {node.name()} at {node.where()}; .detach() it first")
-    if id(self) in memo:
-        return memo[id(self)]
-    if self.level == core.DISPATCHED:
-        memo[id(self)] = self.clone().detach().requires_grad_(self._rg)
-        return memo[id(self)]
-    if self.level:                      # a value of a transform: its derivative is copied too
-        memo[id(self)] = self.clone()
-        return memo[id(self)]
-    t: Tensor = object.__new__(type(self))
-    t.array = _copy_storage(self.array, memo)
-    t._edge = t._cell = None
-    t._rg = self._rg
-    memo[id(self)] = t
-    if self._grad is not None and not isinstance(self, Parameter):     # as PyTorch has it
-        t._grad = copying.deepcopy(self._grad, memo)
-    _copy_attributes(self, t, memo)
-    return t
-
-
-def _copy_storage(array: Any, memo: dict[int, Any]) -> Any:
-    """A copy of an array; arrays that share memory still do after they were copied."""
-    if type(array) is MetaArray:
-        return MetaArray(array.shape, array.dtype)
-    owner = core.owner_of(array)
-    if owner is array or not (owner.flags.c_contiguous or owner.flags.f_contiguous):
-        copied = memo.get(id(array))
-        if copied is None:
-            copied = memo[id(array)] = array.copy("K")
-        return copied
-    held = memo.get(id(owner))
-    if held is None:
-        held = memo[id(owner)] = owner.copy("K")
-    start = address(array) - address(owner)
-    flat = held.reshape(-1, order="A").view(np.uint8)
-    return np.ndarray(array.shape, array.dtype, flat, start, array.strides)
-
-
-_OWN = ("_grad", "_base", "_steps", "_kids", "_creation", "_retains", "_backward_hooks")
-
-
-def _copy_attributes(source: Tensor, target: Tensor, memo: dict[int, Any]) -> None:
-    for name, value in source.__dict__.items():
-        if name not in _OWN:
-            target.__dict__[name] = copying.deepcopy(value, memo)
+    made: Tensor = _copies().deep(self, memo)
+    return made
 
 
 def rebuild(kind: type[Tensor], array: Any, requires_grad: bool, extra: dict[str, Any]) -> Tensor:
@@ -514,12 +478,8 @@ def rebuild(kind: type[Tensor], array: Any, requires_grad: bool, extra: dict[str
 
 @member
 def __reduce_ex__(self: Tensor, protocol: Any) -> Any:
-    node: Any = self.grad_fn
-    if node is not None:
-        raise AutogradError(f"cannot pickle a tensor with history (made by {node.name()}); "
-                            "detach() it first")
     array: Any = self.array if type(self.array) is MetaArray else np.ascontiguousarray(self.array)
-    extra = {k: v for k, v in self.__dict__.items() if k not in _OWN}
+    extra = _copies().attributes(self)
     return rebuild, (type(self), array.reshape(self.array.shape) if array is not self.array
                      else array, self._rg, extra)
 

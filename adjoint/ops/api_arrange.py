@@ -11,7 +11,7 @@ from adjoint.base.dtypes import I64, lacking, promote_dtypes, scalar_type, to_nu
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import not_replayed, warn
-from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.tensor import Tensor, share_cell, wrap
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -178,6 +178,11 @@ def _memory(x: Any, start: Any, reach: int) -> tuple[Any, int]:
         raise NotSupported("as_strided: only of contiguous tensors and of views of such; call "
                            ".contiguous() first")
     first = x.storage_offset() if start is None else int(start)
+    if not x._rg and not 0 <= first - root.storage_offset() <= raw(whole).size - 1 - reach:
+        octets = x.untyped_storage()._bytes()           # a storage that was resized has more
+        held: Any = wrap(octets[:octets.size - octets.size % array.itemsize].view(array.dtype))
+        held._cell = share_cell(x)
+        return held, first
     return whole, first - root.storage_offset()
 
 

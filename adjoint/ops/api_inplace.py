@@ -276,8 +276,8 @@ def fill_diagonal_(self: Any, fill_value: Any, wrap: bool = False) -> Any:
 
 @public("resize_", function=False)
 def resize_(self: Any, *sizes: Any, memory_format: Any = None) -> Any:
-    """Another shape in place, over the same memory in its order. Where that is too small it moves
-    to memory of its own, with 0 in what is new, and views show the old one."""
+    """Another shape in place, over the same memory in its order. Where that is too small it grows,
+    with 0 in what is new, and moves, with all tensors that show it."""
     shape = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     if self.requires_grad:
         raise ArgumentError("cannot resize variables that require grad")
@@ -293,17 +293,16 @@ def resize_(self: Any, *sizes: Any, memory_format: Any = None) -> Any:
     if n <= old.size and old.flags.c_contiguous:
         flat = functools.partial(FUNCTIONS["as_strided"], size=(n,), stride=(1,))
         return reshaped(self, "resize_", lambda t: flat(t).view(shape))
-    octets = self.untyped_storage()._bytes()[self.storage_offset() * old.itemsize:]
-    held = octets[:octets.size - octets.size % old.itemsize].view(old.dtype)
+    start = self.storage_offset() * old.itemsize
+    held = self.untyped_storage()._bytes()[start:]
+    if n * old.itemsize > held.size:
+        self.untyped_storage().resize_(start + n * old.itemsize)
+        held = self.untyped_storage()._bytes()[start:]
     kids = [kid for ref in self._kids or () if (kid := ref()) is not None]
     if kids:
         _step_aside(self, kids)
     self._base, self._steps = None, ()
-    if n > held.size:
-        new, self._cell = np.zeros(n, old.dtype), None
-        new[:held.size] = held
-        held = new
-    self.array = held[:n].reshape(shape)
+    self.array = held[:n * old.itemsize].view(old.dtype).reshape(shape)
     bump(self, "resize_")
     return self
 
@@ -357,6 +356,11 @@ def _placed(self: Any, source: Any, offset: int, size: Any, stride: Any) -> Any:
     """Part of the memory of `source`, a tensor or a storage, as elements of the dtype of `self`."""
     flat = source.untyped_storage() if isinstance(source, Tensor) else source
     kind = (source if isinstance(source, Tensor) else self).array.dtype
+    if size is not None and not isinstance(size, int) and offset >= 0 and math.prod(size):
+        steps = stride or [math.prod(size[k + 1:]) for k in range(len(size))]
+        last = offset + sum([(n - 1) * s for n, s in zip(size, steps, strict=False)])
+        if (last + 1) * kind.itemsize > flat.nbytes():
+            flat.resize_((last + 1) * kind.itemsize)
     octets = flat._bytes()
     held = wrap(octets[:octets.size - octets.size % kind.itemsize].view(kind))
     if offset < 0:
